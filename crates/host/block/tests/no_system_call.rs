@@ -1,7 +1,8 @@
 //! Verifies that the path of a request makes no system call (ARCHITECTURE.md, R9).
 //!
 //! The kernel verifies this. A child process enters seccomp's strict mode and then does its work.
-//! In this mode any system call but `read`, `write`, `exit` and `sigreturn` kills it with SIGKILL.
+//! In this mode, any system call except `read`, `write`, `exit` and `sigreturn` kills it with
+//! SIGKILL.
 
 // guarantee: B-06
 
@@ -26,20 +27,20 @@ fn main() {
             assert!(ran.success(), "a request made a system call: {ran}");
             // Control: one additional system call kills the child process.
             let ran = child("stray");
-            assert!(!ran.success(), "a system call went unnoticed: {ran}");
+            assert!(!ran.success(), "the kernel did not detect a system call: {ran}");
             println!("no request made a system call");
         }
     }
 }
 
 fn child(role: &str) -> ExitStatus {
-    let me = std::env::current_exe().expect("a path of this program");
-    Command::new(me).env(ROLE, role).status().expect("a process")
+    let me = std::env::current_exe().expect("the path of this program");
+    Command::new(me).env(ROLE, role).status().expect("the child process starts")
 }
 
 fn strict(stray: bool) {
     let mut null = Null::default();
-    let queue = null.take_queue(0).expect("there is one");
+    let queue = null.take_queue(0).expect("the null device has one queue");
     let mut raw = [Raw::new(queue, null.limits())];
     let mut layers = [
         layer(MQ, 1, "none", false),
@@ -48,7 +49,7 @@ fn strict(stray: bool) {
         layer(SQ, 2, "deadline", true),
         layer(SQ, 2, "fair", true),
     ];
-    // Let queues grow to their final size first.
+    // Let the queues grow to their final size first.
     work(&mut raw, 200);
     layers.iter_mut().for_each(|queues| assert!(work(queues, 200) > 0));
     // SAFETY: prctl takes plain numbers, and changes which system calls this process may make.

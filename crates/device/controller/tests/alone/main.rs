@@ -1,5 +1,5 @@
-//! Tests that need a process of their own: they count its descriptors and
-//! mappings, and measure time.
+//! Tests that need a process of their own: they count its descriptors and mappings, and measure
+//! time.
 
 #[path = "../suite/common/mod.rs"]
 mod common;

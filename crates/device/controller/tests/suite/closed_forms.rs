@@ -39,7 +39,7 @@ fn a_drive_that_times_commands_agrees_with_its_host() {
     let mut runner = VirtualRunner::new();
     let mut d = Controller::new(drive(nand())).unwrap();
     precondition(&mut d, &mut runner, 0.0);
-    assert!(d.command_times().is_none(), "not unless it was asked");
+    assert!(d.command_times().is_none(), "command times are recorded only on request");
     d.record_command_times();
     let jobs = vec![job(&[("rw", "randread"), ("bs", "4k"), ("size", "16m"), ("iodepth", "4")])];
     let result = run(&mut d, &mut runner, jobs);
@@ -129,11 +129,14 @@ fn cache_read_overlaps_the_array_and_the_channel() {
         let time = if cache { f64::max(array, transfer) } else { array + transfer };
         close(iops(&result, 0), 1.0 / time, "reads of one parallel unit per second");
         let busy = d.stats().pus[0].read.as_secs_f64();
-        assert!(busy <= runner.now().as_secs_f64(), "an array is busy for {busy} s at most");
+        assert!(
+            busy <= runner.now().as_secs_f64(),
+            "the array was busy for {busy} s, longer than the run"
+        );
     }
 }
 
-/// The two DMA directions, with their own paths.
+/// Each DMA direction has its own path.
 #[test]
 fn each_direction_has_its_own_rate() {
     let mut runner = VirtualRunner::new();
@@ -154,7 +157,8 @@ fn each_direction_has_its_own_rate() {
 fn sequential_writes_reach_the_program_rate() {
     let mut runner = VirtualRunner::new();
     let mut config = drive(nand());
-    // Only data: on a drive this small, map pages and the checkpoint journal take another 2 %.
+    // Count only data: on a drive this small, map pages and the checkpoint journal take another 2
+    // %.
     config.ftl.checkpoint_sectors = u32::MAX;
     let mut d = Controller::new(config).unwrap();
     let pairs = [("rw", "write"), ("bs", "64k"), ("iodepth", "16"), ("end_fsync", "1")];

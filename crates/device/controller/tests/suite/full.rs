@@ -36,7 +36,7 @@ impl Host {
             if let Some(done) = self.raw.reap() {
                 return done.status;
             }
-            assert!(moved, "{request:?} never ends");
+            assert!(moved, "{request:?} does not complete");
         }
     }
 
@@ -72,7 +72,7 @@ fn a_drive_without_spare_refuses_writes_until_it_is_trimmed() {
         if !status.is_success() {
             break status;
         }
-        assert!(lba < 100_000, "never full");
+        assert!(lba < 100_000, "the drive does not become full");
     };
     assert_eq!(refused, Status::CAPACITY_EXCEEDED);
     assert!(h.drive.stats().ftl.unwrap().retired_chunks > 0);
@@ -157,7 +157,7 @@ fn an_image_of_something_else_is_refused_and_unharmed() {
     let MediaConfig::Nand(nand) = &mut other.media else { unreachable!() };
     nand.geometry.pages *= 2;
     assert!(matches!(Controller::new(other).unwrap_err(), DriveError::Media(_)));
-    assert!(std::fs::read(&path).unwrap() == before, "not touched");
+    assert!(std::fs::read(&path).unwrap() == before, "the refused file must not change");
     assert_eq!(Host::new(config.clone()).read(5), Status::SUCCESS);
     // A file that is not an image.
     std::fs::write(&path, b"not an image, but somebody's file").unwrap();

@@ -10,8 +10,8 @@ use mem::PAGE_BYTES;
 use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, PuId, SglDescriptor, Sqe, Status};
 use time::Nanos;
 
-/// Two groups of three parallel units with 11 chunks of 12 multi-plane pages of 2 x 2 sectors:
-/// every count but the planes leaves holes in the address format.
+/// Two groups of three parallel units with 11 chunks of 12 multi-plane pages of 2 x 2 sectors.
+/// Every count except the planes leaves holes in the address format.
 fn shape() -> NandConfig {
     let mut nand = NandConfig { cell: CellType::Mlc, paired_page_distance: 2, ..nand() };
     (nand.geometry.channels, nand.geometry.pus, nand.geometry.planes) = (2, 3, 2);
@@ -20,7 +20,7 @@ fn shape() -> NandConfig {
     nand
 }
 
-/// Write unit, and sectors per chunk.
+/// Sectors per write unit, and per chunk.
 const UNIT: u32 = 4;
 const SECTORS: u32 = 48;
 
@@ -81,7 +81,10 @@ fn geometry_and_chunk_log_tell_what_there_is() {
         assert_eq!(chunk.state, ChunkState::Free.to_bits());
     }
     assert_eq!(controller.chunks(60, 3, &mut progress).unwrap(), all[60..63]);
-    assert!(controller.chunks(60, 7, &mut progress).is_err(), "past the end");
+    assert!(
+        controller.chunks(60, 7, &mut progress).is_err(),
+        "a chunk report past the end must fail"
+    );
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn addresses_in_holes_fail_one_by_one() {
         assert_eq!(d.reset(&[good, hole]).result, 2);
         assert!(d.write(&[hole; 4]).status.is(Status::LBA_OUT_OF_RANGE));
     }
-    assert_eq!(d.read(&[good]).status, Status::SUCCESS, "nothing was reset");
+    assert_eq!(d.read(&[good]).status, Status::SUCCESS, "the command must not reset any chunk");
     let sqe = d.with_data(Sqe::vector_read(1, PpaList::List { at: 0, count: 2 }), 2);
     assert_eq!(d.run(sqe).0.status, Status::DATA_TRANSFER_ERROR);
 }
@@ -184,10 +187,14 @@ fn writes_are_whole_units_in_order() {
     let at = |d: &OpenChannelHost, range| run(d, 0, range);
     let ended = d.write(&at(&d, 4..8));
     assert_eq!((ended.status, ended.result), (Status::OUT_OF_ORDER_WRITE, 0b1111));
-    assert_eq!(d.write(&at(&d, 0..3)).status, Status::INVALID_FIELD, "not whole units");
+    assert_eq!(
+        d.write(&at(&d, 0..3)).status,
+        Status::INVALID_FIELD,
+        "a partial write unit must be refused"
+    );
     let mixed = [0, 1, 3, 2].map(|s| d.ppa(1, 2, 0, s));
     assert_eq!(d.write(&mixed).status, Status::OUT_OF_ORDER_WRITE);
-    // The second unit is not contiguous: nothing is written.
+    // The second unit is not contiguous, so nothing is written.
     let ppas = [at(&d, 0..4), at(&d, 8..12)].concat();
     let ended = d.write(&ppas);
     assert_eq!((ended.status, ended.result), (Status::OUT_OF_ORDER_WRITE, 0b1111_0000));
@@ -196,7 +203,11 @@ fn writes_are_whole_units_in_order() {
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Closed, 48, 0));
     for first in [0, 44] {
         let ended = d.write(&at(&d, first..first + 4));
-        assert_eq!((ended.status, ended.result), (Status::OUT_OF_ORDER_WRITE, 0b1111), "closed");
+        assert_eq!(
+            (ended.status, ended.result),
+            (Status::OUT_OF_ORDER_WRITE, 0b1111),
+            "the chunk is closed"
+        );
     }
 }
 
@@ -204,7 +215,7 @@ fn writes_are_whole_units_in_order() {
 fn reads_of_what_is_not_there_or_not_readable_yet() {
     let mut d = new();
     d.fill(1, 2, 0, 3);
-    // Three units; two of them must follow before a unit can be read.
+    // Three units are written; a unit is readable only after two more.
     let ended = d.read(&run(&d, 0, 0..16));
     assert_eq!((ended.status, ended.result), (Status::UNWRITTEN, 0xfff0));
     assert_eq!(d.read(&run(&d, 0, 0..4)).status, Status::SUCCESS);
@@ -220,7 +231,11 @@ fn resets_return_descriptors_and_each_chunk_is_reset_once() {
     let ppas = [d.ppa(1, 2, 0, 7), d.ppa(1, 2, 1, 0)];
     let sqe = d.with_meta(Sqe::vector_reset(1, d.list(&ppas)));
     let (ended, time) = d.run(sqe);
-    assert_eq!((ended.status, time), (Status::SUCCESS, Nanos::from_millis(6)), "one after another");
+    assert_eq!(
+        (ended.status, time),
+        (Status::SUCCESS, Nanos::from_millis(6)),
+        "operations on one parallel unit are serialized"
+    );
     let mut bytes = [0; 2 * ChunkDescriptor::BYTES];
     d.memory.read(META, &mut bytes);
     let (chunks, _) = bytes.as_chunks::<{ ChunkDescriptor::BYTES }>();
@@ -228,7 +243,7 @@ fn resets_return_descriptors_and_each_chunk_is_reset_once() {
         let descriptor = ChunkDescriptor::from_bytes(*raw);
         assert_eq!(descriptor.state, ChunkState::Free.to_bits());
         assert_eq!((descriptor.slba.get(), descriptor.wp.get()), (d.ppa(1, 2, chunk, 0).0, 0));
-        assert!(descriptor.wear_index > 0, "a cycle shows");
+        assert!(descriptor.wear_index > 0, "an erase must increase the wear index");
     }
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Free, 0, 1));
     let twice = [d.ppa(1, 2, 0, 0), d.ppa(1, 2, 1, 0), d.ppa(1, 2, 0, 3)];
@@ -284,7 +299,11 @@ fn failures_close_chunks_early_and_say_which_unit() {
     let ended = d.write(&run(&d, 0, 0..12));
     assert_eq!((ended.status, ended.result), (Status::CHUNK_CLOSED_EARLY, 0xf00));
     assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Closed, 8, 0));
-    assert_eq!(d.read(&run(&d, 0, 0..8)).status, Status::SUCCESS, "readable without its pair");
+    assert_eq!(
+        d.read(&run(&d, 0, 0..8)).status,
+        Status::SUCCESS,
+        "units before a failed program are readable without their paired pages"
+    );
     assert_eq!(d.read(&run(&d, 0, 8..12)).status, Status::UNRECOVERED_READ);
     for first in [8, 12] {
         assert_eq!(d.write(&run(&d, 0, first..first + 4)).status, Status::OUT_OF_ORDER_WRITE);
@@ -353,7 +372,7 @@ fn power_cuts_tear_programs_and_interrupt_erases() {
     let OpenChannelHost { drive, .. } = d;
     let mut d = OpenChannelHost::from_drive(drive.power_cut().power_on().unwrap());
     assert_eq!(d.read(&run(&d, 0, 0..48)).status, Status::SUCCESS);
-    assert_eq!(chunk_info(&mut d, 1, 2, 1).1, 20, "the torn unit is behind the write pointer");
+    assert_eq!(chunk_info(&mut d, 1, 2, 1).1, 20, "the write pointer must include the torn unit");
     // Writes continue after the failed unit.
     for first in [20, 24, 28] {
         assert_eq!(d.write(&run(&d, 1, first..first + 4)).status, Status::SUCCESS);

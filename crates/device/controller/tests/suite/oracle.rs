@@ -31,12 +31,12 @@ fn run(medium: Medium, cases: u64) -> (u64, u64) {
 #[test]
 fn everything_flushed_survives_power_cuts_and_nothing_else_appears() {
     let (reclaimed, cuts) = run(Medium::Memory, 1_000);
-    assert!(reclaimed > 0, "garbage was never collected");
+    assert!(reclaimed > 0, "garbage collection never ran");
     assert!(cuts > 0, "power was never cut");
 }
 
 #[test]
 fn everything_flushed_is_in_the_image_of_a_killed_process() {
     let (_, cuts) = run(Medium::Image, 100);
-    assert!(cuts > 0, "nothing was ever killed");
+    assert!(cuts > 0, "no drive process was killed");
 }

@@ -39,7 +39,7 @@ impl Host {
                 assert_eq!(done.status, Status::SUCCESS, "{request:?}");
                 return self.runner.now() - begin;
             }
-            assert!(moved, "{request:?} never ends");
+            assert!(moved, "{request:?} does not complete");
         }
     }
 
@@ -98,7 +98,7 @@ fn a_page_that_is_not_there_costs_a_read_and_comes_back_after_a_power_cut() {
             assert_eq!(h.read(lba).0, lba + 1, "after a power cut");
         }
         let stats = h.drive.stats().ftl.unwrap();
-        // If all pages fit, they were never written, and the fetches find the buffered ones.
+        // If all pages fit, no page is written to the media, and fetches find the buffered ones.
         assert!(stats.map_page_reads > 10 || frames == 1_000, "{stats:?}");
         assert_eq!(stats.map_mismatches, 0);
     }

@@ -136,7 +136,11 @@ fn an_erase_is_suspended_as_often_as_is_allowed() {
             assert_eq!(all[i as usize], (i, expected), "{max_per_operation} times");
         }
         let busy = d.drive.stats().pus[0];
-        assert_eq!(busy.erase, ERASE + (suspend + resume) * n, "neither more nor less");
+        assert_eq!(
+            busy.erase,
+            ERASE + (suspend + resume) * n,
+            "the erase must take exactly its suspensions longer"
+        );
         assert_eq!(busy.read, (READ + SECTOR) * 4);
     }
 }
@@ -196,7 +200,11 @@ fn planes_are_programmed_and_read_together() {
         let (start, ppas) = (d.now, page(&d, 0, 0));
         let sqe = d.with_data(Sqe::vector_read(1, d.list(&ppas)), ppas.len());
         d.send(sqe, 0);
-        assert_eq!(completion_times(&mut d, start), [(0, READ + SECTOR * all)], "one array read");
+        assert_eq!(
+            completion_times(&mut d, start),
+            [(0, READ + SECTOR * all)],
+            "the page needs only one array read"
+        );
     }
 }
 
@@ -254,13 +262,13 @@ fn burst(config: DriveConfig, n: u64, write: bool) -> Vec<Nanos> {
     d.queue.ring();
     let ended = d.wait();
     assert!(ended.iter().all(|e| e.status.is_success()));
-    assert_eq!(d.drive.stats().late.max, Nanos::ZERO, "never late in virtual time");
+    assert_eq!(d.drive.stats().late.max, Nanos::ZERO, "no event may be late in virtual time");
     ended.iter().map(|e| e.at).collect()
 }
 
 #[test]
 fn a_null_drive_has_a_latency_and_a_bandwidth() {
-    // 4 KiB at 380 MB/s, and the rest of 35 us.
+    // 4 KiB at 380 MB/s; the rest of 35 us is latency.
     let transfer = Nanos::transfer(4096, 380_000_000);
     let latency = 35_000 - transfer.0;
     for write in [false, true] {

@@ -15,7 +15,7 @@ const PROGRAM: Nanos = Nanos(500_000);
 const ERASE: Nanos = Nanos(3_000_000);
 /// Transfer time of a 4 KiB sector at 400 MB/s.
 const SECTOR: Nanos = Nanos(10_240);
-/// Transfer time of a page of four sectors, each rounded.
+/// Transfer time of a page of four sectors, each of them rounded.
 const PAGE: Nanos = Nanos(40_960);
 
 const CACHE: TransferConfig =
@@ -76,7 +76,7 @@ fn the_array_reads_on_while_the_cache_register_is_emptied() {
         let each = READ.max(out);
         let expected: Vec<_> = (0..4).map(|i| (i, READ + each * i + out)).collect();
         assert_eq!(completion_times(&mut d, start), expected, "{planes} planes");
-        // Three waited for the register, if the channel is the bottleneck.
+        // If the channel is the bottleneck, three reads waited for the register.
         let waited = (each - READ) * 3;
         assert_eq!(d.drive.stats().pus[0].read, READ * 4 + waited);
         assert_eq!(d.drive.stats().channels[0], out * 4);
@@ -177,7 +177,7 @@ fn others_on_the_channel_go_between_the_pages_of_a_read() {
         d.fill(0, 1, 0, 1);
         let start = d.now;
         read(&mut d, 0, 0, 0, 8, 0);
-        // A sector of the first plane's page, and one of the second's: two segments.
+        // A sector of the first plane's page and a sector of the second plane's page: two segments.
         read(&mut d, 1, 0, 3, 2, 1);
         let expected = if by_page {
             // Page, sector, page, sector.

@@ -1,9 +1,9 @@
-//! Lines that are moved for their health, chunks that go offline, static wear levelling.
+//! Line refresh, chunks that go offline, and static wear leveling.
 //!
-//! The oracle kills chunks, tells the layer a little later, and cuts power: a sector holds what it
-//! should or cannot be read; something else only if power was cut before the layer was told, or before
-//! a flush that came after. A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite health::`.
+//! The oracle takes chunks offline, reports them to the FTL a little later, and cuts power. A
+//! sector must hold its latest value or be uncorrectable. It may hold another value only if power
+//! was cut before the FTL was told of the offline chunk, or before a later flush. A failing seed is
+//! printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite health::`.
 
 // guarantee: D-06, D-22, D-24, D-25, D-35, D-36
 
@@ -19,8 +19,8 @@ use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 
-/// Seeds that once failed: what was padded over was taken for a map page; what was lost was given the
-/// place of a map page; what was rescued counted at both of its places.
+/// Seeds that once failed: the FTL took overwritten padding for a map page, gave a lost sector the
+/// location of a map page, or counted a redispatched sector at both of its locations.
 const FOUND: [u64; 5] = [503, 948, 1_587, 1_619, 2_960];
 
 fn shape() -> FlashGeometry {
@@ -46,10 +46,10 @@ fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
     assert!(closed.len() >= 8);
     let (moves, line) =
         (b.ftl.stats().gc_relocations, u64::from(b.ftl.capacity_plan().line_sectors));
-    assert_eq!(moves, 0, "there is space");
+    assert_eq!(moves, 0, "no relocation while there is free space");
     assert!(b.ftl.refresh(closed[0]));
-    assert!(!b.ftl.refresh(closed[0]), "already");
-    assert!(!b.ftl.refresh(ChunkId(b.chunks())), "there is none");
+    assert!(!b.ftl.refresh(closed[0]), "the line is already being refreshed");
+    assert!(!b.ftl.refresh(ChunkId(b.chunks())), "the chunk does not exist");
     b.settle();
     let stats = *b.ftl.stats();
     assert_eq!((stats.refreshed_lines, stats.refresh_relocations), (1, stats.gc_relocations));
@@ -66,7 +66,7 @@ fn a_refreshed_line_is_relocated_while_idle_and_its_chunks_are_reused() {
     }
 }
 
-/// The chunks that are being written and have something in them.
+/// Returns the open chunks that are partly written.
 fn being_written(b: &Bench) -> Vec<u32> {
     b.ftl.open_chunks().filter(|c| c.2 > 0 && c.2 < 32).map(|(chunk, ..)| chunk.get()).collect()
 }
@@ -85,20 +85,20 @@ fn a_finished_line_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere
         b.ftl.subscribe_chunk_events();
         while b.ftl.pop_chunk_event().is_some() {}
         let open = being_written(&b);
-        let &chunk = open.last().expect("a line that is being written");
+        let &chunk = open.last().expect("a partly written line");
         let before = *b.ftl.stats();
         assert!(b.ftl.refresh(ChunkId(chunk)));
         b.ftl.kick(NOW, &mut b.flash);
         if seed % 4 == 3 {
-            // In the midst of it the power goes.
+            // Power is cut while the line is being finished.
             (0..seed).for_each(|_| _ = b.flash.step(&mut b.ftl));
             b.ftl = b.flash.power_cut(config);
         } else {
-            // Who writes meanwhile is not kept waiting.
+            // Host writes complete meanwhile.
             for lba in 0..some / 2 {
                 assert!(b.write(lba, &[lba + 1]).is_success());
             }
-            // The old line goes when what has taken its place, trims included, is durable.
+            // The FTL erases the old line once the relocated data and the trims are durable.
             for _ in 0..2 {
                 assert!(b.flush().is_success());
                 b.settle();
@@ -106,7 +106,10 @@ fn a_finished_line_takes_no_more_and_what_waited_there_for_its_pair_is_elsewhere
             let stats = b.ftl.stats().since(&before);
             assert_eq!((stats.finished_lines, stats.uncorrectable_sectors), (1, 0), "{stats:?}");
             assert_eq!(stats.refreshed_lines, 1, "{stats:?}");
-            assert!(stats.redispatched_sectors > 0, "its last pages have no pairs: {stats:?}");
+            assert!(
+                stats.redispatched_sectors > 0,
+                "the last pages have unwritten paired pages, so their sectors are redispatched: {stats:?}"
+            );
             assert!(!being_written(&b).contains(&chunk));
             let changes: Vec<_> = std::iter::from_fn(|| b.ftl.pop_chunk_event()).collect();
             let closed = ChunkEvent::Closed { chunk: ChunkId(chunk), sectors: 32 };
@@ -143,7 +146,7 @@ fn a_chunk_that_goes_offline_or_fails_while_its_line_is_finished_blocks_no_reque
         b.flash.kill(chunk);
         b.ftl.chunk_offline(ChunkId(chunk));
         b.ftl.kick(NOW, &mut b.flash);
-        // What is in the old line is not erased before what took its place is on the media.
+        // The FTL must not erase the old line before the copies of its data are on the media.
         for _ in 0..2 {
             assert!(b.write(0, &[1]).is_success() && b.flush().is_success());
             b.settle();
@@ -151,7 +154,7 @@ fn a_chunk_that_goes_offline_or_fails_while_its_line_is_finished_blocks_no_reque
         let stats = *b.ftl.stats();
         assert_eq!((stats.finished_lines, stats.refreshed_lines), (1, 1), "{stats:?}");
         assert_eq!((stats.offline_chunks, stats.retired_chunks), (1, 1), "{stats:?}");
-        // The layer goes on: another line can be ended.
+        // The FTL still works: another line can be finished.
         assert!(b.write(0, &[1]).is_success() && b.flush().is_success());
         for lba in 1..some {
             let fine = b.read(lba);
@@ -182,7 +185,8 @@ fn refreshing_everything_all_the_time_stops_no_writer() {
     b.settle();
     let stats = *b.ftl.stats();
     assert!(stats.refreshed_lines > 20, "{stats:?}");
-    // One victim in four, and what there was room for anyway.
+    // While space is short, at most one victim in four is a refreshed line; the rest are refreshed
+    // when there is free space.
     assert!(stats.refreshed_lines * 3 <= stats.lines_reclaimed, "{stats:?}");
     for lba in 0..all {
         assert_eq!(b.read(lba), Some(lba + 1));
@@ -199,12 +203,12 @@ fn what_a_chunk_held_that_goes_while_it_is_in_the_write_buffer_is_redispatched()
             assert!(b.write(lba, &[lba + 1]).is_success());
         }
         assert!(b.flush().is_success());
-        // Units are on the media, but not readable there before their pairs are written.
+        // Units are on the media, but unreadable until their paired pages are written.
         let open: Vec<u32> = (0..b.chunks())
             .filter(|c| matches!(b.flash.chunk_report(*c), ChunkReport::Open(4..=28)))
             .collect();
         let open: Vec<u32> = open.into_iter().filter(|c| c % 40 > 1).collect();
-        let chunk = *open.last().expect("a chunk whose pages wait for their pairs");
+        let chunk = *open.last().expect("a chunk whose pages wait for their paired pages");
         let ChunkReport::Open(written) = b.flash.chunk_report(chunk) else { panic!("open") };
         let copies = b.flash.copies(chunk);
         let waits = |(sector, _): &&(u32, u32)| sector + 8 >= written;
@@ -242,7 +246,7 @@ fn a_chunk_that_goes_takes_its_sectors_and_no_others_and_is_never_used_again() {
     let chunk = (8..b.chunks()).find(|c| full(&b.flash, *c)).unwrap();
     let held = b.flash.kill(chunk);
     b.ftl.chunk_offline(ChunkId(chunk));
-    // A free one goes, too.
+    // A free chunk goes offline, too.
     let free =
         (0..b.chunks()).rev().find(|c| b.flash.chunk_report(*c) == ChunkReport::Free).unwrap();
     assert!(b.flash.kill(free).is_empty() && b.ftl.chunk_offline(ChunkId(free)));
@@ -268,11 +272,12 @@ fn a_chunk_that_goes_takes_its_sectors_and_no_others_and_is_never_used_again() {
     }
     for lba in held {
         assert!(b.write(lba.into(), &[7]).is_success());
-        assert_eq!(b.read(lba.into()), Some(7), "what is written again is there again");
+        assert_eq!(b.read(lba.into()), Some(7), "a rewritten sector must be readable");
     }
 }
 
-/// The spread of erase counts after a workload that writes one sector in eight, over and over.
+/// Returns the spread of erase counts after a workload that overwrites one eighth of the sectors,
+/// the write amplification, and the number of leveled lines.
 fn spread(static_wear: u32, wear_levelling: bool) -> (u32, f64, u64) {
     let shape = FlashGeometry::from_geometry(&geometry(1, 2, 64, 64, 4, 0));
     let config = FtlConfig {
@@ -322,12 +327,13 @@ struct Sector {
     now: Option<u64>,
     /// Values possible after a power cut.
     possible: Vec<u64>,
-    /// Every value that it ever had.
+    /// All values that were ever written.
     ever: Vec<u64>,
-    /// Whether it may be lost: now, or after a power cut.
+    /// Whether the sector may be uncorrectable, now or after a power cut.
     fails: bool,
     fails_cut: bool,
-    /// It was trimmed, and the page of the map that said so had to be made of copies, which do not.
+    /// Whether a trim may be undone: the map page that recorded it was rebuilt from copies, which
+    /// do not record trims.
     untrimmed: bool,
 }
 
@@ -337,14 +343,14 @@ struct Case {
     sectors: Vec<Sector>,
     rng: Rng,
     value: u64,
-    /// Chunks that have gone, and the layer was not told.
+    /// Offline chunks that the FTL was not told of.
     unreported: Vec<u32>,
     killed: u32,
-    /// Counters of layers that a power cut has ended.
+    /// Counters of the FTLs that power cuts ended.
     stats: FtlStats,
 }
 
-/// Logical sectors per page of the map, of sectors of 512 bytes.
+/// Logical sectors per map page, with sectors of 512 bytes.
 const PAGE: u32 = 112;
 
 impl Case {
@@ -355,11 +361,12 @@ impl Case {
         let units = 6 + rng.below(10) as u32;
         let pair = [0, 1, 2][rng.below(3) as usize] * unit;
         let mut geometry = geometry(channels, pus, 48, unit * units, unit, pair);
-        // Of what decides about the map's memory, so that other seeds are what they always were.
+        // The parameters of the map cache are drawn separately, so that older seeds keep their
+        // meaning.
         let mut paging = Rng::new(seed ^ 0x9a6e);
         let paged = paging.chance(0.25);
         if paged {
-            // Many pages of the map, and a write buffer that needs few of them.
+            // Many map pages, and a write buffer that pins few of them.
             (geometry.groups, geometry.pus) = (1, 1 + paging.below(2) as u32);
             (geometry.ws_min, geometry.ws_opt) = (1, 1);
             geometry.mw_cunits = paging.below(3) as u32;
@@ -386,7 +393,8 @@ impl Case {
             config.map_cache_sectors += [0, 0, 1, 4, 1_000][paging.below(5) as usize];
         }
         let mut b = Bench::new(shape, config, true, seed ^ 0xdead);
-        // In half of the cases ends are reported in any order; not in those that have found something before.
+        // In half of the cases completions are reported in any order, except with seeds that once
+        // failed.
         if !FOUND.contains(&seed) && Rng::new(seed ^ 0x0_4de4).chance(0.5) {
             b.flash.reorder(seed);
         }
@@ -436,7 +444,8 @@ impl Case {
         if status.is_success() {
             (s.now, s.fails, s.untrimmed) = (Some(0), false, false);
         } else {
-            // When nothing can be written any more, no page of the map goes to make room for another.
+            // If no unit can be written any more, the FTL cannot evict a dirty map page for
+            // another.
             let may_fail = self.killed > 0 && self.config.map_cache_sectors > 0;
             assert!(may_fail && status.is(Status::CAPACITY_EXCEEDED), "{status}");
         }
@@ -450,7 +459,7 @@ impl Case {
             return;
         }
         for s in &mut self.sectors {
-            // After the unnoticed loss of a chunk, older versions may be found.
+            // After the unreported loss of a chunk, a recovery may find older versions.
             if self.unreported.is_empty() {
                 s.possible.clear();
                 s.fails_cut = s.fails;
@@ -462,7 +471,7 @@ impl Case {
         }
     }
 
-    /// Whether a page of the map that is lost is found again as it was: all that is valid is known.
+    /// Whether a lost map page can be rebuilt exactly, because the FTL knows every valid sector.
     fn finds_all(&self) -> bool {
         self.config.p2l_location == ftl::P2lLocation::Memory && self.b.flash.cuts == 0
     }
@@ -488,7 +497,8 @@ impl Case {
         for lba in self.b.flash.kill(chunk) {
             let lost = match lba.checked_sub(self.sectors.len() as u32) {
                 None => lba..lba + 1,
-                // Of a page of the map that was nowhere else newer copies may be on the chunk than are found.
+                // A map page without another copy: the chunk may have held newer versions than
+                // those found.
                 Some(page) if paged && !finds_all => page * PAGE..(page + 1) * PAGE,
                 Some(_) => continue,
             };
@@ -498,7 +508,7 @@ impl Case {
                 s.untrimmed |= page && s.now == Some(0);
             }
         }
-        // Map pages perhaps, and with them anything.
+        // The chunk may have held map pages, so any sector may be affected.
         for s in &mut self.sectors {
             s.possible.extend(&s.ever);
             s.fails_cut = true;
@@ -517,7 +527,7 @@ impl Case {
         self.stats = self.stats.plus(self.b.ftl.stats());
         let cache = self.b.ftl.map_cache();
         assert!(cache.resident_max <= cache.frames, "{cache:?}");
-        assert_eq!(self.stats.map_mismatches, 0, "the map's pages and the media");
+        assert_eq!(self.stats.map_mismatches, 0, "map pages differ from the media");
         self.b.ftl = self.b.flash.power_cut(self.config);
         self.b.flash.requests.clear();
         self.unreported.clear();

@@ -1,9 +1,9 @@
-//! Costs of line metadata in speed [LightNVM17 §4.2.1, §4.2.2]: its share of the writes, and no
-//! waiting at the border of two lines, with the smallest write buffer.
+//! Throughput cost of line metadata [LightNVM17 §4.2.1, §4.2.2]: only its share of the writes, and
+//! no stall at the boundary of two lines, with the smallest write buffer.
 //!
 //! Every parallel unit completes one operation per step, and the host always has more to write. The
-//! test compares the steps for a number of write units with metadata and without; they may differ
-//! by 1%.
+//! test compares the number of steps for a number of write units with metadata and without; they
+//! may differ by 1%.
 
 use crate::common;
 
@@ -13,14 +13,15 @@ use nvme::Geometry;
 use time::Nanos;
 
 const UNIT: u32 = 16;
-/// Write units of a chunk, and of them those that a unit waits for.
+/// Write units per chunk, and the number of later units that a unit's paired pages span.
 const ROWS: u32 = 256;
 const PAIRS: u32 = 8;
-/// Lines that are written.
+/// Number of lines written.
 const LINES: u64 = 4;
 const OUTSTANDING: u64 = 64;
 
-/// Turns until so many lines of users' data were taken, and lines that got no metadata.
+/// Returns the steps until the FTL has completed the host writes for `LINES` lines, and the number
+/// of lines without metadata.
 fn sweeps(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
     let of = geometry(4, pus / 4, 24, ROWS * UNIT, UNIT, PAIRS * UNIT);
     let shape = FlashGeometry::from_geometry(&Geometry { sector_bytes: 4096, ..of });
@@ -48,7 +49,7 @@ fn sweeps(line_metadata: LineMetadata, pus: u32) -> (u64, u64) {
             flash.step_all_pus(&mut ftl);
             turns += 1;
         }
-        assert!(turns < 4 * all, "it never ends: {}", ftl.debug_state());
+        assert!(turns < 4 * all, "the writes do not complete: {}", ftl.debug_state());
     }
     (turns, ftl.stats().lines_without_metadata)
 }
@@ -62,7 +63,7 @@ fn metadata_costs_its_share_of_writes_and_no_waiting() {
         assert_eq!(missing, 0, "{pus} parallel units: lines without metadata");
         assert!(
             with * 100 <= without * 101,
-            "{pus} parallel units: {with} turns, {without} without"
+            "{pus} parallel units: {with} steps with metadata, {without} without"
         );
     }
 }

@@ -1,5 +1,6 @@
-//! Lines with first and last metadata [LightNVM17 §4.2.2, §4.2.4]: what recovery saves
-//! by them, what it does without, and garbage collection by what a victim says of itself.
+//! Lines with header and footer metadata [LightNVM17 §4.2.2, §4.2.4]: the reads that recovery
+//! saves, recovery without metadata, and garbage collection that reads the victim's P2L from its
+//! metadata.
 
 // guarantee: D-09, D-10
 
@@ -18,7 +19,7 @@ use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 
-/// No checkpoint but the first: recovery has all lines to read.
+/// No checkpoint except the first, so that recovery reads all lines.
 const MEDIA: FtlConfig = FtlConfig {
     over_provisioning: 0.25,
     active_pus: 0,
@@ -26,7 +27,7 @@ const MEDIA: FtlConfig = FtlConfig {
     hot_cold: true,
     gc_low_watermark_lines: 2,
     gc_high_watermark_lines: 2,
-    // This flash lets a parallel unit run far ahead of the others.
+    // In this flash, a parallel unit may run far ahead of the others.
     write_buffer_sectors: 400,
     checkpoint_sectors: u32::MAX,
     gc_queue_depth_units: 80,
@@ -42,7 +43,7 @@ const MEDIA: FtlConfig = FtlConfig {
 const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };
 
-/// A layer, and what its sectors hold.
+/// An FTL, and the values of its sectors.
 struct Harness {
     ftl: Ftl,
     flash: TestFlash,
@@ -80,7 +81,7 @@ impl Harness {
             }
             self.flash.step(&mut self.ftl);
         }
-        panic!("it never ends: {}", self.ftl.debug_state());
+        panic!("the request does not complete: {}", self.ftl.debug_state());
     }
 
     fn write(&mut self, lba: u64) {
@@ -93,7 +94,7 @@ impl Harness {
         self.flash.requests.clear();
     }
 
-    /// Everything once, and then `times` as much at random, with a flush now and then.
+    /// Writes every sector once, then `times` as many random sectors, with occasional flushes.
     fn churn(&mut self, times: u64) {
         let sectors = self.values.len() as u64;
         for lba in 0..sectors {
@@ -132,13 +133,13 @@ impl Harness {
         }
     }
 
-    /// Cuts power and recovers. Returns what the recovery has read.
+    /// Cuts power and recovers. Returns the statistics of the recovery.
     fn cut(&mut self) -> ftl::RecoveryStats {
         self.ftl = self.flash.power_cut(self.config);
         *self.flash.recoveries.last().unwrap()
     }
 
-    /// The chunks of the journal: the first on each parallel unit.
+    /// Returns the chunks of the journal: the first ones on each parallel unit.
     fn journal(&self) -> BTreeSet<u32> {
         let s = shape();
         (0..self.ftl.capacity_plan().journal.chunks)
@@ -161,8 +162,8 @@ fn recovery_reads_a_few_sectors_of_a_full_line_and_not_all() {
     for config in [MEMORY, MEDIA] {
         let (by_metadata, layout) = read(config);
         assert_eq!((by_oob.lines_by_metadata, by_oob.lines_by_oob), (0, by_oob.lines_read));
-        // All but those that were being written, two of each stream at most, and what a collection
-        // had given back.
+        // All lines except the open ones, at most two per stream, and those that garbage collection
+        // had reclaimed.
         assert!(by_metadata.lines_by_oob <= 8, "{by_metadata:?}");
         assert!(by_metadata.lines_by_metadata > 25, "{by_metadata:?}");
         let last = u64::from((layout.line_metadata_units - 1) * shape().ws_opt);
@@ -217,7 +218,7 @@ fn metadata_that_is_damaged_or_unreadable_makes_nothing_worse() {
         let stats = harness.cut();
         assert_eq!((stats.lines_by_metadata, stats.lines_by_oob), (0, stats.lines_read));
         harness.check();
-        // Those lines are collected by their out-of-band bytes.
+        // Garbage collection reads these victims by their out-of-band bytes.
         harness.churn(1);
         let by_oob = harness.ftl.stats().victims_read_by_oob;
         assert_eq!(by_oob > 0, config.p2l_location == P2lLocation::Media, "{by_oob}");
@@ -234,8 +235,9 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     assert!(stats.victims_read_by_metadata > 20 && stats.victims_read_by_oob == 0, "{stats:?}");
     assert_eq!(stats.lines_without_metadata, 0, "{stats:?}");
     harness.check();
-    // With the least buffer there is, a line may have to do without: its tails are as short as keeps a
-    // buffer of that size going, and this flash knows no limit to how far one parallel unit runs ahead.
+    // With the smallest buffer, a line may close without metadata: the padding at its end is kept
+    // short to keep a buffer of that size busy, but in this flash a parallel unit may run any
+    // distance ahead.
     let mut least =
         Harness::new(FtlConfig { write_buffer_sectors: 0, gc_queue_depth_units: 0, ..MEDIA }, 10);
     least.churn(2);
@@ -243,7 +245,7 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     println!("least buffer: {} of {} lines without", s.lines_without_metadata, s.lines_reclaimed);
     assert!(s.lines_without_metadata * 2 < s.lines_reclaimed, "{s:?}");
     least.check();
-    // Without a cut: garbage collection meets it.
+    // The same damage without a power cut: garbage collection finds it.
     for phys in harness.flash.metadata() {
         harness.flash.damage(phys);
     }
@@ -260,7 +262,11 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     }
     let after = harness.ftl.stats().since(&stats);
     assert!(after.victims_read_by_oob > 5 && after.uncorrectable_sectors == 1, "{after:?}");
-    assert_eq!(harness.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
+    assert_eq!(
+        harness.read(lost.into()).0,
+        Status::UNRECOVERED_READ,
+        "the lost sector must be reported as uncorrectable"
+    );
     harness.write(lost.into());
     harness.flush();
     harness.check();
@@ -291,7 +297,7 @@ fn victims_are_read_with_a_map_larger_than_its_memory() {
         harness.check();
         harness.flash.settle(&mut harness.ftl);
         assert_eq!(harness.ftl.stats().map_mismatches, 0);
-        // Nothing is left but the map, page by page.
+        // Without the metadata, only the map is left, and it is read page by page.
         for phys in harness.flash.metadata() {
             harness.flash.damage(phys);
         }
@@ -313,7 +319,11 @@ fn victims_are_read_with_a_map_larger_than_its_memory() {
             "seed {seed}: {after:?}"
         );
         asked += after.victims_read_by_oob;
-        assert_eq!(harness.read(lost.into()).0, Status::UNRECOVERED_READ, "lost, and known to be");
+        assert_eq!(
+            harness.read(lost.into()).0,
+            Status::UNRECOVERED_READ,
+            "the lost sector must be reported as uncorrectable"
+        );
         harness.write(lost.into());
         harness.flush();
         harness.check();
@@ -338,7 +348,7 @@ fn what_was_lost_stays_lost_through_the_metadata_of_the_line_it_was_moved_to() {
             let lba = 6 + harness.rng.below(sectors - 6);
             harness.write(lba);
         }
-        // Until the line with the poisoned copy is full, and a while longer.
+        // Fills the line with the poisoned copy, and continues for a while.
         for _ in 0..sectors {
             let lba = 6 + harness.rng.below(sectors - 6);
             harness.write(lba);
@@ -378,7 +388,7 @@ fn every_cut_between_two_operations_of_a_line_that_ends_is_survived() {
     harness.churn(1);
     let sectors = harness.values.len() as u64;
     for _ in 0..60 {
-        // About a line, and then somewhere around its end.
+        // Writes about one line, so that power is cut close to its end.
         for _ in 0..400 + harness.rng.below(140) {
             let lba = harness.rng.below(sectors);
             harness.write(lba);
@@ -420,7 +430,7 @@ fn what_does_not_fit_the_configuration_says_so() {
         CapacityPlan::new(&shape(), &off, total, total),
         Err(CapacityError::P2lWithoutLineMetadata { off: true })
     );
-    // Sixteen units of one sector on one parallel unit.
+    // Chunks of sixteen units of one sector, on one parallel unit.
     let small = FlashGeometry::from_geometry(&geometry(1, 1, 60, 16, 1, 0));
     let refused = |config| {
         let refused = Ftl::new(small, config, |_| ChunkReport::Free).unwrap_err();
@@ -435,7 +445,7 @@ fn what_does_not_fit_the_configuration_says_so() {
     assert_eq!(e, CapacityError::P2lWithoutLineMetadata { off: false });
     assert!(e.to_string().contains("does not fit lines of this size"), "{e}");
     assert_eq!(CapacityPlan::new(&small, &fits, 60, 60).unwrap().line_metadata_units, 0);
-    // A drive that keeps the map is not asked for lines.
+    // The FTL writes no line metadata if the device keeps the map.
     let of_map = |config| Ftl::new_with_device_l2p(shape(), config, |_| ChunkReport::Free, 1);
     let refused = of_map(MEMORY).unwrap_err();
     assert!(
@@ -461,7 +471,7 @@ fn a_layer_with_metadata_is_not_opened_without_and_the_other_way_round() {
         let Err(RecoveryError::ConfigMismatch(changed)) = error else { panic!("{error:?}") };
         assert!(changed.what.contains("line_metadata"), "{changed}");
         assert_eq!((changed.was, changed.is), units);
-        // Where the reverse map is makes no difference to the media.
+        // The location of the P2L does not change the format on the media.
         if written.line_metadata == LineMetadata::On {
             harness.config = MEDIA;
             harness.cut();

@@ -1,8 +1,8 @@
-//! Random commands with failures and power cuts against an oracle: for every sector, the last value
-//! that is certainly durable and the values that may be there instead.
+//! Random commands with failures and power cuts against an oracle. For every sector, the oracle
+//! keeps the last durable value and the values that may have replaced it.
 //!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite oracle::`.
-//! `SLUICE_CASES` sets how many seeds are tried.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite
+//! oracle::`. `SLUICE_CASES` sets the number of seeds.
 
 // guarantee: D-01, D-06, D-07, D-31, D-35
 
@@ -29,23 +29,23 @@ struct Case {
     value: u64,
     tag: u64,
     failing: bool,
-    /// Counters of layers that a power cut has ended.
+    /// Counters of the FTLs that power cuts ended.
     stats: FtlStats,
     controls: Rng,
-    /// Reads in flight, with the value that each must find whenever it completes: a sector is
-    /// looked up once.
+    /// Reads in flight, with the value that each must return whenever it completes: the FTL looks
+    /// up a sector once.
     reads: Vec<(u64, u64)>,
-    /// Whether the active parallel units change, and reads are left under way.
+    /// Whether the number of active parallel units changes, and reads are left in flight.
     steers: bool,
-    /// How often something other than a command happens: mostly power is cut.
+    /// Relative frequency of events other than commands, mostly power cuts.
     mishaps: u64,
-    /// Power cuts with a line opened ahead.
+    /// Power cuts while a line was opened ahead.
     ahead: u64,
-    /// Chooses when units that are on the media but not readable are rewritten.
+    /// Chooses when the FTL rewrites units that are on the media but not readable yet.
     rewrites: Option<Rng>,
 }
 
-/// Which flash.
+/// The chunk size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
     /// 4 to 15 write units, or more.
@@ -54,7 +54,7 @@ enum Chunks {
     Small,
 }
 
-/// Either kind, with any gains.
+/// Draws a rate limiter of either kind, with random gains.
 fn limiter(rng: &mut Rng) -> RateLimiterKind {
     match rng.below(4) {
         0 | 1 => RateLimiterKind::Proportional,
@@ -66,7 +66,7 @@ fn limiter(rng: &mut Rng) -> RateLimiterKind {
 impl Case {
     fn new(seed: u64, size: Chunks) -> Case {
         let mut rng = Rng::new(seed);
-        // Of their own, so that older seeds mean what they meant.
+        // These choices are drawn separately, so that older seeds keep their meaning.
         let mut controls = Rng::new(seed ^ 0xc0_7201);
         let channels = 1 + rng.below(3) as u32;
         let pus = 1 + rng.below(3) as u32;
@@ -74,15 +74,16 @@ impl Case {
         let units = 4 + rng.below(12) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
         let chunks = 24 + rng.below(24) as u32;
-        // Larger chunks have room for metadata.
+        // Larger chunks have space for line metadata.
         let large = seed % 3 == 1;
         let sectors = unit * units * if large { 3 } else { 1 };
         let mut geometry = geometry(channels, pus, chunks, sectors, unit, pair);
-        // Of what decides about the map's memory, so that other seeds are what they always were.
+        // The parameters of the map cache are drawn separately, so that older seeds keep their
+        // meaning.
         let mut paging = Rng::new(seed ^ 0x9a6e);
         let paged = paging.chance(0.25);
         if paged {
-            // Many pages of the map, and a write buffer that needs few of them.
+            // Many map pages, and a write buffer that pins few of them.
             (geometry.groups, geometry.pus) = (1, if paging.chance(0.8) { 1 } else { 2 });
             let unit = if paging.chance(0.8) { 1 } else { 2 };
             (geometry.ws_min, geometry.ws_opt) = (unit, unit);
@@ -121,7 +122,7 @@ impl Case {
             p2l_location: P2lLocation::Memory,
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(&shape, &config) };
-        // Where lines have room for metadata, the reverse map may be there.
+        // Lines with space for metadata may keep their P2L there.
         let media = FtlConfig { p2l_location: P2lLocation::Media, ..config };
         let total = shape.total_chunks();
         let mut config = match ftl::CapacityPlan::new(&shape, &media, total, total) {
@@ -129,7 +130,8 @@ impl Case {
             _ => config,
         };
         if size == Chunks::Small {
-            // So small a map is all in memory, but its pages come from the media after a power cut.
+            // A map this small fits in memory, but its pages are read from the media after a power
+            // cut.
             config.map_cache_sectors = if paged { 1 << 20 } else { 0 };
         } else if paged {
             config.over_provisioning += 0.08;
@@ -141,16 +143,17 @@ impl Case {
         let ftl = loop {
             match Ftl::new(shape, config, |_| ChunkReport::Free) {
                 Ok(ftl) => break ftl,
-                // As few chunks as are taken.
+                // Adds chunks until the geometry is large enough, to have as few as possible.
                 Err(_) if size == Chunks::Small && geometry.chunks < 400 => {
                     geometry.chunks += 1 + geometry.chunks / 8;
                     shape = FlashGeometry::from_geometry(&geometry);
                 }
-                Err(e) => panic!("a geometry that fits: {e}"),
+                Err(e) => panic!("the geometry is too small: {e}"),
             }
         };
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);
-        // In half of the cases ends are reported in any order; not in those that have found something before.
+        // In half of the cases completions are reported in any order, except with seeds that once
+        // failed.
         let found = [&FOUND_SMALL[..], &FOUND, &FOUND_REWRITTEN].concat().contains(&seed);
         if !found && Rng::new(seed ^ 0x0_4de4).chance(0.5) {
             flash.reorder(seed);
@@ -185,13 +188,13 @@ impl Case {
         case
     }
 
-    /// Returns a case with rewrites.
+    /// Creates a case with rewrites.
     fn rewriting(seed: u64, size: Chunks) -> Case {
         Case { rewrites: Some(Rng::new(seed ^ 0x4e_e3a1)), ..Case::new(seed, size) }
     }
 
-    /// Has what waits for its pair on one open chunk, or on all of them, written again; power may be cut
-    /// in the midst of that.
+    /// Rewrites the units of one open chunk, or of all, that wait for their paired pages. Power may
+    /// be cut meanwhile.
     fn rewrite(&mut self) {
         let Some(mut choices) = self.rewrites.take() else { return };
         if choices.chance(0.15) {
@@ -203,7 +206,7 @@ impl Case {
                     self.ftl.rewrite_buffered(chunk);
                 }
             }
-            // Nowhere, free, or closed: nothing of it waits, or nothing is there.
+            // A chunk that does not exist, is free or is closed: there is nothing to rewrite.
             self.ftl.rewrite_buffered(ChunkId(
                 choices.below(2 * u64::from(self.flash.geometry.total_chunks())) as u32,
             ));
@@ -220,7 +223,7 @@ impl Case {
         self.rewrites = Some(choices);
     }
 
-    /// Changes the parallel units that are written, or is refused.
+    /// Changes the number of active parallel units; the FTL may refuse it.
     fn steer(&mut self) {
         if !self.steers || !self.controls.chance(0.3) {
             return;
@@ -234,7 +237,8 @@ impl Case {
         }
     }
 
-    /// Starts a read without waiting for it: garbage collection may avoid its parallel unit.
+    /// Starts a read without waiting for it, so that garbage collection may avoid its parallel
+    /// unit.
     fn leave_a_read(&mut self) {
         if !self.steers || self.reads.len() > 4 {
             return;
@@ -247,7 +251,8 @@ impl Case {
         self.reads.push((tag, self.oracle[lba as usize].value()));
     }
 
-    /// A request has ended: if it is one of those, what it found is looked at.
+    /// Checks the value that a read in flight has returned, if the completed request is one of
+    /// those.
     fn on_completed(&mut self, tag: u64) {
         if let Some(i) = self.reads.iter().position(|(t, _)| *t == tag) {
             let (_, expected) = self.reads.swap_remove(i);
@@ -258,7 +263,7 @@ impl Case {
 
     fn range(&mut self) -> (u64, u32) {
         let n = 1 + self.rng.below(12).min(self.oracle.len() as u64 - 1) as u32;
-        // Half of all commands go to an eighth of the sectors.
+        // Half of the commands go to one eighth of the sectors.
         let span = if self.rng.chance(0.5) { self.oracle.len() / 8 } else { self.oracle.len() };
         let span = span.max(n as usize);
         (self.rng.below((span - n as usize + 1) as u64), n)
@@ -321,7 +326,7 @@ impl Case {
         }
     }
 
-    /// Learns what a request that failed has left.
+    /// Reads the sectors of a failed request, and records their values in the oracle.
     fn see(&mut self, lba: u64, n: u32) {
         let found = self.read_sectors(lba, n);
         for (sector, value) in self.oracle[lba as usize..].iter_mut().zip(found) {
@@ -337,7 +342,7 @@ impl Case {
         self.ftl.trim(self.tag, lba, n);
         self.ftl.kick(Nanos(0), &mut self.flash);
         let status = self.wait(self.tag);
-        // When nothing can be written any more, no page of the map goes to make room for another.
+        // If no unit can be written any more, the FTL cannot evict a dirty map page for another.
         let may_fail = self.failing && self.config.map_cache_sectors > 0;
         assert!(
             status.is_success() || may_fail && status.is(Status::CAPACITY_EXCEEDED),
@@ -381,16 +386,16 @@ impl Case {
     }
 
     fn cut_power(&mut self) {
-        // A cut can itself be followed by a cut before anything was written.
+        // A power cut may directly follow another, with no write in between.
         for _ in 0..1 + self.rng.below(2) {
             self.stats = self.stats.plus(self.ftl.stats());
             self.ahead += u64::from(self.ftl.lines_ahead() > 0);
             let cache = self.ftl.map_cache();
             assert!(cache.resident_max <= cache.frames, "{cache:?}");
-            assert_eq!(self.stats.map_mismatches, 0, "the map's pages and the media");
-            assert_eq!(self.stats.map_sectors_lost, 0, "nothing was lost");
+            assert_eq!(self.stats.map_mismatches, 0, "map pages differ from the media");
+            assert_eq!(self.stats.map_sectors_lost, 0, "map sectors were lost without a cause");
             self.ftl = self.flash.power_cut(self.config);
-            // What goes on after a recovery by itself can be cut, too.
+            // Power may also be cut during the work that the FTL continues after a recovery.
             if self.config.map_cache_sectors > 0 && self.rng.chance(0.5) {
                 self.ftl.kick(Nanos(0), &mut self.flash);
                 for _ in 0..self.rng.below(80) {
@@ -412,7 +417,7 @@ impl Case {
                     let recovery = self.flash.recoveries.last();
                     panic!("after a power cut, sector {} {wrong}; {recovery:?}", at + i);
                 }
-                // What was found is on the media.
+                // The value that the recovery found is durable.
                 sector.settle();
             }
             at += n;
@@ -427,12 +432,16 @@ impl Case {
         while let Some(done) = self.ftl.pop_completion() {
             self.on_completed(done.tag);
         }
-        assert!(self.reads.is_empty(), "reads that never ended");
-        assert!(self.ftl.is_idle() || self.failing, "left over: {}", self.ftl.debug_state());
+        assert!(self.reads.is_empty(), "some reads did not complete");
+        assert!(
+            self.ftl.is_idle() || self.failing,
+            "the FTL is not idle: {}",
+            self.ftl.debug_state()
+        );
         self.cut_power();
     }
 
-    /// Carries out so many commands.
+    /// Executes this many commands.
     fn execute(&mut self, commands: u64) {
         for _ in 0..commands {
             self.steer();
@@ -466,12 +475,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Seeds beyond the usual ones that have found something.
+/// Additional seeds that once failed.
 const FOUND_SMALL: [u64; 3] = [1_362, 2_205, 2_526];
 const FOUND: [u64; 1] = [1_281];
 const FOUND_REWRITTEN: [u64; 5] = [261, 336, 394, 453, 859];
 
-/// The seed that is asked for, or as many as are asked for and those that have found something.
+/// Returns the given seed; otherwise the usual or the given number of seeds, and those that once
+/// failed.
 fn seeds(usual: u64, found: &[u64]) -> Vec<u64> {
     match number("SLUICE_SEED") {
         Some(seed) => vec![seed],
@@ -503,7 +513,7 @@ fn chunks_of_a_few_write_units_never_run_short_of_space() {
         }
     }
     println!("{cuts} power cuts, {reclaimed} lines reclaimed");
-    assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
+    assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
     assert_calls("oracle-small-chunks", calls);
 }
 
@@ -559,10 +569,10 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     );
     let met = [lines.0, lines.1, all.victims_read_by_metadata, all.victims_read_by_oob];
     assert!(met.iter().all(|n| *n > 0) || seeds_were_given, "{met:?}");
-    assert!(all.lines_reclaimed > 0 || seeds_were_given, "garbage was never collected");
+    assert!(all.lines_reclaimed > 0 || seeds_were_given, "garbage collection never ran");
     let pages = [all.map_page_reads, all.map_page_writes];
     println!("{paged} cases paged: {} map pages read, {} written", pages[0], pages[1]);
-    assert!(pages[0].min(pages[1]) > 0 || seeds_were_given, "no page of the map ever went");
+    assert!(pages[0].min(pages[1]) > 0 || seeds_were_given, "no map page was evicted");
     assert!(cuts >= 20_000 || seeds_were_given || number("SLUICE_CASES").is_some(), "{cuts} cuts");
     assert_calls("oracle", calls);
 }
@@ -591,15 +601,15 @@ fn what_is_rewritten_repeatedly_stays_what_it_is() {
         }
     }
     println!("{cuts} power cuts, {rescued} sectors renewed");
-    assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
-    assert!(rescued > 0 || number("SLUICE_SEED").is_some(), "nothing was ever renewed");
+    assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
+    assert!(rescued > 0 || number("SLUICE_SEED").is_some(), "nothing was rewritten");
     assert_calls("oracle-renewals", calls);
 }
 
 #[test]
 fn a_rewrite_is_cut_after_every_operation() {
     let (mut cuts, mut renewals, mut failed) = (0, 0, vec![]);
-    // A tenth as many: every one is replayed for each operation.
+    // A tenth of the seeds: every case is replayed once per operation.
     for seed in seeds(40, &[]).into_iter().take(500) {
         for size in [Chunks::Small, Chunks::Any] {
             let prepared = || {
@@ -622,7 +632,7 @@ fn a_rewrite_is_cut_after_every_operation() {
                     }
                     renewed = sectors.max(renewed);
                     case.cut_power();
-                    // What was found is written on, and found again.
+                    // Writes after the recovery must survive another power cut.
                     case.execute(5);
                     case.flush();
                     case.cut_power();
@@ -642,6 +652,6 @@ fn a_rewrite_is_cut_after_every_operation() {
         }
     }
     println!("{cuts} cuts of renewals of {renewals} sectors");
-    assert!(failed.is_empty(), "seeds {failed:?} fail; replay one with SLUICE_SEED");
-    assert!(renewals > 0 || number("SLUICE_SEED").is_some(), "nothing was ever renewed");
+    assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
+    assert!(renewals > 0 || number("SLUICE_SEED").is_some(), "nothing was rewritten");
 }

@@ -1,5 +1,5 @@
-//! Ends that are reported in another order than that in which they came about: several completion queues, or a
-//! retry, turn them round, although a chunk is programmed in order ([`ftl::Flash::program`]).
+//! Completions that are reported out of order. Several completion queues, or a retry, may reorder
+//! them, although a chunk is programmed in order ([`ftl::FlashBackend::program`]).
 
 // guarantee: D-06
 
@@ -14,7 +14,8 @@ use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 
-/// Chunks of 24 units on `pus` parallel units, or of 72 on one; units wait for two others.
+/// Chunks of 24 units on each of `pus` parallel units, or of 72 units on one. The paired pages of a
+/// unit are in the two units after it.
 fn shape(pus: u32) -> FlashGeometry {
     FlashGeometry::from_geometry(&geometry(1, pus, 40, if pus == 1 { 288 } else { 96 }, 4, 8))
 }
@@ -26,7 +27,8 @@ fn bench(pus: u32, line_metadata: LineMetadata, seed: u64) -> Bench {
     b
 }
 
-/// Writes that are not waited for, as many as there is room for; each value is its request's.
+/// Writes `count` sectors without waiting for the completions, while the FTL has space. The value
+/// of each sector is its request's tag.
 fn write_on(b: &mut Bench, rng: &mut Rng, values: &mut [u64], count: u64) {
     for _ in 0..count {
         let lba = rng.below(values.len() as u64);
@@ -41,7 +43,7 @@ fn write_on(b: &mut Bench, rng: &mut Rng, values: &mut [u64], count: u64) {
     }
 }
 
-/// Everything ends, and nothing failed.
+/// Completes all requests; each must succeed.
 fn complete_all(b: &mut Bench) {
     b.flash.settle(&mut b.ftl);
     while let Some(done) = b.ftl.pop_completion() {
@@ -98,11 +100,12 @@ fn lines_end_with_padding_that_is_reported_in_any_order() {
         check(&mut b, &values);
         (ended, late) = (ended + b.ftl.stats().finished_lines, late + b.flash.late);
     }
-    assert!(ended > 20 && late > 500, "{ended} lines ended, {late} programs reported late");
+    assert!(ended > 20 && late > 500, "{ended} lines finished, {late} programs reported late");
 }
 
-/// A chunk with programs under way fails, or goes. What is reported of it then is mixed: successes of before behind
-/// failures of what came later.
+/// A chunk with programs in flight fails or goes offline. Its completions are mixed: successes of
+/// earlier programs are reported after failures of later ones. Returns the number of such
+/// successes.
 fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
     let (mut b, mut rng) = (bench(2, LineMetadata::On, seed), Rng::new(seed ^ 0xfa11));
     let mut values = vec![0; b.ftl.sectors() as usize / 4];
@@ -112,7 +115,7 @@ fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
     let open: Vec<ChunkId> = b.ftl.open_chunks().map(|(chunk, ..)| chunk).collect();
     let Some(chunk) = open.into_iter().find(|c| half_written(&b, c)) else { return 0 };
     if goes {
-        // As soon as the drive says so. What was read from there only is lost.
+        // The drive reports the chunk at once. Only sectors without a copy elsewhere are lost.
         let lost = b.flash.kill(chunk.get());
         b.ftl.chunk_offline(chunk);
         b.ftl.kick(NOW, &mut b.flash);
@@ -121,7 +124,7 @@ fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
             let found = b.read(lba);
             assert!(found == Some(*value) || found.is_none() && lost.contains(&(lba as u32)));
         }
-        // No older version is found.
+        // Later writes must not make an older version visible.
         write_on(&mut b, &mut rng, &mut values, 50);
         complete_all(&mut b);
         return b.flash.mixed;
@@ -145,6 +148,6 @@ fn fails_with_programs_in_flight(seed: u64, goes: bool) -> u64 {
 fn a_chunk_that_fails_or_goes_takes_nothing_along_that_the_media_has_not_taken() {
     for goes in [false, true] {
         let mixed: u64 = (0..200).map(|seed| fails_with_programs_in_flight(seed, goes)).sum();
-        assert!(mixed > 20, "{mixed} successes reported behind a failure");
+        assert!(mixed > 20, "{mixed} successes reported after a later program failed");
     }
 }

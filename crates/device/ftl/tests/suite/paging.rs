@@ -1,5 +1,5 @@
-//! A map larger than its memory: how much of it is there, what it costs, who waits for whom, and what
-//! happens when a page of it cannot be read. Power cuts are the oracle's business (`oracle.rs`).
+//! A map larger than its cache: the cache size, its cost, requests that wait for a map page, and
+//! unreadable map pages. The tests in `oracle.rs` cover power cuts.
 
 // guarantee: D-35, D-36
 
@@ -16,7 +16,7 @@ use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 
-/// Logical sectors per page of the map, of sectors of 512 bytes.
+/// Logical sectors per map page, with sectors of 512 bytes.
 const PAGE: u64 = 112;
 
 /// An FTL over flash with sectors of 512 bytes; a map page has 112 entries.
@@ -29,7 +29,8 @@ struct Harness {
 
 impl Harness {
     fn new(shape: FlashGeometry, config: FtlConfig, keeps: bool) -> Harness {
-        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a layer that fits");
+        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free)
+            .expect("the configuration fits the geometry");
         let flash = TestFlash::new(shape, keeps, ftl.slots(), 7);
         Harness { ftl, flash, config, tag: 0 }
     }
@@ -69,7 +70,7 @@ impl Harness {
         assert!(self.wait(self.tag).is_success());
     }
 
-    /// Everything is on the media, and so is a checkpoint.
+    /// Makes all data and a checkpoint durable.
     fn settle(&mut self) {
         self.flush();
         self.ftl.checkpoint();
@@ -122,7 +123,8 @@ fn a_map_of_a_hundred_times_its_memory_works_and_stays_in_it() {
     let (stats, cache) = (*harness.ftl.stats(), harness.ftl.map_cache());
     assert!(stats.lines_reclaimed > 100 && stats.map_page_writes > 20_000, "{stats:?}");
     assert_eq!((cache.resident_max, cache.frames), (map_cache_sectors - 1, map_cache_sectors - 1));
-    // All of it would be more than 60 times as much, mostly for the locations of the pages.
+    // The whole map would take more than 60 times as much. Most of the memory used is for the
+    // locations of the map pages.
     assert!(cache.bytes * 35 < 4 * (sectors + u64::from(pages)), "{cache:?}");
     let memory = u64::from(cache.frames + 1) * 4 * 112 + u64::from(pages) * 8 + 1_000;
     assert!(cache.bytes <= memory, "{cache:?}");
@@ -181,23 +183,24 @@ fn a_read_that_waits_for_its_page_blocks_no_other_and_sees_completed_writes() {
     harness.settle();
     harness.restart();
     harness.flash.settle(&mut harness.ftl);
-    // Page 20 comes for a write, which is in the buffer then.
+    // A write brings page 20 into the cache and pins it.
     harness.write(20 * 112, 77);
     for tag in [1_001, 1_002] {
         harness.flash.requests.insert(tag, vec![0]);
     }
     harness.ftl.read(NOW, 1_001, 112, 1, &mut harness.flash);
-    assert!(!harness.ftl.has_completion(), "its page is not there");
+    assert!(!harness.ftl.has_completion(), "its map page is not in the cache");
     harness.ftl.read(NOW, 1_002, 20 * 112, 1, &mut harness.flash);
     assert_eq!(harness.ftl.pop_completion().map(|d| d.tag), Some(1_002));
     assert_eq!(harness.flash.requests[&1_002], [77]);
-    // A read that waits and a write of the same sector that comes later: either value.
+    // A read that waits for its map page, and a later write of the sector: the read may return
+    // either value.
     harness.flash.requests.insert(1_003, vec![88]);
     harness.ftl.write(1_003, 112, 1, false);
     harness.ftl.kick(NOW, &mut harness.flash);
     assert!(harness.wait(1_001).is_success());
     assert!([88, 113].contains(&harness.flash.requests[&1_001][0]));
-    // One that comes after the write has ended sees it, wherever the page is by then.
+    // A read submitted after the write completed returns its value, wherever the map page is.
     harness.flash.settle(&mut harness.ftl);
     for page in 2..20 {
         assert_eq!(harness.read(page * 112 + 5), Ok(page * 112 + 6));
@@ -207,7 +210,8 @@ fn a_read_that_waits_for_its_page_blocks_no_other_and_sees_completed_writes() {
     assert!(stats.map_misses >= 18 && stats.map_hits >= 1, "{stats:?}");
 }
 
-/// Metadata of lines or not, and the reverse map in memory or on the media.
+/// Returns the configuration without line metadata, with it and the P2L in memory, and with the P2L
+/// on the media.
 fn kinds(shape: &FlashGeometry, config: FtlConfig) -> [FtlConfig; 3] {
     let with = common::with_metadata(shape, &config);
     [config, with, FtlConfig { p2l_location: ftl::P2lLocation::Media, ..with }].map(|config| {
@@ -237,7 +241,7 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
             if restarts {
                 harness.restart();
             }
-            // Several at once: one scan.
+            // Several pages at once need one scan.
             for page in 3..9 {
                 let at =
                     harness.flash.newest((sectors + page) as u32).expect("every page was written");
@@ -257,7 +261,7 @@ fn a_page_that_cannot_be_read_is_rebuilt_of_what_its_sectors_say() {
             assert_eq!(stats.rebuild_reads == 0, exact || stats.pages_rebuilt == 0, "{stats:?}");
             harness.settle();
             harness.flash.unreadable.clear();
-            // They are as good as new.
+            // After they were written again, the pages are as reliable as before.
             for value in 0..10_000 {
                 let lba = rng.below(sectors);
                 model[lba as usize] = value;
@@ -293,14 +297,14 @@ fn undecided(flash: &TestFlash, sectors: u64, dead: &Range<u32>) -> BTreeSet<u64
             numbers.insert(lba, number);
         }
         let Some(bytes) = flash.bytes_at(phys).filter(|_| lba >= sectors) else { continue };
-        // As in `map_page`.
+        // The layout is that of `TranslationPage`.
         let low = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
         let newest: &mut u64 = lows.entry(lba).or_default();
         *newest = low.max(*newest);
         let words = bytes[32 + PAGE as usize / 8..][..4 * PAGE as usize].as_chunks::<4>().0;
         named.extend(words.iter().filter_map(|w| u32::from_le_bytes(*w).checked_sub(1)));
     }
-    // Where the newest pages are the journal says.
+    // The journal holds the locations of the latest map pages.
     let is_page = |phys, lba| lba >= sectors && place(lba) == Some(phys);
     let there = dead.clone().flat_map(|chunk| flash.written_in(chunk));
     let unnamed = there.filter(|&(phys, _, lba)| {
@@ -343,7 +347,7 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
             let lost: Vec<bool> = (0..sectors).map(|lba| on_it(&harness.flash, lba)).collect();
             let pages = u64::from(harness.ftl.capacity_plan().map_pages);
             let pages = (sectors..sectors + pages).filter(|p| on_it(&harness.flash, *p)).count();
-            assert!(pages > 1, "{pages} pages of the map were there");
+            assert!(pages > 1, "the die held only {pages} map pages");
             let undecided = undecided(&harness.flash, sectors, &chunks);
             chunks.clone().for_each(|chunk| {
                 harness.flash.kill(chunk);
@@ -377,8 +381,9 @@ fn a_die_that_goes_takes_its_sectors_and_no_others_whatever_pages_of_the_map_it_
                     undecided.len(),
                     harness.ftl.map_cache().frames
                 );
-                // What is valid is known while power is on, else what can be read says what it does. That a
-                // unit with a still larger number was on the die cannot be told from nothing being there.
+                // While power is on and the P2L is in memory, the FTL knows every valid sector.
+                // Otherwise it depends on what is readable: a lost unit with a still larger
+                // sequence number cannot be told from no unit.
                 let exact = !while_off && config.p2l_location == ftl::P2lLocation::Memory;
                 let most = if exact { 0 } else { errors.len() / 100 };
                 assert!(!exact || errors.is_empty(), "{errors:?}");
@@ -402,7 +407,7 @@ fn collection_goes_on_after_pages_were_lost_that_had_been_counted() {
     for lba in 0..sectors {
         harness.write(lba, lba + 1);
     }
-    // Any page, at any moment, one in two hundred reads three times in a row.
+    // Any page may be lost at any time: one fetch in two hundred fails three times in a row.
     harness.flash.read_fail = 0.17;
     let mut rng = Rng::new(10);
     let mut errors = 0;
@@ -444,7 +449,7 @@ fn a_trim_of_everything_passes_through_a_few_frames() {
     assert_eq!(harness.ftl.stats().trimmed, sectors - 1);
     harness.restart();
     assert_eq!(harness.read(0), Ok(1));
-    assert!((1..sectors).all(|lba| harness.read(lba) == Ok(0)), "a flushed trim stays");
+    assert!((1..sectors).all(|lba| harness.read(lba) == Ok(0)), "a flushed trim must persist");
     harness.flash.settle(&mut harness.ftl);
     assert_eq!(harness.ftl.mapped() - u64::from(harness.ftl.capacity_plan().map_pages), 1);
 }
@@ -464,29 +469,33 @@ fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     for sectors in [least, least + 1, u32::MAX] {
         let ftl = Ftl::new(shape, with(sectors), |_| ChunkReport::Free).unwrap();
         assert_eq!(ftl.map_cache().frames, (sectors - 1).min(layout.map_pages));
-        assert_eq!(ftl.capacity_plan().logical, layout.logical, "the capacity is the same");
+        assert_eq!(
+            ftl.capacity_plan().logical,
+            layout.logical,
+            "the cache size must not change the capacity"
+        );
     }
-    // Without spare sectors there is no room to write pages in.
+    // Without spare sectors, there is no space to write map pages.
     let none = FtlConfig { over_provisioning: 0.0, ..with(least) };
     assert!(matches!(
         capacity_error(shape, none),
         CapacityError::MapCacheWithoutSpace { needed: 1.., spare: 0 }
     ));
-    // All of the map in frames needs none, as it never goes.
+    // A map that is completely cached needs no spare sectors, because no page is evicted.
     let all = FtlConfig { map_cache_sectors: u32::MAX, ..none };
     assert!(Ftl::new(shape, all, |_| ChunkReport::Free).is_ok());
     let of_drive = Ftl::new_with_device_l2p(shape, with(least), |_| ChunkReport::Free, 1);
     assert!(matches!(of_drive, Err(NewFtlError::Capacity(CapacityError::MapCacheOnDeviceL2p))));
 }
 
-/// Cost of requests with this much of the map in memory.
+/// Costs of requests with a given share of the map in memory.
 #[derive(Debug)]
 struct Cost {
-    /// Share of host reads that found their page in memory.
+    /// Share of host reads that hit the map cache.
     hits: f64,
-    /// Reads of the media per user read.
+    /// Media reads per host read.
     reads: f64,
-    /// Sectors programmed per user write.
+    /// Sectors programmed per sector that the host wrote.
     amplification: f64,
 }
 
@@ -498,7 +507,7 @@ fn cost(share: f64, zipf: bool) -> Cost {
     let mut harness = Harness::new(shape, FtlConfig { map_cache_sectors, ..config }, true);
     let sectors = harness.ftl.sectors();
     let (draw, mut rng) = (Zipf::new(sectors, 0.99).unwrap(), Rng::new(11));
-    // Neighbours are about as popular as each other, as they are in files.
+    // Neighboring sectors are about equally popular, as in files.
     let mut lba = || if zipf { draw.sample(&mut rng) } else { rng.below(sectors) };
     for lba in 0..sectors {
         harness.write(lba, lba);
@@ -537,12 +546,12 @@ fn what_less_memory_costs_follows_from_how_much_of_the_map_is_used() {
         if share == 1.0 {
             assert!(now.hits == 1.0 && now.reads <= 1.0, "{now:?}");
         } else {
-            // A miss costs a read of the media and nothing else.
+            // A miss costs one media read and nothing else.
             assert!((now.reads - (2.0 - now.hits)).abs() < 0.02, "{now:?}");
-            let before = last.as_ref().expect("with more memory");
+            let before = last.as_ref().expect("a larger cache was measured before");
             assert!(now.hits < before.hits && now.amplification >= before.amplification);
             if zipf {
-                assert!(now.hits > 1.5 * share, "what is popular stays: {now:?}");
+                assert!(now.hits > 1.5 * share, "popular pages must stay in the cache: {now:?}");
             } else {
                 assert!((now.hits - share).abs() < 0.03, "{now:?}");
             }

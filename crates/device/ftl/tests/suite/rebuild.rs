@@ -1,12 +1,16 @@
-//! Pages of a map in frames that cannot be read any more, while users go on: several requests at a time,
-//! garbage collection, chunks that go, and power cuts in the midst of it.
+//! Map pages that become unreadable during host I/O: several requests at a time, garbage
+//! collection, chunks that go offline, and power cuts at any moment.
 //!
-//! A sector holds what it should. An error only if a chunk has gone that had a copy of it, or its page is lost
-//! and, with power cut before or without a reverse map in memory, newer copies may have been in that chunk, or
-//! in something else that cannot be read.
-//! An older value only if it was trimmed, in a page that was lost and made of copies; or if it was lost before,
-//! and the page that knew was lost while power was off. A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite rebuild::`.
+//! A sector must return its latest value, with two exceptions.
+//!
+//! It may be uncorrectable if a chunk that held a copy of it went offline. It may also be
+//! uncorrectable if its map page was lost, newer versions may have been in that chunk or in other
+//! unreadable units, and the FTL cannot know: power was cut before, or the P2L is not in memory.
+//!
+//! It may return an older value if it was trimmed and its map page was lost and rebuilt from
+//! copies; or if it was lost before, and the map page that recorded this was lost while power was
+//! off. A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test
+//! suite rebuild::`.
 
 // guarantee: D-06, D-36
 
@@ -23,7 +27,7 @@ use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
 
-/// Logical sectors per page of the map, of sectors of 512 bytes.
+/// Logical sectors per map page, with sectors of 512 bytes.
 const PAGE: u64 = 112;
 
 #[derive(Clone, Debug, Default)]
@@ -32,12 +36,13 @@ struct Sector {
     /// Values possible after a power cut.
     possible: BTreeSet<u64>,
     ever: BTreeSet<u64>,
-    /// It may be lost; it may have been trimmed in vain: now, or after a power cut.
+    /// Whether the sector may be uncorrectable, and whether a trim may be undone: now, or after a
+    /// power cut.
     fails: bool,
     fails_cut: bool,
     untrimmed: bool,
     untrimmed_cut: bool,
-    /// It was lost, which perhaps only its page knows.
+    /// Whether the sector was uncorrectable, which perhaps only its map page records.
     was_lost: bool,
     busy: bool,
 }
@@ -58,11 +63,11 @@ struct Case {
     busy: BTreeMap<u64, (u64, Kind)>,
     tag: u64,
     value: u64,
-    /// Pages that were lost, and chunks that have gone.
+    /// Map pages that were lost. The counters below concern chunks that went offline.
     lost: BTreeSet<u64>,
     kills: bool,
     killed: u32,
-    /// There was something that could not be read, and was not where a page of the map is.
+    /// Whether there were unreadable sectors other than the latest map pages.
     hidden: bool,
     errors: u64,
     cuts_in_scans: u32,
@@ -92,13 +97,13 @@ impl Case {
         }
         config.map_cache_sectors = map_cache_min(&shape, &config);
         config.map_cache_sectors += [0, 0, 1, 4][rng.below(4) as usize];
-        // In half of the cases nothing cannot be read but the pages themselves.
+        // In half of the cases only map pages become unreadable.
         let clean = rng.chance(0.5);
         let kills = !clean && rng.chance(0.8);
         let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a geometry that fits");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0x5a17);
         (flash.lazy, flash.heals) = (true, clean);
-        // In half of the cases ends are reported in any order.
+        // In half of the cases completions are reported in any order.
         if Rng::new(seed ^ 0x0_4de4).chance(0.5) {
             flash.reorder(seed);
         }
@@ -125,7 +130,7 @@ impl Case {
         }
     }
 
-    /// A page that is lost is found again as it was.
+    /// Whether a lost map page can be rebuilt exactly.
     fn finds_all(&self) -> bool {
         self.config.p2l_location == P2lLocation::Memory && self.flash.cuts == 0
     }
@@ -203,7 +208,8 @@ impl Case {
         self.reap();
     }
 
-    /// Compares what has ended. Returns how a request that is none of a sector did.
+    /// Checks the completed requests. Returns the status of a request that is not a read, write or
+    /// trim of the case.
     fn reap(&mut self) -> Option<Status> {
         let mut other = None;
         while let Some(done) = self.ftl.pop_completion() {
@@ -269,7 +275,7 @@ impl Case {
     fn lose_page(&mut self) {
         let page = self.rng.below(self.ftl.capacity_plan().map_pages.into());
         if self.flash.heals {
-            // So that the layer knows after a power cut, too, what is in the place that cannot be read.
+            // A checkpoint lets the FTL know the lost sector's contents even after a power cut.
             self.flush();
             self.ftl.checkpoint();
             self.ftl.kick(NOW, &mut self.flash);
@@ -315,7 +321,7 @@ impl Case {
         assert_eq!((stats.map_mismatches, stats.map_pages_lost), (0, 0), "{stats:?}");
         self.ftl = self.flash.power_cut(self.config);
         if self.rng.chance(0.5) {
-            // Where there is no page any more.
+            // Locations without a current map page become readable again.
             let all = self.sectors.len() as u64;
             let pages = self.lost.iter().filter_map(|p| self.flash.newest((all + p) as u32));
             let places: BTreeSet<u32> = pages.collect();
@@ -335,7 +341,7 @@ impl Case {
             (s.fails, s.untrimmed) = (s.fails || s.fails_cut, s.untrimmed || s.untrimmed_cut);
         }
         if self.rng.chance(0.3) {
-            // In the midst of what follows from it.
+            // Power is cut again while the FTL rebuilds pages.
             for _ in 0..1 + self.rng.below(4) {
                 self.glance();
             }
@@ -389,7 +395,7 @@ impl Case {
     }
 
     fn run(&mut self) {
-        // Every page is written.
+        // Writes every page.
         for lba in 0..self.sectors.len() as u64 {
             self.value += 1;
             self.begin(lba, Kind::Write(self.value));

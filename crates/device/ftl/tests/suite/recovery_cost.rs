@@ -1,6 +1,6 @@
-//! The amount that a recovery reads is bounded by the distance of two checkpoints, not by the size
-//! of the flash [LightNVM17 §4.2.2]. The test takes flash of two sizes, overwrites it at random
-//! with many writers at once, and cuts power at different moments between two checkpoints.
+//! The amount that a recovery reads is bounded by the distance between two checkpoints, not by the
+//! size of the flash [LightNVM17 §4.2.2]. The test overwrites flash of two sizes at random, with
+//! many writes in flight, and cuts power at different moments between two checkpoints.
 
 // guarantee: D-05
 
@@ -13,12 +13,12 @@ use time::Nanos;
 
 /// Sectors between two checkpoints.
 const INTERVAL: u32 = 2_048;
-/// Write units of a page of four sectors, and of a chunk.
+/// Sectors per write unit, which is one page, and write units per chunk.
 const UNIT: u32 = 4;
 const UNITS: u32 = 16;
-/// Writes under way at once.
+/// Writes in flight.
 const WRITERS: usize = 32;
-/// Moments at which power is cut.
+/// Number of moments at which power is cut.
 const PHASES: u32 = 16;
 
 struct Harness {
@@ -42,7 +42,8 @@ impl Harness {
         Harness { ftl, flash, config, rng: Rng::new(9), free: (0..WRITERS as u64).collect() }
     }
 
-    /// Writes requests of `n` sectors at the places that `next` says, as fast as it goes.
+    /// Submits writes of `n` sectors at the addresses that `next` returns, with up to `WRITERS` in
+    /// flight, until it returns `None` and all have completed.
     fn write(&mut self, n: u32, mut next: impl FnMut(&mut Rng) -> Option<u64>) {
         let mut more = true;
         while more || self.free.len() < WRITERS {
@@ -67,7 +68,7 @@ impl Harness {
         }
     }
 
-    /// Writes all sectors, one after the other.
+    /// Writes all sectors sequentially.
     fn fill(&mut self) {
         let (mut at, all) = (0, self.ftl.sectors() / 64 * 64);
         self.write(64, |_| {
@@ -76,7 +77,7 @@ impl Harness {
         });
     }
 
-    /// Overwrites so many sectors at random, `n` at a time.
+    /// Overwrites this many sectors at random addresses, `n` per request.
     fn overwrite(&mut self, sectors: u32, n: u32) {
         let all = self.ftl.sectors();
         let mut left = sectors;
@@ -93,7 +94,7 @@ impl Harness {
     }
 }
 
-/// The most that recoveries have read, of each kind.
+/// Returns the maxima over all recoveries, one per counter.
 fn worst_case(
     chunks: u32,
     pair_units: u32,
@@ -113,7 +114,11 @@ fn worst_case(
         most.data_sectors = most.data_sectors.max(r.data_sectors);
         most.padding_units = most.padding_units.max(r.padding_units);
         most.lines_read = most.lines_read.max(r.lines_read);
-        assert_eq!(r.data_sectors, r.journal_sectors + r.page_sectors, "there is nothing else");
+        assert_eq!(
+            r.data_sectors,
+            r.journal_sectors + r.page_sectors,
+            "data reads are journal and map page reads only"
+        );
     }
     (most, *harness.ftl.capacity_plan())
 }
@@ -153,7 +158,8 @@ fn what_is_read_depends_on_the_interval_and_not_on_the_size() {
             );
             assert!(most.oob_sectors <= bound(&layout), "{most:?} {layout:?}");
             assert_eq!(most.page_sectors, u64::from(layout.map_pages));
-            // Twelve times the size, and at most a quarter more but for the pages of two checkpoints.
+            // Twelve times the size may cost at most a quarter more, plus the map pages of two
+            // checkpoints.
             let first = *smallest.get_or_insert(most);
             let pages = 2 * u64::from(layout.map_pages);
             assert!(most.oob_sectors <= first.oob_sectors * 5 / 4 + pages, "{most:?} {first:?}");

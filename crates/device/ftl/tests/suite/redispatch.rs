@@ -1,5 +1,5 @@
-//! Units that are written once more (`src/again.rs`), against what a flush has promised: power is cut when
-//! it ends, with chunks that have gone and programs that fail.
+//! Redispatched units (`src/buffer/redispatch.rs`) and flushes: power is cut when a flush
+//! completes, with offline chunks and failing programs. Every flushed sector must still be there.
 
 // guarantee: D-23
 
@@ -18,8 +18,8 @@ fn shape() -> FlashGeometry {
     FlashGeometry::from_geometry(&geometry(2, 2, 40, 32, 4, 8))
 }
 
-/// Seeds that once failed, of the first 400 and beside them: what became padding in a unit that was written
-/// again had its only other copy in the chunk that was gone.
+/// Seeds that once failed, among the first 400 and beyond: a sector became padding in a
+/// redispatched unit, although its only other copy was in the offline chunk.
 const FOUND: [u64; 6] = [46, 65, 73, 79, 359, 392];
 const OVERWRITTEN: [u64; 4] = [433, 461, 754, 1_031];
 
@@ -32,7 +32,8 @@ fn overwritten_while_redispatched(seed: u64, before: bool) -> Option<u32> {
     let config = FtlConfig::default();
     let mut b = Bench::new(shape(), config, true, seed);
     let mut rng = Rng::new(seed ^ 0xa9a1);
-    // In half of the cases ends are reported in any order; not in those that have found something before.
+    // In half of the cases completions are reported in any order, except with seeds that once
+    // failed.
     if !FOUND.contains(&seed) && !OVERWRITTEN.contains(&seed) && seed % 2 == 1 {
         b.flash.reorder(seed);
     }
@@ -65,14 +66,14 @@ fn overwritten_while_redispatched(seed: u64, before: bool) -> Option<u32> {
     let take = |b: &mut Bench| {
         let (mut ended, mut full) = (false, false);
         while let Some(done) = b.ftl.pop_completion() {
-            // Both copies of the journal may fail.
+            // Both copies of a journal frame may fail.
             full |= !done.status.is_success();
             ended |= done.tag == FLUSH;
         }
         (ended, full)
     };
     if before {
-        // The flush has something else to wait for.
+        // Other writes, so that the flush does not complete at once.
         for lba in some..some + 12 {
             assert!(b.write(lba, &[lba + 1]).is_success());
         }
@@ -93,7 +94,7 @@ fn overwritten_while_redispatched(seed: u64, before: bool) -> Option<u32> {
         overwrite(&mut b);
     }
     for steps in 0.. {
-        assert!(steps < 10_000, "the flush never ends: {}", b.ftl.debug_state());
+        assert!(steps < 10_000, "the flush does not complete: {}", b.ftl.debug_state());
         let (ended, full) = take(&mut b);
         if full {
             return None;

@@ -1,5 +1,6 @@
-//! A refused drive is not changed. The FTL has another configuration or another name, power was cut
-//! at any time, and paired pages of the flash can only be read after padding.
+//! A recovery that refuses a drive does not change it. Here, the FTL has another configuration or
+//! another instance id, power was cut at any time, and paired pages of the flash can be read only
+//! after padding.
 
 // guarantee: D-02
 
@@ -17,13 +18,14 @@ fn shape() -> FlashGeometry {
     FlashGeometry::from_geometry(&geometry(2, 2, 48, 64, 4, 8))
 }
 
-/// A layer that was written to at random until so many operations had ended, and was cut.
+/// Returns the flash of an FTL with random writes, after power was cut when `events` operations had
+/// completed.
 fn cut_after(config: FtlConfig, events: u64, seed: u64) -> TestFlash {
     let mut rng = Rng::new(seed);
     let mut ftl = Ftl::new(shape(), config, |_| ChunkReport::Free).unwrap();
     let mut flash = TestFlash::new(shape(), true, ftl.slots(), seed);
     let sectors = ftl.sectors();
-    // Its journal is made.
+    // The FTL creates its journal.
     ftl.kick(NOW, &mut flash);
     flash.settle(&mut ftl);
     let (mut tag, mut done) = (0, 0);
@@ -38,7 +40,7 @@ fn cut_after(config: FtlConfig, events: u64, seed: u64) -> TestFlash {
         ftl.kick(NOW, &mut flash);
         let mut ended = false;
         while !ended {
-            // Nothing under way: what waits for others to fill a unit has not ended.
+            // No operation is in flight: the request waits for others to fill its write unit.
             ended = !flash.step(&mut ftl);
             done += u64::from(!ended);
             while let Some(one) = ftl.pop_completion() {
@@ -96,7 +98,7 @@ fn another_configuration_or_name_is_refused_without_writing() {
                 matches!(refused, RecoveryError::Journal(JournalError::Foreign { .. })),
                 "seed {seed}: {refused}"
             );
-            // And it is still there.
+            // The refused drive can still be recovered with its own configuration.
             let ftl = flash.recover(config);
             assert!(ftl.stats().uncorrectable_sectors == 0);
             written += u64::from(ftl.mapped() > 0);

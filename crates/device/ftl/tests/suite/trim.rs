@@ -1,6 +1,6 @@
-//! Trims that are made durable while older copies of the sector are still on their way. A map page is
-//! behind what was written before it in the write buffer, so that a page which still names an older
-//! copy never is durable before what has been written over it.
+//! Trims that become durable while older copies of the sector are still in flight. In the write
+//! buffer, a map page follows the data that was written before it. So a map page that refers to an
+//! older copy is never durable before the data that replaced it.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ const NOW: Nanos = Nanos(0);
 fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over() {
     let shape = FlashGeometry::from_geometry(&geometry(1, 1, 60, 16, 4, 0));
     let config = FtlConfig::default();
-    // However far the write buffer has come in between, and in whatever order ends are reported.
+    // Power is cut at any fill level of the write buffer, with completions reported in any order.
     for (steps, order) in (0..40).flat_map(|steps| [(steps, None), (steps, Some(steps))]) {
         let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).unwrap();
         let mut flash = TestFlash::new(shape, true, ftl.slots(), steps);
@@ -24,7 +24,7 @@ fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over()
             ftl.write(tag, lba, 1, false);
             ftl.kick(NOW, flash);
         };
-        // The journal does not know of a line yet: nothing is programmed before it does.
+        // The FTL programs no data before the journal has recorded the line.
         write(&mut ftl, &mut flash, 1, 7, 0xa);
         ftl.trim(2, 7, 1);
         ftl.kick(NOW, &mut flash);
@@ -41,10 +41,13 @@ fn a_flushed_trim_takes_back_what_was_in_the_buffer_even_if_it_is_written_over()
         flash.requests.insert(5, vec![u64::MAX]);
         ftl.read(NOW, 5, 7, 1, &mut flash);
         while ftl.pop_completion().is_none() {
-            assert!(flash.step(&mut ftl), "the read ends");
+            assert!(flash.step(&mut ftl), "the read does not complete");
         }
         let found = flash.requests[&5][0];
-        assert!(found != 0xa || !flushed, "after {steps} steps the trim has come undone");
+        assert!(
+            found != 0xa || !flushed,
+            "the flushed trim was undone by a power cut after {steps} steps"
+        );
         assert!([0, 0xa, 0xb].contains(&found), "{found:#x}");
     }
 }

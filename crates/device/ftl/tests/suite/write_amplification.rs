@@ -1,6 +1,6 @@
-//! Write amplification under uniform random writes against the published analysis: P. Desnoyers,
-//! "Analytic modeling of SSD write performance", SYSTOR 2012, equation 12 for greedy collection;
-//! the limit `A(alpha)` for FIFO.
+//! Write amplification under uniform random writes, compared with the published analysis: P.
+//! Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012, equation 12 for greedy
+//! collection, and the limit `A(alpha)` for FIFO.
 
 // guarantee: M-06, M-07
 
@@ -10,7 +10,7 @@ use common::{TestFlash, geometry};
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, VictimPolicyKind};
 use time::Nanos;
 
-/// `A(x) = x / (x + W0(-x e^-x))`; the fixed point of `w = -x e^-x e^-w` is found by Newton.
+/// `A(x) = x / (x + W0(-x e^-x))`. Newton's method finds the fixed point of `w = -x e^-x e^-w`.
 fn a(x: f64) -> f64 {
     let z = -x * (-x).exp();
     let mut w: f64 = -0.5;
@@ -20,8 +20,9 @@ fn a(x: f64) -> f64 {
     x / (x + w)
 }
 
-/// Measures steady state over one more drive write after `warm` drive writes: sectors programmed over
-/// sectors that users and checkpoints wrote. Also the over-provisioning of both.
+/// Measures the steady state over one drive write, after `warm` drive writes. Returns the sectors
+/// programmed per sector that the host or a checkpoint wrote, and the over-provisioning relative to
+/// both.
 fn measure(
     over_provisioning: f64,
     policy: VictimPolicyKind,
@@ -29,8 +30,8 @@ fn measure(
     warm: u64,
     pages: u32,
 ) -> (f64, f64) {
-    // 4,096 reclaim units of N = 64 pages; a sector is a page and a write unit. With metadata 256
-    // of N = 250, and six pages of metadata.
+    // 4,096 reclaim units of N = 64 pages; a sector is a page and a write unit. With metadata: 256
+    // units of N = 250, plus six pages of metadata each.
     let (units, line_metadata) =
         if pages > 64 { (256, LineMetadata::On) } else { (4096, LineMetadata::Off) };
     let shape = FlashGeometry::from_geometry(&geometry(1, 1, units, pages, 1, 0));

@@ -18,7 +18,7 @@ fn many() -> NandConfig {
     cfg
 }
 
-/// Whether `n` of `of` agrees with a probability `p`, within five standard deviations.
+/// Whether `n` of `of` agrees with probability `p`, within five standard deviations.
 fn is_about(n: u64, of: u64, p: f64) -> bool {
     let (mean, deviation) = (of as f64 * p, (of as f64 * p * (1.0 - p)).sqrt());
     (n as f64 - mean).abs() <= 5.0 * deviation
@@ -40,7 +40,10 @@ fn chunks_are_bad_from_the_factory_at_the_given_rate_and_by_the_seed() {
     assert_ne!(bad(1, 0.02), bad(2, 0.02));
     assert_eq!((bad(1, 0.0).len(), bad(1, 1.0).len()), (0, 8000));
     let more = bad(1, 0.1);
-    assert!(bad(1, 0.02).iter().all(|c| more.contains(c)), "the worst are bad first");
+    assert!(
+        bad(1, 0.02).iter().all(|c| more.contains(c)),
+        "chunks that are bad at a low rate are also bad at a higher rate"
+    );
 }
 
 #[test]
@@ -116,7 +119,8 @@ fn a_failed_program_closes_the_chunk_and_leaves_the_rest_readable() {
     for sector in 0..48 {
         let phys = n.layout().phys(C, sector);
         match sector {
-            0..4 => verify(&mut n, phys, 3).expect("though its pair was never programmed"),
+            0..4 => verify(&mut n, phys, 3)
+                .expect("readable although its paired page was never programmed"),
             4..8 => assert_eq!(n.check_read(phys), Err(MediaError::FailedUnit { phys })),
             _ => {
                 let error = MediaError::Unwritten { phys, write_pointer: 4 };
@@ -310,7 +314,7 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
             let phys = n.layout().phys(chunk, sector);
             let before = n.stats();
             let needs = n.retries_needed(phys);
-            assert_eq!(n.stats(), before, "asking counts nothing");
+            assert_eq!(n.stats(), before, "a query must not change the statistics");
             seen[needs as usize] += 1;
             let info = n.check_read(phys).unwrap();
             assert_eq!(info.retries, needs);
@@ -320,22 +324,22 @@ fn reads_are_repeated_as_often_as_they_need_and_no_more_than_they_may() {
                 let short = n.check_read_within(phys, needs - 1).unwrap_err();
                 assert!(matches!(short, MediaError::Uncorrectable { .. }), "{short}");
             }
-            // Without retries, the same cells fail at once.
+            // A medium without retries fails at once on the sectors that need one.
             assert_eq!(none.retries_needed(phys), 0);
             assert_eq!(none.check_read(phys).is_ok(), needs == 0);
         }
     }
     assert!(seen[0] > 0 && seen[1] > 500 && seen[2] > 0, "{seen:?}");
     assert_eq!(n.stats().retried_reads, 2 * (seen[1] + seen[2] + seen[3]));
-    // Uncorrectable data takes all retries; an unwritten sector takes none.
+    // An uncorrectable sector takes all retries; an unwritten sector takes none.
     let lost = n.layout().phys(C, 0);
     n.inject(InjectedFault::Uncorrectable { phys: lost }).unwrap();
     assert_eq!(n.retries_needed(lost), 3);
     assert!(n.check_read(lost).is_err());
     erase(&mut n, C).unwrap();
-    assert_eq!(n.retries_needed(lost), 0, "unwritten");
+    assert_eq!(n.retries_needed(lost), 0, "an unwritten sector needs no retries");
     n.inject(InjectedFault::ChunkBad { chunk: C }).unwrap();
-    assert_eq!(n.retries_needed(lost), 0, "bad");
+    assert_eq!(n.retries_needed(lost), 0, "a sector of a bad chunk needs no retries");
     assert_eq!(n.retries_needed(PhysSector(u32::MAX)), 0);
 }
 

@@ -1,4 +1,4 @@
-//! A small medium, and helper functions of the tests.
+//! A small medium, and functions that program and verify it.
 
 use media::{
     CellType, ChunkId, DataStore, ErrorModel, MediaError, Nand, NandConfig, NandGeometry,

@@ -103,7 +103,8 @@ fn a_process_that_ends_amid_operations_is_a_power_cut() {
     stage(&mut n, C, 6, 2).unwrap();
     n.begin_program(C, UnitInChunk(6)).unwrap();
     drop(n);
-    // A mark from before the erase is ignored, both when the power cut is resolved and later.
+    // A torn-unit mark from before the erase is ignored, both when the power cut is resolved and
+    // later.
     for _ in 0..2 {
         let mut n = Nand::open(image_config(&path)).unwrap();
         let phys = n.layout().phys(C, 5);
@@ -309,7 +310,7 @@ fn creating_and_opening_say_what_must_be_there() {
     assert!(matches!(Nand::open(image_config(&path)), Err(OpenError::Empty { .. })));
     drop(Nand::create(image_config(&path)).unwrap());
     assert!(matches!(Nand::create(image_config(&path)), Err(OpenError::Exists { .. })));
-    // A process was killed while it laid an image out.
+    // The image of a process that was killed while it created the file.
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"SLUICNEW", 0).unwrap();
     drop(file);

@@ -1,6 +1,6 @@
-//! Images with changed bytes are opened or refused, and never make a panic.
+//! Images with changed bytes are opened or refused, without a panic.
 //!
-//! `SLUICE_SEED=n` replays. The body is that of the fuzz target `image` (`fuzz/`).
+//! `SLUICE_SEED=n` replays a seed. The fuzz target `image` (`fuzz/`) runs the same body.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ fn on(image: &NamedTempFile) -> NandConfig {
     NandConfig { data: DataStore::File(image.path().into()), ..config() }
 }
 
-/// The bytes of an image with a full chunk and an open one.
+/// Returns the bytes of an image with a full chunk and an open one.
 fn sample() -> &'static [u8] {
     static SAMPLE: OnceLock<Vec<u8>> = OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -31,11 +31,12 @@ fn sample() -> &'static [u8] {
     })
 }
 
-/// Changes up to eight bytes of an image, or its length, and opens it; whether that works.
+/// Changes up to eight bytes of an image, or its length, and opens it. Returns whether that
+/// succeeds.
 pub(crate) fn survives(choices: &mut Choices) -> bool {
     let mut bytes = sample().to_vec();
     for _ in 0..=choices.below(8) {
-        // The header and the tables of chunks are in front of the data.
+        // The header and the chunk tables precede the data.
         let most = if choices.chance(0.7) { 16_384 } else { bytes.len() as u64 };
         let at = choices.below(most.min(bytes.len() as u64)) as usize;
         bytes[at] = match choices.below(3) {
@@ -57,7 +58,7 @@ pub(crate) fn survives(choices: &mut Choices) -> bool {
     true
 }
 
-/// Changes what a fuzzer's bytes say.
+/// Changes bytes as a fuzzer's input says, and opens the image.
 pub(crate) fn fuzz(bytes: &[u8]) {
     survives(&mut Choices::of(bytes));
 }

@@ -36,7 +36,8 @@ fn child() {
         let chunk = ChunkId(rng.below(u64::from(n.layout().chunk_count())) as u32);
         let info = n.chunk_info(chunk).unwrap();
         let line = if info.state == ChunkState::Closed {
-            // Reported before the erase: the contents of the chunk may be lost from now on.
+            // The child reports an erase before it starts: the contents of the chunk may be lost
+            // from now on.
             out.write_all(format!("E {} {}\n", chunk.0, info.wear + 1).as_bytes()).unwrap();
             n.begin_erase(chunk).unwrap();
             std::thread::yield_now();
@@ -48,7 +49,8 @@ fn child() {
             n.begin_program(chunk, UnitInChunk(unit)).unwrap();
             std::thread::yield_now();
             n.complete_program(chunk, UnitInChunk(unit)).unwrap();
-            // One write per report, which a pipe accepts entirely or not at all.
+            // The child writes each report with one call, which a pipe accepts entirely or not at
+            // all.
             format!("P {} {} {}\n", chunk.0, info.wear, unit)
         };
         out.write_all(line.as_bytes()).unwrap();
@@ -87,7 +89,7 @@ fn a_kill_is_a_power_cut() {
             match words[..] {
                 ["P", _, _, _] => said[number(1) as usize] = (number(2), number(3) + 1),
                 ["E", _, _] => said[number(1) as usize] = (number(2), 0),
-                _ => panic!("the child says: {line}"),
+                _ => panic!("unexpected report of the child: {line}"),
             }
         }
         child.wait().unwrap();
@@ -96,9 +98,9 @@ fn a_kill_is_a_power_cut() {
         for chunk in (0..chunks).map(ChunkId) {
             let info = n.chunk_info(chunk).unwrap();
             let (wear, programmed) = said[chunk.0 as usize];
-            // A reported erase may not have begun.
+            // A reported erase may not have started.
             let erase_pending = programmed == 0 && info.wear + 1 == wear;
-            assert!(info.wear == wear || erase_pending, "{chunk}: {info:?}, said {wear}");
+            assert!(info.wear == wear || erase_pending, "{chunk}: {info:?}, reported wear {wear}");
             if info.wear == wear {
                 assert!(info.write_pointer / per_unit >= programmed, "{chunk} has lost units");
             }

@@ -1,4 +1,4 @@
-//! Tests of the medium through its public interface.
+//! Tests of the flash media through their public interface.
 
 // guarantee: D-54
 

@@ -1,4 +1,4 @@
-//! Random operations against a simple, slow model.
+//! Random operations compared with a simple, slow model.
 
 use media::{
     CellType, ChunkId, ChunkState, DataStore, InjectedFault, MediaError, Nand, NandConfig,
@@ -10,7 +10,7 @@ use super::fixture::{config, stage, verify};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Stages and begins a program, at the write pointer or some units off.
+    /// Stages and begins a program, at the write pointer or `off` units from it.
     Begin {
         chunk: u32,
         off: i32,
@@ -312,7 +312,7 @@ fn run(mut cfg: NandConfig, steps: &[Step], file: bool) {
             }
             Step::Release => n.release_free().unwrap(),
         }
-        // The counters that the model does not track contain nothing of an earlier state.
+        // The counters that the model does not track must not keep values of an earlier state.
         assert!(n.stats().wear.max < 1000);
     }
     check(&mut n, &cfg, &model);

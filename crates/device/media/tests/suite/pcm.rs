@@ -33,7 +33,7 @@ fn temp_image() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Random reads and writes against a plain array.
+/// Compares random reads and writes with a plain array.
 fn compare_with_array(pcm: &mut Pcm, array: &mut [u8], seed: u64) {
     let mut rng = Rng::new(seed);
     let region = SharedRegion::anonymous(1 << 22).unwrap();

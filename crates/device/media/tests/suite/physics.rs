@@ -17,7 +17,7 @@ fn a_chunk_goes_from_free_to_open_to_closed_and_back() {
     let info = |state, wear, write_pointer| Some(ChunkInfo { state, wear, write_pointer });
     assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0));
     stage(&mut n, C, 0, 1).unwrap();
-    assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0), "staged is not programmed");
+    assert_eq!(n.chunk_info(C), info(ChunkState::Free, 0, 0), "staged data is not programmed yet");
     n.begin_program(C, UnitInChunk(0)).unwrap();
     assert_eq!(n.chunk_info(C), info(ChunkState::Open, 0, 0));
     n.complete_program(C, UnitInChunk(0)).unwrap();
@@ -49,12 +49,12 @@ fn programs_are_in_order_and_never_over_data() {
     assert_eq!(
         n.begin_program(C, UnitInChunk(0)),
         expect(UnitInChunk(0), UnitInChunk(1)),
-        "not again"
+        "a unit must not be programmed again"
     );
     assert_eq!(
         n.begin_program(C, UnitInChunk(2)),
         expect(UnitInChunk(2), UnitInChunk(1)),
-        "not past"
+        "a unit must not be skipped"
     );
     for far in [12, 13, u32::MAX / 4 + 2, u32::MAX] {
         assert_eq!(n.begin_program(C, UnitInChunk(far)), expect(UnitInChunk(far), UnitInChunk(1)));
@@ -86,10 +86,18 @@ fn an_end_needs_its_beginning() {
     assert_eq!(n.complete_program(C, UnitInChunk(0)), not(Operation::Program));
     assert_eq!(n.complete_erase(C), not(Operation::Erase));
     n.begin_program(C, UnitInChunk(0)).unwrap();
-    assert_eq!(n.complete_program(C, UnitInChunk(1)), not(Operation::Program), "another unit");
+    assert_eq!(
+        n.complete_program(C, UnitInChunk(1)),
+        not(Operation::Program),
+        "another unit is being programmed"
+    );
     assert_eq!(n.complete_erase(C), not(Operation::Erase));
     n.complete_program(C, UnitInChunk(0)).unwrap();
-    assert_eq!(n.complete_program(C, UnitInChunk(0)), not(Operation::Program), "once");
+    assert_eq!(
+        n.complete_program(C, UnitInChunk(0)),
+        not(Operation::Program),
+        "a program completes only once"
+    );
 }
 
 #[test]
@@ -140,7 +148,7 @@ fn data_is_placed_only_where_nothing_is() {
     n.begin_program(C, UnitInChunk(1)).unwrap();
     let phys = at(&n, 4);
     assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(MediaError::Overwrite { phys, free: 8 }));
-    stage(&mut n, C, 2, 1).expect("the next unit's data may come while the array is busy");
+    stage(&mut n, C, 2, 1).expect("the next unit can be staged while the array is busy");
     n.complete_program(C, UnitInChunk(1)).unwrap();
     for unit in 2..12 {
         program(&mut n, C, unit, 1).unwrap();
@@ -148,7 +156,7 @@ fn data_is_placed_only_where_nothing_is() {
     let phys = at(&n, 47);
     assert!(n.stage_bytes(phys, &[0; 512]).is_err());
     n.begin_erase(C).unwrap();
-    stage(&mut n, C, 0, 2).expect("what is being erased is gone");
+    stage(&mut n, C, 0, 2).expect("a chunk being erased accepts staged data");
     n.complete_erase(C).unwrap();
     n.begin_program(C, UnitInChunk(0)).unwrap();
     n.complete_program(C, UnitInChunk(0)).unwrap();
@@ -262,7 +270,7 @@ fn a_sector_is_readable_once_its_pair_is_programmed() {
                     } else {
                         let Err(MediaError::PairNotProgrammed { needs, .. }) = n.check_read(phys)
                         else {
-                            panic!("{phys} is readable at {pointer}");
+                            panic!("{phys} is readable with the write pointer at {pointer}");
                         };
                         assert!(needs > pointer && needs.is_multiple_of(unit_sectors));
                     }
@@ -328,7 +336,7 @@ fn impossible_media_are_refused() {
     let mut cfg = config();
     cfg.geometry.planes = 0;
     assert!(matches!(Nand::create(cfg), Err(media::OpenError::Geometry(_))));
-    // Products beyond 64 bits are refused like those beyond the limit.
+    // Products that overflow 64 bits are refused like those that exceed the limit.
     let huge: [fn(&mut media::NandGeometry); 3] = [
         |g| (g.pages, g.planes) = (u32::MAX - 1, u32::MAX),
         |g| (g.pages, g.planes, g.page_bytes) = (u32::MAX - 1, u32::MAX, 1 << 31),

@@ -24,7 +24,7 @@ fn a_cut_between_operations_changes_nothing() {
         let phys = n.layout().phys(C, sector);
         verify(&mut n, phys, 1).unwrap();
     }
-    program(&mut n, C, 5, 1).expect("staged again after the cut");
+    program(&mut n, C, 5, 1).expect("the unit can be staged again after the cut");
     assert_eq!(n.stats().power_cuts, 1);
 }
 
@@ -40,13 +40,21 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
         n.begin_program(ChunkId(0), UnitInChunk(0)).unwrap();
         assert_eq!(n.power_cut(), PowerLossReport { torn_units: 2, interrupted_erases: 0 });
         let info = n.chunk_info(C).unwrap();
-        assert_eq!(info.write_pointer, 4 * (unit + 1), "the write pointer covers the torn unit");
+        assert_eq!(
+            info.write_pointer,
+            4 * (unit + 1),
+            "the write pointer must include the torn unit"
+        );
         assert_eq!(info.state == ChunkState::Closed, unit == 11);
         let doing = Operation::Program;
         let not_begun = Err(MediaError::NotBegun { chunk: C, doing });
-        assert_eq!(n.complete_program(C, UnitInChunk(unit)), not_begun, "the operation is gone");
+        assert_eq!(
+            n.complete_program(C, UnitInChunk(unit)),
+            not_begun,
+            "the power cut must drop the operation"
+        );
         for later in unit + 1..12 {
-            program(&mut n, C, later, 2).expect("the chunk takes the rest");
+            program(&mut n, C, later, 2).expect("the chunk accepts later units");
         }
         for sector in 0..48 {
             let phys = n.layout().phys(C, sector);
@@ -61,7 +69,7 @@ fn a_cut_during_a_program_tears_its_unit_wherever_it_is() {
         erase(&mut n, C).unwrap();
         program_all(&mut n, C, 3);
         let phys = n.layout().phys(C, unit * 4);
-        verify(&mut n, phys, 3).expect("an erase heals it");
+        verify(&mut n, phys, 3).expect("the chunk is readable after an erase");
     }
 }
 
@@ -109,7 +117,10 @@ fn a_cut_during_an_erase_leaves_a_chunk_to_be_erased_again() {
         assert_eq!(n.stage_bytes(phys, &[0; 512]), Err(interrupted(Operation::Program)));
         n.begin_erase(C).unwrap();
         n.power_cut();
-        assert!(n.check_read(phys).is_err(), "recovery can itself be cut");
+        assert!(
+            n.check_read(phys).is_err(),
+            "a power cut during the erase leaves the chunk unreadable"
+        );
         erase(&mut n, C).unwrap();
         assert_eq!(n.chunk_info(C).unwrap().wear, 3);
         program_all(&mut n, C, 2);
@@ -132,7 +143,11 @@ fn what_is_broken_stays_broken() {
     n.begin_erase(ChunkId(18)).unwrap();
     n.inject(InjectedFault::DieFailure { pu: PuId(3) }).unwrap();
     n.inject(InjectedFault::NextErase).unwrap();
-    assert_eq!(n.power_cut(), PowerLossReport::default(), "nothing that works was under way");
+    assert_eq!(
+        n.power_cut(),
+        PowerLossReport::default(),
+        "no operation on a working chunk was in flight"
+    );
     assert!(matches!(n.begin_program(failed, UnitInChunk(1)), Err(MediaError::ClosedEarly { .. })));
     assert!(matches!(n.check_read(sector), Err(MediaError::Uncorrectable { .. })));
     assert!(matches!(n.begin_erase(ChunkId(3)), Err(MediaError::ChunkBad { .. })));

@@ -87,7 +87,7 @@ fn data_comes_back_under_every_strategy_and_while_it_changes() {
             blocking.set_strategy(strategy).unwrap();
             let start = std::time::Instant::now();
             while blocking.stats().waiters.requests < before + 500 {
-                assert!(start.elapsed().as_secs() < 20, "{name} stands still");
+                assert!(start.elapsed().as_secs() < 20, "{name} makes no progress");
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
         }
@@ -113,7 +113,7 @@ fn a_command_that_fails_does_not_affect_others() {
                 std::thread::spawn(move || {
                     let mut waiter = queue.enter();
                     while !stop.load(Ordering::Relaxed) {
-                        // On the drive with the unreadable sector, and on another.
+                        // Reads on the drive with the unreadable sector, and on another one.
                         for lba in [9, 20] {
                             assert!(waiter.read_at(lba, 1, 0).unwrap().status.is_success());
                         }

@@ -108,7 +108,7 @@ impl Core {
     fn reap(&mut self) {
         while let Some(completion) = self.queue.reap() {
             let request = self.outstanding.remove(&completion.tag);
-            let request = request.expect("a completion of this core, for the first time");
+            let request = request.expect("a request completes once, on the core that submitted it");
             self.completed += 1;
             self.check(&request, completion.status);
         }
@@ -227,7 +227,7 @@ fn case(seed: u64) {
             for _ in 0..rng.below(4) {
                 core.submit(now, &mut rng);
             }
-            // Not every core polls every time.
+            // In each iteration, some cores do not poll.
             if rng.below(4) > 0 {
                 core.queue.poll(now);
             }
@@ -238,7 +238,7 @@ fn case(seed: u64) {
         now += Nanos(rng.below(30_000));
         world.lock().unwrap().now = now;
     }
-    // Every fault ends: commands are aborted, reset and retried a limited number of times.
+    // No fault lasts forever: commands are aborted, reset and retried a limited number of times.
     for _ in 0..20_000 {
         let mut moved = false;
         for core in &mut cores {
@@ -302,6 +302,6 @@ fn every_request_completes_once_on_its_core_with_its_data() {
     let cases = std::env::var("SLUICE_CASES").map_or(600, |n| n.parse().unwrap());
     for seed in 0..cases {
         let result = std::panic::catch_unwind(|| case(seed));
-        assert!(result.is_ok(), "replay with SLUICE_SEED={seed}");
+        assert!(result.is_ok(), "the case fails; replay it with SLUICE_SEED={seed}");
     }
 }

@@ -50,7 +50,7 @@ fn read(lba: u64, tag: u64) -> Request {
     Request::read(lba, 1, Payload::BitBucket, tag)
 }
 
-/// Advances time until nothing is left to do. Returns that time and what each queue reaped.
+/// Advances time until all requests have completed. Returns that time and each queue's completions.
 fn run_until_idle(
     chaos: &Chaos,
     queues: &mut [Queue<ChaosQueue>],
@@ -69,7 +69,7 @@ fn run_until_idle(
         }
         now = if moved { now } else { now + Nanos(1_000) };
     }
-    panic!("it does not end");
+    panic!("some requests do not complete");
 }
 
 fn poll(queues: &mut [Queue<ChaosQueue>], now: Nanos) {
@@ -170,7 +170,7 @@ fn a_full_queue_pushes_back_and_says_so_in_its_trace() {
     };
     assert_eq!(sleeps(&mut queues[0]), 2);
     queues[0].poll(Nanos(1));
-    // Late enough for everything to have completed.
+    // At this time, every request has completed.
     let later = Nanos::from_micros(500);
     device.world.lock().unwrap().now = later;
     queues[0].poll(later);
@@ -193,7 +193,7 @@ fn a_flush_stands_for_all_that_wait_but_not_for_those_that_come_later() {
             }
         }
         let (_, done) = run_until_idle(&device, &mut queues, Nanos(2));
-        // The first flush went alone; the other fourteen waited for it and were combined.
+        // The first flush is issued alone; the other fourteen wait for it and are combined.
         assert_eq!(device.world.lock().unwrap().flushes, 2);
         assert!(done.iter().all(|ended| ended.len() == 5));
     }
@@ -256,7 +256,7 @@ fn a_removed_device_fails_everything_at_once_and_for_good() {
         let mut device = chaos(1);
         let mut queues = open(&mut device, &config(layout, 2));
         for queue in &mut queues {
-            // More than there are tags, so that some requests wait in the staging queue.
+            // More requests than tags, so that some wait in the staging queue.
             for tag in 0..40 {
                 queue.submit(Nanos(1), read(tag * 10, tag)).unwrap();
             }
@@ -288,7 +288,7 @@ fn a_submitter_that_exits_does_not_disturb_others() {
                 queue.submit(Nanos(1), read(tag * 10, tag)).unwrap();
             }
         }
-        // Until every core has requests in the device.
+        // Polls until every core has requests in the device.
         for at in (0..500_000).step_by(1_000).map(Nanos) {
             device.world.lock().unwrap().now = at;
             poll(&mut queues, at);
@@ -351,7 +351,7 @@ fn a_thousand_cores_share_one_hardware_queue() {
         now += Nanos(20_000);
         device.world.lock().unwrap().now = now;
         poll(&mut queues, now);
-        assert!(now < Nanos::from_secs(10), "it does not end");
+        assert!(now < Nanos::from_secs(10), "some requests do not complete");
     }
     assert!(queues.iter_mut().all(|q| reap(q).len() == 4));
 }
@@ -383,5 +383,5 @@ fn a_sleeper_wakes_for_a_completion_that_another_core_finds() {
         while other.reap().is_some() {}
     }
     assert_eq!(thread.join().unwrap(), 2_000);
-    assert!(clock.now() < Nanos::from_secs(60), "woken, not timed out");
+    assert!(clock.now() < Nanos::from_secs(60), "the submitter must be woken before its timeout");
 }

@@ -41,10 +41,10 @@ impl Bench {
     /// Executes one request from submission to completion.
     fn run(&mut self, request: Request) -> Completion {
         self.raw.submit(NOW, request).unwrap();
-        assert!(self.raw.poll(NOW), "a doorbell, or an answer");
+        assert!(self.raw.poll(NOW), "the poll rings the doorbell or completes the request");
         self.drive.poll();
         self.raw.poll(NOW);
-        let completion = self.raw.reap().expect("an answer");
+        let completion = self.raw.reap().expect("the request completes");
         assert_eq!(completion.tag, request.tag);
         assert_eq!(self.raw.reap(), None);
         completion
@@ -119,7 +119,7 @@ fn what_is_written_is_read_until_it_is_trimmed_or_zeroed() {
             extent(22, 1, Mapped),
         ]
     );
-    // The whole device in one trim: no transfer, so no transfer limit.
+    // Discards the whole device with one trim: it transfers no data, so no transfer limit applies.
     b.ok(Request::discard(0, SECTORS as u32, 8));
     assert_eq!(b.extents(0, SECTORS as u32), [extent(0, SECTORS as u32, Unmapped)]);
 }
@@ -171,12 +171,12 @@ fn one_doorbell_for_many_and_every_request_completes_once() {
         b.raw.submit(NOW, Request::write(tag, 1, Payload::BitBucket, tag)).unwrap();
     }
     assert_eq!(b.raw.submit(NOW, Request::flush(15)), Err(QueueFull));
-    assert!(!b.drive.poll(), "nothing before the poll");
+    assert!(!b.drive.poll(), "the drive sees no command before the poll");
     assert!(b.raw.poll(NOW));
-    assert!(!b.raw.poll(NOW), "told once");
+    assert!(!b.raw.poll(NOW), "the doorbell must be rung only once");
     b.drive.poll();
-    assert!(b.raw.poll(NOW), "found one");
-    assert!(!b.raw.poll(NOW), "it waits to be reaped; nothing moves");
+    assert!(b.raw.poll(NOW), "the poll finds a completion");
+    assert!(!b.raw.poll(NOW), "a poll finds nothing new while the completions wait to be reaped");
     let mut tags: Vec<u64> = std::iter::from_fn(|| b.raw.reap()).map(|c| c.tag).collect();
     tags.sort_unstable();
     assert_eq!(tags, (0..15).collect::<Vec<_>>());

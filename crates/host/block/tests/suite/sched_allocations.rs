@@ -41,8 +41,8 @@ fn request(tag: u64) -> StagedRequest {
     }
 }
 
-/// Passes requests through, with `waiting` requests in the scheduler and up to [`DEPTH`] in the
-/// device, from `from` on.
+/// Passes `count` requests through, starting with tag `from`, with `waiting` requests in the
+/// scheduler and up to [`DEPTH`] in the device.
 fn pass(
     scheduler: &mut dyn Scheduler,
     given: &mut Vec<StagedRequest>,
@@ -59,7 +59,7 @@ fn pass(
             let Some(mut next) = scheduler.dispatch(now) else { break };
             if tag % 7 == 0 {
                 scheduler.requeue(now, next);
-                next = scheduler.dispatch(now).expect("what was put back");
+                next = scheduler.dispatch(now).expect("the requeued request is dispatched again");
             }
             given.push(next);
         }

@@ -1,5 +1,5 @@
-//! blktrace's format: every byte is where the kernel's interface has it, and the reader trusts no
-//! file.
+//! The blktrace format: every byte is at its offset in the kernel's interface, and the reader
+//! validates every file.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -68,7 +68,7 @@ fn event(at: u64, action: Action, op: Op, lba: u64, sectors: u32) -> TraceEvent 
     }
 }
 
-/// Offset of times in a file of `traced`: a timestamp and two names come first.
+/// Offset of times in a file of `traced`: a timestamp and two process names precede the events.
 const ORIGIN: u64 = 4;
 
 /// Returns the file that a writer of two cores writes for events of core 1.
@@ -112,9 +112,9 @@ fn payloads_byte_for_byte() {
         event(11, Action::Unplug, Op::Write, 7, 0x0203),
     ]);
     let (split, unplug) = bytes.split_at(RECORD_BYTES + 8);
-    assert_eq!(split[28..32], [13, 0, 1, 0], "a split has no category but its direction");
+    assert_eq!(split[28..32], [13, 0, 1, 0], "the only category of a split is its direction");
     assert_eq!(split[46..], [8, 0, 0, 0, 0, 0, 0, 0, 0x03, 0x30], "816, big endian");
-    assert_eq!(unplug[16..28], [0; 12], "an unplug is nowhere");
+    assert_eq!(unplug[16..28], [0; 12], "an unplug has no address");
     assert_eq!(unplug[28..32], [10, 0, 0x11, 0]);
     assert_eq!(unplug[46..], [8, 0, 0, 0, 0, 0, 0, 0, 2, 3], "515 requests, big endian");
 }
@@ -126,15 +126,23 @@ fn what_precedes_the_events() {
     assert_eq!(writer.finish().unwrap(), WriterSummary::default());
     let bytes = files[0].bytes();
     assert_eq!(bytes.len(), 3 * RECORD_BYTES + 8 + 16 + 16);
-    assert_eq!(bytes[28..32], [1, 0, 0, 4], "a timestamp");
-    assert_eq!(bytes[46..56], [8, 0, 0x00, 0xf1, 0x53, 0x65, 123, 0, 0, 0], "1.7 thousand million");
+    assert_eq!(bytes[28..32], [1, 0, 0, 4], "the first record is a timestamp");
+    assert_eq!(
+        bytes[46..56],
+        [8, 0, 0x00, 0xf1, 0x53, 0x65, 123, 0, 0, 0],
+        "1.7 billion seconds, and 123 ns"
+    );
     let name = &bytes[RECORD_BYTES + 8..];
-    assert_eq!(name[28..36], [0, 0, 0, 4, 0xe8, 3, 0, 0], "a name, of process 1000");
+    assert_eq!(name[28..36], [0, 0, 0, 4, 0xe8, 3, 0, 0], "the name record of process 1000");
     assert_eq!(name[46..64], *b"\x10\0reader\0\0\0\0\0\0\0\0\0\0");
     assert_eq!(bytes[bytes.len() - 16..], *b"fifteen letters\0");
-    assert!(files[1].bytes().is_empty(), "the other file is there, and empty");
+    assert!(files[1].bytes().is_empty(), "the other file must exist and be empty");
     let times: Vec<_> = files[0].records().iter().map(|r| (r.sequence, r.time.0)).collect();
-    assert_eq!(times, [(1, 1), (2, 2), (3, 3)], "all before the first event, which is at 4");
+    assert_eq!(
+        times,
+        [(1, 1), (2, 2), (3, 3)],
+        "all header records precede the first event, at 4 ns"
+    );
 }
 
 #[test]
@@ -171,7 +179,7 @@ fn every_action_and_operation() {
             let zeros_are_writes = if op == Op::WriteZeroes { Op::Write } else { op };
             assert_eq!(record.op(), Some(zeros_are_writes));
         }
-        // An extent query passes through: no length, no FS.
+        // An extent query passes through with length 0 and without FS.
         let (bytes, _) = written(&[event(1, action, Op::Extents, 9, 1000)]);
         let record = BlktraceReader::new(&bytes[..]).next().unwrap().unwrap();
         assert_eq!(record.categories.0, kind & !FS | 1 | 1 << 9);
@@ -204,7 +212,7 @@ fn statuses_are_the_errors_linux_makes_of_them() {
         let (bytes, _) = written(&[done]);
         assert_eq!(i16::from_le_bytes([bytes[44], bytes[45]]), errno, "{status}");
         let (bytes, _) = written(&[TraceEvent { action: Action::Issued, ..done }]);
-        assert_eq!(bytes[44..46], [0, 0], "only completions end");
+        assert_eq!(bytes[44..46], [0, 0], "only completions have an error code");
     }
 }
 
@@ -218,7 +226,7 @@ fn what_the_format_cannot_say_is_counted() {
     ]);
     assert_eq!(summary, WriterSummary { events: 4, clamped: 3 });
     let records: Vec<_> = BlktraceReader::new(&bytes[..]).map(|r| r.unwrap()).collect();
-    assert_eq!(records[0].bytes, 1_048_575 * 4096, "whole sectors");
+    assert_eq!(records[0].bytes, 1_048_575 * 4096, "the length must be clamped to whole sectors");
     assert_eq!(records[1].sector, u64::MAX / 8 * 8);
     assert_eq!(records[2].body, RecordBody::Split { rest: u64::MAX });
     assert_eq!(records[3].bytes, 1_048_575 * 4096);
@@ -420,7 +428,7 @@ fn hostile_files() {
         let begins = if (length as u64) < second { 0 } else { second };
         let whole = reader.by_ref().take_while(|r| r.is_ok()).count();
         assert_eq!(whole as u64, begins / second);
-        assert!(reader.next().is_none(), "nothing after an error");
+        assert!(reader.next().is_none(), "the reader must return nothing after an error");
         match read(&good[..length]) {
             Err(ReadError::Truncated { at, missing }) => {
                 assert_eq!(at, begins);
@@ -444,14 +452,14 @@ fn hostile_files() {
     let version = changed(0, &[6]);
     assert!(matches!(version, ReadError::Version { at: 0, found: 6 }));
     assert!(version.to_string().contains("only 7 is known"), "{version}");
-    // A payload that is too short for its action, with and without a control group before it.
+    // A payload that is too short for its action, with and without a control group id.
     assert!(matches!(changed(46, &[0]), ReadError::Payload { at: 0, bytes: 0 }));
     assert!(matches!(changed(29, &[1]), ReadError::Payload { at: 0, bytes: 8 }));
     // A payload longer than the file.
     let end = changed(46, &[0xff, 0xff]);
     assert!(matches!(end, ReadError::Truncated { at: 0, missing } if missing == 65535 - 8 - 48));
 
-    // With any contents, reading ends with records or an error.
+    // Whatever the contents, reading ends with records or an error.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut errors = 0;
     for _ in 0..20_000 {
@@ -488,5 +496,8 @@ fn cores_are_joined_by_time_and_by_cause() {
     let second = [at(1, Action::Plug, 1), at(5, Action::Queued, 1), at(6, Action::GotRequest, 1)];
     let joined = merge_by_time(&[&first, &[], &second]);
     let letters: String = joined.iter().map(|e| e.action.letter()).collect();
-    assert_eq!(letters, "PQDGCQ", "Q before its D; the C of its core before the Q after it");
+    assert_eq!(
+        letters, "PQDGCQ",
+        "Q must precede its D, and the C of its core must precede the next Q"
+    );
 }

@@ -15,8 +15,8 @@ use time::Nanos;
 use transport::PciFunction;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// A controller with one port, controlled by the test. By itself it resets, starts and stops, and
-/// answers IDENTIFY DEVICE and READ LOG EXT with the given pages.
+/// A controller with one port, controlled by the test. On its own it only resets, starts and stops,
+/// and answers IDENTIFY DEVICE and READ LOG EXT with the given pages.
 struct Liar {
     function: Arc<PciFunction>,
     capabilities: u32,
@@ -27,7 +27,7 @@ struct Liar {
     mute: bool,
     /// Whether the drive never becomes ready.
     busy: bool,
-    /// Queued commands that it has taken.
+    /// Bit mask of the queued commands that the drive has fetched.
     has: u32,
 }
 
@@ -113,7 +113,7 @@ impl Liar {
             ata::command::READ_LOG_EXT if self.mute => return,
             ata::command::READ_LOG_EXT => self.log,
             _ => {
-                assert_eq!(u32::from(fis.queued_tag()), slot, "the tag is the slot");
+                assert_eq!(u32::from(fis.queued_tag()), slot, "the tag must equal the slot");
                 self.has |= 1 << slot;
                 self.function.clear_bits(hba::port(0, port::CI), 1 << slot);
                 return;
@@ -128,7 +128,8 @@ impl Liar {
         AhciHost::connect(self.function.clone(), &mut || self.poll(), 100)
     }
 
-    /// Returns the controller, and its drive's queue with `count` reads issued and taken.
+    /// Returns the controller, and its drive's queue with `count` reads that were issued and
+    /// fetched.
     fn with_reads(count: usize) -> (Liar, AhciPort) {
         let mut liar = Liar::new();
         let mut queue = liar.connect().unwrap().take_queue(0).unwrap();
@@ -144,7 +145,7 @@ impl Liar {
         (liar, queue)
     }
 
-    /// Runs both sides for `time`. Returns the completions, whose tags are detached and freed.
+    /// Runs both sides for `time`. Returns the completions; their tags are detached and freed.
     fn run(&mut self, queue: &mut AhciPort, now: &mut Nanos, time: Nanos) -> Vec<(u16, Status)> {
         let (until, mut ended) = (*now + time, Vec::new());
         while *now < until {
@@ -164,11 +165,11 @@ impl Liar {
 #[test]
 fn bits_that_were_never_issued_are_nothing() {
     let (liar, mut queue) = Liar::with_reads(4);
-    // Set by the controller, without a command.
+    // The controller sets bits of commands that were not issued.
     liar.set(port::SACT, 0xffff_0000);
     liar.set(port::CI, 0xffff_0000);
     assert_eq!(queue.fetch_event(), None);
-    // All bits cleared: four commands complete, once each.
+    // All bits are cleared: the four commands complete, once each.
     liar.write(port::SACT, 0);
     liar.write(port::CI, 0);
     let mut ended = Vec::new();
@@ -217,7 +218,7 @@ fn a_log_that_cannot_be_resets_the_port() {
         assert_eq!((stats.recoveries, stats.resets), (1, 1), "{what}");
         assert_eq!(queue.state(), QueueState::Ready, "{what}");
     }
-    // With a valid log, as a control.
+    // A valid log, as a control.
     let (mut liar, mut queue) = Liar::with_reads(4);
     liar.log = good.to_bytes();
     liar.set(port::IS, is::TFES | is::SDBS);
@@ -230,7 +231,7 @@ fn a_log_that_cannot_be_resets_the_port() {
 fn a_tag_that_is_bound_while_the_log_is_read_keeps_its_command() {
     let (mut liar, mut queue) = Liar::with_reads(3);
     let mut now = Nanos(0);
-    // Tag 0 completes; the log, which is read in its slot, stays unanswered for a while.
+    // Tag 0 completes. The log is read in its slot, and the drive does not answer for a while.
     liar.write(port::SACT, 0b110);
     assert_eq!(liar.run(&mut queue, &mut now, Nanos::from_micros(50)), [(0, Status::SUCCESS)]);
     let log = ata::QueuedErrorLog {
@@ -243,7 +244,7 @@ fn a_tag_that_is_bound_while_the_log_is_read_keeps_its_command() {
     (liar.mute, liar.log) = (true, log.to_bytes());
     liar.set(port::IS, is::TFES);
     assert_eq!(liar.run(&mut queue, &mut now, Nanos::from_millis(5)), []);
-    assert_eq!(queue.state(), QueueState::Ready, "its owner notices nothing");
+    assert_eq!(queue.state(), QueueState::Ready, "the queue must stay ready during the recovery");
     let mut tag = [Tag(9)];
     queue.get_free_tags(&mut tag);
     assert_eq!(tag[0], Tag(0));
@@ -253,7 +254,7 @@ fn a_tag_that_is_bound_while_the_log_is_read_keeps_its_command() {
     liar.mute = false;
     let ended = liar.run(&mut queue, &mut now, Nanos::from_millis(5));
     assert_eq!(ended, [(1, Status::LBA_OUT_OF_RANGE)]);
-    assert_eq!(liar.has, 0b101, "tag 2 again, and tag 0 for the first time");
+    assert_eq!(liar.has, 0b101, "tag 2 is reissued, and tag 0 is issued");
     liar.write(port::SACT, 0);
     assert_eq!(liar.run(&mut queue, &mut now, Nanos::from_millis(1)).len(), 2);
 }
@@ -268,7 +269,7 @@ fn a_log_that_never_comes_and_a_drive_that_stays_busy() {
     let ended = liar.run(&mut queue, &mut now, Nanos::from_millis(300));
     assert_eq!(ended.len(), 2);
     assert_eq!((queue.stats().resets, queue.state()), (1, QueueState::Ready));
-    // Busy forever: after the next reset the drive counts as removed.
+    // The drive stays busy forever, so it counts as removed after the next reset.
     liar.busy = true;
     queue.reset(now);
     let request = Request::read(0, 1, Payload::BitBucket, 0);
@@ -284,7 +285,7 @@ fn a_log_that_never_comes_and_a_drive_that_stays_busy() {
 fn errors_out_of_nowhere() {
     let (mut liar, mut queue) = Liar::with_reads(1);
     let mut now = Nanos(0);
-    // Without consequence: counted.
+    // Errors without consequences are only counted.
     for _ in 0..5 {
         liar.set(port::IS, is::INFS);
         assert_eq!(liar.run(&mut queue, &mut now, Nanos::from_micros(30)), []);
@@ -292,11 +293,11 @@ fn errors_out_of_nowhere() {
     assert_eq!(queue.stats().minor_errors, 5);
     liar.write(port::SACT, 0);
     assert_eq!(liar.run(&mut queue, &mut now, Nanos::from_micros(30)).len(), 1);
-    // A task file error of no command restarts the port.
+    // A task file error without a failed command restarts the port.
     liar.set(port::IS, is::TFES);
     liar.run(&mut queue, &mut now, Nanos::from_millis(1));
     assert_eq!((queue.stats().recoveries, queue.stats().resets), (1, 0));
-    // The link was lost briefly: outstanding commands are lost.
+    // The link was lost briefly, or the controller failed: outstanding commands are lost.
     for error in [is::PRCS, is::PCS, is::HBFS, is::HBDS, is::IFS, is::OFS] {
         let mut tag = [Tag(0)];
         assert_eq!(queue.get_free_tags(&mut tag), 1);
@@ -343,7 +344,7 @@ fn what_a_controller_and_its_drive_say_is_checked() {
     assert!(matches!(attach(&|liar| liar.implemented = 0), Err(AhciError::NoDrive { ports: 0 })));
     let busy = attach(&|liar| liar.busy = true);
     assert!(matches!(busy, Err(AhciError::Timeout { polls: 100, .. })), "{busy:?}");
-    // Fewer slots than tags, or the reverse: the smaller number applies.
+    // The smaller of the numbers of slots and tags applies.
     let few = attach(&|liar| liar.capabilities = cap::encode_counts(1, 8) | cap::SNCQ | cap::S64A)
         .unwrap();
     assert_eq!(few.limits().queue_depth, 8);

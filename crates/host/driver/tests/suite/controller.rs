@@ -1,5 +1,5 @@
-//! Initialization with a drive that answers, rejects commands, reports impossible values, or does
-//! not answer.
+//! Initialization with a drive that replies, rejects commands, reports impossible values, or does
+//! not reply.
 
 // guarantee: S-17
 
@@ -95,7 +95,7 @@ fn logs_and_features() {
     assert!(controller.get_feature(cache, FeatureSelect::Current, &mut progress).is_err());
     controller.set_feature(cache, 1, &mut progress).unwrap();
     assert_eq!(controller.get_feature(cache, FeatureSelect::Current, &mut progress).unwrap(), 1);
-    assert!(controller.chunks(0, 1, &mut progress).is_err(), "a block drive has none to tell of");
+    assert!(controller.chunks(0, 1, &mut progress).is_err(), "a block drive has no chunk report");
 }
 
 #[test]
@@ -127,7 +127,8 @@ fn drives_that_cannot_be_are_refused() {
         let error = error(change);
         assert!(matches!(error, DriverError::Implausible { .. }), "{error}");
     }
-    // Reports to be open-channel, but does not support the command; or reports impossible values.
+    // A drive that claims to be open-channel, but does not support the command or reports
+    // impossible values.
     let error = error(|d| d.namespace.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL);
     assert_eq!(error.status(), Some(Status::INVALID_OPCODE));
     let port = Port::new().unwrap();
@@ -157,7 +158,7 @@ fn queue_pairs_come_and_go() {
     ));
 
     // A deleted queue's memory has old phase tags, which the new queue must not see. There are more
-    // rounds than a port has registrations.
+    // iterations than a port has registrations.
     for round in 0..1100u64 {
         let pair = pairs.remove(0);
         let qid = pair.qid();
@@ -238,11 +239,11 @@ fn after_a_timeout_admin_commands_stop_but_queues_still_work() {
     let deleted =
         controller.delete_queue_pair(pair, &mut |c| back.push(c.user), &mut || drive.progress());
     assert!(deleted.unwrap_err().is_unresponsive());
-    assert_eq!(back, [2], "given up, but not lost");
+    assert_eq!(back, [2], "the command must be returned although the deletion timed out");
     assert!(controller.reclaim(&mut || drive.progress()).unwrap_err().is_unresponsive());
 }
 
-/// A drive that stalls for a while: late answers arrive, and operation continues. Queues whose
+/// A drive that stalls for a while. Late replies arrive, and operation continues. Queues whose
 /// creation or deletion timed out are found and reclaimed.
 #[test]
 fn late_replies_end_the_timeout_and_queues_of_unknown_state_are_reclaimed() {
@@ -253,7 +254,7 @@ fn late_replies_end_the_timeout_and_queues_of_unknown_state_are_reclaimed() {
     assert_eq!((kept.qid(), controller.next_qid()), (1, Some(2)));
     let error = controller.create_queue_pair(8, None, silence).unwrap_err();
     assert!(matches!(error, DriverError::Timeout { queue: 2, .. }), "{error}");
-    assert_eq!(controller.next_qid(), Some(3), "the drive may know queue 2");
+    assert_eq!(controller.next_qid(), Some(3), "queue 2 may exist on the drive");
     assert!(controller.health(silence).unwrap_err().is_unresponsive());
     drive.progress();
     controller.health(&mut || drive.progress()).unwrap();

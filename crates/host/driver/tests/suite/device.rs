@@ -1,5 +1,5 @@
-//! Initialization, reset and removal of a controller with registers: a model of them in front of
-//! the mock drive, which is slow or fails when the test says so.
+//! Initialization, reset and removal of a controller with registers. A model of the registers in
+//! front of the mock drive is slow or fails on request.
 
 // guarantee: C-05, C-08, C-09, C-10
 
@@ -32,9 +32,9 @@ struct Model {
     port: Arc<Port>,
     bus: Arc<TestBus>,
     drive: Option<MockDrive>,
-    /// The contents that survive a reset.
+    /// The data that survives a reset.
     sectors: Vec<u8>,
-    /// Number of calls of `progress` that enabling and disabling take; `None` for never.
+    /// Number of `progress` calls that enabling and disabling take; `None` if they never finish.
     slow: Option<u32>,
     waited: u32,
     fails_to_start: bool,
@@ -203,7 +203,7 @@ fn finish(model: &mut Model, queue: &mut NvmeQueue, count: usize) {
         model.progress();
     }
     for _ in 0..count {
-        let event = queue.fetch_event().expect("an answer");
+        let event = queue.fetch_event().expect("the command completes");
         assert_eq!(event.status, Status::SUCCESS);
         queue.detach_tag_cmd(event.tag).unwrap();
         queue.release_tags(&[event.tag]).unwrap();
@@ -218,7 +218,10 @@ fn a_controller_comes_up_whatever_its_stride() {
         let (controller, mut all) = queues(&mut model, 2);
         let info = controller.lock().unwrap().info().clone();
         assert_eq!(info.data, DataPointers::Sgl);
-        assert!(info.features.discard && !info.features.extents, "no commands of our own");
+        assert!(
+            info.features.discard && !info.features.extents,
+            "the drive has no vendor commands"
+        );
         let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
         for queue in &mut all {
             start(queue, &region, at, 5, Nanos(1));
@@ -235,8 +238,8 @@ fn a_controller_comes_up_whatever_its_stride() {
     }
 }
 
-/// Doorbells in memory with any stride: used if the drive supports them, and set up again after a
-/// controller reset. A missed doorbell is repeated.
+/// The doorbell buffer with any stride: the driver uses it if the drive supports it, and sets it up
+/// again after a controller reset. It repeats a missed doorbell.
 #[test]
 fn doorbells_in_memory_outlive_a_reset() {
     for doorbell_stride in [0, 4] {
@@ -252,7 +255,7 @@ fn doorbells_in_memory_outlive_a_reset() {
                     start(queue, &region, at, 5, now);
                     finish(&mut model, queue, 5);
                 }
-                // Two submissions in a row: the second needs no register write.
+                // Two consecutive submissions: the second needs no register write.
                 start(queue, &region, at, 1, now);
                 start(queue, &region, at, 1, now);
                 finish(&mut model, queue, 2);
@@ -271,7 +274,7 @@ fn doorbells_in_memory_outlive_a_reset() {
             queue.poll(now);
             assert_eq!(queue.pair().doorbells().unwrap().register_rewrites, 2 * round);
             finish(&mut model, queue, 3);
-            // The controller forgets everything.
+            // A controller reset drops the drive's state.
             controller.lock().unwrap().reset(now).unwrap();
             for _ in 0..400 {
                 model.progress();
@@ -281,7 +284,10 @@ fn doorbells_in_memory_outlive_a_reset() {
                 }
             }
             assert!(all.iter().all(|queue| queue.state() == QueueState::Ready));
-            assert!(model.drive.as_ref().unwrap().shadows.is_some(), "set up again");
+            assert!(
+                model.drive.as_ref().unwrap().shadows.is_some(),
+                "the doorbell buffer must be set up again"
+            );
         }
     }
 }
@@ -328,7 +334,7 @@ fn limits_of_the_controller_are_kept() {
         "{deep}"
     );
     NvmeQueue::open(&controller, 32, None, &mut || model.progress()).unwrap();
-    // One vector is the admin queue's.
+    // The admin queue uses one vector.
     assert_eq!(model.port.max_io_queues(), 8);
     assert!(model.port.is_real_controller() && !model.port.is_shared() && !model.port.has_drive());
 }
@@ -384,7 +390,7 @@ fn memory_that_cannot_be_mapped_is_an_error() {
     assert!(matches!(place, RegisterError::TooLong { max_bytes: 0x4000_0000, .. }), "{place}");
 }
 
-/// Polls everything a millisecond later.
+/// Advances time by a millisecond and polls everything.
 fn poll_once(model: &mut Model, all: &mut [NvmeQueue], now: Nanos) -> Nanos {
     let now = now + Nanos::from_millis(1);
     for queue in all.iter_mut() {
@@ -406,7 +412,7 @@ fn poll_until_ready(model: &mut Model, all: &mut [NvmeQueue], from: Nanos, limit
         if all.iter().all(|q| q.state() != QueueState::Resetting) {
             return now;
         }
-        assert!(now < from + limit, "still under way after {limit}");
+        assert!(now < from + limit, "a queue is still being reset after {limit}");
     }
 }
 
@@ -421,7 +427,7 @@ fn a_controller_that_does_not_delete_a_queue_is_reset() {
         }
         model.ignores = Some(ignored);
         all[0].reset(Nanos(2));
-        // Until the timeout resets the controller.
+        // Polls until the timeout resets the controller.
         let mut now = Nanos(2);
         while controller.lock().unwrap().resets() == 0 {
             now += Nanos::from_millis(1);
@@ -474,7 +480,8 @@ fn a_controller_that_does_not_come_back_is_given_up() {
         let refused = controller.lock().unwrap().reset(Nanos(3)).unwrap_err();
         assert!(matches!(refused, DriverError::Removed), "{refused}");
         let mut held = controller.lock().unwrap();
-        let unheard = held.health(&mut || panic!("nobody waits")).unwrap_err();
+        let unheard =
+            held.health(&mut || panic!("the driver must not wait for a reply")).unwrap_err();
         assert!(held.is_removed() && matches!(unheard, DriverError::Removed), "{unheard}");
     }
 }
@@ -506,17 +513,21 @@ fn a_waiter_finds_that_the_controller_was_removed() {
     let (region, at) = model.port.memory().allocate_registered(8 * 4096).unwrap();
     for queue in &mut all {
         queue.poll(Nanos(1));
-        assert_eq!(queue.deadline(), Nanos::MAX, "nothing outstanding, nothing to look for");
+        assert_eq!(
+            queue.deadline(),
+            Nanos::MAX,
+            "without outstanding commands, no check is scheduled"
+        );
         start(queue, &region, at, 4, Nanos(1));
-        assert!(queue.deadline() <= Nanos::from_millis(501), "somebody looks");
+        assert!(queue.deadline() <= Nanos::from_millis(501), "a removal check must be scheduled");
     }
     model.pull();
     for queue in &mut all {
-        assert!(!queue.poll(Nanos::from_millis(400)), "not all the time");
+        assert!(!queue.poll(Nanos::from_millis(400)), "the queue must not check at every poll");
     }
     let mut now = all[0].deadline();
     for queue in &mut all {
-        // The first queue checks, the others see the result.
+        // The first queue reads the registers; the others see the result.
         assert!(queue.poll(now));
         now = Nanos::from_millis(450);
         assert_eq!((queue.state(), queue.deadline()), (QueueState::Removed, Nanos::MAX));
@@ -540,7 +551,11 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
     for queue in &mut all {
         queue.poll(now);
         queue.poll(now);
-        assert_eq!(queue.state(), QueueState::Resetting, "it may still write to memory");
+        assert_eq!(
+            queue.state(),
+            QueueState::Resetting,
+            "the controller may still write to memory"
+        );
     }
     while model.drive.is_some() {
         assert!(all.iter().all(|queue| queue.state() == QueueState::Resetting));
@@ -551,11 +566,12 @@ fn a_controller_that_is_called_back_is_stopped_before_its_memory_is_anybodys() {
         assert_eq!(queue.state(), QueueState::Removed);
         assert_eq!(reclaim_tags(queue), 4);
     }
-    assert_eq!(model.starts, 1, "and is not started again");
+    assert_eq!(model.starts, 1, "the controller must not be started again");
     assert!(matches!(controller.lock().unwrap().reset(now), Err(DriverError::Removed)));
 }
 
-/// Removal on a bus without notifications: the registers remain, and may belong to others.
+/// Removal on a bus without notifications: the registers stay mapped, and may belong to another
+/// device.
 #[test]
 fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     let mut model = Model::new(capabilities());
@@ -572,7 +588,11 @@ fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     for at in 3..1_000 {
         all[0].poll(Nanos(at));
     }
-    assert_eq!(model.bus.asked.load(Ordering::Relaxed), asked, "nobody asks at each poll");
+    assert_eq!(
+        model.bus.asked.load(Ordering::Relaxed),
+        asked,
+        "the queue must not read the registers at every poll"
+    );
     let before: Vec<u32> = (0..0x1100).step_by(4).map(|offset| model.get(offset)).collect();
     model.bus.removed.store(true, Ordering::Relaxed);
     let now = Nanos::from_millis(600);
@@ -587,8 +607,9 @@ fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     let mut held = controller.lock().unwrap();
     assert!(held.is_removed());
     for error in [
-        held.health(&mut || panic!("nobody waits for an answer")).unwrap_err(),
-        held.create_queue_pair(8, None, &mut || panic!("nor here")).unwrap_err(),
+        held.health(&mut || panic!("the driver must not wait for a reply")).unwrap_err(),
+        held.create_queue_pair(8, None, &mut || panic!("the driver must not wait for a reply"))
+            .unwrap_err(),
         held.request_event().unwrap_err(),
         held.reset(now).unwrap_err(),
     ] {
@@ -597,7 +618,9 @@ fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     drop(held);
     for queue in all {
         let back = &mut |_| panic!("nothing is outstanding");
-        let error = queue.close(back, &mut || panic!("it is gone")).unwrap_err();
+        let error = queue
+            .close(back, &mut || panic!("the driver must not wait for a removed controller"))
+            .unwrap_err();
         assert!(matches!(error, DriverError::Removed), "{error}");
     }
     let after: Vec<u32> = (0..0x1100).step_by(4).map(|offset| model.get(offset)).collect();
@@ -605,7 +628,7 @@ fn a_lost_controller_completes_everything_and_its_registers_are_not_accessed() {
     assert_eq!((model.starts, controller.lock().unwrap().resets()), (1, 0));
 }
 
-/// Removal while a caller waits for a completion: all registers read as ones.
+/// Removal while a caller waits for a reply: all registers read as ones.
 #[test]
 fn a_caller_that_waits_for_a_reply_learns_that_the_controller_was_removed() {
     let mut model = Model::new(capabilities());
@@ -619,7 +642,7 @@ fn a_caller_that_waits_for_a_reply_learns_that_the_controller_was_removed() {
     });
     let error = error.unwrap_err();
     assert!(matches!(error, DriverError::Removed), "{error}");
-    assert_eq!(progress_calls, 3, "and not ten seconds later");
+    assert_eq!(progress_calls, 3, "the caller must not wait for the timeout of ten seconds");
     assert!(controller.lock().unwrap().is_removed());
     drop(all);
 }
@@ -646,7 +669,7 @@ fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
     let event = nvme::AsyncEvent { kind: nvme::AsyncEvent::HEALTH, info: 1, log_page: 2 };
     model.drive.as_mut().unwrap().send_event(event.to_dword());
     assert_eq!(controller.poll_event().unwrap(), Some(event));
-    assert!(controller.poll_event().is_err(), "to be asked for again");
+    assert!(controller.poll_event().is_err(), "the event must be requested again");
     controller.request_event().unwrap();
     let controller = Arc::new(Mutex::new(controller));
     let mut queue = NvmeQueue::open(&controller, 8, None, &mut || model.progress()).unwrap();
@@ -666,7 +689,7 @@ fn events_are_asked_for_one_at_a_time_and_again_after_a_reset() {
     );
     model.progress();
     let drive = model.drive.as_mut().unwrap();
-    assert_eq!(drive.requests.len(), 1, "asked again");
+    assert_eq!(drive.requests.len(), 1, "the event must be requested again");
     drive.send_event(event.to_dword());
     assert_eq!(controller.lock().unwrap().poll_event().unwrap(), Some(event));
 }

@@ -1,5 +1,5 @@
-//! Media events, the controller memory buffer and the device L2P of drives that report wrong data
-//! about them.
+//! Media events, the controller memory buffer and the device L2P, with drives that report wrong
+//! data about them.
 
 use crate::common;
 
@@ -69,7 +69,7 @@ fn events_come_out_in_order_with_what_they_say() {
     let (mut drive, mut controller) = connect();
     controller.subscribe_events().unwrap();
     assert_eq!(counts(&mut drive, &mut controller), []);
-    assert_eq!(drive.requests.len(), 1, "one request, and no other command");
+    assert_eq!(drive.requests.len(), 1, "the driver must send only one event request");
     drive.notifications = [2, 1].map(|n| entry(&controller, n)).to_vec();
     drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(controller.poll_events().unwrap(), None, "the log is being read");
@@ -86,7 +86,7 @@ fn events_come_out_in_order_with_what_they_say() {
     drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [6, 7]);
     assert_eq!(controller.dropped_events(), (3, 0));
-    // Other admin commands continue in between.
+    // Other admin commands continue in the meantime.
     drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     let health = controller.health(&mut || drive.progress()).unwrap();
     assert_eq!(health.percentage_used, 7);
@@ -105,14 +105,14 @@ fn what_means_nothing_is_counted_and_skipped() {
         ChunkNotification { mask: 0, count: 8.into(), ..good },
         ChunkNotification { mask: 3, count: 7.into(), ..good },
         ChunkNotification { state: 0x20.into(), count: 6.into(), ..good },
-        // A hole of the address format.
+        // An address in a hole of the address format.
         ChunkNotification { address: u64::MAX.into(), count: 5.into(), ..good },
         ChunkNotification { count: 1.into(), ..good },
     ];
     drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [1, 9]);
     assert_eq!(controller.dropped_events(), (3, 4));
-    // Out of order: lower counts are not returned.
+    // Entries are out of order: lower counts are not returned.
     let counted = |n: u64| ChunkNotification { count: n.into(), ..good };
     drive.notifications = vec![counted(10), counted(12), counted(11)];
     drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
@@ -122,7 +122,7 @@ fn what_means_nothing_is_counted_and_skipped() {
     drive.notifications = vec![ChunkNotification { count: u64::MAX.into(), ..good }];
     drive.send_event(AsyncEvent::CHUNK_NOTIFICATION.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), [u64::MAX]);
-    // Another kind of event: nothing is read, and the subscription continues.
+    // Another kind of event: the driver does not read the log, and the subscription continues.
     drive.send_event(AsyncEvent { kind: AsyncEvent::HEALTH, info: 1, log_page: 2 }.to_dword());
     assert_eq!(counts(&mut drive, &mut controller), []);
     assert_eq!(drive.requests.len(), 1);

@@ -1,4 +1,4 @@
-//! Namespaces with metadata: block requests carry none, in whichever layout the drive uses.
+//! Namespaces with metadata: block requests carry no metadata, whatever format the drive uses.
 
 // guarantee: C-03
 
@@ -34,7 +34,8 @@ impl Harness {
         drive.namespace.lbaf[0] = LbaFormat { ms: ms.into(), lbads: 12, rp: 0 };
         (drive.namespace.flbas, drive.namespace.dps) = (flbas, dps);
         drive.metadata = vec![0xb5; SECTORS * usize::from(ms)];
-        let metadata = MetadataFormat::from_namespace(&drive.namespace).expect("metadata");
+        let metadata =
+            MetadataFormat::from_namespace(&drive.namespace).expect("the namespace has metadata");
         let options = ConnectOptions { data: Some(data), ..ConnectOptions::default() };
         let controller =
             ControllerHandle::connect_with(port.clone(), options, &mut || drive.progress(), 1000)
@@ -62,7 +63,7 @@ impl Harness {
         assert!(self.queue.issue_tags());
         self.drive.progress();
         for _ in 0..count {
-            let event = self.queue.fetch_event().expect("an answer");
+            let event = self.queue.fetch_event().expect("the command completes");
             assert_eq!(event.status, Status::SUCCESS);
             self.queue.detach_tag_cmd(event.tag).unwrap();
             self.queue.release_tags(&[event.tag]).unwrap();
@@ -75,7 +76,7 @@ impl Harness {
     }
 }
 
-/// The metadata formats: bytes, FLBAS, DPS.
+/// The metadata formats: bytes per sector, FLBAS, DPS.
 const FORMATS: [(u16, u8, u8); 8] = [
     (8, 0, 0),
     (64, 0, 0),
@@ -105,7 +106,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
             let (region, at) = harness.port.memory().allocate_registered(1 << 20).unwrap();
             let mut wanted = vec![0; SECTORS * SECTOR];
             for round in 0..60 {
-                // Two commands at a time, which must not share data.
+                // Two commands at a time, which must not share metadata buffers.
                 let mut under_way = Vec::new();
                 for half in 0..2 {
                     let sectors = 1 + rng.below(20.min(u64::from(harness.max_sectors))) as usize;
@@ -122,7 +123,7 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     }
                     let request =
                         Request { op, ..Request::read(lba as u64, sectors as u32, data, 0) };
-                    // Sometimes there is memory for one command only.
+                    // Sometimes there is memory for only one command.
                     if harness.bind(request) == Err(BindError::Busy) {
                         assert_eq!(under_way.len(), 1);
                         harness.finish(1);
@@ -144,15 +145,21 @@ fn sectors_are_what_was_written_and_nothing_beside_them_comes_or_goes() {
                     region.read(base, &mut all);
                     assert!(all[offset..offset + bytes.len()] == wanted[bytes.clone()]);
                     let around = all[..offset].iter().chain(&all[offset + bytes.len()..]);
-                    assert!(around.copied().all(|byte| byte == 0x11), "no byte beside it");
+                    assert!(
+                        around.copied().all(|byte| byte == 0x11),
+                        "the transfer must not change other memory"
+                    );
                     let each = usize::from(harness.metadata.bytes);
                     let beside = &mut harness.drive.metadata
                         [bytes.start / SECTOR * each..bytes.end / SECTOR * each];
                     if op == Op::Write
                         && harness.metadata.transfer != MetadataTransfer::ControllerOnly
                     {
-                        assert!(beside.iter().all(|byte| *byte == 0), "zeros");
-                        // Data that was read is not overwritten afterwards.
+                        assert!(
+                            beside.iter().all(|byte| *byte == 0),
+                            "the metadata of a write must be zeros"
+                        );
+                        // A later read must not change this metadata.
                         beside.fill(0xb5);
                     }
                     assert!(beside.iter().all(|byte| *byte == 0xb5));
@@ -188,7 +195,7 @@ fn protection_is_asked_for_where_there_is_any() {
     }
 }
 
-/// The drive transfers at most 128 KiB at a time, including interleaved metadata.
+/// The drive transfers at most 128 KiB per command, including interleaved metadata.
 #[test]
 fn transfers_are_as_long_as_they_can_be() {
     for format in FORMATS {
@@ -218,7 +225,7 @@ fn transfers_are_as_long_as_they_can_be() {
             assert_eq!(nowhere, refused(Status::DATA_TRANSFER_ERROR));
         }
     }
-    // With small sectors the separate metadata buffer limits the transfer too.
+    // With small sectors, the separate metadata buffer also limits the transfer.
     let port = Port::new().unwrap();
     let mut drive = MockDrive::new(&port, SECTORS);
     drive.controller.mdts = 0;

@@ -19,7 +19,7 @@ fn queue(depth: u16) -> (MockDrive, QueuePair) {
 #[test]
 fn a_full_queue_pushes_back_and_nothing_is_seen_before_the_doorbell() {
     let (mut drive, mut pair) = queue(4);
-    assert!(!pair.ring(), "nothing to tell");
+    assert!(!pair.ring(), "there is no new entry to announce");
     for user in 0..3 {
         assert_eq!(pair.next_tag(), Some(Tag(user as u16)));
         assert_eq!(pair.submit(Sqe::flush(1), user), Ok(Tag(user as u16)));
@@ -57,7 +57,7 @@ fn every_command_comes_back_once_over_many_rounds_of_the_rings() {
             drive.faults.fail_io = (state >> 40 & 3 == 0).then_some(Status::WRITE_FAULT);
             pair.ring();
             drive.poll();
-            // Not always all of them.
+            // The test often reaps only some of the completions.
             for _ in 0..state >> 56 & 0xf {
                 let Some(done) = pair.reap() else { break };
                 back[done.user as usize] += 1;
@@ -99,7 +99,7 @@ fn a_drive_that_lies_is_counted_and_completes_nothing_twice() {
         drive.poll();
         assert_eq!(pair.reap(), None);
         assert_eq!(pair.spurious_completions(), 9 + i as u64);
-        assert_eq!(pair.outstanding(), 1, "the command itself was never answered");
+        assert_eq!(pair.outstanding(), 1, "the command itself has no completion");
         assert_eq!(pair.orphan_next(Status::ABORTED).unwrap().user, 9);
         assert_eq!(pair.orphan_next(Status::ABORTED), None);
         assert_eq!(pair.outstanding(), 0);

@@ -1,4 +1,4 @@
-//! Queue resets with a drive that answers, rejects commands, forgets queues, or does not answer.
+//! Queue resets with a drive that replies, rejects commands, forgets queues, or does not reply.
 
 // guarantee: B-03
 
@@ -16,7 +16,7 @@ use transport::Port;
 
 const POLLS: u64 = 100;
 
-/// Time that a reset waits for an answer.
+/// Timeout of a reset for each reply.
 const RESET_TIMEOUT: Nanos = Nanos::from_millis(1000);
 
 fn open(queues: u16) -> (MockDrive, Vec<NvmeQueue>) {
@@ -80,7 +80,7 @@ fn run(drive: &mut MockDrive, queues: &mut [NvmeQueue], mut now: Nanos, answers:
         assert!(next > now, "a deadline in the past at {now}");
         now = next;
     }
-    panic!("a reset without end");
+    panic!("the reset does not finish");
 }
 
 /// Checks that commands complete on a queue as on a new one.
@@ -105,7 +105,7 @@ fn assert_queue_works(drive: &mut MockDrive, queue: &mut NvmeQueue) {
 fn a_queue_is_as_good_as_new_after_a_reset() {
     let (mut drive, mut queues) = open(1);
     for round in 0..20 {
-        // So that the rings' positions and phase tags differ each time.
+        // Varies the positions and phase tags of the rings.
         let queue = &mut queues[0];
         start(queue, 1 + round % 7, Nanos(1));
         drive.poll();
@@ -121,8 +121,8 @@ fn a_queue_is_as_good_as_new_after_a_reset() {
         let request = Request::flush(1);
         assert_eq!(queue.bind_tag_cmd(one[0], &request, Nanos(6)), Err(BindError::Busy));
         queue.release_tags(&one).unwrap();
-        // The drive completes half of the commands while it deletes the queue: they are forgotten
-        // nevertheless.
+        // The drive completes half of the commands while it deletes the queue; the reset drops
+        // these completions.
         drive.faults.hold_io = false;
         run(&mut drive, &mut queues, Nanos(6), true);
         let queue = &mut queues[0];
@@ -141,7 +141,7 @@ fn commands_bound_and_not_issued_never_reach_the_drive() {
     queue.get_free_tags(&mut tag);
     queue.bind_tag_cmd(tag[0], &Request::flush(1), Nanos(1)).unwrap();
     queue.reset(Nanos(2));
-    assert!(!queue.issue_tags(), "the doorbell of a queue that is being reset");
+    assert!(!queue.issue_tags(), "the driver must not ring the doorbell during a reset");
     run(&mut drive, &mut queues, Nanos(2), true);
     let queue = &mut queues[0];
     assert!(!queue.issue_tags());
@@ -202,7 +202,7 @@ fn a_drive_that_leaves_a_step_unanswered_is_removed_after_a_while() {
         let now = run(&mut drive, &mut queues, Nanos(2), true);
         assert_eq!(queues[0].state(), QueueState::Removed);
         assert!(now >= RESET_TIMEOUT && now < RESET_TIMEOUT + Nanos::from_millis(1), "{now}");
-        // The admin queue waits for that answer forever: no other queue can be reset.
+        // The admin queue still waits for that reply, so no other queue can be reset.
         assert_queue_works(&mut drive, &mut queues[1]);
         queues[1].reset(now);
         let later = run(&mut drive, &mut queues, now, true);
@@ -224,7 +224,7 @@ fn queues_that_are_reset_at_one_time_take_turns() {
         drive.poll();
         for queue in &mut queues {
             let aborted = queue.tags().bound_tags().nth(round % 5).unwrap().0;
-            // Aborts of other commands come between, and take only their own responses.
+            // Aborts of other commands are interleaved, and take only their own replies.
             queue.abort_tag(aborted, Nanos(2)).unwrap();
             queue.reset(Nanos(2));
             assert_eq!(queue.abort_tag(aborted, Nanos(2)), Ok(()));
@@ -239,7 +239,7 @@ fn queues_that_are_reset_at_one_time_take_turns() {
     }
 }
 
-/// Aborts of one queue between the steps of another queue's reset do not take its responses.
+/// Aborts of one queue between the steps of another queue's reset do not take its replies.
 #[test]
 fn aborts_of_one_queue_do_not_disturb_the_reset_of_another() {
     let (mut drive, mut queues) = open(2);
@@ -256,7 +256,7 @@ fn aborts_of_one_queue_do_not_disturb_the_reset_of_another() {
         queues[1].abort_tag(tags[1], now).unwrap();
         drive.poll();
         now += Nanos::from_micros(10);
-        assert!(now < RESET_TIMEOUT, "an answer was lost");
+        assert!(now < RESET_TIMEOUT, "a reply was lost");
     }
     assert_eq!(queues[0].state(), QueueState::Ready);
     reclaim_tags(&mut queues[0]);
@@ -282,7 +282,7 @@ fn a_slow_drive_is_not_removed_while_it_answers() {
         queue.reset(Nanos(1));
     }
     let mut now = Nanos(1);
-    // An answer every 900 ms: twelve of them take eleven seconds.
+    // One reply every 900 ms: twelve replies take eleven seconds.
     while queues.iter().any(|queue| queue.state() == QueueState::Resetting) {
         for queue in &mut queues {
             queue.poll(now);

@@ -101,7 +101,7 @@ impl Case {
     }
 
     fn uid(&self, id: TargetId) -> Uid {
-        self.pool.table().target(id).expect("it is there").uid
+        self.pool.table().target(id).expect("the target exists").uid
     }
 
     fn any_target(&mut self) -> Option<(TargetId, Sharing)> {
@@ -156,7 +156,10 @@ impl Case {
             let all: BTreeSet<u32> = self.pool.table().owned_by(id).collect();
             for chunk in &all {
                 let cell = self.media[*chunk as usize];
-                assert!(cell.by.is_none() && !cell.bad, "chunk {chunk} is new to {id}: {cell:?}");
+                assert!(
+                    cell.by.is_none() && !cell.bad,
+                    "chunk {chunk} of the new target {id} is not erased or is bad: {cell:?}"
+                );
             }
             self.acquired_by_target.insert(id, all);
         }
@@ -192,7 +195,7 @@ impl Case {
             }
             Err(AcquireError::NotTargetPu { .. }) => assert!(!spec.pus.contains(PuId(pu))),
             Err(AcquireError::Full { .. }) => {
-                // Every good chunk of the unit has an owner, or is being granted.
+                // Every good chunk of the parallel unit has an owner or is being granted.
                 assert_eq!(self.pool.free_counts(pu), (0, 0));
             }
             Err(AcquireError::Pending { .. }) => {}
@@ -237,7 +240,7 @@ impl Case {
         while let Some(chunk) = self.pool.next_erase() {
             assert!(
                 self.acquired_by_target.values().all(|held| !held.contains(&chunk)),
-                "{chunk} is in use"
+                "the erased chunk {chunk} is acquired by a target"
             );
             assert!(self.erasing.insert(chunk));
         }
@@ -275,7 +278,7 @@ impl Case {
 
     fn remove(&mut self, id: TargetId) {
         let before = self.pool.table().clone();
-        assert!(self.pool.remove(id).is_err(), "it is open");
+        assert!(self.pool.remove(id).is_err(), "an open target must not be removed");
         assert_eq!(*self.pool.table(), before);
         self.pool.close(id);
         self.pool.remove(id).unwrap();
@@ -293,7 +296,7 @@ impl Case {
                 _ => {}
             }
         }
-        // Any prefix that contains all durable records.
+        // The cut keeps a random prefix that contains all durable records.
         let kept = self.durable + self.rng.below(self.records.len() as u64 - self.durable + 1);
         let mut table = self.base.clone();
         for record in &self.records[..kept as usize] {
@@ -302,15 +305,20 @@ impl Case {
         let table = Table::load(&table.snapshot(), &self.geometry).unwrap();
         let report = report(&self.geometry, &self.media);
         self.pool = ChunkAllocator::new(table.clone(), &report, 100, self.config).unwrap();
-        // Chunks released or removed since may be owned again; acquired chunks must exist.
+        // Chunks that were released or removed since may be owned again; acquired chunks must still
+        // be owned.
         let whole = kept == self.records.len() as u64;
         for (id, held) in &self.acquired_by_target {
             for chunk in held {
                 let owner = self.pool.table().chunks()[*chunk as usize].owner;
-                assert_eq!(owner, Some(*id), "chunk {chunk} was in use");
+                assert_eq!(owner, Some(*id), "chunk {chunk} was acquired by a target");
             }
         }
-        assert_eq!(self.pool.orphaned_chunks().count(), 0, "nobody's, with data");
+        assert_eq!(
+            self.pool.orphaned_chunks().count(),
+            0,
+            "no chunk with data may be without an owner"
+        );
         let mut now_held: BTreeMap<TargetId, BTreeSet<u32>> = BTreeMap::new();
         for target in self.pool.table().targets() {
             for chunk in self.pool.table().owned_by(target.id) {
@@ -338,7 +346,7 @@ impl Case {
         self.take_records();
     }
 
-    /// Checks that every chunk is in exactly one list, which the allocator knows.
+    /// Checks the allocator's counters: every chunk is in exactly one state.
     fn count(&self) {
         let table = self.pool.table();
         let of = |state| table.chunks().iter().filter(|c| c.state == state).count() as u32;

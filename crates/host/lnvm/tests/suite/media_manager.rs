@@ -1,5 +1,5 @@
 //! The media manager on a drive: registration, targets, rejections that change nothing, restarts,
-//! chunk ownership, health and relocation requests.
+//! chunk ownership, health, and relocation requests.
 
 use lnvm::{
     AcquireError, ChunkRate, ChunkUse, DataTemperature, MediaManager, MediaManagerConfig,
@@ -21,7 +21,7 @@ fn names(subsystem: &MediaManager) -> Vec<&str> {
     subsystem.table().targets().iter().map(|t| t.spec.name.as_str()).collect()
 }
 
-/// Acquires a chunk, with as many polls as necessary.
+/// Acquires a chunk, polling as often as necessary.
 fn acquire(
     harness: &ManagedDrive,
     s: &mut MediaManager,
@@ -37,7 +37,7 @@ fn acquire(
             answer => return answer,
         }
     }
-    panic!("pending for ever")
+    panic!("the grant stays pending")
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn drives_that_hold_something_else_are_refused_unharmed() {
     let error = harness.register(manager_config()).unwrap_err();
     assert!(matches!(&error, MediaManagerError::NotBlank { chunks: 1, .. }), "{error}");
     assert_eq!(harness.written_by(30), Some(OTHER));
-    // In the window of the partition table.
+    // Foreign data in the window of the partition table.
     let harness = small(0);
     assert!(harness.write_chunk(0, OTHER));
     let harness = harness.cut();
@@ -208,7 +208,7 @@ fn drives_that_hold_something_else_are_refused_unharmed() {
 
 #[test]
 fn a_damaged_table_is_an_error_and_stays_as_it_is() {
-    // All nonzero bytes of the data area, a few at a time.
+    // Changes single bits in the frames of the table.
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let config = config(geometry(2, 2, 24, 32), 0, Some(&image));
@@ -221,9 +221,12 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
     let good = std::fs::read(&image).unwrap();
     let starts: Vec<usize> =
         good.windows(8).enumerate().filter(|(_, w)| *w == b"SLUICJNL").map(|(i, _)| i).collect();
-    assert!(starts.len() >= 4, "two copies of a snapshot and a record: {starts:?}");
+    assert!(
+        starts.len() >= 4,
+        "the table has two copies of a snapshot and of a record: {starts:?}"
+    );
     let (mut refused, mut unharmed) = (0, 0);
-    // Damages one frame, and then the same byte of every frame.
+    // In one frame, and then in all frames.
     for at in [3, 20, 60, 100] {
         for which in 0..=starts.len() {
             let mut bytes = good.clone();
@@ -245,11 +248,11 @@ fn a_damaged_table_is_an_error_and_stays_as_it_is() {
                 }
             }
             harness.shut_down();
-            assert!(std::fs::read(&image).unwrap() == bytes, "nothing has changed");
+            assert!(std::fs::read(&image).unwrap() == bytes, "the image must not change");
         }
     }
-    assert!(unharmed >= 4 * starts.len(), "one copy is enough: {unharmed}");
-    assert_eq!(refused, 4, "both copies damaged");
+    assert!(unharmed >= 4 * starts.len(), "one undamaged copy must be enough: {unharmed}");
+    assert_eq!(refused, 4, "the table must be refused if both copies are damaged");
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
         let chunks: Vec<u32> = s.allocator().acquired_by(id).collect();
         assert!(chunks.len() > 40);
         for chunk in &chunks {
-            assert_eq!(harness.written_by(*chunk), None, "chunk {chunk} is erased");
+            assert_eq!(harness.written_by(*chunk), None, "chunk {chunk} must be erased");
             assert!(harness.write_chunk(*chunk, uid));
         }
         s.close_target(id);
@@ -273,10 +276,10 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
         let left = chunks.iter().filter(|c| harness.written_by(**c) == Some(uid)).count();
         match factory {
             true => assert_eq!(left, 0),
-            false => assert!(left > chunks.len() / 2, "erased lazily: {left}"),
+            false => assert!(left > chunks.len() / 2, "chunks must be erased lazily: {left}"),
         }
     }
-    // A sharing target also gets erased chunks, until there are none.
+    // A sharing target also gets erased chunks, until none are left.
     let id = s.create(spec("kv", "1", Sharing::Shared), &mut || harness.progress()).unwrap();
     s.open_target("kv").unwrap();
     let mut got = 0;
@@ -311,7 +314,7 @@ fn sharing_targets_are_limited_by_their_quota() {
         s.acquire(Nanos::ZERO, slow, 0, DataTemperature::Hot),
         Err(AcquireError::NotTargetPu { pu: 0, .. })
     ));
-    // Two at once, then one each tenth of a second, and six in total.
+    // The target gets two chunks at once, then one per tenth of a second, and six in total.
     let begun = harness.now.get();
     let mut taken = Vec::new();
     let denied = loop {
@@ -326,7 +329,8 @@ fn sharing_targets_are_limited_by_their_quota() {
     let elapsed = taken[5].0.since(begun);
     assert!(elapsed >= Nanos::from_millis(400), "{elapsed:?}");
     assert!(s.holdings(slow).owned <= 6);
-    // The other target gets the remaining chunks, including the first one's unacquired ones.
+    // The other target gets the remaining chunks, including those that the first one did not
+    // acquire.
     let mut others = 0;
     for pu in [2, 3] {
         while acquire(&harness, &mut s, free, pu).is_ok() {
@@ -335,10 +339,11 @@ fn sharing_targets_are_limited_by_their_quota() {
     }
     let all = (48..96).filter(|c| !s.table_window().contains(*c)).count();
     assert_eq!(others + 6, all);
-    // A chunk released by one target can be acquired by another, whichever of the owners erased it.
+    // A chunk that one target released can be acquired by another, whichever of the two had it
+    // erased.
     let chunk = taken[0].1;
     assert!(harness.write_chunk(chunk, OTHER));
-    assert!(s.release(free, chunk, true).is_err(), "it is not free's");
+    assert!(s.release(free, chunk, true).is_err(), "the target `free` does not own the chunk");
     s.release(slow, chunk, false).unwrap();
     let pu = s.table().pu_of(chunk);
     let again = acquire(&harness, &mut s, free, pu).unwrap();
@@ -348,7 +353,7 @@ fn sharing_targets_are_limited_by_their_quota() {
         stats.denied_chunk_limit == 1 && stats.denied_rate >= 4 && stats.erased == 1,
         "{stats:?}"
     );
-    assert!(stats.batches < stats.acquired, "grants come in batches: {stats:?}");
+    assert!(stats.batches < stats.acquired, "chunks must be granted in batches: {stats:?}");
 }
 
 #[test]
@@ -362,7 +367,7 @@ fn grants_are_few_writes_of_the_journal() {
         acquire(&harness, &mut s, id, i % 4).unwrap();
     }
     let frames = s.journal().unwrap().stats().frames - frames;
-    assert!(frames <= 2 * 200 / 2, "{frames} frames for 200 chunks, two copies counted");
+    assert!(frames <= 2 * 200 / 2, "{frames} frames, including second copies, for 200 chunks");
     assert_eq!(s.allocator().stats().batches, frames / 2);
 }
 
@@ -400,12 +405,15 @@ fn bad_chunks_are_told_apart_and_wear_is_counted() {
     assert_eq!(used.wear.bins[3], 8, "{:?}", used.wear.bins);
     let holding = s.holdings(id);
     assert_eq!((holding.owned as usize, holding.bad), (chunks.len() - 1, 1));
-    assert!(s.table().is_owned_by(id, chunks[9]), "its capacity does not change");
+    assert!(
+        s.table().is_owned_by(id, chunks[9]),
+        "a bad chunk must stay owned, so that the capacity does not change"
+    );
     let terms = Warranty { years: 5.0, age_years: 1.0, write_amplification: 2.0 };
     let left = used.endurance(&terms);
     let mean = 8.0 * f64::from(used.wear.max) / f64::from(used.chunks.good());
     assert!((left.remaining_ratio - (1.0 - mean / 100.0)).abs() < 0.001, "{left:?}");
-    // And again after a power cut.
+    // The values are unchanged after a power cut.
     s.close(&mut || harness.progress()).unwrap();
     drop(s);
     let harness = harness.cut();
@@ -453,7 +461,10 @@ fn cold_chunks_are_read_and_relocation_is_recommended() {
     }
     let stats = *s.scrubber().unwrap().stats();
     assert_eq!((stats.visits, stats.sectors, stats.uncorrectable), (4, 512, 1));
-    assert!(harness.now.get().since(begun) >= Nanos::from_secs(1), "cold first");
+    assert!(
+        harness.now.get().since(begun) >= Nanos::from_secs(1),
+        "the scrubber must read only cold chunks"
+    );
     assert_eq!(s.recommendations(kv).count(), 0);
     let advice: Vec<_> = s.recommendations(app).collect();
     assert_eq!(advice.len(), 1);
@@ -503,7 +514,7 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
         drop(s);
         let harness = harness.cut();
         let mut s = harness.register(manager_config()).unwrap();
-        // The target owns its granted chunks although nothing is written; no other target gets
+        // The target owns its granted chunks although it has written nothing; no other target gets
         // them.
         let before = s.holdings(id);
         assert_eq!(before.owned, before.acquired, "{progress_calls} calls");
@@ -518,7 +529,11 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
         let given = s.allocate_all(id, &mut || harness.progress()).unwrap();
         let after = s.holdings(id);
         assert_eq!((given + before.owned, after.owned, after.acquired), (30, 30, 30));
-        assert_eq!(s.allocate_all(id, &mut || harness.progress()).unwrap(), 0, "it has them");
+        assert_eq!(
+            s.allocate_all(id, &mut || harness.progress()).unwrap(),
+            0,
+            "the target already has its chunks"
+        );
     }
     assert!(cut > 3 && whole > 3, "{cut} cut, {whole} whole");
 }
@@ -561,6 +576,6 @@ fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     assert_eq!(
         s.allocate_all(alone, &mut || harness.progress()).unwrap(),
         0,
-        "it has all there are"
+        "the target already has all chunks"
     );
 }

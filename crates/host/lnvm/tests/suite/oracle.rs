@@ -87,7 +87,7 @@ impl Case {
     }
 
     fn harness(&self) -> &ManagedDrive {
-        self.harness.as_ref().expect("it has power")
+        self.harness.as_ref().expect("the drive has power")
     }
 
     /// Registers the drive, possibly after interrupted attempts; `None` if it is worn out.
@@ -126,7 +126,7 @@ impl Case {
     fn check(&mut self, s: &MediaManager) {
         if let Some((name, known)) = self.unsure.take() {
             match (s.table().target_by_name(&name), known) {
-                // Its creation had started.
+                // The creation had started before the power cut.
                 (Some(t), None) => {
                     let (pus, sharing) = (t.spec.pus.to_string(), t.spec.sharing);
                     let held = BTreeMap::new();
@@ -169,7 +169,11 @@ impl Case {
         }
         for (chunk, entry) in (0..).zip(s.table().chunks()) {
             if entry.state == ChunkUse::Free {
-                assert_eq!(harness.written_by(chunk), None, "chunk {chunk} is free");
+                assert_eq!(
+                    harness.written_by(chunk),
+                    None,
+                    "the free chunk {chunk} must not hold data"
+                );
             }
         }
         assert_eq!(s.allocator().orphaned_chunks().count(), 0);
@@ -190,7 +194,8 @@ impl Case {
         }
     }
 
-    /// Runs a call that may be interrupted. Returns whether it was.
+    /// Runs a call that a power cut may interrupt. Returns its result, or `None` if the power was
+    /// cut.
     fn with_cut<T>(
         &mut self,
         s: &mut MediaManager,
@@ -271,7 +276,7 @@ impl Case {
         self.targets.remove(&name);
         match done {
             None => {
-                // The target may exist, but it was closed: it need not own its former chunks.
+                // The target may exist, but it was closed, so it need not own its former chunks.
                 self.unsure =
                     Some((name, Some(ExpectedTarget { acquired: BTreeMap::new(), ..known })));
                 false
@@ -327,7 +332,7 @@ impl Case {
         let at = self.rng.below(known.acquired.len() as u64) as usize;
         let Some(chunk) = known.acquired.keys().nth(at).copied() else { return };
         if known.sharing == Sharing::Exclusive {
-            // It keeps its chunks, and writes them.
+            // An exclusive target keeps its chunks, and writes them.
             assert!(s.release(known.id, chunk, false).is_err());
             let (uid, written) = (known.uid, known.acquired[&chunk]);
             if !written && self.harness.as_ref().unwrap().write_chunk(chunk, uid) {
@@ -378,7 +383,7 @@ impl Case {
                 }
             }
             if power && self.rng.chance(0.3) {
-                // After a clean close, opening it need not write.
+                // After a clean close, opening the drive must not write.
                 let closed = s.close(&mut || self.harness().progress());
                 assert!(closed.is_ok() || self.failing, "{closed:?}");
                 if closed.is_ok() && s.failure().is_none() {
@@ -389,7 +394,7 @@ impl Case {
                     let s = self.harness().open(self.config).unwrap();
                     assert_eq!(s.table().targets(), table.targets());
                     let after = self.harness().drive.borrow().stats().media.unwrap().programs;
-                    assert_eq!(frames, after, "nothing is written to look");
+                    assert_eq!(frames, after, "opening the drive read-only must not write");
                     drop(s);
                     self.cut(false);
                     continue;

@@ -66,7 +66,7 @@ fn a_snapshot_is_read_as_it_was_written() {
     let (table, g) = some();
     assert_eq!(Table::load(&table.snapshot(), &g), Ok(table.clone()));
     assert_eq!(table.next_id(), TargetId(5));
-    assert!(table.is_owned_by(TargetId(2), 12), "bad, and still its own");
+    assert!(table.is_owned_by(TargetId(2), 12), "a bad chunk must stay owned");
     assert_eq!(table.owned_by(TargetId(2)).collect::<Vec<_>>(), [10, 21]);
 }
 
@@ -85,7 +85,7 @@ fn the_largest_table_is_as_large_as_announced() {
     }
     let one_more = created(u32::MAX, "one-more", "1", Sharing::Shared, vec![]);
     assert!(table.apply(&one_more).is_err());
-    // No two adjacent chunks have the same owner.
+    // No two adjacent chunks of these parallel units have the same owner.
     let on_its_units = |chunk: &u32| every_second.contains(PuId(chunk / 200));
     for chunk in (0..g.total_chunks() as u32).filter(on_its_units) {
         let target = TargetId(u32::MAX - 99 + rng.below(TARGETS_MAX as u64) as u32);
@@ -94,7 +94,11 @@ fn the_largest_table_is_as_large_as_announced() {
     let bytes = table.snapshot();
     let most = Table::snapshot_bytes_max(&g);
     assert!(bytes.len() as u64 <= most, "{} of {most}", bytes.len());
-    assert!(bytes.len() as u64 > most / 3, "and not much more: {} of {most}", bytes.len());
+    assert!(
+        bytes.len() as u64 > most / 3,
+        "the limit must not be much larger than needed: {} of {most}",
+        bytes.len()
+    );
     assert_eq!(Table::load(&bytes, &g), Ok(table));
 }
 
@@ -110,7 +114,7 @@ fn no_damage_goes_unnoticed_and_nonsense_never_panics() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(Table::load(&bytes, &g).is_err(), "bit {bit}");
     }
-    // With a valid CRC, invalid contents reach the later checks.
+    // With a recomputed CRC, invalid contents reach the later checks.
     let mut rng = Rng::new(5);
     let (mut read, mut refused) = (0, 0);
     for _ in 0..20_000 {

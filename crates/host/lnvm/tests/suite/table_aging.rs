@@ -1,5 +1,5 @@
-//! The partition table on flash that loses data in time: it is rewritten periodically, with power
-//! cuts at every step.
+//! The partition table on flash that loses data over time: the media manager rewrites it
+//! periodically, with power cuts at every step.
 
 // guarantee: D-30
 
@@ -12,7 +12,7 @@ fn seconds(seconds: u64) -> Nanos {
     Nanos::from_secs(seconds)
 }
 
-/// Sectors have 40 bit errors, the maximum that is corrected, after 160 s.
+/// After 160 s, sectors have 40 bit errors, the maximum that ECC corrects.
 fn aging(seed: u64) -> ManagedDrive {
     let mut config = config(geometry(2, 2, 24, 32), 2, None);
     let MediaConfig::Nand(nand) = &mut config.media else { panic!("{:?}", config.media) };
@@ -37,7 +37,7 @@ fn core(scrubs: bool) -> MediaManagerConfig {
     MediaManagerConfig { scrub: scrubs.then_some(scrub), ..manager_config() }
 }
 
-/// Advances the time.
+/// Advances time to `until`.
 fn run_until(harness: &ManagedDrive, s: &mut MediaManager, until: Nanos) {
     for _ in 0..1_000_000 {
         let moved = s.poll(harness.now.get());
@@ -52,7 +52,7 @@ fn run_until(harness: &ManagedDrive, s: &mut MediaManager, until: Nanos) {
         }
         harness.now.set(harness.now.get().max(next));
     }
-    panic!("it never ends");
+    panic!("the media manager does not reach the time");
 }
 
 fn cut(harness: ManagedDrive) -> ManagedDrive {
@@ -79,16 +79,17 @@ fn a_table_is_lost_in_time_without_a_scrub_and_kept_with_one() {
             let harness = cut(harness);
             let again = harness.open(core(scrubs));
             if scrubs {
-                // After 20 s, and every 30 s; two chunks each, which were erased before.
+                // One rewrite after 20 s, then one every 30 s, with two chunks each, which must be
+                // erased before.
                 assert!((18..=21).contains(&generations), "{generations}: {after:?}");
                 assert!(after.erases <= 4 * generations, "{after:?}");
                 let again = again.unwrap();
                 assert_eq!(again.table().uid(), uid, "seed {seed}");
                 assert!(again.target("data").is_ok());
             } else {
-                assert_eq!(generations, 0, "nobody asked for it");
+                assert_eq!(generations, 0, "the table must not be rewritten without a scrub");
                 let lost = again.map_or(true, |s| s.target("data").is_err());
-                assert!(lost, "seed {seed}: flash that forgets has not forgotten");
+                assert!(lost, "seed {seed}: the flash has not lost the table");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Virtual blocks, case by case.
+//! Virtual blocks, with one test per operation.
 
 use std::io::Read;
 
@@ -48,7 +48,11 @@ fn everything_appended_can_be_read_at_any_time() {
         assert_eq!(block.append_with_oob(&mut io, &data, &oob).unwrap(), value - 1);
         value += n;
         assert_eq!(block.len(), value - 1);
-        assert_eq!(block.durable(), block.len() / UNIT * UNIT, "whole units are on the drive");
+        assert_eq!(
+            block.durable(),
+            block.len() / UNIT * UNIT,
+            "complete units must be on the drive"
+        );
         let (mut found, mut meta) =
             (vec![0; block.len() as usize * SECTOR], vec![0; block.len() as usize * OOB]);
         block.read_with_oob(&mut io, 0, &mut found, &mut meta).unwrap();
@@ -75,7 +79,11 @@ fn the_read_cursor_reads_like_read() {
     assert_eq!(block.read_next(&mut io, &mut some).unwrap(), 7);
     assert!(some == all_data(1..8));
     block.seek(25);
-    assert_eq!(block.read_next(&mut io, &mut some).unwrap(), 5, "short at the end");
+    assert_eq!(
+        block.read_next(&mut io, &mut some).unwrap(),
+        5,
+        "a read at the end returns fewer sectors"
+    );
     assert!(some[..5 * SECTOR] == all_data(26..31));
     assert_eq!((block.read_next(&mut io, &mut some).unwrap(), block.read_cursor()), (0, 30));
     block.seek(u64::MAX);
@@ -154,19 +162,27 @@ fn padding_makes_everything_readable_and_durable() {
     let (mut bench, mut ssd, mut session, mut block) = setup(&three());
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
-    assert_eq!(block.pad(&mut io, PadMode::Readable).unwrap(), 0, "nothing to read");
+    assert_eq!(
+        block.pad(&mut io, PadMode::Readable).unwrap(),
+        0,
+        "an empty block needs no padding"
+    );
     block.append(&mut io, &all_data(1..15)).unwrap();
     assert_eq!((block.durable(), block.len()), (12, 14));
     assert_eq!(block.pad(&mut io, PadMode::Unit).unwrap(), 2);
     assert_eq!((block.durable(), block.len()), (16, 16));
     assert_eq!(block.pad(&mut io, PadMode::Unit).unwrap(), 0);
-    // Two more units on each of three chunks.
+    // Padding adds two units on each of three chunks.
     assert_eq!(block.pad(&mut io, PadMode::Readable).unwrap(), 24);
     let before = *block.stats();
     let all = read(&mut block, &mut io, 0, 16);
     assert!(all == all_data((1..15).chain([0, 0])));
-    assert_eq!(block.stats().read_from_memory, before.read_from_memory, "all from the drive");
-    // Also without the buffered data.
+    assert_eq!(
+        block.stats().read_from_memory,
+        before.read_from_memory,
+        "all sectors must be read from the drive"
+    );
+    // Without the buffered data, the result is the same.
     let (mut again, found) = VirtualBlock::open(&mut ssd, &mut io, &block.chunks()).unwrap();
     assert_eq!((found.sectors, found.intact, found.sealed), (40, 40, false));
     assert_eq!(found.unpaired, std::iter::once(16..40).collect::<Vec<_>>());
@@ -200,13 +216,16 @@ fn a_failed_program_is_named_kept_and_repaired() {
     let VirtualBlockError::Unwritten(e) = error else { panic!("{error}") };
     let status = Status::CHUNK_CLOSED_EARLY;
     assert_eq!(e.chunks, [FailedChunk { index: 1, chunk: at(1, 0, 3, 0), status }]);
-    // Unit 7 is the third of the second chunk; unit 10 followed it.
+    // Unit 7 is the third of the second chunk; unit 10 is the next one there.
     assert_eq!(e.missing[0], 28..32);
     assert!(text.contains("chunk 1/0/3/0") && text.contains("28-31"), "{text}");
     let taken = 5 + e.accepted;
     assert_eq!((block.len(), block.durable()), (taken, 28));
-    assert!(e.accepted < 55, "it stops");
-    assert!(read(&mut block, &mut io, 0, taken) == all_data(1..taken + 1), "all of it is there");
+    assert!(e.accepted < 55, "the block must stop accepting sectors");
+    assert!(
+        read(&mut block, &mut io, 0, taken) == all_data(1..taken + 1),
+        "all accepted sectors must be readable"
+    );
     let more = block.append(&mut io, &all_data([1])).unwrap_err();
     assert!(
         matches!(more, VirtualBlockError::Unwritten(n) if n.accepted == 0 && n.missing == e.missing)
@@ -220,7 +239,7 @@ fn a_failed_program_is_named_kept_and_repaired() {
     assert!(matches!(gone, VirtualBlockError::NoSuchChunk { index: 3, chunks: 3 }));
     let twice = replace(&mut block, &mut io, 1, at(0, 0, 0, 0)).unwrap_err();
     assert!(matches!(twice, VirtualBlockError::DuplicateChunk { .. }), "{twice}");
-    // A replacement that fails as well; then one that does not.
+    // A replacement that fails as well, and one that works.
     bench
         .nand()
         .inject(InjectedFault::Program { chunk: ChunkId(5 * 7 + 4), unit: UnitInChunk(2) })
@@ -270,8 +289,8 @@ fn unreadable_sectors_fail_alone() {
     );
     assert_eq!(u.addresses[1], again.address(9).unwrap());
     let want = (3..63).map(|v| if [4, 10, 11, 41].contains(&v) { 0 } else { v });
-    assert!(bytes == all_data(want), "all others have been read");
-    // A copy continues after them.
+    assert!(bytes == all_data(want), "all other sectors must be read");
+    // A copy continues after the uncorrectable sectors.
     let chunks = [at(0, 2, 1, 0), at(1, 2, 1, 0), at(2, 2, 1, 0), at(0, 3, 1, 0)];
     let mut copy = VirtualBlock::create(&mut ssd, &mut io, &chunks).unwrap();
     let copied = again.copy_to(&mut io, &mut copy).unwrap();
@@ -295,15 +314,18 @@ fn copies_are_the_drives_where_it_can_and_always_readable() {
         other.append_with_oob(&mut io, &data, &all_oob(before.iter().copied())).unwrap();
         let copied = block.copy_to(&mut io, &mut other).unwrap();
         assert_eq!((copied.sectors, copied.uncorrectable.len()), (n, 0));
-        // Of 15 units, the last two of the source's three chunks have no pair; an unaligned target
-        // needs a copy by the host.
+        // The source has 15 units on three chunks. The last two units of each chunk are not
+        // readable yet. An unaligned target needs a copy by the host.
         assert_eq!(copied.sectors_by_drive > 0, ahead % UNIT == 0, "{copied:?}");
         let mut found = vec![0; other.len() as usize * SECTOR];
         let mut meta = vec![0; other.len() as usize * OOB];
         other.read_with_oob(&mut io, 0, &mut found, &mut meta).unwrap();
         let want: Vec<u64> = before.iter().copied().chain(1..n + 1).collect();
         assert!(found == all_data(want.iter().copied()) && meta == all_oob(want));
-        assert!(read(&mut block, &mut io, 0, n) == all_data(1..n + 1), "the source stays");
+        assert!(
+            read(&mut block, &mut io, 0, n) == all_data(1..n + 1),
+            "the source must not change"
+        );
     }
 }
 
@@ -313,7 +335,7 @@ fn erased_blocks_are_new_and_chunks_that_go_bad_are_named() {
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     block.erase(&mut io).unwrap();
-    assert_eq!(session.stats().chunks_reset, 0, "nothing was written, nothing is worn");
+    assert_eq!(session.stats().chunks_reset, 0, "erasing an empty block must not reset chunks");
     let mut io = session.blocking(&mut progress);
     block.append(&mut io, &all_data(1..20)).unwrap();
     block.seek(4);
@@ -367,13 +389,14 @@ fn a_timeout_is_resolved_by_the_next_call() {
     assert!(error.to_string().contains("timed out"), "{error}");
     let taken = block.len();
     assert!(taken > 9);
-    // The drive was only slow.
+    // The drive was only slow; the append continues.
     bench.cut_after = None;
     let mut progress = || bench.turn();
     let mut io = session.blocking(&mut progress);
     assert_eq!(block.append(&mut io, &all_data(taken + 1..51)).unwrap(), taken);
     assert!(read(&mut block, &mut io, 0, 50) == all_data(1..51));
-    // The session is closed meanwhile: units in flight are not known to be written.
+    // The session is closed with units in flight, so the block does not know whether they were
+    // written.
     bench.cut_after = Some(bench.turns + 2);
     let mut progress = || bench.turn();
     block.append(&mut session.blocking(&mut progress), &all_data(51..73)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Every program of `examples/` runs, and what it asserts holds.
+//! Runs every program in `examples/`; their assertions must hold.
 #![allow(clippy::duplicate_mod, reason = "each example has the drive of `common` as a module")]
 
 use std::error::Error;

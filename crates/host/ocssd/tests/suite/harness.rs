@@ -1,4 +1,4 @@
-//! A drive with its progress, and data that identifies its location.
+//! A drive that the test polls, and data that identifies its sector.
 #![allow(unreachable_pub, reason = "shared by the files of this test")]
 
 use controller::{
@@ -67,7 +67,7 @@ pub fn config(shape: Shape) -> DriveConfig {
     }
 }
 
-/// A drive with power, until it is cut.
+/// A drive whose power can be cut.
 #[derive(Debug)]
 pub struct Bench {
     drive: Option<Controller>,
@@ -141,7 +141,7 @@ pub fn run(space: &PpaSpace, first: Address, count: u32) -> Vec<Ppa> {
     space.extent(first, count).unwrap().collect()
 }
 
-/// Returns a sector's data for a number.
+/// Returns the data of a sector with this value.
 pub fn data(value: u64) -> [u8; SECTOR] {
     let mut bytes = [0; SECTOR];
     if value > 0 {
@@ -152,7 +152,7 @@ pub fn data(value: u64) -> [u8; SECTOR] {
     bytes
 }
 
-/// Returns a sector's out-of-band bytes for a number.
+/// Returns the out-of-band bytes of a sector with this value.
 pub fn oob(value: u64) -> [u8; OOB] {
     let mut bytes = [0; OOB];
     bytes[..8].copy_from_slice(&value.to_le_bytes());

@@ -6,8 +6,8 @@
 //!
 //! - All appended data is readable at any time, unless the drive has lost it.
 //! - After a failed program, exactly the sectors that the error names are missing.
-//! - After a power cut, everything that was durable when the last call returned exists, followed by
-//!   a prefix of what was being appended.
+//! - After a power cut, everything that was durable when the last call returned exists. A prefix of
+//!   the data that was being appended may follow.
 
 // guarantee: D-34
 
@@ -133,7 +133,7 @@ impl Case {
         }
         for (i, sector) in range.enumerate() {
             if unreadable.contains(&sector) {
-                assert!(self.lost.contains(&sector), "sector {sector} cannot be read");
+                assert!(self.lost.contains(&sector), "sector {sector} is unreadable, but not lost");
                 continue;
             }
             let value = self.values[sector as usize];
@@ -168,7 +168,7 @@ impl Case {
         let first = e.missing.first().map_or(self.block.len(), |r| r.start);
         assert!(self.block.durable() <= first, "{} {e:?}", self.block.durable());
         if self.lost.is_empty() {
-            // The missing data is in memory.
+            // The missing data is still in memory.
             self.check(0..self.block.len());
         }
         if self.rng.chance(0.1) {
@@ -316,11 +316,14 @@ impl Case {
                 assert_eq!((copied.sectors, other.len()), (self.block.len(), self.block.len()));
                 self.counts.copies_by_drive += copied.sectors_by_drive;
                 for sector in copied.uncorrectable.into_iter().flatten() {
-                    assert!(self.lost.remove(&sector), "sector {sector} could not be copied");
+                    assert!(
+                        self.lost.remove(&sector),
+                        "sector {sector} was not copied, but is not lost"
+                    );
                     self.values[sector as usize] = 0;
                 }
                 let mut old = std::mem::replace(&mut self.block, other);
-                // Sectors that the source had in memory may have been read.
+                // The copy may include lost sectors that the source still had in memory.
                 self.lost.clear();
                 match call!(self, |io| old.erase(io)) {
                     Ok(()) | Err(VirtualBlockError::NotErased(_)) => {}
@@ -330,7 +333,7 @@ impl Case {
             }
             Err(VirtualBlockError::Unwritten(e)) => {
                 assert_eq!(e.accepted, other.len());
-                // The source is unchanged, and so is the copied part.
+                // The source is unchanged; so are the copied sectors.
                 std::mem::swap(&mut self.block, &mut other);
                 let whole = self.block.len();
                 let lost = std::mem::take(&mut self.lost);
@@ -428,7 +431,7 @@ impl Case {
         self.reopen(true);
     }
 
-    /// Restarts the program.
+    /// Restarts the host program.
     fn restart(&mut self, orderly: bool) {
         if orderly {
             let padded = call!(self, |io| self.block.pad(io, PadMode::Unit));
@@ -457,7 +460,10 @@ impl Case {
             // The last units may or may not have been written.
             self.values.resize(self.values.len().max(sectors as usize), 0);
         }
-        assert!(sectors <= self.values.len() as u64, "nothing that was not appended");
+        assert!(
+            sectors <= self.values.len() as u64,
+            "the recovery found more sectors than were appended"
+        );
         if self.lost.is_empty() {
             assert!(intact >= durable, "{intact} of {durable} durable sectors are there");
             assert!(
@@ -497,8 +503,8 @@ impl Case {
             }
             match padded {
                 Ok(_) => {}
-                // A failed chunk's last rows are unreadable until it is replaced; its memory was
-                // lost.
+                // The last rows of a failed chunk are unreadable until it is replaced, and their
+                // copies in memory were lost.
                 Err(VirtualBlockError::Unwritten(_)) => {
                     let early = match call!(self, |io| {
                         self.block.read(io, 0, &mut vec![0; sectors as usize * SECTOR])
@@ -513,7 +519,7 @@ impl Case {
                 Err(e) => panic!("{e}"),
             }
         }
-        // A chunk that closed early and is not needed any more leaves the block readable.
+        // A chunk that closed early, with all needed data, leaves the block readable.
         self.check(0..self.block.len());
         if self.block.is_sealed() || !self.block.failed_chunks().is_empty() {
             assert!(call!(self, |io| self.block.append(io, &harness::data(1))).is_err());
@@ -522,7 +528,7 @@ impl Case {
                     0 => self.copy(),
                     _ => self.start_new_block(),
                 }
-                // A copy may have found no free chunks.
+                // The copy may have found no free chunks.
                 if self.block.is_sealed() {
                     self.start_new_block();
                 }
@@ -581,7 +587,7 @@ fn session(bench: &mut Bench, ssd: &mut OpenChannelSsd, rng: &mut Rng) -> Sessio
 fn free_chunks(bench: &mut Bench, ssd: &mut OpenChannelSsd, taken: &[Address]) -> FreeChunkPool {
     let cut = bench.cut_after.take();
     let turns = bench.turns;
-    // Chunks without owner are erased.
+    // Chunks without an owner are erased.
     let all = PuSet::all(&ssd.space());
     let mut free = FreeChunkPool::new(ssd, &all, &mut || bench.turn()).unwrap();
     for chunk in taken {
@@ -616,11 +622,11 @@ fn new_block(
             }
         }
     }
-    panic!("no chunk is left")
+    panic!("no free chunk is left")
 }
 
-/// Regression seeds: torn sectors reported as unpaired, rows hidden by a replacement, a session
-/// filled by the block's own writes, and a result from a drive that did not complete.
+/// Seeds that once failed: torn sectors were reported as unpaired, a replacement hid rows, the
+/// block's own writes filled a session, and a drive that completed nothing returned a result.
 const REGRESSIONS: [u64; 4] = [21, 169, 745, 8326];
 
 #[test]

@@ -1,4 +1,4 @@
-//! Vectors of any length, asynchronous and synchronous.
+//! Vectors of any length, with asynchronous and synchronous calls.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
         fill(&mut buffer, 1..u64::from(count) + 1);
         let buffer = io.write(&ppas, buffer, VectorOptions::default()).unwrap();
         drop(buffer);
-        // 10,000 of them in random order.
+        // Reads 10,000 of the sectors in random order.
         let mut order: Vec<u32> = (0..count).collect();
         Rng::new(4).shuffle(&mut order);
         order.truncate(10_000);
@@ -67,7 +67,7 @@ fn ten_thousand_sectors_are_one_vector_at_any_queue_depth() {
         let stats = *session.stats();
         assert_eq!((stats.vectors, stats.split, stats.failed), (3, 3, 0));
         let commands = 12_288 / 64 + 2 * 10_000_u64.div_ceil(64);
-        assert_eq!(stats.commands, commands, "whole commands of 64");
+        assert_eq!(stats.commands, commands, "each command but the last must have 64 addresses");
         assert_eq!((stats.sectors_written, stats.sectors_read), (12_288, 10_000));
         assert_eq!(stats.sectors_checked, 10_000);
     }
@@ -133,7 +133,7 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     let error = io.write(&mixed, buffer, VectorOptions::default()).unwrap_err();
     let PpaError::Vector(e) = error else { panic!("{error}") };
     assert_eq!((e.status, e.failed.count()), (Status::OUT_OF_ORDER_WRITE, 8));
-    // The valid unit in order, with its pair, is readable.
+    // The valid unit, written in order and followed by its paired units, is readable.
     for sector in [0, 4, 8] {
         let buffer = take(&io, 4);
         io.write(&run(&space, at(0, 0, 0, sector), 4), buffer, VectorOptions::default()).unwrap();
@@ -148,7 +148,7 @@ fn holes_unwritten_sectors_and_bad_writes_are_errors_of_their_vector_only() {
     assert_eq!((e.status, e.failed.count()), (Status::UNWRITTEN, 4));
     io.copy(&run(&space, at(0, 0, 0, 0), 4), &run(&space, at(2, 4, 6, 0), 4)).unwrap();
     io.reset(&run(&space, at(0, 0, 0, 0), 1)).unwrap();
-    assert!(io.check(&run(&space, at(0, 0, 0, 0), 4)).is_err(), "erased");
+    assert!(io.check(&run(&space, at(0, 0, 0, 0), 4)).is_err(), "the chunk is erased");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn random_vectors_in_flight_all_end_once_with_the_right_data() {
             session.poll(bench.now);
             bench.turn();
             while let Some(done) = session.reap() {
-                let which = flying.remove(&done.request).expect("once");
+                let which = flying.remove(&done.request).expect("each request completes once");
                 assert!(done.is_success() && done.failed.is_empty());
                 let buffer = done.buffer.unwrap();
                 assert!(buffer.to_vec() == all_data(which.iter().map(|i| i + 1)), "seed {seed}");
@@ -250,7 +250,10 @@ fn waiting_reaps_its_own_vector_and_not_the_others() {
     assert!(
         matches!(io.wait(second), Err(PpaError::NoSuchVector { request }) if request == second)
     );
-    assert!(matches!(io.wait(foreign), Err(PpaError::NoSuchVector { .. })), "another session's");
+    assert!(
+        matches!(io.wait(foreign), Err(PpaError::NoSuchVector { .. })),
+        "the vector belongs to another session"
+    );
     assert_eq!(session.reap().unwrap().request, first);
     assert!(session.reap().is_none());
 }
@@ -275,7 +278,7 @@ fn a_drive_that_does_not_answer_is_a_timeout_and_its_buffers_are_not_reused() {
     let mut progress = || bench.turn();
     let ended = session.blocking(&mut progress).wait(ticket).unwrap();
     assert!(ended.is_success() && ended.buffer.unwrap().sectors() == 1000);
-    // If the drive is gone for good, closing returns everything but the memory.
+    // If the drive never resumes, closing the session returns everything except the memory.
     for _ in 0..3 {
         let buffer = session.buffers().allocate(20).unwrap();
         session.read(&four, buffer, VectorOptions::default()).unwrap();
@@ -298,7 +301,11 @@ fn closing_returns_what_was_not_reaped() {
     let ended = session.close(&mut ssd, &mut || bench.turn()).unwrap();
     assert_eq!(ended.iter().map(|e| e.request).collect::<Vec<_>>(), want);
     let first: Vec<bool> = ended.iter().map(|e| e.is_success()).collect();
-    assert_eq!(first, [true, false, false, false, false], "the same unit twice is out of order");
+    assert_eq!(
+        first,
+        [true, false, false, false, false],
+        "writing the same unit twice is out of order"
+    );
     assert!(ended.iter().all(|e| e.buffer.is_some()));
 }
 

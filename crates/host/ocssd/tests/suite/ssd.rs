@@ -20,7 +20,7 @@ fn a_drive_that_manages_its_own_flash_is_refused_by_name() {
     let port = bench.drive().attach().unwrap();
     let error = OpenChannelSsd::attach(port, &mut || bench.turn(), POLL_LIMIT).unwrap_err();
     assert!(matches!(&error, OcssdError::NotOpenChannel { serial } if serial == "ppa"), "{error}");
-    // A drive that completes nothing.
+    // A drive that completes no command.
     let port = bench.drive().attach().unwrap();
     let error = OpenChannelSsd::attach(port, &mut || {}, 10).unwrap_err();
     assert!(matches!(error, OcssdError::Driver(DriverError::Timeout { polls: 10, .. })), "{error}");
@@ -39,7 +39,7 @@ fn geometry_capabilities_and_performance_are_the_drives() {
         (p.read.0, p.write.0, p.reset.0),
         (Nanos::from_micros(50), Nanos::from_micros(500), Nanos::from_millis(3),)
     );
-    assert_eq!(p.pu_write_bytes_per_sec, Some(4 * 512 * 2_000), "a unit every 500 us");
+    assert_eq!(p.pu_write_bytes_per_sec, Some(4 * 512 * 2_000), "one write unit every 500 us");
     assert_eq!(p.pu_read_bytes_per_sec, Some(4 * 512 * 20_000));
     assert_eq!(ssd.space().format().to_string(), "group 2 | pu 3 | chunk 3 | sector 5");
 }
@@ -67,7 +67,7 @@ fn the_chunk_report_is_typed_whole_and_by_parallel_unit() {
     use ChunkState::{Closed, Free, Open};
     assert_eq!(seen, [(Free, 0), (Open, 8), (Closed, 24), (Free, 0)]);
     assert_eq!(of_pu[4], ssd.chunk(at(2, 3, 4, 23), &mut progress).unwrap());
-    assert!(of_pu[6].wear_index > of_pu[3].wear_index, "an erase shows");
+    assert!(of_pu[6].wear_index > of_pu[3].wear_index, "an erase must increase the wear index");
     assert!(matches!(ssd.chunks_on_pu(PuId(15), &mut progress), Err(OcssdError::Address(_))));
     assert!(matches!(ssd.chunk(at(3, 0, 0, 0), &mut progress), Err(OcssdError::Address(_))));
     let set: PuSet = "0,13-14".parse().unwrap();
@@ -83,7 +83,10 @@ fn queues_are_made_and_deleted_and_their_commands_come_back() {
     let mut ssd = bench.attach();
     let space = ssd.space();
     let mut progress = || bench.turn();
-    assert!(ssd.create_queue(0, None, &mut progress).is_err(), "a queue of nothing");
+    assert!(
+        ssd.create_queue(0, None, &mut progress).is_err(),
+        "a queue of depth 0 must be refused"
+    );
     assert!(ssd.create_queue(u16::MAX, None, &mut progress).is_err());
     for answered in [false, true, false] {
         let mut first = ssd.create_queue(1, None, &mut progress).unwrap();
@@ -134,20 +137,31 @@ fn free_chunks_come_least_worn_first_and_neighbors_on_different_channels() {
     let pus: PuSet = "0-1,5-6,10".parse().unwrap();
     let mut free = FreeChunkPool::new(&mut ssd, &pus, &mut progress).unwrap();
     assert_eq!((free.len(), free.len_on(PuId(1)), free.len_on(PuId(5))), (7 + 6 + 7 + 7, 6, 0));
-    // PUs 0, 5 and 10 are the first of each channel, 1 and 6 the second.
+    // PUs 0, 5 and 10 are the first of each channel, 1 and 6 the second of theirs.
     let taken = free.pop_many(5).unwrap();
     let want = [at(0, 0, 0, 0), at(2, 0, 0, 0), at(0, 1, 3, 0), at(1, 1, 0, 0), at(0, 0, 1, 0)];
     assert_eq!(taken, want);
     assert_eq!(free.pop_on(PuId(1)), Some(at(0, 1, 1, 0)));
     assert_eq!(free.pop_near(at(0, 1, 6, 7)), Some(at(0, 1, 2, 0)));
-    assert_eq!(free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)), Some((2, 0)), "another");
+    assert_eq!(
+        free.pop_near(at(1, 0, 0, 0)).map(|a| (a.group, a.pu)),
+        Some((2, 0)),
+        "the parallel unit has no free chunk, so another one is used"
+    );
     assert!(free.remove(at(1, 1, 6, 0)) && !free.remove(at(1, 1, 6, 0)));
     let info = ssd.chunk(at(1, 1, 6, 0), &mut progress).unwrap();
-    assert!(free.return_chunk(&info) && !free.return_chunk(&info), "once");
+    assert!(
+        free.return_chunk(&info) && !free.return_chunk(&info),
+        "a chunk must be accepted only once"
+    );
     let bad = ssd.chunk(at(1, 0, 0, 0), &mut progress).unwrap();
-    assert!(!free.return_chunk(&bad), "not a free one");
+    assert!(!free.return_chunk(&bad), "a chunk that is not free must be refused");
     let left = free.len();
-    assert_eq!((free.pop_many(left + 1), free.len()), (None, left), "all or none");
+    assert_eq!(
+        (free.pop_many(left + 1), free.len()),
+        (None, left),
+        "`pop_many` must return all chunks or none"
+    );
     let mut rest = free.pop_many(left).unwrap();
     rest.sort();
     rest.dedup();

@@ -97,7 +97,7 @@ fn what_is_mapped_is_told_in_the_hosts_addresses() {
         .map(|r| (r.slba.get(), r.nlb.get()))
         .collect();
     assert_eq!(runs, [(0, 4), (4, 2), (6, 58)]);
-    // The admin command as well.
+    // The admin command Get LBA Status is checked as well.
     let mut raw = Raw::attach(&mut d, access);
     let ask = |slba, nlb| AdminCommand::GetLbaStatus { slba, nlb, bytes: 8 + 16 * 4 };
     assert_eq!(raw.admin(&mut d, ask(64, 1)).status, out());
@@ -148,7 +148,11 @@ fn queues_are_as_many_and_as_deep_as_was_given() {
     let priority = QueuePriority::Urgent;
     let sq = |qid, cqid| AdminCommand::CreateSq { qid, entries: 16, at, cqid, priority };
     assert_eq!(raw.admin(&mut d, sq(3, 2)).status, Status::INVALID_QID);
-    assert_eq!(raw.admin(&mut d, sq(1, 1)).status, Status::INVALID_CQ, "the other host's");
+    assert_eq!(
+        raw.admin(&mut d, sq(1, 1)).status,
+        Status::INVALID_CQ,
+        "the host must not use the completion queue of another host"
+    );
     assert_eq!(raw.admin(&mut d, AdminCommand::DeleteCq { qid: 1 }).status, Status::INVALID_QID);
     assert_eq!(raw.admin(&mut d, sq(1, 2)).status, Status::SUCCESS);
 }
@@ -183,11 +187,11 @@ fn what_is_everybodys_is_not_changed() {
         ErrorEntry::from_bytes(bytes)
     };
     assert_eq!(newest(&mut h).status(), out());
-    assert_eq!(newest(&mut other).count.get(), 0, "it made no error");
+    assert_eq!(newest(&mut other).count.get(), 0, "the other host caused no error");
     let mut all = Host::attach(&mut d, None, 8, 8);
     let mut bytes = [0; ErrorEntry::BYTES];
     all.ask(&mut d, |c, progress| c.log_page(log_page::ERROR, 0, &mut bytes, progress)).unwrap();
-    assert_eq!(bytes, [0; ErrorEntry::BYTES], "nobody's");
+    assert_eq!(bytes, [0; ErrorEntry::BYTES], "an unused log entry must be zeros");
 }
 
 #[test]
@@ -202,10 +206,10 @@ fn physical_addresses_are_checked_one_by_one() {
     let access = AccessPolicy::for_scope(AccessScope::ParallelUnits { first: 5, count: 6 });
     let mut h = Host::attach(&mut d, Some(access), 8, 64);
     let info = h.controller.info().open_channel.unwrap();
-    assert_eq!(info.geometry, media.geometry, "addresses stay as they are");
+    assert_eq!(info.geometry, media.geometry, "the host sees the geometry of the whole drive");
     assert!(!info.extensions.has(VendorExtensions::NOTIFICATIONS));
     let unit = media.geometry.ws_min as usize;
-    // By vector: the status bits of another host's addresses.
+    // By vector commands: the status bits mark another host's addresses.
     let vector = |h: &mut Host, d: &mut Controller, opcode: u8, ppas: &[nvme::Ppa]| {
         for (i, ppa) in ppas.iter().enumerate() {
             h.memory.write(32 * SECTOR + 8 * i, &ppa.0.to_le_bytes());
@@ -231,14 +235,14 @@ fn physical_addresses_are_checked_one_by_one() {
         assert_eq!(vector(&mut h, &mut d, VECTOR_WRITE, &run), expected, "pu {pu}");
         let expected = if mine { (Status::SUCCESS, 0) } else { (Status::LBA_OUT_OF_RANGE, 1) };
         assert_eq!(vector(&mut h, &mut d, VECTOR_RESET, &run[..1]), expected, "pu {pu}");
-        // By logical block address, and by trim.
+        // By logical block address, and by Dataset Management.
         assert_eq!(h.write(&mut d, ppa(pu, 2, 0).0, unit as u32, 1).is_success(), mine);
         h.memory.write(0, &DsmRange::new(ppa(pu, 2, 0).0, media.geometry.sectors).to_bytes());
         let mut trim = Sqe::dataset_management(1, 1, true);
         trim.set_sgl(h.block(0, 1));
         assert_eq!(h.io(&mut d, trim).status.is_success(), mine, "pu {pu}");
     }
-    // One foreign address among its own is enough.
+    // One foreign address among the host's own ones fails the command.
     let mixed = [ppa(5, 0, 0), ppa(11, 0, 0), ppa(10, 0, 0), ppa(4, 0, 0)];
     let answer = vector(&mut h, &mut d, VECTOR_READ, &mixed);
     assert_eq!(answer, (Status::LBA_OUT_OF_RANGE, 0b1010));
@@ -254,7 +258,7 @@ fn physical_addresses_are_checked_one_by_one() {
     let mut page = [0; 64];
     let told = h.ask(&mut d, |c, p| c.log_page(log_page::CHUNK_NOTIFICATION, 0, &mut page, p));
     assert_eq!(told, Err(Status::INVALID_LOG_PAGE));
-    // Without vector commands.
+    // A host without the right to send vector commands.
     let access = AccessPolicy { vector_commands: false, ..access };
     let mut h = Host::attach(&mut d, Some(access), 8, 64);
     let answer = vector(&mut h, &mut d, VECTOR_READ, &[ppa(5, 0, 0)]);

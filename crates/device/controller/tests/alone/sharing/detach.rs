@@ -1,4 +1,5 @@
-//! Hosts that detach, with commands in flight or without, and leave nothing behind.
+//! Hosts that detach, with or without commands in flight. The drive must release all their
+//! resources.
 
 // guarantee: S-04, S-05
 
@@ -54,16 +55,24 @@ fn commands_in_flight_complete_without_their_host() {
             assert!(d.detach(&h.port).is_err() && d.port_stats(&h.port).is_none());
             let before: Vec<_> = std::iter::from_fn(|| h.pair.reap()).collect();
             drain(&mut d, &mut now);
-            assert!(h.pair.reap().is_none(), "{} before, none after", before.len());
+            assert!(
+                h.pair.reap().is_none(),
+                "{} completions before the detach, none after",
+                before.len()
+            );
             let mut bytes = vec![0; 64 * SECTOR];
             h.port.memory().read(at, &mut bytes).unwrap();
-            assert!(bytes.iter().all(|b| *b == 0xcc), "its memory was written to");
+            assert!(
+                bytes.iter().all(|b| *b == 0xcc),
+                "the drive wrote to the detached host's memory"
+            );
             assert!(d.is_idle() && d.host_count() == 1);
-            // The controller, the queue pair and the test hold it; the drive does not.
+            // The controller handle, the queue pair and the test hold references to the port; the
+            // drive does not.
             let port = h.port.clone();
             drop(h);
             assert_eq!(Arc::strong_count(&port), 1);
-            // Flushed data is there, and the other host is not affected.
+            // Flushed data is durable, and the other host is not affected.
             let mut again = Host::attach(&mut d, Some(part(0)), 8, 8);
             again.now = now;
             let read = again.read(&mut d, 0, 1).unwrap();
@@ -129,7 +138,11 @@ fn a_queue_that_is_being_deleted_goes_with_its_host() {
     raw.sq.push(&AdminCommand::DeleteSq { qid: 1 }.to_sqe()).unwrap();
     raw.sq.ring();
     d.poll(raw.now);
-    assert_eq!(d.port_stats(&raw.port).unwrap().outstanding, 2, "one waits for the other");
+    assert_eq!(
+        d.port_stats(&raw.port).unwrap().outstanding,
+        2,
+        "the deletion waits for the command in flight"
+    );
     d.detach(&raw.port).unwrap();
     assert!(!d.is_idle());
     // The index is not reused while a command is in flight.

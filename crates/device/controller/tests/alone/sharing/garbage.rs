@@ -10,7 +10,7 @@ use testkit::choices::Choices;
 use transport::{DOORBELL_STRIDE, Port};
 
 const PAGES: u64 = 64;
-/// Depth of each of its queues in entries.
+/// Depth of each queue in entries.
 const DEPTH: u32 = 16;
 
 pub struct Garbage {
@@ -33,7 +33,7 @@ impl Garbage {
         garbage
     }
 
-    /// Whether no more choices are left.
+    /// Whether the choices are exhausted.
     pub fn is_over(&self) -> bool {
         self.rng.is_over()
     }
@@ -54,7 +54,8 @@ impl Garbage {
                 self.make_queue(qid);
             }
             60..75 => {
-                // A doorbell value: close to the present one, at the ring's ends, or far outside.
+                // A doorbell value: close to the present one, at the ring's boundaries, or far
+                // outside.
                 let bell = self.rng.below(8) as usize * DOORBELL_STRIDE;
                 let value = match self.rng.below(8) {
                     0 => self.rng.next_u64() as u32,
@@ -65,7 +66,7 @@ impl Garbage {
                 self.ring(bell, value);
             }
             75..95 => {
-                // Writes to its rings and lists while the drive may be reading them.
+                // The host writes to its rings and lists while the drive may be reading them.
                 for _ in 0..self.rng.below(20) {
                     let offset = 8 * self.rng.below(PAGES * PAGE_BYTES as u64 / 8) as usize;
                     let word = self.word();
@@ -100,7 +101,7 @@ impl Garbage {
         self.put(ring.region, ring.offset + 64 * self.admin_tail as usize, sqe);
         self.admin_tail = (self.admin_tail + 1) % u32::from(depth);
         self.ring(0, self.admin_tail);
-        // Usually reaps this queue, because the run would end early otherwise.
+        // Usually the host reaps this queue, because the run would end early otherwise.
         if self.rng.chance(0.9) {
             let head = (self.admin_tail + 63) % 64;
             self.ring(DOORBELL_STRIDE, head);
@@ -121,7 +122,7 @@ impl Garbage {
         let page = |rng: &mut Choices| rng.below(8) * PAGE_BYTES as u64;
         let (sq, cq) = match qid {
             1 => (self.at, self.at.offset(PAGE_BYTES as u64)),
-            // Any address: rings over rings, over lists, over data.
+            // Any address: rings may overlap rings, lists and data.
             _ => (self.at.offset(page(&mut self.rng)), self.at.offset(page(&mut self.rng))),
         };
         let vector = self.rng.chance(0.5).then_some(self.rng.below(3) as u16);
@@ -138,7 +139,7 @@ impl Garbage {
             1 => 0,
             2 => self.at.offset(inside).0,
             3 => self.at.offset(PAGES * PAGE_BYTES as u64 - 8).0,
-            // The admin queues.
+            // The address of the admin submission queue.
             4 => self.port.admin_submission().0.0,
             _ => self.at.offset(inside & !(PAGE_BYTES as u64 - 1)).0,
         }

@@ -116,8 +116,8 @@ impl Host {
         self.pair.submit(sqe, 7).unwrap();
         self.pair.ring();
         drain(drive, &mut self.now);
-        let completed = self.pair.reap().expect("a completion");
-        assert!(self.pair.reap().is_none(), "one completion");
+        let completed = self.pair.reap().expect("the command completes");
+        assert!(self.pair.reap().is_none(), "the command completes only once");
         self.pair.release();
         completed
     }
@@ -194,7 +194,7 @@ impl Raw {
         self.sq.push(&sqe).unwrap();
         self.sq.ring();
         drain(drive, &mut self.now);
-        let cqe = self.cq.pop().expect("a completion");
+        let cqe = self.cq.pop().expect("the command completes");
         self.cq.release();
         self.sq.update_head(cqe.sq_head);
         cqe

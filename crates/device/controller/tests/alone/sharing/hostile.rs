@@ -1,5 +1,6 @@
-//! A hostile host beside a correct one, in virtual time. Whatever the first does, the second reads
-//! what it wrote, the sectors of neither do not change, and the drive continues to work.
+//! A hostile host beside a correct one, in virtual time. Whatever the hostile host does, the
+//! correct one reads what it wrote, the sectors assigned to neither do not change, and the drive
+//! continues to work.
 //!
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-controller --test
 //! alone hostile`. `SLUICE_CASES` sets the number of seeds. `fuzz/targets/drive_ring.rs` runs
@@ -107,7 +108,7 @@ fn case(config: DriveConfig, seed: u64, choices: Choices) {
         assert!(stats.queues <= 4, "{stats:?}");
     }
     model.check(&mut d, &mut h);
-    // The correct host sees only errors of its own, and the drive has none.
+    // The correct host has only errors of its own, and the drive reports none.
     d.detach(&port).unwrap();
     let mut all = Host::attach(&mut d, None, 8, 64);
     all.now = h.now;
@@ -119,11 +120,15 @@ fn case(config: DriveConfig, seed: u64, choices: Choices) {
             let others = n / chunks >= u64::from(PUS + 1) && n / chunks < u64::from(2 * PUS + 1);
             let mine = n / chunks < u64::from(PUS);
             let free = chunk.chunk_state() == Some(ChunkState::Free);
-            assert!(others || mine || free, "chunk {n} is nobody's: {chunk:?}");
+            assert!(others || mine || free, "unassigned chunk {n} has changed: {chunk:?}");
         }
     } else {
         for lba in (HOST_SECTORS..HOST_SECTORS + GAP_SECTORS).step_by(4) {
-            assert_eq!(all.read(&mut d, lba, 4).unwrap(), [0; 4], "sector {lba} is nobody's");
+            assert_eq!(
+                all.read(&mut d, lba, 4).unwrap(),
+                [0; 4],
+                "unassigned sector {lba} has changed"
+            );
         }
     }
     model.check(&mut d, &mut h);
@@ -198,7 +203,7 @@ impl Model {
         for (n, expected) in self.sectors.iter().enumerate() {
             let read = h.read(d, self.address_of(n as u64), 1);
             assert_eq!(read, Ok(vec![*expected]), "sector {n}");
-            assert_eq!(h.byte(SECTOR - 1), *expected, "all of it");
+            assert_eq!(h.byte(SECTOR - 1), *expected, "every byte of the sector must match");
         }
     }
 }
@@ -222,7 +227,7 @@ fn a_hostile_host_costs_others_no_time() {
                     Some(ended) => break ended,
                     None => h.now = d.deadline().max(h.now + Nanos(1)),
                 }
-                assert!(h.now.since(begin) < Nanos::from_millis(1), "it does not come");
+                assert!(h.now.since(begin) < Nanos::from_millis(1), "the completion is too late");
             };
             assert!(ended.status.is_success());
             h.pair.release();

@@ -41,7 +41,7 @@ fn child() {
         Ok("write") => write(),
         Ok("sleep") => sleep(),
         Ok("garbage") => hostile(),
-        // Started as a normal test: there is no other process.
+        // The test runs as a normal test, not as a host's process.
         _ => rustix::process::set_parent_process_death_signal(None).unwrap(),
     }
 }
@@ -77,7 +77,7 @@ fn verify() {
     };
     assert_eq!(zeroed, Status::SUCCESS);
     for _ in 0..rounds {
-        // A batch of different sectors, then all of it at once.
+        // Submits a batch of commands to different sectors at once.
         let first = rng.below(COUNT - 32);
         let writes = rng.chance(0.5);
         for slot in 0..32u64 {
@@ -102,7 +102,8 @@ fn verify() {
         let (mut left, mut prepared) = (32, false);
         while left > 0 {
             let Some(completed) = pair.reap() else {
-                // Twice without: once before it says that it sleeps, once after.
+                // The host finds no completion twice before it sleeps: once before it announces
+                // that it sleeps, and once after.
                 match prepared {
                     false => parker.prepare(),
                     true => parker.park(&[], Nanos::from_secs(20)).unwrap(),
@@ -158,7 +159,7 @@ fn write() {
     }
 }
 
-/// Executes one read per request of the other process; reports the time that it took.
+/// Executes one read per request of the drive's process, and reports the time that it took.
 fn sleep() {
     let port = socket::join();
     let progress = &mut std::thread::yield_now;
@@ -175,7 +176,7 @@ fn sleep() {
         pair.ring();
         while pair.reap().is_none() {
             parker.park(&[], Nanos::from_millis(1)).unwrap();
-            assert!(begin.elapsed() < Duration::from_secs(10), "the drive sleeps on");
+            assert!(begin.elapsed() < Duration::from_secs(10), "the drive did not wake up");
         }
         pair.release();
         let took = begin.elapsed().as_micros() as u64;
@@ -196,7 +197,7 @@ fn hostile() {
 
 type Job = Box<dyn FnOnce(&mut Controller) + Send>;
 
-/// A drive with its thread, which executes closures of other threads.
+/// A drive with its own thread, which also executes closures from other threads.
 struct DriveService {
     drive: Controller,
     jobs: Receiver<Job>,
@@ -284,8 +285,10 @@ impl Server {
     }
 
     fn wait_until_idle(&self) {
-        PollBudget::every(Duration::from_millis(1), Duration::from_secs(20))
-            .poll_until(|| self.call(|drive| drive.is_idle()), || "commands that never end".into());
+        PollBudget::every(Duration::from_millis(1), Duration::from_secs(20)).poll_until(
+            || self.call(|drive| drive.is_idle()),
+            || "commands that do not complete".into(),
+        );
     }
 
     fn stop(self) {
@@ -320,7 +323,7 @@ fn two_processes_share_a_drive() {
             .collect();
         for client in clients {
             let stats = client.port.clone();
-            assert!(server.finish(client), "a process found what it had not written");
+            assert!(server.finish(client), "a process read data that it had not written");
             assert_eq!(Arc::strong_count(&stats), 1);
         }
     }
@@ -342,14 +345,14 @@ fn hostile_processes_do_not_disturb_others() {
         assert!(bad.notes.recv_timeout(Duration::from_secs(20)).is_ok());
         let good = server.client("verify", sector_access(0), &environment(seed + 100, 200));
         assert!(server.finish(good), "seed {seed}");
-        assert!(bad.child.try_wait().unwrap().is_none(), "it goes on and on");
+        assert!(bad.child.try_wait().unwrap().is_none(), "the hostile process has ended early");
         let port = bad.port.clone();
         let stats = server.call(move |drive| drive.port_stats(&port)).unwrap();
         assert!(stats.stalled <= 5 * 128 && stats.queues <= 5, "{stats:?}");
         (commands, refused) = (commands + stats.commands, refused + stats.refused);
         bad.child.kill().unwrap();
         assert!(!server.finish(bad));
-        // A host that breaks its queues at once, or gets no CPU time, has tested nothing.
+        // A hostile host that breaks its queues at once, or gets no CPU time, has tested nothing.
         if seed >= 2 && commands > 300 && refused > 0 {
             break;
         }
@@ -374,9 +377,9 @@ fn processes_that_are_killed_leave_nothing() {
         std::thread::sleep(Duration::from_micros(rng.below(5_000)));
         client.child.kill().unwrap();
         let port = client.port.clone();
-        assert!(!server.finish(client), "it was in the middle of it");
+        assert!(!server.finish(client), "the killed process must not report success");
         server.wait_until_idle();
-        assert_eq!(Arc::strong_count(&port), 1, "its memory goes with it");
+        assert_eq!(Arc::strong_count(&port), 1, "the drive must release the host's memory");
         assert!(port.memory().remaining_bytes() < 4 << 20);
     }
     assert_eq!(server.call(|drive| drive.host_count()), 0);
@@ -395,7 +398,10 @@ fn an_idle_drive_uses_no_processor_and_wakes() {
     let access = sector_access(0);
     let clients: Vec<_> = (0..3).map(|_| server.client("sleep", access, &[])).collect();
     for client in &clients {
-        assert!(client.notes.recv_timeout(Duration::from_secs(20)).is_ok(), "ready");
+        assert!(
+            client.notes.recv_timeout(Duration::from_secs(20)).is_ok(),
+            "the client must report that it is ready"
+        );
     }
     let used = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -63,7 +63,7 @@ fn rates_are_kept_within_two_percent_and_other_hosts_do_not_wait() {
         let size = u64::from(sectors) * SECTOR as u64;
         let expected = iops.unwrap_or(u64::MAX).min(bytes.map_or(u64::MAX, |b| b / size)) as f64;
         let rate = held.done as f64;
-        assert!((rate / expected - 1.0).abs() < 0.02, "{rate} where {expected} are allowed");
+        assert!((rate / expected - 1.0).abs() < 0.02, "measured rate {rate}, limit {expected}");
         assert!((other.done as f64 / alone - 1.0).abs() < 0.02, "{} of {alone}", other.done);
         let stats = d.port_stats(&held.host.port).unwrap();
         assert!(stats.throttled > 0 && stats.refused == 0, "{stats:?}");
@@ -115,7 +115,7 @@ fn a_host_that_does_not_reap_is_not_served_and_blocks_no_other() {
         let stats = d.port_stats(&lazy.port).unwrap();
         assert!(stats.stalled <= 16 && stats.outstanding <= 16, "turn {turn}: {stats:?}");
     }
-    // Once it reaps, it is served again.
+    // The drive serves the host again once it reaps.
     let head = lazy.port.doorbells().atomic_u32(3 * transport::DOORBELL_STRIDE);
     let before = d.port_stats(&lazy.port).unwrap();
     head.store(15, std::sync::atomic::Ordering::Release);
@@ -132,7 +132,7 @@ fn a_flood_of_admin_commands_leaves_the_drive_to_others() {
     let mut flood = super::harness::Raw::attach(&mut d, access);
     let mut other = reader(&mut d, access, 1);
     let (mut sent, mut now) = (0u64, Nanos::ZERO);
-    // 100,000 per second, for a second.
+    // The host submits 100,000 commands per second for a second.
     while now < Nanos::from_secs(1) {
         let command = nvme::AdminCommand::Identify { cns: 1, nsid: 0 };
         let mut sqe = command.to_sqe();
@@ -148,6 +148,9 @@ fn a_flood_of_admin_commands_leaves_the_drive_to_others() {
         flood.cq.release();
         now += Nanos::from_micros(10);
     }
-    assert!((1_200..1_300).contains(&sent), "256 at once and 1000 a second, not {sent}");
+    assert!(
+        (1_200..1_300).contains(&sent),
+        "the drive admits a burst of 256 and 1000 per second, not {sent}"
+    );
     assert!(other.done > 1_000_000, "{}", other.done);
 }

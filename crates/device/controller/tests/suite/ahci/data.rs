@@ -15,7 +15,7 @@ const MAX: u64 = 64;
 fn a_host_knows_its_drives() {
     let mut harness = Harness::new(&config(6, SECTORS, SataData::Memory));
     assert_eq!(harness.host.queues(), 6);
-    assert!(harness.host.take_queue(0).is_none(), "handed out");
+    assert!(harness.host.take_queue(0).is_none(), "the queue was already taken");
     let limits = harness.host.limits();
     assert_eq!((limits.sectors, limits.sector_bytes, limits.queue_depth), (SECTORS, 512, 32));
     assert!(limits.volatile_cache && harness.host.features().discard);
@@ -33,7 +33,7 @@ fn empty_bays_are_left_out_and_odd_drives_named() {
     some.drives[4].as_mut().unwrap().sectors = 100;
     let harness = Harness::new(&some);
     assert_eq!(harness.queues.iter().map(|q| q.port()).collect::<Vec<_>>(), [1, 2, 4, 5]);
-    assert_eq!(harness.host.limits().sectors, 100, "what holds for every drive");
+    assert_eq!(harness.host.limits().sectors, 100, "the limit must be the minimum over all drives");
     assert_eq!(harness.queues[0].limits().sectors, SECTORS);
 }
 
@@ -45,7 +45,7 @@ struct InFlight {
     slot: usize,
 }
 
-/// At most one request in flight per sector, so that the expected result is unique.
+/// At most one request is in flight per sector, so that the expected result is unique.
 #[test]
 fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
     let mut harness = Harness::new(&config(6, SECTORS, SataData::Memory));
@@ -121,7 +121,7 @@ fn random_commands_on_six_drives_end_once_and_with_the_right_data() {
         for e in &ended {
             assert!(e.status.is_success(), "{}", e.status);
             let (queue, InFlight { op, lba, sectors, slot }) =
-                under.remove(&e.user).expect("ended once, and on its queue");
+                under.remove(&e.user).expect("each request completes once, on its own queue");
             assert_eq!(queue, e.queue);
             for (i, lba) in (lba..).take(sectors as usize).enumerate() {
                 let version = &mut versions[queue][lba as usize];
@@ -172,12 +172,16 @@ fn a_flush_waits_for_the_others_and_the_others_for_it() {
         };
         harness.queues[0].bind_tag_cmd(tag, &request, now).unwrap();
     }
-    assert_eq!(harness.queues[0].outstanding(), 0, "bound is not issued");
+    assert_eq!(harness.queues[0].outstanding(), 0, "a bound request is not issued yet");
     assert!(harness.queues[0].issue_tags());
     assert!(!harness.queues[0].issue_tags());
     let ended = harness.wait(32);
     assert!(ended.iter().all(|e| e.status.is_success()));
-    assert_eq!(harness.controller.stats().drives[0].errors, 0, "a drive never has both kinds");
+    assert_eq!(
+        harness.controller.stats().drives[0].errors,
+        0,
+        "queued and non-queued commands are never mixed"
+    );
     let mut users: Vec<u64> = ended.iter().map(|e| e.user).collect();
     users.sort_unstable();
     assert_eq!(users, (0..32).collect::<Vec<u64>>());

@@ -50,7 +50,11 @@ fn a_bad_sector_fails_its_command_and_no_other() {
     let stats = harness.queues[0].stats();
     assert_eq!((stats.recoveries, stats.resets, stats.errors), (1, 0, 1));
     assert!(stats.reissued > 0, "{stats:?}");
-    assert_eq!(harness.queues[1].stats().recoveries, 0, "drives fail alone");
+    assert_eq!(
+        harness.queues[1].stats().recoveries,
+        0,
+        "the error must not affect the other drive"
+    );
     harness.controller.clear_sector_errors(0);
     assert!(harness.run(0, &Request::read(1000, 4, Payload::BitBucket, 0)).status.is_success());
 }
@@ -120,12 +124,12 @@ fn an_unplugged_drive_is_removed_and_the_others_still_work() {
     harness.pass(Nanos::from_micros(20));
     let now = harness.now();
     assert!(harness.controller.unplug(1, now));
-    assert!(!harness.controller.unplug(1, now), "it is out already");
+    assert!(!harness.controller.unplug(1, now), "the drive is already unplugged");
     let ended = harness.wait(64);
     assert!(ended.iter().all(|e| e.queue != 1 && e.status.is_success()));
     assert_eq!(harness.queues[1].state(), QueueState::Removed);
     assert_eq!(harness.queues[1].deadline(), Nanos::MAX);
-    assert_eq!(harness.queues[1].tags().bound(), 32, "they see no event");
+    assert_eq!(harness.queues[1].tags().bound(), 32, "the requests get no event");
     let tags: Vec<_> = harness.queues[1].tags().bound_tags().map(|t| t.0).collect();
     for tag in tags {
         harness.queues[1].detach_tag_cmd(tag).unwrap();
@@ -159,7 +163,7 @@ fn a_reset_forgets_and_comes_back() {
     assert_eq!(harness.queues[0].state(), QueueState::Resetting);
     assert!(!harness.queues[0].check_event());
     let ended = harness.wait(32);
-    assert!(ended.iter().all(|e| e.queue == 1), "nothing comes from the other one");
+    assert!(ended.iter().all(|e| e.queue == 1), "the other drive has no completions");
     harness.pass(Nanos::from_millis(10));
     assert_eq!(harness.queues[0].state(), QueueState::Ready);
     assert_eq!(harness.queues[0].tags().bound(), 32);
@@ -229,7 +233,11 @@ fn only_commands_that_the_drive_does_not_have_can_be_aborted() {
     let mut ended = harness.wait(2);
     ended.sort_by_key(|e| e.user);
     assert_eq!((ended[0].status, ended[1].status), (Status::SUCCESS, Status::ABORTED));
-    assert_eq!(harness.controller.stats().drives[0].others, 1, "only its IDENTIFY DEVICE");
+    assert_eq!(
+        harness.controller.stats().drives[0].others,
+        1,
+        "the drive executed only IDENTIFY DEVICE"
+    );
 }
 
 #[test]

@@ -117,10 +117,14 @@ impl Harness {
             self.settle();
             self.reap(&mut ended);
             if ended.len() >= count {
-                assert_eq!(ended.len(), count, "more ended than was waited for");
+                assert_eq!(ended.len(), count, "more requests completed than expected");
                 return ended;
             }
-            assert!(self.step(), "{} of {count} ended, and nothing can happen", ended.len());
+            assert!(
+                self.step(),
+                "{} of {count} requests completed, and no event is pending",
+                ended.len()
+            );
         }
     }
 

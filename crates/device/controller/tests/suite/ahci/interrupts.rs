@@ -59,12 +59,12 @@ fn the_line_is_raised_once_until_it_is_acknowledged() {
     harness.settle();
     assert_eq!((interrupt.pending(), harness.controller.stats().interrupts - before), (0, 3));
     assert!(!raised(&parker));
-    assert_eq!(harness.wait(5).len(), 5, "acknowledging takes no events");
+    assert_eq!(harness.wait(5).len(), 5, "an acknowledge must not consume events");
     read(&mut harness, 0);
     harness.pass(Nanos::from_millis(1));
     assert_eq!((interrupt.pending(), harness.controller.stats().interrupts - before), (1, 4));
     interrupt.acknowledge(u32::MAX);
-    assert_eq!(interrupt.pending(), 0, "ports that do not exist do not matter");
+    assert_eq!(interrupt.pending(), 0, "bits of ports that do not exist are ignored");
 }
 
 #[test]
@@ -77,11 +77,11 @@ fn a_masked_line_is_quiet_and_remembers() {
     assert!(interrupt.is_masked());
     read(&mut harness, 0);
     harness.pass(Nanos::from_millis(1));
-    assert_eq!(interrupt.pending(), 1, "what is pending does not depend on the mask");
+    assert_eq!(interrupt.pending(), 1, "the mask must not change the pending bits");
     assert!(!raised(&parker));
     interrupt.unmask();
     harness.settle();
-    assert!(raised(&parker), "what came meanwhile raises the line");
+    assert!(raised(&parker), "bits that were set while masked raise the line");
     // Polling with masked interrupts finds every completion, acknowledged or not.
     interrupt.mask();
     harness.queues[0].set_self_acknowledge(false);
@@ -141,7 +141,7 @@ fn errors_that_were_acknowledged_by_the_line_reach_the_queue() {
     assert_eq!(ended[0].status, nvme::Status::UNRECOVERED_READ);
     let stats = harness.queues[0].stats();
     assert_eq!((stats.recoveries, stats.resets), (1, 0), "{stats:?}");
-    // An unplugged drive raises the line as well.
+    // Unplugging a drive raises the line as well.
     let now = harness.now();
     harness.controller.unplug(1, now);
     harness.settle();

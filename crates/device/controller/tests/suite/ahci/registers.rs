@@ -60,7 +60,7 @@ impl RawHost {
             let mut polls = 0;
             while self.controller.poll(self.now) {
                 polls += 1;
-                assert!(polls < 10_000, "it never comes to rest");
+                assert!(polls < 10_000, "the controller does not become idle");
             }
             if self.controller.deadline() > until {
                 break;
@@ -86,7 +86,7 @@ impl RawHost {
         assert_eq!(self.read(port::CMD) & (cmd::CR | cmd::FR), cmd::CR | cmd::FR);
     }
 
-    /// COMRESET, and start.
+    /// Resets the port with COMRESET, and starts it.
     fn reset(&mut self) {
         self.set(port::CMD, cmd::FRE);
         self.set(port::SCTL, 1);
@@ -159,7 +159,7 @@ fn a_queued_command_ends_with_its_fis_and_its_bits() {
     let mut fis = [0; 8];
     bare.region.read(FIS + received::SET_DEVICE_BITS, &mut fis);
     assert_eq!(fis, [0xa1, 0x40, 0x40, 0, 1 << 5, 0, 0, 0]);
-    assert_eq!(bare.function.read(hba::IS), 0, "PxIE enables nothing");
+    assert_eq!(bare.function.read(hba::IS), 0, "with PxIE clear, the port sets no bit in IS");
     bare.set(port::IE, is::SDBS);
     bare.pass(Nanos(1));
     assert_eq!(bare.function.read(hba::IS), 1);
@@ -204,7 +204,7 @@ fn wild_addresses_stop_the_port_until_it_is_restarted() {
         assert_eq!(bare.queued(), is::HBFS, "region at {address:#x}");
         bare.function.set_bits(hba::port(0, port::CI), 2);
         bare.pass(Nanos::from_millis(1));
-        assert_eq!(bare.read(port::CI) & 2, 2, "a stopped port takes nothing");
+        assert_eq!(bare.read(port::CI) & 2, 2, "a stopped port executes no command");
         bare.start();
         bare.put(0, &fis, false, &[]);
         bare.header(0, &CommandHeader::new(address, false, 1));
@@ -375,14 +375,18 @@ fn a_drive_that_failed_a_queued_command_takes_none_before_its_log_is_read() {
     bare.issue(15, 15);
     assert_eq!(bare.read(port::IS) & is::ERRORS, is::TFES);
     assert_eq!(bare.read(port::TFD), 0x41 | u32::from(ata::error::UNC) << 8);
-    assert_ne!(bare.read(port::SACT) & 4, 0, "the failed one is not cleared");
+    assert_ne!(bare.read(port::SACT) & 4, 0, "the failed command stays set in PxSACT");
     assert_eq!(bare.read(port::CI), 0);
     bare.start();
-    assert_eq!(bare.queued(), is::TFES, "none");
+    assert_eq!(bare.queued(), is::TFES, "queued commands fail until the error log is read");
     bare.start();
     bare.put(0, &RegisterH2d::flush(), false, &[]);
     bare.issue(0, 1);
-    assert_eq!(bare.read(port::IS) & is::ERRORS, is::TFES, "nor any other");
+    assert_eq!(
+        bare.read(port::IS) & is::ERRORS,
+        is::TFES,
+        "other commands fail until the error log is read"
+    );
     bare.start();
     bare.put(0, &RegisterH2d::read_log(ata::QueuedErrorLog::LOG), false, &[bare.data(512)]);
     bare.issue(0, 1);
@@ -402,7 +406,7 @@ fn a_drive_that_failed_a_queued_command_takes_none_before_its_log_is_read() {
     bare.put(2, &RegisterH2d::flush(), false, &[]);
     bare.issue(3, 7);
     assert_eq!(bare.read(port::IS) & is::ERRORS, is::TFES);
-    assert_eq!(bare.read(port::SACT), 3, "none of them ended");
+    assert_eq!(bare.read(port::SACT), 3, "none of the queued commands completed");
     bare.reset();
     bare.check_works();
 }
@@ -416,7 +420,7 @@ fn random_memory_as_command_list_is_survived() {
             bare.region.write(word, &random.next_u64().to_le_bytes());
         }
         if round % 2 == 0 {
-            // Headers with valid addresses, of FISes that resemble commands.
+            // Headers with valid addresses; their FISes resemble commands.
             for slot in 0..32 {
                 let table = bare.at.0 + TABLE as u64 + slot * 1024;
                 let regions = random.below(64) as u16;

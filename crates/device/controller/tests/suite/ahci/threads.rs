@@ -160,10 +160,10 @@ fn interrupts_drive_six_drives_without_anybody_polling() {
     PollBudget::every(Duration::from_millis(1), Duration::from_secs(60)).poll_until(
         || {
             assert!(context.is_running());
-            // One write and one read each.
+            // Each command is one write and one read.
             done.load(Ordering::Acquire) >= 6 * COMMANDS * 2
         },
-        || format!("{done:?} commands ended"),
+        || format!("{done:?} commands completed"),
     );
     let stats = context.stats();
     assert!(stats.wall.count > 0 && stats.wall.count <= 6 * COMMANDS * 2 + 1_000);
@@ -182,7 +182,7 @@ fn a_poller_needs_no_interrupts() {
     host.interrupt().mask();
     let (mut done, started) = (0, Instant::now());
     while done < 2 * COMMANDS * 2 {
-        assert!(started.elapsed() < Duration::from_secs(60), "{done} commands ended");
+        assert!(started.elapsed() < Duration::from_secs(60), "{done} commands completed");
         let ended: u64 = loads.iter_mut().map(|load| load.poll(running.clock)).sum();
         done += ended;
         if ended == 0 {
@@ -196,7 +196,7 @@ fn a_poller_needs_no_interrupts() {
 }
 
 /// The interrupt context acknowledges errors, the queue detects them, and the polling thread
-/// recovers: each exactly once, in any order of the threads.
+/// recovers. Each step happens exactly once per error, for any interleaving of the threads.
 #[test]
 fn errors_are_recovered_from_while_interrupts_come() {
     const COMMANDS: u64 = 3_000;

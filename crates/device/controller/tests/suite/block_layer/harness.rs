@@ -46,7 +46,7 @@ pub(crate) fn timeouts(command: u64, abort: u64, retries: u16) -> Timeouts {
     Timeouts { command: us(command), abort: us(abort), retries }
 }
 
-/// A drive whose commands carry at most 24 sectors; the emulated one has no limit.
+/// A drive whose commands transfer at most 24 sectors; the emulated drive has no limit.
 pub(crate) struct Narrow(pub(crate) NvmeDevice);
 
 impl LowLevelDriver for Narrow {
@@ -73,7 +73,7 @@ pub(crate) struct Harness {
     pub(crate) layer: BlockLayer,
     pub(crate) loads: Vec<Load>,
     pub(crate) now: Nanos,
-    /// The drive is not polled.
+    /// Whether the drive hangs: the harness does not poll it.
     pub(crate) hung: bool,
     rng: Rng,
 }
@@ -110,7 +110,7 @@ impl Harness {
                 return;
             }
             looks += 1;
-            assert!(looks < 100_000, "something always moves at {}", self.now);
+            assert!(looks < 100_000, "the harness does not become idle at {}", self.now);
         }
     }
 
@@ -158,7 +158,7 @@ impl Harness {
                 break;
             }
             let next = self.next();
-            assert!(next != Nanos::MAX, "{} requests are lost", self.outstanding());
+            assert!(next != Nanos::MAX, "{} requests do not complete", self.outstanding());
             assert!(next > self.now, "a deadline in the past at {}", self.now);
             self.now = next;
         }

@@ -16,7 +16,7 @@ pub(crate) const SECTOR: usize = 4096;
 /// Sectors per core.
 pub(crate) const SECTORS_PER_CORE: u64 = 512;
 
-/// Maximum number of sectors per request: more than the 24 of one command.
+/// Maximum number of sectors per request: more than the 24 that one command may transfer.
 const REQUEST_SECTORS_MAX: u64 = 90;
 
 /// Maximum number of requests in flight; each has its own memory.
@@ -130,7 +130,7 @@ impl Load {
 
     fn on_completion(&mut self, completion: Completion) {
         let request = self.outstanding.remove(&completion.tag);
-        let request = request.expect("a completion of this core, for the first time");
+        let request = request.expect("a request completes once, on the core that submitted it");
         self.completed += 1;
         let first = (request.lba - self.base.min(request.lba)) as usize;
         let own = first..first + request.sectors as usize;

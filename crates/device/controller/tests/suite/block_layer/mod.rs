@@ -42,7 +42,7 @@ fn data_is_right_whatever_the_layout() {
             let merges = stat.reads().merges + stat.writes().merges;
             assert_eq!(merges > 50, merge, "{what}: {merges} merges");
             let splits: u64 = harness.layer.submitters().iter().map(|s| s.splits.get()).sum();
-            assert!(splits > 0, "{what}: nothing was too long");
+            assert!(splits > 0, "{what}: no request was split");
             // The layer's count of issued commands equals the drive's count.
             let stats = harness.drive.stats();
             assert_eq!(

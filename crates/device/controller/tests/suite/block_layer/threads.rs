@@ -99,7 +99,7 @@ fn run(
     let what = format!("{queues} queues, {:?}, {wait:?}, {leaves}", config.queue_model);
     let Running { clock, mut loads, layer, stopper, thread } = start(drive, queues, &config);
     if wait == Wait::Sleep {
-        // The submitter that leaves is the one that the interrupt wakes.
+        // The interrupt wakes the submitter that leaves.
         for load in &mut loads {
             load.queue.parker().unwrap();
         }

@@ -135,7 +135,7 @@ impl OpenChannelHost {
     pub fn wait(&mut self) -> Vec<CompletedCommand> {
         self.settle();
         while self.queue.outstanding() > 0 {
-            assert_ne!(self.drive.deadline(), Nanos::MAX, "a command never ends");
+            assert_ne!(self.drive.deadline(), Nanos::MAX, "a command does not complete");
             self.now = self.now.max(self.drive.deadline());
             self.settle();
         }

@@ -25,7 +25,7 @@ fn statuses_of_malformed_commands() {
     assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_NAMESPACE);
     let mut sqe = read(0, 1, &h);
     sqe.flags |= 1;
-    assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_FIELD, "fused");
+    assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_FIELD, "fused commands are not supported");
     for (slba, nlb) in [(sectors, 1), (sectors - 1, 2), (u64::MAX, 1), (u64::MAX - 3, 16)] {
         for mut sqe in [read(slba, nlb, &h), Sqe::write(1, slba, nlb, false)] {
             sqe.set_sgl(h.block(0, nlb * 4096));
@@ -67,17 +67,20 @@ fn bad_queues_are_refused_and_queues_deleted_once() {
     let sq = |qid, cqid, at| AdminCommand::CreateSq { qid, entries, at, cqid, priority }.to_sqe();
     let mut admin = |sqe| h.admin(&mut d, sqe).status;
     assert_eq!(admin(cq(0, entries, at)), Status::INVALID_QID);
-    assert_eq!(admin(cq(1, entries, at)), Status::INVALID_QID, "exists");
+    assert_eq!(admin(cq(1, entries, at)), Status::INVALID_QID, "the queue exists");
     assert_eq!(admin(cq(129, entries, at)), Status::INVALID_QID);
     let mut one = cq(2, entries, at);
     one.cdw10 = 2.into();
-    assert_eq!(admin(one), Status::INVALID_QUEUE_SIZE, "a ring of one entry holds nothing");
+    assert_eq!(admin(one), Status::INVALID_QUEUE_SIZE, "a ring of one entry is invalid");
     assert_eq!(admin(cq(2, 4097, at)), Status::INVALID_QUEUE_SIZE);
     assert_eq!(admin(cq(2, entries, 0)), Status::DATA_TRANSFER_ERROR);
-    assert!(!admin(cq(2, entries, at + 8)).is_success(), "not aligned");
+    assert!(!admin(cq(2, entries, at + 8)).is_success(), "the queue is not aligned");
     assert_eq!(admin(sq(2, cqid, at)), Status::INVALID_CQ);
     assert_eq!(admin(cq(2, entries, at)), Status::SUCCESS);
-    assert!(!admin(sq(2, 0, at)).is_success(), "the admin queue's");
+    assert!(
+        !admin(sq(2, 0, at)).is_success(),
+        "a submission queue must not use the admin completion queue"
+    );
     assert_eq!(admin(sq(2, cqid, at + PAGE_BYTES as u64)), Status::SUCCESS);
     let delete_cq = |qid| AdminCommand::DeleteCq { qid }.to_sqe();
     let delete_sq = |qid| AdminCommand::DeleteSq { qid }.to_sqe();
@@ -115,14 +118,14 @@ fn a_queue_is_deleted_when_its_commands_have_ended() {
     while d.poll(h.now) {}
     let refused = h.admin.1.pop().unwrap();
     assert_eq!((refused.cid, refused.status), (501, Status::INVALID_QID));
-    assert!(h.admin.1.pop().is_none(), "commands are outstanding");
+    assert!(h.admin.1.pop().is_none(), "the deletion waits for outstanding commands");
     h.submit(read);
     h.drain(&mut d);
     let deleted = h.admin.1.pop().unwrap();
     assert_eq!((deleted.cid, deleted.status), (500, Status::SUCCESS));
     h.admin.1.release();
     let ended = std::iter::from_fn(|| h.reap()).count();
-    assert_eq!(ended, 20, "what was fetched has ended, what came later was not fetched");
+    assert_eq!(ended, 20, "fetched commands completed, and later ones were not fetched");
     let delete = AdminCommand::DeleteCq { qid: 1 }.to_sqe();
     h.cid = 600;
     assert_eq!(h.admin(&mut d, delete).status, Status::SUCCESS);

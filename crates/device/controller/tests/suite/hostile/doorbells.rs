@@ -29,8 +29,8 @@ fn a_wild_doorbell_stops_its_queue_and_no_other() {
     assert_eq!(h.admin(&mut d, delete).status, Status::SUCCESS);
 }
 
-/// Doorbell buffer: unregistered pages, values outside rings, queues created before; a drive that
-/// does not support it.
+/// Doorbell buffer: unregistered pages, values outside rings, queues created before the buffer, and
+/// a drive that does not support it.
 #[test]
 fn doorbells_in_memory_are_checked_like_registers() {
     let mut plain = Controller::new(block_config()).unwrap();
@@ -75,7 +75,7 @@ fn doorbells_in_memory_are_checked_like_registers() {
     rings.0.push(&flush).unwrap();
     rings.0.ring();
     h.drain(&mut d);
-    assert_eq!(rings.1.pop().expect("it was told").cid, 7);
+    assert_eq!(rings.1.pop().expect("the command completes after the register write").cid, 7);
     assert_eq!(rings.0.doorbell_stats().unwrap().register_writes, 1);
     // A value outside the ring stops only that queue.
     h.memory.atomic_u32(40 * PAGE_BYTES + 4 * 4).store(u32::from(DEPTH), Ordering::Release);
@@ -148,8 +148,8 @@ fn doorbells_in_memory_lose_nothing() {
     for (sq, cq, ..) in &queues {
         let (sq, cq) = (sq.doorbell_stats().unwrap(), cq.doorbell_stats().unwrap());
         assert!(sq.register_writes > 100 && sq.register_writes_saved > 100, "seed {seed}: {sq:?}");
-        // The larger ring has space for all; the smaller one is sometimes full, and the drive
-        // requests a write.
+        // The larger ring has space for all commands. The smaller one is sometimes full, and the
+        // drive requests a register write.
         assert!(cq.register_writes > 0 && cq.register_writes_saved > 100, "seed {seed}: {cq:?}");
     }
 }

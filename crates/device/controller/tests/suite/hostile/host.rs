@@ -39,7 +39,7 @@ impl Host {
         Host { port, memory, at, admin, io: None, now: Nanos::ZERO, cid: 0 }
     }
 
-    /// A host with one queue pair.
+    /// Attaches a host with one queue pair.
     pub(crate) fn with_queue(drive: &mut Controller) -> Host {
         let mut host = Host::new(drive);
         let rings = host.create(drive, 1, DEPTH, QueuePriority::Medium);
@@ -87,8 +87,8 @@ impl Host {
         sq.ring();
         self.drain(drive);
         let (sq, cq) = &mut self.admin;
-        let cqe = cq.pop().expect("a completion");
-        assert!(cq.pop().is_none(), "one completion");
+        let cqe = cq.pop().expect("the command completes");
+        assert!(cq.pop().is_none(), "the command completes only once");
         cq.release();
         sq.update_head(cqe.sq_head);
         assert_eq!(cqe.cid, self.cid);
@@ -116,8 +116,8 @@ impl Host {
     pub(crate) fn io(&mut self, drive: &mut Controller, sqe: Sqe) -> Cqe {
         let cid = self.submit(sqe);
         self.drain(drive);
-        let cqe = self.reap().expect("a completion");
-        assert!(self.reap().is_none(), "one completion");
+        let cqe = self.reap().expect("the command completes");
+        assert!(self.reap().is_none(), "the command completes only once");
         assert_eq!((cqe.cid, cqe.sq_id), (cid, 1));
         cqe
     }

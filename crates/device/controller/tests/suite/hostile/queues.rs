@@ -26,16 +26,16 @@ fn completions_wait_for_a_host_that_does_not_reap() {
     ));
     let sent: Vec<u16> = (0..60).map(|_| h.submit(Sqe::flush(1))).collect();
     h.drain(&mut d);
-    assert_eq!(d.deadline(), Nanos::MAX, "nobody spins for a host that does not reap");
+    assert_eq!(d.deadline(), Nanos::MAX, "the drive must not poll for a host that does not reap");
     let mut other = Host::with_queue(&mut d);
     other.check_serves(&mut d);
     let mut seen = Vec::new();
     while seen.len() < sent.len() {
-        let cqe = h.reap().expect("what waited follows");
+        let cqe = h.reap().expect("waiting completions are posted");
         seen.push(cqe.cid);
         h.drain(&mut d);
     }
-    assert_eq!(seen, sent, "in order, each once");
+    assert_eq!(seen, sent, "completions must be in order, each once");
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn weights_are_kept_and_urgent_queues_come_first() {
     use QueuePriority::{High, Low, Medium, Urgent};
     let arbitration = ArbitrationConfig::Weighted { burst: 1, high: 4, medium: 2, low: 1 };
     let order = order_of_service(arbitration, &[Low, Medium, High, Urgent], 70);
-    assert_eq!(order[..70], [3; 70], "urgent first");
+    assert_eq!(order[..70], [3; 70], "urgent commands must be fetched first");
     let shares = |part: &[usize]| [0, 1, 2].map(|q| part.iter().filter(|s| **s == q).count());
-    // While all queues have commands: seven turns per round.
+    // While all queues have commands: seven commands per arbitration round.
     assert_eq!(shares(&order[70..70 + 70]), [10, 20, 40]);
     assert_eq!(shares(&order[70..]), [70, 70, 70]);
 }

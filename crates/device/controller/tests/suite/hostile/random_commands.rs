@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::host::{DEPTH, Host, MEMORY, configs};
 
-/// A random entry whose fields are often nearly valid.
+/// Generates a random entry whose fields are often nearly valid.
 fn entry(opcodes: Vec<u8>, at: u64) -> impl Strategy<Value = Sqe> {
     let pointer = prop_oneof![
         3 => (0..MEMORY as u64 / 512).prop_map(move |i| at + i * 512),
@@ -97,16 +97,16 @@ proptest! {
             if i % 7 == 0 || open.len() >= usize::from(DEPTH) - 2 {
                 host.drain(&mut d);
                 while let Some(cqe) = host.reap() {
-                    prop_assert!(open.remove(&cqe.cid), "a second completion");
+                    prop_assert!(open.remove(&cqe.cid), "a command completes twice");
                 }
-                prop_assert!(open.is_empty(), "every command ends");
+                prop_assert!(open.is_empty(), "every command must complete");
             }
         }
         host.drain(&mut d);
         while let Some(cqe) = host.reap() {
-            prop_assert!(open.remove(&cqe.cid), "a second completion");
+            prop_assert!(open.remove(&cqe.cid), "a command completes twice");
         }
-        prop_assert!(open.is_empty(), "every command ends");
+        prop_assert!(open.is_empty(), "every command must complete");
         prop_assert!(d.is_idle());
         if which != 1 {
             host.check_serves(&mut d);
@@ -147,7 +147,7 @@ proptest! {
                 None => waiting += 1,
             }
         }
-        prop_assert!(waiting <= 4, "{waiting} commands never ended");
+        prop_assert!(waiting <= 4, "{waiting} commands did not complete");
         // Another host is not affected.
         let mut other = Host::with_queue(&mut d);
         if which != 1 {

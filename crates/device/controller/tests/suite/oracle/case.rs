@@ -36,7 +36,7 @@ struct InFlight {
     request: Request,
     /// For a command that changes sectors: the sequence numbers of its values.
     value_seqs: Vec<u64>,
-    /// For a flush: the sequence numbers of the values of all sectors when it was sent.
+    /// For a flush: the sequence numbers of all sectors' values at submission.
     seqs_at_submit: Vec<u64>,
     durable: bool,
 }
@@ -63,8 +63,8 @@ pub(crate) struct Case {
     steps: u64,
 }
 
-/// Steps between checks of the drive's invariants. A check walks the drive's tables; after every step
-/// it would take most of the time of the test.
+/// Steps between checks of the drive's invariants. A check walks the drive's tables; after every
+/// step, it would take most of the test's time.
 const CHECK_STEPS: u64 = 32;
 
 fn random_nand(rng: &mut Rng, failing: bool, data: DataStore) -> NandConfig {
@@ -171,7 +171,8 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
     }
 }
 
-/// On the media in two of three cases, if lines certainly have space for metadata.
+/// Chooses the media as P2L location in two of three cases, if lines certainly have space for
+/// metadata.
 fn reverse_map(nand: &NandConfig) -> P2lLocation {
     let (shape, total) =
         (FlashGeometry::from_geometry(&nand.host_geometry()), nand.host_geometry().total_chunks());
@@ -184,7 +185,7 @@ fn reverse_map(nand: &NandConfig) -> P2lLocation {
     if wanted && (0..=shape.pus).all(fits) { P2lLocation::Media } else { P2lLocation::Memory }
 }
 
-/// Uses its own generator, so that existing seeds keep their meaning.
+/// Draws the transfer options from a separate generator, so that existing seeds keep their meaning.
 fn random_transfers(seed: u64) -> TransferConfig {
     let mut rng = Rng::new(seed);
     let cache_read = rng.chance(0.5);
@@ -281,7 +282,7 @@ impl Case {
         if !moved && !ended && self.in_flight.iter().any(Option::is_some) {
             let drive = self.drive.as_ref().unwrap();
             panic!(
-                "{:?} never end at {}: {}",
+                "{:?} do not complete at {}: {}",
                 self.in_flight.iter().flatten().map(|f| f.request).collect::<Vec<_>>(),
                 self.runner.now(),
                 drive.ftl().unwrap().debug_state()
@@ -349,7 +350,7 @@ impl Case {
         }
     }
 
-    /// Failed requests may have been executed in part.
+    /// Reads the ranges of failed requests, which may have been executed in part.
     fn recheck_failed(&mut self) {
         while let Some((lba, sectors)) = self.failed_ranges.pop() {
             for (i, value) in (lba as usize..).zip(self.read_now(lba, sectors)) {
@@ -374,7 +375,7 @@ impl Case {
             let (raw, drive) = (self.raw.as_mut().unwrap(), self.drive.as_mut().unwrap());
             let moved = self.runner.step(&mut [raw, drive], Nanos::MAX);
             let Some(done) = self.raw.as_mut().unwrap().reap() else {
-                assert!(moved, "a read never ends");
+                assert!(moved, "a read does not complete");
                 continue;
             };
             if done.tag == tag {
@@ -388,10 +389,11 @@ impl Case {
         let mut data = vec![0; bytes];
         memory.read(0, &mut data);
         let found = data.chunks(self.sector_bytes).map(decode);
-        found.map(|value| value.expect("a sector is never mixed")).collect()
+        found.map(|value| value.expect("a sector must not mix two values")).collect()
     }
 
-    /// Returns a range that no command in flight changes, or reads if the range is to be changed.
+    /// Returns a range that no command in flight changes. If the range is to be changed, no command
+    /// in flight reads it either.
     fn range(&mut self, change: bool) -> Option<(u64, u32)> {
         let most = SECTORS.min(self.oracle.len() as u32 / 4).max(1);
         let few = self.rng.chance(0.7);

@@ -5,7 +5,7 @@ use testkit::oracle::SectorModel;
 /// The possible values of one logical sector, and the commands in flight for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Sector {
-    /// Values in the order in which they were sent.
+    /// Values in submission order.
     pub(crate) model: SectorModel,
     /// Whether a command that changes the sector is in flight.
     pub(crate) changing: bool,
@@ -19,7 +19,7 @@ impl Sector {
     }
 }
 
-/// Encodes a value; 0 is zeros.
+/// Encodes a value; the value 0 is all zeros.
 pub(crate) fn encode(value: u64, bytes: &mut [u8]) {
     let mut word = value;
     for chunk in bytes.chunks_exact_mut(8) {

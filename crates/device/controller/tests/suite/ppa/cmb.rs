@@ -17,7 +17,7 @@ use super::harness::{Harness, PROGRAM, READ, SECTOR, drive, on_image, planes, se
 use crate::common::open_channel_host::{DATA, LIST, OpenChannelHost};
 
 const BYTES: u64 = 64 << 10;
-/// A sector of 4 KiB at 1 GB/s.
+/// DMA time of a sector of 4 KiB at 1 GB/s.
 const DMA: Nanos = Nanos(4_096);
 
 fn with_cmb(protected: bool) -> DriveConfig {
@@ -73,17 +73,17 @@ fn data_in_it_takes_no_transfer() {
     let cmb = r.controller.cmb().unwrap();
     let d = &mut r.open;
     let ppa = |d: &OpenChannelHost, s| d.ppa(0, 0, 0, s);
-    // From host memory: over the bus, over the channel, into the array.
+    // A write from host memory takes the bus, the channel and the array.
     let sqe = d.with_data(Sqe::vector_write(1, PpaList::One(ppa(d, 0))), 1);
     assert_eq!(d.run(sqe).1, DMA + SECTOR + PROGRAM);
-    // From the buffer.
+    // A write from the buffer does not take the bus.
     let data: Vec<u8> = (0..4096).map(|i| (i * 7 % 251) as u8).collect();
     cmb.write(8192, &data).unwrap();
     let mut sqe = Sqe::vector_write(1, PpaList::One(ppa(d, 1)));
     sqe.set_sgl(block(&cmb, 8192, 4096));
     let (ended, time) = d.run(sqe);
     assert_eq!((ended.status, time), (Status::SUCCESS, SECTOR + PROGRAM));
-    // Back, to both locations.
+    // Read back to host memory and to the buffer.
     let sqe = d.with_data(Sqe::vector_read(1, PpaList::One(ppa(d, 1))), 1);
     assert_eq!(d.run(sqe).1, READ + SECTOR + DMA);
     let mut found = vec![0; 4096];
@@ -95,7 +95,7 @@ fn data_in_it_takes_no_transfer() {
     cmb.read(4096, &mut found).unwrap();
     assert_eq!(found, data);
     assert_eq!(d.drive.stats().cmb_bytes, 8192);
-    // One half in host memory, the other in the buffer.
+    // Half of the data is in host memory, the other half in the buffer.
     let host = SglDescriptor::DataBlock { address: d.at.0, length: 4096 };
     for (i, descriptor) in [block(&cmb, 0, 4096), host].into_iter().enumerate() {
         for (w, word) in descriptor.encode().into_iter().enumerate() {
@@ -105,7 +105,11 @@ fn data_in_it_takes_no_transfer() {
     let mut sqe = Sqe::vector_write(1, d.list(&[ppa(d, 2), ppa(d, 3)]));
     let address = d.at.offset(LIST as u64 + 512).0;
     sqe.set_sgl(SglDescriptor::Segment { address, length: 32, last: true });
-    assert_eq!(d.run(sqe).1, DMA + SECTOR + PROGRAM * 2, "one sector crosses");
+    assert_eq!(
+        d.run(sqe).1,
+        DMA + SECTOR + PROGRAM * 2,
+        "only one sector is transferred over the bus"
+    );
     assert_eq!(d.drive.stats().cmb_bytes, 3 * 4096);
 }
 
@@ -146,7 +150,7 @@ fn lists_and_rings_may_be_in_it() {
     sqe.set_sgl(SglDescriptor::DataBlock { address, length: 4096 });
     assert_eq!(d.run(sqe).0.status, Status::DATA_TRANSFER_ERROR);
 
-    // Both rings of a queue pair.
+    // Both rings of a queue pair are in the buffer.
     let mut drive = Controller::new(with_cmb(false)).unwrap();
     let mut host = RawHost::new(&mut drive);
     let base = host.port.bar(2).unwrap();
@@ -206,7 +210,7 @@ fn beside_an_image_it_survives_the_process() {
     };
     let r = Harness::new(config(true, BYTES));
     r.controller.cmb().unwrap().write(1000, b"staged").unwrap();
-    // Killed without a shutdown.
+    // The process ends without a shutdown.
     drop(r);
     let r = Harness::new(config(true, BYTES));
     assert_eq!(&look(&r), b"staged");

@@ -19,7 +19,7 @@ use time::Component;
 use super::harness::{Harness, drive, on_image, planes, seeds};
 use crate::common::open_channel_host::{META, OTHER_LIST, OpenChannelHost};
 
-/// 2 × 8 chunks of 12 units of 2 sectors of 512 bytes.
+/// Two parallel units with 8 chunks of 12 units of 2 sectors of 512 bytes.
 fn shape() -> NandConfig {
     let mut nand = planes(2);
     (nand.geometry.pus, nand.geometry.chunks, nand.geometry.pages) = (2, 8, 12);
@@ -109,7 +109,7 @@ fn the_map_has_the_newest_copy() {
     let map = read_map(&mut r);
     assert_eq!((map[5], map[6]), (at(0, 0), at(0, 1)));
     assert_eq!(map.iter().flatten().count(), 2);
-    // A late older version, padding, and invalid bytes.
+    // A stale version that arrives late, padding, and invalid bytes.
     let sqe = write(&r.open, &pair(&r.open, 0, 1, 0), &[oob_bytes(5, 9), padding]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     let sqe = write(&r.open, &pair(&r.open, 0, 1, 1), &[[0xff; 16], oob_bytes(ALL, 99)]);
@@ -123,12 +123,12 @@ fn the_map_has_the_newest_copy() {
     let sqe = write(&r.open, &pair(&r.open, 0, 1, 2), &[oob_bytes(6, 12), padding]);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert_eq!(read_map(&mut r)[6], at(1, 4));
-    // A reset unmaps the sectors of the chunk, and not the relocated ones.
+    // A reset unmaps the chunk's sectors, but not the relocated ones.
     assert_eq!(r.open.reset(&[r.open.ppa(0, 0, 0, 0)]).status, Status::SUCCESS);
     assert_eq!((read_map(&mut r)[5], read_map(&mut r)[6]), (at(2, 0), at(1, 4)));
     assert_eq!(r.open.reset(&[r.open.ppa(0, 0, 1, 0)]).status, Status::SUCCESS);
     assert_eq!((read_map(&mut r)[5], read_map(&mut r)[6]), (at(2, 0), None));
-    // By logical block, without metadata: no entry.
+    // Writes by logical block without metadata create no entry.
     let sqe = r.open.with_data(Sqe::write(1, r.open.ppa(0, 0, 1, 0).0, UNIT, false), 2);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert_eq!(read_map(&mut r).iter().flatten().count(), 1);
@@ -157,12 +157,16 @@ fn trimmed_addresses_do_not_come_back() {
     let sqe = trim(&r.open, &[DsmRange::new(6, 4)], 15);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     let map = read_map(&mut r);
-    assert_eq!((map[7], map[8].is_some()), (None, true), "newer than the trim");
+    assert_eq!(
+        (map[7], map[8].is_some()),
+        (None, true),
+        "a version newer than the trim stays mapped"
+    );
     assert_eq!(read_totals(&mut r), totals(1, 3, 20));
-    assert!(!put_one(&mut r, 7, 15), "as old as the trim");
-    assert!(!put_one(&mut r, 9, 3), "trimmed before it came");
+    assert!(!put_one(&mut r, 7, 15), "a version as old as the trim must be stale");
+    assert!(!put_one(&mut r, 9, 3), "a late version older than the trim must be stale");
     assert!(put_one(&mut r, 7, 16));
-    // A late older trim has no effect.
+    // An older trim that arrives late has no effect.
     let sqe = trim(&r.open, &[DsmRange::new(0, ALL as u32)], 14);
     assert_eq!(run(&mut r, sqe), Status::SUCCESS);
     assert!(read_map(&mut r)[7].is_some());
@@ -174,7 +178,7 @@ fn trimmed_addresses_do_not_come_back() {
     assert!(!put_one(&mut r, 7, 40));
     assert!(!put_one(&mut r, 21, 39));
     assert!(put_one(&mut r, 21, 41));
-    // Past the end, too many addresses, and a drive without a device L2P.
+    // Refused trims: ranges past the end, too many addresses, and a drive without a device L2P.
     for (ranges, status) in [
         (vec![DsmRange::new(ALL, 1)], Status::LBA_OUT_OF_RANGE),
         (vec![DsmRange::new(ALL - 1, 2)], Status::LBA_OUT_OF_RANGE),
@@ -184,7 +188,7 @@ fn trimmed_addresses_do_not_come_back() {
         let sqe = trim(&r.open, &ranges, 50);
         assert_eq!(run(&mut r, sqe), status, "{ranges:?}");
     }
-    assert!(read_map(&mut r)[21].is_some(), "nothing has changed");
+    assert!(read_map(&mut r)[21].is_some(), "refused commands must not change the map");
     let mut plain = Harness::new(drive(shape()));
     let sqe = trim(&plain.open, &[DsmRange::new(0, 1)], 1);
     assert_eq!(run(&mut plain, sqe), Status::INVALID_OPCODE);
@@ -213,7 +217,7 @@ fn the_page_is_read_in_parts_and_not_past_its_end() {
         let error = c.dual_map(first, count, &mut progress).unwrap_err();
         assert!(matches!(error, DriverError::Unsupported { .. }), "{error}");
     }
-    // The log page: half an entry, the end, past the end.
+    // Reads of the log page at half an entry, at the end, and past the end.
     let read = |c: &mut ControllerHandle, offset, bytes: &mut [u8], progress: &mut dyn FnMut()| {
         c.log_page(log_page::DEVICE_L2P, offset, bytes, progress).map_err(|e| e.status())
     };
@@ -222,7 +226,10 @@ fn the_page_is_read_in_parts_and_not_past_its_end() {
     let mut whole = [0; 8];
     read(c, 23 * 8, &mut whole, &mut progress).unwrap();
     assert_eq!(half, whole[4..]);
-    assert!(read(c, ALL * 8, &mut half, &mut progress).is_ok(), "nothing of it");
+    assert!(
+        read(c, ALL * 8, &mut half, &mut progress).is_ok(),
+        "a read at the end of the map must succeed"
+    );
     let past = read(c, ALL * 8 + 4, &mut half, &mut progress);
     assert_eq!(past, Err(Some(Status::INVALID_FIELD)));
     // A drive without a device L2P.
@@ -250,7 +257,10 @@ fn media_without_data_have_no_device_l2p() {
         assert!(Controller::new(config).is_err());
     }
     let block = with_device_l2p(crate::common::drive(shape()));
-    assert!(Controller::new(block).is_err(), "and drives that manage their flash have another");
+    assert!(
+        Controller::new(block).is_err(),
+        "a drive that manages its flash cannot export a device L2P"
+    );
 }
 
 #[test]
@@ -266,7 +276,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     let before = read_map(&mut r);
     assert_eq!(before.iter().flatten().count(), 1);
     drop(r);
-    // Killed during an erase: the old data is gone.
+    // The process ended during an erase: the old data is lost.
     let mut r = Harness::new(config());
     assert_eq!(read_map(&mut r), before);
     let reset = Sqe::vector_reset(1, r.open.list(&[r.open.ppa(0, 0, 4, 0)]));
@@ -274,7 +284,7 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     drop(r);
     let mut r = Harness::new(config());
     assert!(read_map(&mut r).iter().all(Option::is_none));
-    // The map still knows its trims.
+    // The map still has its trims.
     let sqe = write(&r.open, &pair(&r.open, 0, 5, 0), &[oob_bytes(1, 1), oob_bytes(2, 9)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
     assert_eq!(read_map(&mut r).iter().flatten().count(), 1);
@@ -293,7 +303,11 @@ fn an_image_keeps_its_map_and_damage_is_found() {
     assert!(read_map(&mut r).iter().all(Option::is_none));
     let sqe = write(&r.open, &pair(&r.open, 0, 0, 0), &[oob_bytes(2, 1), oob_bytes(3, 1)]);
     assert_eq!(r.open.run(sqe).0.status, Status::SUCCESS);
-    assert_eq!(read_map(&mut r).iter().flatten().count(), 2, "old trims, too");
+    assert_eq!(
+        read_map(&mut r).iter().flatten().count(),
+        2,
+        "the trims of the old map must be obsolete too"
+    );
 }
 
 #[test]
@@ -305,7 +319,7 @@ fn a_chunk_that_goes_bad_keeps_its_entries_until_it_is_reset() {
     let chunk = nand.layout().chunk(PuId(0), 4);
     nand.inject(InjectedFault::ChunkBad { chunk }).unwrap();
     let mut r = Harness::from_drive(r.open.drive.power_cut().power_on().unwrap());
-    // Reads of it fail, which is better than an unmapped address.
+    // Reads of the bad chunk fail, which is better than an unmapped address.
     assert_eq!(read_map(&mut r).iter().flatten().count(), 2);
     let other = r.open.drive.nand_mut().unwrap().layout().chunk(PuId(0), 5);
     let sqe = write(&r.open, &pair(&r.open, 0, 5, 0), &[oob_bytes(1, 1), oob_bytes(7, 2)]);
@@ -423,7 +437,7 @@ fn device_l2p_matches_the_model(seed: u64) {
                 let mut sectors = Vec::new();
                 for i in 0..UNIT {
                     sequence += 1;
-                    // Sometimes an old sequence number: a late version.
+                    // Sometimes an old sequence number: a version that arrives late.
                     let number = if rng.chance(0.2) { rng.below(sequence) } else { sequence };
                     let lba = rng.below(40);
                     let sector = filled[flat] * UNIT + i;

@@ -54,7 +54,7 @@ fn chunks_that_go_offline_are_told_of_once() {
     inject(&mut r.open, InjectedFault::Erase { chunk: layout.chunk(PuId(0), 7) });
     assert!(!r.open.reset(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), [event(1, 0, 7, Chunk, Unrecoverable)]);
-    // The event was reported: a further access is an error of the host.
+    // The chunk was already reported: a further access is an error of the host.
     assert!(!r.open.read(&[r.open.ppa(0, 0, 7, 0)]).status.is_success());
     assert_eq!(r.events(), []);
     // A program fails: the contents of the chunk should be relocated.
@@ -66,7 +66,7 @@ fn chunks_that_go_offline_are_told_of_once() {
     let second = r.open.ppa(0, 0, 8, 1);
     assert_eq!(r.open.write(&[second]).status, Status::CHUNK_CLOSED_EARLY);
     assert_eq!(r.events(), [event(2, 0, 8, Chunk, ErrorRateHigh)]);
-    // A chunk becomes bad without an event: the next operation detects it, whatever it is.
+    // A chunk becomes bad without an event: the next read, write or reset detects it.
     for (n, chunk) in [(3, 9), (4, 10), (5, 11)] {
         r.open.fill(0, 0, chunk, 1);
         inject(&mut r.open, InjectedFault::ChunkBad { chunk: layout.chunk(PuId(0), chunk) });
@@ -101,14 +101,14 @@ fn a_die_that_fails_is_one_event() {
     let die = event(1, 1, 0, ChunkNotificationScope::Pu, ChunkNotificationKind::Unrecoverable);
     assert_eq!(r.events(), [die]);
     r.open.fill(0, 0, 0, 1);
-    assert_eq!(r.events(), [], "the other is well");
+    assert_eq!(r.events(), [], "the other parallel unit has no event");
 }
 
 #[test]
 fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     let mut nand = planes(1);
-    // On average 36 errors of 40 correctable ones: most sectors exceed three quarters, some exceed
-    // all.
+    // On average 36 bit errors of 40 correctable ones: most sectors exceed three quarters, some
+    // exceed all.
     nand.errors.rber = 36.0 / 32768.0;
     (nand.errors.ecc_bits, nand.errors.read_retries) = (40, 2);
     let mut r = watching(drive(nand));
@@ -131,7 +131,7 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     assert!(read(&mut r, high).status.is_success());
     assert_eq!(r.events(), [at(1, high, chunk, ChunkNotificationKind::ErrorRateMedium)]);
     assert!(read(&mut r, high).status.is_success());
-    assert_eq!(r.events(), [], "known");
+    assert_eq!(r.events(), [], "the severity was already reported");
     // A limited-retry read does not make the sector permanently unreadable.
     let ppa = r.open.ppa(0, 0, 0, bad);
     let limited = VectorHints { limited_retry: true, ..VectorHints::NONE };
@@ -139,7 +139,7 @@ fn data_that_should_be_moved_is_told_of_by_how_urgent_it_is() {
     assert_eq!(r.open.run(sqe.with_hints(limited)).0.status, Status::UNRECOVERED_READ);
     assert_eq!(r.events(), [at(2, bad, chunk, ChunkNotificationKind::ErrorRateHigh)]);
     assert!(read(&mut r, bad).status.is_success());
-    assert_eq!(r.events(), [], "known");
+    assert_eq!(r.events(), [], "the severity was already reported");
     // An uncorrectable sector is reported as a sector.
     inject(&mut r.open, InjectedFault::Uncorrectable { phys: PhysSector(quiet) });
     assert!(!read(&mut r, quiet).status.is_success());
@@ -168,8 +168,8 @@ fn a_host_that_looks_away_is_told_how_much_it_missed() {
         break_one(&mut r, chunk);
     }
     let events = r.events();
-    assert_eq!(events.len(), 64, "what the log holds");
-    assert!(events.iter().map(|e| e.count).eq(37..=100), "oldest first");
+    assert_eq!(events.len(), 64, "the host gets as many events as the log holds");
+    assert!(events.iter().map(|e| e.count).eq(37..=100), "events must be in order, oldest first");
     assert_eq!(r.controller.dropped_events(), (36, 0));
     assert_eq!(r.open.drive.stats().notifications.overwritten, 36);
     break_one(&mut r, 100);
@@ -223,7 +223,7 @@ impl RawHost {
         RawHost { port, memory, at, queues, cid: 0 }
     }
 
-    /// Sends a command; if it reads, into the host's memory.
+    /// Sends a command. A log page is read into the host's memory.
     fn send(&mut self, drive: &mut Controller, mut sqe: Sqe) -> u16 {
         self.cid += 1;
         sqe.cid = self.cid.into();
@@ -267,7 +267,7 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
     let fifth = host.run(&mut drive, AdminCommand::AsyncEventRequest);
     assert_eq!(fifth.status, Status::TOO_MANY_EVENT_REQUESTS);
     let others = other.send(&mut drive, listen);
-    assert_eq!(other.reap(), None, "every host has its own");
+    assert_eq!(other.reap(), None, "the event requests of hosts are independent");
 
     // Abort completes one request with a status of its own.
     let cid = host.send(&mut drive, AdminCommand::Abort { sqid: 0, cid: requests[1] }.to_sqe());
@@ -277,7 +277,11 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
     assert_eq!((abort.cid, abort.status, abort.result), (cid, Status::SUCCESS, 0));
     for (sqid, cid) in [(0, requests[1]), (0, 999), (1, requests[0])] {
         let again = host.run(&mut drive, AdminCommand::Abort { sqid, cid });
-        assert_eq!((again.status, again.result), (Status::SUCCESS, 1), "nothing to abort");
+        assert_eq!(
+            (again.status, again.result),
+            (Status::SUCCESS, 1),
+            "there is no command to abort"
+        );
     }
 
     // Two events: each host is notified once.
@@ -316,7 +320,7 @@ fn requests_are_limited_aborted_and_answered_one_event_at_a_time() {
 
     inject(&mut d, InjectedFault::NextErase);
     d.reset(&[d.ppa(0, 0, 5, 0)]);
-    assert_eq!(host.reap(), None, "it has not read yet");
+    assert_eq!(host.reap(), None, "the host is not notified again before it reads the log");
     assert_eq!(host.log(&mut d.drive, (u32::MAX, 0), false).status, Status::SUCCESS);
     inject(&mut d, InjectedFault::NextErase);
     d.reset(&[d.ppa(0, 0, 6, 0)]);

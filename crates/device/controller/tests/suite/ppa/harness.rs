@@ -27,7 +27,7 @@ pub(crate) fn drive(nand: NandConfig) -> DriveConfig {
     DriveConfig { page_register: false, ..open_channel(nand) }
 }
 
-/// As [`drive`], on an image.
+/// Returns the configuration of [`drive`], with the data in an image file.
 pub(crate) fn on_image(nand: NandConfig, path: &std::path::Path) -> DriveConfig {
     let mut config = drive(nand);
     let media::MediaConfig::Nand(nand) = &mut config.media else { unreachable!() };

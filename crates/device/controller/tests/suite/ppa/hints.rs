@@ -1,4 +1,4 @@
-//! Hints of vector commands: exact completion times; nothing but times changes.
+//! Hints of vector commands: exact completion times. Hints change nothing but times.
 
 // guarantee: M-12
 
@@ -69,7 +69,7 @@ fn copies_take_their_planes_as_they_are_told() {
     let d = &mut r.open;
     let copy = Sqe::vector_copy(1, d.list(&from), d.list_at(OTHER_LIST, &to));
     let took = timed(d, copy, mode(PlaneMode::Dual));
-    // Read and program again, with transfers in both directions.
+    // The copy reads and programs, with transfers in both directions.
     let time = READ * 2 + SECTOR * 4 + SECTOR * 4 + PROGRAM * 2;
     assert_eq!(took, (Status::SUCCESS, time));
 }
@@ -93,7 +93,11 @@ fn more_planes_than_there_are_and_reserved_bits_are_refused_by_name() {
             assert_eq!(time, Nanos::ZERO);
             let error = r.last_error();
             assert!(error.status().is(Status::INVALID_FIELD));
-            assert_eq!(error.location.get(), 50, "byte 50, where the hints begin");
+            assert_eq!(
+                error.location.get(),
+                50,
+                "the error location is byte 50, the start of the hints"
+            );
         }
     }
     // Nothing was written, and an error of another field does not point to the hints.
@@ -131,7 +135,7 @@ fn reads_go_between_the_planes_of_a_program_where_reads_go_first() {
         let read_at = begun + Nanos(100_000) + waits + READ + SECTOR;
         let between = if pu_policy == PuScheduling::Fifo { Nanos::ZERO } else { READ + SECTOR };
         assert_eq!(ended, [(1, begun + PROGRAM * 4 + between), (2, read_at)]);
-        assert_eq!(d.drive.stats().suspensions, 0, "nothing was interrupted");
+        assert_eq!(d.drive.stats().suspensions, 0, "no operation may be suspended");
     }
 }
 
@@ -188,7 +192,7 @@ fn suspension_is_a_hint_to_drives_that_cannot() {
     let hints = d.drive.stats().hints;
     assert_eq!((hints.suspend, hints.suspend_ignored), (0, 1));
     assert!(!d.open_channel().extensions.has(VendorExtensions::SUSPEND));
-    // The hint has no effect on commands that do not read.
+    // The hint has no effect on commands other than reads.
     let mut r = Harness::new(suspending(Some(COSTS)));
     let all = r.unit(0, 0);
     let write = r.open.with_data(Sqe::vector_write(1, r.open.list(&all)), 1);
@@ -199,7 +203,7 @@ fn suspension_is_a_hint_to_drives_that_cannot() {
 #[test]
 fn an_operation_is_suspended_as_often_as_may_be_and_then_in_order() {
     let read = COSTS.suspend + READ + SECTOR;
-    // The second may not suspend again: it waits with the third, which has no hint.
+    // The second read must not suspend again: it waits with the third, which has no hint.
     let reads = [(100_000, SUSPEND), (300_000, SUSPEND), (310_000, NO_HINT)];
     let (_, ended) = reads_into_a_program(suspending(Some(COSTS)), &reads);
     let programmed = PROGRAM + read + COSTS.resume;
@@ -213,7 +217,7 @@ fn an_operation_is_suspended_as_often_as_may_be_and_then_in_order() {
             (3, programmed + one * 2)
         ]
     );
-    // A read that arrives while another one has the array continues the suspension.
+    // A read that arrives while another one occupies the array continues the suspension.
     let reads = [(100_000, SUSPEND), (120_000, SUSPEND)];
     let (d, ended) = reads_into_a_program(suspending(Some(COSTS)), &reads);
     let first = Nanos(100_000) + read;
@@ -239,7 +243,11 @@ fn a_policy_that_suspends_anyway_has_its_own_costs() {
     let reads = [(100_000, NO_HINT), (200_000, SUSPEND)];
     let (d, ended) = reads_into_a_program(config, &reads);
     let first = Nanos(200_000) + COSTS.suspend + READ + SECTOR;
-    assert_eq!(ended[1..], [(1, first), (2, first + READ + SECTOR)], "in order");
+    assert_eq!(
+        ended[1..],
+        [(1, first), (2, first + READ + SECTOR)],
+        "the reads must complete in order"
+    );
     assert_eq!(d.drive.stats().suspensions, 1);
 }
 
@@ -271,8 +279,12 @@ fn reads_are_repeated_and_with_limited_retry_fail_fast() {
         assert_eq!(timed(d, read, NO_HINT), (Status::SUCCESS, time));
         repeated += u64::from(needs);
         let status = if needs > 0 { Status::UNRECOVERED_READ } else { Status::SUCCESS };
-        assert_eq!(timed(d, read, LIMITED), (status, READ + SECTOR), "one shot");
-        // By logical block as well.
+        assert_eq!(
+            timed(d, read, LIMITED),
+            (status, READ + SECTOR),
+            "a limited-retry read makes only one attempt"
+        );
+        // Reads by logical block take as long.
         let mut plain = d.with_data(Sqe::read(1, ppa.0, 1), 1);
         assert_eq!(timed_raw(d, plain), (Status::SUCCESS, time));
         repeated += u64::from(needs);
@@ -446,6 +458,6 @@ fn a_hinted_read_uses_the_array_while_it_waits_for_a_programs_data() {
             false => [(1, SECTOR * 4 + PROGRAM), (2, SECTOR * 4 + PROGRAM + one)],
         };
         assert_eq!(ended, expected);
-        assert_eq!(d.drive.stats().suspensions, 0, "nothing ran");
+        assert_eq!(d.drive.stats().suspensions, 0, "no operation was in progress");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Bench`]: a layer over a flash of values, one request after the other.
+//! [`Bench`]: an FTL over a [`TestFlash`], one request at a time.
 
 use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig};
 use nvme::Status;
@@ -6,7 +6,7 @@ use time::Nanos;
 
 use super::TestFlash;
 
-/// A layer and its flash, one request at a time.
+/// An FTL and its flash. Each request completes before the next one is submitted.
 pub struct Bench {
     pub ftl: Ftl,
     pub flash: TestFlash,
@@ -15,7 +15,8 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(shape: FlashGeometry, config: FtlConfig, keeps: bool, seed: u64) -> Bench {
-        let ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("a geometry that fits");
+        let ftl =
+            Ftl::new(shape, config, |_| ChunkReport::Free).expect("the geometry is large enough");
         let flash = TestFlash::new(shape, keeps, ftl.slots(), seed);
         Bench { ftl, flash, tag: 0 }
     }
@@ -29,7 +30,7 @@ impl Bench {
             }
             self.flash.step(&mut self.ftl);
         }
-        panic!("request {} never ends: {}", self.tag, self.ftl.debug_state());
+        panic!("request {} does not complete: {}", self.tag, self.ftl.debug_state());
     }
 
     pub fn write(&mut self, lba: u64, values: &[u64]) -> Status {

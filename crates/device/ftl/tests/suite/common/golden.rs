@@ -1,4 +1,5 @@
-//! Golden hashes: what the FTL asks of the flash, case by case, must not change when only its form does.
+//! Golden hashes: a refactoring must not change the flash operations that the FTL issues, case by
+//! case.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,9 +54,11 @@ impl CallHash {
     }
 }
 
-/// Compares the hash of a test's usual cases with the recorded one, unless other cases were asked for.
+/// Compares the hash of a test's default cases with the recorded one. Does nothing if a seed or a
+/// number of cases was given.
 ///
-/// `SLUICE_GOLDEN_UPDATE=1` records it instead: for changes that are meant to change what the FTL does.
+/// `SLUICE_GOLDEN_UPDATE=1` records the hash instead, for changes that are meant to change the
+/// FTL's flash operations.
 ///
 /// # Panics
 /// If the hash differs from the recorded one.
@@ -72,7 +75,7 @@ pub fn assert_calls(test: &str, found: CallHash) {
     if std::env::var_os("SLUICE_GOLDEN_UPDATE").is_some() {
         recorded.insert(test, &hash);
         let lines = recorded.iter().map(|(name, hash)| format!("{name} {hash}\n"));
-        std::fs::write(&path, lines.collect::<String>()).expect("the file of hashes");
+        std::fs::write(&path, lines.collect::<String>()).expect("tests/golden.txt can be written");
         return;
     }
     assert_eq!(

@@ -1,6 +1,7 @@
-//! A flash for tests: keeps one 64-bit value per sector, ends operations in random order, enforces
-//! the rules of NAND, fails on cue, and can lose power. A parallel unit executes its operations in the
-//! order in which they came; it [may report](TestFlash::reorder) their ends in any other.
+//! [`TestFlash`]: a flash for tests. It stores one 64-bit value per sector, completes operations in
+//! random order, enforces the rules of NAND, fails on request, and can lose power. A parallel unit
+//! executes its operations in submission order; it [may report](TestFlash::reorder) their
+//! completions in any order.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 pub mod bench;
@@ -34,7 +35,7 @@ enum Op {
         sector: u32,
         sectors: Vec<(Oob, Content)>,
     },
-    /// Addresses on one parallel unit of read number `read`.
+    /// Sectors on one parallel unit that read `read` covers.
     Read {
         read: usize,
         addresses: Vec<(usize, u32, u32)>,
@@ -46,7 +47,7 @@ enum Op {
     },
 }
 
-/// An operation that has ended.
+/// An operation that was executed.
 #[derive(Clone, Copy, Debug)]
 enum OpCompletion {
     Program { op: OpToken, chunk: u32, sector: u32, status: Status },
@@ -54,11 +55,12 @@ enum OpCompletion {
     Erase { op: OpToken, status: Status },
 }
 
-/// Ends that a parallel unit holds back at most.
+/// Maximum number of completions that a parallel unit holds back.
 const DEFERRED_ENDS_MAX: usize = 4;
 
-/// Completions from one check of the FTL's invariants to the next. A check looks at every sector, and
-/// filling larger flash takes more completions: the period grows with the square of the size. `SLUICE_CHECK_PERIOD=1` tells which completion breaks an invariant.
+/// Completions between two checks of the FTL's invariants. A check visits every sector, and filling
+/// a larger flash takes more completions, so the period grows with the square of the size.
+/// `SLUICE_CHECK_PERIOD=1` finds the completion that breaks an invariant.
 fn check_period(geometry: &FlashGeometry) -> u64 {
     match std::env::var("SLUICE_CHECK_PERIOD") {
         Ok(n) => n.parse().expect("SLUICE_CHECK_PERIOD is a number of completions"),
@@ -79,22 +81,22 @@ pub struct TestFlash {
     written: Vec<u32>,
     failing: Vec<bool>,
     bad: Vec<bool>,
-    /// Chunks that can be neither read, programmed nor erased any more.
+    /// By chunk, whether it is offline: it can no longer be read, programmed or erased.
     pub dead: Vec<bool>,
     queues: Vec<Vec<Op>>,
-    /// By parallel unit, what has ended and was not reported yet.
+    /// By parallel unit, operations that were executed and not reported yet.
     completions: Vec<Vec<OpCompletion>>,
-    /// Which end is reported next, if not the oldest one.
+    /// Chooses the completion that is reported next; `None` reports them in order.
     order: Option<Rng>,
-    /// Programs reported after a later program of the same chunk, and the reported end of each
-    /// chunk.
+    /// Programs reported after a later program of the same chunk; and by chunk, the highest sector
+    /// reported so far.
     pub late: u64,
     reported: Vec<u32>,
-    /// Successes of programs that were reported after the failure of a later one of their chunk.
+    /// Successful programs reported after the failure of a later program of the same chunk.
     pub mixed: u64,
     failures: Vec<bool>,
     slots: Vec<Content>,
-    /// Per read: the operation, parts outstanding, failed addresses.
+    /// By read: its token, the number of outstanding parts, and a bit mask of the failed addresses.
     reads: Vec<(OpToken, usize, u64)>,
     pub requests: HashMap<u64, Vec<u64>>,
     pub rng: Rng,
@@ -103,28 +105,27 @@ pub struct TestFlash {
     pub read_fail: f64,
     pub programs: u64,
     pub erases: u64,
-    /// The chance that a sector cannot be read by a recovery.
+    /// Probability that a recovery cannot read a sector.
     pub lost_metadata: f64,
-    /// Sectors that cannot be read any more.
-    /// The layer is kicked after a read only if it asks for that, as those do who own a real flash.
+    /// Whether the flash kicks the FTL after a read only if the FTL asks for it, as owners of a
+    /// real flash do.
     pub lazy: bool,
     /// Whether an unreadable sector becomes readable when a newer version of it exists.
     pub heals: bool,
     pub unreadable: BTreeSet<u32>,
     pub recoveries: Vec<RecoveryStats>,
-    /// Power cuts, those during a recovery included.
+    /// Power cuts, including those during a recovery.
     pub cuts: u64,
     /// Hash of every program, read and erase that the FTL issued, in order.
     pub calls: CallHash,
-    /// Completions reported so far, and how many of them from one check of the FTL's invariants to the next.
+    /// Completions reported so far, and the number between two checks of the FTL's invariants.
     completions_reported: u64,
     check_period: u64,
 }
 
 /// Checks the FTL's invariants.
 ///
-/// # Panics
-/// With the first one that does not hold.
+/// # Panics If one does not hold.
 pub fn check(ftl: &Ftl) {
     if let Err(violation) = ftl.check_invariants() {
         panic!("{violation}\n{}", ftl.debug_state());
@@ -152,7 +153,7 @@ pub fn geometry(
     }
 }
 
-/// This configuration with metadata of lines, wherever a line may have some.
+/// Returns this configuration with line metadata, if the geometry has space for it.
 pub fn with_metadata(shape: &FlashGeometry, config: &FtlConfig) -> FtlConfig {
     let on = FtlConfig { line_metadata: LineMetadata::On, ..*config };
     let total = shape.total_chunks();
@@ -164,7 +165,7 @@ pub fn with_metadata(shape: &FlashGeometry, config: &FtlConfig) -> FtlConfig {
     }
 }
 
-/// The least memory for the map that this configuration takes, in sectors.
+/// Returns the smallest map cache that this configuration accepts, in sectors.
 pub fn map_cache_min(shape: &FlashGeometry, config: &FtlConfig) -> u32 {
     let config = FtlConfig { map_cache_sectors: 1, ..*config };
     match Ftl::new(*shape, config, |_| ChunkReport::Free) {
@@ -172,7 +173,7 @@ pub fn map_cache_min(shape: &FlashGeometry, config: &FtlConfig) -> u32 {
             sectors: 1,
             sectors_min: least,
         })) => least,
-        other => panic!("one page of the map is enough, or {other:?}"),
+        other => panic!("a cache of one sector must be too small: {other:?}"),
     }
 }
 
@@ -218,7 +219,7 @@ impl TestFlash {
         }
     }
 
-    /// From now on programs of a chunk fail.
+    /// Makes every later program of a chunk fail.
     pub fn fail(&mut self, chunk: u32) {
         self.failing[chunk as usize] = true;
     }
@@ -229,7 +230,7 @@ impl TestFlash {
         self.copies(chunk).into_iter().map(|(_, lba)| lba).collect()
     }
 
-    /// Returns the written sectors of a chunk, with their logical sectors.
+    /// Returns the location and the logical sector of every written sector of a chunk.
     pub fn copies(&self, chunk: u32) -> Vec<(u32, u32)> {
         let first = (chunk * self.geometry.sectors_per_chunk) as usize;
         let cells = &self.cells[first..first + self.geometry.sectors_per_chunk as usize];
@@ -249,7 +250,7 @@ impl TestFlash {
         copies.max().map(|(_, phys)| phys)
     }
 
-    /// Returns the written sectors of a chunk: location, sequence number of the unit, logical
+    /// Returns the written sectors of a chunk: location, sequence number of the unit, and logical
     /// sector.
     pub fn written_in(&self, chunk: u32) -> Vec<(u32, u64, Option<u32>)> {
         let first = chunk * self.geometry.sectors_per_chunk;
@@ -261,7 +262,7 @@ impl TestFlash {
         (first..).zip(cells).filter_map(what).collect()
     }
 
-    /// Returns the contents of a sector, if it is more than a value.
+    /// Returns the bytes of a sector if it holds bytes instead of a value.
     pub fn bytes_at(&self, phys: u32) -> Option<&[u8]> {
         match self.cells.get(phys as usize)? {
             Some(Cell::Written(_, Content::Bytes(bytes))) => Some(bytes),
@@ -269,7 +270,7 @@ impl TestFlash {
         }
     }
 
-    /// From now on a parallel unit reports ends in any order, as this seed says.
+    /// From now on, parallel units report completions in a random order given by the seed.
     pub fn reorder(&mut self, seed: u64) {
         self.order = Some(Rng::new(seed ^ 0x0_4de4));
     }
@@ -292,7 +293,7 @@ impl TestFlash {
                     <= written)
     }
 
-    /// The sectors that hold metadata of lines.
+    /// Returns the locations of all line metadata.
     pub fn metadata(&self) -> Vec<u32> {
         let is = |c: &Option<Cell>| matches!(c, Some(Cell::Written(oob, _)) if oob.metadata);
         (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(phys, _)| phys).collect()
@@ -304,7 +305,7 @@ impl TestFlash {
         (0..).zip(&self.cells).filter(|(_, c)| is(c)).map(|(phys, _)| phys).collect()
     }
 
-    /// Whether a power cut has left something that cannot be read.
+    /// Whether a power cut has left an unreadable sector.
     pub fn has_torn(&self) -> bool {
         self.cells.iter().any(|cell| matches!(cell, Some(Cell::Torn)))
     }
@@ -316,20 +317,20 @@ impl TestFlash {
         }
     }
 
-    /// Changes a byte of a sector's contents.
+    /// Flips a bit in the contents of a sector.
     pub fn damage(&mut self, phys: u32) {
         if let Some(Cell::Written(_, Content::Bytes(bytes))) = &mut self.cells[phys as usize] {
             bytes[9] ^= 0x40;
         }
     }
 
-    /// Ends the oldest operation of a random parallel unit, or reports one that has ended.
+    /// Executes the oldest operation of a random parallel unit, or reports a held-back completion.
     pub fn step(&mut self, ftl: &mut Ftl) -> bool {
         let has_some =
             |pu: &usize| !self.queues[*pu].is_empty() || !self.completions[*pu].is_empty();
         let busy: Vec<usize> = (0..self.queues.len()).filter(has_some).collect();
         if busy.is_empty() {
-            // Nothing is outstanding that could complete a request.
+            // No outstanding operation could complete a request.
             if let Some(stall) = ftl.explain_stall() {
                 panic!("{stall}\n{}", ftl.debug_state());
             }
@@ -340,7 +341,7 @@ impl TestFlash {
         true
     }
 
-    /// Every parallel unit in its turn ends its oldest operation: the time of one operation passes.
+    /// Executes the oldest operation of every parallel unit: the duration of one operation passes.
     pub fn step_all_pus(&mut self, ftl: &mut Ftl) {
         for i in 0..self.geometry.pus {
             let pu = self.geometry.striped_pu(i).index();
@@ -350,7 +351,8 @@ impl TestFlash {
         }
     }
 
-    /// A parallel unit executes its oldest operation, and reports an end: that one, or any.
+    /// Executes the oldest operation of a parallel unit and reports its completion. If completions
+    /// are reordered, reports any held-back completion of the unit, or none.
     fn complete_oldest(&mut self, pu: usize, ftl: &mut Ftl) {
         let end = (!self.queues[pu].is_empty()).then(|| self.execute_oldest(pu)).flatten();
         let Some(order) = &mut self.order else {
@@ -391,7 +393,8 @@ impl TestFlash {
         }
     }
 
-    /// Executes the oldest operation of a parallel unit; of a read on several of them the last one ends it.
+    /// Executes the oldest operation of a parallel unit. A read on several parallel units completes
+    /// with its last part.
     fn execute_oldest(&mut self, pu: usize) -> Option<OpCompletion> {
         match self.queues[pu].remove(0) {
             Op::Program { op, chunk, sector, sectors } => {
@@ -404,7 +407,10 @@ impl TestFlash {
                     self.failing[chunk as usize] = true;
                     return end(Status::WRITE_FAULT);
                 }
-                assert_eq!(self.written[chunk as usize], sector, "in order");
+                assert_eq!(
+                    self.written[chunk as usize], sector,
+                    "programs of a chunk must be in order"
+                );
                 self.programs += 1;
                 self.written[chunk as usize] += self.geometry.ws_opt;
                 if self.heals {
@@ -418,7 +424,10 @@ impl TestFlash {
                 if self.stores_data {
                     let first = (chunk * self.geometry.sectors_per_chunk + sector) as usize;
                     for (i, (oob, content)) in sectors.into_iter().enumerate() {
-                        assert!(self.cells[first + i].is_none(), "erased before");
+                        assert!(
+                            self.cells[first + i].is_none(),
+                            "the chunk must be erased before it is programmed"
+                        );
                         self.cells[first + i] = Some(Cell::Written(oob, content));
                     }
                 }
@@ -432,7 +441,7 @@ impl TestFlash {
                     }
                     assert!(
                         self.readable(phys),
-                        "sector {phys} is read before its pair is written"
+                        "sector {phys} is read before its paired page is written"
                     );
                     if self.rng.chance(self.read_fail) || self.unreadable.contains(&phys) {
                         self.reads[read].2 |= 1 << i;
@@ -442,8 +451,8 @@ impl TestFlash {
                         continue;
                     }
                     match (&self.cells[phys as usize], target) {
-                        // Who reads out-of-band bytes of all sectors meets what a cut has left, and what
-                        // is lost may have been there.
+                        // A scan of the out-of-band bytes of all sectors also reads torn units,
+                        // which may have held lost data.
                         (Some(Cell::Torn), _) => self.reads[read].2 |= 1 << i,
                         (Some(Cell::Written(_, content)), ReadDest::Buffer) => {
                             self.slots[place as usize] = content.clone();
@@ -481,14 +490,18 @@ impl TestFlash {
         }
     }
 
-    /// Ends operations until nothing is outstanding.
+    /// Executes and reports operations until none is outstanding.
     pub fn settle(&mut self, ftl: &mut Ftl) {
         ftl.kick(Nanos(0), self);
         let mut steps = 0;
         while self.step(ftl) {
             steps += 1;
             let (stats, layout) = (ftl.stats(), ftl.capacity_plan());
-            assert!(steps < 1_000_000, "never ends: {stats:?} {layout:?}\n{}", ftl.debug_state());
+            assert!(
+                steps < 1_000_000,
+                "the FTL does not become idle: {stats:?} {layout:?}\n{}",
+                ftl.debug_state()
+            );
         }
     }
 }

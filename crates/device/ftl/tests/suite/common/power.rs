@@ -7,7 +7,7 @@ use nvme::Status;
 
 use super::{Cell, Content, Op, TestFlash};
 
-/// A job of a recovery that has ended.
+/// The completion of a recovery operation.
 #[derive(Clone, Debug)]
 enum RecoveryOpEnd {
     Padded { id: u32, status: Status },
@@ -28,7 +28,7 @@ impl RecoveryOpEnd {
 }
 
 impl TestFlash {
-    /// Cuts power, and recovers the layer. `again` cuts the recovery's own padding short that often first.
+    /// Cuts power and recovers the FTL.
     pub fn power_cut(&mut self, config: FtlConfig) -> Ftl {
         self.cut();
         let ftl = self.recover(config);
@@ -36,15 +36,16 @@ impl TestFlash {
         ftl
     }
 
-    /// Cuts power: programs under way may leave a torn unit, everything else is forgotten.
+    /// Cuts power: a program in flight may leave a torn unit; all other operations in flight are
+    /// dropped.
     pub fn cut(&mut self) {
         self.cuts += 1;
-        // Completed operations are on the media, even if they were not reported.
+        // Executed operations are on the media, even if their completions were not reported.
         self.completions.iter_mut().for_each(Vec::clear);
         self.reported.fill(0);
         self.failures.fill(false);
         for pu in 0..self.queues.len() {
-            // Only what a parallel unit was to do next can have begun.
+            // Only the first operation in the queue of a parallel unit can have started.
             match std::mem::take(&mut self.queues[pu]).into_iter().next() {
                 Some(Op::Program { chunk, sector, .. })
                     if self.written[chunk as usize] == sector
@@ -61,7 +62,7 @@ impl TestFlash {
                 Some(Op::Erase { chunk, .. })
                     if self.rng.chance(0.5) && !self.dead[chunk as usize] =>
                 {
-                    // An erase that was interrupted: nothing in the chunk can be read.
+                    // An interrupted erase: the whole chunk is unreadable.
                     let first = (chunk * self.geometry.sectors_per_chunk) as usize;
                     for cell in
                         &mut self.cells[first..first + self.geometry.sectors_per_chunk as usize]
@@ -90,7 +91,7 @@ impl TestFlash {
         }
     }
 
-    /// Recovers the layer; a recovery may be cut a few times first.
+    /// Recovers the FTL. Power may be cut a few times during the recovery.
     pub fn recover(&mut self, config: FtlConfig) -> Ftl {
         loop {
             let jobs = if self.rng.chance(0.3) { self.rng.below(40) } else { u64::MAX };
@@ -133,14 +134,17 @@ impl TestFlash {
             ends.iter().for_each(|end| end.report(&mut recovery));
         }
         let stats = recovery.stats();
-        assert_eq!(stats.map_mismatches, 0, "the map's pages and the media: {stats:?}");
+        assert_eq!(stats.map_mismatches, 0, "map pages differ from the media: {stats:?}");
         let whole = !self.dead.contains(&true);
-        assert!(stats.uncorrectable_sectors == 0 || !whole, "nothing was lost: {stats:?}");
+        assert!(
+            stats.uncorrectable_sectors == 0 || !whole,
+            "uncorrectable sectors although no chunk is offline: {stats:?}"
+        );
         self.recoveries.push(stats);
         Some(recovery.finish().unwrap())
     }
 
-    /// Does everything that a recovery wants, and ends it.
+    /// Executes every operation that a recovery requests, and finishes the recovery.
     pub fn execute_all(&mut self, mut recovery: Recovery) -> Result<Ftl, ftl::RecoveryError> {
         loop {
             let jobs = recovery.next_ops();
@@ -157,7 +161,8 @@ impl TestFlash {
         let shape = self.geometry;
         let size = shape.sector_bytes as usize;
         match &job.action {
-            // Only of what reports in any order a recovery's programs fail: older seeds mean what they meant.
+            // Programs of a recovery fail only if completions are reordered, so that older seeds
+            // keep their meaning.
             RecoveryOpKind::Pad { chunk, .. }
                 if self.failing[chunk.index()]
                     || self.order.as_mut().is_some_and(|o| o.chance(self.program_fail)) =>
@@ -166,7 +171,11 @@ impl TestFlash {
                 RecoveryOpEnd::Padded { id: job.id, status: Status::WRITE_FAULT }
             }
             RecoveryOpKind::Pad { chunk, sector, bytes } => {
-                assert_eq!(self.written[chunk.index()], *sector, "padding goes to the pointer");
+                assert_eq!(
+                    self.written[chunk.index()],
+                    *sector,
+                    "padding must start at the write pointer"
+                );
                 let mut bytes = bytes.clone();
                 bytes.resize(job.count as usize * size, 0);
                 for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {

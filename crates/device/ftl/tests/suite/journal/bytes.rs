@@ -1,16 +1,15 @@
-//! Journals with changed bytes and correct checksums are recovered or refused, and never make a
-//! panic.
+//! Journals with changed bytes and correct checksums are recovered or refused, without a panic.
 //!
-//! `SLUICE_SEED=n` replays. The body is that of the fuzz target `journal` (`fuzz/`).
+//! `SLUICE_SEED=n` replays a seed. The fuzz target `journal` (`fuzz/`) runs the same body.
 
 use super::damage::{CONFIG, written};
 use super::format::{crc, number};
 use testkit::choices::{Choices, seed};
 
-/// Bytes of a frame's header, its checksum included.
+/// Bytes of a frame header, including its checksum.
 const HEADER: usize = 48;
 
-/// Makes the checksums of a frame agree with its content, as far as its length allows.
+/// Recomputes the checksums of a frame, as far as its length field allows.
 fn reseal(unit: &mut [u8]) {
     let bytes = number(&unit[28..32]) as usize;
     if let Some(payload) = unit[HEADER..].get(..bytes) {
@@ -59,7 +58,7 @@ pub(crate) fn survives(choices: &mut Choices) -> bool {
     }
 }
 
-/// Changes what a fuzzer's bytes choose.
+/// Changes bytes as a fuzzer's input says, and recovers.
 pub(crate) fn fuzz(bytes: &[u8]) {
     survives(&mut Choices::of(bytes));
 }

@@ -1,4 +1,4 @@
-//! Damaged bytes: recovery never returns wrong records, and never guesses.
+//! Damaged bytes: a recovery never returns wrong records.
 
 // guarantee: D-02
 
@@ -15,7 +15,7 @@ use super::script::{self, Script};
 pub(crate) const CONFIG: JournalConfig =
     JournalConfig { owner: 0xabcd, snapshot_bytes: 5_000, record_bytes: 5_000 };
 
-/// A journal with a history, the last part of it not erased yet.
+/// Returns a journal with a history of snapshots and records, after a power cut, and its model.
 pub(crate) fn written(seed: u64) -> (TestFlash, Model) {
     let mut rng = Rng::new(seed);
     let shape = shape(2, 6, 8, 1 + rng.below(3) as u32, rng.below(3) as u32);
@@ -56,7 +56,7 @@ fn flip(flash: &mut TestFlash, rng: &mut Rng, only_copy: Option<u8>) -> bool {
     if only_copy.is_some_and(|copy| bytes[11] != copy) {
         return false;
     }
-    // Most of a unit may be zeros; half of all flips are at its start.
+    // Most of a unit may be zeros, so half of the flips are at its start.
     let span = if rng.chance(0.5) { 60 } else { bytes.len() as u64 };
     bytes[rng.below(span) as usize] ^= 1 + rng.below(255) as u8;
     true
@@ -176,7 +176,7 @@ fn once_a_snapshot_could_be_read_a_journal_is_refused_without_writing_whenever_i
             let mut script = Script::new(seed);
             let whole = script.run(6, cuts);
             script.flash.power_cut();
-            // A snapshot is there, and what makes it readable: frames or padding.
+            // A snapshot is on the media, and frames or padding behind it make it readable.
             let stats = script.journal.stats();
             let shown = stats.generations > 1 || stats.padding > 2;
             for (config, change) in kinds {

@@ -1,4 +1,4 @@
-//! Single faults, each at every place where it can happen.
+//! Single faults, injected at every place where they can occur.
 
 use nvme::ChunkId;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::format::{self, Content};
 use super::model::Model;
 use super::script::{CHUNKS, CONFIG, Script, flat};
 
-/// The copies of every frame of the newest generation: copy, chunk.
+/// By frame of the newest generation, the copies and their chunks.
 fn copies(flash: &TestFlash) -> BTreeMap<u32, Vec<(u8, u32)>> {
     let frames = format::frames(flash, true);
     let newest = frames.iter().map(|(_, f)| f.generation).max().unwrap();
@@ -36,8 +36,9 @@ fn every_frame_has_two_copies_on_different_parallel_units() {
     let stats = script.journal.stats();
     assert_eq!((stats.generations, stats.records, stats.copies_lost), (6, 76, 0));
     assert_eq!(stats.frames + stats.padding, script.flash.programs);
-    // Records cover all snapshots; padding would be for the first, if it were idle behind that.
-    assert!(stats.padding <= 2 * 2, "{} of padding", stats.padding);
+    // Records make every snapshot readable; only the first may need padding, if the journal is idle
+    // behind it.
+    assert!(stats.padding <= 2 * 2, "{} padding units", stats.padding);
     assert_eq!(stats.erases, script.flash.erases);
     assert!(script.flash.outstanding() == 0 && script.journal.is_idle());
 }
@@ -53,7 +54,7 @@ fn power_can_be_cut_after_any_event() {
             let (content, recovered) = script.recover();
             assert!(script.model.allows(&content), "cut after {cuts} events, seed {seed}");
             assert!(!recovered.truncated);
-            // And the same again.
+            // A second recovery finds the same content.
             script.flash.power_cut();
             assert_eq!(script.recover().0, content);
             if whole {
@@ -77,7 +78,7 @@ fn any_program_can_fail() {
             assert_eq!(stats.program_failures, 0);
             break;
         }
-        // Those behind it in the chunk fail too.
+        // Later programs of the same chunk fail too.
         assert!((1..=4).contains(&stats.program_failures));
         assert!(script.journal.failed().is_none());
         script.flash.power_cut();
@@ -150,7 +151,7 @@ fn any_copy_can_be_unreadable_and_what_is_lost_in_both_ends_the_records() {
                 assert!(!recovered.truncated && recovered.unreadable > 0);
                 continue;
             }
-            // The last frame of all may as well have been torn.
+            // A lost last frame cannot be told from a torn one.
             assert_eq!(recovered.truncated, index < *newest.keys().max().unwrap(), "frame {index}");
             if index > base {
                 assert_eq!(content.snapshot, whole.snapshot);
@@ -165,8 +166,8 @@ fn any_copy_can_be_unreadable_and_what_is_lost_in_both_ends_the_records() {
     }
 }
 
-/// Cuts until a unit is torn; `None` if that is the first one of its chunk, which is erased before it is
-/// used, or if the generation has no room before.
+/// Cuts power until a unit is torn. Returns `None` if it is the first unit of its chunk, because
+/// that chunk is erased before use, or if the generation has no space before that.
 fn torn_behind_others(seed: u64) -> Option<Script> {
     let mut script = Script::new(seed);
     assert!(script.run(1, u64::MAX));
@@ -202,7 +203,7 @@ fn after_a_clean_stop_the_generation_goes_on_and_after_a_torn_unit_a_snapshot_is
         let again = vec![restart as u8; 10];
         match recovered.journal.append(&again) {
             Ok(_) => script.model.append(&again),
-            // Padding takes room, two units per chunk and restart.
+            // Padding takes space: two units per chunk and restart.
             Err(error) => {
                 assert!(restart > 0 && matches!(error, JournalError::SnapshotNeeded { .. }));
                 assert!(recovered.journal.needs_snapshot());
@@ -215,7 +216,8 @@ fn after_a_clean_stop_the_generation_goes_on_and_after_a_torn_unit_a_snapshot_is
         script.model.durable = script.model.len();
     }
 
-    let mut script = (6..20).find_map(torn_behind_others).expect("a seed that tears such a unit");
+    let mut script =
+        (6..20).find_map(torn_behind_others).expect("one of the seeds tears a unit behind others");
     let needed = JournalError::SnapshotNeeded { frames: 1, available: 0 };
     assert_eq!(script.journal.append(b"x"), Err(needed));
     script.journal.snapshot(b"fresh".to_vec()).unwrap();
@@ -248,8 +250,9 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
             widths.push(copies(&script.flash)[&0].len());
         }
     }
-    // Two chunks are lost with each, and those of the one before are kept until it can be read: the
-    // second copy is given up for the next, and then there is none.
+    // Every generation retires two chunks, and the previous generation keeps its chunks until the
+    // new one is readable. So the journal drops the second copy for the next generation, and
+    // then has no chunk left.
     assert_eq!(widths, [2, 1]);
     let Some(JournalError::WornOut { reserved: 8, good, frames: 2 }) =
         script.journal.failed().cloned()
@@ -262,7 +265,7 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
     let (content, mut recovered) = script.recover();
     assert!(script.model.allows(&content));
     assert_eq!(recovered.journal.stats().retired_chunks, 8 - u64::from(good));
-    // And it says so again.
+    // The recovered journal reports the failure again.
     recovered.journal.snapshot(Vec::new()).unwrap();
     script.flash.settle(&mut recovered.journal);
     assert!(recovered.journal.failed().is_some());
@@ -275,7 +278,7 @@ fn the_mirror_is_given_up_before_the_journal_is() {
     let mut journal = Journal::create(&flat(), CONFIG, &CHUNKS.map(ChunkId)[2..6]).unwrap();
     let (mut widths, mut retired) = (Vec::new(), Vec::new());
     for i in 0..6u8 {
-        // The chunks of the first generation go bad.
+        // The erases of the first generation's chunks fail.
         flash.erase_fail = if i == 0 { 1.0 } else { 0.0 };
         journal.append(&[i; 5]).unwrap();
         journal.flush();
@@ -302,7 +305,7 @@ fn what_could_not_be_read_is_erased_before_anything_is_programmed() {
         let mut script = Script::new(seed);
         assert!(script.run(2, u64::MAX));
         script.flash.power_cut();
-        // A third generation, durable, on a flash that has not erased the second yet.
+        // A third generation becomes durable before the flash has erased the second.
         let before = script.recover().0;
         let mut journal = script.recover().1.journal;
         journal.snapshot(b"third".to_vec()).unwrap();
@@ -317,7 +320,7 @@ fn what_could_not_be_read_is_erased_before_anything_is_programmed() {
         };
         let third = newest(&script.flash);
         script.flash.power_cut();
-        // Nothing of it can be read.
+        // Makes the third generation unreadable.
         for (_, cells) in &mut script.flash.chunks {
             for (unit, dead) in cells.units.iter().zip(&mut cells.dead) {
                 let frame = unit.as_deref().and_then(format::frame);

@@ -1,6 +1,6 @@
-//! [`TestFlash`]: chunks of write units that obey the rules of NAND, end operations in any order
-//! across chunks, [may report](TestFlash::reorder) them in any order within one, fail on cue, and lose
-//! power in the middle of anything.
+//! [`TestFlash`]: chunks of write units that obey the rules of NAND. It completes operations in any
+//! order across chunks, [may report](TestFlash::reorder) completions in any order within a chunk,
+//! fails on request, and loses power at any moment.
 
 use nvme::ChunkId;
 use std::collections::VecDeque;
@@ -24,24 +24,24 @@ enum Op {
 /// A chunk's contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
-    /// The programmed units; `None` is a torn one.
+    /// The programmed units; `None` is a torn unit.
     pub(crate) units: Vec<Option<Vec<u8>>>,
-    /// Takes no more until it is erased.
+    /// Whether the chunk refuses programs until it is erased.
     pub(crate) closed: bool,
     pub(crate) bad: bool,
-    /// Sectors that cannot be read while the power lasts, a bit each, by unit.
+    /// By unit, a bit mask of the sectors that cannot be read until the next power-on.
     pub(crate) dead: Vec<u64>,
     queue: VecDeque<Op>,
 }
 
 impl Cells {
-    /// Drops the operations that have not begun.
+    /// Drops the operations that were not executed.
     pub(crate) fn forget_operations(&mut self) {
         self.queue.clear();
     }
 }
 
-/// A completion that is to be reported.
+/// An operation that was executed.
 #[derive(Clone, Copy)]
 enum OpCompletion {
     Program(u32, bool),
@@ -57,19 +57,19 @@ impl OpCompletion {
     }
 }
 
-/// Ends that are held back at most.
+/// Maximum number of completions that are held back.
 const DEFERRED_ENDS_MAX: usize = 6;
 
 #[derive(Clone)]
 pub(crate) struct TestFlash {
     pub(crate) geometry: FlashGeometry,
-    /// The reserved chunks, by number.
+    /// The reserved chunks, with their addresses.
     pub(crate) chunks: Vec<(u32, Cells)>,
-    /// Completions not reported yet, and the generator that picks the next one if they are reported
-    /// one by one.
+    /// Completions not reported yet, and the generator that picks the next one if they are
+    /// reordered.
     completions: Vec<OpCompletion>,
     order: Option<Rng>,
-    /// Ends that were reported after that of a later operation.
+    /// Completions reported after that of a later operation.
     pub(crate) late: u64,
     found: [Vec<u8>; OPS_MAX],
     busy: [bool; OPS_MAX],
@@ -78,10 +78,10 @@ pub(crate) struct TestFlash {
     pub(crate) erase_fail: f64,
     /// Share of units that cannot be read, drawn at every power-on.
     pub(crate) read_fail: f64,
-    /// The program, and the erase, with this number fails.
+    /// The index of the program, and of the erase, that fails.
     pub(crate) failing_program: Option<u64>,
     pub(crate) failing_erase: Option<u64>,
-    /// How many were executed, failures included.
+    /// Programs and erases executed so far, including failed ones.
     pub(crate) programs: u64,
     pub(crate) erases: u64,
     pub(crate) torn: u64,
@@ -137,7 +137,7 @@ impl TestFlash {
         (self.geometry.sectors_per_chunk / self.geometry.ws_opt) as usize
     }
 
-    /// From now on ends are reported in any order, as this seed says.
+    /// From now on, completions are reported in a random order given by the seed.
     pub(crate) fn reorder(&mut self, seed: u64) {
         self.order = Some(Rng::new(seed ^ 0x0_4de4));
     }
@@ -147,12 +147,12 @@ impl TestFlash {
     }
 
     fn push(&mut self, chunk: u32, op: u32, what: Op) {
-        assert!(!self.busy[op as usize], "operation {op} is under way");
+        assert!(!self.busy[op as usize], "operation {op} is already in flight");
         self.busy[op as usize] = true;
         self.cells(chunk).queue.push_back(what);
     }
 
-    /// Programs and erases that were not executed yet.
+    /// Numbers of programs and erases not executed yet.
     pub(crate) fn in_flight(&self) -> (usize, usize) {
         let ops = || self.chunks.iter().flat_map(|(_, cells)| &cells.queue);
         let programs = ops().filter(|op| matches!(op, Op::Program { .. })).count();
@@ -192,7 +192,7 @@ impl TestFlash {
                 let refused = cells.closed || cells.bad || cued;
                 let ok = !refused && !self.rng.chance(self.program_fail);
                 if ok {
-                    assert_eq!(cells.units.len(), unit, "chunk {chunk}: in order");
+                    assert_eq!(cells.units.len(), unit, "chunk {chunk}: programs must be in order");
                     cells.units.push(Some(bytes));
                     cells.dead.push(0);
                 } else {
@@ -201,7 +201,7 @@ impl TestFlash {
                 OpCompletion::Program(op, ok)
             }
             Op::Erase { op } => {
-                assert!(!cells.bad, "chunk {chunk} is bad and is erased");
+                assert!(!cells.bad, "chunk {chunk} is erased although it is bad");
                 let cued = self.failing_erase == Some(self.erases);
                 let ok = !cued && !self.rng.chance(self.erase_fail);
                 let bad = !ok;
@@ -212,7 +212,10 @@ impl TestFlash {
             Op::Read { op, unit, first, sectors } => {
                 let paired =
                     cells.closed || cells.units.len() == units || unit + pair < cells.units.len();
-                assert!(paired, "chunk {chunk}: unit {unit} is read before its pair is written");
+                assert!(
+                    paired,
+                    "chunk {chunk}: unit {unit} is read before its paired unit is written"
+                );
                 let mask = u64::MAX >> (64 - sectors);
                 let failed = match &cells.units[unit] {
                     None => mask,
@@ -227,7 +230,7 @@ impl TestFlash {
         })
     }
 
-    /// Executes operations until the end of one is reported; `None` if none is under way.
+    /// Executes operations until one completion is reported; `None` if none is in flight.
     fn complete_one(&mut self) -> Option<OpCompletion> {
         loop {
             let ended = self.execute();
@@ -252,7 +255,7 @@ impl TestFlash {
         }
     }
 
-    /// Ends an operation of a journal, if one is under way, and kicks it.
+    /// Completes an operation of a journal, if one is in flight, and kicks the journal.
     pub(crate) fn step(&mut self, journal: &mut Journal) -> bool {
         match self.complete_one() {
             None => return false,
@@ -264,14 +267,17 @@ impl TestFlash {
         true
     }
 
-    /// Ends operations until the journal is idle.
+    /// Completes operations until the journal is idle.
     pub(crate) fn settle(&mut self, journal: &mut Journal) {
         journal.kick(Nanos(0), self);
         while self.step(journal) {}
-        assert!(journal.is_idle(), "nothing is under way, and it is not idle: {journal:#?}");
+        assert!(
+            journal.is_idle(),
+            "no operation is in flight, but the journal is not idle: {journal:#?}"
+        );
     }
 
-    /// Ends an operation of a recovery, if one is under way, and kicks it.
+    /// Completes an operation of a recovery, if one is in flight, and kicks the recovery.
     pub(crate) fn step_recovery(&mut self, recovery: &mut JournalRecovery) -> bool {
         match self.complete_one() {
             None => return false,
@@ -283,8 +289,8 @@ impl TestFlash {
         true
     }
 
-    /// Cuts the power in the middle of whatever is under way, and draws what cannot be read next
-    /// time.
+    /// Cuts power with operations in flight, and draws the sectors that cannot be read after the
+    /// next power-on.
     pub(crate) fn power_cut(&mut self) {
         self.busy = [false; OPS_MAX];
         self.completions.clear();
@@ -297,14 +303,14 @@ impl TestFlash {
                         if cells.closed || cells.bad || self.rng.chance(0.4) {
                             break;
                         }
-                        assert_eq!(cells.units.len(), unit, "in order");
+                        assert_eq!(cells.units.len(), unit, "programs of a chunk must be in order");
                         if self.rng.chance(self.program_fail) {
                             cells.closed = true;
                             break;
                         }
                         cells.dead.push(0);
                         if self.rng.chance(0.5) {
-                            // The program was done, but is never reported.
+                            // The program was executed, but its completion is never reported.
                             cells.units.push(Some(bytes));
                             continue;
                         }
@@ -316,7 +322,7 @@ impl TestFlash {
                         0 => break,
                         1 => *cells = Cells::default(),
                         _ => {
-                            // Interrupted: some of it may still be there.
+                            // An interrupted erase: some units may still be readable.
                             cells.units.resize(units, None);
                             cells.dead.resize(units, 0);
                             let lost = self.rng.f64() * 1.5;
@@ -341,12 +347,12 @@ impl TestFlash {
         }
     }
 
-    /// Recovers from what is there.
+    /// Recovers the journal from the media.
     pub(crate) fn recover(&mut self, config: JournalConfig) -> Result<Recovered, JournalError> {
         let mut recovery = JournalRecovery::new(&self.geometry, config, &self.chunk_reports())?;
         recovery.kick(Nanos(0), self);
         while self.step_recovery(&mut recovery) {}
-        recovery.finish().expect("a recovery with nothing under way has ended")
+        recovery.finish().expect("a recovery without operations in flight is finished")
     }
 }
 
@@ -373,7 +379,10 @@ impl JournalFlash for TestFlash {
 impl JournalMedia for TestFlash {
     fn read(&mut self, _: Nanos, op: u32, chunk: ChunkId, sector: u32, sectors: u32) {
         let (unit, first) = (sector / self.geometry.ws_opt, sector % self.geometry.ws_opt);
-        assert!(sectors > 0 && first + sectors <= self.geometry.ws_opt, "within one unit");
+        assert!(
+            sectors > 0 && first + sectors <= self.geometry.ws_opt,
+            "the read must stay within one unit"
+        );
         self.push(chunk.get(), op, Op::Read { op, unit: unit as usize, first, sectors });
     }
 

@@ -1,5 +1,5 @@
-//! A second reader of the format, from `docs/format/journal.md` alone: what must be found in chunks
-//! with this content. It shares no code with the journal, its CRC included.
+//! A second reader of the format, written from `docs/format/journal.md` alone. It computes the
+//! contents that a recovery must find, and shares no code with the journal, not even the CRC.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-/// The frame in a write unit, unless it is none or padding.
+/// Returns the frame in a write unit; `None` for padding and for units that are not frames.
 pub(crate) fn frame(unit: &[u8]) -> Option<Frame> {
     let is_frame = &unit[..8] == b"SLUICJNL"
         && unit[8..10] == [1, 0]
@@ -67,7 +67,8 @@ pub(crate) fn frame(unit: &[u8]) -> Option<Frame> {
     })
 }
 
-/// All frames with their chunks, as far as they can be read: now, or if nothing had failed.
+/// Returns all readable frames with their chunks. `with_dead` includes those that cannot be read
+/// until the next power-on.
 pub(crate) fn frames(flash: &TestFlash, with_dead: bool) -> Vec<(u32, Frame)> {
     let size = flash.geometry.sector_bytes as usize;
     let mut all = Vec::new();
@@ -94,7 +95,7 @@ pub(crate) fn contents(flash: &TestFlash, with_dead: bool) -> Vec<Content> {
     for (_, frame) in frames(flash, with_dead) {
         let frames = generations.entry(frame.generation).or_default();
         if let Some(twin) = frames.insert(frame.index, frame.clone()) {
-            assert_eq!(twin.payload, frame.payload, "two frames of one number differ");
+            assert_eq!(twin.payload, frame.payload, "two frames with the same index differ");
         }
     }
     generations.values().rev().filter_map(read).collect()
@@ -114,11 +115,11 @@ fn read(frames: &BTreeMap<u32, Frame>) -> Option<Content> {
     }
     let mut rest: Vec<u8> = Vec::new();
     for frame in &frames[end + 1..] {
-        assert_eq!(frame.kind, 5, "behind the snapshot there are records");
+        assert_eq!(frame.kind, 5, "only records may follow the snapshot");
         if frame.continues == 0 {
             rest.clear();
         } else {
-            assert!(!rest.is_empty(), "what continues has a beginning");
+            assert!(!rest.is_empty(), "a continued record must have a beginning");
         }
         rest.extend_from_slice(&frame.payload);
         while rest.len() >= 4 && rest.len() >= 4 + number(&rest[..4]) as usize {

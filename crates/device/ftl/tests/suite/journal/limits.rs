@@ -1,4 +1,4 @@
-//! Capacity that is promised is there; every limit is an error with numbers.
+//! Promised capacity is available; exceeding a limit returns an error with the numbers.
 
 use ftl::journal::{
     FoundJournalChunk, Journal, JournalChunkReport, JournalConfig, JournalError, JournalRecovery,
@@ -14,7 +14,7 @@ fn config(snapshot_bytes: u64, record_bytes: u64) -> JournalConfig {
     JournalConfig { owner: 1, snapshot_bytes, record_bytes }
 }
 
-/// Chunks spread over the parallel units in turn.
+/// Distributes chunks over the parallel units, round robin.
 fn spread(chunks: u32, pus: u32, per_pu: u32) -> Vec<u32> {
     (0..chunks).map(|i| i % pus * per_pu + i / pus).collect()
 }
@@ -28,7 +28,7 @@ fn the_chunks_needed_are_enough_for_what_was_announced() {
         let payload = frame_payload_bytes(&shape);
         let config = config(rng.below(payload * 30), rng.below(payload * 30));
         let needed = chunks_needed(&shape, &config).unwrap();
-        // The one more is for a chunk that goes bad.
+        // The needed number includes one spare chunk for a chunk that goes bad.
         let chunks = spread(needed - 1, pus, 200);
         let mut journal = Journal::create(
             &shape,
@@ -43,7 +43,7 @@ fn the_chunks_needed_are_enough_for_what_was_announced() {
         assert_eq!(journal.snapshot_bytes_max(), config.snapshot_bytes);
         for round in 0..4u64 {
             journal.snapshot(vec![round as u8; config.snapshot_bytes as usize]).unwrap();
-            // Records are taken from the start, whether the snapshot is durable or not.
+            // The journal accepts records at once, whether the snapshot is durable or not.
             if rng.chance(0.5) {
                 flash.settle(&mut journal);
             }
@@ -62,14 +62,14 @@ fn the_chunks_needed_are_enough_for_what_was_announced() {
             assert_eq!(journal.durable(), journal.position());
             assert_eq!(journal.stats().copies_lost, 0, "seed {seed}");
         }
-        assert_eq!(journal.stats().generations, 4, "the empty one was replaced");
+        assert_eq!(journal.stats().generations, 4, "the initial empty generation was replaced");
     }
 }
 
 #[test]
 fn too_few_chunks_say_how_many_are_needed() {
     let shape = shape(2, 20, 4, 1, 0);
-    // Two chunks for a snapshot, three for it and a frame of records.
+    // A snapshot takes two chunks, a snapshot and a frame of records three.
     let config = config(464 * 8, 464);
     for good in 0..12 {
         let chunks = spread(good, 2, 20);
@@ -102,7 +102,7 @@ fn records_and_snapshots_that_do_not_fit_say_so_and_change_nothing() {
         Journal::create(&shape, config, &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>())
             .unwrap();
     let mut flash = TestFlash::new(shape, &chunks, 1);
-    // Ten frames for a generation, three of them for the snapshot.
+    // A generation has ten frames, three of them for the snapshot.
     assert_eq!(journal.record_bytes_max(), 7 * 464 - 4);
     journal.snapshot(vec![1; 1_000]).unwrap();
     assert_eq!(
@@ -114,7 +114,7 @@ fn records_and_snapshots_that_do_not_fit_say_so_and_change_nothing() {
         journal.append(&vec![0; max as usize + 1]),
         Err(JournalError::RecordTooLarge { bytes: max + 1, max })
     );
-    // One that fills the generation.
+    // This record fills the generation.
     assert_eq!(journal.append(&vec![3; max as usize]), Ok(Lsn(2)));
     let full = JournalError::SnapshotNeeded { frames: 1, available: 0 };
     assert_eq!(journal.append(b""), Err(full));
@@ -142,7 +142,7 @@ fn pending_records_are_bounded_by_the_capacity_of_the_media() {
         Journal::create(&shape, config, &chunks.iter().copied().map(ChunkId).collect::<Vec<_>>())
             .unwrap();
     let mut bytes = 0;
-    // Nothing is ever programmed.
+    // The flash programs nothing.
     let error = loop {
         match journal.append(&[9; 100]) {
             Ok(_) => bytes += 104,
@@ -211,7 +211,7 @@ fn no_chunks_at_all_are_an_empty_journal_that_fails_when_it_is_used() {
     assert_eq!(recovered.journal.append(b"x"), Err(worn));
 }
 
-/// A recovery of a journal with a snapshot, with its first reads in flight.
+/// Returns a recovery of a journal with a snapshot, with its first reads in flight.
 fn recovery() -> (JournalRecovery, TestFlash) {
     let (shape, config) = (shape(2, 4, 8, 1, 0), config(100, 100));
     let chunks = spread(6, 2, 4);

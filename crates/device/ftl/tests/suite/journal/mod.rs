@@ -1,16 +1,16 @@
-//! The journal against a flash that fails, tears and forgets, and against an oracle.
+//! The journal over a flash that fails, tears units and loses power, checked against an oracle.
 //!
-//! | file | noun |
+//! | file | contents |
 //! |---|---|
-//! | `flash` | the flash: rules of NAND, failures on cue, power cuts |
+//! | `flash` | a flash with the rules of NAND, injected failures, and power cuts |
 //! | `format` | a second reader of the format, written from `docs/format/journal.md` alone |
-//! | `model` | what may be found after a power cut |
+//! | `model` | contents that may be found after a power cut |
 //! | `oracle` | random owners, failures and power cuts |
 //! | `bytes` | changed bytes with correct checksums |
 //! | `damage` | flipped bytes, foreign data |
 //! | `limits` | capacity, refusals, errors |
 //! | `faults` | single faults, one at a time |
-//! | `script` | an owner that does the same each time, for them |
+//! | `script` | a deterministic owner for `faults` and `damage` |
 
 // guarantee: D-04, D-06
 

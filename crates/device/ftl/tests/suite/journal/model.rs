@@ -1,4 +1,4 @@
-//! [`Model`]: what was given to a journal, and what may be found of it.
+//! [`Model`]: the entries given to a journal, and the contents that a recovery may find.
 
 use super::format::Content;
 
@@ -8,16 +8,16 @@ enum Entry {
     Record(Vec<u8>),
 }
 
-/// The records given to the journal, in order.
+/// The snapshots and records given to the journal, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     entries: Vec<Entry>,
-    /// How many of them must be found.
+    /// Number of entries that a recovery must find.
     pub(crate) durable: usize,
 }
 
 impl Model {
-    /// All of what was found is durable.
+    /// Creates the model of a journal whose whole content is durable.
     pub(crate) fn from_content(content: &Content) -> Model {
         let snapshot = content.snapshot.iter().cloned().map(Entry::Snapshot);
         let records = content.records.iter().cloned().map(Entry::Record);
@@ -25,8 +25,8 @@ impl Model {
         Model { durable: entries.len(), entries }
     }
 
-    /// This is on the media, but a recovery could not read it: it, or what erases have left of it, may
-    /// be found by another one.
+    /// Creates the model of content that is on the media, but that a recovery could not read. A
+    /// later recovery may find it, or the part that erases have left.
     pub(crate) fn hidden(content: &Content) -> Model {
         Model { durable: usize::from(content.snapshot.is_some()), ..Model::from_content(content) }
     }
@@ -43,8 +43,7 @@ impl Model {
         self.entries.push(Entry::Snapshot(bytes.to_vec()));
     }
 
-    /// Whether `content` is what the first entries amount to, for some number of them that is not
-    /// less than the durable ones.
+    /// Whether `content` results from a prefix of the entries that includes all durable ones.
     pub(crate) fn allows(&self, content: &Content) -> bool {
         let starts = self.entries.iter().enumerate().filter_map(|(i, entry)| match entry {
             Entry::Snapshot(bytes) => Some((i + 1, Some(bytes))),

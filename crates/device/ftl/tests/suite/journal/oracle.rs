@@ -1,8 +1,7 @@
-//! Random owners with failures and power cuts at any event, in programs, erases and recoveries.
+//! Random owners with failures and power cuts at any event: during programs, erases and recoveries.
 //!
-//! A failing seed is printed; replay it with
-//! `SLUICE_SEED=n cargo test -p sluice-ftl --test suite journal::oracle`. `SLUICE_CASES` sets how many seeds
-//! are tried.
+//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite
+//! journal::oracle`. `SLUICE_CASES` sets the number of seeds.
 
 use ftl::journal::{Journal, JournalConfig, JournalError, JournalRecovery, Recovered};
 use nvme::ChunkId;
@@ -32,15 +31,15 @@ struct Case {
     flash: TestFlash,
     config: JournalConfig,
     journal: Journal,
-    /// The records given to the journal; and other results that are possible until new records are
-    /// durable.
+    /// The entries given to the journal; and alternative results that are possible until new
+    /// records are durable.
     model: Model,
     ghosts: Vec<Model>,
-    /// The journal's position when it was made, and how long the model was.
+    /// The journal's position and the model's length when the journal was created or recovered.
     start: (u64, usize),
     rng: Rng,
     value: u64,
-    /// Nothing fails but the power.
+    /// Whether power cuts are the only failures.
     reliable: bool,
     totals: Totals,
 }
@@ -75,7 +74,7 @@ impl Case {
                 Err(error) => panic!("{error}"),
             };
             let mut flash = TestFlash::new(shape, &reserved, seed ^ 0xf1a5);
-            // In half of the cases ends are reported in any order.
+            // In half of the cases completions are reported in any order.
             if Rng::new(seed ^ 0x0_4de4).chance(0.5) {
                 flash.reorder(seed);
             }
@@ -83,7 +82,7 @@ impl Case {
             flash.program_fail = rate(&mut rng);
             flash.erase_fail = rate(&mut rng);
             flash.read_fail = rate(&mut rng);
-            // Now and then a flash that is worn out: chunks run short all the time.
+            // In one case in five the flash is worn out: chunks fail all the time.
             if rng.chance(0.2) {
                 flash.program_fail = 0.3 * rng.f64();
             }
@@ -116,7 +115,7 @@ impl Case {
     fn record_durable(&mut self) {
         let (position, length) = self.start;
         let durable = length + (self.journal.durable().0 - position) as usize;
-        assert!(durable >= self.model.durable, "what is durable stays so");
+        assert!(durable >= self.model.durable, "durable entries must stay durable");
         if durable > self.model.durable {
             self.ghosts.clear();
         }
@@ -160,7 +159,7 @@ impl Case {
         }
     }
 
-    /// Recovers, being cut now and then.
+    /// Recovers. Power may be cut during the recovery.
     fn recover(&mut self) -> Recovered {
         loop {
             let found = self.flash.chunk_reports();
@@ -193,7 +192,7 @@ impl Case {
         self.flash.power_cut();
         let recovered = self.recover();
         let content = Content { snapshot: recovered.snapshot, records: recovered.records };
-        // What is there, and what of it can be read now.
+        // Content on the media, and the part that can be read now.
         let whole = format::content(&self.flash, true);
         let readable = format::content(&self.flash, false);
         assert!(content == readable, "found {content:?}\nthere is {readable:?}");
@@ -203,10 +202,11 @@ impl Case {
         if whole == readable {
             self.ghosts.retain(|_| !allowed);
         } else {
-            // Injected read failures hide something; it may be seen again until it is overwritten.
+            // Injected read failures hide content, which may reappear until it is overwritten.
             assert!(!self.reliable);
             self.totals.losses += 1;
-            // So may older generations, once that is erased, in more than what was read of them.
+            // Older generations may reappear too once that content is erased, with more than was
+            // read of them.
             let hidden = format::contents(&self.flash, true);
             self.ghosts.extend(hidden.iter().map(Model::hidden));
         }

@@ -1,4 +1,4 @@
-//! [`Script`]: an owner that does the same each time, on a small flash of two parallel units.
+//! [`Script`]: a deterministic owner of a journal, on a small flash of two parallel units.
 
 use ftl::FlashGeometry;
 use ftl::journal::{Journal, JournalConfig, Recovered};
@@ -16,10 +16,10 @@ pub(crate) fn flat() -> FlashGeometry {
     shape(2, 8, 6, 1, 2)
 }
 
-/// Eight chunks, four on each of two parallel units.
+/// Four chunks on each of two parallel units.
 pub(crate) const CHUNKS: [u32; 8] = [0, 1, 2, 3, 8, 9, 10, 11];
 
-/// A journal with a fixed owner: `rounds` snapshots, each with some records behind it.
+/// A journal and its owner, which writes `rounds` snapshots, each with some records behind it.
 pub(crate) struct Script {
     pub(crate) flash: TestFlash,
     pub(crate) journal: Journal,
@@ -27,7 +27,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// With an odd seed ends are reported in any order.
+    /// Creates the owner. With an odd seed, completions are reported in any order.
     pub(crate) fn new(seed: u64) -> Script {
         let mut flash = TestFlash::new(flat(), &CHUNKS, seed);
         if seed % 2 == 1 {
@@ -53,7 +53,8 @@ impl Script {
         self.model.snapshot(&bytes);
     }
 
-    /// Runs until `events` operations have ended, or to the end; says whether that was reached.
+    /// Runs until `events` operations have completed, or to the end. Returns whether it reached the
+    /// end.
     pub(crate) fn run(&mut self, rounds: usize, mut events: u64) -> bool {
         for round in 0..rounds {
             for i in 0..15 {
@@ -72,7 +73,7 @@ impl Script {
                 }
             }
             self.journal.flush();
-            // The journal's very first generation may not be complete yet.
+            // The journal's first generation may not be complete yet.
             for begun in [false, true] {
                 if begun {
                     self.snapshot(round);

@@ -40,7 +40,8 @@ pub struct World {
     pub sectors: BTreeMap<u64, [u8; SECTOR as usize]>,
     pub faults: Faults,
     pub removed: bool,
-    /// Sectors of the longest command so far, and data segments of the most scattered one.
+    /// Sectors of the longest command so far, and data segments of the command with the most
+    /// segments.
     pub longest: u32,
     pub segments: u16,
     pub commands: u64,
@@ -55,7 +56,7 @@ pub struct Chaos {
     pub world: Arc<Mutex<World>>,
     memory: AddressSpace,
     queues: Vec<Option<ChaosQueue>>,
-    /// Hardware queue to which software queues are mapped, if not the right one.
+    /// Hardware queue to which software queues are mapped; `None` for the correct mapping.
     pub mapping: Option<u16>,
 }
 
@@ -108,7 +109,7 @@ impl LowLevelDriver for Chaos {
 struct Command {
     tag: Tag,
     request: Request,
-    /// Completion time; never, if the command is lost.
+    /// Completion time; `Nanos::MAX` if the command is lost.
     at: Nanos,
     status: Status,
     again: bool,
@@ -252,7 +253,8 @@ impl HardwareQueue for ChaosQueue {
         if self.resetting || removed {
             return None;
         }
-        // Only if the tag is free: a second completion of a reused tag could not be detected.
+        // Completes a tag twice only while the tag is free: a second completion of a reused tag
+        // could not be detected.
         if let Some(tag) = self.twice.take()
             && self.tags.state(tag) == Some(driver::TagState::Free)
         {

@@ -25,12 +25,17 @@ fn every_strategy_finishes_every_request_once_with_the_right_data() {
             let waiters = counts().0;
             assert_eq!((waiters.requests, waiters.failed), (requests, 0), "{name}");
             if strategy.lazy {
-                assert_eq!(waiters.finished_by_others, 0, "{name}: threads finish their own");
+                assert_eq!(
+                    waiters.finished_by_others, 0,
+                    "{name}: threads must complete their own requests"
+                );
                 assert_eq!(counts().1, 0, "{name}");
             } else if !strategy.coop {
                 assert!(waiters.finished_by_others > 0, "{name}");
                 // A context updates its counters after the wake-up.
-                wait_for("the counts", || counts().0.finished_by_others == counts().1);
+                wait_for("the contexts have updated their counters", || {
+                    counts().0.finished_by_others == counts().1
+                });
             }
             if !strategy.coop {
                 assert_eq!((waiters.stolen, waiters.woken), (0, 0), "{name}");

@@ -1,5 +1,5 @@
-//! Threads that work for others, step by step: the interrupt line is cut, so that no context does
-//! the work.
+//! Threads that process completions of other threads, step by step. The interrupt line is cut, so
+//! that no context processes them.
 
 use sluice_block::completion::{ContextKind, Strategy, Transfer};
 use time::Nanos;
@@ -19,16 +19,20 @@ fn threads_that_come_by_find_what_others_wait_for() {
         let mut passer_by = harness.queues.pop().unwrap().enter();
         let sleepers = harness
             .on_threads(|index, mut waiter| waiter.read_at(index as u64 * 8, 1, 0).unwrap().status);
-        wait_for("both are under way", || {
+        wait_for("both commands are in flight", || {
             harness.board().outstanding(0) == 1 && harness.board().outstanding(1) == 1
         });
         // The threads have released the paths that others are to run.
-        wait_for("both are asleep", || harness.blocking.stats().waiters.sleeps == 2);
+        wait_for("both threads are asleep", || harness.blocking.stats().waiters.sleeps == 2);
         harness.board().allow(2);
-        wait_for("both have ended", || {
+        wait_for("both commands have completed", || {
             harness.board().done(0) == 1 && harness.board().done(1) == 1
         });
-        assert_eq!(harness.blocking.stats().waiters.requests, 0, "nobody knows");
+        assert_eq!(
+            harness.blocking.stats().waiters.requests,
+            0,
+            "no thread has found the completions"
+        );
         // The issue path polls the member to which it issues, and wakes the first sleeper. The
         // completion path polls the whole controller, and wakes the second.
         passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
@@ -40,9 +44,9 @@ fn threads_that_come_by_find_what_others_wait_for() {
             0
         );
         assert_eq!(harness.board().is_masked(), poll);
-        // No further thread passes by.
+        // No further thread enters a path that would find the completion.
         harness.board().allow(1);
-        wait_for("the third has ended", || harness.board().done(0) == 2);
+        wait_for("the third command has completed", || harness.board().done(0) == 2);
         harness.blocking.set_strategy(Strategy::HIOPS_IRQ).unwrap();
         harness.board().cut_line(false);
         assert!(passer_by.wait(Nanos::MAX).unwrap().status.is_success());
@@ -57,7 +61,7 @@ fn threads_that_do_not_cooperate_find_nothing_of_others() {
         harness.board().allow(1);
         let mut passer_by = harness.queues.pop().unwrap().enter();
         let sleeper = harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
-        wait_for("it has ended", || harness.board().done(0) == 1);
+        wait_for("the command has completed", || harness.board().done(0) == 1);
         passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
         assert_eq!(passer_by.wait(Nanos::from_millis(5)), None);
         assert_eq!(harness.blocking.stats().waiters.requests, 0, "{strategy:?}");
@@ -80,11 +84,11 @@ fn the_thread_that_frees_a_tag_issues_the_waiting_request() {
         harness.board().allow(0);
         let threads = harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
         let staging = harness.blocking.layers()[0].staging()[0].clone();
-        wait_for("two wait for the tag", || staging.inserted.get() == 2);
+        wait_for("two requests wait for the tag", || staging.inserted.get() == 2);
         assert_eq!(harness.context(kind).1, 0);
         for left in [2, 1, 0] {
             harness.board().allow(1);
-            wait_for("one goes", || harness.board().done(0) == 3 - left);
+            wait_for("one command has completed", || harness.board().done(0) == 3 - left);
             wait_for("the next is issued", || left == 0 || harness.board().outstanding(0) == 1);
         }
         assert!(threads.into_iter().all(|t| t.join().unwrap().is_success()));
@@ -101,14 +105,15 @@ fn an_issuing_thread_goes_on_with_the_fifo() {
     let mut passer_by = harness.queues.pop().unwrap().enter();
     let threads = harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
     let staging = harness.blocking.layers()[0].staging()[0].clone();
-    wait_for("one waits for the tag", || staging.inserted.get() == 1);
-    // The threads have released the paths that the passer-by is to run.
-    wait_for("both are asleep", || harness.blocking.stats().waiters.sleeps == 2);
+    wait_for("one request waits for the tag", || staging.inserted.get() == 1);
+    // The threads have released the paths that `passer_by` is to run.
+    wait_for("both threads are asleep", || harness.blocking.stats().waiters.sleeps == 2);
     harness.board().allow(1);
-    wait_for("the first has ended", || harness.board().done(0) == 1);
-    assert_eq!(harness.board().outstanding(0), 0, "nobody was there to issue the second");
+    wait_for("the first command has completed", || harness.board().done(0) == 1);
+    assert_eq!(harness.board().outstanding(0), 0, "no thread has issued the second request");
     harness.board().allow(0);
-    // Stages its own request behind the second, finds the first, and issues the second.
+    // `passer_by` stages its own request behind the second one, finds the completion of the first,
+    // and issues the second.
     passer_by.submit(Transfer::read(0, 1, 0)).unwrap();
     assert_eq!(harness.board().outstanding(0), 1);
     let waiters = harness.blocking.stats().waiters;

@@ -26,7 +26,7 @@ fn a_thread_may_exit_while_its_request_is_in_flight() {
         stays.submit(Transfer::read(0, 1, 0)).unwrap();
         harness.board().allow(u64::MAX);
         assert!(stays.wait(Nanos::MAX).unwrap().status.is_success(), "{name}");
-        assert_eq!(harness.board().done(0), 3, "{name}: all are carried out");
+        assert_eq!(harness.board().done(0), 3, "{name}: the drive executes all commands");
         let dispatch = &harness.blocking.layers()[0].dispatch()[0];
         assert_eq!(dispatch.orphans.get(), 2, "{name}");
         assert_eq!(harness.blocking.stats().waiters.requests, 1, "{name}");
@@ -60,9 +60,13 @@ fn a_wait_that_times_out_can_be_repeated() {
         for _ in 0..3 {
             assert_eq!(waiter.wait(Nanos::from_micros(300)), None, "{name}");
         }
-        // One fragment after the other: 4 sectors, 8, and 4.
+        // The fragments complete one by one: 4 sectors, 8, and 4.
         harness.board().allow(2);
-        assert_eq!(waiter.wait(Nanos::from_millis(3)), None, "{name}: a part is missing");
+        assert_eq!(
+            waiter.wait(Nanos::from_millis(3)),
+            None,
+            "{name}: a fragment is still in flight"
+        );
         harness.board().allow(1);
         assert_eq!(waiter.wait(Nanos::MAX).unwrap().tag, 5, "{name}");
     }
@@ -111,7 +115,7 @@ fn a_device_that_takes_no_abort_is_reset_until_its_commands_have_failed() {
         }
         let dispatch = harness.blocking.layers()[0].dispatch()[0].clone();
         assert!(dispatch.resets.get() >= 2, "{name}");
-        assert_eq!(dispatch.requeued.get(), 3, "{name}: each went twice");
+        assert_eq!(dispatch.requeued.get(), 3, "{name}: each request is issued twice");
     }
 }
 
@@ -142,7 +146,9 @@ fn a_removed_device_wakes_its_waiters_and_other_devices_still_work() {
             (first, waiter.write_at(0, 1, 0).unwrap().status)
         });
         let staging = harness.blocking.layers()[0].staging()[0].clone();
-        wait_for("six wait", || staging.inserted.get() == 6 && harness.board().outstanding(0) == 2);
+        wait_for("six requests wait in the FIFO", || {
+            staging.inserted.get() == 6 && harness.board().outstanding(0) == 2
+        });
         harness.board().remove(0);
         for thread in threads {
             assert_eq!(thread.join().unwrap(), (STATUS_REMOVED, STATUS_REMOVED), "{name}");
@@ -163,7 +169,7 @@ fn waiters_outlive_the_contexts() {
             let first = waiter.read_at(0, 1, 0).unwrap().status;
             (first, waiter.read_at(8, 1, 0).unwrap().status)
         });
-        wait_for("one is under way", || harness.board().outstanding(0) == 1);
+        wait_for("one command is in flight", || harness.board().outstanding(0) == 1);
         let Harness { blocking, running, .. } = harness;
         drop(blocking);
         running.board.allow(u64::MAX);

@@ -1,4 +1,4 @@
-//! Common parts of the tests.
+//! [`Harness`]: the strategies, a mock controller with its blocking layer, and random I/O.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) fn strategies() -> Vec<(String, Strategy)> {
     named.chain(others.map(|(name, strategy)| (name.into(), strategy))).collect()
 }
 
-/// Tries polling as soon as any request is in flight.
+/// A hybrid strategy that polls as soon as any request is in flight.
 pub(crate) const EASY: HybridConfig = HybridConfig {
     interval: INTERVAL,
     window: Nanos::from_micros(500),

@@ -48,7 +48,7 @@ pub(crate) struct MockController {
     memory: AddressSpace,
     pending: AtomicU64,
     masked: AtomicBool,
-    /// Whether the line is cut: nothing is raised, whatever the mask.
+    /// Whether the line is cut: the controller raises no interrupt, whatever the mask.
     cut: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -204,7 +204,7 @@ impl MockMember {
                 self.flushes += 1;
                 Ok(())
             }
-            other => panic!("the layer above asked for {other:?}"),
+            other => panic!("the block layer sent an unsupported request: {other:?}"),
         };
         found.map_or(Status::DATA_TRANSFER_ERROR, |()| Status::SUCCESS)
     }

@@ -45,7 +45,7 @@ fn requests_that_cannot_be_are_answered_at_once() {
             let completion = waiter.read_at(lba, sectors, 0).unwrap();
             assert_eq!(completion.status, status, "{name}: {sectors} sectors at {lba}");
         }
-        assert!(waiter.wait(Nanos::MAX).is_none(), "{name}: nothing is under way");
+        assert!(waiter.wait(Nanos::MAX).is_none(), "{name}: no request is in flight");
         waiter.submit(Transfer::read(0, 1, 0)).unwrap();
         assert_eq!(
             waiter.submit(Transfer::read(0, 1, 0)),
@@ -89,7 +89,7 @@ fn sets_that_make_no_sense_are_refused() {
     assert!(matches!(open(2, &|c| c.stripe_bytes = 700), Err(BlockingError::Stripe { .. })));
     let too_long = SECTOR as u32 * (SECTORS as u32 + 1);
     assert!(matches!(open(2, &|c| c.stripe_bytes = too_long), Err(BlockingError::Stripe { .. })));
-    assert!(open(1, &|c| c.stripe_bytes = 1 << 20).is_ok(), "one drive needs no stripes");
+    assert!(open(1, &|c| c.stripe_bytes = 1 << 20).is_ok(), "one drive needs no valid stripe size");
     assert!(matches!(open(2, &|c| c.request_bytes = 511), Err(BlockingError::RequestBytes(511))));
     let poll = Strategy::hiops_poll(Nanos::ZERO);
     let error = open(2, &|c| c.strategy = poll).unwrap_err();

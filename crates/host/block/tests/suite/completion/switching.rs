@@ -47,9 +47,9 @@ fn a_change_finishes_what_another_strategy_left_half_done() {
             harness.board().allow(0);
             let threads =
                 harness.on_threads(|_, mut waiter| waiter.read_at(0, 1, 0).unwrap().status);
-            wait_for("both are under way", || harness.board().outstanding(0) == 2);
+            wait_for("both commands are in flight", || harness.board().outstanding(0) == 2);
             harness.board().allow(2);
-            wait_for("both have ended", || harness.board().done(0) == 2);
+            wait_for("both commands have completed", || harness.board().done(0) == 2);
             harness.blocking.set_strategy(*to).unwrap();
             for thread in threads {
                 assert!(thread.join().unwrap().is_success(), "{from:?} to {name}");
@@ -71,10 +71,12 @@ fn a_hybrid_polls_under_load_and_goes_back_when_it_ends() {
             round += 1;
         }
     });
-    wait_for("it polls", || harness.blocking.stats().hybrid.unwrap().mode == Mode::Poll);
+    wait_for("the poll thread polls", || {
+        harness.blocking.stats().hybrid.unwrap().mode == Mode::Poll
+    });
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|t| t.join().unwrap());
-    wait_for("it has stopped polling", || {
+    wait_for("the poll thread has stopped polling", || {
         harness.blocking.stats().hybrid.unwrap().mode == Mode::Interrupt
             && !harness.board().is_masked()
     });

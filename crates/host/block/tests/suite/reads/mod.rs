@@ -1,4 +1,4 @@
-//! Reads on the null device, for tests that observe them.
+//! Reads on the null device, for tests of system calls and allocations.
 
 #![allow(unreachable_pub, reason = "shared by several tests")]
 
@@ -46,7 +46,7 @@ pub fn work<D: BlockDevice>(queues: &mut [D], rounds: u64) -> u64 {
                 queue.submit(now, Request::read(lba, 1, Payload::BitBucket, i)).unwrap();
             }
         }
-        // Twice, for completions that another core found.
+        // Polls twice, because another core may have found a queue's completions.
         for _ in 0..2 {
             for queue in queues.iter_mut() {
                 queue.poll(now);

@@ -11,7 +11,7 @@ use super::properties::staged;
 const DEPTH: u16 = 32;
 const SERVERS: usize = 4;
 const SERVICE: Nanos = Nanos::from_micros(100);
-/// Time for one queue depth of requests.
+/// Time to process as many requests as the queue is deep.
 const ROUND: Nanos = Nanos(SERVICE.0 * DEPTH as u64 / SERVERS as u64);
 
 fn fair(config: FairConfig) -> Box<dyn Scheduler> {
@@ -51,7 +51,8 @@ fn a_queue_of_one_waits_for_a_round_and_not_for_a_thousand_requests() {
     assert!(worst(&fairly) <= ROUND * 2, "{}", worst(&fairly));
     assert!(p50(&fairly) <= ROUND + SERVICE, "{}", p50(&fairly));
     assert!(fairly[1].done.len() >= 25 * none[1].done.len());
-    // Without borrowing each has half of the device, and the shallow queue waits for half a round.
+    // Without work conservation, each flow has half of the device, and the shallow queue waits for
+    // half a round.
     assert!(p50(&strict) <= Nanos(ROUND.0 * 6 / 10), "{}", p50(&strict));
     // Both configurations keep four servers busy.
     assert!(total(&fairly) as f64 >= 0.99 * total(&none) as f64);
@@ -70,7 +71,7 @@ fn with_all_places_lent_a_device_as_parallel_as_deep_stays_busy() {
     assert!(lent as f64 >= 0.98 * none as f64);
     assert!(
         (strict as f64 / none as f64 - 17.0 / 32.0).abs() < 0.02,
-        "the price of `borrow: false`"
+        "`work_conserving: false` must cost 15 of 32 servers"
     );
 }
 
@@ -134,7 +135,7 @@ fn idle_flows_gain_no_credit() {
     };
     let alone = per_ms(&outcomes[0], MS * 100, MS * 890);
     assert!((alone - 40.0).abs() < 0.5, "{alone}: 4 servers of 100 us");
-    // From the second round on both have half.
+    // From the second round on, each flow has half of the device.
     let early = per_ms(&outcomes[0], MS * 902, MS * 910);
     let late = per_ms(&outcomes[0], MS * 910, SEC);
     println!("alone {alone}/ms, just after the other came {early}/ms, later {late}/ms");
@@ -144,8 +145,9 @@ fn idle_flows_gain_no_credit() {
 
 #[test]
 fn slow_requests_do_not_pile_up_at_the_device() {
-    // Writes take ten times as long as reads. With ordering alone they would fill the device, and
-    // reads would proceed at their pace. With half of the device each, reads are far quicker.
+    // Writes take ten times as long as reads. With ordering alone, they would fill the device, and
+    // reads would proceed at the pace of writes. With half of the device for each, reads are far
+    // faster.
     let users =
         [User::new(0, Op::Write, Pace::Closed(256)), User::new(1, Op::Read, Pace::Closed(16))];
     let service =
@@ -183,7 +185,7 @@ fn what_is_at_the_device_is_counted_and_given_back() {
     assert_eq!((given.len(), fair.active()), (40, 2));
     given.drain(..).for_each(|staged| fair.completed(Nanos::ZERO, &staged, SERVICE));
     assert_eq!([0, 1, 77].map(|flow| fair.in_flight(flow)), [0, 0, 0]);
-    // Flow 1 has been idle for two rounds: it is not active any more.
+    // Flow 1 has been idle for two rounds, so it is no longer active.
     for tag in 0..3 * u64::from(DEPTH) {
         fair.insert(Nanos::ZERO, staged(tag, Op::Read, tag, 1, 0));
         let given = fair.dispatch(Nanos::ZERO).unwrap();
@@ -208,8 +210,8 @@ fn over_its_share_a_flow_waits_for_others_or_leaves_them_tags() {
     }
     let give = |fair: &mut Fair| std::iter::from_fn(|| fair.dispatch(Nanos::ZERO)).count();
     assert_eq!(give(&mut strict), 16, "half of the device");
-    assert_eq!(give(&mut lending), 31, "all but a place for flow 1");
-    assert_eq!(lending.deadline(), Nanos::MAX, "completions bring more");
+    assert_eq!(give(&mut lending), 31, "all but one tag, which is left for flow 1");
+    assert_eq!(lending.deadline(), Nanos::MAX, "only completions allow further dispatches");
     for fair in [&mut strict, &mut lending] {
         fair.insert(Nanos::ZERO, staged(2000, Op::Read, 0, 1, 1));
         assert_eq!(fair.dispatch(Nanos::ZERO).map(|s| s.request.tag), Some(2000));

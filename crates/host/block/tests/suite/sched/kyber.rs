@@ -1,5 +1,5 @@
-//! Reads meet their target beside writes that would fill the device, and throughput is not lost
-//! when there is nothing to protect.
+//! Reads meet their target beside writes that would fill the device. If no target is missed,
+//! throughput does not suffer.
 
 use sluice_block::sched::{Kyber, KyberConfig, Scheduler};
 use sluice_block::{Op, StagedRequest};
@@ -40,7 +40,10 @@ fn reads_meet_their_target_beside_a_flood_of_writes() {
     );
     assert!(p99(&none) >= MS * 20, "{}", p99(&none));
     assert!(p99(&kyber) <= MS * 2, "{}", p99(&kyber));
-    assert!(writes(&kyber) as f64 >= 0.8 * writes(&none) as f64, "writes keep the servers busy");
+    assert!(
+        writes(&kyber) as f64 >= 0.8 * writes(&none) as f64,
+        "writes must keep the servers busy"
+    );
 }
 
 #[test]
@@ -48,7 +51,8 @@ fn writes_recover_when_the_reads_are_gone() {
     let mut reads = User::new(1, Op::Read, Pace::Closed(4));
     reads.until = SEC * 10;
     let users = [User::new(0, Op::Write, Pace::Closed(512)), reads];
-    // A device as parallel as deep needs the whole depth, so every token counts for throughput.
+    // A device with as many servers as tags needs the whole depth, so every token counts for
+    // throughput.
     let run =
         |name| simulate(build(name, DEPTH), DEPTH.into(), DEPTH.into(), service, &users, SEC * 20);
     let (none, kyber) = (run("none"), run("kyber"));
@@ -58,7 +62,7 @@ fn writes_recover_when_the_reads_are_gone() {
 
 #[test]
 fn nothing_is_throttled_while_targets_are_met() {
-    // As parallel as deep: all requests meet their targets, and every missing token reduces
+    // As many servers as tags: all requests meet their targets, and every missing token reduces
     // throughput.
     let users =
         [User::new(0, Op::Write, Pace::Closed(40)), User::new(1, Op::Read, Pace::Closed(24))];
@@ -84,7 +88,7 @@ fn writes_alone_have_the_whole_device() {
 fn tokens_follow_how_badly_the_target_is_missed() {
     let mut kyber = Kyber::new(KyberConfig::default(), 64).unwrap();
     let mut now = Nanos::ZERO;
-    // A window with a thousand requests of each domain, and the tokens at its end.
+    // Returns the tokens after a window with a thousand requests of each domain.
     let mut tokens = |reads: Option<Nanos>, writes: Nanos| {
         for tag in 0..1000 {
             now += US * 100;
@@ -92,26 +96,29 @@ fn tokens_follow_how_badly_the_target_is_missed() {
                 let Some(latency) = latency else { continue };
                 let new = StagedRequest { since: now - latency, ..staged(tag, op, tag, 1, 0) };
                 kyber.insert(now, new);
-                let given = kyber.dispatch(now).expect("the only one");
+                let given = kyber.dispatch(now).expect("the only queued request is dispatched");
                 kyber.completed(now, &given, latency);
             }
         }
         let tokens = kyber.tokens();
         (tokens.read, tokens.write)
     };
-    assert_eq!(tokens(Some(US * 500), MS), (64, 64), "all is well");
+    assert_eq!(tokens(Some(US * 500), MS), (64, 64), "all targets are met");
     let (_, once) = tokens(Some(MS * 10), MS);
-    assert!(once <= 32, "reads late by far: {once}");
+    assert!(once <= 32, "reads that miss their target by far must throttle writes: {once}");
     let (reads, least) = (0..20).map(|_| tokens(Some(MS * 10), MS * 40)).last().unwrap();
     assert_eq!(
         (reads, least),
         (64, 1),
-        "late writes do not win over late reads; the last one stays"
+        "late writes must not throttle late reads, and keep their last token"
     );
     let (_, held) = tokens(Some(US * 1500), MS);
-    assert_eq!(held, 1, "on time, but not by much: nothing moves");
+    assert_eq!(held, 1, "reads just below their target must not change the tokens");
     let (_, more) = tokens(Some(US * 500), MS);
-    assert!((2..=4).contains(&more), "well on time: a token at a time, {more}");
+    assert!(
+        (2..=4).contains(&more),
+        "reads far below their target must return one token at a time, {more}"
+    );
     let (reads, _) = tokens(Some(US * 500), MS * 40);
-    assert!(reads < 64, "reads that are well on time leave room for late writes");
+    assert!(reads < 64, "reads far below their target must give up tokens for late writes");
 }

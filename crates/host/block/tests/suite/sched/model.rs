@@ -16,7 +16,7 @@ pub(crate) const US: Nanos = Nanos::from_micros(1);
 pub(crate) const MS: Nanos = Nanos::from_millis(1);
 pub(crate) const SEC: Nanos = Nanos::from_secs(1);
 
-/// When a user submits.
+/// Submission times of a user.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
     /// With a constant number of outstanding requests.
@@ -198,10 +198,11 @@ impl<'a> Simulation<'a> {
     }
 
     fn done(&mut self, tag: u64) {
-        let (staged, since) = self.at_device.remove(&tag).expect("at the device");
+        let (staged, since) =
+            self.at_device.remove(&tag).expect("the completed request was in the device");
         self.busy -= 1;
         self.scheduler.completed(self.now, &staged, self.now.since(since));
-        let index = self.owners.remove(&tag).expect("somebody's");
+        let index = self.owners.remove(&tag).expect("the request belongs to a user");
         self.outcomes[index].done.push((self.now, self.now.since(staged.since)));
         if let Pace::Closed(_) = self.users[index].pace {
             self.push(self.now + self.users[index].think, Event::Submit(index));

@@ -109,7 +109,7 @@ fn schedulings() -> Vec<Scheduling> {
     free.chain(limited).collect()
 }
 
-/// The model with which the scheduler must agree.
+/// The model that the scheduler is compared with.
 #[derive(Default)]
 struct Model {
     /// Requests in the scheduler, by tag.
@@ -126,7 +126,11 @@ impl Model {
     fn take(&mut self, scheduler: &mut dyn Scheduler) -> bool {
         let Some(got) = scheduler.dispatch(self.now) else { return false };
         let expected = self.queued.remove(&got.request.tag);
-        assert_eq!(Some(got), expected, "held, once, and as it was merged");
+        assert_eq!(
+            Some(got),
+            expected,
+            "a queued request must be dispatched once, with its merges"
+        );
         self.given.push(got);
         true
     }
@@ -146,7 +150,10 @@ impl Model {
         let mut absorbed = None;
         let mut offered = BTreeSet::new();
         let found = scheduler.find_merge(&new, &mut |held| {
-            let model = self.queued.get(&held.request.tag).expect("only what is held is offered");
+            let model = self
+                .queued
+                .get(&held.request.tag)
+                .expect("only queued requests may be offered for a merge");
             assert_eq!(held, model);
             assert!(offered.insert(held.request.tag), "offered twice");
             if held.submitter != new.submitter || held.request.op != new.request.op {
@@ -218,7 +225,7 @@ impl Model {
                 assert!(at > self.now && at < Nanos::MAX, "{at} at {}, {scheduler:?}", self.now);
                 self.now = at;
                 waits += 1;
-                assert!(waits < 4, "its own deadline brings nothing");
+                assert!(waits < 4, "the scheduler's own deadline must make a request available");
             }
             while self.given.len() < DEPTH.into() && self.take(scheduler) {}
         }

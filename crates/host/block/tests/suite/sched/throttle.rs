@@ -1,4 +1,5 @@
-//! Rates hold to a percent, bursts are as configured, and other groups are not affected.
+//! Rates are accurate to one percent, bursts have the configured size, and other groups are not
+//! affected.
 
 use sluice_block::sched::{
     DirectionThrottle, GroupThrottle, RateLimit, Scheduler, SchedulerConfig, Scheduling,
@@ -56,7 +57,7 @@ fn bytes_per_second_are_held_whatever_the_size() {
         (user.group, user.sectors) = (1, sectors);
         let outcomes = run(throttled("none", vec![(Group(1), limits)]), &[user], SEC * 10);
         let got = outcomes[0].count(Nanos::ZERO) as f64 * f64::from(sectors * SECTOR);
-        // 256 sectors are 1 MiB, sixteen times the burst: they pass nevertheless.
+        // 256 sectors are 1 MiB, sixteen times the burst: such requests pass nevertheless.
         within_a_percent(got, rate as f64 * 10.0);
     }
 }
@@ -80,7 +81,7 @@ fn who_stays_below_a_rate_is_not_delayed() {
     user.group = 1;
     let outcomes = run(throttled("none", vec![(Group(1), limits)]), &[user], SEC * 10);
     assert!(outcomes[0].count(Nanos::ZERO) >= 10_000);
-    assert_eq!(outcomes[0].max(), US * 50, "the device's own time");
+    assert_eq!(outcomes[0].max(), US * 50, "the request takes only the device's service time");
 }
 
 #[test]
@@ -158,10 +159,14 @@ fn merging_does_not_get_around_a_limit() {
     assert!(scheduler.find_merge(&staged(2, Op::Write, 12, 1, 1), &mut { join }));
     assert_eq!(scheduler.dispatch(SEC).map(|s| s.request.tag), Some(0));
     assert_eq!(scheduler.dispatch(SEC * 2 - Nanos(1)), None);
-    let given = scheduler.dispatch(SEC * 2).expect("the burst is enough for a larger one");
+    let given = scheduler.dispatch(SEC * 2).expect("the burst allows a larger request");
     assert_eq!((given.request.tag, given.request.sectors), (1, 2));
     scheduler.insert(SEC * 2, staged(3, Op::Write, 50, 1, 1));
-    assert_eq!(scheduler.dispatch(SEC * 3), None, "both sectors are being paid for");
+    assert_eq!(
+        scheduler.dispatch(SEC * 3),
+        None,
+        "the group must first earn credit for both sectors"
+    );
     assert_eq!(scheduler.deadline(), SEC * 4);
     // A group without limits must not merge its requests with another group's.
     scheduler.insert(SEC, staged(4, Op::Write, 70, 1, 2));

@@ -1,5 +1,5 @@
-//! A small mock drive: completes commands at once, keeps its sectors in a vector, and fails when
-//! the test says so.
+//! A small mock drive. It completes commands at once, keeps its sectors in a vector, and fails on
+//! request.
 
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part of it")]
 
@@ -50,7 +50,7 @@ pub struct MockDrive {
     pub faults: Faults,
     pub sectors: Vec<u8>,
     pub mapped: Vec<bool>,
-    /// Metadata of the sectors, as many bytes each as the namespace has.
+    /// Metadata of the sectors, in the size of the namespace's format.
     pub metadata: Vec<u8>,
     /// Dwords 12 and 14 of each transfer and Write Zeroes.
     pub marks: Vec<(u32, u32)>,
@@ -125,7 +125,7 @@ impl MockDrive {
         drive
     }
 
-    /// Does all outstanding work. Returns whether there was any.
+    /// Executes all outstanding commands. Returns whether there were any.
     pub fn poll(&mut self) -> bool {
         let mut moved = false;
         while self.admin.0.read_tail().unwrap() > 0 {
@@ -144,7 +144,7 @@ impl MockDrive {
         moved
     }
 
-    /// Forgets a queue, as after a reset by the drive itself.
+    /// Drops a queue, as a reset by the drive itself does.
     pub fn forget(&mut self, qid: u16) {
         self.submissions.remove(&qid);
         self.completions.remove(&qid);
@@ -395,7 +395,7 @@ impl MockDrive {
     }
 }
 
-/// Sectors and metadata, by the data pointer and the metadata pointer.
+/// Data and metadata transfers, by the data pointer and the metadata pointer.
 impl MockDrive {
     /// Returns the metadata bytes per sector: interleaved with the data, and in a separate buffer.
     fn metadata_bytes(&self) -> (usize, usize) {

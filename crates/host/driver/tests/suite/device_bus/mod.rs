@@ -9,7 +9,7 @@ use event::Waker;
 use mem::{DmaMapper, DmaReach, Iova, SharedRegion};
 use transport::{ControllerOwnership, DmaBus};
 
-/// A bus that records its mappings; the test asks for the controller, or takes it away.
+/// A bus that records its mappings. The test requests the release of the controller, or removes it.
 #[derive(Debug, Default)]
 pub struct TestBus {
     pub vectors: u16,

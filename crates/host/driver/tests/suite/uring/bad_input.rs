@@ -80,9 +80,9 @@ fn what_a_ring_cannot_be_is_refused() {
     }
     let mut deep = Uring::open(&disk.path, UringConfig { depth: 32_768, ..default }).unwrap();
     assert_eq!(deep.limits().queue_depth, 32_768);
-    assert!(deep.take_queue(1).is_none(), "there is one");
+    assert!(deep.take_queue(1).is_none(), "the device has only one queue");
     assert!(deep.take_queue(0).is_some());
-    assert!(deep.take_queue(0).is_none(), "handed out");
+    assert!(deep.take_queue(0).is_none(), "the queue was already taken");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn memory_that_is_not_registered_is_not_touched() {
     assert_eq!(
         harness.run_refused(Request::read(0, 2, Payload::Contiguous(last), 0)),
         Status::DATA_TRANSFER_ERROR,
-        "one sector too many"
+        "the request exceeds the memory by one sector"
     );
     let good = Segment { at: Some(harness.memory.at(0)), bytes: s };
     for (pieces, status) in [
@@ -158,7 +158,7 @@ fn memory_that_is_not_registered_is_not_touched() {
     harness.memory.region.fill(65_536, 64, 0xff);
     let garbage = Payload::Scattered { table: harness.memory.at(65_536), segments: 2 };
     assert_eq!(harness.run_refused(Request::read(0, 2, garbage, 0)), Status::SGL_TYPE_INVALID);
-    assert_eq!(harness.queue.stats().entries, 0, "the kernel has seen nothing of it");
+    assert_eq!(harness.queue.stats().entries, 0, "refused requests must not reach the kernel");
     // A table at an odd address is valid.
     let payload = harness.memory.table(65_536 + 3, &[good, good]);
     harness.ok(Request::read(0, 2, payload, 0));
@@ -182,7 +182,7 @@ fn direct_transfers_need_aligned_memory() {
         );
     }
     harness.ok(Request::read(0, 1, Payload::Contiguous(harness.memory.at(align as usize)), 0));
-    // Through the page cache every alignment is valid.
+    // Through the page cache, every alignment is valid.
     let mut cached =
         Fixture::open(&disk.path, UringConfig { direct: false, ..UringConfig::default() });
     assert_eq!(cached.device.memory_alignment(), 1);
@@ -211,7 +211,7 @@ fn ranges_that_are_not_there_are_refused() {
     assert!(harness.queue.limits().max_sectors < longest);
     let request = Request::read(0, harness.queue.limits().max_sectors + 1, bucket, 0);
     assert_eq!(harness.run_refused(request), Status::INVALID_FIELD);
-    assert_eq!(fs::metadata(&disk.path).unwrap().len(), 1 << 20, "not made longer");
+    assert_eq!(fs::metadata(&disk.path).unwrap().len(), 1 << 20, "the file must not grow");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_tag_out_of_turn_changes_nothing() {
     let read = Request::read(0, 1, Payload::BitBucket, 9);
     let mut tags = [Tag(0); 8];
     assert_eq!(queue.get_free_tags(&mut tags), 3);
-    assert_eq!(queue.get_free_tags(&mut tags[3..]), 0, "busy");
+    assert_eq!(queue.get_free_tags(&mut tags[3..]), 0, "all tags are taken");
     let state = |found, wanted| TagError::State { tag: tags[0], found, wanted };
     queue.release_tags(&tags[..1]).unwrap();
     assert_eq!(
@@ -234,13 +234,13 @@ fn a_tag_out_of_turn_changes_nothing() {
         queue.bind_tag_cmd(Tag(3), &read, Nanos(1)),
         Err(BindError::Tag(TagError::OutOfRange { tag: Tag(3), count: 3 }))
     );
-    assert!(!queue.issue_tags(), "nothing is bound");
-    assert!(queue.abort_tag(tags[1], Nanos(1)).is_err(), "no command");
+    assert!(!queue.issue_tags(), "no command is bound");
+    assert!(queue.abort_tag(tags[1], Nanos(1)).is_err(), "the tag has no issued command");
     assert!(queue.abort_tag(Tag(99), Nanos(1)).is_err());
     queue.bind_tag_cmd(tags[1], &read, Nanos(1)).unwrap();
-    assert!(queue.bind_tag_cmd(tags[1], &read, Nanos(1)).is_err(), "bound already");
-    assert!(!queue.check_event(), "bound is not issued");
-    // Freed before it was issued: the kernel never sees it.
+    assert!(queue.bind_tag_cmd(tags[1], &read, Nanos(1)).is_err(), "the tag is already bound");
+    assert!(!queue.check_event(), "a bound command is not issued yet");
+    // The command is freed before it was issued, so it never reaches the kernel.
     queue.detach_tag_cmd(tags[1]).unwrap();
     assert!(queue.issue_tags());
     assert_eq!(queue.stats().entries, 0);

@@ -20,12 +20,12 @@ fn plain(harness: &mut Fixture) {
         let byte = if (1..5).contains(&i) { 0xa1 } else { 0 };
         assert!(sector.iter().all(|b| *b == byte), "sector {i}");
     }
-    // Durable when it completes.
+    // A write with FUA is durable when it completes.
     harness.memory.region.fill(0, s, 0xb2);
     let fua =
         Request { fua: true, ..Request::write(9, 1, Payload::Contiguous(harness.memory.at(0)), 4) };
     harness.ok(fua);
-    // Dropped, and unspecified: zeros.
+    // Bit buckets: reads drop the data, and writes store zeros.
     harness.ok(Request::read(0, 8, Payload::BitBucket, 5));
     harness.ok(Request::write(9, 1, Payload::BitBucket, 6));
     harness.ok(Request::read(9, 1, Payload::Contiguous(harness.memory.at(0)), 7));
@@ -39,7 +39,8 @@ fn scattered(harness: &mut Fixture) {
     for i in 0..16 {
         harness.memory.region.fill(data + i * s, s, i as u8 + 1);
     }
-    // In descending order, with a bit bucket, an empty segment, and more than needed.
+    // Segments in descending order, with a bit bucket, an empty segment, and more memory than
+    // needed.
     let bytes = s as u32;
     let pieces = [
         Segment { at: at(5), bytes },
@@ -130,7 +131,7 @@ fn memory_that_cannot_be_pinned_is_used_all_the_same() {
         (harness.queue.stats().registered_regions, harness.queue.stats().unregistered_regions),
         (1, 0)
     );
-    // More than the kernel pins at once; only the data read is touched.
+    // More memory than the kernel pins at once; only the data that is read is touched.
     let large = SharedRegion::anonymous((1 << 30) + 4096).unwrap();
     let at = harness.device.memory().register(&large).unwrap();
     for round in 0..3 {
@@ -147,7 +148,7 @@ fn memory_that_cannot_be_pinned_is_used_all_the_same() {
     let mut out = [0; 16];
     large.read((1 << 30) - 512, &mut out);
     assert_eq!(out, [0x3c; 16]);
-    // Pages of a file: the kernel may or may not pin them.
+    // Pages of a file: the kernel may refuse to pin them.
     let backing = disk.sibling_path("memory");
     fs::write(&backing, vec![0; 65_536]).unwrap();
     let file = fs::OpenOptions::new().read(true).write(true).open(&backing).unwrap();
@@ -185,7 +186,7 @@ fn the_same_over_a_loop_device() {
     ] {
         let mut harness = Fixture::open(&device.path, config);
         assert_eq!(harness.device.limits().bytes(), 8 << 20);
-        assert!(harness.device.features().discard, "loop devices punch holes into their file");
+        assert!(harness.device.features().discard, "loop devices must support discard");
         plain(&mut harness);
         scattered(&mut harness);
         zeros(&mut harness);
@@ -215,7 +216,7 @@ fn a_loop_device_has_its_own_sectors_and_its_own_rights() {
     drop((harness, device));
     let Some(device) = Loop::new(&disk, &["--read-only"]) else { return };
     match sluice_driver::Uring::open(&device.path, UringConfig::default()) {
-        // Linux lets the superuser open it, and rejects the write.
+        // Linux lets root open the device, and rejects the write.
         Ok(first) => {
             drop(first);
             let mut harness = Fixture::open(&device.path, UringConfig::default());
@@ -253,20 +254,21 @@ fn a_file_that_shrinks_fails_past_its_end_and_does_not_hang() {
     assert_eq!(
         harness.run_refused(Request::read(8, 1, at, 3)),
         Status::UNRECOVERED_READ,
-        "100 bytes"
+        "the file has only 100 bytes of the sector"
     );
     assert_eq!(
         harness.run_refused(Request::read(4, 8, at, 4)),
         Status::UNRECOVERED_READ,
-        "in part"
+        "the file ends within the request"
     );
-    // Truncated at a sector: the existing part is transferred; the rest is requested and missing.
+    // The file ends at a sector: the driver transfers the existing part, then requests the rest,
+    // which is missing.
     file.set_len(8 * s).unwrap();
     assert_eq!(harness.run_refused(Request::read(4, 8, at, 5)), Status::UNRECOVERED_READ);
     assert!(harness.queue.stats().short_transfers > 0);
 }
 
-/// A small file system in memory; unmounted at the end.
+/// A small in-memory file system, unmounted when it is dropped.
 struct Mount(std::path::PathBuf);
 
 impl Mount {
@@ -304,7 +306,7 @@ fn what_the_file_system_refuses_ends_with_its_status() {
         (0..32).map(|i| harness.run(Request::write(i * 4, 4, Payload::BitBucket, 0))).collect();
     assert!(statuses[0].is_success());
     let full = statuses.iter().filter(|s| **s == Status::CAPACITY_EXCEEDED).count();
-    assert!(full >= 16, "64 of 512 KiB fit: {statuses:?}");
+    assert!(full >= 16, "only 64 requests of 512 KiB may fit: {statuses:?}");
     // Discards free space, and a deallocating Write Zeroes punches a hole; tmpfs does not support
     // zeroing by writing.
     harness.ok(Request::discard(0, 64, 0));

@@ -14,7 +14,7 @@ use sluice_driver::{
 use tempfile::TempDir;
 use time::Nanos;
 
-/// No operation of the tests takes this long.
+/// Timeout of every wait, longer than any operation of the tests.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file of zeros, with its blocks allocated.
@@ -102,8 +102,12 @@ impl Fixture {
     /// Returns the status with which `request` is rejected at binding, or completes.
     pub(crate) fn run_refused(&mut self, request: Request) -> Status {
         let status = self.run(request);
-        assert!(!status.is_success(), "{request:?} went well");
-        assert_eq!(self.queue.tags().free(), self.queue.tags().count(), "the tag is back");
+        assert!(!status.is_success(), "{request:?} was not refused");
+        assert_eq!(
+            self.queue.tags().free(),
+            self.queue.tags().count(),
+            "the tag must be free again"
+        );
         status
     }
 }
@@ -123,19 +127,19 @@ pub(crate) fn wait(queue: &mut UringQueue) -> CompletionEvent {
 
 /// Executes one request on an idle queue.
 pub(crate) fn run(queue: &mut UringQueue, request: Request) -> Status {
-    let tag = queue.tags_mut().take().expect("a tag");
+    let tag = queue.tags_mut().take().expect("a tag is free");
     match queue.bind_tag_cmd(tag, &request, Nanos(7)) {
         Ok(()) => {
             assert!(queue.issue_tags());
             let event = wait(queue);
             assert_eq!((event.tag, event.result), (tag, 0));
-            let detached = queue.detach_tag_cmd(tag).expect("bound");
+            let detached = queue.detach_tag_cmd(tag).expect("the tag is bound");
             assert_eq!((detached.user, detached.bound_at), (request.tag, Nanos(7)));
-            queue.release_tags(&[tag]).expect("taken");
+            queue.release_tags(&[tag]).expect("the tag is taken");
             event.status
         }
         Err(sluice_driver::BindError::Refused(status)) => {
-            queue.release_tags(&[tag]).expect("as it was");
+            queue.release_tags(&[tag]).expect("a bound tag can be released");
             status
         }
         Err(error) => panic!("{request:?}: {error}"),
@@ -147,8 +151,8 @@ pub(crate) fn release_bound_tags(queue: &mut UringQueue) -> Vec<(Tag, u64)> {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     let mut back = Vec::new();
     for tag in bound {
-        back.push((tag, queue.detach_tag_cmd(tag).expect("bound").user));
-        queue.release_tags(&[tag]).expect("taken");
+        back.push((tag, queue.detach_tag_cmd(tag).expect("the tag is bound").user));
+        queue.release_tags(&[tag]).expect("the tag is taken");
     }
     back
 }
@@ -170,8 +174,8 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// Creates a loop device. Returns `None`, and prints the reason, if the tests may not create
-    /// one.
+    /// Creates a loop device. Returns `None`, and prints the reason, if the tests are not allowed
+    /// to create one.
     pub(crate) fn new(disk: &Disk, extra: &[&str]) -> Option<Loop> {
         let out = Command::new("losetup")
             .args(["--find", "--show", "--direct-io=on"])

@@ -1,5 +1,5 @@
-//! The io_uring driver on files in the temporary directory, and on a loop device where the tests
-//! may create one.
+//! The io_uring driver on files in the temporary directory, and on a loop device if the tests are
+//! allowed to create one.
 
 // guarantee: B-15
 

@@ -1,5 +1,5 @@
-//! How the owner of a queue learns of events: by polling, by its waker, or by waiting on the ring's
-//! descriptor; and the number of system calls.
+//! Notification of a queue's owner, by polling, by its waker, or by the ring's descriptor; and the
+//! number of system calls.
 
 // guarantee: A-07
 
@@ -57,7 +57,11 @@ fn a_sleeping_owner_is_woken() {
         // The first waker is replaced.
         harness.queue.set_waker(Parker::new().unwrap().waker());
         harness.queue.set_waker(parker.waker());
-        assert_eq!(harness.queue.deadline(), Nanos::MAX, "it may sleep: it will be woken");
+        assert_eq!(
+            harness.queue.deadline(),
+            Nanos::MAX,
+            "the owner may sleep, because the waker will wake it"
+        );
         for _ in 0..100 {
             issue(&mut harness, 4);
             let begin = Instant::now();
@@ -74,7 +78,10 @@ fn a_sleeping_owner_is_woken() {
                     None => parker.park(&[], Nanos::from_millis(5000)).unwrap(),
                 }
             }
-            assert!(begin.elapsed() < Duration::from_secs(4), "slept past its event");
+            assert!(
+                begin.elapsed() < Duration::from_secs(4),
+                "the owner was not woken by the event"
+            );
         }
     }
 }
@@ -88,7 +95,7 @@ fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
         assert_eq!(
             harness.queue.wait_for_event(Nanos::MAX),
             WaitResult::Ready,
-            "nothing is under way: nobody sleeps"
+            "no command is in flight, so the owner must not sleep"
         );
         assert_eq!(harness.queue.stats().system_calls, 0);
         for round in 0..200 {
@@ -101,7 +108,11 @@ fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
                 assert_ne!(harness.queue.wait_for_event(timeout), WaitResult::Unsupported);
                 // The first call issues all commands.
                 let rested = harness.queue.stats().system_calls;
-                assert!(rested - before <= 1, "{} in one rest, {config:?}", rested - before);
+                assert!(
+                    rested - before <= 1,
+                    "{} system calls in one wait, {config:?}",
+                    rested - before
+                );
                 let mut looks = 0;
                 loop {
                     looks += 1;
@@ -110,11 +121,11 @@ fn an_owner_waits_in_the_kernel_with_one_system_call_for_all_it_has_bound() {
                     harness.queue.release_tags(&[event.tag]).unwrap();
                     ended += 1;
                 }
-                // Completions without an interrupt stay in the kernel until the owner polls: a poll
+                // Completions without an interrupt stay in the kernel until the owner polls. A poll
                 // that finds none makes one system call.
                 let asked = harness.queue.stats().system_calls - rested;
                 let most = if config.task_work == TaskWork::Interrupt { 0 } else { looks };
-                assert!(asked <= most, "{asked} system calls in {looks} looks, {config:?}");
+                assert!(asked <= most, "{asked} system calls in {looks} polls, {config:?}");
             }
         }
         // An available completion is found without a system call.
@@ -155,7 +166,7 @@ fn a_system_call_takes_no_more_commands_along_than_a_batch() {
 fn a_wait_ends_at_its_timeout_and_finds_aborted_commands() {
     let disk = Disk::new(1 << 20);
     let mut harness = Fixture::open(&disk.path, UringConfig::default());
-    // Too short for most; commands without a completion are still in flight.
+    // The timeout is too short for most commands; commands without a completion stay in flight.
     for _ in 0..100 {
         bind(&mut harness, 1);
         let mut rested = 0;
@@ -172,7 +183,7 @@ fn a_wait_ends_at_its_timeout_and_finds_aborted_commands() {
     assert_eq!(
         harness.queue.wait_for_event(Nanos::MAX),
         WaitResult::Ready,
-        "it ends here, not in the kernel"
+        "the abort completes the command before it reaches the kernel"
     );
     drain_completions(&mut harness, 1);
     // During a reset the queue must be polled.
@@ -191,11 +202,14 @@ fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
     for config in configurations() {
         let mut harness = Fixture::open(&disk.path, config);
         if config.task_work == TaskWork::Deferred {
-            assert!(harness.queue.event_fd().is_none(), "nobody would be woken");
+            assert!(
+                harness.queue.event_fd().is_none(),
+                "in this mode, the descriptor would wake no waiter"
+            );
             continue;
         }
         let readable = |harness: &Fixture, ms: i64| {
-            let fd = harness.queue.event_fd().expect("readable in this mode");
+            let fd = harness.queue.event_fd().expect("the ring has a descriptor in this mode");
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
             let limit = Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
             loop {
@@ -211,9 +225,9 @@ fn the_ring_is_a_descriptor_that_is_readable_while_there_are_events() {
             issue(&mut harness, 1);
             let begin = Instant::now();
             assert!(readable(&harness, 5000), "{config:?}");
-            assert!(begin.elapsed() < Duration::from_secs(4), "found by the timeout");
+            assert!(begin.elapsed() < Duration::from_secs(4), "only the timeout ended the wait");
             drain_completions(&mut harness, 1);
-            assert!(!readable(&harness, 0), "nothing need be read from it");
+            assert!(!readable(&harness, 0), "the descriptor must become unreadable without a read");
         }
     }
 }
@@ -228,7 +242,7 @@ fn many_commands_are_one_system_call() {
         let stats = harness.queue.stats();
         assert_eq!((stats.entries, stats.system_calls), (32 * round, round));
     }
-    // A submission thread that is awake needs no system call; on a busy machine it may fall asleep.
+    // A submission thread that is awake needs no system call. On a busy machine it may fall asleep.
     let config =
         UringConfig { submission_thread: Some(SubmissionThread::default()), ..Default::default() };
     let mut harness = Fixture::open(&disk.path, config);

@@ -1,4 +1,4 @@
-//! Random requests at every depth, against a model of the contents of each sector.
+//! Random requests at every queue depth, compared with a model of the contents of each sector.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -105,7 +105,8 @@ fn drive(
             continue;
         }
         let event = wait(&mut harness.queue);
-        let InFlight { request, at } = in_flight.remove(&event.tag.0).expect("once per command");
+        let InFlight { request, at } =
+            in_flight.remove(&event.tag.0).expect("each command completes once");
         assert!(event.status.is_success(), "{request:?}: {}", event.status);
         assert_eq!(harness.queue.detach_tag_cmd(event.tag).unwrap().user, request.tag);
         harness.queue.release_tags(&[event.tag]).unwrap();

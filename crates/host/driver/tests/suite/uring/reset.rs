@@ -13,7 +13,7 @@ use super::fixture::{Disk, Fixture, poll_until_ready, release_bound_tags, run, w
 
 const BYTES: u64 = 16 << 20;
 
-/// Returns configurations for every path of commands to the kernel. Through the page cache some
+/// Returns configurations for every path of commands to the kernel. Through the page cache, some
 /// commands wait for kernel workers and can be cancelled.
 fn configurations() -> [UringConfig; 6] {
     let default = UringConfig { depth: 64, ..UringConfig::default() };
@@ -58,14 +58,14 @@ fn every_tag_comes_back_once_from_a_reset() {
             let bound = fill(&mut harness, &mut rng, user);
             assert_eq!(bound, 64);
             let mut seen = BTreeSet::new();
-            // In some rounds all commands are in the kernel, in some none; in some, events have
-            // been fetched.
+            // In some rounds all commands are in the kernel, in some none. In some rounds, events
+            // have been fetched.
             if round % 4 != 0 {
                 harness.queue.issue_tags();
             }
             for _ in 0..round % 3 * 8 {
                 let Some(event) = harness.queue.fetch_event() else { break };
-                let command = harness.queue.detach_tag_cmd(event.tag).expect("bound");
+                let command = harness.queue.detach_tag_cmd(event.tag).expect("the tag is bound");
                 assert!(seen.insert(command.user));
                 harness.queue.release_tags(&[event.tag]).unwrap();
             }
@@ -78,9 +78,9 @@ fn every_tag_comes_back_once_from_a_reset() {
             assert!(refused.is_none_or(|r| r == Err(BindError::Busy)), "{refused:?}");
             harness.queue.reset(Nanos::ZERO);
             poll_until_ready(&mut harness.queue);
-            assert_eq!(harness.queue.fetch_event(), None, "forgotten");
+            assert_eq!(harness.queue.fetch_event(), None, "the reset must drop the commands");
             for (_, user) in release_bound_tags(&mut harness.queue) {
-                assert!(seen.insert(user), "{user} came back twice");
+                assert!(seen.insert(user), "{user} completed twice");
             }
             assert_eq!(seen, (user..user + bound).collect());
             assert_eq!(harness.queue.tags().free(), 64);
@@ -105,7 +105,7 @@ fn a_reset_that_takes_too_long_removes_the_queue() {
     harness.queue.poll(Nanos(105));
     match harness.queue.state() {
         QueueState::Removed => {
-            assert_eq!(early, QueueState::Resetting, "not before its time");
+            assert_eq!(early, QueueState::Resetting, "the reset must not time out early");
             assert_eq!(harness.queue.fault().unwrap().kind(), std::io::ErrorKind::TimedOut);
             assert_eq!(harness.queue.deadline(), Nanos::MAX);
             assert!(!harness.queue.issue_tags() && harness.queue.fetch_event().is_none());
@@ -135,7 +135,7 @@ fn an_abort_ends_a_command_that_the_device_has_not_begun() {
         ends.sort_by_key(|event| event.tag != tags[0]);
         assert_eq!(ends.map(|e| e.status), [Status::ABORTED, Status::SUCCESS]);
         release_bound_tags(&mut harness.queue);
-        // Those in the kernel complete once each, with success or as aborted.
+        // Commands in the kernel complete once each, with success or aborted.
         let mut rng = Rng::new(11);
         let bound = fill(&mut harness, &mut rng, 0);
         harness.queue.issue_tags();
@@ -169,7 +169,7 @@ fn a_tag_that_was_given_back_is_busy_until_the_kernel_has_answered() {
     for request in [read, Request::flush(2), Request::discard(0, 1, 3)] {
         assert_eq!(harness.queue.bind_tag_cmd(tag, &request, Nanos::ZERO), Err(BindError::Busy));
     }
-    // The event names a tag without a command, which its owner counts and ignores.
+    // The event names a tag without a command; the owner counts and ignores it.
     assert_eq!(wait(&mut harness.queue).tag, tag);
     assert!(harness.queue.detach_tag_cmd(tag).is_err());
     harness.queue.release_tags(&[tag]).unwrap();
@@ -184,7 +184,7 @@ fn a_queue_is_closed_with_commands_in_flight() {
         fill(&mut harness, &mut Rng::new(round), 0);
         harness.queue.issue_tags();
         let Fixture { device, queue, memory } = harness;
-        // In any order of drops, the memory lives as long as the kernel writes to it.
+        // Whatever the order of drops, the memory lives as long as the kernel may write to it.
         match round % 3 {
             0 => drop((queue, device, memory)),
             1 => drop((memory, device, queue)),
@@ -197,7 +197,7 @@ fn a_queue_is_closed_with_commands_in_flight() {
 fn a_deferred_queue_belongs_to_the_thread_that_issues_first() {
     let disk = Disk::new(BYTES);
     let config = UringConfig { task_work: TaskWork::Deferred, ..UringConfig::default() };
-    // Created here, used in another thread.
+    // The ring is created in this thread and used in another one.
     let Fixture { mut queue, .. } = Fixture::open(&disk.path, config);
     let mut queue = std::thread::spawn(move || {
         assert!(run(&mut queue, Request::read(0, 8, Payload::BitBucket, 1)).is_success());

@@ -31,7 +31,7 @@ fn queues_of_several_threads_do_not_mix() {
     std::thread::scope(|scope| {
         for (index, (mut queue, memory)) in (0..).zip(queues) {
             scope.spawn(move || {
-                // Each thread has its own part of the device, which it writes with its own bytes.
+                // Each thread writes its own bytes to its own part of the device.
                 let mut rng = Rng::new(index);
                 let mut held = vec![0u8; SECTORS as usize];
                 let mut tags = [Tag(0); 16];
