@@ -125,7 +125,8 @@ pub struct TestFlash {
 
 /// Checks the FTL's invariants.
 ///
-/// # Panics If one does not hold.
+/// # Panics
+/// If one does not hold.
 pub fn check(ftl: &Ftl) {
     if let Err(violation) = ftl.check_invariants() {
         panic!("{violation}\n{}", ftl.debug_state());
