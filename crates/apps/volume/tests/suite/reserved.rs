@@ -85,7 +85,11 @@ impl Case {
                 let (room, free) =
                     (self.fs.volume().has_free_blocks(want), self.fs.volume().statfs().free);
                 assert_eq!(self.fs.volume_mut().reserve(want), room);
-                assert_eq!(self.fs.volume().statfs().free, free, "they are free still");
+                assert_eq!(
+                    self.fs.volume().statfs().free,
+                    free,
+                    "reserved blocks still count as free"
+                );
                 self.reserved += if room { want } else { 0 };
                 Ok(OpResult::Done)
             }
