@@ -22,7 +22,7 @@ fn explain(text: &str, slowest: usize) -> SimOutcome {
 }
 
 fn explanation(outcome: &SimOutcome) -> &Explanation {
-    outcome.drives[0].explanation.as_ref().expect("it was asked for")
+    outcome.drives[0].explanation.as_ref().expect("the run was explained")
 }
 
 /// Eight parallel units, 96 MiB.

@@ -428,7 +428,7 @@ pub(crate) fn the_controller_is_reset_under_load(harness: &mut ControllerHarness
             harness.world.admin_progress();
         }
         let answered = queues.iter_mut().all(|queue| queue.check_event());
-        assert!(answered, "completions that the reset drops");
+        assert!(answered, "each queue must have a completion for the reset to drop");
         let now = harness.world.progress();
         harness.controller.lock().unwrap().reset(now).unwrap();
         let limit = now + Nanos::from_millis(30_000);

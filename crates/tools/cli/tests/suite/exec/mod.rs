@@ -132,7 +132,7 @@ fn programs_and_volumes_that_cannot_be_used_are_refused() {
         let out = stage.sluice(args);
         let text = fixture::text(&out.stderr);
         assert!(!out.status.success() && text.contains(said), "{args:?}: {text}");
-        assert!(out.stdout.is_empty(), "{args:?} ran");
+        assert!(out.stdout.is_empty(), "{args:?} must not run");
     };
     let volume = stage.path("disk.img");
     let exec = |volume: &str, at: &str, program: &str, said: &str| {
