@@ -142,7 +142,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     handle.flush()?;
     // ANCHOR_END: use
 
-    // Without the mirror, the test reads both copies.
+    // Below the mirror, both copies can be read.
     let queue = handle.into_device().below;
     let mut handle = Handle::new(&device, queue)?;
     let mut back = vec![0; 4096];

@@ -43,7 +43,7 @@ fn write_reserved(
     let mut looks = 0;
     while left > 0 {
         looks += 1;
-        assert!(looks < 100_000, "{op:?} does not end: {store:?}");
+        assert!(looks < 100_000, "{op:?} does not complete: {store:?}");
         let now = common::tick(store.device_mut());
         store.poll(now);
         while let Some(VolumeCompletion { id, result }) = store.reap() {

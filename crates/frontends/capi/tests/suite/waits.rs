@@ -58,7 +58,7 @@ fn a_descriptor_becomes_readable_when_something_has_come() {
         }
     }
     assert_eq!(ended, 50);
-    assert!(slept >= 40, "it slept {slept} times");
+    assert!(slept >= 40, "the handle slept {slept} times");
     ok!(sluice_handle_destroy(handle));
     ok!(sluice_queue_destroy(queue));
     // SAFETY: no call uses these objects any more.

@@ -316,7 +316,7 @@ fn the_json_has_the_counters() {
          [[job]]\nrw = \"write\"\nbs = \"4k\"\niodepth = 8\nsize = \"1m\"\nnumjobs = 2\n"
     ));
     let json = to_json(&outcome);
-    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(2), "as on any other path");
+    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(2), "every path reports both jobs");
     let layer = &json["sluice"]["drives"][0]["block_layer"];
     assert_eq!(layer["kind"], "mq");
     let lengths = ["cores", "staging_queues", "dispatch_queues"];

@@ -304,9 +304,9 @@ fn errors(name: &str) {
     };
     let sync = |handle| client.call(CallOp::Sync, handle, [0; 4], &[]);
     leave(file, i64::MAX as u64 - 10, 10);
-    assert_eq!((sync(file), sync(file)), (-27, 0), "EFBIG, once");
+    assert_eq!((sync(file), sync(file)), (-27, 0), "the sync reports EFBIG once");
     leave(read_only, 0, 10);
-    assert_eq!((sync(read_only), sync(read_only)), (-9, 0), "EBADF, once");
+    assert_eq!((sync(read_only), sync(read_only)), (-9, 0), "the sync reports EBADF once");
     leave(file, 0, 10);
     assert_eq!(sync(file), 0);
     // The client exits without collecting the error of this write.

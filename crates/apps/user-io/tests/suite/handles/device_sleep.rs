@@ -207,11 +207,11 @@ fn any_stack_ends_everything(seed: u64) {
             rounds += 1;
             assert!(rounds < 1_000, "the handle polls without progress");
         };
-        out.remove(&first.tag).expect("once");
+        out.remove(&first.tag).expect("each request completes once");
         while rng.chance(0.7)
             && let Some(done) = harness.top.reap()
         {
-            out.remove(&done.tag).expect("once");
+            out.remove(&done.tag).expect("each request completes once");
         }
     }
     assert!(harness.below.sleeps.get() > 50, "{} sleeps below", harness.below.sleeps.get());

@@ -111,7 +111,7 @@ impl<B: Harness> Case<B> {
                     break Some(store);
                 }
                 steps += 1;
-                assert!(steps < 1_000_000, "opening hangs");
+                assert!(steps < 1_000_000, "the mount does not complete");
                 if steps >= cut_after {
                     break None;
                 }
@@ -454,7 +454,7 @@ impl<B: Harness> Case<B> {
             steps += 1;
             assert!(
                 steps < 200_000,
-                "{:?} never end: {:?}",
+                "{:?} do not complete: {:?}",
                 self.in_flight.iter().flatten().map(|f| f.op).collect::<Vec<_>>(),
                 self.volume().stats()
             );
@@ -597,7 +597,7 @@ impl<B: Harness> Case<B> {
                 break done;
             }
             steps += 1;
-            assert!(steps < 200_000, "closing hangs: {:?}", store.stats());
+            assert!(steps < 200_000, "the close does not complete: {:?}", store.stats());
         };
         assert_eq!(done.result, Ok(OpResult::Done));
         let store = self.volume.take().unwrap();

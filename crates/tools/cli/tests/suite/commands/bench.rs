@@ -151,7 +151,7 @@ fn bench_lightnvm_judges_what_has_a_bound() {
         assert_eq!(apart(0), apart(50), "{metric}");
     }
     let managed = |percent| at("drive-managed", percent, "latency_p99_9");
-    assert!(managed(20) > 5.0 * managed(0), "a read waits for a program");
+    assert!(managed(20) > 5.0 * managed(0), "reads must wait for programs");
     for fails in ["reads fail", "programs fail", "erases fail", "all of them fail"] {
         let case = format!("pblk, {fails}, 1 in 100");
         for metric in ["lost", "hidden", "other_errors"] {

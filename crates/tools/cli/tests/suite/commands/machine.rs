@@ -33,9 +33,12 @@ fn one_queue_peaks_within_a_socket_and_falls_towards_a_tenth_of_a_million() {
     let counts: Vec<usize> = (1..=10).chain([11, 20, 30, 40, 60, 80]).collect();
     let curve: Vec<f64> = counts.iter().map(|cores| of(*cores)).collect();
     let most = (0..curve.len()).max_by(|a, b| curve[*a].total_cmp(&curve[*b])).unwrap();
-    assert!(counts[most] < 10, "peaks at {} cores", counts[most]);
+    assert!(counts[most] < 10, "the rate must peak below 10 cores, not at {}", counts[most]);
     assert!((0.8e6..1.1e6).contains(&curve[most]), "the paper: below 1 million: {}", curve[most]);
-    assert!(curve[10..].is_sorted_by(|a, b| a > b), "falls with every socket: {curve:?}");
+    assert!(
+        curve[10..].is_sorted_by(|a, b| a > b),
+        "the rate must fall with every socket: {curve:?}"
+    );
     assert!(*curve.last().unwrap() <= 0.25e6);
     let four = model(4, 8);
     assert!(iops(&four, Curve::Single, 32) <= 0.25e6);

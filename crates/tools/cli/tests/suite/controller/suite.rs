@@ -323,7 +323,7 @@ pub(crate) fn a_queue_is_reset_under_load(harness: &mut ControllerHarness) {
                 while queue.state() == QueueState::Resetting {
                     let now = harness.world.progress();
                     queue.poll(now);
-                    assert!(now < limit, "the reset does not end");
+                    assert!(now < limit, "the reset does not complete");
                     assert!(queue.fetch_event().is_none() || queue.state() == QueueState::Ready);
                 }
                 assert_eq!(queue.state(), QueueState::Ready);

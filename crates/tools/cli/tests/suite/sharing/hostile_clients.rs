@@ -113,7 +113,11 @@ fn memory_that_is_none_is_refused() {
     let region = SharedRegion::memfd(4096).unwrap();
     let good = region.backing().unwrap();
     assert_eq!(raw.ask(register(1, 4096), &[good.as_fd()]), Some(Message::Done { count: 0 }));
-    assert_eq!(raw.code(register(1, 4096), &[good.as_fd()]), Code::BadMemory, "twice");
+    assert_eq!(
+        raw.code(register(1, 4096), &[good.as_fd()]),
+        Code::BadMemory,
+        "the slot is already registered"
+    );
     for slot in 2..=64 {
         let answer = raw.ask(register(slot, 4096), &[good.as_fd()]);
         assert_eq!(answer, Some(Message::Done { count: 0 }), "{slot}");
