@@ -21,8 +21,8 @@ fn sqlite_commits_and_recovers_on_a_volume() {
 }
 
 /// A write-ahead log with SQLite's default, whose index several processes map and share: two
-/// processes write while a third reads, and one is killed in a transaction, of which nothing
-/// remains.
+/// processes write while a third reads, and one is killed in a transaction, which SQLite rolls
+/// back.
 #[test]
 fn sqlite_processes_share_a_write_ahead_log_on_a_volume() {
     let stage = Fixture::new(64 << 20);
