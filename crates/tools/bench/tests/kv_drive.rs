@@ -1,4 +1,4 @@
-//! The key-value target on the real drive model: its timing, its NAND, its power cuts.
+//! The key-value target on the real drive model: timing, NAND and power cuts.
 
 // guarantee: D-49
 
@@ -26,7 +26,7 @@ fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
     let scenario = Scenario::parse(Path::new("kv.toml"), DRIVE).unwrap();
     let mut harness = KvHarness::build(&scenario.drives[0], KvConfig::default()).unwrap();
     let chunk = harness.kv.layout().chunk_bytes as usize;
-    // What every key must have, and what those may have that were put since the last sync.
+    // Keys as of the last sync, which must survive a power cut. Keys put since then may survive it.
     let mut synced: BTreeMap<String, (u64, usize)> = BTreeMap::new();
     let mut runner = VirtualRunner::new();
     for round in 0..12u64 {
@@ -83,7 +83,7 @@ fn what_was_synced_survives_power_cuts_in_the_middle_of_programs() {
                 (Some((seed, len)), Some(bytes)) => value(*seed, *len) == *bytes,
                 _ => false,
             };
-            // Between the sync and the cut a key may have had other values, all of this round.
+            // Between the sync and the cut, the key may have had other values of this round.
             let between = (101..150u64).filter(|n| (n * 37 + round * 11) % 120 == i);
             let between = between.filter_map(|n| {
                 let len = bytes.as_ref().map(Vec::len)?;

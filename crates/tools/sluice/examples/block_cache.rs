@@ -30,7 +30,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     for lba in 0..32 {
         handle.write(lba, &data, false)?; // completes in the cache
     }
-    assert!(handle.device().dirty() > 0, "write-back: the drive does not have all of it yet");
+    assert!(handle.device().dirty() > 0, "write-back: some blocks are only in the cache");
     handle.flush()?;
     assert_eq!(handle.device().dirty(), 0);
 
@@ -40,7 +40,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let stats = handle.device().stats();
-    assert_eq!(stats.fills, 0, "all reads hit what was written");
+    assert_eq!(stats.fills, 0, "all reads hit cached blocks");
     assert!(stats.hits >= 320);
     println!(
         "{} hits, {} misses, {} blocks written by {} commands",

@@ -1,4 +1,4 @@
-//! Keys and values on flash that the host manages, with no block device in between.
+//! Keys and values on flash managed by the host, without a block device in between.
 //!
 //! `cargo run -p sluice-ssd --example key_value`
 
@@ -18,7 +18,7 @@ data = "memory"
 geometry = { channels = 4, pus = 2, planes = 1, pages = 16, chunks = 24 }
 "#;
 
-/// Polls of the drive that an admin command may take.
+/// Maximum number of polls of the drive per admin command.
 const POLLS_MAX: u64 = 1_000_000;
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
@@ -44,13 +44,14 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // ANCHOR: use
     let mut now = BlockingKv::new(&mut kv, &mut progress); // one request at a time
     now.put(b"key", b"value")?;
-    // All of a batch becomes durable, or nothing of it.
+    // A batch becomes durable as a whole or not at all.
     now.batch(&[BlockingMutation::Update(b"key", b"other"), BlockingMutation::Put(b"new", b"")])?;
     now.sync()?;
     assert_eq!(now.get(b"key")?, Some(b"other".to_vec()));
     assert_eq!(now.get(b"new")?, Some(Vec::new()));
 
-    // A value that fills whole chunks is written to them directly, and never moved.
+    // A value that fills whole chunks is written to them directly, and garbage collection never
+    // moves it.
     let large: Vec<u8> = (0..700_000u32).map(|i| (i % 251) as u8).collect();
     now.put(b"large", &large)?;
     assert_eq!(now.get(b"large")?, Some(large));

@@ -1,5 +1,5 @@
-//! An open-channel drive whose flash the host manages with pblk: a block device that finds its data
-//! again after it was closed.
+//! An open-channel drive whose flash is managed by pblk on the host: a block device that keeps its
+//! data when it is closed and opened again.
 //!
 //! `cargo run -p sluice-ssd --example pblk`
 

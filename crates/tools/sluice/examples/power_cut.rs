@@ -1,4 +1,4 @@
-//! A power cut and the recovery after it: what was flushed is there, the rest is old or new.
+//! A power cut and recovery: flushed data survives, and every other sector is old or new.
 //!
 //! `cargo run -p sluice-ssd --example power_cut`
 
@@ -22,7 +22,7 @@ write_buffer = { kind = "volatile", size = "1M" }   # lost when power is cut
 "#;
 // ANCHOR_END: scenario
 
-/// Polls of the drive that an admin command may take.
+/// Maximum number of polls of the drive per admin command.
 const POLLS_MAX: u64 = 1_000_000;
 const SECTORS: u64 = 64;
 const ROUNDS: u32 = 20;
@@ -36,7 +36,7 @@ struct Host {
 }
 
 impl Host {
-    /// Attaches to a drive that has power.
+    /// Attaches to a powered drive.
     fn attach(drive: &mut Controller) -> Result<Host, Box<dyn Error>> {
         let port = drive.attach()?;
         let mut progress = || {
@@ -65,7 +65,7 @@ impl Host {
         Ok(())
     }
 
-    /// Lets virtual time pass until `count` requests have completed.
+    /// Advances virtual time until `count` requests have completed.
     fn complete(&mut self, runner: &mut VirtualRunner, drive: &mut Controller, count: u64) {
         for _ in 0..count {
             let completion = loop {
@@ -113,8 +113,11 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
             let mut back = vec![0; host.sector_bytes];
             host.memory.read(lba * host.sector_bytes, &mut back);
             let first = back[0];
-            assert!(first == 1 || first == 2, "flushed data is there, or something newer");
-            assert!(back.iter().all(|byte| *byte == first), "and never a mixture");
+            assert!(
+                first == 1 || first == 2,
+                "a sector must have the flushed contents or newer ones"
+            );
+            assert!(back.iter().all(|byte| *byte == first), "a sector must not be torn");
             newer += u64::from(first == 2);
         }
         // ANCHOR_END: check

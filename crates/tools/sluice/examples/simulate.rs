@@ -30,7 +30,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     let read = &outcome.drives[0].run.jobs[0].directions[0];
     assert_eq!(read.ios, 1024);
-    // 40 us in the array; on this drive a transfer over the channel takes no time.
+    // 40 us in the array; on this drive, a channel transfer takes no time.
     assert_eq!(read.clat.mean(), 40_000.0);
     // ANCHOR_END: run
 
@@ -40,7 +40,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let iops = json["jobs"][0]["read"]["iops"].as_f64().unwrap_or_default();
     assert_eq!(iops.round(), 25_000.0);
 
-    // The same scenario and seed give the same bytes.
+    // Equal scenarios and seeds give identical results.
     let again = simulate(&scenario, SimOptions::default())?;
     assert_eq!(to_text(&json), to_text(&to_json(&again)));
     // ANCHOR_END: json

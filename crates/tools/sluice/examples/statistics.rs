@@ -1,4 +1,4 @@
-//! Reading statistics: of a simulation, and of a drive that is running.
+//! Statistics of a simulation, and of a running drive.
 //!
 //! `cargo run -p sluice-ssd --example statistics`
 
@@ -36,16 +36,16 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let drive = &outcome.drives[0];
     let written = &drive.run.jobs[0].directions[1];
     println!("writes: mean {:.0} ns, p99 {}", written.clat.mean(), written.clat.percentile(99.0));
-    // Counters are of the run alone; those of preconditioning are beside them.
+    // Counters exclude preconditioning, which has counters of its own.
     let ftl = drive.ftl.as_ref().expect("the drive manages its flash");
-    let amplification = ftl.write_amplification().expect("something was written");
+    let amplification = ftl.write_amplification().expect("the job has written");
     println!("write amplification {amplification:.2}, {} lines reclaimed", ftl.lines_reclaimed);
     assert!(amplification > 1.0 && ftl.lines_reclaimed > 0);
-    // How busy each parallel unit was.
+    // Utilization of each parallel unit.
     let pus = &drive.drive.pus;
     assert_eq!(pus.len(), 8);
     assert!(pus.iter().all(|pu| pu.program > Nanos::ZERO));
-    // What must be known of the result is said beside it.
+    // Notes qualify the result.
     outcome.notes.iter().for_each(|note| println!("note: {}", note.text));
     // ANCHOR_END: simulated
 
@@ -56,7 +56,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     for lba in 0..100 {
         handle.read(lba, &data)?;
     }
-    // The drive answers from its own thread, at most a fifth of a second later.
+    // The drive's thread answers within a fifth of a second.
     let mut seen = view.stats();
     while seen.as_ref().is_none_or(|stats| stats.reads < 100) {
         std::thread::sleep(std::time::Duration::from_millis(10));

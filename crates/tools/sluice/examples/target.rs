@@ -1,4 +1,4 @@
-//! A target of one's own: a block device that keeps two copies of every sector on the device below.
+//! A custom target: a block device that keeps two copies of every sector on the device below.
 //!
 //! `cargo run -p sluice-ssd --example target`
 
@@ -18,8 +18,8 @@ geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }
 "#;
 
 // ANCHOR: struct
-/// Two copies of every sector, in the two halves of the device below. Changes go to both; a read that
-/// fails on the first copy is repeated on the second.
+/// Two copies of every sector, in the two halves of the device below. Writes go to both; a read
+/// that fails on the first copy is repeated on the second.
 struct Mirror<D> {
     below: D,
     limits: Limits,
@@ -31,7 +31,7 @@ struct Mirror<D> {
 #[derive(Clone, Copy)]
 struct Pending {
     request: Request,
-    /// Completions that must still come.
+    /// Outstanding requests below.
     remaining: u8,
     worst: Option<Completion>,
 }
@@ -39,13 +39,13 @@ struct Pending {
 impl<D: BlockDevice> Mirror<D> {
     fn new(below: D) -> Mirror<D> {
         let limits = *below.limits();
-        // A request takes up to two places below.
+        // A request needs up to two requests below.
         let queue_depth = limits.queue_depth / 2;
         let limits = Limits { sectors: limits.sectors / 2, queue_depth, ..limits };
         Mirror { below, limits, pending: vec![None; queue_depth as usize], ready: Vec::new() }
     }
 
-    /// The request for one of the copies. Its tag says whose it is, and which copy.
+    /// Returns the request for one of the copies. Its tag encodes the slot and the copy.
     fn copy(&self, request: Request, slot: usize, copy: u64) -> Request {
         let lba = match request.op {
             Op::Flush => 0,
@@ -66,7 +66,7 @@ impl<D: BlockDevice> Component for Mirror<D> {
             let Some(mut pending) = self.pending[slot] else { continue };
             let request = pending.request;
             if request.op == Op::Read && copy == 0 && !done.status.is_success() {
-                // The place below that the first copy had is free again.
+                // The request of the first copy has completed, so the queue below has a free entry.
                 let second = self.copy(request, slot, 1);
                 if self.below.submit(now, second).is_ok() {
                     continue;
@@ -105,7 +105,7 @@ impl<D: BlockDevice> BlockDevice for Mirror<D> {
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
         let free = self.pending.iter().position(Option::is_none);
         let slot = free.ok_or(QueueFull)?;
-        // Nothing that is refused may reach the other half.
+        // Invalid requests fail here, so that none reaches the other half.
         let longest = self.limits.max_sectors;
         if let Some(status) = sluice::block::validate_request(&self.limits, longest, &request) {
             self.ready.push(Completion { tag: request.tag, status, result: 0 });
@@ -114,7 +114,7 @@ impl<D: BlockDevice> BlockDevice for Mirror<D> {
         let is_on_both = !matches!(request.op, Op::Read | Op::Flush | Op::Extents);
         let copies = if is_on_both { 2 } else { 1 };
         for copy in 0..copies {
-            // There is a place: each request below stands for one of at most two of a slot.
+            // The queue below has a free entry: each slot has at most two requests there.
             self.below.submit(now, self.copy(request, slot, copy))?;
         }
         self.pending[slot] = Some(Pending { request, remaining: copies as u8, worst: None });
@@ -142,7 +142,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     handle.flush()?;
     // ANCHOR_END: use
 
-    // Past the mirror, both copies are there.
+    // Below the mirror, both copies can be read.
     let queue = handle.into_device().below;
     let mut handle = Handle::new(&device, queue)?;
     let mut back = vec![0; 4096];

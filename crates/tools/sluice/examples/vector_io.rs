@@ -1,6 +1,6 @@
 //! Vector commands: physical addresses of an open-channel drive, without a target.
 //!
-//! `cargo run -p sluice-ssd --example vector_io`; more of them are in `crates/host/ocssd/examples`.
+//! `cargo run -p sluice-ssd --example vector_io`; `crates/host/ocssd/examples` has more examples.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,7 +18,7 @@ geometry = { channels = 4, pus = 2, chunks = 8, pages = 32 }
 data = "memory"
 "#;
 
-/// Polls of the drive that a command may take.
+/// Maximum number of polls of the drive per command.
 const POLLS_MAX: u64 = 1_000_000;
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
@@ -34,7 +34,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let (space, geometry) = (ssd.space(), *ssd.geometry());
 
     // ANCHOR: vector
-    // Chunk 0 of every parallel unit, one write unit of each in turn, until all of it is written.
+    // Chunk 0 of every parallel unit: one write unit per parallel unit in turn, until the chunks
+    // are full.
     let mut ppas: Vec<Ppa> = Vec::new();
     for sector in (0..geometry.sectors).step_by(geometry.ws_opt as usize) {
         for pu in space.striped() {
@@ -51,7 +52,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     drop(buffer);
     // ANCHOR_END: vector
 
-    // Any sectors of a written chunk, in any order, are one vector.
+    // A vector may have any sectors of written chunks, in any order.
     let some: Vec<usize> = (0..64).map(|i| i * 7_919 % ppas.len()).collect();
     let addresses: Vec<Ppa> = some.iter().map(|i| ppas[*i]).collect();
     let buffer = io.buffers().allocate(addresses.len() as u32)?;

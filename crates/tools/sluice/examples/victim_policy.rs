@@ -1,4 +1,4 @@
-//! A victim policy of one's own, against those that Sluice has, on a log of lines in memory.
+//! A custom victim policy, compared with those of Sluice, on a log of lines in memory.
 //!
 //! `cargo run -p sluice-ssd --example victim_policy`
 
@@ -8,13 +8,13 @@ use std::error::Error;
 use sluice::ftl::{Fifo, Greedy, LineId, VictimPolicy};
 
 // ANCHOR: policy
-/// Among the lines that were closed longest ago, the one with the fewest valid sectors. Close to greedy
-/// for little state, and it keeps away from lines whose data is still being overwritten.
+/// Selects the line with the fewest valid sectors among those closed longest ago. Close to greedy
+/// with little state; it avoids lines whose data is still being overwritten.
 #[derive(Clone, Debug)]
 struct Windowed {
-    /// Closed lines with their valid sectors, the oldest first.
+    /// Closed lines with their valid sectors, oldest first.
     closed: VecDeque<(LineId, u32)>,
-    /// How many of the oldest are looked at.
+    /// Number of the oldest lines that are compared.
     window: usize,
 }
 
@@ -51,12 +51,12 @@ const LINE_SECTORS: usize = 64;
 const LOGICAL: usize = LINES * LINE_SECTORS * 4 / 5;
 
 // ANCHOR: log
-/// A log-structured store of sectors that hold nothing, to count what a policy relocates.
+/// A log-structured store without data, which counts the sectors that a policy relocates.
 struct Log {
     policy: Box<dyn VictimPolicy>,
-    /// Per logical sector: its line and place in it.
+    /// Line and index of each logical sector.
     l2p: Vec<Option<(LineId, usize)>>,
-    /// Per line: which logical sector is in which place.
+    /// Logical sectors of each line, by index.
     p2l: Vec<Vec<usize>>,
     valid: Vec<u32>,
     is_closed: Vec<bool>,
@@ -100,7 +100,8 @@ impl Log {
         }
     }
 
-    /// Writes a sector of the host's, after relocating what victims hold, if lines are short.
+    /// Writes a sector of the host; relocates valid sectors of victims first, while fewer than
+    /// three lines are free.
     fn write(&mut self, lba: usize) {
         while self.free.len() < 3 {
             let victim = self.policy.take(self.written).expect("a closed line");
@@ -118,7 +119,7 @@ impl Log {
 }
 // ANCHOR_END: log
 
-/// Write amplification in steady state, under uniform random writes.
+/// Returns the write amplification in steady state, under uniform random writes.
 fn write_amplification(policy: Box<dyn VictimPolicy>) -> f64 {
     let mut log = Log::new(policy);
     (0..LOGICAL).for_each(|lba| log.write(lba));
@@ -143,7 +144,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         write_amplification(Box::new(Windowed { closed: VecDeque::new(), window: LINES / 4 }));
     let fifo = write_amplification(Box::<Fifo>::default());
     println!("write amplification: greedy {greedy:.2}, windowed {windowed:.2}, fifo {fifo:.2}");
-    assert!((windowed / greedy - 1.0).abs() < 0.02, "as good as greedy");
+    assert!((windowed / greedy - 1.0).abs() < 0.02, "the policy must be within 2 % of greedy");
     assert!(windowed < fifo);
     Ok(())
 }

@@ -10,7 +10,7 @@ use sluice::scenario::Scenario;
 use sluice::time::Nanos;
 use sluice::user_io::{Handle, HybridPolling, QueueConfig, WaitMode};
 
-/// Every command takes 2 ms, so that there is something to wait for.
+/// Every command takes 2 ms, so that the handle has to wait.
 const SCENARIO: &str = r#"
 [drive]
 preset = "nvme-null"
@@ -33,7 +33,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         }
         let (sleeps, slept) = handle.sleep_stats();
         println!("{wait:?}: {sleeps} sleeps, {slept} in all");
-        // Who busy-polls never sleeps; the others sleep through most of 20 ms, or half of it.
+        // A busy-polling handle never sleeps; the others sleep for most of 20 ms, or for half of
+        // it.
         assert_eq!(sleeps == 0, wait == WaitMode::Poll);
     }
     // ANCHOR_END: wait

@@ -50,7 +50,11 @@ fn library() -> PathBuf {
     let library = target.join(host()).join("debug/libsluice_preload.so");
     let bytes = std::fs::read(&library).unwrap();
     let checks = bytes.windows(13).any(|bytes| bytes == b"__asan_report");
-    assert_eq!(checks, sanitizes(), "whether it is made with the sanitizer");
+    assert_eq!(
+        checks,
+        sanitizes(),
+        "the library and the test must both be built with the sanitizer, or neither"
+    );
     library
 }
 
@@ -131,7 +135,7 @@ fn a_program_finds_on_a_volume_what_it_finds_on_the_host() {
     let at = dir.path().canonicalize().unwrap().join("at");
     let (got, counters, mut device) = on_a_volume(&program, &[], &at, 0);
     assert!(got.status.success(), "{}{}", text(&got.stdout), text(&got.stderr));
-    assert_eq!(text(&got.stderr), "", "not a word of anybody");
+    assert_eq!(text(&got.stderr), "", "the program and the library must print nothing to stderr");
     assert_eq!(text(&got.stdout), text(&wanted.stdout));
     assert!(
         counters.calls > 1000 && counters.sessions > 1 && counters.refused == 0,
@@ -151,7 +155,7 @@ fn mappings_are_shared_as_on_the_host() {
     let at = dir.path().canonicalize().unwrap().join("at");
     let (got, counters, device) = on_a_volume(&program, &[], &at, 5);
     assert!(got.status.success(), "{}{}", text(&got.stdout), text(&got.stderr));
-    assert_eq!(text(&got.stderr), "", "not a word of anybody");
+    assert_eq!(text(&got.stderr), "", "the program and the library must print nothing to stderr");
     assert_eq!(text(&got.stdout), text(&wanted.stdout));
     assert!(counters.mapped > 50 && counters.written_back > 0, "{counters:?}");
     assert_eq!((counters.writeback_failures, counters.refused), (0, 0));
@@ -186,7 +190,10 @@ fn random_calls_and_mappings_are_as_on_the_host() {
         let name = format!("random-{seed}");
         let ino = volume.volume().lookup(volume::Ino::ROOT, &name).unwrap();
         let wanted = std::fs::read(host.join(name)).unwrap();
-        assert!(volume.read_all(ino).unwrap() == wanted, "seed {seed}: what is on the volume");
+        assert!(
+            volume.read_all(ino).unwrap() == wanted,
+            "seed {seed}: contents of the file on the volume"
+        );
     }
 }
 
@@ -260,7 +267,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// ARCHITECTURE.md, R9, for service and volume together: an additional call does not allocate.
+/// ARCHITECTURE.md, R9, for service and volume together: a further call does not allocate.
 #[test]
 fn calls_allocate_nothing() {
     let dir = tempfile::tempdir().unwrap();

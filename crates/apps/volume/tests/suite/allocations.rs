@@ -86,7 +86,7 @@ fn writes_in_place_with_a_sync_each_allocate_nothing_and_wait_for_the_device_onc
         harness.sync();
     });
     assert_eq!(allocations, 0.0);
-    assert_eq!(durable, 1.0, "the data");
+    assert_eq!(durable, 1.0, "one write: the data");
 }
 
 #[test]
@@ -121,7 +121,10 @@ fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
     // One append in eight starts a block, with a new page. Occasionally blocks are written in place
     // and flushed before their records.
     assert!(allocations < 0.1, "{allocations}");
-    assert!((1.0..1.1).contains(&durable), "{durable}: the transaction, which has the data");
+    assert!(
+        (1.0..1.1).contains(&durable),
+        "{durable}: one write per append: the transaction, which contains the data"
+    );
 }
 
 #[test]
@@ -139,13 +142,13 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
     let stats = harness.volume.stats();
     let blocks = u64::from(records * len).div_ceil(u64::from(BLOCK));
     let written = (stats.data_bytes - before.data_bytes) / u64::from(BLOCK);
-    // The last block is written at each checkpoint, and again after it has grown.
+    // Each checkpoint writes the last block, which is written again after it has grown.
     let snapshots = stats.checkpoints - before.checkpoints;
     assert!((blocks..=blocks + snapshots).contains(&written), "{written} for {blocks} blocks");
     assert!(snapshots < u64::from(records) / 100, "{snapshots}");
     let sectors = stats.journal_sectors - before.journal_sectors;
     let each = sectors as f64 / f64::from(records);
-    // Whole sectors: 350 bytes on average, and the record of the inode.
+    // Whole sectors: 350 bytes on average, plus the record of the inode.
     assert!((1.0..2.0).contains(&each), "{each} sectors of the journal for {len} bytes");
     let commands = stats.data_commands - before.data_commands;
     assert!(commands < blocks, "{commands} commands for {blocks} blocks");

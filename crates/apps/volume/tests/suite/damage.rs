@@ -70,7 +70,7 @@ fn any_byte_of_metadata_that_changes_is_seen_or_does_not_matter() {
         let metadata = (0..layout.data() as usize * BLOCK)
             .chain((layout.blocks as usize - 1) * BLOCK..image.len());
         let (mut refused, mut same) = (0, 0);
-        // Every byte that is not zero, and a sample of those that are.
+        // Damages every byte that is not zero, and a sample of the zero bytes.
         for at in metadata.filter(|at| image[*at] != 0 || at.is_multiple_of(1031)) {
             let mut damaged = image.clone();
             damaged[at] ^= 1 << (at % 8);
@@ -97,7 +97,7 @@ fn any_byte_of_metadata_that_changes_is_seen_or_does_not_matter() {
                 Err(error) => panic!("byte {at}: {error}"),
             }
         }
-        assert!(refused > 100 && same > 500, "{refused} refused, {same} made no difference");
+        assert!(refused > 100 && same > 500, "{refused} refused, {same} had no effect");
     }
 }
 
@@ -180,7 +180,10 @@ fn a_second_user_is_refused_until_the_first_is_known_to_be_gone() {
     assert!(try_open(ram_from_image(&image, 512), wrong).is_err());
     let right = Options { take_over: Some(owner(1).owner), ..owner(2) };
     assert!(try_open(ram_from_image(&image, 512), right).is_ok());
-    assert!(try_open(ram_from_image(&image, 512), owner(1)).is_ok(), "the same one");
+    assert!(
+        try_open(ram_from_image(&image, 512), owner(1)).is_ok(),
+        "the owner that has the volume may open it again"
+    );
     let other_boot = Options { owner: Owner { boot: 10, process: 1 }, ..Options::default() };
     assert!(try_open(ram_from_image(&image, 512), other_boot).is_ok());
     // fsck checks, repairs nothing, and clears the mark if requested.
@@ -201,7 +204,11 @@ fn errors_of_data_are_told_by_the_sync_and_the_data_is_tried_again() {
     fs.volume_mut().device_mut().unwritable.extend(data..data + 8000 / 4);
     let error = fs.sync(file).unwrap_err();
     assert_eq!((error, error.errno()), (Error::Io { status: Status::WRITE_FAULT }, 5));
-    assert_eq!(fs.read_all(file).unwrap(), pattern(1, 20_000), "from memory");
+    assert_eq!(
+        fs.read_all(file).unwrap(),
+        pattern(1, 20_000),
+        "data in the page cache stays readable"
+    );
     assert_eq!(fs.sync(file).unwrap_err(), error);
     fs.volume_mut().device_mut().unwritable.clear();
     fs.sync(file).unwrap();
@@ -259,7 +266,10 @@ fn blocks_are_discarded_once_they_are_unreferenced() {
     fs.sync(file).unwrap();
     let name = volume::Name::new("f").unwrap();
     fs.run(VolumeOp::Unlink { dir: ROOT, name }).unwrap();
-    assert!(fs.volume().device().discarded.is_empty(), "it is not durable yet");
+    assert!(
+        fs.volume().device().discarded.is_empty(),
+        "blocks are discarded only once their release is durable"
+    );
     fs.run(VolumeOp::SyncAll).unwrap();
     fs.run(VolumeOp::SyncAll).unwrap();
     let device = fs.close().unwrap();

@@ -32,7 +32,7 @@ fn what_is_written_is_read_and_still_there_when_it_is_opened_again() {
         let mut expected = bytes;
         expected[5000..5005].copy_from_slice(b"hello");
         assert_eq!(fs.read_all(file).unwrap(), expected);
-        // Unaligned offsets, past the end, and no bytes.
+        // Unaligned offsets, ranges past the end, and empty ranges.
         let mut part = vec![0; 70_000];
         for offset in [1, 4095, 4097, 299_990] {
             let n = fs.read(file, offset, &mut part).unwrap();
@@ -126,15 +126,15 @@ fn listing_goes_on_where_it_was_whatever_changes_meanwhile() {
             None => break,
         };
         seen.push(text.clone());
-        // Listed entries are removed, and others added.
+        // Listing continues while listed entries are removed and others added.
         fs.run(VolumeOp::Unlink { dir: ROOT, name: name(&text) }).unwrap();
         if seen.len() <= 100 {
             fs.create(ROOT, &format!("new {}", seen.len())).unwrap();
         }
     }
     let expected: Vec<String> = (0..100).map(|i| format!("file {i}")).collect();
-    assert_eq!(seen[..100], expected, "each once, in order");
-    assert_eq!(seen.len(), 200, "and then those that came");
+    assert_eq!(seen[..100], expected, "every entry is listed once, in order");
+    assert_eq!(seen.len(), 200, "the new entries follow");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn sizes_holes_and_facts() {
     fs.write(file, 120_000, b"middle").unwrap();
     let blocks = fs.volume().stat(file).unwrap().blocks;
     fs.sync(file).unwrap();
-    assert_eq!(fs.volume().stat(file).unwrap().blocks, blocks, "it had them");
+    assert_eq!(fs.volume().stat(file).unwrap().blocks, blocks, "the blocks were already allocated");
     let all = fs.read_all(file).unwrap();
     assert_eq!(all.len(), 150_001);
     assert_eq!(
@@ -248,7 +248,11 @@ fn a_full_volume_says_so_and_everything_that_must_still_works() {
     };
     assert_eq!(error, Error::NoSpace);
     let stat = fs.volume().stat(file).unwrap();
-    assert_eq!((stat.blocks, stat.size), (free - 1, (free - 1) * BLOCK as u64), "all of it");
+    assert_eq!(
+        (stat.blocks, stat.size),
+        (free - 1, (free - 1) * BLOCK as u64),
+        "the write uses all free blocks but one"
+    );
     assert_eq!(fs.volume().statfs().free, 0);
     let allocate = VolumeOp::Allocate { ino: other, offset: 4096, len: 1, keep_size: true };
     assert_eq!(fs.run(allocate), Err(Error::NoSpace));

@@ -88,7 +88,7 @@ fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
         let ino = fs.create(ROOT, &format!("f{i}")).unwrap();
         let mut bytes = pattern(i, 100 + 150 * i as usize);
         fs.write(ino, 0, &bytes).unwrap();
-        // In place, or in the journal.
+        // Half of the files are written in place, the others to the journal.
         fs.run(if i % 2 == 0 {
             VolumeOp::SyncAll
         } else {
@@ -126,7 +126,7 @@ fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
         assert_eq!(&fs.read_all(*ino).unwrap(), bytes, "{ino}");
     }
     let mut fs = open(cut(fs));
-    assert_eq!(fs.volume().stats().recovered_blocks, 0, "it is in place");
+    assert_eq!(fs.volume().stats().recovered_blocks, 0, "the data is in place");
     for (ino, bytes) in &files {
         assert_eq!(&fs.read_all(*ino).unwrap(), bytes, "{ino}");
     }
@@ -136,7 +136,7 @@ fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
 fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_read() {
     let features = |ram: &Ram| [0, BLOCKS - 1].map(|b| ram.durable[b * BLOCK + 12]);
     let ram = formatted(512, BLOCKS as u64);
-    assert_eq!(features(&ram), [0, 0], "as the version before made it");
+    assert_eq!(features(&ram), [0, 0], "a volume without journaled data has no feature flag");
     let mut fs = open(ram);
     let file = fs.create(ROOT, "f").unwrap();
     fs.write(file, 0, b"small").unwrap();
@@ -158,7 +158,7 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
     let mut fs = open(ram);
     assert_eq!(fs.read_all(file).unwrap(), b"small");
     let ram = fs.close().unwrap();
-    assert_eq!(features(&ram), [0, 0], "a version before reads it again");
+    assert_eq!(features(&ram), [0, 0], "older versions can read the volume again");
     // A volume after a power cut under such a version: its journal has sizes and extents.
     let mut fs = open(ram);
     fs.write(file, 5, &pattern(1, 40_000)).unwrap();
@@ -199,7 +199,7 @@ fn data_of_what_is_not_there_is_damage_that_can_be_repaired() {
     let mut ram = ram_from_image(&with_transaction(ram, &all));
     assert!(run_fsck(&mut ram).is_clean() && run_fsck(&mut ram).journaled_blocks == 2);
     let repair = FsckOptions { repair: true, clear_owner: true };
-    assert!(!fsck(&mut ram, repair, tick).unwrap().repaired, "nothing is wrong");
+    assert!(!fsck(&mut ram, repair, tick).unwrap().repaired, "there is nothing to repair");
     let mut fs = open(ram);
     let mut expected = pattern(1, 5000);
     expected[4090..4096].copy_from_slice(b"abcdef");

@@ -43,7 +43,7 @@ fn write_reserved(
     let mut looks = 0;
     while left > 0 {
         looks += 1;
-        assert!(looks < 100_000, "{op:?} does not end: {store:?}");
+        assert!(looks < 100_000, "{op:?} does not complete: {store:?}");
         let now = common::tick(store.device_mut());
         store.poll(now);
         while let Some(VolumeCompletion { id, result }) = store.reap() {
@@ -85,7 +85,11 @@ impl Case {
                 let (room, free) =
                     (self.fs.volume().has_free_blocks(want), self.fs.volume().statfs().free);
                 assert_eq!(self.fs.volume_mut().reserve(want), room);
-                assert_eq!(self.fs.volume().statfs().free, free, "they are free still");
+                assert_eq!(
+                    self.fs.volume().statfs().free,
+                    free,
+                    "reserved blocks still count as free"
+                );
                 self.reserved += if room { want } else { 0 };
                 Ok(OpResult::Done)
             }

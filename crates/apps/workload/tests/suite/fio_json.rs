@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_workload::to_fio_json;
 use time::Nanos;
 
-/// Returns the paths through objects and arrays; parts that depend on the job are `*`.
+/// Returns the paths through objects and arrays. Keys that depend on the job are replaced by `*`.
 fn paths(value: &Value, prefix: &str, out: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
@@ -44,7 +44,7 @@ fn keys_and_their_order_are_those_of_real_fio() {
     let extra: BTreeSet<&str> = ours.iter().map(String::as_str).collect();
     let missing: Vec<_> = theirs.iter().filter(|k| !extra.contains(**k)).collect();
     assert_eq!(missing, Vec::<&&str>::new(), "keys of fio that are missing");
-    // fio leaves `disk_util` out for engines without a disk; readers accept it empty.
+    // fio omits `disk_util` for engines without a disk; readers accept an empty one.
     ours.retain(|k| k != "/disk_util");
     assert_eq!(ours, theirs);
 }

@@ -66,7 +66,7 @@ fn host_costs_are_serialised_per_job() {
     let read = result.jobs[0].direction(Direction::Read);
     assert_eq!((read.slat.min(), read.slat.max()), (US(2), US(2)));
     assert_eq!((read.clat.min(), read.clat.max()), (US(103), US(103)));
-    assert_eq!(read.runtime, US(105) * 100, "one at a time: submit, device, complete");
+    assert_eq!(read.runtime, US(105) * 100, "requests are serial: submit, device, complete");
     assert_eq!(result.jobs[0].cpu_busy, US(5) * 100);
     // At depth, the CPU is the limit: 5 us per request.
     let mut host = JobRunner::new(ram(), jobs("[j]\nrw=randread\niodepth=64"), costs, 1).unwrap();
@@ -97,7 +97,7 @@ fn runtime_and_ramp_bound_what_is_measured() {
     assert_eq!(log.len(), 2 * 1500);
     assert_eq!((read.ios, read.runtime, job.requests.issued), (2000, MS(100), 3000));
     assert_eq!(job.series.intervals().map(|i| i.ios[0]).sum::<u64>(), 2000);
-    // A job that ends within its ramp has no measurements, and only finite numbers.
+    // A job that ends within its ramp has no measurements, and reports only finite numbers.
     let (result, _) = run(ram(), "[j]\nrw=randread\nramp_time=1h");
     let text = to_fio_json(&result, 0).to_string();
     assert!(!text.contains("NaN") && !text.contains("null") && !text.contains(":inf"));
@@ -210,7 +210,7 @@ fn long_requests_are_split_and_a_full_device_is_shared() {
     let ios: Vec<u64> = result.jobs.iter().map(|j| j.directions[0].ios).collect();
     assert_eq!(ios.iter().sum::<u64>(), result.jobs.iter().map(|j| j.requests.issued).sum::<u64>());
     let (least, most) = (*ios.iter().min().unwrap(), *ios.iter().max().unwrap());
-    assert!(most - least <= most / 10, "every job has its turn: {ios:?}");
+    assert!(most - least <= most / 10, "the jobs share the device equally: {ios:?}");
     assert!((ios.iter().sum::<u64>() as i64 - 80_000).abs() < 200, "{ios:?}");
 }
 
@@ -306,7 +306,7 @@ fn a_run_can_be_stopped_and_still_adds_up() {
 
 #[test]
 fn late_polls_do_no_harm() {
-    // As in real time: polled occasionally, not at its deadlines.
+    // Polls at intervals, as in real time, and not at the deadlines.
     let mut host =
         job_runner(ram(), "[j]\nrw=randrw\nrate_iops=1000,1000\ntime_based\nruntime=1\niodepth=8");
     let mut now = Nanos::ZERO;
@@ -317,7 +317,10 @@ fn late_polls_do_no_harm() {
     let result = host.finish().unwrap();
     for d in 0..2 {
         assert!((result.jobs[0].directions[d].ios as i64 - 1000).abs() <= 8);
-        assert!(result.jobs[0].directions[d].clat.min() >= US(100), "never early");
+        assert!(
+            result.jobs[0].directions[d].clat.min() >= US(100),
+            "no request completes before the device's latency"
+        );
     }
 }
 
@@ -329,7 +332,7 @@ fn fio_job_files_with_everything_in_them_run() {
     let mut host = JobRunner::new(ram(), parsed.jobs, IoCpuCosts::default(), 1).unwrap();
     run_to_end(&mut host);
     let json = to_fio_json(&host.finish().unwrap(), 0);
-    assert_eq!(json["jobs"].as_array().unwrap().len(), 1, "one group");
+    assert_eq!(json["jobs"].as_array().unwrap().len(), 1, "the jobs are reported as one group");
     assert_eq!(json["global options"]["bs"], "4k");
     assert_eq!(json["jobs"][0]["read"]["total_ios"], 1024);
     assert_eq!(json["jobs"][0]["write"]["total_ios"], 256);
@@ -337,8 +340,8 @@ fn fio_job_files_with_everything_in_them_run() {
 
 #[test]
 fn loops_run_the_whole_job_again() {
-    // Counts of fio 3.33 for the same words: every loop draws the same blocks, and only the count
-    // of writes until a flush goes on.
+    // Counts of fio 3.33 for the same options: every loop draws the same blocks, and only the count
+    // of writes until a flush continues.
     for (options, [reads, writes], syncs) in [
         ("rw=randread\nloops=3", [768, 0], 0),
         ("rw=randread\nloops=3\nnumber_ios=10", [30, 0], 0),
@@ -357,7 +360,7 @@ fn loops_run_the_whole_job_again() {
             assert!(loops[0] == loops[1] && loops[1] == loops[2], "{options}");
         }
     }
-    // Nothing is outstanding between two loops, and time counts once.
+    // No request is outstanding between two loops, and time counts once.
     let (result, log) = run(ram(), "[j]\nrw=read\nsize=12k\niodepth=2\nloops=2");
     let times: Vec<u64> = log.iter().map(|(t, _)| t.0 / 100_000).collect();
     assert_eq!(times, [0, 0, 1, 2, 2, 3]);
@@ -375,8 +378,9 @@ fn loops_run_the_whole_job_again() {
 
 #[test]
 fn the_depth_that_meets_a_latency_target_is_found() {
-    // A device that carries out one request at a time would be at depth * latency; this one has a
-    // latency that does not depend on depth, so that every depth meets the target or none does.
+    // This device's latency does not depend on the depth, so that every depth meets the target or
+    // none does. A device that executes one request at a time would have a latency of depth *
+    // latency.
     let text = |target: u64| {
         format!(
             "[j]\nrw=randread\niodepth=24\ntime_based\nruntime=1s\nlatency_target={target}us\n\
@@ -405,11 +409,12 @@ fn the_depth_that_meets_a_latency_target_is_found() {
 
 #[test]
 fn many_jobs_share_a_device_as_few_do() {
-    // More jobs than the device has capacity for: each of them gets an equal share.
+    // More jobs than the device's depth: each job gets an equal share.
     let text = "[j]\nrw=randread\niodepth=4\nnumjobs=300\ntime_based\nruntime=30ms\nsize=64k";
     let (result, _) = run(ram().depth(100), text);
     let ios: Vec<u64> = result.jobs.iter().map(|j| j.direction(Direction::Read).ios).collect();
-    // 100 at a time for 300 times 100 us, and the requests that waited for capacity at the end.
+    // The device executes 100 requests at a time, for 300 times 100 us, plus the requests that
+    // waited at the end.
     let sum = ios.iter().sum::<u64>();
     assert!((300 * 100..=300 * 100 + 300).contains(&sum), "{sum}");
     assert!(ios.iter().all(|n| n.abs_diff(100) <= 4), "{ios:?}");

@@ -58,16 +58,17 @@ fn one_line_per_request() {
 
 #[test]
 fn one_line_per_window_and_direction() {
-    // 10 ms before anything is measured, then 25 ms: two whole windows, and half of one.
+    // 10 ms of ramp without measurements, then 25 ms: two whole windows, and half of one.
     let text = "[j]\nrw=randread\ntime_based\nruntime=25ms\nramp_time=10ms\nlog_avg_msec=10\niodepth=2\n\
                 write_lat_log=LOG\nwrite_bw_log=LOG\nwrite_iops_log=LOG";
     let found = logs(ram(), text);
-    // Two requests that were wanted before the end of the ramp are not measured.
+    // Two requests that were due before the end of the ramp are not measured.
     assert_eq!(found[2].1, "10, 19800, 0, 0, 0\n20, 20000, 0, 0, 0\n");
-    assert_eq!(found[0].1, "10, 79200, 0, 0, 0\n20, 80000, 0, 0, 0\n", "KiB/s");
+    assert_eq!(found[0].1, "10, 79200, 0, 0, 0\n20, 80000, 0, 0, 0\n", "bandwidth in KiB/s");
     let latencies: String = [10, 20, 25].map(|ms| format!("{ms}, 100000, 0, 0, 0\n")).concat();
     assert_eq!(found[3].1, latencies);
-    // A window in which nothing completes has no line; the greatest value instead of the average.
+    // A window without completions has no line; with log_max_value, lines have the maximum instead
+    // of the average.
     let text = "[j]\nrw=read\nbssplit=4k/50:64k/50\nrandseed=1\nthinktime=30ms\nthinktime_blocks=20\nnumber_ios=40\n\
                 log_avg_msec=10\nlog_max_value\nwrite_lat_log=LOG";
     let found = logs(ram().per_sector(Nanos::from_micros(10)), text);
@@ -98,7 +99,7 @@ fn the_name_is_the_jobs_unless_said_and_errors_come_before_the_run() {
     let limits = *block::BlockDevice::limits(&ram());
     let error = sluice_workload::check_jobs(&specs, &limits).unwrap_err();
     assert!(matches!(&error, RunError::Log { job, .. } if job == "j"), "{error}");
-    // A full disk, found when the log is written.
+    // A full disk is detected when the log is written.
     let full = dir.path().join("F");
     std::os::unix::fs::symlink("/dev/full", dir.path().join("F_lat.1.log")).unwrap();
     let mut host = job_runner(ram(), &format!("[j]\nsize=4k\nwrite_lat_log={}\n", full.display()));

@@ -156,7 +156,7 @@ fn invalid(text: &str) -> sluice_workload::InvalidJob {
     }
 }
 
-/// Returns the bytes that an error is about.
+/// Returns the bytes that an error marks.
 fn marked(text: &str) -> String {
     let at = invalid(text).location;
     assert_eq!(&*at.text, text);
@@ -209,7 +209,8 @@ fn refused_words_say_why_and_values_that_ask_for_nothing_pass() {
         let message = message(text);
         assert!(message.contains(part), "{message:?} should contain {part:?}");
     }
-    // Options of logs in [global] hold for the jobs that have logs, and are listed for the others.
+    // Log options in [global] apply to the jobs that have logs, and are listed as ignored for the
+    // others.
     let parsed = parse("[global]\nlog_avg_msec=100\n[a]\nwrite_lat_log\n[b]\n").unwrap();
     assert_eq!(parsed.ignored, ["log_avg_msec"]);
     assert_eq!(parsed.jobs[0].report.logs.window, Nanos::from_millis(100));
@@ -220,7 +221,7 @@ fn comments_start_anywhere_and_variables_are_the_environments() {
     let path = std::env::var("PATH").unwrap();
     let text =
         "[j] # a job\ndescription=${PATH}${SLUICE_NO_SUCH_VARIABLE} ; fio does so, too\nbs=2k*4\n";
-    assert!(parse(text).is_err(), "no keyword, no product");
+    assert!(parse(text).is_err(), "arithmetic requires a keyword such as $pagesize");
     let text = text.replace("2k*4", "2*$pagesize");
     let job = &parse(&text).unwrap().jobs[0];
     let expected = path.split(['#', ';']).next().unwrap().trim();
@@ -250,7 +251,7 @@ fn files_include_files() {
         .map(|j| (j.pattern.block_sizes[0][0].0, j.depth(), j.pattern.access.random))
         .collect();
     assert_eq!(seen, [(8192, 7, false), (65536, 7, true)]);
-    // An error in an included file is shown there.
+    // An error in an included file is reported with that file's name and line.
     write("b.inc", "\nrww=read");
     let error = parse_job_file(&main).unwrap_err().to_string();
     assert!(error.contains("b.inc:2: option `rww`"), "{error}");

@@ -45,7 +45,7 @@ fn issued_by_fio(dir: &Path, log: &str, options: &[&str]) -> Vec<(u64, u64, u64)
         .collect()
 }
 
-/// Returns the requests that Sluice issues for it, and its results.
+/// Returns the requests that Sluice issues for the same log, and its results.
 fn issued_here(dir: &Path, log: &str, options: &str) -> (Vec<(u64, u64, u64)>, Value) {
     let text = format!("[j]\nread_iolog={}\n{options}", dir.join(log).display());
     let ram = Ram::new(16384, Nanos::from_micros(100));
@@ -64,7 +64,7 @@ fn issued_here(dir: &Path, log: &str, options: &str) -> (Vec<(u64, u64, u64)>, V
     (issued.collect(), to_fio_json(&host.finish().unwrap(), 0))
 }
 
-/// Levels of `iodepth_level` that a job reached.
+/// Returns the levels of `iodepth_level` that a job reached.
 fn levels(result: &Value) -> Vec<String> {
     let levels = result["jobs"][0]["iodepth_level"].as_object().unwrap();
     let reached = levels.iter().filter(|(_, share)| share.as_f64().unwrap() > 0.0);
@@ -115,7 +115,7 @@ fn a_log_is_replayed_as_fio_replays_it() {
         assert_eq!(ours, theirs, "{log} {options:?}");
         assert_eq!(ours.len(), 60, "{log} {options:?}");
     }
-    // The depth of a log without times is the job's.
+    // A log without times is replayed at the depth of the job.
     for depth in [1, 4] {
         let option = format!("--iodepth={depth}");
         let options = ["--read_iolog=v2.log", "--ioengine=libaio", &option, "--output-format=json"];
@@ -158,7 +158,7 @@ fn a_log_with_times_takes_as_long_as_in_fio() {
     }
 }
 
-/// The columns of a log's lines.
+/// Returns the columns of a log's lines.
 fn lines(dir: &Path, name: &str) -> Vec<Vec<u64>> {
     let text = std::fs::read_to_string(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let number = |column: &str| column.parse().unwrap_or_else(|e| panic!("{name}: {column}: {e}"));
@@ -215,14 +215,14 @@ fn logs_are_those_of_fio() {
             };
             assert_eq!(columns(&ours), columns(&theirs), "{file}");
             if name != "window" {
-                // All but time and value are the request's.
+                // All columns but time and value describe the request.
                 let rest = |lines: &[Vec<u64>]| -> Vec<Vec<u64>> {
                     lines.iter().map(|line| line[2..].to_vec()).collect()
                 };
                 assert_eq!(rest(&ours), rest(&theirs), "{file}");
                 continue;
             }
-            // Windows end when they end.
+            // Lines have the time at which their window ends.
             let ends: Vec<u64> = ours.iter().map(|l| l[0]).filter(|ms| *ms < 900).collect();
             assert_eq!(ends, [200, 200, 400, 400, 600, 600, 800, 800], "{file}");
             assert!(theirs.len() >= 2, "{file}: {theirs:?}");

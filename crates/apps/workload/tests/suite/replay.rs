@@ -49,7 +49,11 @@ fn waiting_for_a_slot_is_latency_and_is_counted() {
     let job = &result.jobs[0];
     assert_eq!(job.requests.delayed, 99);
     let lat = &job.direction(Direction::Read).lat;
-    assert_eq!(lat.max(), Nanos(100 * 100_000 - 99 * 1000), "the last waits for all before it");
+    assert_eq!(
+        lat.max(),
+        Nanos(100 * 100_000 - 99 * 1000),
+        "the last request waits for all earlier ones"
+    );
     let (result, _) = replay(&trace, "").unwrap();
     assert_eq!(
         (result.jobs[0].requests.delayed, result.jobs[0].directions[0].lat.max()),
@@ -63,8 +67,8 @@ fn without_times(n: u64) -> String {
     format!("fio version 2 iolog\nf add\nf open\n{reads}f close\n")
 }
 
-/// Depth 1 as in fio, unless the job says: a closed loop, whose requests take as long as the device
-/// takes, counted from when each is issued.
+/// Depth 1 as in fio, unless the job sets another: a closed loop. The latency of a request counts
+/// from its submission.
 #[test]
 fn a_log_without_times_is_replayed_at_its_depth() {
     for (options, depth) in
@@ -95,7 +99,8 @@ fn a_wait_counts_from_the_end_of_the_one_before() {
         log.iter().map(|(t, _)| t.0 / 1000).collect()
     };
     assert_eq!(times(""), [0, 100, 350, 450]);
-    // With two outstanding the waits count, and the device does not.
+    // With two requests outstanding, the waits determine the times, and the device's latency does
+    // not.
     assert_eq!(times("iodepth=2"), [0, 50, 300, 300]);
     assert_eq!(times("replay_time_scale=50"), [0, 100, 600, 700]);
     assert_eq!(times("replay_no_stall=1"), [0, 100, 200, 300]);
@@ -124,7 +129,7 @@ fn requests_that_are_not_whole_sectors_name_their_line_and_the_remedy() {
     assert_eq!((fit.aligned_requests, fit.bytes_requested, fit.bytes_issued), (1, 4608, 8192));
 }
 
-/// Lines that a job can reach are checked before the run, and the progress follows the file.
+/// Lines that a job can reach are checked before the run. Progress is the position in the file.
 #[test]
 fn a_trace_is_checked_before_the_run() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -136,8 +141,11 @@ fn a_trace_is_checked_before_the_run() {
     };
     let error = check("").unwrap_err().to_string();
     assert!(error.contains(":4: bytes 1536..+4096"), "{error}");
-    assert!(check("runtime=1ms").is_ok(), "the last line is never reached");
-    assert!(check("runtime=1ms\nreplay_time_scale=200").is_err(), "now it is");
+    assert!(check("runtime=1ms").is_ok(), "the job ends before the last line");
+    assert!(
+        check("runtime=1ms\nreplay_time_scale=200").is_err(),
+        "at double pace the job reaches the last line"
+    );
     assert!(check("replay_align=4k").is_ok());
     let text = format!("[t]\nread_iolog={}\nreplay_align=4k", file.path().display());
     let mut host = common::job_runner(Ram::new(1024, Nanos::from_micros(1)), &text);

@@ -81,5 +81,5 @@ fn writes_of_other_jobs_are_no_false_alarm() {
     let text = "[checked]\nrw=randwrite\nverify=crc32c\niodepth=8\n[unchecked]\nrw=randwrite\nnorandommap\niodepth=8\n[trims]\nrw=randtrim\niodepth=2\nnorandommap\nio_size=512k\n[reads]\nrw=randread\nverify=crc32c\niodepth=8";
     let (result, _) = run(ram(), text);
     assert_eq!(mismatches(&result), []);
-    assert!(result.jobs[3].requests.verified > 0, "reads check what others wrote");
+    assert!(result.jobs[3].requests.verified > 0, "the reads verify data that other jobs wrote");
 }

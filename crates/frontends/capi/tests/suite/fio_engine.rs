@@ -1,7 +1,7 @@
-//! fio, as it is installed, on the library: the engine built by `scripts/fio-engine`.
+//! The installed fio with the engine built by `scripts/fio-engine`.
 //!
-//! Ignored unless asked for (`make test-fio`, `make test-long`), since fio's source package is fetched; where
-//! that cannot be, the tests are skipped.
+//! Ignored by default (`make test-fio`, `make test-long` run them), because they download fio's
+//! source package. Without it the tests are skipped.
 
 // guarantee: S-15
 
@@ -17,7 +17,8 @@ use tempfile::NamedTempFile;
 
 use serving::{Server, serve_if_asked};
 
-/// The engine; without a source to build it against, the calling test is skipped.
+/// Returns the engine. `None` if there is no fio source to build it against; the calling test is
+/// then skipped.
 fn engine() -> Option<&'static Path> {
     static ENGINE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
@@ -48,7 +49,7 @@ fn fio(engine: &Path, arguments: &[&str]) -> Output {
     fio.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR")).output().unwrap()
 }
 
-/// The jobs of a run that went well.
+/// Runs fio, which must succeed, and returns the results of its jobs.
 fn jobs(engine: &Path, arguments: &[&str]) -> Vec<Value> {
     let output = fio(engine, arguments);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -115,7 +116,7 @@ fn a_file_is_verified_by_processes_and_by_threads() {
         let jobs = jobs(engine, &[&common[..], more].concat());
         assert_eq!((total(&jobs, "read"), total(&jobs, "write")), (8192, 8192), "{more:?}");
     }
-    // What fio's own engine reads is what this one wrote.
+    // fio's psync engine verifies what this engine has written.
     let mut check = Command::new("fio");
     check.args(["--name=job", "--ioengine=psync", "--verify_only", "--verify_fatal=1"]);
     check.args(common).args(["--output-format=terse"]);
@@ -135,8 +136,8 @@ fn scenario(folder: &Path, keys: &str, rest: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// The drive that fio's threads share, managed by itself and by the host; the next fio finds what this one
-/// wrote, and processes are refused.
+/// A drive shared by fio's threads, with the FTL in the drive and on the host. The next fio process
+/// finds the data of the previous one. Jobs in processes are refused.
 #[test]
 #[ignore = "fetches fio's source package: make test-fio"]
 fn a_scenario_is_verified_by_threads_and_again_by_the_next_fio() {
@@ -174,7 +175,7 @@ fn a_scenario_is_verified_by_threads_and_again_by_the_next_fio() {
     }
 }
 
-/// The other process.
+/// The server process.
 #[test]
 fn child() {
     serve_if_asked();
@@ -219,12 +220,12 @@ fn a_served_drive_is_verified_by_processes_and_by_threads() {
     let mixed = jobs(engine, &[&mixed[..], &["--numjobs=2"]].concat());
     assert_eq!(total(&mixed, "read") + total(&mixed, "write"), 8192);
 
-    // Refused in words: more than the partition has, and one that is not there.
+    // A partition that does not exist is refused with a message.
     let nowhere = on("nowhere");
     let refused = fio(engine, &[&nowhere, "--rw=read", "--bs=4k"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("may not use nowhere"), "{said}");
-    // A server that stands still is waited for no longer than that.
+    // fio waits for a stopped server only until its timeout.
     server.signal("STOP");
     let begin = Instant::now();
     let stopped = fio(engine, &[&left, "--rw=read", "--bs=4k", "--size=1m"]);
@@ -233,7 +234,11 @@ fn a_served_drive_is_verified_by_processes_and_by_threads() {
     assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     server.signal("CONT");
     let again = [&[right.as_str(), "--size=16m", "--rw=randwrite", "--verify_only"][..], &verify];
-    assert_eq!(total(&jobs(engine, &again.concat()), "read"), 4096, "what was written is there");
+    assert_eq!(
+        total(&jobs(engine, &again.concat()), "read"),
+        4096,
+        "the data is there after the server has resumed"
+    );
 }
 
 #[test]
@@ -254,7 +259,7 @@ fn trims_and_flushes_are_counted_and_damage_is_found() {
     bytes[5 << 20] ^= 1;
     std::fs::write(file.path(), bytes).unwrap();
     let found = fio(engine, &[&[name.as_str()][..], &verify, &["--verify_only"]].concat());
-    assert!(!found.status.success(), "a flipped bit is found");
+    assert!(!found.status.success(), "verification must find the flipped bit");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Former names of constants and calls: they mean what the present ones mean, and a compiler warns of
-//! them.
+//! Former names of constants and calls: they have the meaning of the present ones, and the compiler
+//! warns about their use.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use sluice_c::*;
 
 use crate::support::Stand;
 
-/// Constants: the present name and the former one.
+/// Constants: the present name, then the former one.
 const CONSTANTS: [[&str; 2]; 4] = [
     ["SLUICE_TIMEOUT_INFINITE", "SLUICE_FOREVER"],
     ["SLUICE_DEALLOCATE", "SLUICE_MAY_UNMAP"],

@@ -16,7 +16,7 @@ fn update() -> bool {
     std::env::var("UPDATE").is_ok_and(|value| value == "1")
 }
 
-/// Compares a file with what it should be, or makes it so.
+/// Compares a file with its expected contents, or overwrites it with them.
 fn same(path: &Path, wanted: &str) {
     if update() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -48,7 +48,7 @@ fn header() -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Calls that the sources export, by looking for what makes a symbol.
+/// Returns the exported calls, by searching the sources for exported symbols.
 fn exported() -> Vec<String> {
     let (mut names, mut folders) = (Vec::new(), vec![here().join("src")]);
     while let Some(folder) = folders.pop() {
@@ -101,7 +101,7 @@ fn the_header_and_its_pages_are_those_of_the_sources() {
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
     there.sort();
-    assert_eq!(there, made.into_keys().collect::<Vec<_>>(), "no page without its call");
+    assert_eq!(there, made.into_keys().collect::<Vec<_>>(), "each page documents an existing call");
 }
 
 #[test]

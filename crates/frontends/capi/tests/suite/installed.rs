@@ -1,4 +1,4 @@
-//! C programs with the installed library, the header and the examples.
+//! C programs compiled against the installed library and header, including the examples.
 
 // guarantee: S-14
 
@@ -12,12 +12,12 @@ fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The library, installed where it is used by the tests of this file.
+/// The installed library, which all tests of this file use.
 struct Installed {
     folder: PathBuf,
 }
 
-/// Where cargo put the library: beside the tests.
+/// Returns the folder in which cargo places the library: that of the test binaries.
 fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
@@ -96,7 +96,7 @@ fn run(program: &Path, arguments: &[&Path]) -> String {
     text(&output.stdout)
 }
 
-/// A file whose blocks of 4 KiB begin with their own number times 7.
+/// Creates a file whose blocks of 4 KiB begin with 7 times their number.
 fn image(blocks: u64) -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
     let mut bytes = vec![0u8; blocks as usize * 4096];
@@ -185,7 +185,7 @@ fn a_program_for_nvmedirect_runs() {
     assert_eq!(run(&cpp, &[device.path()]), wanted);
 }
 
-/// Without the shared library: the archive and what `Libs.private` names.
+/// Without the shared library: links the archive and the libraries of `Libs.private`.
 #[test]
 fn a_program_is_linked_with_the_archive() {
     let image = image(64);
@@ -202,7 +202,8 @@ fn a_program_is_linked_with_the_archive() {
     assert!(says.starts_with("read 64 blocks"), "{says}");
 }
 
-/// A header of another version is refused with the versions in words, whatever else is said.
+/// A header of another version is refused with a message that names both versions, whatever the
+/// other arguments are.
 #[test]
 fn a_program_of_another_version_is_refused() {
     let folder = installed().path().join("other");
@@ -229,7 +230,7 @@ fn a_program_of_another_version_is_refused() {
     assert!(says.contains("0.77.0") && says.contains(library), "{says}");
 }
 
-/// A scenario of a small drive with an image, beside which it lies.
+/// Writes a scenario of a small drive with an image in the same folder.
 fn scenario(folder: &Path, keys: &str, rest: &str) -> PathBuf {
     let file = folder.join("drive.toml");
     let text = format!(
@@ -244,8 +245,8 @@ fn scenario(folder: &Path, keys: &str, rest: &str) -> PathBuf {
 const PBLK: (&str, &str) =
     ("personality = \"open-channel\"\n", "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n");
 
-/// A drive of a scenario, by the name of its file, in a C program: what is written is there when it is
-/// opened again, by that process or by the next.
+/// A C program opens a drive by the file name of its scenario. The data is still there when this
+/// process or the next one opens the drive again.
 #[test]
 fn a_scenario_keeps_its_data_with_either_ftl() {
     let kept = "kept: 64 of 64 records are there\n";
@@ -264,7 +265,7 @@ fn a_scenario_keeps_its_data_with_either_ftl() {
         let says = text(&output.stderr);
         assert!(says.contains("no drive \"d1\"") && says.contains("errno 22"), "{says}");
 
-        // An image of something else is never used.
+        // A file that is not an image is never overwritten.
         std::fs::write(folder.path().join("drive.img"), vec![7; 1 << 20]).unwrap();
         let output = Command::new(&records).arg(&what).output().unwrap();
         let says = text(&output.stderr);
@@ -276,7 +277,7 @@ fn a_scenario_keeps_its_data_with_either_ftl() {
     assert_eq!(run(&records, &[file.path()]), kept);
 }
 
-/// Physical addresses in a C program, also when the chunk was written before.
+/// A C program uses physical addresses, on erased chunks and on chunks that were written before.
 #[test]
 fn an_example_keeps_records_by_physical_addresses() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,7 +295,7 @@ fn an_example_keeps_records_by_physical_addresses() {
     assert!(says.contains("no vector commands") && says.contains("errno 95"), "{says}");
 }
 
-/// Under valgrind: nothing is read that was not written, nothing is lost.
+/// valgrind reports no use of uninitialized memory and no leak.
 #[test]
 fn valgrind_finds_nothing() {
     if !testkit::has_programs!(&["valgrind"]) {

@@ -24,7 +24,7 @@ fn null_is_refused_where_it_is_not_allowed_and_destroys_nothing() {
     );
     let mut odd: *mut sluice_queue = queue;
     expect!(sluice_queue_create(null(), null(), &mut odd), EINVAL, "`device`");
-    assert!(odd.is_null(), "nothing stays where an object was to go");
+    assert!(odd.is_null(), "a failed call must set the object pointer to NULL");
     expect!(sluice_queue_create(device, null(), null_mut()), EINVAL, "`queue`");
     expect!(sluice_handle_create(null(), null(), &mut null_mut()), EINVAL, "`queue`");
     expect!(sluice_handle_create(queue, null(), null_mut()), EINVAL, "`handle`");
@@ -72,7 +72,7 @@ fn null_is_refused_where_it_is_not_allowed_and_destroys_nothing() {
     expect!(sluice_poller_unwatch(null_mut(), queue), EINVAL, "`poller`");
     expect!(sluice_poller_hint(null_mut(), 0), EINVAL, "`poller`");
     expect!(sluice_poller_get_stats(null(), null_mut()), EINVAL, "`poller`");
-    // SAFETY: NULL.
+    // SAFETY: all pointers are NULL.
     unsafe {
         assert_eq!(CStr::from_ptr(sluice_device_name(null())), c"");
         assert!(sluice_buffer_data(null()).is_null());
@@ -96,7 +96,7 @@ fn options_that_make_no_sense_are_refused() {
     let stand = Stand::new();
     let open = |options: sluice_open_options, what: &CStr| {
         let mut device = null_mut();
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         let answer =
             unsafe { sluice_open_version(SLUICE_VERSION, what.as_ptr(), &options, &mut device) };
         assert!(device.is_null());
@@ -144,12 +144,12 @@ fn options_that_make_no_sense_are_refused() {
         let mut queue = null_mut();
         ok!(sluice_queue_create(stand.device, std::ptr::null(), &mut queue));
         let mut made = null_mut();
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         let answer = unsafe { sluice_handle_create(queue, &options, &mut made) };
         assert!(made.is_null());
         let says = last_error();
         ok!(sluice_queue_destroy(queue));
-        assert_eq!(last_error(), says, "success leaves the text alone");
+        assert_eq!(last_error(), says, "a successful call must not change the error text");
         answer
     };
     macro_rules! refused {
@@ -181,7 +181,7 @@ fn options_that_make_no_sense_are_refused() {
     refused!("quarter", cache_bytes: 1 << 20, cache_read_ahead: 65);
 
     let queue = |options: sluice_queue_options| {
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         unsafe { sluice_queue_create(stand.device, &options, &mut null_mut()) }
     };
     macro_rules! refused {
@@ -200,7 +200,7 @@ fn options_that_make_no_sense_are_refused() {
     refused!("device_depth", scheduler: c"none".as_ptr(), device_depth: 65_536);
 
     let poller = |options: sluice_poller_options| {
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         unsafe { sluice_poller_create(stand.device, &options, &mut null_mut()) }
     };
     macro_rules! refused {
@@ -220,11 +220,11 @@ fn requests_that_make_no_sense_are_refused() {
     let stand = Stand::new();
     let Stand { handle, buffer, .. } = stand;
     let other = Stand::new();
-    // SAFETY: zeros are a value.
+    // SAFETY: all-zero bytes are a valid value.
     let read: sluice_request =
         sluice_request { op: SLUICE_OP_READ, sectors: 1, buffer, ..unsafe { std::mem::zeroed() } };
     let submit = |request: sluice_request| {
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         unsafe { sluice_submit(handle, &request, 1) }
     };
     macro_rules! refused {
@@ -247,16 +247,16 @@ fn requests_that_make_no_sense_are_refused() {
     refused!(EINVAL, "moves no data", op: SLUICE_OP_DISCARD);
     refused!(EINVAL, "of everything", op: SLUICE_OP_FLUSH, buffer: null());
 
-    // The first of several that is wrong: those before it are taken.
+    // Of two requests the second is invalid: the first is accepted.
     let two = [read, sluice_request { op: 9, ..read }];
-    // SAFETY: everything is there.
+    // SAFETY: the pointers are to live objects.
     assert_eq!(unsafe { sluice_submit(handle, two.as_ptr(), 2) }, 1);
-    // What only the device can judge is in the completion.
+    // Errors that only the device detects are reported in the completion.
     assert_eq!(submit(sluice_request { lba: 1 << 40, user_data: 7, ..read }), 1);
     assert_eq!(submit(sluice_request { sectors: 0, user_data: 8, ..read }), 1);
-    // SAFETY: zeros are a value.
+    // SAFETY: all-zero bytes are a valid value.
     let mut came: [sluice_completion; 8] = unsafe { std::mem::zeroed() };
-    // SAFETY: everything is there.
+    // SAFETY: the pointers are to live objects.
     assert_eq!(unsafe { sluice_wait(handle, came.as_mut_ptr(), 8, 8, SLUICE_TIMEOUT_INFINITE) }, 3);
     let error = |name: u64| came[..3].iter().find(|c| c.user_data == name).map(|c| c.error);
     let errors = (error(0), error(7), error(8));
@@ -286,7 +286,7 @@ fn requests_that_make_no_sense_are_refused() {
     expect!(sluice_wait(handle, null_mut(), 0, 1, 0), EINVAL, "room = 0");
     let mut stats = options!(sluice_handle_stats {});
     ok!(sluice_handle_get_stats(handle, &mut stats));
-    assert_eq!(stats.errors, 8, "those that the device refused");
+    assert_eq!(stats.errors, 8, "errors reported by the device");
 }
 
 #[test]
@@ -339,9 +339,9 @@ static LEAVE: AtomicBool = AtomicBool::new(false);
 static HANDLE: AtomicPtr<sluice_handle> = AtomicPtr::new(null_mut());
 static ANSWER: AtomicI32 = AtomicI32::new(0);
 
-/// Stays inside of the handle that asks until it may leave, after having tried to use it.
+/// Tries to use the handle whose callback it is, then blocks inside this call until `LEAVE` is set.
 unsafe extern "C" fn stay(_: *mut c_void, _: u32, _: u64, _: u32, _: usize) -> usize {
-    // SAFETY: the handle is there: this is a call of it.
+    // SAFETY: the handle is live, because it is executing this callback.
     let answer = unsafe { sluice_flush(HANDLE.load(Ordering::Acquire)) };
     ANSWER.store(answer, Ordering::Release);
     INSIDE.store(true, Ordering::Release);
@@ -362,13 +362,17 @@ fn one_thread_is_in_a_handle_at_a_time() {
         options!(sluice_handle_options { selector: SLUICE_SELECT_CALLBACK, select: Some(stay) });
     ok!(sluice_handle_create_mq(queues.as_ptr(), 2, &options, &mut handle));
     HANDLE.store(handle, Ordering::Release);
-    // SAFETY: the handle is there until the thread has ended.
+    // SAFETY: the handle is live until the thread has ended.
     let first =
         std::thread::spawn(|| unsafe { sluice_discard(HANDLE.load(Ordering::Acquire), 0, 8) });
     while !INSIDE.load(Ordering::Acquire) {
         std::thread::yield_now();
     }
-    assert_eq!(ANSWER.load(Ordering::Acquire), -libc::EBUSY, "not for its own callback");
+    assert_eq!(
+        ANSWER.load(Ordering::Acquire),
+        -libc::EBUSY,
+        "the callback may not use its own handle"
+    );
     expect!(sluice_flush(handle), EBUSY, "one thread at a time");
     expect!(sluice_reap(handle, null_mut(), 0), EBUSY, "one thread at a time");
     expect!(sluice_handle_destroy(handle), EBUSY, "another call uses the handle");
@@ -389,6 +393,6 @@ fn objects_may_be_given_back_in_any_order() {
     ok!(sluice_handle_destroy(handle));
     ok!(sluice_handle_create(queue, null(), &mut { null_mut() }));
     expect!(sluice_queue_destroy(queue), EBUSY, "destroy them first");
-    // SAFETY: nothing uses the buffer any more.
+    // SAFETY: no call uses the buffer any more.
     unsafe { sluice_buffer_destroy(buffer) };
 }

@@ -1,8 +1,8 @@
-//! The calls against a model: whatever a handle is made of, what it reads is what was written last.
+//! The calls against a model: with every kind of handle, reads return the data written last.
 //!
-//! Queues, schedulers, lanes, caches, ways to wait and kinds of memory are drawn at random; every so often the
-//! handle is destroyed, which loses nothing, and made otherwise. A failing seed is printed and replays with
-//! `SLUICE_SEED=n`.
+//! Queues, schedulers, lanes, caches, wait modes and kinds of memory are chosen at random. The
+//! handle is destroyed repeatedly and created with other options, which must not lose data. A
+//! failing seed is printed; `SLUICE_SEED=n` replays it.
 
 // guarantee: S-14
 
@@ -22,7 +22,7 @@ const BLOCKS: u64 = 512;
 /// A call that must succeed.
 macro_rules! ok {
     ($call:expr) => {{
-        // SAFETY: pointers are to live objects and to memory of this test's.
+        // SAFETY: pointers are to live objects and to memory of this test.
         let answer = unsafe { $call };
         assert!(answer >= 0, "{}: {} ({answer})", stringify!($call), last_error());
         answer
@@ -34,10 +34,10 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(sluice_last_error()) }.to_string_lossy().into_owned()
 }
 
-/// A struct with its size, everything else zero.
+/// Returns a struct with its size; all other members are zero.
 macro_rules! sized {
     ($of:ty) => {{
-        // SAFETY: zeros are a value of every struct of the header.
+        // SAFETY: all-zero bytes are a valid value of every struct of the header.
         let mut value: $of = unsafe { std::mem::zeroed() };
         value.size = size_of::<$of>();
         value
@@ -49,7 +49,7 @@ macro_rules! sized {
 enum On {
     File,
     Drive,
-    /// A `pblk` in two shards, of a scenario with an image.
+    /// A `pblk` with two shards, from a scenario with an image.
     Target,
 }
 
@@ -69,22 +69,22 @@ struct Run {
     buffer: *mut sluice_buffer,
     sector: u64,
     model: Vec<u8>,
-    /// How often the selector was asked; what the callback is given.
+    /// Number of calls of the selector; the callback's argument.
     asked: Box<u64>,
 }
 
 unsafe extern "C" fn select(arg: *mut c_void, op: u32, lba: u64, _: u32, queues: usize) -> usize {
-    // SAFETY: `asked` of the run, which outlives its handles; calls come one at a time.
+    // SAFETY: `asked` of the run, which outlives its handles; calls are serial.
     unsafe { *arg.cast::<u64>() += 1 };
     assert!(op >= 1);
     lba as usize % (2 * queues)
 }
 
 const BUFFER_BLOCKS: usize = 64;
-/// Depths of queues, 0 for the device's own.
+/// Queue depths; 0 selects the device's depth.
 const DEPTHS: [u32; 4] = [0, 1, 7, 300];
 
-/// Where a segment of a transfer is.
+/// Location of a segment of a transfer.
 #[derive(Clone, Copy, Debug)]
 enum Segment {
     Buffer { at: usize, len: usize },
@@ -100,7 +100,7 @@ fn vector(buffer: *mut u8, memory: &mut [u8], segments: &[Segment]) -> Vec<libc:
 }
 
 impl Run {
-    /// A run on what `path` names, or on a drive of its own.
+    /// Starts a run on the file or scenario at `path`, or on a new drive.
     fn new(seed: u64, on: On, path: &Path) -> Run {
         let mut run = Run {
             rng: Rng::new(seed),
@@ -152,21 +152,21 @@ impl Run {
         ok!(sluice_buffer_create(self.device, BUFFER_BLOCKS * BLOCK, &mut self.buffer));
     }
 
-    /// Closes the device after all its objects.
+    /// Closes the device, after its objects were destroyed.
     fn close(&mut self) {
         ok!(sluice_close(self.device));
-        // SAFETY: nothing uses it any more.
+        // SAFETY: no call uses the buffer any more.
         unsafe { sluice_buffer_destroy(self.buffer) };
     }
 
-    /// Queues and a handle over them, of whatever kind.
+    /// Creates queues and a handle over them with random options.
     fn make(&mut self) {
         let rng = &mut self.rng;
         let watched = rng.chance(0.2);
         let shared = watched || rng.chance(0.4);
         let names = [c"none", c"deadline", c"kyber", c"fair", c"priority"];
         let scheduler = rng.chance(0.4).then(|| names[rng.below(5) as usize]);
-        // SAFETY: zeros are a value.
+        // SAFETY: all-zero bytes are a valid value.
         let mut group: sluice_group = unsafe { std::mem::zeroed() };
         group.group = 3;
         group.weight = if scheduler == Some(c"fair") { 200 } else { 0 };
@@ -203,9 +203,9 @@ impl Run {
         options.wait = rng.below(3) as u32;
         if silent && !watched && options.wait == SLUICE_WAIT_EVENT {
             let queue = self.queues[0];
-            // SAFETY: everything is there.
+            // SAFETY: the pointers are to live objects.
             let refused = unsafe { sluice_handle_create(queue, &options, &mut self.handle) };
-            assert_eq!(refused, -libc::EINVAL, "nobody would wake it");
+            assert_eq!(refused, -libc::EINVAL, "no interrupt would wake the handle");
             assert!(last_error().contains("SLUICE_QUEUE_NO_INTERRUPTS"), "{}", last_error());
             options.wait = SLUICE_WAIT_POLL;
         }
@@ -244,7 +244,7 @@ impl Run {
         }
     }
 
-    /// Sectors that a request is of: first and how many.
+    /// Returns the first sector and the number of sectors of a request.
     fn range(&mut self, most: u64) -> (u64, u64) {
         let all = BLOCKS * BLOCK as u64 / self.sector;
         let sectors = 1 + self.rng.below(most.min(all));
@@ -256,13 +256,13 @@ impl Run {
     }
 
     fn data(&self) -> *mut u8 {
-        // SAFETY: the buffer is there.
+        // SAFETY: the buffer is live.
         unsafe { sluice_buffer_data(self.buffer) }.cast()
     }
 
-    /// Bytes of the buffer from `at` on.
+    /// Returns the bytes of the buffer from `at`.
     fn buffered(&self, at: usize, len: usize) -> Vec<u8> {
-        // SAFETY: inside of the buffer, with nothing on its way.
+        // SAFETY: the range is inside the buffer, and no command is in flight.
         unsafe { std::slice::from_raw_parts(self.data().add(at), len) }.to_vec()
     }
 
@@ -273,7 +273,7 @@ impl Run {
             let word = first.wrapping_add(i as u64).to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
-        // SAFETY: inside of the buffer, with nothing on its way.
+        // SAFETY: the range is inside the buffer, and no command is in flight.
         unsafe { self.data().add(at).copy_from_nonoverlapping(bytes.as_ptr(), len) };
         bytes
     }
@@ -308,17 +308,17 @@ impl Run {
                 self.model[range].copy_from_slice(&bytes);
             }
             4 => {
-                // SAFETY: inside of the buffer.
+                // SAFETY: `at` is inside the buffer.
                 let memory = unsafe { self.data().add(at) }.cast::<c_void>();
                 ok!(sluice_pread(self.handle, memory, range.len(), offset));
                 assert!(
                     self.buffered(at, range.len()) == self.model[range],
-                    "sluice_pread, a buffer"
+                    "sluice_pread into a buffer"
                 );
             }
             5 => {
                 let bytes = self.fill(at, range.len());
-                // SAFETY: inside of the buffer.
+                // SAFETY: `at` is inside the buffer.
                 let memory = unsafe { self.data().add(at) }.cast::<c_void>();
                 ok!(sluice_pwrite(self.handle, memory, range.len(), offset));
                 self.model[range].copy_from_slice(&bytes);
@@ -366,8 +366,8 @@ impl Run {
         }
     }
 
-    /// Pieces of so many bytes in all, in the buffer and in memory that is handed out with them: sectors
-    /// where the device reaches them, and whatever it does not.
+    /// Returns segments of `bytes` bytes in total, in the buffer and in the returned memory. Some
+    /// are sectors that the device can reach directly, others are not.
     fn segments(&mut self, bytes: usize) -> (Vec<u8>, Vec<Segment>) {
         let mut segments = Vec::new();
         let (mut left, mut used, mut begun) = (bytes, 0, 0);
@@ -393,7 +393,7 @@ impl Run {
         (vec![0; begun], segments)
     }
 
-    /// Up to as many requests as there are places in the buffer, none overlapping another.
+    /// Submits up to as many requests as the buffer has blocks; no two of them overlap.
     fn many_at_once(&mut self) {
         let mut wanted: Vec<(sluice_request, Option<Vec<u8>>)> = Vec::new();
         let mut taken = vec![false; BLOCKS as usize];
@@ -403,7 +403,7 @@ impl Run {
             if std::mem::replace(&mut taken[block as usize], true) {
                 continue;
             }
-            // SAFETY: zeros are a value.
+            // SAFETY: all-zero bytes are a valid value.
             let mut request: sluice_request = unsafe { std::mem::zeroed() };
             request.op = if self.rng.chance(0.5) { SLUICE_OP_READ } else { SLUICE_OP_WRITE };
             (request.lba, request.sectors) = (block * u64::from(sectors), sectors);
@@ -418,11 +418,11 @@ impl Run {
         let mut left = wanted.len();
         while left > 0 {
             let rest = &requests[begun..];
-            // SAFETY: the requests and their buffer are there.
+            // SAFETY: the requests and their buffer are live.
             let answer = unsafe { sluice_submit(self.handle, rest.as_ptr(), rest.len()) };
             assert!(answer >= 0 || answer == -libc::EAGAIN, "{}", last_error());
             begun += answer.max(0) as usize;
-            // SAFETY: zeros are a value.
+            // SAFETY: all-zero bytes are a valid value.
             let mut came: [sluice_completion; 5] = unsafe { std::mem::zeroed() };
             let count = match self.rng.chance(0.5) {
                 true => ok!(sluice_reap(self.handle, came.as_mut_ptr(), came.len())),
@@ -436,7 +436,7 @@ impl Run {
             for completion in &came[..count as usize] {
                 assert_eq!(completion.error, 0);
                 let index = (completion.user_data & !(1 << 60)) as usize;
-                assert!(!std::mem::replace(&mut ended[index], true), "it ended twice");
+                assert!(!std::mem::replace(&mut ended[index], true), "a request completed twice");
                 left -= 1;
             }
         }
@@ -486,9 +486,9 @@ fn case(seed: u64, on: On) {
         let stats = run.stats();
         assert!(stats.reads > 0 && stats.writes > 0 && stats.errors == 0 && stats.outstanding == 0);
         run.take_apart();
-        // Nothing was only in the handle.
+        // Destroying the handle must have written back its cached data.
         if on == On::File {
-            assert!(std::fs::read(&path).unwrap() == run.model, "what the file has");
+            assert!(std::fs::read(&path).unwrap() == run.model, "contents of the file");
         }
         if on == On::Target {
             run.close();
@@ -497,7 +497,7 @@ fn case(seed: u64, on: On) {
         run.make();
         let mut all = vec![0u8; run.model.len()];
         ok!(sluice_pread(run.handle, all.as_mut_ptr().cast(), all.len(), 0));
-        assert!(all == run.model, "what the next handle reads");
+        assert!(all == run.model, "data read by the next handle");
     }
     run.take_apart();
     run.close();

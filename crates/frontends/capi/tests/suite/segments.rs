@@ -1,4 +1,4 @@
-//! `sluice_preadv()` and `sluice_pwritev()`: how many requests a call is, and what comes of it.
+//! `sluice_preadv()` and `sluice_pwritev()`: the number of requests of a call, and its result.
 
 use crate::support;
 
@@ -8,7 +8,7 @@ use libc::iovec;
 use sluice_c::*;
 use support::Stand;
 
-/// Requests that a write of the segments is.
+/// Returns the number of requests that a write of the segments issues.
 fn writes(stand: &Stand, segments: &[iovec]) -> u64 {
     let count = || {
         let mut stats = options!(sluice_handle_stats {});
@@ -28,7 +28,7 @@ fn writes(stand: &Stand, segments: &[iovec]) -> u64 {
 #[test]
 fn segments_that_the_device_reaches_are_one_request() {
     let stand = Stand::new();
-    // SAFETY: the buffer is there, and has 8192 bytes.
+    // SAFETY: the buffer is live, and has 8192 bytes.
     let data = unsafe { sluice_buffer_data(stand.buffer) }.cast::<u8>();
     let inside = |at: usize, iov_len: usize| {
         let iov_base: *mut c_void = data.wrapping_add(at).cast();
@@ -40,11 +40,11 @@ fn segments_that_the_device_reaches_are_one_request() {
         (vec![], 0),
         (vec![inside(0, 512)], 1),
         (vec![inside(4096, 512), inside(0, 1024), inside(0, 0), inside(512, 512)], 1),
-        // In the buffer, but not where the device takes a segment from.
+        // In the buffer, but not aligned to the device's segments.
         (vec![inside(8, 512), inside(0, 100), inside(1024, 412)], 1),
         (vec![outside(100), outside(412), outside(512)], 1),
         (vec![inside(0, 512), outside(100), outside(412), inside(0, 512)], 3),
-        // The device could reach the second, but it does not begin with a sector.
+        // The device could reach the second segment, but it does not begin at a sector boundary.
         (vec![outside(100), inside(0, 512), outside(412)], 1),
         (vec![inside(0, 512); 256], 1),
         (vec![inside(0, 512); 257], 2),
@@ -60,7 +60,7 @@ fn segments_that_the_device_reaches_are_one_request() {
     expect!(sluice_preadv(stand.handle, two.as_ptr(), 2, u64::MAX - 511), ERANGE, "out of range");
 }
 
-/// Longer than a request may be: cut where the device's longest ends, also inside of a segment.
+/// Transfers longer than the device's longest request are split there, also inside a segment.
 #[test]
 fn what_is_too_long_for_one_request_is_several() {
     let stand = Stand::new();
@@ -75,7 +75,7 @@ fn what_is_too_long_for_one_request_is_several() {
     ok!(sluice_handle_create(queue, std::ptr::null(), &mut handle));
     ok!(sluice_buffer_create(device, 2 * most, &mut buffer));
     let large = Stand { device, queue, handle, buffer };
-    // SAFETY: the buffer is there.
+    // SAFETY: the buffer is live.
     let iov_base = unsafe { sluice_buffer_data(buffer) };
     let segment = |iov_len: usize| iovec { iov_base, iov_len };
     assert_eq!(writes(&large, &[segment(most)]), 1);

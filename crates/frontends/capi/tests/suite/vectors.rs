@@ -1,5 +1,5 @@
-//! `sluice_vector_*()`: geometry, addresses, chunks; reads, writes, erases and copies of 1 to 64 addresses,
-//! one after the other and many at once; status bits; what must not be.
+//! `sluice_vector_*()`: geometry, addresses, chunks; reads, writes, erases and copies of 1 to 64
+//! addresses, serial and concurrent; status bits; refused arguments.
 
 // guarantee: S-16
 
@@ -51,14 +51,14 @@ impl Vectors {
         address
     }
 
-    /// `count` sectors of a chunk from `first` on.
+    /// Returns the addresses of `count` sectors of a chunk, beginning with `first`.
     fn run(&self, pu: u32, chunk: u32, first: u32, count: u32) -> Vec<u64> {
         let (group, pu) = (pu / self.geometry.pus, pu % self.geometry.pus);
         (first..first + count).map(|sector| self.address(group, pu, chunk, sector)).collect()
     }
 
     fn fill(&self, byte: u8) {
-        // SAFETY: the buffer is there, of as many bytes, and the drive does not touch it now.
+        // SAFETY: the buffer is live and has this size, and no command uses it now.
         unsafe { sluice_buffer_data(self.buffer).cast::<u8>().write_bytes(byte, 64 * SECTOR) };
     }
 
@@ -68,7 +68,7 @@ impl Vectors {
     }
 
     fn chunk(&self, index: u64) -> sluice_chunk {
-        // SAFETY: zeros are a value of the struct.
+        // SAFETY: all-zero bytes are a valid value of the struct.
         let mut chunk = unsafe { std::mem::zeroed() };
         ok!(sluice_vector_get_chunks(self.device, index, 1, &mut chunk));
         chunk
@@ -78,14 +78,14 @@ impl Vectors {
 impl Drop for Vectors {
     fn drop(&mut self) {
         ok!(sluice_vector_queue_destroy(self.queue));
-        // SAFETY: nothing uses it any more.
+        // SAFETY: no call uses the buffer any more.
         unsafe { sluice_buffer_destroy(self.buffer) };
         ok!(sluice_close(self.device));
     }
 }
 
 fn request(op: u32, addresses: &[u64]) -> sluice_vector_request {
-    // SAFETY: zeros are a value of the struct.
+    // SAFETY: all-zero bytes are a valid value of the struct.
     let zero: sluice_vector_request = unsafe { std::mem::zeroed() };
     let (count, addresses) = (addresses.len() as u32, addresses.as_ptr());
     sluice_vector_request { op, count, addresses, ..zero }
@@ -119,7 +119,7 @@ fn a_drives_shape_is_told_and_its_addresses_made() {
     }
     assert_eq!(address, 9);
     let all = 2 * 4 * 24;
-    // SAFETY: zeros are a value of the struct.
+    // SAFETY: all-zero bytes are a valid value of the struct.
     let mut chunks: Vec<sluice_chunk> = vec![unsafe { std::mem::zeroed() }; all];
     ok!(sluice_vector_get_chunks(v.device, 0, all as u64, chunks.as_mut_ptr()));
     for (n, chunk) in chunks.iter().enumerate() {
@@ -131,7 +131,7 @@ fn a_drives_shape_is_told_and_its_addresses_made() {
     ok!(sluice_vector_get_chunks(v.device, 0, 0, null_mut()));
 }
 
-/// Writes, reads, copies and erases; what a chunk says of itself follows.
+/// Writes, reads, copies and erases; the reported chunk states follow.
 fn lives(v: Vectors) {
     let unit = v.geometry.ws_min;
     let mut failed = 77;
@@ -143,7 +143,7 @@ fn lives(v: Vectors) {
         let chunk = v.chunk(u64::from(pu) * 24 + 1);
         assert_eq!((chunk.state, chunk.write_pointer), (SLUICE_CHUNK_OPEN, unit.into()));
     }
-    // One of every parallel unit in one command, at a place of its own each.
+    // One command reads a sector of every parallel unit, each to a different offset of the buffer.
     let mixed: Vec<u64> = (0..8).rev().map(|pu| v.run(pu, 1, 0, 1)[0]).collect();
     v.fill(0xee);
     ok!(sluice_vector_read(v.queue, mixed.as_ptr(), 8, v.buffer, 512, null_mut()));
@@ -167,7 +167,7 @@ fn lives(v: Vectors) {
         );
     }
 
-    // Some of a command's addresses fail, and each is named.
+    // Some addresses of the command fail; the status bits mark each of them.
     let half = [mixed[0], v.run(0, 9, 0, 1)[0], mixed[2], v.run(1, 9, 3, 1)[0]];
     expect!(
         sluice_vector_read(v.queue, half.as_ptr(), 4, v.buffer, 0, &mut failed),
@@ -175,11 +175,11 @@ fn lives(v: Vectors) {
         "failed: 0xa"
     );
     assert_eq!((failed, v.byte(0), v.byte(2 * SECTOR)), (0b1010, 8, 6));
-    // Not at the write pointer.
+    // Writes beside the write pointer fail.
     let far = v.run(3, 1, 3 * unit, unit);
     let answer = expect_failed(&v, &far);
     assert_eq!(answer, -libc::ESPIPE, "{}", last_error());
-    // A chunk that is erased is free, and can be written from its beginning.
+    // An erased chunk is free, and can be written from its start.
     let all: Vec<u64> = (0..8).map(|pu| v.run(pu, 1, 0, 1)[0]).collect();
     ok!(sluice_vector_erase(v.queue, all.as_ptr(), 8, &mut failed));
     for pu in 0..8 {
@@ -191,14 +191,14 @@ fn lives(v: Vectors) {
     ok!(sluice_vector_write(v.queue, again.as_ptr(), unit, null(), 0, null_mut()));
     v.fill(0xee);
     ok!(sluice_vector_read(v.queue, again.as_ptr(), unit, v.buffer, 0, null_mut()));
-    assert_eq!(v.byte(0), 0, "without a buffer, zeros are written");
+    assert_eq!(v.byte(0), 0, "a write without a buffer writes zeros");
     ok!(sluice_vector_read(v.queue, again.as_ptr(), unit, null_mut(), 0, null_mut()));
 }
 
 fn expect_failed(v: &Vectors, addresses: &[u64]) -> i32 {
     let (count, mut failed) = (addresses.len() as u32, 0);
     let list = addresses.as_ptr();
-    // SAFETY: everything is there.
+    // SAFETY: the pointers are to live objects.
     let answer = unsafe { sluice_vector_write(v.queue, list, count, v.buffer, 0, &mut failed) };
     assert_ne!(failed, 0);
     answer
@@ -206,7 +206,7 @@ fn expect_failed(v: &Vectors, addresses: &[u64]) -> i32 {
 
 fn unsafe_read(v: &Vectors, addresses: &[u64]) -> i32 {
     let count = addresses.len() as u32;
-    // SAFETY: everything is there.
+    // SAFETY: the pointers are to live objects.
     unsafe { sluice_vector_read(v.queue, addresses.as_ptr(), count, v.buffer, 0, null_mut()) }
 }
 
@@ -227,11 +227,11 @@ fn out_of_band_bytes_travel_with_their_sectors() {
     assert!(oob_bytes > 0);
     let mut oob = null_mut();
     ok!(sluice_buffer_create(v.device, SECTOR, &mut oob));
-    // SAFETY: the buffer is there, of a page.
+    // SAFETY: the buffer is live and has the size of a page.
     let bytes = unsafe { sluice_buffer_data(oob) }.cast::<u8>();
     let length = (unit * oob_bytes) as usize;
     for at in 0..length {
-        // SAFETY: less than a page.
+        // SAFETY: the offset is less than a page.
         unsafe { bytes.add(8 + at).write(at as u8) };
     }
     let addresses = v.run(4, 0, 0, unit);
@@ -242,7 +242,7 @@ fn out_of_band_bytes_travel_with_their_sectors() {
         user_data: 5,
         ..request(SLUICE_VECTOR_WRITE, &addresses)
     };
-    // SAFETY: zeros are a value of the struct.
+    // SAFETY: all-zero bytes are a valid value of the struct.
     let mut ended: sluice_vector_completion = unsafe { std::mem::zeroed() };
     ok!(sluice_vector_run(v.queue, &write, &mut ended));
     assert_eq!((ended.user_data, ended.error, ended.failed, ended.flags), (5, 0, 0, 0));
@@ -253,14 +253,15 @@ fn out_of_band_bytes_travel_with_their_sectors() {
     ok!(sluice_vector_run(v.queue, &read, &mut ended));
     assert_eq!(ended.error, 0);
     for at in 0..length {
-        // SAFETY: less than a page.
+        // SAFETY: the offset is less than a page.
         assert_eq!(unsafe { bytes.add(64 + at).read() }, at as u8, "byte {at}");
     }
-    // SAFETY: nothing uses it any more.
+    // SAFETY: no call uses the buffer any more.
     unsafe { sluice_buffer_destroy(oob) };
 }
 
-/// Many at once, more than there is room for, with calls that wait in between: each ends exactly once.
+/// Submits more commands than the queue holds, with waiting calls in between: each completes
+/// exactly once.
 fn many(v: Vectors) {
     let unit = v.geometry.ws_min;
     let (units, pus) = (4u32, 8u32);
@@ -277,12 +278,12 @@ fn many(v: Vectors) {
             ..request(SLUICE_VECTOR_WRITE, list)
         })
         .collect();
-    // SAFETY: zeros are a value of the struct.
+    // SAFETY: all-zero bytes are a valid value of the struct.
     let mut ended: Vec<sluice_vector_completion> = vec![unsafe { std::mem::zeroed() }; 64];
     let (mut sent, mut seen, mut busy) = (0, vec![0; lists.len()], 0);
     while seen.contains(&0) {
         let left = &requests[sent..];
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         let taken = unsafe { sluice_vector_submit(v.queue, left.as_ptr(), left.len()) };
         assert!(
             taken > 0 || taken == -libc::EAGAIN || left.is_empty(),
@@ -293,7 +294,7 @@ fn many(v: Vectors) {
         sent += taken.max(0) as usize;
         // SAFETY: as above.
         assert!(unsafe { sluice_vector_outstanding(v.queue) } <= 16);
-        // One that waits, while others are on their way.
+        // A waiting call, while other commands are in flight.
         let own = v.run(sent as u32 % 8, 20, 0, 1);
         assert_eq!(unsafe_read(&v, &own), -libc::ENODATA);
         // SAFETY: as above.
@@ -316,8 +317,11 @@ fn many(v: Vectors) {
             sluice_vector_wait(v.queue, ended.as_mut_ptr(), 64, 1, SLUICE_TIMEOUT_INFINITE),
             0
         );
-        assert!(begin.elapsed().as_secs() < 5, "nothing is outstanding");
-        // Left outstanding for who destroys it.
+        assert!(
+            begin.elapsed().as_secs() < 5,
+            "the wait must return at once, because nothing is outstanding"
+        );
+        // Left outstanding, to be completed by the destruction of the queue.
         let read = request(SLUICE_VECTOR_READ, &lists[0]);
         assert_eq!(sluice_vector_submit(v.queue, &read, 1), 1);
     }
@@ -364,7 +368,7 @@ fn what_cannot_be_is_refused_in_words() {
     expect!(sluice_vector_address(device, 0, 0, 0, 0, null_mut()), EINVAL, "`address`");
     expect!(sluice_vector_address(stand.device, 0, 0, 0, 0, &mut 0), EOPNOTSUPP, "open-channel");
     expect!(sluice_vector_get_chunks(device, 0, 1, null_mut()), EINVAL, "`chunks`");
-    // SAFETY: zeros are a value of the struct.
+    // SAFETY: all-zero bytes are a valid value of the struct.
     let mut chunk: sluice_chunk = unsafe { std::mem::zeroed() };
     expect!(sluice_vector_get_chunks(device, 192, 1, &mut chunk), ERANGE, "192");
     expect!(sluice_vector_get_chunks(device, u64::MAX, 2, &mut chunk), ERANGE, "chunks");
@@ -391,11 +395,11 @@ fn what_cannot_be_is_refused_in_words() {
     let bad = [u64::MAX];
     let mut bits = 0;
     let answer = unsafe_read(&v, &bad);
-    assert!(answer < 0, "an address that the drive does not have: {answer}");
+    assert!(answer < 0, "an address outside the drive's geometry must fail: {answer}");
     expect!(sluice_vector_erase(queue, bad.as_ptr(), 1, &mut bits), ERANGE, "failed: 0x1");
     assert_eq!(bits, 1);
 
-    // SAFETY: zeros are a value of the struct.
+    // SAFETY: all-zero bytes are a valid value of the struct.
     let mut ended: sluice_vector_completion = unsafe { std::mem::zeroed() };
     let read = request(SLUICE_VECTOR_READ, &a[..1]);
     for (wrong, says) in [
@@ -425,7 +429,7 @@ fn what_cannot_be_is_refused_in_words() {
     expect!(sluice_vector_outstanding(null()), EINVAL, "`queue`");
     // Valid commands are accepted, and the rest is returned.
     let two = [read, sluice_vector_request { op: 9, ..read }];
-    // SAFETY: everything is there; NULL.
+    // SAFETY: the pointers are to live objects, or NULL.
     unsafe {
         assert_eq!(sluice_vector_submit(queue, two.as_ptr(), 2), 1);
         assert_eq!(sluice_vector_wait(queue, &mut ended, 1, 1, SLUICE_TIMEOUT_INFINITE), 1);
@@ -435,7 +439,7 @@ fn what_cannot_be_is_refused_in_words() {
     assert_eq!((ended.error, ended.failed), (-libc::ENODATA, 1));
 }
 
-/// Two threads in one queue.
+/// A call from a second thread fails while another thread is inside the queue.
 #[test]
 fn a_second_thread_is_refused_while_one_is_inside() {
     let v = Vectors::new(SLUICE_WAIT_POLL);
@@ -446,7 +450,7 @@ fn a_second_thread_is_refused_while_one_is_inside() {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let queue = queue as *mut sluice_vector_queue;
-                // SAFETY: everything is there.
+                // SAFETY: the pointers are to live objects.
                 let answer = unsafe {
                     sluice_vector_read(queue, lists.as_ptr(), 1, null_mut(), 0, null_mut())
                 };

@@ -1,4 +1,4 @@
-//! Waiting: on a handle's descriptor, and until a time has passed.
+//! Waiting on a handle's descriptor, and waiting with a timeout.
 
 use crate::harness;
 use crate::support;
@@ -10,7 +10,7 @@ use sluice_c::*;
 use support::Stand;
 use time::Nanos;
 
-/// Sleeping elsewhere, on the handle's descriptor.
+/// Sleeps in poll(2) on the handle's descriptor.
 #[test]
 fn a_descriptor_becomes_readable_when_something_has_come() {
     let latency = Nanos::from_millis(3);
@@ -26,14 +26,14 @@ fn a_descriptor_becomes_readable_when_something_has_come() {
     let mut info = options!(sluice_device_info {});
     ok!(sluice_device_get_info(device, &mut info));
     assert_eq!((info.kind, info.sector_bytes), (SLUICE_KIND_DRIVE, 4096));
-    // SAFETY: zeros are values.
+    // SAFETY: all-zero bytes are a valid value.
     let mut request: sluice_request = unsafe { std::mem::zeroed() };
     (request.op, request.sectors, request.buffer) =
         (SLUICE_OP_READ, 4096 / info.sector_bytes, buffer);
     let (mut ended, mut slept) = (0, 0);
     for round in 0..50 {
         request.lba = round * u64::from(request.sectors);
-        // SAFETY: everything is there until the request has ended.
+        // SAFETY: the pointers are to objects that live until the request has completed.
         unsafe {
             assert_eq!(sluice_submit(handle, &request, 1), 1);
             let mut timeout = 0;
@@ -41,7 +41,11 @@ fn a_descriptor_becomes_readable_when_something_has_come() {
                 if sluice_handle_arm(handle, &mut timeout) == 1 {
                     let fd = sluice_handle_fd(handle);
                     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-                    assert_eq!(libc::poll(&mut poll, 1, 10_000), 1, "nobody woke the handle");
+                    assert_eq!(
+                        libc::poll(&mut poll, 1, 10_000),
+                        1,
+                        "poll(2) on the handle timed out"
+                    );
                     assert_eq!(sluice_handle_disarm(handle), 0);
                     slept += 1;
                 }
@@ -54,23 +58,23 @@ fn a_descriptor_becomes_readable_when_something_has_come() {
         }
     }
     assert_eq!(ended, 50);
-    assert!(slept >= 40, "it slept {slept} times");
+    assert!(slept >= 40, "the handle slept {slept} times");
     ok!(sluice_handle_destroy(handle));
     ok!(sluice_queue_destroy(queue));
-    // SAFETY: nothing uses them any more.
+    // SAFETY: no call uses these objects any more.
     unsafe {
         sluice_buffer_destroy(buffer);
         assert_eq!(sluice_close(device), 0);
     }
 }
 
-/// A wait ends when its time has passed, and says that nothing has come.
+/// A wait ends at its timeout, and returns that no request has completed.
 #[test]
 fn time_passes() {
     let stand = Stand::new();
     let (mut queue, mut handle) = (null_mut(), null_mut());
-    // One write per second, so that the second of two waits.
-    // SAFETY: zeros are a value.
+    // Two writes per second, so that the third waits.
+    // SAFETY: all-zero bytes are a valid value.
     let mut group: sluice_group = unsafe { std::mem::zeroed() };
     group.writes_per_sec = 2;
     let options = options!(sluice_queue_options { groups: &group, group_count: 1 });
@@ -78,22 +82,22 @@ fn time_passes() {
     for how in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT, SLUICE_WAIT_HYBRID] {
         let options = options!(sluice_handle_options { wait: how });
         ok!(sluice_handle_create(queue, &options, &mut handle));
-        // SAFETY: zeros are values.
+        // SAFETY: all-zero bytes are a valid value.
         let mut request: sluice_request = unsafe { std::mem::zeroed() };
         (request.op, request.sectors, request.buffer) = (SLUICE_OP_WRITE, 1, stand.buffer);
-        // SAFETY: zeros are values.
+        // SAFETY: all-zero bytes are a valid value.
         let mut came: [sluice_completion; 4] = unsafe { std::mem::zeroed() };
         let begin = std::time::Instant::now();
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         unsafe {
             assert_eq!(sluice_submit(handle, [request; 3].as_ptr(), 3), 3);
             let first = sluice_wait(handle, came.as_mut_ptr(), 4, 3, 20_000_000);
-            // The third is a second away: the wait has not gone on until then.
-            assert!((0..3).contains(&first), "{first} at once");
+            // The rate limit delays the third write; the wait ends before it.
+            assert!((0..3).contains(&first), "{first} completed within the timeout");
             assert!(begin.elapsed().as_millis() >= 20);
             let left = 3 - first as usize;
             let rest = sluice_wait(handle, came.as_mut_ptr(), 4, 4, SLUICE_TIMEOUT_INFINITE);
-            assert_eq!(rest as usize, left, "no more are outstanding");
+            assert_eq!(rest as usize, left, "the wait returns all outstanding requests");
         }
         ok!(sluice_handle_destroy(handle));
     }

@@ -1,9 +1,9 @@
-//! Virtual and real time agree: one fio job file, run by fio over NBD against a served drive, and by
-//! `sluice sim`, on a drive slow enough for the host.
+//! Virtual and real time agree: fio over NBD on a served drive and `sluice sim` run the same job
+//! file. The drive is slow enough for the host to keep up with it.
 //!
-//! A machine that is busy delays the drive in real time. The drive's statistics tell (`kept_up`), and the test
-//! repeats such an attempt on a drive whose media are two, four and eight times as slow, for as many requests.
-//! The bound is relative, so that it is equally strict on every drive.
+//! A busy machine delays the drive in real time, which the drive's statistics report (`kept_up`).
+//! The test then repeats the attempt on a drive whose media are two, four and eight times as slow,
+//! with as many requests. The bound is relative, so that it is equally strict on every drive.
 
 // guarantee: M-11
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use served::*;
 
-/// A drive of few parallel units with operations of milliseconds, `slowdown` times as long.
+/// A drive with few parallel units and operations of milliseconds, multiplied by `slowdown`.
 fn drive(slowdown: u32) -> String {
     let [read, program, erase] = [5, 8, 20].map(|ms| ms * slowdown);
     format!(
@@ -26,7 +26,7 @@ fn drive(slowdown: u32) -> String {
     )
 }
 
-/// Jobs that make as many requests with every slowdown.
+/// Jobs that issue the same number of requests with every slowdown.
 fn jobs(slowdown: u32) -> String {
     format!(
         "[global]\nbs=4k\niodepth=4\ntime_based\nruntime={}\nrandrepeat=1\nsize=16m\n\
@@ -39,10 +39,11 @@ fn jobs(slowdown: u32) -> String {
 /// The largest slowdown.
 const SLOWDOWN_MAX: u32 = 8;
 
-/// Attempts in which the drive was on time; the median of these counts.
+/// Attempts in which the drive kept up; their median is compared with the bound.
 const ATTEMPTS: usize = 3;
 
-/// Attempts with the largest slowdown in which the drive was late, after which the machine is too busy.
+/// Attempts with the largest slowdown in which the drive may be late before the test reports a busy
+/// machine.
 const LATE_ATTEMPTS_MAX: usize = 3;
 
 /// Pause after an attempt in which the drive was late.
@@ -51,7 +52,7 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// The largest difference, as a share of the virtual figure.
 const BOUND: f64 = 0.10;
 
-/// IOPS and mean latency in microseconds, of a direction of a job.
+/// IOPS, and mean latency in microseconds, of one direction of a job.
 #[derive(Clone, Copy, Debug)]
 struct RateAndLatency {
     iops: f64,
@@ -67,7 +68,8 @@ fn found(result: &serde_json::Value, job: &str, direction: &str) -> RateAndLaten
     }
 }
 
-/// Runs the job file in both worlds; `None` if the machine did not keep up with the drive in real time.
+/// Runs the job file in real and in virtual time; `None` if the machine did not keep up with the
+/// drive.
 fn run_both(dir: &Path, host: &str, slowdown: u32) -> Option<[serde_json::Value; 2]> {
     let path = dir.join("jobs.fio");
     std::fs::write(&path, jobs(slowdown)).unwrap();
@@ -94,7 +96,7 @@ fn run_both(dir: &Path, host: &str, slowdown: u32) -> Option<[serde_json::Value;
     Some([real, ways[0].take()])
 }
 
-/// Measures the host's cost of an NBD client: that of a drive without latency.
+/// Measures the host's cost of an NBD client, with a drive without latency.
 fn host_costs(dir: &Path) -> String {
     let null = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n";
     let server = Server::start(dir, null);
@@ -137,7 +139,7 @@ fn one_job_file_gives_the_same_in_both() {
             worst = apart(r.iops, v.iops).max(apart(r.mean_us, v.mean_us)).max(worst);
         }
         worst_of_attempts.push(worst);
-        // Two of three on one side of the bound: the median is there, too.
+        // Two of three attempts on one side of the bound determine the side of the median.
         let near = worst_of_attempts.iter().filter(|worst| **worst <= BOUND).count();
         let far = worst_of_attempts.len() - near;
         if near.max(far) > ATTEMPTS / 2 {

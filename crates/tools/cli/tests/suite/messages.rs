@@ -1,4 +1,4 @@
-//! Messages for a new user's mistakes: each names the fault and the remedy.
+//! Messages for a new user's mistakes: each names the error and the remedy.
 
 use crate::served;
 
@@ -15,7 +15,7 @@ fn sluice(dir: &Path, args: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Exit code, and what was said on standard error.
+/// Runs a command; returns the exit code and standard error.
 fn refused(dir: &Path, args: &[&str]) -> (i32, String) {
     let output = sluice(dir, args);
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -34,7 +34,8 @@ fn check(dir: &Path, cases: &[(&[&str], i32, &[&str])]) {
 #[test]
 fn serving_says_what_is_missing_before_anything_takes_its_time() {
     let dir = tempfile::tempdir().unwrap();
-    // It would be filled for longer than this test waits, if that came first.
+    // The preconditioning of this drive takes longer than the test waits, so the errors must come
+    // first.
     let slow =
         DRIVE.to_owned() + "[precondition]\nfill = \"sequential\"\noverwrite = \"random 900x\"\n";
     std::fs::write(dir.path().join("d.toml"), slow).unwrap();
@@ -60,7 +61,7 @@ fn serving_says_what_is_missing_before_anything_takes_its_time() {
     );
     let left: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "nothing is left behind: {left:?}");
+    assert_eq!(left.len(), 2, "refused commands must not create files: {left:?}");
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn a_full_disk_does_not_suppress_the_results() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("cannot write /dev/full") && err.contains("disk is full"), "{err}");
-    assert!(out.contains("drive0: served for"), "the summary is there: {out}");
+    assert!(out.contains("drive0: served for"), "the summary must still be printed: {out}");
 }
 
 #[test]
@@ -223,8 +224,8 @@ fn a_hosts_disk_that_is_full_is_told_from_the_drive() {
     fio.args(["--name=job", "--ioengine=nbd", "--rw=write", "--bs=64k", "--size=40m"]);
     let uri = format!("--uri=nbd+unix:///?socket={}/s", dir.path().display());
     let failed = fio.arg(uri).current_dir(dir.path()).output().unwrap();
-    assert!(!failed.status.success(), "the image does not fit");
-    // Long enough for a line of statistics.
+    assert!(!failed.status.success(), "the write must fail, because the image does not fit");
+    // Long enough for a status line.
     std::thread::sleep(Duration::from_millis(1_500));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -232,7 +233,7 @@ fn a_hosts_disk_that_is_full_is_told_from_the_drive() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let told = "the host's file system under the image";
     assert!(err.lines().any(|line| line.starts_with("drive0: ") && line.contains(told)), "{err}");
-    // What was answered may be on the media all the same; if it is not, the error says why.
+    // Acknowledged data may be on the media all the same; if it is not, the error gives the reason.
     if !output.status.success() {
         let end = err.lines().last().unwrap();
         assert!(

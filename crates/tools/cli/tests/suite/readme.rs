@@ -1,4 +1,4 @@
-//! The figures of the README and of the book are what their commands print.
+//! The figures of the README and of the book equal the output of their commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,23 +11,23 @@ fn readme() -> String {
     std::fs::read_to_string(root().join("README.md")).unwrap()
 }
 
-/// A chapter of the book.
+/// Returns a chapter of the book.
 fn chapter(name: &str) -> String {
     std::fs::read_to_string(root().join("docs/book/src").join(name)).unwrap()
 }
 
-/// The block of `language` behind the first line that has `mark`.
+/// Returns the block of `language` after the first occurrence of `mark`.
 fn block<'t>(text: &'t str, mark: &str, language: &str) -> &'t str {
     let after = text.find(mark).unwrap_or_else(|| panic!("no {mark:?}"));
     between(&text[after..], &format!("```{language}"), "```")
 }
 
-/// Runs `sluice sim` in `folder` and returns what it prints.
+/// Runs `sluice sim` in `folder`, and returns its output.
 fn sim(folder: &Path, scenarios: &[&str]) -> String {
     sluice(folder, &[&["sim"], scenarios].concat())
 }
 
-/// Runs `sluice` in `folder` and returns what it prints.
+/// Runs `sluice` in `folder`, and returns its output.
 fn sluice(folder: &Path, arguments: &[&str]) -> String {
     let out = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(arguments)
@@ -38,7 +38,7 @@ fn sluice(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// The text between a line that is `from` and the next line that is `to`, both excluded.
+/// Returns the text between a line that is `from` and the next line that is `to`, both excluded.
 fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
     let from = format!("\n{from}\n");
     let begin = text.find(&from).unwrap_or_else(|| panic!("no line {from:?}")) + from.len();
@@ -46,7 +46,7 @@ fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
     &text[begin..begin + end + 1]
 }
 
-/// The cells of a row of a table whose columns are at least two spaces apart.
+/// Returns the cells of a row of a table whose columns are at least two spaces apart.
 fn cells(row: &str) -> Vec<&str> {
     row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
@@ -71,7 +71,8 @@ fn the_demo_prints_what_the_readme_shows() {
     let mut lines = printed.lines();
     let header = cells(lines.next().unwrap());
     let column = |name: &str| header.len() - header.iter().position(|h| *h == name).unwrap();
-    // The first column is empty below a way's first row, and the last one is in some rows only.
+    // The first column is empty except in the first row of a configuration, and only some rows have
+    // the last column.
     let cell = |row: &[&str], name: &str| {
         let missing = usize::from(row.last().is_some_and(|last| last.contains(' ')));
         row[row.len() + missing - column(name)].to_owned()

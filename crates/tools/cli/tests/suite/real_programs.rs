@@ -1,5 +1,5 @@
-//! `sluice serve` as other people's programs see it: fio, nbdinfo, nbdcopy, qemu-img, mkfs.ext4 and
-//! e2fsck, with garbage being collected, with hostile clients beside them.
+//! `sluice serve` with fio, nbdinfo, nbdcopy, qemu-img, mkfs.ext4 and e2fsck, during garbage
+//! collection, and with hostile clients at the same time.
 
 use crate::served;
 
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use served::*;
 use testkit::nbd_client::{self, NbdClient};
 
-/// Overwrites a drive several times with fio verifying every block, and checks that garbage was
-/// collected meanwhile.
+/// Overwrites a drive several times with fio, which verifies every block, and checks that garbage
+/// was collected.
 fn fio_verifies_while_garbage_is_collected(scenario: &str) {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), scenario);
     let verify = ["--verify=crc32c", "--verify_fatal=1", "--iodepth=16"];
     let passes: [&[&str]; 6] = [
         &["--rw=write", "--bs=64k"],
-        // Every pass in another order: the same would leave whole lines without valid data.
+        // Every pass has another order; with equal orders, whole lines would become invalid.
         &["--rw=randwrite", "--bs=4k", "--randseed=1"],
         &["--rw=randwrite", "--bsrange=4k-64k", "--bs_unaligned=0", "--randseed=2"],
         &["--rw=randrw", "--rwmixread=30", "--bs=4k", "--randseed=3"],
@@ -30,7 +30,7 @@ fn fio_verifies_while_garbage_is_collected(scenario: &str) {
     for pass in passes {
         fio_ok(&server, &[pass, &verify].concat());
     }
-    // Trims beside writes, then what is trimmed reads as zeros.
+    // Trims among writes; then reads of trimmed blocks, which must be zeros.
     fio_ok(&server, &["--rw=randtrimwrite", "--bs=4k", "--iodepth=8", "--io_size=16m"]);
     let trims = ["--rw=trim", "--bs=1m", "--size=8m", "--iodepth=4"];
     fio_ok(&server, &trims);
@@ -60,7 +60,7 @@ fn fio_verifies_pblk_while_it_collects_garbage() {
     fio_verifies_while_garbage_is_collected(&pblk());
 }
 
-/// An ext4 image with files in it, of `bytes`.
+/// Creates an ext4 image of `bytes` with files in it.
 fn file_system(dir: &std::path::Path, bytes: u64) -> std::path::PathBuf {
     let content = dir.join("content");
     std::fs::create_dir(&content).unwrap();
@@ -89,20 +89,20 @@ fn nbdcopy_and_qemu_img_copy_a_file_system_in_and_out() {
         succeed(program("nbdcopy", "libnbd-bin").arg("--flush").arg(&image).arg(&uri));
         let out = dir.path().join("out.img");
         succeed(program("nbdcopy", "libnbd-bin").arg(&uri).arg(&out));
-        assert!(std::fs::read(&out).unwrap() == before, "nbdcopy: byte for byte");
+        assert!(std::fs::read(&out).unwrap() == before, "nbdcopy must return the written bytes");
         succeed(program("e2fsck", "e2fsprogs").args(["-f", "-n"]).arg(&out));
-        // Over it in another order, with holes as trims; -n: the export exists.
+        // Overwrites it in another order, with holes as trims; -n: the export exists.
         let convert = ["convert", "-n", "-W", "-f", "raw", "-O", "raw"];
         succeed(program("qemu-img", "qemu-utils").args(convert).arg(&image).arg(&uri));
         let back = dir.path().join("back.img");
         let convert = ["convert", "-f", "raw", "-O", "raw"];
         succeed(program("qemu-img", "qemu-utils").args(convert).arg(&uri).arg(&back));
-        assert!(std::fs::read(&back).unwrap() == before, "qemu-img: byte for byte");
+        assert!(std::fs::read(&back).unwrap() == before, "qemu-img must return the written bytes");
         server.stop();
     }
 }
 
-/// A FUSE mount; gone when dropped.
+/// A FUSE mount, unmounted when dropped.
 struct Mount {
     child: Child,
     dir: std::path::PathBuf,
@@ -116,13 +116,13 @@ impl Drop for Mount {
     }
 }
 
-/// A loop device on a file, until dropped.
+/// A loop device on a file, detached when dropped.
 struct Loop {
     device: String,
 }
 
 impl Loop {
-    /// `None` where loop devices are not to be had.
+    /// Returns `None` where loop devices are unavailable.
     fn attach(file: &std::path::Path) -> Option<Loop> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
         let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
@@ -143,7 +143,8 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // nbdfuse passes on what it is asked for, and mkfs writes a superblock of 1024 bytes.
+    // nbdfuse passes requests on unchanged, and mkfs writes a superblock of 1024 bytes, so the
+    // drive needs sectors of 512 bytes.
     let scenario = DRIVE.replace("channels = 2,", "sector_bytes = 512, channels = 2,");
     let server = Server::start(dir.path(), &scenario);
     let mounted = dir.path().join("mnt");
@@ -155,7 +156,7 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
     let start = Instant::now();
     while !file.exists() {
         if let Some(status) = mount.child.try_wait().unwrap() {
-            // Without the right to mount there is nothing to test.
+            // Without the permission to mount, the test is skipped.
             testkit::skip!("nbdfuse may not mount here ({status})");
             return;
         }
@@ -163,16 +164,16 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let image = file_system(dir.path(), 32 << 20);
-    // A kernel block device on the file. On the file itself e2fsck's last write is refused as invalid
-    // every other time; it is thought to be of single bytes of the superblock, which nbdfuse passes on
-    // and a drive of sectors refuses.
+    // A kernel block device on the file. On the file itself, e2fsck's last write fails as invalid
+    // every other time; presumably it writes single bytes of the superblock, which nbdfuse passes
+    // on and a drive with sectors refuses.
     let Some(device) = Loop::attach(&file) else {
         testkit::skip!("no loop device on the served drive is to be had here");
         return;
     };
     succeed(program("mkfs.ext4", "e2fsprogs").args(["-q", "-F", &device.device]));
     succeed(program("e2fsck", "e2fsprogs").args(["-f", "-y", &device.device]));
-    // A file system with files in it, through the kernel's cache and back.
+    // Writes a file system with files through the kernel's page cache.
     let mut to = std::fs::OpenOptions::new().write(true).open(&device.device).unwrap();
     to.write_all(&std::fs::read(&image).unwrap()).unwrap();
     to.sync_all().unwrap();
@@ -213,15 +214,19 @@ fn nbdinfo_shows_what_the_drive_is() {
                 .stdout()
                 .contains(&format!("({} bytes) at unix:", scenario::format::count(bytes)))
         );
-        // Whether a never written drive is a hole is told, too.
+        // The server also reports whether a drive that was never written is a hole.
         let map = succeed(program("nbdinfo", "libnbd-bin").args(["--map", &server.uri()]));
         assert!(String::from_utf8_lossy(&map.stdout).contains("hole"));
         let drive = server.stop();
-        assert_eq!(number(&drive, "/capacity/logical_bytes"), bytes, "as it was promised");
+        assert_eq!(
+            number(&drive, "/capacity/logical_bytes"),
+            bytes,
+            "the capacity must equal the advertised size"
+        );
     }
 }
 
-/// One rude act after the other; returns how many.
+/// Performs hostile actions in turn; returns their number.
 fn harass(server: &Server, until: &AtomicBool) -> u64 {
     let mut acts = 0u64;
     while !until.load(Ordering::Relaxed) {
@@ -229,33 +234,33 @@ fn harass(server: &Server, until: &AtomicBool) -> u64 {
         match acts % 6 {
             0 => {
                 let mut s = UnixStream::connect(path).unwrap();
-                // It may be gone before it has said everything.
+                // The server may drop the connection before the client has sent all bytes.
                 let _ = s.write_all(&[0xa5; 4096]);
             }
             1 => {
                 let mut c = NbdClient::transmission(path);
-                // The header of a write, half of its data, and gone.
+                // Sends the header of a write and half of its data, then disconnects.
                 c.request(nbd_client::WRITE, 0, (60 << 20) - (8 << 20), 65_536);
                 c.give(&[0xee; 30_000]);
             }
             2 => {
                 let mut c = NbdClient::transmission(path);
                 assert_eq!(c.command(nbd_client::TRIM, 0, 1 << 60, 4096), Err(nbd_client::EINVAL));
-                assert!(c.read(1 << 50, 4096).is_err(), "out of range");
-                assert!(c.read(0, 4096).is_ok(), "and goes on");
+                assert!(c.read(1 << 50, 4096).is_err(), "a read out of range must fail");
+                assert!(c.read(0, 4096).is_ok(), "the connection must continue after errors");
             }
             3 => {
                 let mut c = NbdClient::transmission(path);
                 c.give(&nbd_client::request(nbd_client::WRITE, 0, 1, 0, u32::MAX));
-                assert!(c.is_dropped(), "a length that nobody can mean");
+                assert!(c.is_dropped(), "the server must drop a client that announces 4 GiB");
             }
             4 => {
                 let mut c = NbdClient::greeted(path);
                 c.give(&[0x5a; 64]);
-                assert!(c.is_dropped(), "not an option");
+                assert!(c.is_dropped(), "the server must drop a client that sends no valid option");
             }
             _ => {
-                // Asks for much, and takes none of it.
+                // Requests data and does not read it.
                 let mut c = NbdClient::transmission(path);
                 for _ in 0..8 {
                     c.request(nbd_client::READ, 0, 0, 1 << 20);
@@ -276,7 +281,7 @@ fn hostile_clients_do_not_disturb_those_who_verify() {
     let acts = std::thread::scope(|scope| {
         let rude = scope.spawn(|| harass(&server, &done));
         for seed in ["--randseed=1", "--randseed=2"] {
-            // Half written writes go elsewhere: their half may or may not be there.
+            // The verified range excludes the half-written requests, whose data is undefined.
             let size = "--size=48m";
             let job = ["--rw=randwrite", "--bs=4k", "--iodepth=16", "--verify=crc32c", size, seed];
             fio_ok(&server, &job);
@@ -284,7 +289,7 @@ fn hostile_clients_do_not_disturb_those_who_verify() {
         done.store(true, Ordering::Relaxed);
         rude.join().unwrap()
     });
-    assert!(acts >= 12, "{acts} rude acts");
+    assert!(acts >= 12, "{acts} hostile actions");
     let drive = server.stop();
     assert!(number(&drive, "/nbd/clients_dropped") >= acts / 6);
     assert!(number(&drive, "/nbd/errors_refused") > 0);

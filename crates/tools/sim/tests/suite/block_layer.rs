@@ -1,5 +1,5 @@
-//! The block layer as a choice of the scenario: the same data whatever the path, and what merging,
-//! schedulers and limits change.
+//! The block layer in scenarios: every path gives the same data, and the effects of merging,
+//! schedulers and limits.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use sluice_sim::{BlockLayerCounts, SimOptions, SimOutcome, TraceOutput, simulate
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\ncontroller = { queue_depth = 32 }\n";
 
-/// Reads take 100 us, 31 of them at a time.
+/// Reads take 100 us, and the drive executes 31 of them at a time.
 const FIXED: &str = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n\
     null = { latency = \"100us\" }\ncontroller = { queue_depth = 32 }\n";
 
@@ -27,7 +27,7 @@ fn block_layer_counts(outcome: &SimOutcome) -> &BlockLayerCounts {
     outcome.drives[0].block_layer.as_ref().expect("a block layer")
 }
 
-/// Requests per second, or mean latency, of a job's reads.
+/// Returns requests per second of a job's reads.
 fn iops(outcome: &SimOutcome, job: usize) -> f64 {
     outcome.drives[0].run.jobs[job].directions[0].iops()
 }
@@ -36,7 +36,7 @@ fn mean(outcome: &SimOutcome, job: usize) -> f64 {
     outcome.drives[0].run.jobs[job].directions[0].lat.mean()
 }
 
-/// Every shape of the layer.
+/// All configurations of the layer.
 const SHAPES: [&str; 9] = [
     "queue_model = \"raw\"\n",
     "queue_model = \"sq\"\n",
@@ -61,7 +61,7 @@ fn job_results(outcome: &SimOutcome) -> Vec<(String, [u64; 2], [u64; 2])> {
 
 #[test]
 fn the_data_is_the_same_whatever_the_path() {
-    // Every write is read back and compared, across garbage collection, with flushes in between.
+    // Every write is read back and compared, during garbage collection and with flushes in between.
     let jobs = "[precondition]\nfill = \"sequential\"\n\
         [[job]]\nname = \"a\"\nrw = \"randwrite\"\nbs = \"4k\"\niodepth = 16\nsize = \"2m\"\n\
         verify = \"crc32c\"\nfsync = 50\nend_fsync = 1\n\
@@ -101,7 +101,8 @@ fn two_runs_are_the_same_to_the_byte() {
     }
 }
 
-/// The JSON without what counts tries: who is watched is polled more often, and so tries more often.
+/// Returns the JSON without the counters of attempts: a traced run polls more often, and so
+/// attempts more often.
 fn without_tries(outcome: &SimOutcome) -> Value {
     let mut json = to_json(outcome);
     let layer = &mut json["sluice"]["drives"][0]["block_layer"];
@@ -132,7 +133,7 @@ fn watching_changes_nothing() {
         assert_eq!(watched.untraced_events, 0);
         assert!(without_tries(&watched) == without_tries(&run(&text)), "{shape}");
 
-        // What the files say is what the counters say.
+        // The records of the files must equal the counters.
         let cores = block_layer_counts(&watched).cores.len();
         let (mut issued, mut completed, mut queued) = (0, 0, 0);
         for core in 0..cores {
@@ -174,12 +175,13 @@ fn contiguous_writes_become_fewer_commands() {
     assert_eq!(commands("queue_model = \"mq\"\nmerge = false\n"), (2048, 0));
     for block in ["sq", "mq"] {
         let (writes, merges) = commands(&format!("queue_model = \"{block}\"\n"));
-        assert_eq!(writes + merges, 2048, "every request is a command or part of one");
+        assert_eq!(writes + merges, 2048, "every request is a command or is merged into one");
         assert!(writes <= 2048 / 4, "{writes}");
     }
 }
 
-/// A deep job and a shallow one, each on its core, before one hardware queue.
+/// Runs a job with a deep queue and one with a shallow queue, on a core each, with one hardware
+/// queue.
 fn deep_and_shallow(scheduler: &str) -> SimOutcome {
     run(&format!(
         "{FIXED}[path]\nqueue_model = \"mq\"\ncores = 2\nqueues = 1\nstaging = \"device\"\nmerge = false\n\
@@ -194,12 +196,12 @@ fn deep_and_shallow(scheduler: &str) -> SimOutcome {
 #[test]
 fn a_deep_job_does_not_starve_a_shallow_one_under_fair() {
     let (none, fair) = (deep_and_shallow("\"none\""), deep_and_shallow("\"fair\""));
-    // First in, first out: the shallow one waits behind 256 others, which take 256 / 31 rounds.
+    // FIFO order: a shallow request waits behind 256 others, which take 256 / 31 rounds.
     assert!(mean(&none, 1) > 800_000.0, "{}", mean(&none, 1));
-    // Fair: behind what is at the device at most.
+    // Fair order: it waits at most for the requests at the device.
     assert!(mean(&fair, 1) <= 200_000.0, "{}", mean(&fair, 1));
     assert!(iops(&fair, 1) > 4.0 * iops(&none, 1));
-    // The drive does as much: 31 in 100 us.
+    // The drive executes as many requests with both: 31 in 100 us.
     for outcome in [&none, &fair] {
         let all = iops(outcome, 0) + iops(outcome, 1);
         assert!((300_000.0..=311_000.0).contains(&all), "{all}");
@@ -237,7 +239,7 @@ fn cores_take_turns_at_a_hardware_queue() {
 fn weights_share_a_busy_device() {
     let job =
         "rw = \"randread\"\nbs = \"4k\"\niodepth = 128\ntime_based = true\nruntime = \"1s\"\n";
-    // Commands that end one after the other, so that shares are not rounded to whole rounds of 31.
+    // Commands complete one after the other, so that shares are not rounded to whole rounds of 31.
     let drive = FIXED.replace("queue_depth = 32", "queue_depth = 32, dma_bandwidth = \"1GB/s\"");
     let outcome = run(&format!(
         "{drive}[path]\nqueue_model = \"sq\"\ncores = 2\nmerge = false\n\
@@ -249,7 +251,7 @@ fn weights_share_a_busy_device() {
 
 #[test]
 fn limits_hold() {
-    // Without them the drive does 310,000 a second.
+    // Without limits, the drive executes 310,000 requests per second.
     let job = |group, bs: &str, depth| {
         format!(
             "[[job]]\nrw = \"randread\"\nbs = \"{bs}\"\niodepth = {depth}\ntime_based = true\n\
@@ -272,7 +274,10 @@ fn limits_hold() {
         let [operations, bytes, free] = [0, 1, 2].map(|job| iops(&outcome, job));
         assert!((9_900.0..=10_100.0).contains(&operations), "{block}: {operations}");
         assert!((4_950.0..=5_050.0).contains(&bytes), "{block}: {bytes}");
-        assert!((79_000.0..=80_100.0).contains(&free), "nobody else is held back: {block}: {free}");
+        assert!(
+            (79_000.0..=80_100.0).contains(&free),
+            "jobs without a limit must not be throttled: {block}: {free}"
+        );
     }
 }
 
@@ -285,7 +290,7 @@ fn a_full_core_makes_its_jobs_wait() {
     assert_eq!(outcome.drives[0].run.jobs[0].directions[0].ios, 1024);
     let counts = block_layer_counts(&outcome);
     assert!(counts.cores[0].sleeps > 0);
-    // Four at a time, 100 us each.
+    // Four requests at a time, 100 us each.
     assert_eq!(outcome.elapsed.0, 1024 / 4 * 100_000);
     assert_eq!(counts.dispatch[0].depth.len(), 3, "depths of 1, 2, and 3 to 4");
 }
@@ -311,7 +316,7 @@ fn the_json_has_the_counters() {
          [[job]]\nrw = \"write\"\nbs = \"4k\"\niodepth = 8\nsize = \"1m\"\nnumjobs = 2\n"
     ));
     let json = to_json(&outcome);
-    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(2), "as on any other path");
+    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(2), "every path reports both jobs");
     let layer = &json["sluice"]["drives"][0]["block_layer"];
     assert_eq!(layer["kind"], "mq");
     let lengths = ["cores", "staging_queues", "dispatch_queues"];

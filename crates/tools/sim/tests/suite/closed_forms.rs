@@ -1,12 +1,12 @@
-//! Closed forms of `sluice drive show` against simulations of the same drive, for every preset that
-//! has a steady state.
+//! The closed forms of `sluice drive show` against simulations of the same drive, for every preset
+//! with a steady state.
 //!
-//! The test reduces a drive's parallel units, and very large numbers of chunks and pages: the forms
-//! hold for any number, and are computed for the smaller drive. Everything else is as in the
-//! preset.
+//! The test reduces a drive's parallel units, and very large numbers of chunks and pages. The forms
+//! hold for any number, and are computed for the smaller drive. All other parameters are those of
+//! the preset.
 //!
-//! **Tolerances.** Write amplification: 5 %. The analysis assumes many blocks, and counts free
-//! lines by their mean; on drives of 30 lines that is off by up to 4 %, in both directions. Writes
+//! **Tolerances.** Write amplification: 5 %. The analysis assumes many blocks, and uses the mean
+//! number of free lines; on drives of 30 lines this is off by up to 4 %, in both directions. Writes
 //! per second: at most 5 % above the form, which is a bound except for the error of the write
 //! amplification; and at least 85 % of it, because the forms ignore waits for a busy channel or
 //! unit. Reads per second: 5 % below the bound of a closed queueing network, in which some units
@@ -20,7 +20,7 @@ use scenario::Scenario;
 use sluice_sim::analytic::{ClosedFormLimits, SustainedRate};
 use sluice_sim::{DriveOutcome, SimOptions, simulate};
 
-/// A preset and what makes it small: to 4 parallel units, or some 100,000 to 500,000 sectors.
+/// Presets, and the keys that reduce them to 4 parallel units, or to 100,000 to 500,000 sectors.
 const PRESETS: [(&str, &str); 15] = [
     ("femu-default", "geometry = { channels = 2, pus = 2, pages = 128 }"),
     ("mqsim-default-small", "geometry = { channels = 2, pus = 2 }"),
@@ -39,7 +39,7 @@ const PRESETS: [(&str, &str); 15] = [
     ("openssd-jasmine", "geometry = { channels = 2, pus = 2, chunks = 256 }"),
 ];
 
-/// A drive of a preset, small, and what its jobs have found.
+/// Simulates a reduced drive of a preset; returns its closed forms and the results of its jobs.
 fn simulated(preset: &str, keys: &str, rest: &str) -> (ClosedFormLimits, DriveOutcome) {
     let target = match preset {
         "openssd-jasmine" => "[target]\nkind = \"pblk\"\n",
@@ -48,7 +48,7 @@ fn simulated(preset: &str, keys: &str, rest: &str) -> (ClosedFormLimits, DriveOu
         }
         _ => "",
     };
-    // A buffer of a large drive would be most of a small one.
+    // The write buffer of a large drive would hold most of a small one.
     let buffer = match target {
         "" if preset != "femu-default" => "write_buffer.size = \"1M\"\n",
         _ => "",
@@ -107,8 +107,8 @@ fn random_reads_are_as_shown() {
         );
         let bound = limits.random_read.unwrap();
         let rate = drive.run.jobs[0].directions[0].iops();
-        // Of n servers with as many requests wandering among them as there are outstanding, n − 1 in
-        // (outstanding + n − 1) are idle; a drive with few tags has only so many.
+        // With n servers and uniformly distributed requests, a share of n - 1 in (outstanding + n -
+        // 1) of the servers is idle. The number of tags limits the outstanding requests.
         let outstanding =
             f64::from(depth).min(if preset.starts_with("sata") { 31.0 } else { 256.0 });
         let pus = f64::from(drive.geometry.map_or(1, |(channels, pus)| channels * pus));

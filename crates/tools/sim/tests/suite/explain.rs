@@ -1,5 +1,5 @@
-//! Why requests took as long as they did: every request's waits add up to its latency and have a reason,
-//! on every path; explaining changes nothing; and small drives whose waits are known by hand.
+//! Explanations of latencies: on every path, the waits of a request have reasons and add up to its
+//! latency; explaining does not change results; small drives have waits that are known exactly.
 
 // guarantee: B-13
 
@@ -22,7 +22,7 @@ fn explain(text: &str, slowest: usize) -> SimOutcome {
 }
 
 fn explanation(outcome: &SimOutcome) -> &Explanation {
-    outcome.drives[0].explanation.as_ref().expect("it was asked for")
+    outcome.drives[0].explanation.as_ref().expect("the run was explained")
 }
 
 /// Eight parallel units, 96 MiB.
@@ -42,7 +42,7 @@ const JOBS: &str = "[precondition]\nfill = \"sequential\"\noverwrite = \"random 
     [[job]]\nname = \"stream\"\nrw = \"read\"\nbs = \"64k\"\nio_size = \"8m\"\niodepth = 2\n\
     [[job]]\nname = \"trims\"\nrw = \"randtrim\"\nbs = \"64k\"\nio_size = \"4m\"\n";
 
-/// Every personality, target, layer and policy that a request can pass.
+/// Scenarios with every personality, target, layer and policy in the path of a request.
 fn all_paths() -> Vec<(&'static str, String)> {
     let with_jobs = |text: String| text + JOBS;
     let buffered = "ftl = { over_provisioning = 0.3 }\n\
@@ -72,7 +72,7 @@ fn all_paths() -> Vec<(&'static str, String)> {
         ),
         (
             "map cache",
-            // A drive with half as many pages of the map again as the cache holds.
+            // The map has half as many pages again as the cache holds.
             with_jobs(drive("block", "ftl = { over_provisioning = 0.3, l2p_cache = \"280k\" }"))
                 .replace("chunks = 24", "chunks = 128"),
         ),
@@ -127,7 +127,7 @@ fn all_paths() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Every request of a run is kept.
+/// Large enough to keep every request of a run.
 const ALL: usize = 1 << 20;
 
 #[test]
@@ -141,20 +141,23 @@ fn waits_add_up_and_have_a_reason_on_every_path() {
             .iter()
             .map(|j| j.directions.iter().map(|d| d.ios).sum::<u64>() + j.sync.count())
             .sum();
-        assert_eq!(requests.len() as u64, measured, "{name}: each request once");
+        assert_eq!(requests.len() as u64, measured, "{name}: each request is explained once");
         for r in requests {
             let sum: u64 = r.waits.iter().map(|w| w.time.0).sum();
             assert_eq!(sum, r.latency.0, "{name}: {r:?}");
             let mut at = r.start;
             for wait in &r.waits {
-                assert_eq!(wait.start, at, "{name}: in order and without gaps: {r:?}");
+                assert_eq!(
+                    wait.start, at,
+                    "{name}: waits must be in order and without gaps: {r:?}"
+                );
                 assert!(wait.time.0 > 0, "{name}: {r:?}");
                 assert_ne!(wait.kind, WaitKind::Unexplained, "{name}: {r:#?}");
                 at += wait.time;
             }
         }
         assert!(requests.is_sorted_by_key(|r| std::cmp::Reverse(r.latency)), "{name}");
-        // What the stories say is what the jobs have measured.
+        // The explained latencies must equal those measured by the jobs.
         for (i, job) in jobs.iter().enumerate() {
             for (op, direction) in
                 [(RequestOp::Read, 0), (RequestOp::Write, 1), (RequestOp::Trim, 2)]
@@ -201,12 +204,12 @@ fn explaining_changes_no_result_and_repeats_itself() {
     }
 }
 
-/// The reasons of a request, with their times in microseconds.
+/// Returns the reasons of a request's waits, with their times in microseconds.
 fn wait_reasons(request: &Explained) -> Vec<(WaitKind, u64)> {
     request.waits.iter().map(|w| (w.kind, w.time.0 / 1_000)).collect()
 }
 
-/// One parallel unit; a read takes 40 us, and 10 us on the channel.
+/// One parallel unit; a read takes 40 us in the array, and 10 us on the channel.
 const ONE_PU: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 1, pus = 1, chunks = 16, pages = 64 }\n\
     timing = { read = \"40us\", program = \"200us\", erase = \"2ms\", channel = \"409.6MB/s\" }\n";
@@ -239,7 +242,7 @@ fn a_durable_write_is_its_transfer_and_its_program() {
         ONE_PU.to_owned() + "[[job]]\nname = \"w\"\nrw = \"write\"\nbs = \"4k\"\nnumber_ios = 4\n";
     let outcome = explain(&text, 4);
     let [first, .., write] = &explanation(&outcome).slowest[..] else { panic!("four requests") };
-    // The first one waits for the journal to say that a line is opened.
+    // The first request waits until the journal has recorded the opening of a line.
     assert_eq!(first.waits[0].kind, WaitKind::Placement);
     assert_eq!(
         wait_reasons(write),
@@ -263,7 +266,7 @@ fn the_host_pays_before_and_after() {
     assert_eq!(wait_reasons(read), expected);
 }
 
-/// The reasons that occur among requests of one operation.
+/// Returns the reasons that occur among the requests of one operation.
 fn reasons(outcome: &SimOutcome, op: RequestOp) -> BTreeSet<String> {
     let requests = explanation(outcome).slowest.iter().filter(|r| r.op == op);
     requests.flat_map(|r| r.waits.iter().map(|w| w.kind.code())).collect()
@@ -356,7 +359,7 @@ fn drives_of_one_scenario_are_explained_apart() {
     }
 }
 
-/// The events of a run's trace.
+/// Runs a scenario; returns the outcome and the events of its trace.
 fn trace(text: &str) -> (SimOutcome, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
@@ -375,7 +378,7 @@ fn traces_have_every_request_its_waits_and_arrows_to_its_operations() {
         let slices = |name: &str| -> Vec<&Value> {
             events.iter().filter(|e| e["ph"] == "X" && e["name"] == name).collect()
         };
-        // Slots of jobs are in a process of their own.
+        // The slots of jobs have process numbers above 10,000.
         let jobs = |e: &&&Value| e["pid"].as_u64().is_some_and(|pid| pid > 10_000);
         let requests = |op: &str| slices(op).iter().filter(jobs).count() as u64;
         let run = &outcome.drives[0].run.jobs;
@@ -400,7 +403,7 @@ fn traces_have_every_request_its_waits_and_arrows_to_its_operations() {
         if matches!(name, "pcm" | "null") {
             continue;
         }
-        // Operations of requests are numbered as these, and each has an arrow.
+        // Operations of requests have the number of their request, and each has an arrow.
         let of_requests = events.iter().filter(|e| {
             let array = ["read", "program", "erase"].iter().any(|op| e["name"] == *op);
             let request = e["args"]["request"].as_u64();
@@ -419,7 +422,7 @@ fn traces_have_every_request_its_waits_and_arrows_to_its_operations() {
         let gc = events.iter().filter(|e| e["ph"] == "b" && e["name"] == "GC of a line").count();
         assert!(gc > 0 && gc as u64 <= reclaimed, "{name}: {gc} of {reclaimed}");
         assert!(events.iter().any(|e| e["ph"] == "b" && e["name"] == "flush"), "{name}");
-        // Without preconditioning, as in the table.
+        // The counters exclude preconditioning, as in the table.
         let last = events.iter().rfind(|e| e["name"] == "write amplification").unwrap();
         let shown = outcome.drives[0].ftl.unwrap().write_amplification().unwrap();
         assert!((last["args"]["value"].as_f64().unwrap() - shown).abs() < 1e-9, "{name}");

@@ -1,4 +1,5 @@
-//! The notes of `sluice sim`: each code is provoked once, and is absent where there is nothing to say.
+//! The notes of `sluice sim`: each code occurs once in a scenario that provokes it, and not in
+//! others.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ fn codes(text: &str) -> Vec<NoteCode> {
     notes(text).iter().map(|note| note.code).collect()
 }
 
-/// The only note of this code, with its number of this name.
+/// Returns the number `name` of the only note with this code.
 fn number(text: &str, code: NoteCode, name: &str) -> f64 {
     let notes = notes(text);
     let found: Vec<&Note> = notes.iter().filter(|note| note.code == code).collect();
@@ -62,10 +63,13 @@ fn a_drive_that_was_not_gone_over_once_is_not_in_steady_state() {
     let text = format!("{DRIVE}{FILL}{WRITER}");
     let (reclaimed, lines) = (number(&text, code, "lines_reclaimed"), number(&text, code, "lines"));
     assert!(reclaimed < lines, "{reclaimed} of {lines}");
-    assert!(!codes(&format!("{DRIVE}{FILL}{READER}")).contains(&code), "reads change nothing");
+    assert!(
+        !codes(&format!("{DRIVE}{FILL}{READER}")).contains(&code),
+        "a job without writes must not give this note"
+    );
     let longer = WRITER.replace("4m\"", "4m\"\nio_size = \"100m\"");
     assert!(!codes(&format!("{DRIVE}{FILL}{longer}")).contains(&code));
-    // The rule of `until` decides where it was asked for.
+    // With `until`, its own rule decides.
     let until = |rounds: u32| {
         let rule = format!("until = {{ kind = \"steady\", rounds = {rounds} }}\n");
         format!("{DRIVE}[precondition]\nfill = \"sequential\"\n{rule}{WRITER}")
@@ -98,7 +102,7 @@ fn a_block_layer_that_costs_nothing_says_so() {
 
 #[test]
 fn a_job_that_issued_nothing_is_named() {
-    // It is to begin later than the run is stopped.
+    // The second job starts later than the stop of the run.
     let long =
         READER.replace("size = \"2m\"", "size = \"2m\"\ntime_based = true\nruntime = \"5s\"");
     let late = READER.replace("\"r\"", "\"late\"\nstartdelay = \"10s\"");
@@ -161,7 +165,7 @@ fn verifying_what_is_not_kept_is_refused_before_anything_is_run() {
     let line = 1 + text[..text.find("verify").unwrap()].matches('\n').count();
     assert!(error.to_string().starts_with(&format!("s.toml:{line}:1: ")), "{error}");
     assert!(!ran.load(Ordering::Relaxed));
-    // A job file, too.
+    // The same check applies to a job file.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[w]\nrw=write\nbs=4k\nsize=1m\nverify=crc32c\n").unwrap();
     let scenario = Scenario::parse(Path::new("s.toml"), &drive).unwrap();
@@ -175,7 +179,7 @@ fn verifying_what_is_not_kept_is_refused_before_anything_is_run() {
 fn the_demo_has_only_what_is_said_of_it() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo");
     for (name, expected) in [
-        // Ten seconds of writes do not go once over a drive that was filled.
+        // Ten seconds of writes do not overwrite a preconditioned drive once.
         ("drive-managed", &[NoteCode::NotSteady][..]),
         ("pblk-4-pus", &[NoteCode::NotSteady]),
         ("pblk-128-pus", &[NoteCode::NotSteady]),

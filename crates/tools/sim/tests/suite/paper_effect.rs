@@ -1,6 +1,6 @@
-//! The effect that `make demo` shows [LightNVM17 §5.3]: a reader at queue depth 1 beside a writer
-//! of 200 MB/s in bursts, on one drive. With four active write PUs the reader's 99th percentile
-//! stays close to its mean; with all 128 it does not.
+//! The effect that `make demo` shows [LightNVM17 §5.3]: a reader at queue depth 1 and a writer of
+//! 200 MB/s in bursts, on one drive. With four active write PUs, the 99th percentile of read
+//! latency stays close to the mean; with all 128 it does not.
 
 // guarantee: M-14
 
@@ -15,7 +15,7 @@ struct ReadLatency {
     written: f64,
 }
 
-/// One of the demo's scenarios with its own jobs, for a shorter time.
+/// Runs one of the demo's scenarios with its own jobs, for a shorter time.
 fn run(name: &str) -> ReadLatency {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
@@ -54,6 +54,7 @@ fn few_active_write_pus_keep_read_latency_predictable() {
         assert!(way.p99 > 2.0 * way.mean, "128 PUs: p99 {} mean {}", way.p99, way.mean);
         assert!(way.written > 190e6, "{}", way.written);
     }
-    // 4 x 64 KB / 1.39 ms is 188.6 MB/s: the paper's 200 MB/s, rounded as it rounds 47 MB/s per PU.
+    // 4 x 64 KB / 1.39 ms is 188.6 MB/s; the paper says 200 MB/s, with the same rounding as its 47
+    // MB/s per PU.
     assert!(few.written > 180e6, "{}", few.written);
 }

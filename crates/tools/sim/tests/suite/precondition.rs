@@ -1,4 +1,4 @@
-//! `[precondition]` as it runs: any job, rounds until steady state, and what is told meanwhile.
+//! `[precondition]`: any job, rounds until steady state, and progress reports.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use scenario::Scenario;
 use sluice_sim::{SimError, SimOptions, SimOutcome, SimStage, simulate, to_json};
 use stack::steady_state::SteadyResult;
 
-/// Some 48 MiB over 4 parallel units, 46 lines.
+/// About 48 MiB over 4 parallel units, in 46 lines.
 const DRIVE: &str = "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n\
     geometry = { channels = 2, pus = 2, chunks = 48, pages = 32 }\nwrite_buffer.size = \"1M\"\n\
     ftl.over_provisioning = 0.2\n";
@@ -38,7 +38,7 @@ fn rounds_repeat_until_both_measures_are_steady() {
     let outcome = run(&text);
     let found = outcome.drives[0].steady.as_ref().unwrap();
     assert!(found.reached && found.missing().is_empty(), "{:?}", found.missing());
-    // Writes to a drive just filled cost nothing more; that is no steady state.
+    // The first writes to a filled drive need no garbage collection, which is not a steady state.
     assert!(found.rounds.len() > 5, "{} rounds", found.rounds.len());
     let first = &found.rounds[0];
     let last = found.rounds.last().unwrap();
@@ -46,14 +46,14 @@ fn rounds_repeat_until_both_measures_are_steady() {
     assert!(first.bytes_per_sec() > last.bytes_per_sec(), "{first:?} {last:?}");
     let factors = found.write_amplification.unwrap();
     assert!(factors.range <= 0.2 && factors.slope.abs() <= 0.1, "{factors:?}");
-    // The jobs go on as the rounds ended.
+    // The jobs must start with the write amplification of the last rounds.
     let during = amplification(&outcome);
     assert!((during / factors.average - 1.0).abs() < 0.1, "{during} {}", factors.average);
     let json = to_json(&outcome);
     let said = &json["sluice"]["drives"][0]["steady"];
     assert_eq!(said["reached"], true, "{said}");
     assert_eq!(said["rounds"].as_array().unwrap().len(), found.rounds.len());
-    assert_eq!(json, to_json(&run(&text)), "the same again");
+    assert_eq!(json, to_json(&run(&text)), "a second run must give the same result");
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn what_is_missing_is_said() {
     let rounds = |keys: &str| {
         steady(&format!("{DRIVE}[precondition]\nfill = \"sequential\"\n{keys}\n{JOB}"))
     };
-    // 25 times a hundredth of the drive: most of it before the spare space has been used once.
+    // Ten rounds of a hundredth of the drive: they end before the spare space has been used once.
     let early = rounds("until = { round = \"0.01x\", rounds = 10 }");
     assert!(!early.reached && early.rounds.len() == 10, "{early:?}");
     assert_eq!(early.missing(), ["garbage collection in every round"]);
-    // From there on, write amplification rises.
+    // After that, write amplification rises.
     let rising = rounds("overwrite = \"random 0.15x\"\nuntil = { round = \"0.1x\", rounds = 5 }");
     assert!(!rising.reached, "{rising:?}");
     assert!(rising.missing().iter().any(|m| m.contains("write amplification")), "{rising:?}");
@@ -106,7 +106,7 @@ fn jobs_in_fios_words_leave_another_state() {
         ))
     };
     let random = after("\"random 3x\"");
-    // The short form is the table without a word.
+    // The short form equals a table with defaults.
     assert_eq!(to_json(&random)["jobs"], to_json(&after("{ amount = \"3x\" }"))["jobs"]);
     let zipf = after("{ rw = \"randwrite\", random_distribution = \"zipf:1.1\", amount = \"3x\" }");
     let sequential = after("{ rw = \"write\", bs = \"64k\", amount = \"3x\" }");
@@ -115,10 +115,13 @@ fn jobs_in_fios_words_leave_another_state() {
     assert!(found[0] != found[1], "uniform and skewed: {found:?}");
     assert!(
         found[0].min(found[1]) > found[2] + 0.2,
-        "in order there is nothing to move: {found:?}"
+        "sequential writes leave no valid sectors to move: {found:?}"
     );
-    assert!((amplification(&several) - found[2]).abs() < 0.1, "the last one counts: {several:?}");
-    // What is trimmed need not be moved.
+    assert!(
+        (amplification(&several) - found[2]).abs() < 0.1,
+        "the last job determines the result: {several:?}"
+    );
+    // Trimmed sectors are not relocated.
     let trimmed = after(
         "[\"random 3x\", { rw = \"randtrim\", size = \"50%\", norandommap = false, amount = \"0.5x\" }]",
     );

@@ -1,5 +1,4 @@
-//! The repository's own files: the demo's scenarios are scenarios, and the README and the Makefile
-//! agree with each other.
+//! Files of the repository: the demo's scenarios are valid, and the README and the Makefile agree.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +22,10 @@ fn the_demo_is_one_drive_three_ways() {
     for way in &ways {
         assert!(way.drives[0].is_block_device());
         assert!(way.job_files[0].0.exists(), "{:?}", way.job_files);
-        assert_eq!(way.drives[0].config.media, ways[0].drives[0].config.media, "one drive");
+        assert_eq!(
+            way.drives[0].config.media, ways[0].drives[0].config.media,
+            "all scenarios must have the same drive"
+        );
         let limits = ClosedFormLimits::from_spec(&way.drives[0]);
         assert_eq!(limits.random_read, ClosedFormLimits::from_spec(&ways[0].drives[0]).random_read);
     }

@@ -1,4 +1,4 @@
-//! `docs/scenario.md` has the keys of every section that the reader accepts, and no others.
+//! `docs/scenario.md` has exactly the keys that the parser accepts, for every section.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,15 +8,16 @@ use scenario::{ProblemKind, Scenario, ScenarioError};
 const DRIVE: &str = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n";
 const BLOCK_DRIVE: &str = "[drive]\npreset = \"tlc-2020s-small\"\n";
 
-/// A section of scenarios and its place in the reference.
+/// A section of scenarios, and its location in the reference.
 struct Section {
-    /// The text of the heading below which its keys are, without `#`.
+    /// Text of the heading above the table of its keys, without `#`.
     heading: &'static str,
-    /// The kind in the first column of the table, where each kind has keys of its own.
+    /// The kind in the first column of the table, if each kind has its own keys.
     kind: Option<&'static str>,
-    /// A scenario with a key that the section does not have.
+    /// A scenario with an unknown key in this section.
     text: String,
-    /// Whether the table of the heading has keys of this section only, so that each must be a key of it.
+    /// Whether the table of the heading has keys of this section only, so that the parser must
+    /// accept each.
     is_whole_table: bool,
 }
 
@@ -24,7 +25,7 @@ fn section(heading: &'static str, text: String) -> Section {
     Section { heading, kind: None, text, is_whole_table: true }
 }
 
-/// A section whose keys are in a sentence, or in the table of another one.
+/// A section whose keys are in a sentence, or in the table of another section.
 fn in_prose(heading: &'static str, text: String) -> Section {
     Section { is_whole_table: false, ..section(heading, text) }
 }
@@ -60,7 +61,7 @@ fn sections() -> Vec<Section> {
             "`[[partition.allow]]`",
             format!("{partition}[[partition.allow]]\nuser = \"0\"\nnonsense = 1\n"),
         ),
-        // Values that are tables.
+        // Values that are tables themselves.
         in_prose(
             "`[drive]`, or several `[[drive]]`",
             format!("{DRIVE}suspend_hint = {{ suspend = \"1us\", nonsense = 1 }}\n"),
@@ -98,7 +99,7 @@ fn sections() -> Vec<Section> {
     sections
 }
 
-/// The keys that the reader accepts where `text` has one that it does not.
+/// Returns the keys that the parser accepts at the unknown key of `text`.
 fn accepted(text: &str) -> BTreeSet<String> {
     let Err(ScenarioError::Invalid(invalid)) = Scenario::parse(Path::new("x.toml"), text) else {
         panic!("accepted:\n{text}")
@@ -109,7 +110,7 @@ fn accepted(text: &str) -> BTreeSet<String> {
     allowed.iter().map(|key| key.to_string()).collect()
 }
 
-/// The text below a heading, up to the next one.
+/// Returns the text below a heading, up to the next one.
 fn below<'t>(reference: &'t str, heading: &str) -> &'t str {
     let is_heading = |line: &str| line.starts_with('#');
     let mut offset = 0;
@@ -128,7 +129,7 @@ fn below<'t>(reference: &'t str, heading: &str) -> &'t str {
     &reference[start.unwrap_or_else(|| panic!("no heading {heading}"))..]
 }
 
-/// The keys of the tables below a heading: of all rows, or of those of a kind.
+/// Returns the keys of the tables below a heading: of all rows, or of those of a kind.
 fn listed(text: &str, kind: Option<&str>) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let mut current = String::new();
@@ -159,7 +160,7 @@ fn the_reference_and_the_reader_have_the_same_keys() {
         let text = below(&reference, section.heading);
         let (accepted, listed) = (accepted(&section.text), listed(text, section.kind));
         for key in &accepted {
-            // A table within a table has a heading of its own.
+            // A nested table has its own heading.
             let is_section = reference.lines().any(|line| {
                 line.starts_with('#')
                     && [format!("[{key}]"), format!(".{key}]")].iter().any(|end| line.contains(end))
@@ -184,7 +185,7 @@ fn the_reference_and_the_reader_have_the_same_keys() {
     assert!(problems.is_empty(), "docs/scenario.md:\n{}", problems.join("\n"));
 }
 
-/// The blocks of TOML of a document.
+/// Returns the TOML blocks of a document.
 fn blocks(document: &str) -> impl Iterator<Item = &str> {
     document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next())
 }
@@ -202,7 +203,7 @@ fn scenarios_of_the_documents_have_present_keys() {
     for file in files {
         let text = std::fs::read_to_string(&file).expect("the document");
         for block in blocks(&text) {
-            // A block may show one section: then the drive is one that has flash.
+            // A block with one section only is completed with a drive that has flash.
             let has_drive = block.contains("[drive]") || block.contains("[[drive]]");
             let whole = if has_drive { block.to_owned() } else { format!("{DRIVE}{block}") };
             let scenario = Scenario::parse(&file, &whole)

@@ -1,4 +1,4 @@
-//! `[target] shards`: a pblk with a write context for every core, in virtual time.
+//! `[target] shards`: a pblk with a write context per core, in virtual time.
 
 // guarantee: D-47
 
@@ -25,7 +25,7 @@ fn run(scenario: &Scenario) -> Result<Value, SimError> {
     simulate(scenario, SimOptions::default()).map(|outcome| to_json(&outcome))
 }
 
-/// On the drive's image itself.
+/// Runs on the drive's image itself.
 fn run_on_image(scenario: &Scenario) -> Result<Value, SimError> {
     let options = SimOptions { write_image: true, ..SimOptions::default() };
     simulate(scenario, options).map(|outcome| to_json(&outcome))
@@ -54,7 +54,7 @@ fn the_same_run_has_the_same_bytes_and_shards_add_up() {
         assert_eq!(each.len(), shards as usize);
         let labels: Vec<bool> = each.iter().map(|shard| shard["superblock"].is_object()).collect();
         let first_alone: Vec<bool> = (0..shards).map(|shard| shard == 0).collect();
-        assert_eq!(labels, first_alone, "one of {shards} looks after the label");
+        assert_eq!(labels, first_alone, "exactly one of {shards} shards maintains the label");
         let sum = |key: &str| each.iter().map(|s| number(&s[key])).sum::<u64>();
         for key in ["host_sectors_written", "host_sectors_read", "padding_sectors", "flushes"] {
             assert_eq!(sum(key), number(&drive["ftl"][key]), "{shards} shards, {key}");
@@ -62,8 +62,8 @@ fn the_same_run_has_the_same_bytes_and_shards_add_up() {
         for key in ["gc_sectors_relocated", "lines_reclaimed", "erases"] {
             assert_eq!(sum(key), number(&drive["gc"][key]), "{shards} shards, {key}");
         }
-        // Stripes go round, so that every shard has its share of the writes; and every part that a
-        // core sends, another serves.
+        // Stripes are assigned in turn, so that every shard gets its share of the writes. Every
+        // fragment sent by one core is served by another.
         let core = |key: &str| each.iter().map(|s| number(&s["core"][key])).collect::<Vec<_>>();
         let all = number(&drive["ftl"]["host_sectors_written"]);
         assert_eq!(all, 5 * (16 << 20) / 4096);
@@ -73,7 +73,7 @@ fn the_same_run_has_the_same_bytes_and_shards_add_up() {
         }
         let total = |key: &str| core(key).iter().sum::<u64>();
         assert_eq!((total("sent"), total("aborted")), (total("served"), 0));
-        // Six jobs, five of 1,024 requests and one of as many, dealt to cores in turn.
+        // Six jobs of 1,024 requests each, assigned to cores in turn.
         let mut dealt = vec![0; shards as usize];
         (0..6).for_each(|job| dealt[job % shards as usize] += 1024);
         assert_eq!(core("requests"), dealt, "{shards} shards");
@@ -85,7 +85,7 @@ fn one_shard_is_a_pblk_as_ever() {
     let here = Path::new(".");
     let of = |target: &str| {
         let mut value = run(&scenario(here, "", target, WRITERS)).unwrap();
-        // What was asked differs, and nothing of what was found.
+        // The parameters differ; the results must not.
         for key in ["title", "scenario", "parameters"] {
             value["sluice"][key] = Value::Null;
         }
@@ -120,7 +120,8 @@ fn shards_hold_as_much_as_is_said_and_more_of_them_do_not_write_less() {
                 .fold(0.0, |sum, job| sum + job["write"]["bw_bytes"].as_f64().unwrap()),
         );
     }
-    // The flash bounds all of them; what is apart are rounding to lines and who waits for whom.
+    // The flash limits all of them; the rates differ by rounding to lines and by the order of
+    // waits.
     let (most, least) =
         (rates.iter().copied().fold(0.0, f64::max), rates.iter().copied().fold(f64::MAX, f64::min));
     assert!(least > 0.8 * most, "{rates:?}");
@@ -132,9 +133,10 @@ fn an_image_remembers_its_shards() {
     let image = "data = \"file\"\npath = \"oc.img\"\n";
     let of = |shards: &str| scenario(dir.path(), image, shards, WRITERS);
     run_on_image(&of("shards = 2\n")).unwrap();
-    // Again, and the data is there: nothing is unmapped that was written.
+    // A second run finds the data: no written sector is unmapped.
     run_on_image(&of("shards = 2\n")).unwrap();
-    // What was under way when it ended, the drive makes up its mind about when it has power again.
+    // The drive decides the result of operations in flight at the end of the run at its next
+    // power-on.
     assert!(run_on_image(&of("shards = 4\n")).is_err());
     let before = std::fs::read(dir.path().join("oc.img")).unwrap();
     let refused = run_on_image(&of("shards = 4\n")).unwrap_err().to_string();

@@ -56,7 +56,8 @@ pub(crate) fn welcome(stream: &UnixStream) -> Option<Vec<OwnedFd>> {
     Some(ancillary.drain().flat_map(rights).collect())
 }
 
-/// Returns a socket with an autobind name, which can represent an open file; and its number.
+/// Returns a socket with an autobind name, which can represent an open file, and the number in that
+/// name.
 pub(crate) fn named(name: &str) -> (OwnedFd, u64) {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     // Linux: binding an unnamed address requests an autobind name.
@@ -117,7 +118,7 @@ impl Client {
     pub(crate) fn ring_doorbell(&self) {
         let word = self.doorbell.atomic_u32(exec_proto::DOORBELL);
         word.fetch_add(1, Ordering::SeqCst);
-        // Whether the service sleeps or not.
+        // Rings whether or not the service sleeps.
         let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
     }
 

@@ -87,7 +87,7 @@ fn serve(name: &str, clients: impl FnOnce(&str) + Send + 'static) -> ServiceStat
     let service = Service::new(session.into_volume(), &address).unwrap();
     let stop = service.stop();
     let clients = std::thread::spawn(move || {
-        // Also after a panic, because nothing else stops the service.
+        // Stops the service after a panic too, because nothing else stops it.
         let clients = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| clients(&name)));
         stop.stop();
         clients
@@ -112,7 +112,7 @@ fn random_words_in_slots_are_answered() {
         let before = usual_descriptors(name);
         for seed in seeds(8) {
             let mut hostile = start("garbage", name, seed);
-            // A well-behaved client meanwhile.
+            // A well-behaved client runs at the same time.
             run("good", name, seed);
             assert!(hostile.wait().unwrap().success(), "replay with SLUICE_SEED={seed}");
         }
@@ -223,7 +223,7 @@ fn garbage(name: &str, seed: u64) {
             if rng.chance(0.8) {
                 (words[0], words[6]) = (1 + rng.below(26), rng.below(70));
             }
-            // Limited, so that others have space.
+            // The lengths are limited, so that the other clients find free blocks.
             if [CallOp::Allocate as u64, CallOp::Write as u64, CallOp::WriteAt as u64]
                 .contains(&words[0])
             {
@@ -236,7 +236,8 @@ fn garbage(name: &str, seed: u64) {
                 client.submit(slot, words);
             }
         }
-        // Also bits without slots, slots without calls, and reservations that were never granted.
+        // Also sets bits without slots, marks slots without calls, and takes reservations that were
+        // never granted.
         for word in [exec_proto::SUBMITTED_BITS, exec_proto::POSTED_WRITE_BITS] {
             client.slots.atomic_u64(word).fetch_or(rng.next_u64() << 32, Ordering::AcqRel);
         }
@@ -303,16 +304,16 @@ fn errors(name: &str) {
     };
     let sync = |handle| client.call(CallOp::Sync, handle, [0; 4], &[]);
     leave(file, i64::MAX as u64 - 10, 10);
-    assert_eq!((sync(file), sync(file)), (-27, 0), "EFBIG, once");
+    assert_eq!((sync(file), sync(file)), (-27, 0), "the sync reports EFBIG once");
     leave(read_only, 0, 10);
-    assert_eq!((sync(read_only), sync(read_only)), (-9, 0), "EBADF, once");
+    assert_eq!((sync(read_only), sync(read_only)), (-9, 0), "the sync reports EBADF once");
     leave(file, 0, 10);
     assert_eq!(sync(file), 0);
-    // The error of this one is not collected.
+    // The client exits without collecting the error of this write.
     leave(file, i64::MAX as u64 - 10, 10);
 }
 
-/// Blocks of ended processes are free again, which is most of the volume.
+/// Allocates most of the volume; succeeds only if the blocks of ended processes are free again.
 fn reservations(name: &str) {
     let client = Client::new(name, TOKEN);
     let (_socket, file) = client.open("room", CREATE | READ_WRITE);
@@ -321,8 +322,8 @@ fn reservations(name: &str) {
     assert_eq!(client.call(CallOp::Unlink, 0, [0; 4], b"room"), 0);
 }
 
-/// Connections that close at once, send a wrong token, stay silent, represent nothing; and
-/// sessions.
+/// Opens connections that close at once, send a wrong token, stay silent or represent no file, and
+/// opens sessions.
 fn connects(name: &str) {
     use std::os::unix::net::UnixStream;
     for _ in 0..1000 {
@@ -331,11 +332,11 @@ fn connects(name: &str) {
     }
     for _ in 0..100 {
         let lie = hello(name, "00000000000000000000000000000000");
-        assert!(welcome(&lie).is_none(), "a lie is believed");
+        assert!(welcome(&lie).is_none(), "the service accepted a wrong token");
         let short = hello(name, "0123");
         assert!(welcome(&short).is_none());
     }
-    // More than the service keeps.
+    // More connections than the service keeps.
     let silent: Vec<_> =
         (0..500).map(|_| UnixStream::connect_addr(&address(name)).unwrap()).collect();
     let files: Vec<_> = (0..300).map(|_| named(name)).collect();

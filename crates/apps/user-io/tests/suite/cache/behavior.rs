@@ -65,7 +65,11 @@ fn dirty_units_are_written_together_and_when_they_are_wanted() {
     handle.flush().unwrap();
     let stats = handle.device().stats();
     assert_eq!(handle.device().dirty(), 0);
-    assert_eq!((stats.written, stats.write_commands), (100, 4), "32 at a time: {stats:?}");
+    assert_eq!(
+        (stats.written, stats.write_commands),
+        (100, 4),
+        "one command writes 32 blocks: {stats:?}"
+    );
     for lba in 0..100u64 {
         assert_eq!(handle.device().device().durable[lba as usize * 4096], lba as u8);
     }
@@ -93,7 +97,11 @@ fn write_through_and_force_unit_access_are_at_the_device_when_they_complete() {
     back.write(3, &buffer, false).unwrap();
     back.write(4, &buffer, true).unwrap();
     let device = back.device().device();
-    assert_eq!((device.durable[3 * 4096], device.durable[4 * 4096]), (7, 7), "neighbours go along");
+    assert_eq!(
+        (device.durable[3 * 4096], device.durable[4 * 4096]),
+        (7, 7),
+        "the neighbors of a written block are written with it"
+    );
     back.write(8, &buffer, false).unwrap();
     assert_eq!(back.device().device().sector(8)[0], 0);
 }
@@ -128,7 +136,7 @@ fn what_cannot_be_written_is_said_by_the_flush_and_tried_again() {
     }
     let error = handle.flush().unwrap_err();
     assert_eq!(error.status(), Some(Status::WRITE_FAULT), "{error}");
-    assert_eq!(handle.device().dirty(), 1, "the others are written");
+    assert_eq!(handle.device().dirty(), 1, "the other blocks must be written");
     handle.read(11, &buffer).unwrap();
     handle.device_mut().device_mut().unwritable.clear();
     handle.flush().unwrap();
@@ -146,7 +154,7 @@ fn a_device_that_takes_no_writes_stops_writes_and_nothing_else() {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
-        assert!(taken < 4096, "all were taken");
+        assert!(taken < 4096, "the cache took all requests");
     };
     assert_eq!(error.status(), Some(Status::WRITE_FAULT), "{error}");
     assert!((100..=103).contains(&taken), "40 percent of 256: {taken}");
@@ -203,7 +211,10 @@ fn configurations_that_cannot_be_are_refused() {
     );
     let small = Limits { sector_bytes: 512, max_sectors: 4, ..LIMITS };
     let flaky = Flaky::new(small, opened.memory().clone(), 1);
-    assert!(Cache::new(&opened, flaky, config()).is_err(), "a unit does not fit a transfer");
+    assert!(
+        Cache::new(&opened, flaky, config()).is_err(),
+        "a cache block is larger than the largest transfer"
+    );
 }
 
 #[test]
@@ -221,7 +232,7 @@ fn requests_that_cannot_be_carried_out_are_answered() {
         let at = buffer.payload();
         cache.submit(Nanos::ZERO, Request::read(tag % 4096, 1, at, tag)).unwrap();
     }
-    assert!(cache.submit(Nanos::ZERO, Request::flush(0)).is_err(), "as deep as it was made");
+    assert!(cache.submit(Nanos::ZERO, Request::flush(0)).is_err(), "the queue depth is reached");
     let mut left = depth;
     while left > 0 {
         cache.poll(Nanos::ZERO);

@@ -157,7 +157,7 @@ impl Case {
         if self.cache().submit(Nanos::ZERO, request).is_err() {
             return;
         }
-        // From now on a power cut may leave either version.
+        // From here on, a power cut may leave either version.
         self.requests += 1;
         let version = (self.requests, if request.op == Op::Write { value } else { 0 });
         if matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
@@ -173,8 +173,9 @@ impl Case {
     }
 
     fn on_complete(&mut self, completion: block::Completion) {
-        let flight =
-            self.in_flight[completion.tag as usize].take().expect("one that was submitted");
+        let flight = self.in_flight[completion.tag as usize]
+            .take()
+            .expect("a completion carries the tag of a submitted request");
         let InFlightRequest { request, buffer, version, was } = flight;
         let ok = completion.status.is_success();
         assert!(ok || self.failing, "{request:?}: {}", completion.status);
@@ -251,7 +252,7 @@ impl Case {
                 self.on_complete(completion);
             }
             polls += 1;
-            assert!(polls < 200_000, "it hangs");
+            assert!(polls < 200_000, "the cache makes no progress");
         }
     }
 

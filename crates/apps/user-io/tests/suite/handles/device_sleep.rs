@@ -71,7 +71,7 @@ impl block::BlockDevice for Sleeper {
     }
 
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        assert!(!self.queued.is_empty(), "it sleeps here for ever");
+        assert!(!self.queued.is_empty(), "the device sleeps without a queued request");
         self.below.sleeps.set(self.below.sleeps.get() + 1);
         // Some sleeps end spuriously.
         if until > now || self.below.rng.borrow_mut().chance(0.5) {
@@ -165,7 +165,10 @@ impl Harness {
         }
         match self.top.deadline() {
             Nanos::MAX => {
-                assert!(self.below.queued.get() > 0, "it is parked for ever");
+                assert!(
+                    self.below.queued.get() > 0,
+                    "the handle is parked without a request below"
+                );
                 self.parked.set(true);
             }
             deadline => *now = deadline.max(*now + Nanos(1)),
@@ -202,13 +205,13 @@ fn any_stack_ends_everything(seed: u64) {
             }
             harness.wait(&mut now);
             rounds += 1;
-            assert!(rounds < 1_000, "it goes round and round");
+            assert!(rounds < 1_000, "the handle polls without progress");
         };
-        out.remove(&first.tag).expect("once");
+        out.remove(&first.tag).expect("each request completes once");
         while rng.chance(0.7)
             && let Some(done) = harness.top.reap()
         {
-            out.remove(&done.tag).expect("once");
+            out.remove(&done.tag).expect("each request completes once");
         }
     }
     assert!(harness.below.sleeps.get() > 50, "{} sleeps below", harness.below.sleeps.get());
@@ -241,16 +244,16 @@ fn an_idle_handle_over_cache_scheduler_and_file_uses_no_cpu() {
     let mut handle = Handle::new(&device, slow(queue())).unwrap();
     handle.set_wait(WaitMode::Interrupt).unwrap();
     let (cpu, wall) = cost(|| (0..12).for_each(|n| handle.read(n * 40, &data).unwrap()));
-    assert!(wall > Duration::from_millis(400), "{wall:?}: it had nothing to wait for");
-    assert!(cpu < wall / 20, "{cpu:?} of {wall:?} asleep");
+    assert!(wall > Duration::from_millis(400), "{wall:?}: the reads were not throttled");
+    assert!(cpu < wall / 20, "{cpu:?} of {wall:?} CPU time");
     // Through a shared queue, the handle cannot sleep in the device, so it parks.
     let shared = SharedQueue::new(scheduled(queue(), Some(25)));
     let mut handle = Handle::new(&device, cached(&device, shared.attach())).unwrap();
     assert!(!handle.device().can_wait());
     handle.set_wait(WaitMode::Interrupt).unwrap();
     let (cpu, wall) = cost(|| (0..12).for_each(|n| handle.read(n * 40, &data).unwrap()));
-    assert!(wall > Duration::from_millis(400), "{wall:?}: it had nothing to wait for");
-    assert!(cpu < wall / 20, "{cpu:?} of {wall:?} asleep at a seat");
+    assert!(wall > Duration::from_millis(400), "{wall:?}: the reads were not throttled");
+    assert!(cpu < wall / 20, "{cpu:?} of {wall:?} CPU time with a shared queue");
     // Without effective rate limits it sleeps in the kernel, and every write completes.
     let stack = cached(&device, scheduled(queue(), None));
     let mut handle = Handle::new(&device, stack).unwrap();

@@ -46,7 +46,7 @@ fn a_scheduler_loses_nothing_whatever_it_is() {
                 assert!(done.status.is_success());
                 seen[done.tag as usize] += 1;
             }
-            assert!(seen.iter().all(|n| *n == 1), "{name}: each exactly once");
+            assert!(seen.iter().all(|n| *n == 1), "{name}: each request completes exactly once");
             assert!(most <= 4 && handle.device().queued() == 0, "{name}: {most}");
         }
     });
@@ -66,14 +66,15 @@ fn the_better_class_goes_first() {
         bulk.submit(Nanos(tag), Request::read(0, 1, Payload::BitBucket, tag)).unwrap();
     }
     log.submit(Nanos(30), Request::read(0, 1, Payload::BitBucket, 99)).unwrap();
-    // One at a time: of the waiting requests, the last submitted goes first.
+    // The device executes one request at a time: of the waiting requests, the last submitted goes
+    // first.
     let mut turns = 0;
     while log.reap().is_none() {
         log.poll(Nanos(40 + turns));
         turns += 1;
     }
     assert!(turns <= 3, "{turns}");
-    assert!(shared.outstanding() >= 17, "the others wait still");
+    assert!(shared.outstanding() >= 17, "the other requests still wait");
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn a_group_gets_its_rate_and_no_more() {
         }
         now = scheduled.deadline().max(now + Nanos(1));
     }
-    assert!((1005..=1011).contains(&done), "a burst of 10 and 1000 in a second: {done}");
+    assert!((1005..=1011).contains(&done), "a burst of 10, then 1000 per second: {done}");
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn a_poller_with_nothing_to_do_takes_no_core_and_one_that_knows_sleeps() {
         handle.run(Request::read(0, 1, Payload::BitBucket, 0)).unwrap();
     }
     let busy = poller.stats();
-    assert!(busy.sleeps >= 60, "naps of a millisecond at most, in three: {busy:?}");
+    assert!(busy.sleeps >= 60, "sleeps of at most 1 ms, during 40 reads of 3 ms each: {busy:?}");
     std::thread::sleep(std::time::Duration::from_millis(100));
     let idle = poller.stats();
     assert!(idle.polls - busy.polls < 20, "{busy:?} {idle:?}");

@@ -44,7 +44,7 @@ fn sectors_are_read_as_they_were_written_one_after_the_other() {
             handle.read(lba, &back).unwrap();
             let mut found = vec![1; back.len()];
             back.read(0, &mut found);
-            assert!(found.iter().all(|b| *b == 0), "{lba} reads as zeros");
+            assert!(found.iter().all(|b| *b == 0), "sector {lba} must read as zeros");
         }
         assert_eq!(handle.outstanding(), 0);
     });
@@ -124,14 +124,15 @@ fn random<D: block::BlockDevice>(
         }
         let Some(Completion { tag, status, .. }) = handle.wait() else { continue };
         assert!(status.is_success(), "{status}");
-        let (lba, wrote) = busy[tag as usize].take().expect("one that was submitted");
+        let (lba, wrote) =
+            busy[tag as usize].take().expect("a completion carries the tag of a submitted request");
         match wrote {
             Some(value) => model[lba as usize] = value,
             None => {
                 let mut found = vec![0; sector];
                 buffers[tag as usize].read(0, &mut found);
                 let right = found.iter().all(|b| *b == model[lba as usize]);
-                assert!(right, "sector {lba}: {} not {}", found[0], model[lba as usize]);
+                assert!(right, "sector {lba}: read {}, expected {}", found[0], model[lba as usize]);
             }
         }
     }
@@ -198,7 +199,7 @@ fn queues_are_selected_by_direction_by_size_and_by_a_function() {
         }
         assert!(
             MultiQueue::new(queues(1), QueueSelector::ByDirection).is_err(),
-            "reads and writes are two"
+            "reads and writes are separate queues"
         );
         assert!(MultiQueue::new(queues(0), QueueSelector::RoundRobin).is_err());
     });
@@ -254,7 +255,7 @@ fn what_cannot_be_is_said() {
         let error = handle.read(0, &device.buffer(long).unwrap()).unwrap_err();
         assert!(matches!(error, IoError::Length { .. }), "{error}");
         let own = Request::read(0, 1, buffer.payload(), 1 << 63);
-        assert!(handle.submit(own).is_err(), "tags from 2^63 on are the handle's");
+        assert!(handle.submit(own).is_err(), "tags from 2^63 on are reserved for the handle");
         assert!(device.vector_queue(QueueConfig::default()).is_err());
         handle.read(0, &buffer).unwrap();
     });
@@ -263,7 +264,10 @@ fn what_cannot_be_is_said() {
 #[test]
 fn an_open_channel_drive_takes_addresses() {
     let device = drive(PersonalityKind::OpenChannel);
-    assert!(device.create_queue(QueueConfig::default()).is_err(), "its flash needs a target");
+    assert!(
+        device.create_queue(QueueConfig::default()).is_err(),
+        "an open-channel drive needs a target"
+    );
     let mut queue = device.vector_queue(QueueConfig::default()).unwrap();
     let open = device.drive_info().unwrap().open_channel.unwrap();
     let data = device.buffer(4096).unwrap();

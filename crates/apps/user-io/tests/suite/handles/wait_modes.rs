@@ -72,7 +72,7 @@ fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
     }
     assert_eq!(handle.wait(), None);
     let (sleeps, _) = handle.sleep_stats();
-    assert!((1..=1000).contains(&sleeps), "one for what came together: {sleeps}");
+    assert!((1..=1000).contains(&sleeps), "one sleep per batch of completions: {sleeps}");
     // With a limit in the past; the outstanding request completes later.
     handle.submit(read(1)).unwrap();
     let mut found = handle.wait_until(Nanos(1));
@@ -89,7 +89,7 @@ fn who_waits_for_a_file_sleeps_in_it_or_elsewhere() {
         while handle.arm() {
             let mut fds = [PollFd::new(&handle, PollFlags::IN)];
             let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
-            assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "nobody was woken");
+            assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "poll(2) timed out");
             handle.disarm();
         }
         assert_eq!(handle.reap().map(|done| done.tag), Some(tag));
@@ -114,7 +114,11 @@ fn a_wait_with_a_limit_ends_by_then_and_not_before() {
         assert_eq!(handle.wait_until(Nanos::MAX), None, "nothing is outstanding");
         handle.submit(Request::read(0, 1, Payload::BitBucket, 7)).unwrap();
         let limit = device.clock().now() + Nanos::from_millis(5);
-        assert_eq!(handle.wait_until(limit), None, "{wait:?}: it takes longer");
+        assert_eq!(
+            handle.wait_until(limit),
+            None,
+            "{wait:?}: the request completes after the limit"
+        );
         assert!(device.clock().now() >= limit, "{wait:?}");
         let limit = device.clock().now() + Nanos::from_millis(60_000);
         let ended = handle.wait_until(limit).map(|completion| completion.tag);
@@ -142,10 +146,10 @@ fn who_waits_for_an_event_takes_no_core() {
     let (polled, slept) = busy(WaitMode::Poll);
     assert_eq!(slept.0, 0, "polling does not sleep");
     let (waited, slept) = busy(WaitMode::Interrupt);
-    assert!(slept.0 >= 20, "one sleep each: {slept:?}");
+    assert!(slept.0 >= 20, "one sleep per command: {slept:?}");
     let (hybrid, half) =
         busy(WaitMode::Hybrid(HybridPolling { sleep_percent: 80, ..HybridPolling::default() }));
-    assert!(half.0 >= 15, "once it knows what to expect it sleeps: {half:?}");
+    assert!(half.0 >= 15, "hybrid polling sleeps once it has measured latencies: {half:?}");
     // 80 ms in total: polling occupies the core as far as the machine allows.
     assert!(waited < polled / 4 && hybrid < polled * 3 / 4, "{polled:?} {hybrid:?} {waited:?}");
 }
@@ -171,7 +175,7 @@ fn a_descriptor_wakes_who_sleeps_elsewhere() {
                 sleeps += 1;
             }
             handle.poll();
-            assert!(sleeps < 10, "woken for nothing");
+            assert!(sleeps < 10, "spurious wake-ups");
         };
         assert_eq!(done.tag, tag);
     }
@@ -189,7 +193,7 @@ fn a_completion_that_a_poll_has_found_keeps_a_handle_awake() {
         // The first poll issues the command, a later one finds the completion; the first may do both.
         let limit = device.clock().now() + Nanos::from_secs(1);
         while !handle.poll() && device.clock().now() < limit {}
-        assert!(!handle.arm(), "the completion is there, and its interrupt has gone");
+        assert!(!handle.arm(), "a completion is pending, so arm() must fail");
         assert_eq!(handle.reap().map(|done| done.tag), Some(tag));
     }
 }
@@ -275,8 +279,8 @@ fn a_queue_counts_what_it_copies_and_rings() {
         handle.run(Request::read(0, 1, buffer.payload(), 0)).unwrap();
     }
     let stats = handle.device().stats();
-    assert_eq!(stats.bounced, BounceStats::default(), "no memory before it is needed");
-    let rung = stats.doorbells.expect("they are in memory");
+    assert_eq!(stats.bounced, BounceStats::default(), "bounce buffers are allocated on first use");
+    let rung = stats.doorbells.expect("doorbells are in host memory");
     assert!(rung.register_writes + rung.register_writes_saved >= 10, "{rung:?}");
     let odd = Payload::Contiguous(buffer.iova().offset(1));
     for _ in 0..3 {

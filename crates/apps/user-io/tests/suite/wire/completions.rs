@@ -183,7 +183,7 @@ impl Reading {
 
     fn reap(&mut self, harness: &Harness) -> Option<Completion> {
         let cqe = self.found.take().or_else(|| self.fetch(harness))?;
-        let tag = self.bound.remove(&cqe.cid).expect("fetched as bound");
+        let tag = self.bound.remove(&cqe.cid).expect("fetch() returns bound commands only");
         // The result of a query is limited to its memory, whatever the drive says.
         let result = cqe.result.min(Request::extent_capacity() as u64);
         Some(Completion { tag, status: cqe.status, result })
@@ -242,8 +242,12 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
                 assert_eq!(taken.is_ok(), room, "{reading:?}");
                 if room {
                     let cid = harness.cid(reading.tail);
-                    assert!(cid < depth - 1, "a tag of the queue: {cid}");
-                    assert_eq!(reading.bound.insert(cid, tag), None, "two of one name");
+                    assert!(cid < depth - 1, "a command identifier of the queue: {cid}");
+                    assert_eq!(
+                        reading.bound.insert(cid, tag),
+                        None,
+                        "the command identifier is already in use"
+                    );
                     reading.tail = (reading.tail + 1) % depth;
                     tag += 1;
                 }
@@ -276,7 +280,7 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
         );
     }
     let strays = reading.strays;
-    // All other requests are returned, once.
+    // All other requests are returned once.
     let (queue, left) = harness.raw.into_queue();
     let mut queue = queue;
     let mut back: Vec<u64> = left.map(|done| done.tag).collect();

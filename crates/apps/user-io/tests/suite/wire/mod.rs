@@ -131,7 +131,7 @@ fn a_ring_that_changes_while_it_is_read_ends_every_request_once() {
             }
             harness.raw.poll(Nanos(step));
             while let Some(done) = harness.raw.reap() {
-                assert!(outstanding.remove(&done.tag), "{} has ended before", done.tag);
+                assert!(outstanding.remove(&done.tag), "request {} completed twice", done.tag);
                 ended += 1;
             }
         }

@@ -49,7 +49,7 @@ pub fn cut(session: Open) -> Ram {
     ram
 }
 
-/// Registrations last as long as an address space.
+/// Returns an empty address space, which holds registrations until it is dropped.
 pub fn fresh_memory() -> AddressSpace {
     AddressSpace::default()
 }
@@ -58,7 +58,7 @@ pub fn sector_bytes<D: BlockDevice>(device: &D) -> usize {
     device.limits().sector_bytes as usize
 }
 
-/// Returns bytes that identify their position.
+/// Returns pseudo-random bytes without zeros, so that a byte at a wrong position is found.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = rng::Rng::new(seed);
     (0..len).map(|_| 1 + (rng.next_u64() % 255) as u8).collect()

@@ -56,7 +56,8 @@ impl<B: Harness> Case<B> {
         let mut rng = Rng::new(seed);
         let mut device = harness.attach();
         let sector = device.limits().sector_bytes as usize;
-        // Otherwise a journal with sectors of 4096 bytes holds data of four blocks only.
+        // Without more journal blocks, a journal with sectors of 4096 bytes holds data of four
+        // blocks only.
         let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
         let uuid = seed.into();
         let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
@@ -110,7 +111,7 @@ impl<B: Harness> Case<B> {
                     break Some(store);
                 }
                 steps += 1;
-                assert!(steps < 1_000_000, "opening hangs");
+                assert!(steps < 1_000_000, "the mount does not complete");
                 if steps >= cut_after {
                     break None;
                 }
@@ -146,7 +147,10 @@ impl<B: Harness> Case<B> {
         self.region = Some(store.memory().allocate_registered(REQUESTS * BYTES).unwrap());
         self.volume = Some(store);
         let found = self.all();
-        assert!(self.before.as_ref().is_none_or(|b| *b == found), "a cut opening changed it");
+        assert!(
+            self.before.as_ref().is_none_or(|b| *b == found),
+            "a power cut during a mount changed the contents"
+        );
         self.before = Some(found);
         self.volume.take().unwrap().into_device()
     }
@@ -312,7 +316,7 @@ impl<B: Harness> Case<B> {
     }
 
     fn end(&mut self, done: VolumeCompletion) {
-        let flight = self.in_flight[done.id as usize].take().expect("one end per request");
+        let flight = self.in_flight[done.id as usize].take().expect("each request completes once");
         let VolumeCompletion { result, .. } = done;
         let has = |names: &Names, dir: Ino, name: &Name| {
             names.get(&(dir, name.as_bytes().to_vec())).copied()
@@ -336,13 +340,13 @@ impl<B: Harness> Case<B> {
                 });
             }
             (VolumeOp::Unlink { dir, name } | VolumeOp::RemoveDirectory { dir, name }, Ok(_)) => {
-                let (ino, _) = has(self.model.now(), dir, &name).expect("it was there");
+                let (ino, _) = has(self.model.now(), dir, &name).expect("the unlinked name exists");
                 self.model.change(&[dir, ino], |n| {
                     n.remove(&key(dir, name));
                 });
             }
             (VolumeOp::Rename { from, name, to, new, .. }, Ok(_)) => {
-                let what = has(self.model.now(), from, &name).expect("it was there");
+                let what = has(self.model.now(), from, &name).expect("the renamed name exists");
                 if has(self.model.now(), to, &new) != Some(what) {
                     self.model.change(&[from, to, what.0], |n| {
                         n.remove(&key(from, name));
@@ -450,7 +454,7 @@ impl<B: Harness> Case<B> {
             steps += 1;
             assert!(
                 steps < 200_000,
-                "{:?} never end: {:?}",
+                "{:?} do not complete: {:?}",
                 self.in_flight.iter().flatten().map(|f| f.op).collect::<Vec<_>>(),
                 self.volume().stats()
             );
@@ -484,7 +488,7 @@ impl<B: Harness> Case<B> {
                 VolumeOp::Write { ino, offset, data } => (ino, Some(offset), data),
                 VolumeOp::Append { ino, data } => (ino, None, data),
                 VolumeOp::Punch { ino, offset, len } => {
-                    // Its unaligned ends.
+                    // The unaligned head and tail of the hole are zeroed one after the other.
                     if let Some(versions) = model.files.get_mut(&ino) {
                         let mut now = versions.now().to_vec();
                         let end = now.len().min((offset + len) as usize);
@@ -502,7 +506,7 @@ impl<B: Harness> Case<B> {
             let new = self.bytes_of(data);
             let Some(versions) = model.files.get_mut(&ino) else { continue };
             let from = offset.map_or(versions.now().len(), |o| o as usize);
-            // Block by block.
+            // The write may have been executed block by block.
             let mut now = versions.now().to_vec();
             let mut done = 0;
             while done < new.len() {
@@ -523,7 +527,7 @@ impl<B: Harness> Case<B> {
         if let Some(before) = self.before.take() {
             assert!(
                 before == (names.clone(), contents.clone()),
-                "opened for reading, it was other"
+                "a read-only mount had other contents"
             );
         }
         if let Err(why) = self.model.settle(names, contents, self.sector) {
@@ -593,7 +597,7 @@ impl<B: Harness> Case<B> {
                 break done;
             }
             steps += 1;
-            assert!(steps < 200_000, "closing hangs: {:?}", store.stats());
+            assert!(steps < 200_000, "the close does not complete: {:?}", store.stats());
         };
         assert_eq!(done.result, Ok(OpResult::Done));
         let store = self.volume.take().unwrap();
@@ -614,7 +618,7 @@ impl<B: Harness> Case<B> {
     pub(crate) fn run(mut self) -> Seen {
         let commands = 60 + self.rng.below(240);
         let eager = self.rng.below(8);
-        // More operations complete.
+        // `Mix::Small` submits more commands, and completes more of them.
         let (commands, eager) = match self.mix {
             Mix::All => (commands, eager),
             Mix::Small => (2 * commands, 4 * eager),
@@ -642,5 +646,5 @@ impl<B: Harness> Case<B> {
 }
 
 fn take_device<D: BlockDevice>(opening: Mount<D>) -> D {
-    opening.into_device().expect("it has the device")
+    opening.into_device().expect("a finished mount returns its device")
 }

@@ -8,7 +8,7 @@ use crate::common::{Ram, cut, formatted, open, pattern, tick, try_open};
 /// Blocks of the volume.
 const BLOCKS: u64 = 256;
 
-/// A volume with something in its snapshot and something in its journal, cut off.
+/// A volume with data in its snapshot and in its journal, after a power cut.
 fn sample() -> Ram {
     let mut session = open(formatted(512, BLOCKS));
     for number in 0..3 {
@@ -22,7 +22,7 @@ fn sample() -> Ram {
     cut(session)
 }
 
-/// Changes up to eight bytes of a volume, and opens it; whether that works.
+/// Changes up to eight bytes of a volume and opens it. Returns whether that succeeds.
 pub fn survives(choices: &mut Choices) -> bool {
     let mut sample = sample();
     sample.settle();
@@ -30,7 +30,7 @@ pub fn survives(choices: &mut Choices) -> bool {
     let ends = |at: &usize| !(16 * BLOCK..(BLOCKS as usize - 1) * BLOCK).contains(at);
     let metadata: Vec<usize> = (0..image.len()).filter(ends).filter(|at| image[*at] != 0).collect();
     for _ in 0..=choices.below(8) {
-        // Superblocks and bitmaps are at the ends; what is zero is mostly free.
+        // Superblocks and bitmaps are at the ends; most zero bytes are unused.
         let at = match choices.chance(0.3) {
             true => choices.below(image.len() as u64) as usize,
             false => metadata[choices.below(metadata.len() as u64) as usize],
@@ -43,7 +43,7 @@ pub fn survives(choices: &mut Choices) -> bool {
         ram
     };
     let mut repaired = of_image();
-    // An error says what is wrong; a repair that ends leaves nothing to repair.
+    // An error describes the problem; after a successful repair, fsck finds nothing.
     if fsck(&mut repaired, FsckOptions { repair: true, clear_owner: true }, tick).is_ok() {
         let again = fsck(&mut repaired, FsckOptions::default(), tick);
         assert!(again.is_ok(), "{again:?}");
@@ -51,14 +51,14 @@ pub fn survives(choices: &mut Choices) -> bool {
     let Ok(mut session) = try_open(of_image(), Options::default()) else { return false };
     for name in ["old 0", "old 1", "old 2", "new"] {
         if let Ok(file) = session.volume().lookup(Ino::ROOT, name) {
-            // Read or refused; whose bytes these are, other tests look at.
+            // The read succeeds or fails; other tests compare the contents.
             let _ = session.read_all(file);
         }
     }
     true
 }
 
-/// Changes what a fuzzer's bytes say.
+/// Derives the changes from a fuzzer's bytes.
 pub fn fuzz(bytes: &[u8]) {
     survives(&mut Choices::of(bytes));
 }

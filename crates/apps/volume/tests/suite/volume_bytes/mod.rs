@@ -1,4 +1,4 @@
-//! Volumes with changed bytes end with a volume or with an error, and never with a panic.
+//! Opening a volume with changed bytes returns a volume or an error, and never panics.
 //!
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `volume` (`fuzz/`).
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "modules that other tests share")]

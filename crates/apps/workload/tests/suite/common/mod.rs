@@ -1,4 +1,4 @@
-//! A block device in memory for the tests: a latency, a depth, and faults on demand.
+//! A block device in memory for the tests, with a latency, a queue depth, and injected faults.
 
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
 
@@ -20,15 +20,15 @@ pub enum Fault {
     Corrupt(u64),
     /// Writes to this sector after the first are acknowledged and lost.
     LoseOverwrites(u64),
-    /// Writes to this sector land on the next one.
+    /// Writes to this sector go to the next one.
     Misdirect(u64),
     /// Reads of this sector fail.
     FailRead(u64),
-    /// Every write fails for want of space.
+    /// Every write fails because the device is full.
     Full,
     /// The n-th request never completes.
     Lose(u64),
-    /// A completion without a request.
+    /// The device posts a completion without a request.
     Spurious,
 }
 
@@ -196,7 +196,7 @@ pub fn job_runner(ram: Ram, text: &str) -> JobRunner<Ram> {
     JobRunner::new(ram, jobs(text), IoCpuCosts::default(), 1).unwrap()
 }
 
-/// Runs to the end in virtual time.
+/// Runs the job to its end in virtual time.
 pub fn run_to_end(host: &mut JobRunner<Ram>) {
     let mut runner = VirtualRunner::new();
     while !host.is_done() {

@@ -1,4 +1,4 @@
-//! Job files of any content: a reader that says what is wrong, and jobs that say what they are.
+//! Job files with arbitrary content: the parser reports errors, and valid jobs have valid values.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use testkit::choices::{Choices, mangled};
 
 use super::workload::parse_jobs;
 
-/// Job files that are right.
+/// Valid job files.
 const SAMPLES: [&str; 4] = [
     "[global]\nbs=4k\niodepth=4\ntime_based\nruntime=5\nsize=16m\n[readers]\nrw=randread\n\
      [mixed]\nstonewall\nrw=randrw\nrwmixread=50\n",
@@ -15,7 +15,7 @@ const SAMPLES: [&str; 4] = [
     "[r]\nread_iolog=log\nreplay_redirect=x\nreplay_align=4k\nreplay_scale=2\n[t]\nrw=trim\nbsrange=4k-64k\noffset=10%\n",
 ];
 
-/// Whether the text is a job file; what is wrong with one that is not can be said.
+/// Returns whether the text is a valid job file; the error of an invalid one must be printable.
 pub(crate) fn survives(text: &str) -> bool {
     match parse_jobs(Path::new("x.fio"), text) {
         Ok(file) => !format!("{file:?}").is_empty(),
@@ -26,12 +26,12 @@ pub(crate) fn survives(text: &str) -> bool {
     }
 }
 
-/// A job file with a few changes.
+/// Parses a valid job file with a few changes.
 pub(crate) fn changed(choices: &mut Choices) -> bool {
     survives(&mangled(choices, &SAMPLES))
 }
 
-/// Runs on a fuzzer's bytes: a text of them, and a text that they change.
+/// Parses a fuzzer's bytes as text, and a job file that they change.
 pub(crate) fn fuzz(bytes: &[u8]) {
     survives(&String::from_utf8_lossy(bytes));
     changed(&mut Choices::of(bytes));

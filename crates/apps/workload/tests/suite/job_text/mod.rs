@@ -1,11 +1,11 @@
-//! Job files of any content end with jobs or with an error, and never with a panic.
+//! Parsing a job file with arbitrary content returns jobs or an error, and never panics.
 //!
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `job_file` (`fuzz/`).
 
 mod body;
 
 use testkit::choices::{Choices, seed};
-// As the fuzz target calls the crate.
+// The name by which the fuzz target refers to the crate.
 use sluice_workload as workload;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Traces of any content: a reader that reports the line, and accesses that fit the device.
+//! Traces with arbitrary content: the reader reports errors by line, and accesses are within the
+//! device.
 
 use std::io::Write;
 
@@ -7,7 +8,7 @@ use super::workload::{
 };
 use testkit::choices::{Choices, mangled};
 
-/// Correct traces of all formats.
+/// Valid traces of all formats.
 const SAMPLES: [&str; 5] = [
     "fio version 2 iolog\nf add\nf open\nf read 4096 8192\nf wait 100\nf write 0 4096\nf sync 0 0\n\
      f trim 8192 4096\nf close\n",
@@ -19,7 +20,7 @@ const SAMPLES: [&str; 5] = [
     "0 0 18446744073709551608 8 1\n18446744073709551615 1 8 4294967295 0\n",
 ];
 
-/// A replay with some of its adjustments.
+/// Returns replay options with random adjustments.
 fn replay(choices: &mut Choices) -> ReplayOptions {
     let mut replay = ReplayOptions::new(Default::default());
     if choices.chance(0.3) {
@@ -83,7 +84,7 @@ pub(crate) fn changed(choices: &mut Choices) -> Option<u64> {
     read_on_a_device(&text, choices)
 }
 
-/// Runs on a fuzzer's bytes: a text of them, and a text that they change.
+/// Reads a fuzzer's bytes as text, and a trace that they change.
 pub(crate) fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::of(bytes);
     changed(&mut choices);

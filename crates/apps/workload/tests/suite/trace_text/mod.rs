@@ -1,11 +1,11 @@
-//! Traces of any content end with requests or with an error, and never with a panic.
+//! Reading a trace with arbitrary content returns requests or an error, and never panics.
 //!
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `trace` (`fuzz/`).
 
 mod body;
 
 use testkit::choices::{Choices, seed};
-// As the fuzz target calls the crate.
+// The name by which the fuzz target refers to the crate.
 use sluice_workload as workload;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Pages of documentation, made of a header's comments: one per call and per struct, and an index.
+//! Pages of documentation, generated from a header's comments: one per call and per struct, and an
+//! index.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,13 +7,13 @@ use std::fmt::Write;
 /// A call of a header.
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// As the header has it, up to its semicolon or body.
+    /// As in the header, up to its semicolon or body.
     pub(crate) prototype: String,
-    /// Its comment, without the stars.
+    /// The comment, without the stars.
     pub(crate) text: String,
 }
 
-/// A comment, and what it stands before.
+/// A comment, and the code that it precedes.
 struct Commented {
     text: String,
     code: String,
@@ -28,7 +29,7 @@ fn unstarred(comment: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// Every comment of the outermost level and the code that follows it.
+/// Returns every comment of the outermost level and the code that follows it.
 fn commented(header: &str) -> Vec<Commented> {
     let mut all = Vec::new();
     let mut rest = header;
@@ -43,7 +44,7 @@ fn commented(header: &str) -> Vec<Commented> {
     all
 }
 
-/// The calls of a header, in its order.
+/// Returns the calls of a header, in its order.
 pub(crate) fn calls(header: &str) -> Vec<Call> {
     let mut calls = Vec::new();
     for Commented { text, code } in commented(header) {
@@ -60,7 +61,7 @@ pub(crate) fn calls(header: &str) -> Vec<Call> {
     calls
 }
 
-/// Structs with members: name, text, and the code.
+/// Returns the structs with members: name, text, and code.
 fn structs(header: &str) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
     for Commented { text, code } in commented_structs(header) {
@@ -89,14 +90,14 @@ fn commented_structs(header: &str) -> Vec<Commented> {
     all
 }
 
-/// Constants: name, text.
+/// Returns the constants: name and text.
 fn constants(header: &str) -> Vec<(String, String)> {
     let is = |c: &Commented| c.code.starts_with("#define ");
     let name = |code: &str| code[8..].split([' ', '\n', '(']).next().unwrap_or("").to_owned();
     commented(header).iter().filter(|c| is(c)).map(|c| (name(&c.code), c.text.clone())).collect()
 }
 
-/// Types without members: name, text.
+/// Returns the types without members: name and text.
 fn types(header: &str) -> Vec<(String, String)> {
     let is = |c: &Commented| c.code.starts_with("typedef ") && !c.code.contains('{');
     let name = |code: &str| match code.split_once("(*") {
@@ -106,7 +107,7 @@ fn types(header: &str) -> Vec<(String, String)> {
     commented(header).iter().filter(|c| is(c)).map(|c| (name(&c.code), c.text.clone())).collect()
 }
 
-/// The first sentence.
+/// Returns the first sentence.
 fn sentence(text: &str) -> String {
     let paragraph = text.split("\n\n").next().unwrap_or("").replace('\n', " ");
     match paragraph.find(". ") {
@@ -132,7 +133,7 @@ fn linked(text: &str, names: &BTreeMap<String, String>) -> String {
     out
 }
 
-/// A call's comment as Markdown: parameters become a table.
+/// Returns a call's comment as Markdown; parameters become a table.
 fn body(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines().peekable();
@@ -175,7 +176,7 @@ fn page(title: &str, include: &str, code: &str, text: &str) -> String {
     format!("# {title}\n\n```c\n#include <{include}>\n\n{code}\n```\n\n{text}\n")
 }
 
-/// The pages of `sluice.h`: of its calls and structs.
+/// Returns the pages of `sluice.h`, for its calls and structs.
 pub(crate) fn of_header(header: &str) -> BTreeMap<String, String> {
     let names = names(header);
     let mut pages = BTreeMap::new();
@@ -191,7 +192,7 @@ pub(crate) fn of_header(header: &str) -> BTreeMap<String, String> {
     pages
 }
 
-/// The page of `nvmed_compat.h`.
+/// Returns the page of `nvmed_compat.h`.
 pub(crate) fn of_compat(compat: &str) -> BTreeMap<String, String> {
     let about = compat.split("*/").next().map(unstarred).unwrap_or_default();
     let mut text = format!("# nvmed_compat.h\n\n{}\n", body(&about));
@@ -203,7 +204,7 @@ pub(crate) fn of_compat(compat: &str) -> BTreeMap<String, String> {
     BTreeMap::from([("nvmed_compat.md".into(), text)])
 }
 
-/// The index.
+/// Returns the index page.
 pub(crate) fn index(header: &str, compat: &str) -> String {
     let about = header.trim_start().split("*/").next().map(unstarred).unwrap_or_default();
     let mut text = format!("# The C interface\n\n{}\n", linked(&about, &names(header)));

@@ -1,5 +1,5 @@
-//! A server of a drive, shared at a socket: the test's own binary in a process of its own. The binary has a
-//! test that calls [`serve_if_asked`] and does nothing else, and gives its path to [`Server::start`].
+//! A server that shares a drive at a socket. It is the test binary in another process: the binary
+//! has a test that only calls [`serve_if_asked`], and passes its path to [`Server::start`].
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves a scenario at a socket in `folder`; returns when `partition` can be opened there.
+    /// Serves a scenario at a socket in `folder`; returns when clients can open `partition` there.
     pub(crate) fn start(test: &str, folder: &Path, scenario: &Path, partition: &str) -> Server {
         let socket = folder.join("s");
         let mut child = Command::new(std::env::current_exe().unwrap());
@@ -25,7 +25,7 @@ impl Server {
         let mut server = Server { child, socket };
         PollBudget::every(Duration::from_millis(20), Duration::from_secs(60)).poll_until(
             || {
-                assert_eq!(server.child.try_wait().unwrap(), None, "the server has ended");
+                assert_eq!(server.child.try_wait().unwrap(), None, "the server has exited");
                 user_io::IoDevice::connect(&server.socket, Some(partition)).is_ok()
             },
             || "not ready".into(),
@@ -38,7 +38,7 @@ impl Server {
         format!("sluice://{}#{partition}", self.socket.display())
     }
 
-    /// Sends it a signal, by its name.
+    /// Sends a signal, by name, to the server.
     pub(crate) fn signal(&self, signal: &str) {
         let process = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &process]).status().unwrap();
@@ -53,7 +53,7 @@ impl Drop for Server {
     }
 }
 
-/// The other process: serves until it is killed; returns at once in every other.
+/// In the server process: serves until it is killed. In any other process: returns at once.
 pub(crate) fn serve_if_asked() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
     let path = std::env::var(SOCKET).unwrap().into();

@@ -1,4 +1,4 @@
-//! Macros for calls and their results, and a device to test with.
+//! Macros for calls and their results, and a device for tests.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -10,7 +10,7 @@ pub(crate) fn last_error() -> String {
     unsafe { CStr::from_ptr(sluice_last_error()) }.to_string_lossy().into_owned()
 }
 
-/// An answer and words that are expected.
+/// Checks a call's return value, and that the error text contains `$says`.
 macro_rules! answered {
     ($answer:expr, $errno:ident, $says:expr) => {{
         let answer = $answer;
@@ -20,10 +20,10 @@ macro_rules! answered {
     }};
 }
 
-/// Makes a call whose error and message are known.
+/// Makes a call that must fail with this error and message.
 macro_rules! expect {
     ($call:expr, $errno:ident, $says:expr) => {{
-        // SAFETY: pointers are NULL, or to live objects and memory of the test's.
+        // SAFETY: pointers are NULL, or to live objects and memory of the test.
         let answer = unsafe { $call };
         answered!(answer, $errno, $says);
     }};
@@ -31,16 +31,16 @@ macro_rules! expect {
 
 macro_rules! ok {
     ($call:expr) => {{
-        // SAFETY: pointers are to live objects and memory of the test's.
+        // SAFETY: pointers are to live objects and memory of the test.
         let answer = unsafe { $call };
         assert_eq!(answer, 0, "{}: {}", stringify!($call), $crate::support::last_error());
     }};
 }
 
-/// A struct with its size, everything else zero but what is said.
+/// Returns a struct with its size and the given members; all others are zero.
 macro_rules! options {
     ($of:ident { $($field:ident: $value:expr),* $(,)? }) => {{
-        // SAFETY: zeros are a value of every struct of the header.
+        // SAFETY: all-zero bytes are a valid value of every struct of the header.
         let mut value: $of = unsafe { std::mem::zeroed() };
         value.size = size_of::<$of>();
         $(value.$field = $value;)*
@@ -48,7 +48,7 @@ macro_rules! options {
     }};
 }
 
-/// A device, a queue and a handle of it.
+/// A device with a queue, a handle and a buffer.
 pub(crate) struct Stand {
     pub(crate) device: *mut sluice_device,
     pub(crate) queue: *mut sluice_queue,
@@ -72,7 +72,7 @@ impl Drop for Stand {
     fn drop(&mut self) {
         ok!(sluice_handle_destroy(self.handle));
         ok!(sluice_queue_destroy(self.queue));
-        // SAFETY: nothing uses them any more.
+        // SAFETY: no call uses these objects any more.
         unsafe {
             sluice_buffer_destroy(self.buffer);
             assert_eq!(sluice_close(self.device), 0);

@@ -1,5 +1,5 @@
-//! Vector commands over a drive that another process serves; a partition of the parallel units, and
-//! a server that is killed.
+//! Vector commands on a drive that another process serves: a partition of parallel units, and a
+//! server that is killed.
 
 // guarantee: A-14
 
@@ -16,13 +16,13 @@ use crate::support::last_error;
 /// A partition of two of the eight parallel units.
 const PART: &str = "[[partition]]\nname = \"few\"\nfirst_pu = 3\npus = 2\n";
 
-/// The other process.
+/// The server process.
 #[test]
 fn child() {
     serve_if_asked();
 }
 
-/// A partition of such a drive, opened.
+/// Opens a partition of a drive served by another process.
 fn open(shares: &str, partition: &str, wait: u32) -> (Server, Vectors) {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("served.toml");
@@ -60,7 +60,7 @@ fn of_a_part_of_the_units_others_are_refused_by_the_drive() {
     for pu in 0..8 {
         let addresses = v.run(pu, 1, 0, unit);
         let mut failed = 0;
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         let answer = unsafe {
             sluice_vector_write(v.queue, addresses.as_ptr(), unit, v.buffer, 0, &mut failed)
         };
@@ -68,12 +68,12 @@ fn of_a_part_of_the_units_others_are_refused_by_the_drive() {
         assert_eq!(answer == 0, own, "pu {pu}: {}", last_error());
         assert_eq!(failed == 0, own, "pu {pu}: {failed:#x}");
     }
-    // One that is not its own among its own fails the command, and says which.
+    // An address outside the partition fails the command, and its bit is set in `failed`.
     let mixed = [v.run(3, 1, 0, 1)[0], v.run(5, 1, 0, 1)[0], v.run(4, 1, 0, 1)[0]];
     let read = |list: &[u64]| {
         let mut failed = 0;
         let (count, at) = (list.len() as u32, list.as_ptr());
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         let answer = unsafe { sluice_vector_read(v.queue, at, count, v.buffer, 0, &mut failed) };
         (answer, failed)
     };
@@ -84,7 +84,7 @@ fn of_a_part_of_the_units_others_are_refused_by_the_drive() {
 }
 
 /// Commands outstanding when the server is killed complete once with an error, and so do later
-/// ones; no call waits for ever.
+/// ones. No call waits forever.
 #[test]
 fn when_the_server_is_killed_every_command_ends_with_an_error() {
     for wait in [SLUICE_WAIT_POLL, SLUICE_WAIT_EVENT] {
@@ -99,15 +99,15 @@ fn when_the_server_is_killed_every_command_ends_with_an_error() {
                 ..request(SLUICE_VECTOR_WRITE, list)
             })
             .collect();
-        // SAFETY: everything is there.
+        // SAFETY: the pointers are to live objects.
         assert_eq!(unsafe { sluice_vector_submit(v.queue, requests.as_ptr(), 8) }, 8);
         server.signal("KILL");
         let begin = Instant::now();
-        // SAFETY: zeros are a value of the struct.
+        // SAFETY: all-zero bytes are a valid value of the struct.
         let mut ended: Vec<sluice_vector_completion> = vec![unsafe { std::mem::zeroed() }; 8];
         let mut seen = [0; 8];
         while seen.contains(&0) {
-            // SAFETY: everything is there.
+            // SAFETY: the pointers are to live objects.
             let count = unsafe {
                 sluice_vector_wait(v.queue, ended.as_mut_ptr(), 8, 1, SLUICE_TIMEOUT_INFINITE)
             };
@@ -126,6 +126,9 @@ fn when_the_server_is_killed_every_command_ends_with_an_error() {
                 ""
             );
         }
-        assert!(begin.elapsed() < Duration::from_secs(10), "it was waited for");
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "the calls must return soon after the server is killed"
+        );
     }
 }

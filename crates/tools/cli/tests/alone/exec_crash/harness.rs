@@ -1,7 +1,8 @@
-//! [`CrashHarness`]: a volume on a drive, what runs on it, and four ways to end that at once.
+//! [`CrashHarness`]: a volume on a drive, a program that uses it, and four kinds of cuts.
 //!
-//! The drive is an emulated one with a volatile write buffer and an image. `kill -9` of the process that has the image
-//! is a power cut (`docs/format/image.md`): what was in the buffer is gone, and what was being programmed is torn.
+//! The drive is emulated, with a volatile write buffer and an image. `kill -9` of the process that
+//! holds the image is a power cut (`docs/format/image.md`): the buffered data is lost, and programs
+//! in flight are torn.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -17,30 +18,32 @@ use rustix::process::{
 
 use super::library::{SLUICE, build, text};
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any operation on a loaded machine.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The process that is killed.
+/// The processes that are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The program alone; the volume is then closed in order.
+    /// Only the program; `sluice exec` then closes the volume cleanly.
     Program,
-    /// `sluice exec`, with the volume in a file of the host: the program goes on without files.
+    /// `sluice exec`, with the volume in a file of the host; the program keeps running without its
+    /// files.
     Service,
-    /// `sluice serve`, which has the drive: service and program go on without it.
+    /// `sluice serve`, which has the drive; `sluice exec` and the program keep running without it.
     Server,
-    /// Program, service and drive at once, as when the machine loses power.
+    /// Program, service and drive at once, as in a power failure.
     Power,
 }
 
-/// A drive whose buffer forgets, with room for a volume, shared as partition `db`.
+/// A drive with a volatile write buffer and capacity for a volume, shared as partition `db`.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
     geometry = { channels = 2, pus = 4, chunks = 128, pages = 64 }\n\
     timing = { read = \"10us\", program = \"50us\", erase = \"200us\" }\n\
     write_buffer = { kind = \"volatile\", size = \"1m\" }\n\
     [[partition]]\nname = \"db\"\nfirst = 0\nsectors = 40000\n";
 
-/// In memory, if there is room: what is killed here are processes, whose files the host keeps.
+/// Returns a directory in memory if there is enough space. Only processes are killed, so the host
+/// keeps their files in any case.
 fn directory() -> tempfile::TempDir {
     const SHM_BYTES_MIN: u64 = 2 << 30;
     let room = |has: rustix::fs::StatVfs| has.f_bavail * has.f_frsize;
@@ -53,21 +56,20 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A volume, and who is cut how.
+/// A volume, and the kind of its cuts.
 pub(crate) struct CrashHarness {
     pub(crate) cut: Cut,
     dir: tempfile::TempDir,
-    /// Where the volume is to be; on the host there is nothing.
+    /// Mount point of the volume; an empty directory on the host.
     at: tempfile::TempDir,
     server: Option<Child>,
 }
 
 impl CrashHarness {
-    /// With a new volume.
+    /// Creates a harness with a new volume.
     pub(crate) fn new(cut: Cut) -> CrashHarness {
         build();
-        // Processes that lose their parent are reaped here at once; the machine's first process
-        // might do it late.
+        // This process reaps orphans at once; the machine's init process might reap them late.
         set_child_subreaper(Some(getpid())).unwrap();
         let mut harness =
             CrashHarness { cut, dir: directory(), at: tempfile::tempdir().unwrap(), server: None };
@@ -82,12 +84,12 @@ impl CrashHarness {
         harness
     }
 
-    /// A path in the directory of the test.
+    /// Returns a path in the directory of the test.
     pub(crate) fn path(&self, name: &str) -> String {
         self.dir.path().canonicalize().unwrap().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Where the volume is for the program.
+    /// Returns the path of the volume as the program sees it.
     pub(crate) fn at(&self) -> String {
         self.at.path().canonicalize().unwrap().to_str().unwrap().to_owned()
     }
@@ -100,7 +102,7 @@ impl CrashHarness {
         }
     }
 
-    /// Starts the server if there is to be one, and waits until it can be reached.
+    /// Starts the server if the cut needs one, and waits until clients can connect.
     fn serve(&mut self) {
         if self.cut != Cut::Server {
             return;
@@ -124,12 +126,12 @@ impl CrashHarness {
         Command::new("timeout").args(["-s", "KILL", "60", SLUICE]).args(args).output().unwrap()
     }
 
-    /// The command that runs a program on the volume.
+    /// Returns the command that runs a program on the volume.
     fn command(&self, program: &[&str]) -> Command {
         let mut command = Command::new(SLUICE);
         let (volume, at) = (self.volume(), self.at());
         command.args(["exec", "--volume", &volume, "--at", &at, "--"]).args(program);
-        // Their own group, as all of it may be killed at once.
+        // In a process group of their own, because a cut may kill service and program at once.
         command.current_dir(self.dir.path()).process_group(0);
         command
     }
@@ -140,7 +142,8 @@ impl CrashHarness {
         running.output()
     }
 
-    /// Starts a program on the volume. Its output can be read, or is kept in a file of the directory.
+    /// Starts a program on the volume. Its standard output is a pipe; its standard error is a file
+    /// of the directory.
     pub(crate) fn start(&self, program: &[&str], stdin: Stdio) -> Running<'_> {
         let mut options = File::options();
         options.create(true).truncate(true).read(true).write(true);
@@ -151,15 +154,16 @@ impl CrashHarness {
         Running { harness: self, child, stderr: said, is_over: false }
     }
 
-    /// Now and then: a start that is cut before it is through, so that a recovery is. Of cuts that end the program,
-    /// since one that has nothing to do does not find out about the others.
+    /// Occasionally starts the program and cuts before it has finished, so that a recovery is
+    /// interrupted. Only with cuts that kill the program itself, because an idle program does not
+    /// notice the others.
     pub(crate) fn run_with_cut(&mut self, program: &[&str], stdin: &str, rng: &mut Rng) {
         if !matches!(self.cut, Cut::Program | Cut::Power) || !rng.chance(0.3) {
             return;
         }
         let mut running = self.start(program, Stdio::piped());
         let mut input = running.stdin();
-        // It may not want to hear it.
+        // The program may have been killed before it reads this.
         let _ = input.write_all(stdin.as_bytes());
         std::thread::sleep(Duration::from_micros(rng.below(120_000)));
         running.cut();
@@ -167,7 +171,8 @@ impl CrashHarness {
         self.restart();
     }
 
-    /// After a cut: the drive is served again, and the volume is whole.
+    /// After a cut: restarts the server if there is one, and checks that fsck finds the volume
+    /// clean.
     pub(crate) fn restart(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.kill().unwrap();
@@ -176,7 +181,8 @@ impl CrashHarness {
         }
         let out = self.sluice(&["volume", "fsck", &self.volume()]);
         let said = text(&out.stdout);
-        // Who deletes a file that it has open may be cut off before it closes it: every opening lets it go.
+        // A program that has unlinked an open file may be killed before it closes it; the next
+        // mount removes such a file.
         let wrong = |line: &&str| !line.ends_with("has lost its name and its last user");
         let found: Vec<&str> = said.lines().filter(wrong).collect();
         assert_eq!((found, out.status.success()), (vec!["clean"], true), "{}", text(&out.stderr));
@@ -192,11 +198,11 @@ impl Drop for CrashHarness {
     }
 }
 
-/// A program on the volume.
+/// A running program on the volume.
 pub(crate) struct Running<'b> {
     harness: &'b CrashHarness,
     child: Child,
-    /// Its standard error.
+    /// Standard error of the program.
     stderr: File,
     is_over: bool,
 }
@@ -210,7 +216,7 @@ impl Running<'_> {
         self.child.stdout.take().unwrap()
     }
 
-    /// Returns the text that it wrote to standard error.
+    /// Returns the text written to standard error.
     pub(crate) fn stderr_text(&self) -> String {
         let (mut said, mut all) = (self.stderr.try_clone().unwrap(), Vec::new());
         said.rewind().unwrap();
@@ -218,7 +224,7 @@ impl Running<'_> {
         text(&all)
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether the program has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -232,11 +238,11 @@ impl Running<'_> {
         Output { status, stdout, stderr: self.stderr_text().into_bytes() }
     }
 
-    /// Cuts. What lost its files then ends by itself, when it next needs them ([`Running::wait_all`]).
+    /// Cuts. Processes that have lost their files end at their next access ([`Running::wait_all`]).
     pub(crate) fn cut(&mut self) {
         match self.harness.cut {
             Cut::Program => {
-                // It may have ended, or not have begun.
+                // The program may have ended, or may not have started yet.
                 let mut found = children(self.child.id());
                 while found.is_empty() && !self.has_ended() {
                     found = children(self.child.id());
@@ -254,24 +260,30 @@ impl Running<'_> {
         }
     }
 
-    /// Kills what is left of service and program.
+    /// Kills the remaining processes of service and program.
     pub(crate) fn kill(&self) -> rustix::io::Result<()> {
         kill_process_group(Pid::from_child(&self.child), Signal::KILL)
     }
 
-    /// Waits for its end, and that of all that it left behind.
+    /// Waits for the end of the service and of all processes that it leaves behind.
     pub(crate) fn wait_all(mut self) {
         let begun = Instant::now();
         let group = Pid::from_child(&self.child);
         let orphan_ends =
             || waitpgid(group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some());
-        // The service first, so that its process number is not reused as another group meanwhile.
+        // Waits for the service first, so that its process number is not reused by another group
+        // meanwhile.
         while self.child.try_wait().unwrap().is_none()
             || orphan_ends()
             || rustix::process::test_kill_process_group(group).is_ok()
         {
             let hangs = begun.elapsed() > TEST_TIMEOUT;
-            assert!(!hangs, "{:?}: it does not end: {}", self.harness.cut, self.stderr_text());
+            assert!(
+                !hangs,
+                "{:?}: the processes do not end: {}",
+                self.harness.cut,
+                self.stderr_text()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
         self.is_over = true;
@@ -287,11 +299,11 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Processes whose parent a process is.
+/// Returns the children of a process.
 fn children(parent: u32) -> Vec<Pid> {
     let of = |entry: std::fs::DirEntry| {
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // Behind the name, which may have blanks: state and parent.
+        // State and parent follow the name, which may contain blanks.
         let mut fields = stat.rsplit(')').next()?.split_whitespace();
         let above: u32 = fields.nth(1)?.parse().ok()?;
         let process = entry.file_name().to_str()?.parse().ok()?;
@@ -300,12 +312,12 @@ fn children(parent: u32) -> Vec<Pid> {
     std::fs::read_dir("/proc").unwrap().filter_map(|entry| of(entry.unwrap())).collect()
 }
 
-/// The seed of a run: what `SLUICE_SEED` says, or `default`.
+/// Returns the seed of a run: `SLUICE_SEED`, or `default`.
 pub(crate) fn seed(default: u64) -> u64 {
     std::env::var("SLUICE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default)
 }
 
-/// Prints how a failing run is repeated.
+/// Prints how to replay a failing run.
 pub(crate) struct Repeat(pub(crate) u64);
 
 impl Drop for Repeat {
@@ -316,7 +328,7 @@ impl Drop for Repeat {
     }
 }
 
-/// Waits a moment, so that the cut can come anywhere between two answers.
+/// Sleeps briefly, so that the cut can occur at any time between two replies.
 pub(crate) fn moment(rng: &mut Rng) {
     if rng.chance(0.7) {
         std::thread::sleep(Duration::from_micros(rng.below(3000)));

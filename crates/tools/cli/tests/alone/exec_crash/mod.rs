@@ -1,8 +1,9 @@
-//! Redis, SQLite and RocksDB on a volume that is cut off under them again and again: the program is killed, the
-//! file service, the server that has the drive, or everything at once as when power is lost. Whatever they had told
-//! their users is durable is there afterwards, and their own checks find nothing wrong.
+//! Redis, SQLite and RocksDB on a volume with repeated cuts: the test kills the program, the file
+//! service, the server that has the drive, or all of them as in a power failure. Everything that a
+//! program had reported as durable must be there afterwards, and the program's own checks must
+//! pass.
 //!
-//! Ten cuts of each kind of each; two hundred in `make test-long`.
+//! Ten cuts of each kind per program; two hundred in `make test-long`.
 
 // guarantee: D-13
 

@@ -33,7 +33,7 @@ struct Client {
 }
 
 impl Client {
-    /// Waits until it has loaded what it has.
+    /// Connects, and waits until Redis has loaded its data.
     fn connect(socket: &str, running: &mut Running<'_>) -> Client {
         let begun = Instant::now();
         loop {
@@ -47,12 +47,12 @@ impl Client {
                 }
             }
             let over = running.has_ended() || begun.elapsed() > TEST_TIMEOUT;
-            assert!(!over, "it does not start: {}", running.stderr_text());
+            assert!(!over, "Redis does not start: {}", running.stderr_text());
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
 
-    /// Sends commands; of one that is gone nothing is heard.
+    /// Sends commands. Returns whether the connection took them.
     fn send(&mut self, commands: &[&[&[u8]]]) -> bool {
         let mut bytes = Vec::new();
         for command in commands {
@@ -66,7 +66,7 @@ impl Client {
         self.stream.write_all(&bytes).is_ok()
     }
 
-    /// The next answer; none from one that is gone.
+    /// Returns the next reply; `None` if the connection has ended.
     fn receive(&mut self) -> Option<Reply> {
         let mut line = String::new();
         if self.input.read_line(&mut line).ok()? == 0 || !line.ends_with("\r\n") {
@@ -88,21 +88,21 @@ impl Client {
                 let count = rest.parse::<usize>().unwrap();
                 Reply::List((0..count).map(|_| self.receive()).collect::<Option<_>>()?)
             }
-            _ => panic!("it answers {line}"),
+            _ => panic!("unknown reply {line}"),
         })
     }
 }
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// Command `number`: what it does to the model, and what is sent.
+/// Executes command `number` on the model, and returns it as sent to Redis.
 fn command(seed: u64, number: u64, model: &mut Model) -> Vec<Vec<Vec<u8>>> {
     let mut rng = Rng::new(seed).fork(number);
     let last = number.to_string().into_bytes();
     let word = |text: &str| text.as_bytes().to_vec();
     let key = |key: u64| format!("key:{key}").into_bytes();
     if rng.chance(0.15) {
-        // A transaction: the file has it as a whole or not at all.
+        // A transaction: the file contains all of it, or none.
         let gone = rng.below(KEYS);
         model.remove(&gone);
         return vec![
@@ -133,8 +133,8 @@ fn verify(client: &mut Client, seed: u64, (model, at): (&mut Model, &mut u64), s
         other => panic!("{other:?}"),
     };
     let acknowledged = *at;
-    assert!(last >= acknowledged, "{acknowledged} were acknowledged, {last} are there");
-    assert!(last <= sent, "{sent} were sent, {last} are there");
+    assert!(last >= acknowledged, "{acknowledged} commands were acknowledged, {last} recovered");
+    assert!(last <= sent, "{sent} commands were sent, {last} recovered");
     for number in acknowledged + 1..=last {
         command(seed, number, model);
     }
@@ -142,14 +142,17 @@ fn verify(client: &mut Client, seed: u64, (model, at): (&mut Model, &mut u64), s
     for key in 0..KEYS {
         client.send(&[&[b"GET", format!("key:{key}").as_bytes()]]);
         let value = Reply::Bulk(model.get(&key).cloned());
-        assert!(client.receive() == Some(value), "key {key} is not as {last} commands left it");
+        assert!(
+            client.receive() == Some(value),
+            "key {key} differs from the model after {last} commands"
+        );
     }
     client.send(&[&[b"DBSIZE"]]);
     let keys = model.len() as i64 + i64::from(last > 0);
     assert_eq!(client.receive(), Some(Reply::Number(keys)));
 }
 
-/// Runs, is cut, and runs again, so many times.
+/// Runs Redis, cuts, and recovers, `count` times.
 fn cuts(cut: Cut, count: u64, default_seed: u64) {
     if !testkit::has_programs!(&["redis-server", "redis-check-aof"]) {
         return;
@@ -169,7 +172,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
              --appendfsync always --save '' --logfile {log} --aof-use-rdb-preamble {preamble}"
         );
         harness.run_with_cut(&["sh", "-c", &script], "", &mut rng);
-        // The socket of the previous service, which the kernel would not let clients reach.
+        // The socket of the previous service; clients could not connect to it.
         let _ = std::fs::remove_file(&socket);
         let mut running = harness.start(&["sh", "-c", &script], Stdio::null());
         let mut client = Client::connect(&socket, &mut running);
@@ -206,7 +209,8 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
                 acknowledged += 1;
                 command(seed, acknowledged, &mut model);
             } else if numbered {
-                // Refused, which only happens without files; so is everything that follows.
+                // Redis refuses writes only after it has lost its files, and then refuses all later
+                // ones.
                 assert!(is_cut, "{answers:?}");
             }
             if acknowledged >= until && !is_cut {
@@ -215,7 +219,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
                 is_cut = true;
             }
         }
-        assert!(is_cut, "it has ended: {}", running.stderr_text());
+        assert!(is_cut, "Redis ended before the cut: {}", running.stderr_text());
         running.wait_all();
         harness.restart();
     }

@@ -1,7 +1,7 @@
-//! RocksDB's `db_bench`, writing keys one after the other and syncing its log with each: what is there after a cut are the first
-//! keys up to one that was acknowledged or under way.
+//! RocksDB's `db_bench` writes keys in order, and syncs its log with each. After a cut the database
+//! has the first keys, up to one that was acknowledged or in flight.
 //!
-//! Each round has a database of its own; that of the round before must be as it was.
+//! Each round has its own database; that of the previous round must be unchanged.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -11,17 +11,17 @@ use rng::Rng;
 use super::harness::{CrashHarness, Cut, Repeat, moment, seed};
 use super::library::text;
 
-/// Small buffers, so that tables are written and merged all the time.
+/// Small buffers, so that tables are written and compacted continuously.
 const BENCH: &str = "--benchmarks=fillseq --sync=1 --stats_interval=1 --num=1000000 --compression_type=none \
     --write_buffer_size=65536 --target_file_size_base=65536 --max_bytes_for_level_base=262144 \
     --level0_file_num_compaction_trigger=2 --max_background_jobs=2 --value_size=";
 
-/// Checks a database, and prints its keys.
+/// Returns a command that checks a database and prints its keys.
 fn check_and_dump(database: &str) -> String {
     format!("ldb --db={database} checkconsistency && ldb --db={database} scan --hex --no_value")
 }
 
-/// Keys of a database, which are the first ones; how many.
+/// Checks that the keys of a database are the first ones, and returns their number.
 fn keys(harness: &CrashHarness, database: &str) -> u64 {
     let out = harness.run(&["sh", "-c", &check_and_dump(database)]);
     let (said, wrong) = (text(&out.stdout), text(&out.stderr));
@@ -30,19 +30,19 @@ fn keys(harness: &CrashHarness, database: &str) -> u64 {
     assert_eq!(lines.next(), Some("OK"), "the check of the database: {wrong}");
     let mut count = 0;
     for line in lines {
-        // `db_bench`'s keys: the number with its highest byte first, filled up with zeros as text.
+        // Keys of `db_bench`: the number in big-endian order, padded with the character `0`.
         assert_eq!(line, format!("0x{count:016X}3030303030303030"), "a key is missing");
         count += 1;
     }
     count
 }
 
-/// How many writes are acknowledged by a line: `… thread 0: (1,COUNT) ops and …`.
+/// Returns the number of acknowledged writes of a line `… thread 0: (1,COUNT) ops and …`.
 fn acknowledged(line: &str) -> Option<u64> {
     line.split_once("thread 0: (")?.1.split_once(')')?.0.split_once(',')?.1.parse().ok()
 }
 
-/// Runs, is cut, and runs again, so many times.
+/// Runs `db_bench`, cuts, and recovers, `count` times.
 fn cuts(cut: Cut, count: u64, default_seed: u64) {
     if !testkit::has_programs!(&["db_bench", "ldb"]) {
         return;
@@ -62,7 +62,7 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
             match acknowledged(&text(&line)) {
-                // A line that was cut off says nothing.
+                // An incomplete line is ignored.
                 Some(count) if line.ends_with(b"\n") => done = count,
                 _ => said.push(text(&line)),
             }
@@ -73,9 +73,15 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
                 is_cut = true;
             }
         }
-        assert!(is_cut, "it has ended: {}{}", said.concat(), running.stderr_text());
+        assert!(
+            is_cut,
+            "db_bench ended before the cut: {}{}",
+            said.concat(),
+            running.stderr_text()
+        );
         running.wait_all();
-        // `db_bench` counts an operation before it looks whether it has failed, and fails with the first.
+        // `db_bench` counts an operation before it checks for an error, and stops at the first
+        // error.
         if said.iter().any(|line| line.contains("put error")) {
             assert!(matches!(cut, Cut::Service | Cut::Server), "{}", said.concat());
             done -= 1;
@@ -83,15 +89,15 @@ fn cuts(cut: Cut, count: u64, default_seed: u64) {
         harness.restart();
         harness.run_with_cut(&["sh", "-c", &check_and_dump(&database)], "", &mut rng);
         let there = keys(&harness, &database);
-        assert!(there >= done, "{done} were acknowledged, {there} are there");
+        assert!(there >= done, "{done} keys were acknowledged, {there} recovered");
         assert!(
             there <= done + 1,
-            "one was under way: {done} were acknowledged, {there} are there"
+            "at most one key was in flight: {done} keys were acknowledged, {there} recovered"
         );
         if let Some((database, count)) = before.replace((database, there)) {
-            // A look costs as much as a cut.
+            // Reading a database takes as long as a cut.
             if round % 4 == 1 {
-                assert_eq!(keys(&harness, &database), count, "the database of the round before");
+                assert_eq!(keys(&harness, &database), count, "the database of the previous round");
             }
             let out = harness.run(&["rm", "-r", &database]);
             assert!(out.status.success(), "{}", text(&out.stderr));

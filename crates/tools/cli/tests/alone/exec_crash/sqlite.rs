@@ -1,6 +1,7 @@
-//! SQLite, in the modes in which its manual promises that what is committed is durable, under a load like TPC-C's. After a cut
-//! the database is what a database on the host is that has run the same transactions, up to one that was
-//! committed or under way; it is whole by SQLite's own check and by TPC-C's conditions.
+//! SQLite under a TPC-C-like load, in the modes whose commits are durable according to its manual.
+//! After a cut the database must equal one on the host that has executed the same transactions, up
+//! to one that was committed or in flight. SQLite's integrity check and TPC-C's consistency
+//! conditions must hold.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
@@ -11,21 +12,21 @@ use super::harness::{CrashHarness, Cut, Repeat, moment, seed};
 use super::library::text;
 use super::tpcc;
 
-/// How transactions are made durable.
+/// Journal mode of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Journal {
-    /// A rollback journal, in one of its three ways.
+    /// A rollback journal, in one of its three modes.
     Rollback,
-    /// A write-ahead log, by one process: its index is then in that one's memory.
+    /// A write-ahead log used by one process, which keeps the index in its memory.
     Wal,
-    /// A write-ahead log as it is by default: its index is in a file that is mapped and shared.
+    /// A write-ahead log with SQLite's default: the index is in a file that is mapped and shared.
     SharedWal,
 }
 
 /// Returns the pragmas of a journal mode. The cache has few pages, so that uncommitted ones are
 /// written; the log is checkpointed often.
 fn modes(journal: Journal, rng: &mut Rng) -> &'static str {
-    // With DELETE, only EXTRA syncs the directory after the journal's name is gone.
+    // With DELETE, only EXTRA syncs the directory after the journal is unlinked.
     let rollback = [
         "PRAGMA journal_mode = DELETE; PRAGMA synchronous = EXTRA; PRAGMA cache_size = 10;",
         "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA cache_size = 10;",
@@ -44,7 +45,8 @@ fn modes(journal: Journal, rng: &mut Rng) -> &'static str {
     }
 }
 
-/// Says what there is: `tables|n`, SQLite's check, TPC-C's, `last|n|count`, and a hash of everything.
+/// Returns queries for the contents: `tables|n`, SQLite's check, TPC-C's, `last|n|count`, and a
+/// hash of the database.
 fn questions() -> String {
     format!(
         "SELECT 'tables', count(*) FROM sqlite_master; PRAGMA integrity_check;\n{}\
@@ -53,7 +55,7 @@ fn questions() -> String {
     )
 }
 
-/// The next line; none from one that is gone.
+/// Returns the next line; `None` if the program has ended.
 fn line(from: &mut BufReader<ChildStdout>) -> Option<String> {
     let mut line = String::new();
     match from.read_line(&mut line) {
@@ -69,9 +71,10 @@ struct Contents {
     hash: String,
 }
 
-/// Reads answers to [`questions`]; nothing, if there are no tables yet.
+/// Reads the results of [`questions`]. Fails if SQLite's check does, or if a transaction is
+/// missing.
 fn contents(next: &mut dyn FnMut() -> Option<String>) -> Contents {
-    let mut next = || next().expect("it answers");
+    let mut next = || next().expect("SQLite answers");
     while !next().starts_with("tables|") {}
     assert_eq!(next(), "ok", "SQLite's integrity check");
     let last = next();
@@ -81,11 +84,11 @@ fn contents(next: &mut dyn FnMut() -> Option<String>) -> Contents {
     Contents { last, hash: next() }
 }
 
-/// A database on the host that is not cut, for comparison.
+/// A database on the host without cuts, for comparison.
 struct Reference {
     path: String,
     seed: u64,
-    /// Transactions that it has; `None` without tables.
+    /// Last transaction of the database; `None` without tables.
     last: Option<u64>,
 }
 
@@ -117,10 +120,10 @@ impl Reference {
     }
 }
 
-/// The shell, with a line of output written when it is there, not later.
+/// The SQLite shell, with line-buffered output.
 const SHELL: [&str; 5] = ["stdbuf", "-oL", "sqlite3", "-batch", "-bail"];
 
-/// Runs, is cut, and runs again, so many times.
+/// Runs SQLite, cuts, and recovers, `count` times.
 fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
     if !testkit::has_programs!(&["sqlite3", "stdbuf"]) {
         return;
@@ -131,7 +134,8 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
     let mut harness = CrashHarness::new(cut);
     let database = harness.at() + "/tpcc.db";
     let mut reference = Reference { path: harness.path("reference.db"), seed, last: None };
-    // Committed, and sent, by number; before there are tables, nothing is.
+    // Numbers of the last transaction committed and of the last one sent; `None` before there are
+    // tables.
     let (mut committed, mut sent) = (None, 0);
     for round in 0..=count {
         let modes = modes(journal, &mut rng);
@@ -149,7 +153,7 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
             }
         };
         if tables == "0" {
-            assert_eq!(committed, None, "the database is gone");
+            assert_eq!(committed, None, "the database has lost its tables");
             stdin.write_all(tpcc::begin(seed).as_bytes()).unwrap();
             while line(&mut stdout).unwrap_or_else(|| panic!("{}", running.stderr_text()))
                 != "done|0"
@@ -159,12 +163,15 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
         let found = contents(&mut || line(&mut stdout));
         let (least, most) = (committed.unwrap_or(0), sent);
         let last = found.last;
-        assert!(last >= least, "{journal:?}: {least} were committed, {last} are there");
-        assert!(last <= most, "{most} were sent, {last} are there");
+        assert!(
+            last >= least,
+            "{journal:?}: {least} transactions were committed, {last} recovered"
+        );
+        assert!(last <= most, "{most} transactions were sent, {last} recovered");
         assert_eq!(
             found,
             reference.contents_at(last),
-            "{journal:?}: not what {last} transactions make"
+            "{journal:?}: the contents differ from the reference after {last} transactions"
         );
         if round == count {
             drop(stdin);
@@ -177,7 +184,7 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
         loop {
             while sent - committed.unwrap_or(0) < if is_cut { 1 } else { window } {
                 sent += 1;
-                // One that is gone takes nothing any more.
+                // A killed program does not read this any more.
                 let _ = stdin.write_all(tpcc::transaction(seed, sent).as_bytes());
             }
             let Some(line) = line(&mut stdout) else { break };
@@ -190,7 +197,7 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
                 is_cut = true;
                 // With a shared index, SQLite takes a lock, which fails while another process holds
                 // it, and SQLite retries for ten seconds. The test waits for that in one round of
-                // ten; nothing reaches the volume any more.
+                // ten; no write reaches the volume any more.
                 let asks_long = (cut, journal) == (Cut::Service, Journal::SharedWal);
                 if asks_long && !round.is_multiple_of(10) {
                     moment(&mut rng);
@@ -198,7 +205,7 @@ fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
                 }
             }
         }
-        assert!(is_cut, "it has ended: {}", running.stderr_text());
+        assert!(is_cut, "SQLite ended before the cut: {}", running.stderr_text());
         drop(stdin);
         running.wait_all();
         harness.restart();
@@ -337,7 +344,7 @@ fn a_shared_write_ahead_log_survives_many_cuts_of_power() {
     cuts(Cut::Power, Journal::SharedWal, 200, 35);
 }
 
-/// Without cuts: a volume is no other place for a database than a directory of the host.
+/// Without cuts: a database gives the same results on a volume as in a directory of the host.
 #[test]
 fn a_load_like_tpc_c_is_as_on_the_host() {
     if !testkit::has_programs!(&["sqlite3"]) {

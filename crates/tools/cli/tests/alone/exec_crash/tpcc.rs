@@ -1,8 +1,8 @@
-//! A load like TPC-C's (standard specification, revision 5.11) as SQL text for SQLite: its tables without the columns that
-//! only take room, its five transactions in its mix, and its consistency conditions (clause 3.3.2). One in a hundred new orders is
-//! taken back (2.4.1.4).
+//! A TPC-C-like load (standard specification, revision 5.11) as SQL text for SQLite: the tables
+//! without the columns that are only filler, the five transactions with their mix, and the
+//! consistency conditions (clause 3.3.2). One in a hundred new orders is rolled back (2.4.1.4).
 //!
-//! A transaction is a function of seed and number: what it depends on otherwise it reads from the tables itself.
+//! A transaction is a function of seed and number; any other input it reads from the tables itself.
 //! Each writes its number into `done`. Money is in cents.
 
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ const DISTRICTS: u64 = 4;
 const CUSTOMERS: u64 = 15;
 const ITEMS: u64 = 60;
 
-/// Makes the tables, and fills those that begin full; done when 0 is in `done`.
+/// Creates the tables and their initial contents; complete when `done` contains 0.
 pub(crate) fn begin(seed: u64) -> String {
     let mut rng = Rng::new(seed);
     let mut sql = String::from(
@@ -63,12 +63,12 @@ pub(crate) fn begin(seed: u64) -> String {
     sql + "INSERT INTO done VALUES(0); COMMIT; SELECT 'done', 0;\n"
 }
 
-/// Transaction `number`, and how it says that it is committed: `done|number`.
+/// Returns transaction `number`, which prints `done|number` once it is committed.
 pub(crate) fn transaction(seed: u64, number: u64) -> String {
     let mut rng = Rng::new(seed).fork(number);
     let at = DistrictId { w: 1 + rng.below(WAREHOUSES), d: 1 + rng.below(DISTRICTS) };
     let customer = 1 + rng.below(CUSTOMERS);
-    // The mix of clause 5.2.3, with fewer that only read.
+    // The mix of clause 5.2.3, with fewer read-only transactions.
     let work = match rng.below(100) {
         0..46 => new_order(&mut rng, at, customer),
         46..90 => payment(&mut rng, at, customer),
@@ -117,7 +117,7 @@ fn new_order(rng: &mut Rng, DistrictId { w, d }: DistrictId, c: u64) -> String {
     sql
 }
 
-/// Clause 2.5: the customer by number or, in 60 of 100, by name.
+/// Clause 2.5: selects the customer by number or, in 60 of 100, by name.
 fn payment(rng: &mut Rng, DistrictId { w, d }: DistrictId, c: u64) -> String {
     let amount = 100 + rng.below(499_900);
     let who = if rng.chance(0.6) {
@@ -139,7 +139,7 @@ fn payment(rng: &mut Rng, DistrictId { w, d }: DistrictId, c: u64) -> String {
     )
 }
 
-/// Clause 2.7, of all districts in one transaction.
+/// Clause 2.7, for all districts in one transaction.
 fn delivery(rng: &mut Rng, w: u64) -> String {
     let carrier = 1 + rng.below(10);
     let mut sql = String::from("BEGIN;\n");
@@ -182,7 +182,7 @@ fn stock_level(rng: &mut Rng, DistrictId { w, d }: DistrictId) -> String {
     )
 }
 
-/// Says `whole|…` for each consistency condition with what is not as it must be: nothing, if all is.
+/// Prints `whole|…` for each violation of a consistency condition; nothing if all hold.
 pub(crate) const CONDITIONS: &str = "
     SELECT 'whole', 1, w_id FROM warehouse
       WHERE w_ytd <> (SELECT sum(d_ytd) FROM district WHERE d_w_id = w_id);
@@ -208,7 +208,7 @@ pub(crate) const CONDITIONS: &str = "
           AND ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id AND ol_delivery IS NOT NULL);
 ";
 
-/// A customer's name: three have each.
+/// Returns a customer's name; three customers share each name.
 fn name(customer: u64) -> String {
     const SYLLABLES: [&str; 5] = ["BAR", "OUGHT", "ABLE", "PRI", "PRES"];
     let i = customer as usize % 5;

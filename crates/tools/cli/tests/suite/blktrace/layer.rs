@@ -1,4 +1,4 @@
-//! Events of the real block layer: a workload through it on an emulated drive, in virtual time.
+//! Events of the real block layer: a workload on an emulated drive, in virtual time.
 
 use block::sched::Scheduling;
 use block::trace::TraceEvent;
@@ -17,14 +17,13 @@ use time::{Component, Nanos};
 
 use super::source::{CORES, Dice};
 
-/// Hardware queues: the last two cores share one.
+/// Hardware queues; the last two cores share one.
 const QUEUES: u16 = 2;
 
-/// Requests that are under way at one time have no sector in common: btt finds them by their
-/// sectors.
+/// Concurrent requests have no sector in common, because btt identifies them by their sectors.
 const STRIDE: u64 = 1024;
 
-/// An emulated drive whose commands carry this many sectors, and which flushes are sent to.
+/// An emulated drive whose commands have at most this many sectors, and that receives flushes.
 struct Narrow(NvmeDevice, u32);
 
 impl LowLevelDriver for Narrow {
@@ -64,8 +63,8 @@ fn drive() -> Controller {
     .unwrap()
 }
 
-/// The cores and their drive. Time passes between any two polls, so that it is known which came
-/// first.
+/// The cores and their drive. Time passes between any two polls, so that the order of events is
+/// defined.
 struct LayerHarness {
     drive: Controller,
     queues: Vec<Queue<NvmeQueue>>,
@@ -111,7 +110,7 @@ impl LayerHarness {
     }
 }
 
-/// The events of each core; commands carry `longest` sectors.
+/// Returns the events of each core; commands have at most `longest` sectors.
 pub(crate) fn events(
     layout: QueueModel,
     scheduler: &str,
@@ -155,7 +154,7 @@ pub(crate) fn events(
         }
         harness.poll();
     }
-    assert_eq!(harness.outstanding, 0, "requests that never end");
+    assert_eq!(harness.outstanding, 0, "requests that did not complete");
     let trace = |queue: &mut Queue<_>| {
         let tracer = queue.tracer().unwrap();
         assert_eq!(tracer.dropped(), 0);

@@ -1,4 +1,5 @@
-//! Traces of the block layer as blkparse, btt and blkrawverify see them, and as Perfetto would.
+//! Traces of the block layer, read with blkparse, btt and blkrawverify, and as Perfetto would read
+//! them.
 
 // guarantee: B-14
 
@@ -24,7 +25,7 @@ use source::{CORES, events};
 const NAME: &str = "sluice0";
 const SECTOR_BYTES: u32 = 4096;
 
-/// Writes the events as blktrace's files, in pieces as a run would.
+/// Writes the events as blktrace's files, in chunks as a run does.
 fn write(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
     let process = |n: u16| TraceProcess {
         submitter: Submitter(n),
@@ -48,8 +49,8 @@ fn write(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
     assert_eq!(written.clamped, 0);
 }
 
-/// A program of blktrace's, which writes into its folder; its output, and nothing on its standard
-/// error but which files it reads.
+/// Runs a program of blktrace, which writes into its folder, and returns its output. Its standard
+/// error may only list the files that it reads.
 fn run(dir: &Path, name: &str, arguments: &[&str]) -> String {
     let output = succeed(program(name, "blktrace").args(arguments).current_dir(dir));
     let complaints = String::from_utf8(output.stderr).unwrap();
@@ -59,7 +60,7 @@ fn run(dir: &Path, name: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `label: 12,  345KiB`, in which a comma without a space behind it groups thousands.
+/// Parses `label: 12,  345KiB`, in which a comma without a following space groups thousands.
 fn amount(text: &str) -> Option<(&str, Amount)> {
     let (label, numbers) = text.trim().split_once(':')?;
     let number = |text: &str| {
@@ -72,7 +73,8 @@ fn amount(text: &str) -> Option<(&str, Amount)> {
     })
 }
 
-/// blkparse's summary of one core, or of all: from its heading to an empty line or the next.
+/// Returns blkparse's summary of one core, or of all: from its heading to an empty line or the next
+/// heading.
 fn summary_of(output: &str, heading: &str) -> BTreeMap<String, Amount> {
     let start = output.find(heading).unwrap_or_else(|| panic!("{heading} in {output}"));
     let lines = output[start..].lines().skip(1).take_while(|line| line.starts_with(' '));
@@ -110,7 +112,7 @@ fn blkparse_counts_what_we_counted() {
     assert!(output.contains(&format!("Events ({NAME}): {} entries", all.len())), "{output}");
     assert!(output.contains("Skips: 0 forward (0 -   0.0%)"), "{output}");
 
-    // Every event is a line with its letter: `259,1 CPU SEQUENCE TIME PID LETTER KIND …`.
+    // Every event has a line with its letter: `259,1 CPU SEQUENCE TIME PID LETTER KIND …`.
     let mut lines = vec![BTreeMap::new(); usize::from(CORES)];
     for line in output.lines().filter(|line| line.starts_with("259,1 ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -130,7 +132,7 @@ fn blkparse_counts_what_we_counted() {
     assert!(failed > 0);
     assert_eq!(output.lines().filter(|l| l.ends_with("[65475]")).count(), failed);
 
-    // What blkparse has merged is a trace as well, in the order of time from the first event on.
+    // The file that blkparse has merged is a trace as well, in order of time from the first event.
     let merged = BlktraceReader::open(&dir.path().join("merged.bin")).unwrap();
     let merged: Vec<_> = merged.map(|record| record.unwrap()).collect();
     let notes = usize::from(CORES) + 1;
@@ -158,7 +160,7 @@ fn sequences_have_no_gaps_and_times_do_not_go_back() {
     let dir = tempfile::tempdir().unwrap();
     let events = events();
     write(dir.path(), &events);
-    // From a pipe blkparse checks the sequence of each core.
+    // When it reads from a pipe, blkparse checks the sequence of each core.
     let path = |core| dir.path().join(format!("{NAME}.blktrace.{core}"));
     let mut all = Vec::new();
     (0..CORES).for_each(|core| all.extend(std::fs::read(path(core)).unwrap()));
@@ -174,14 +176,14 @@ fn sequences_have_no_gaps_and_times_do_not_go_back() {
     assert!(!output.contains("bad"), "{output}");
     let verified = std::fs::read_to_string(dir.path().join("sluice0.verify.out")).unwrap();
     for (core, events) in &events {
-        // It does not count the records that only name.
+        // blkrawverify does not count the records that contain only names.
         let valid = events.len();
         let valid = format!("cpu {core}:\n    {valid:10} valid + {:10} invalid", 0);
         assert!(verified.contains(&valid), "{valid} in {verified}");
     }
 }
 
-/// btt's line for a distance: least, average and most, in seconds, and how many.
+/// Parses btt's line for an interval: minimum, average and maximum in seconds, and the count.
 fn distance(output: &str, name: &str) -> (f64, f64, f64, usize) {
     let line = output.lines().find(|line| line.starts_with(&format!("{name} ")));
     let words: Vec<&str> =
@@ -194,7 +196,7 @@ fn average(nanos: &[u64]) -> f64 {
     nanos.iter().sum::<u64>() as f64 / nanos.len() as f64 / 1e9
 }
 
-/// The second column of a file of btt's, in order of size.
+/// Returns the second column of a file of btt, sorted.
 fn column(path: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(path).unwrap();
     let second = |line: &str| line.split_whitespace().nth(1)?.parse().ok();
@@ -209,7 +211,7 @@ fn btt_measures_what_we_measured() {
     btt(dir.path(), &events());
 }
 
-/// Has btt measure the events, and compares.
+/// Runs btt on the events, and compares its results.
 fn btt(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
     write(dir, events);
     run(dir, "blkparse", &["-i", NAME, "-d", "merged.bin", "-O"]);
@@ -218,19 +220,19 @@ fn btt(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
 
     let timings = reference::timings(events, SECTOR_BYTES);
     assert!(timings.q2c.len() > 900, "{}", timings.q2c.len());
-    // btt prints nanoseconds.
+    // btt prints these intervals with nanoseconds.
     for (name, nanos) in
         [("Q2C", &timings.q2c), ("D2C", &timings.d2c), ("Q2G", &timings.q2g), ("Q2M", &timings.q2m)]
     {
         let (least, avg, most, n) = distance(&output, name);
-        // btt takes no time for a nanosecond.
+        // btt counts an interval of zero as a nanosecond.
         let nanos: Vec<u64> = nanos.iter().map(|n| *n.max(&1)).collect();
         assert_eq!(n, nanos.len(), "{name}");
         assert!((avg - average(&nanos)).abs() < 1e-9, "{name}: {avg} and {}", average(&nanos));
         assert_eq!((least * 1e9).round() as u64, *nanos.iter().min().unwrap(), "{name}");
         assert_eq!((most * 1e9).round() as u64, *nanos.iter().max().unwrap(), "{name}");
     }
-    // And microseconds of each request.
+    // It prints those of each request with microseconds.
     for (name, nanos) in [("q2c", timings.q2c), ("d2c", timings.d2c), ("q2d", timings.q2d)] {
         let found = column(&dir.join(format!("{name}_259,1_{name}.dat")));
         let mut seconds: Vec<f64> = nanos.iter().map(|n| *n as f64 / 1e9).collect();
@@ -243,7 +245,7 @@ fn btt(dir: &Path, events: &[(u16, Vec<TraceEvent>)]) {
         assert!((mean - average(&nanos)).abs() < 1e-7, "{name}: {mean}");
     }
 
-    // `(259,  1) | #Q #D ratio | least average most total`, in sectors of 512 bytes.
+    // `(259,  1) | #Q #D ratio | min average max total`, in sectors of 512 bytes.
     let at = output.find("Device Merge Information").unwrap();
     let line = output[at..].lines().find(|line| line.contains("(259,")).unwrap();
     let parts: Vec<Vec<f64>> = line

@@ -1,21 +1,21 @@
-//! Expected results of blkparse and btt, computed from the events by the programs' own rules.
+//! Expected results of blkparse and btt, computed from the events by the rules of these programs.
 
 use std::collections::BTreeMap;
 
 use block::Op;
 use block::trace::{Action, TraceEvent, merge_by_time};
 
-/// Requests and KiB.
+/// Number of requests, and KiB.
 pub(crate) type Amount = (i64, i64);
 
-/// blkparse's summary of a core, or of all: what it calls an amount, and the amount.
+/// blkparse's summary of a core, or of all: amounts by blkparse's label.
 pub(crate) type Summary = BTreeMap<&'static str, Amount>;
 
 fn is_write(op: Op) -> bool {
     !matches!(op, Op::Read | Op::Extents)
 }
 
-/// blkparse's summary of events.
+/// Returns blkparse's summary of events.
 pub(crate) fn summary(events: &[TraceEvent], sector_bytes: u32) -> Summary {
     let mut summary = Summary::new();
     for e in events {
@@ -51,7 +51,7 @@ pub(crate) fn summary(events: &[TraceEvent], sector_bytes: u32) -> Summary {
     summary
 }
 
-/// How many events of each letter.
+/// Returns the number of events by letter.
 pub(crate) fn letters(events: &[TraceEvent]) -> BTreeMap<char, u64> {
     let mut letters = BTreeMap::new();
     events.iter().for_each(|e| *letters.entry(e.action.letter()).or_default() += 1);
@@ -61,14 +61,14 @@ pub(crate) fn letters(events: &[TraceEvent]) -> BTreeMap<char, u64> {
 /// Times that btt derives from the events.
 #[derive(Default)]
 pub(crate) struct Timings {
-    /// Nanoseconds of each request, in the order of the completions.
+    /// Nanoseconds of each request, in order of completion.
     pub(crate) q2c: Vec<u64>,
     pub(crate) d2c: Vec<u64>,
-    /// In the order of the issues.
+    /// In order of issue.
     pub(crate) q2d: Vec<u64>,
     pub(crate) q2g: Vec<u64>,
     pub(crate) q2m: Vec<u64>,
-    /// Callers' requests, and again what was requeued; commands; sectors of 512 bytes that completed.
+    /// Requests of callers plus requeued ones; commands; completed sectors of 512 bytes.
     pub(crate) queued: u64,
     pub(crate) issued: u64,
     pub(crate) blocks: u64,
@@ -81,14 +81,14 @@ struct Open {
     issued: Option<u64>,
 }
 
-/// Follows requests as btt does: a command is of the open requests whose sectors are in its own.
-/// btt looks neither at what has no sectors nor at what passes through.
+/// Follows requests as btt does: a command belongs to the open requests whose sectors are within
+/// its own. btt ignores requests without sectors, and passthrough requests.
 pub(crate) fn timings(cores: &[(u16, Vec<TraceEvent>)], sector_bytes: u32) -> Timings {
     let each: Vec<&[TraceEvent]> = cores.iter().map(|(_, events)| &events[..]).collect();
     let mut open: Vec<Open> = Vec::new();
     let mut t = Timings::default();
     for e in merge_by_time(&each) {
-        // btt counts a request that is requeued as one more, a flush as well.
+        // btt counts a requeued request as another one, including flushes.
         t.queued += u64::from(e.action == Action::Requeued && e.op != Op::Extents);
         if e.sectors == 0 || e.op == Op::Extents {
             continue;

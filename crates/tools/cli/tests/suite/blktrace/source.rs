@@ -1,5 +1,5 @@
-//! Where the events come from: a made-up block layer of three cores, which does everything that a
-//! real one does and in an order in which a real one could.
+//! The source of the events: a synthetic block layer with three cores, with all kinds of events of
+//! the real one, in a possible order.
 
 use block::trace::{Action, TraceEvent, Tracer};
 use block::{Op, Submitter};
@@ -11,7 +11,7 @@ pub(crate) const CORES: u16 = 3;
 /// Batches that each core submits.
 const BATCHES: u32 = 80;
 
-/// The events of each core, as its tracer has them.
+/// Returns the events of each core, as recorded by its tracer.
 pub(crate) fn events() -> Vec<(u16, Vec<TraceEvent>)> {
     let mut planned = Vec::new();
     let mut dice = Dice(1);
@@ -28,7 +28,7 @@ pub(crate) fn events() -> Vec<(u16, Vec<TraceEvent>)> {
     let mut tracers: Vec<Tracer> = (0..CORES).map(|_| Tracer::new(planned.len())).collect();
     let mut now = 0;
     for event in planned {
-        // One thing at a time, so that it is known what came first.
+        // Events have distinct times, so that their order is defined.
         now = event.at.0.max(now + 1);
         tracers[usize::from(event.core)].record(TraceEvent { at: Nanos(now), ..event });
     }
@@ -36,7 +36,7 @@ pub(crate) fn events() -> Vec<(u16, Vec<TraceEvent>)> {
     (0..CORES).zip(tracers.iter_mut().map(Tracer::drain)).collect()
 }
 
-/// Numbers that are the same each time (splitmix64).
+/// Deterministic random numbers (splitmix64).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -49,8 +49,8 @@ impl Dice {
     }
 }
 
-/// A core's plan. Requests that are under way at one time have no sector in common: btt finds them
-/// by their sectors.
+/// The plan of a core. Concurrent requests have no sector in common, because btt identifies them by
+/// their sectors.
 struct Plan<'a> {
     core: u16,
     at: u64,
@@ -68,7 +68,7 @@ struct Request {
 }
 
 impl Plan<'_> {
-    /// Plans a batch, and says when the next may begin.
+    /// Plans a batch, and returns the earliest time of the next one.
     fn batch(&mut self, number: u32) -> u64 {
         let alone = match number % 20 {
             7 => Some(Op::Flush),
@@ -126,7 +126,7 @@ impl Plan<'_> {
         Request { op, fua: op == Op::Write && self.dice.below(5) == 0, lba, sectors }
     }
 
-    /// Another request beside this one; the two as one.
+    /// Adds an adjacent request; returns both as one.
     fn merge(&mut self, request: Request) -> Request {
         let sectors = 1 + self.dice.below(8) as u32;
         let before = self.dice.below(3) == 0;
@@ -142,7 +142,7 @@ impl Plan<'_> {
         Request { lba: lba.min(request.lba), sectors, ..request }
     }
 
-    /// Through the hardware, on the core of its queue, which may be another.
+    /// Executes a request in the hardware, on the core of its queue, which may be another one.
     fn execute(&mut self, request: Request) {
         let started = self.at;
         let submitter = self.core;

@@ -1,5 +1,5 @@
-//! `sluice admin stats`: what a served drive does, from outside of the server; and the status line of
-//! the server itself.
+//! `sluice admin stats`, which shows the activity of a served drive from outside the server, and
+//! the status line of the server itself.
 
 use crate::served;
 
@@ -18,7 +18,7 @@ fn admin_socket(dir: &Path) -> PathBuf {
     dir.join("admin.sock")
 }
 
-/// A server that administrators can ask.
+/// Starts a server with an admin socket, and waits until it answers.
 fn serve(dir: &Path, scenario: &str, more: &[&str]) -> Server {
     let socket = admin_socket(dir);
     let args = [&["--admin-socket", socket.to_str().unwrap()], more].concat();
@@ -43,7 +43,7 @@ fn stats(dir: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// A `sluice admin stats --follow`; killed when dropped.
+/// A running `sluice admin stats --follow`, killed when dropped.
 struct Follower {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -57,7 +57,7 @@ impl Follower {
         Follower { child, out }
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line; `None` at the end.
     fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();
@@ -65,7 +65,7 @@ impl Follower {
         (!line.is_empty()).then(|| parsed.unwrap_or_else(|e| panic!("{e}: {line}")))
     }
 
-    /// Exit code and messages, when it has ended by itself.
+    /// Waits until the command has ended by itself. Returns its exit code and messages.
     fn finish(mut self) -> (Option<i32>, String) {
         while self.next().is_some() {}
         let status = self.child.wait().unwrap();
@@ -91,7 +91,7 @@ fn what_is_followed_is_what_happens_in_each_interval() {
     for scenario in [DRIVE.to_owned(), pblk(), shards()] {
         let dir = tempfile::tempdir().unwrap();
         let server = serve(dir.path(), &scenario, &[]);
-        // What was before is in none of the intervals that are followed.
+        // Writes before the first interval are in none of the reported intervals.
         fio_ok(&server, &["--rw=write", "--bs=64k", "--size=16m"]);
         let mut follower = Follower::start(dir.path());
         let first = follower.next().unwrap();
@@ -125,12 +125,12 @@ fn what_is_followed_is_what_happens_in_each_interval() {
         assert!(mean > 0.0 && mean <= 8.1, "{seen}");
         assert!(seen["write_amplification"].as_f64().unwrap() >= 1.0, "{seen}");
         assert!(seen["free_lines"].as_f64().unwrap() > 0.0, "{seen}");
-        // Who asks once is told of everything.
+        // Without --follow, the command prints totals since the server's start.
         let output = stats(dir.path(), &["--json"]).output().unwrap();
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(all["writes"].as_u64().unwrap() >= 256 + seen["writes"].as_u64().unwrap(), "{all}");
         server.stop();
-        assert_eq!(follower.finish(), (Some(0), String::new()), "it ends with the server");
+        assert_eq!(follower.finish(), (Some(0), String::new()), "--follow ends with the server");
         let _ = load.wait();
     }
 }
@@ -162,7 +162,7 @@ fn the_status_line_names_its_numbers_and_is_about_its_interval() {
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let start = Instant::now();
-    // One with the writes, and one after it without.
+    // Waits for a line that reports the writes, and for a later one without writes.
     let idle = |line: &String| line.contains("drive0: 0 IOPS");
     while !lines().iter().skip_while(|line| idle(line)).any(idle) {
         assert!(start.elapsed() < TEST_TIMEOUT, "{:#?}", lines());
@@ -196,11 +196,11 @@ fn who_cannot_be_asked_is_named_with_what_to_do() {
     std::fs::write(&file, "x").unwrap();
     let (_, text) = ask(&file);
     assert!(text.contains("is not a socket"), "{text}");
-    // NBD's own socket speaks NBD.
+    // The NBD socket answers with the NBD protocol.
     let server = serve(dir.path(), DRIVE, &[]);
     let (_, text) = ask(&server.socket);
     assert!(text.contains("NBD") && text.contains("--admin-socket"), "{text}");
-    // Nothing is shared at a socket for administrators, and --interval is for --follow.
+    // No partition is shared at an admin socket, and --interval requires --follow.
     let list = sluice(&["admin", "--socket"]).arg(admin_socket(dir.path())).arg("list").output();
     assert!(error_text(&list.unwrap()).starts_with("partitions\n  none\n"));
     let output = stats(dir.path(), &["--interval", "2"]).output().unwrap();

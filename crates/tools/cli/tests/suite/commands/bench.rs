@@ -1,5 +1,5 @@
-//! `sluice bench` and `sluice calibrate`: what they print, and their exit codes. Everything is
-//! measured with the least effort, and no timing is asserted.
+//! `sluice bench` and `sluice calibrate`: output and exit codes. The measurements are as short as
+//! possible, and no timing is asserted.
 
 // guarantee: A-04, A-05
 
@@ -15,11 +15,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Runs `sluice bench`; results may be outside of bounds that a busy machine does not meet.
+/// Runs `sluice bench`; a busy machine may miss some bounds.
 fn bench(args: &[&str]) -> Output {
     let out = sluice(&[&["bench"], args].concat());
     assert!(matches!(out.status.code(), Some(0 | 3)), "{}", text(&out.stderr));
-    // The exit code is what the verdicts are, less the expected misses.
+    // The exit code follows from the verdicts, except for the expected misses.
     let failed = text(&out.stdout).contains("\"verdict\":\"fail\"");
     assert!(failed || out.status.success() || !args.contains(&"--json"), "{}", text(&out.stderr));
     out
@@ -105,10 +105,10 @@ fn bench_lightnvm_judges_what_has_a_bound() {
     let row = |case: &str, metric: &str| {
         let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
         let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
-        assert!(found.next().is_none(), "{case}: {metric} twice");
+        assert!(found.next().is_none(), "duplicate row {case}: {metric}");
         row
     };
-    // A verdict is what the value and the bound beside it say, on every row that has one.
+    // In each row with a bound, the verdict must follow from the value and the bound.
     let mut verdicts = [0, 0];
     for line in &lines {
         assert_eq!(line["bench"], "lightnvm");
@@ -125,7 +125,8 @@ fn bench_lightnvm_judges_what_has_a_bound() {
         verdicts[usize::from(holds)] += 1;
     }
     assert!(verdicts[1] > 0, "{verdicts:?}");
-    // What follows from the preset's timing alone, in virtual time, the same everywhere.
+    // Virtual-time results that follow from the preset's timing alone; they are the same on every
+    // machine.
     for (case, bandwidth) in [
         ("vector I/O, one PU, 64 KB writes, QD 4", 65_536.0 / 1390.0),
         ("vector I/O, one PU, 4 KB random reads, QD 1", 4096.0 / (58.5 + 4096.0 / 280.0)),
@@ -150,7 +151,7 @@ fn bench_lightnvm_judges_what_has_a_bound() {
         assert_eq!(apart(0), apart(50), "{metric}");
     }
     let managed = |percent| at("drive-managed", percent, "latency_p99_9");
-    assert!(managed(20) > 5.0 * managed(0), "a read waits for a program");
+    assert!(managed(20) > 5.0 * managed(0), "reads must wait for programs");
     for fails in ["reads fail", "programs fail", "erases fail", "all of them fail"] {
         let case = format!("pblk, {fails}, 1 in 100");
         for metric in ["lost", "hidden", "other_errors"] {
@@ -182,7 +183,7 @@ fn bench_direct_measures_every_part() {
     let row = |case: &str, metric: &str| {
         let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
         let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
-        assert!(found.next().is_none(), "{case}: {metric} twice");
+        assert!(found.next().is_none(), "duplicate row {case}: {metric}");
         row
     };
     let most = &row("null, queue and handle, QD 32", "ns_per_command")["bound"]["most"];
@@ -193,7 +194,7 @@ fn bench_direct_measures_every_part() {
     }
     let hit = row("null, cache hits in 512 KiB, QD 32", "ns_per_command");
     assert_eq!(hit["reference"]["what"], "copies of 4 KB from 512 KiB");
-    // With fio or without, and then it is said.
+    // fio is optional; without it these rows have no verdict.
     let fio = row("file", "fio_is_there")["value"] == 1.0;
     for depth in [1, 4] {
         let case = format!("file, 4 KB random reads, QD {depth}, sleeping");
@@ -215,7 +216,7 @@ fn bench_direct_measures_every_part() {
             assert_eq!(left["reference"]["what"], "what the timer allows");
         }
     }
-    // Virtual time: the same everywhere.
+    // Virtual-time results are the same on every machine.
     let own = row("4 writers of 4 KB, QD 4, a queue each", "first_iops");
     assert_eq!(own["verdict"], "pass", "{own}");
     for way in
@@ -276,7 +277,7 @@ fn calibrate_prints_costs_and_a_host_section_for_each_path() {
     assert!(out.status.success(), "{}", text(&out.stderr));
     let shown = text(&out.stdout);
     assert_eq!(shown.matches("[host]\nsubmit_cost = \"").count(), 2, "{shown}");
-    assert!(!shown.contains("keep up"), "no scenario, no verdict: {shown}");
+    assert!(!shown.contains("keep up"), "without a scenario there is no verdict: {shown}");
 }
 
 #[test]
@@ -312,7 +313,7 @@ fn calibrate_tells_a_mistake_before_it_measures() {
     assert!(text(&missing.stderr).contains("/no/such/folder/x.json"));
 }
 
-/// Rows in virtual time: the same on every machine.
+/// Uses rows in virtual time, which are the same on every machine.
 #[test]
 fn a_result_outside_of_its_bound_ends_with_3_unless_it_is_expected() {
     let dir = tempfile::tempdir().unwrap();
@@ -324,7 +325,7 @@ fn a_result_outside_of_its_bound_ends_with_3_unless_it_is_expected() {
         std::fs::write(&list, text).unwrap();
         mixed(&["--expected", list.to_str().unwrap()])
     };
-    // The committed list has the misses that SPECIFICATION.md tells.
+    // The committed list has the misses that SPECIFICATION.md names.
     let out = mixed(&[]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let missed = text(&out.stdout);
@@ -350,12 +351,12 @@ fn a_result_outside_of_its_bound_ends_with_3_unless_it_is_expected() {
     let out = expecting(&all);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     assert!(out.stderr.is_empty(), "{}", text(&out.stderr));
-    // An entry that is not needed is told, and is no failure.
+    // An unnecessary entry is reported, but does not change the exit code.
     let kept = "[[miss]]\nbench = \"lightnvm\"\ncase = \"pblk, 128 *\"\nmetric = \"bandwidth\"\nreason = \"x\"\n";
     let out = expecting(&format!("{all}{kept}"));
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("pblk, 128 *") && text(&out.stderr).contains("no longer"));
     let out = expecting("nonsense");
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
-    assert!(out.stdout.is_empty(), "nothing is measured before");
+    assert!(out.stdout.is_empty(), "an invalid list must be reported before any measurement");
 }

@@ -1,4 +1,4 @@
-//! The command itself: what it prints, where, and its exit codes.
+//! `sluice drive`: output and exit codes.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -107,7 +107,11 @@ fn a_preset_that_was_meant_is_named() {
     let told = text(&out.stderr);
     assert!(told.contains("a similar value exists: 'femu-default'"), "{told}");
     let shown = text(&sluice(&["drive", "show", "--preset", "femu-default"]).stdout);
-    assert_eq!(text(&sluice(&["drive", "show", "femu-default"]).stdout), shown, "a name is enough");
+    assert_eq!(
+        text(&sluice(&["drive", "show", "femu-default"]).stdout),
+        shown,
+        "a preset's name must give the same output as a scenario"
+    );
     for part in [
         "\nerrors\n",
         "\ntranslation layer\n",

@@ -1,7 +1,7 @@
-//! The definitions of commands make man pages, completions, and `docs/commands.md`. The commands that documents show
-//! have options that exist.
+//! The command definitions generate man pages, completions, and `docs/commands.md`. Commands in
+//! documents must have existing options.
 //!
-//! `UPDATE=1 cargo test -p sluice-cli --test suite generate` writes `docs/commands.md` anew.
+//! `UPDATE=1 cargo test -p sluice-cli --test suite generate` regenerates `docs/commands.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -16,7 +16,7 @@ fn sluice(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sluice")).args(args).output().expect("the command runs")
 }
 
-/// Commands that the help of `sluice COMMAND…` lists.
+/// Returns the commands in the help of `sluice COMMAND…`.
 fn commands(path: &[&str]) -> Vec<String> {
     let out = sluice(&[path, &["--help"]].concat());
     let text = String::from_utf8(out.stdout).expect("UTF-8");
@@ -48,19 +48,19 @@ fn every_command_has_a_page_and_completions() {
             text(&man.join(format!("sluice-{command}-{inner}.1")));
         }
     }
-    // The scenario's options are in the pages as `--help` has them.
+    // The pages have the options of `sluice sim`, as `--help` does.
     let sim = text(&man.join("sluice-sim.1"));
     for option in ["json", "report", "seed", "blktrace"] {
         assert!(sim.contains(option), "--{option}");
     }
 }
 
-/// A help text in one line of a table.
+/// Formats a help text as one line of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// How an argument is written, such as `--seed N` or `SCENARIO…`.
+/// Returns the notation of an argument, such as `--seed N` or `SCENARIO…`.
 fn spelling(argument: &clap::Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
     let values = names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
@@ -152,7 +152,7 @@ fn every_option_is_documented() {
     }
 }
 
-/// The long options of each command, with those of its subcommands, by the command's name.
+/// Returns the long options of each command and its subcommands, by the command's name.
 fn options() -> BTreeMap<String, BTreeSet<String>> {
     fn collect(command: &clap::Command, into: &mut BTreeSet<String>) {
         for argument in command.get_arguments() {
@@ -182,7 +182,8 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Commands in code spans and code blocks: from `sluice` to the end of the span, the line, or the command.
+/// Returns the commands in code spans and code blocks: from `sluice` to the end of the span, the
+/// line, or the command.
 fn shown_commands(document: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let is_command = |text: &str| text.starts_with("sluice ");

@@ -1,5 +1,5 @@
-//! `sluice kv bench`: what it prints, and its exit codes. Everything is measured with the least effort,
-//! and no timing of this machine is asserted.
+//! `sluice kv bench`: output and exit codes. The measurements are as short as possible, and no
+//! timing of this machine is asserted.
 
 use std::process::{Command, Output};
 
@@ -46,7 +46,7 @@ fn every_workload_has_its_operations_in_virtual_time() {
             let case = format!("{case}, {kind}");
             let [p50, p99, max] = ["latency_p50", "latency_p99", "latency_max"]
                 .map(|metric| value(&found, &case, metric));
-            // What is put goes to memory, which takes no time.
+            // Puts go to memory, which takes no virtual time.
             let waits = *kind != "insert" && *kind != "update";
             let ordered = p50 <= p99 && p99 <= max;
             assert!(ordered && (max > 0.0 || !waits), "{case}: {p50} {p99} {max}");
@@ -54,7 +54,7 @@ fn every_workload_has_its_operations_in_virtual_time() {
         let latencies = found.iter().filter(|r| r["metric"] == "latency_p50").count();
         assert_eq!(latencies, kinds.len(), "{found:#?}");
         if name == "a" {
-            // Virtual time: the same to the byte.
+            // Results in virtual time are identical in every run.
             assert_eq!(found, rows(&args));
             let wa = value(&found, &case, "write_amplification");
             assert!((1.0..3.0).contains(&wa), "{wa}");
@@ -89,8 +89,9 @@ fn values_of_a_chunk_are_compared_with_pblk_and_with_the_thesis() {
     let found = rows(&["kv", "bench", "--workload", "puts", "--quick", "--json"]);
     let filling = "puts of 1.00 MB, kv, filling, virtual time";
     let overwriting = "puts of 1.00 MB, kv, overwriting at random, virtual time";
-    // What the drive can do is the same for both while nothing is collected. Of so few values many are
-    // overwritten while they are still being written, which kv does one after the other.
+    // Without garbage collection, both are limited by the drive. With so few values, many are
+    // overwritten while they are still being written, and kv writes versions of the same key one
+    // after the other.
     for (case, least) in [(filling, 0.8), (overwriting, 0.3)] {
         let row = found.iter().find(|r| r["case"] == case).expect(case);
         let ratio = row["ratio"].as_f64().expect("a ratio to pblk's");

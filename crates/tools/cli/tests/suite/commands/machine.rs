@@ -1,5 +1,5 @@
-//! Many cores in virtual time: the shapes of SYSTOR'13's figures 6, 7, 9 and 10 come out of the block
-//! layer's own steps and one sheet of costs, and the same ones every time.
+//! Many cores in virtual time: the block layer and one cost model reproduce the shapes of figures
+//! 6, 7, 9 and 10 of SYSTOR'13, with identical results in every run.
 
 // guarantee: V-01, V-02, V-03, V-04, V-05, V-06
 
@@ -33,14 +33,17 @@ fn one_queue_peaks_within_a_socket_and_falls_towards_a_tenth_of_a_million() {
     let counts: Vec<usize> = (1..=10).chain([11, 20, 30, 40, 60, 80]).collect();
     let curve: Vec<f64> = counts.iter().map(|cores| of(*cores)).collect();
     let most = (0..curve.len()).max_by(|a, b| curve[*a].total_cmp(&curve[*b])).unwrap();
-    assert!(counts[most] < 10, "peaks at {} cores", counts[most]);
+    assert!(counts[most] < 10, "the rate must peak below 10 cores, not at {}", counts[most]);
     assert!((0.8e6..1.1e6).contains(&curve[most]), "the paper: below 1 million: {}", curve[most]);
-    assert!(curve[10..].is_sorted_by(|a, b| a > b), "falls with every socket: {curve:?}");
+    assert!(
+        curve[10..].is_sorted_by(|a, b| a > b),
+        "the rate must fall with every socket: {curve:?}"
+    );
     assert!(*curve.last().unwrap() <= 0.25e6);
     let four = model(4, 8);
     assert!(iops(&four, Curve::Single, 32) <= 0.25e6);
     assert!(iops(&four, Curve::Single, 3) > 0.8e6);
-    // The same without the assumption that costs most.
+    // The same result without the assumption that costs most.
     let filtered = Model { snoops: SnoopPolicy::Filtered, ..machine };
     let (peak, all) = (iops(&filtered, Curve::Single, 3), iops(&filtered, Curve::Single, 80));
     assert!(all < peak / 3.0, "{peak} to {all}");
@@ -69,12 +72,15 @@ fn queues_per_socket_bend_at_the_fifth_socket() {
     let added = |from: usize, to: usize| (curve[to - 1] - curve[from - 1]) / (to - from) as f64;
     let (first, second) = (added(1, 4), added(4, 8));
     assert!(second < 0.8 * first && second > 0.0, "{first}, then {second}");
-    // It is at the fifth, not before, and the machine without a second board has none.
+    // The drop is at the fifth socket and not before; a machine without a second board has none.
     assert!(added(3, 4) > 0.9 * first && added(4, 5) < 0.8 * first, "{curve:?}");
     let per_core =
         (iops(&machine, Curve::PER_CORE, 80) - iops(&machine, Curve::PER_CORE, 40)) / 4.0;
     let before = iops(&machine, Curve::PER_CORE, 40) / 4.0;
-    assert!((per_core / before - 1.0).abs() < 0.02, "queues per core do not bend");
+    assert!(
+        (per_core / before - 1.0).abs() < 0.02,
+        "with a queue per core, the rate per socket must stay constant"
+    );
 }
 
 #[test]
@@ -97,14 +103,20 @@ fn latency_grows_with_the_cores_on_one_queue_and_stays_on_many() {
     let mean = |curve, cores| of(curve, cores).mean.0 as f64;
     let (one, ten, all) =
         (mean(Curve::Single, 1), mean(Curve::Single, 10), mean(Curve::Single, 80));
-    assert!(ten > 4.0 * one && all > 40.0 * ten, "sharply beyond a socket: {one}, {ten}, {all}");
+    assert!(
+        ten > 4.0 * one && all > 40.0 * ten,
+        "latency must rise sharply beyond a socket: {one}, {ten}, {all}"
+    );
     assert!(of(Curve::Single, 80).max.0 as f64 >= all);
-    assert!(10.0 * mean(Curve::PER_SOCKET, 80) < all, "an order of magnitude lower");
+    assert!(
+        10.0 * mean(Curve::PER_SOCKET, 80) < all,
+        "latency with queues per socket must be an order of magnitude lower"
+    );
     let (few, many) = (mean(Curve::PER_CORE, 1), mean(Curve::PER_CORE, 80));
     assert!((many / few - 1.0).abs() < 0.05, "{few}, {many}");
 }
 
-/// Figure 6's dip of `raw` itself, whose root lies outside the block layer (section 5.2).
+/// The drop of `raw` itself in figure 6, whose cause is outside the block layer (section 5.2).
 #[test]
 fn a_counter_that_the_application_shares_stops_raw_at_the_second_socket() {
     let machine = model(8, 10);

@@ -1,4 +1,4 @@
-//! Tests of commands of `sluice`, each by its name.
+//! Tests of the commands of `sluice`, one module per command.
 
 mod admin_stats;
 mod bench;

@@ -1,6 +1,6 @@
-//! Targets of a drive's partition table, opened by their names from scenarios: their data is theirs and
-//! survives, the table says how they are laid out, and what is refused names both parties and leaves
-//! the image as it is, byte by byte.
+//! Targets of a drive's partition table, opened by name from scenarios. Each target has its own
+//! data, which survives. The table determines the layout. Error messages name the target and the
+//! drive, and a refused request leaves every byte of the image unchanged.
 
 // guarantee: D-02, D-44, D-48
 
@@ -19,7 +19,7 @@ use time::{Component, Nanos};
 const SECTOR: usize = 4096;
 const SECTORS_MAX: u32 = 64;
 
-/// A drive of 8 parallel units, with paired pages and a map of its own.
+/// A drive of 8 parallel units, with paired pages and a device L2P.
 const DRIVE: &str = "[drive]\nname = \"oc0\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
     cell = \"mlc\"\npaired_page_distance = 2\ngeometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
     data = \"file\"\npath = \"oc0.img\"\n";
@@ -36,7 +36,7 @@ impl TestDir {
         place
     }
 
-    /// The drive with more sections, as a file.
+    /// Writes a scenario of the drive with additional sections.
     fn file(&self, name: &str, more: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::write(&path, format!("{}{more}", self.drive)).expect("written");
@@ -65,12 +65,12 @@ impl TestDir {
         self.run_ok(&all);
     }
 
-    /// Asks for something that is refused with `code` by a message with every part, and changes
-    /// nothing.
+    /// Runs a command that must fail with `code`, with a message that contains every part, and
+    /// without a change to the image.
     fn run_refused(&self, code: i32, args: &[&str], parts: &[&str]) {
         let before = self.image();
         let out = self.run(args);
-        // Without the frame around what is long.
+        // Removes the frame of long messages.
         let told = text(&out.stderr);
         let words = told.split_whitespace().filter(|word| *word != "│");
         let told = words.collect::<Vec<_>>().join(" ");
@@ -123,10 +123,10 @@ impl OpenedTarget {
                 self.now = self.now.max(drive.deadline().min(device.deadline()));
             }
         }
-        panic!("it never ends")
+        panic!("the request did not complete")
     }
 
-    /// Lets everything end that is under way: what the layer does on its own.
+    /// Runs until the target and the drive are idle, without new requests.
     fn run_until_idle(&mut self) {
         let Stack { device, drive, .. } = &mut self.stack;
         for _ in 0..1_000_000 {
@@ -138,7 +138,7 @@ impl OpenedTarget {
                 false => self.now = self.now.max(next),
             }
         }
-        panic!("it never ends")
+        panic!("the device did not become idle")
     }
 
     fn write(&mut self, lba: u64, sectors: u32, value: u64) {
@@ -150,7 +150,7 @@ impl OpenedTarget {
         assert!(status.is_success(), "{status}");
     }
 
-    /// Fills the device with values that begin with `value`, and flushes.
+    /// Fills the device with numbers that start at `value`, and flushes.
     fn fill(&mut self, value: u64) {
         for lba in (0..self.sectors()).step_by(SECTORS_MAX as usize) {
             let sectors = u64::from(SECTORS_MAX).min(self.sectors() - lba) as u32;
@@ -173,7 +173,7 @@ impl OpenedTarget {
         }
     }
 
-    /// Parallel units on which something is written.
+    /// Returns the parallel units that have been written.
     fn units_written(&mut self) -> Vec<u32> {
         let nand = self.stack.drive.nand_mut().unwrap();
         let written = nand.chunks().filter(|(_, info)| info.write_pointer > 0);
@@ -193,20 +193,20 @@ fn a_named_target_is_what_the_table_says_and_keeps_its_data() {
     let layout = *open.stack.ftl().unwrap().capacity_plan();
     assert_eq!(layout.active_pus, 2);
     let sectors = open.sectors();
-    // Of its own 120 chunks, less those of the partition table, with 40 % to spare.
+    // The target has 120 chunks, less those of the partition table, with 40 % over-provisioning.
     assert!((1_000..120 * 64 * 10 / 14).contains(&sectors), "{sectors}");
     open.fill(1_000_000);
-    // The partition table has chunks of its own on the first unit and on the fifth.
+    // The partition table has chunks on the first unit and on the fifth.
     assert_eq!(open.units_written(), [0, 1, 2, 3, 4]);
     drop(open);
-    // The other one is empty, is as wide as its units, and takes nothing from the first one.
+    // The other target is empty, is striped over its own units, and does not change the first one.
     let mut log =
         place.open("[target]\nname = \"log\"\nkind = \"pblk\"\nvictim_policy = \"fifo\"\n");
     assert_eq!(log.stack.ftl().unwrap().capacity_plan().active_pus, 3);
     assert_eq!(log.read(5), 0);
     log.fill(5_000_000);
     drop(log);
-    // What does not decide where data is may change from one opening to the next.
+    // Options that do not affect the location of data may differ between openings.
     for more in
         ["", "victim_policy = \"cost-benefit\"\ngc_high_watermark = 3\n", "active_pus = 2\n"]
     {
@@ -215,7 +215,7 @@ fn a_named_target_is_what_the_table_says_and_keeps_its_data() {
         open.check_fill(1_000_000);
     }
     place.open("[target]\nname = \"log\"\n").check_fill(5_000_000);
-    // Made anew it is another one, whose predecessor's data is nowhere.
+    // A target created again under the same name is another one, and has none of the former data.
     place.run_ok(&["target", "remove", "drive.toml", "--name", "db"]);
     place.create("db", "pblk", "1-3", &["--op", "0.4", "--active-pus", "2", "--hot-cold", "false"]);
     let mut open = place.open(db);
@@ -241,14 +241,14 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
     let sectors = a.sectors();
     a.fill(1_000_000);
     drop(a);
-    // Opened and never written: its chunks are its own all the same.
+    // A target that was opened and never written owns its chunks all the same.
     let b_sectors = open("b").sectors();
     let owned = |name: &str| {
         let json = place.run_ok(&["target", "info", "drive.toml", "--name", name, "--json"]);
         serde_json::from_str::<serde_json::Value>(&json).unwrap()["chunks"].as_u64().unwrap()
     };
     assert_eq!((owned("a"), owned("b"), owned("c")), (60, 70, 0));
-    // The units of the third are too full by now.
+    // The units of the third target have no space left.
     let refused = |name: &str, parts: &[&str]| {
         place.file(
             "refused.toml",
@@ -270,7 +270,7 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
         drop(a);
         open("b").check_fill(2_000_000);
     }
-    // Who goes makes room.
+    // Removing a target frees space.
     place.run_ok(&["target", "remove", "drive.toml", "--name", "b"]);
     open("c").fill(3_000_000);
     open("a").check_fill(1_000_000);
@@ -286,14 +286,16 @@ fn rrpc_has_the_drives_map_for_itself() {
         place.create("r", "rrpc", "0-3", &["--active-pus", "2"]);
         place.create("kv", "kv", "6-7", &[]);
         let mut open = place.open(r);
-        let StackDevice::Rrpc(rrpc) = &open.stack.device else { panic!("it is rrpc") };
+        let StackDevice::Rrpc(rrpc) = &open.stack.device else {
+            panic!("the target must be of kind rrpc")
+        };
         assert_eq!(rrpc.ftl().capacity_plan().active_pus, 2);
         assert_eq!(open.read(3), 0, "life {life}");
         open.fill(1_000_000 * life);
         drop(open);
         let mut open = place.open(r);
         open.check_fill(1_000_000 * life);
-        // Trims with high numbers, which must not hide what the next life writes.
+        // These trims have high sequence numbers, which must not hide writes of the next target.
         for lba in (0..open.sectors()).step_by(100) {
             assert!(open.run(Request::discard(lba, 50, 1)).is_success());
         }
@@ -311,7 +313,7 @@ fn rrpc_has_the_drives_map_for_itself() {
     }
     place.run_ok(&["target", "remove", "drive.toml", "--name", "p"]);
     place.open(r).check_fill(7);
-    // On a drive without a map there is no rrpc.
+    // rrpc requires a drive with a device L2P.
     let plain = TestDir::new(DRIVE);
     plain.create("r", "rrpc", "0-3", &[]);
     plain.file("run.toml", "[target]\nname = \"r\"\n[[job]]\nrw = \"read\"\n");
@@ -337,7 +339,7 @@ fn refused_and_unchanged(line_metadata: bool) {
         place.file("run.toml", &format!("[target]\n{more}{metadata}{job}"));
         ["sim", "run.toml"]
     };
-    // A drive that does not exist is not made.
+    // A missing image is not created.
     let out = place.run(&sim("name = \"db\"\n"));
     let told = text(&out.stderr);
     assert_eq!(out.status.code(), Some(2), "{told}");
@@ -368,14 +370,16 @@ fn refused_and_unchanged(line_metadata: bool) {
         let all: Vec<&str> = [at, "target db", "drive oc0"].iter().chain(parts).copied().collect();
         place.run_refused(2, &sim(&format!("name = \"db\"\n{more}")), &all);
     }
-    // What the table says as well may be said, and a whole drive of one is none of a table's.
+    // A scenario may repeat the table's values. A drive with a partition table cannot be opened as
+    // a whole.
     sim("name = \"db\"\nover_provisioning = 0.2\nactive_pus = 4\nseparate_gc_stream = true\n");
     place.run_ok(&["sim", "run.toml"]);
-    // Erases were in flight when it stopped. The drive decides their result at the next power-on.
+    // Erases were in flight at the end of the run. The drive decides their result at the next
+    // power-on.
     place.run_ok(&["target", "list", "drive.toml"]);
     let partitioned = ["drive oc0 has a partition table", "[target]"];
     place.run_refused(2, &sim("kind = \"pblk\"\n"), &partitioned);
-    // Nor after power was cut while a target of it was written.
+    // The drive is refused as well after a power cut during writes to one of its targets.
     let mut open = place.open(&format!("[target]\n{metadata}name = \"db\"\n"));
     open.fill(1);
     drop(open);
@@ -383,21 +387,21 @@ fn refused_and_unchanged(line_metadata: bool) {
     place.run_refused(2, &sim("kind = \"pblk\"\n"), &partitioned);
     let list = place.run_ok(&["target", "list", "drive.toml"]);
     assert!(["db", "kv", "app"].iter().all(|name| list.contains(name)), "{list}");
-    // The same for who serves.
+    // `sluice serve` refuses it too.
     place.file("serve.toml", "[target]\nname = \"db\"\nkind = \"rrpc\"\n");
     place.run_refused(
         2,
         &["serve", "serve.toml", "--nbd", "unix:s"],
         &["kind = rrpc", "says pblk"],
     );
-    // Another process has the drive.
+    // Another process holds the drive.
     let scenario = Scenario::load(&place.file("drive.toml", "")).unwrap();
     let MediaConfig::Nand(nand) = scenario.drives[0].config.media.clone() else { panic!() };
     let opened = media::Nand::open(nand).unwrap();
     let parts = ["target db of drive oc0", "oc0.img is in use by another process"];
     place.run_refused(1, &sim("name = \"db\"\n"), &parts);
     drop(opened);
-    // A drive that was used without a table, however little, and one that is new.
+    // Drives that were written without a partition table, even a little, and a new drive.
     for sectors in [1, 100, u64::MAX] {
         let whole = TestDir::new(DRIVE);
         let mut open = whole.open(&format!("[target]\nkind = \"pblk\"\n{metadata}"));
@@ -459,7 +463,7 @@ fn a_name_needs_a_drive_that_remembers_it() {
     assert!(told.contains("no name") && told.contains("1 to 32 letters"), "{told}");
     let told = refused(&format!("{DRIVE}[target]\nactive_pus = 3\n"));
     assert!(told.contains("needs `kind`") && told.contains("`name`"), "{told}");
-    // Switched off, the name does not matter.
+    // With `kind = "none"`, the name is ignored.
     let off = format!("{drive}[target]\nname = \"db\"\nkind = \"none\"\n");
     assert!(Scenario::parse(Path::new("a.toml"), &off).is_ok());
     let block = DRIVE.replace("open-channel", "block");

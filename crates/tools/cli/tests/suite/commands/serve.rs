@@ -1,5 +1,5 @@
-//! `sluice serve` as a process: what is on the drive after it was asked to end, or was killed; images
-//! that are not its own; what it says and how it ends.
+//! `sluice serve` as a process: the contents of the drive after a clean shutdown and after a kill;
+//! images of other drives; messages and exit codes.
 
 // guarantee: D-47, D-52, D-53
 
@@ -17,7 +17,7 @@ use served::*;
 use testkit::nbd_client::{self, NbdClient};
 
 const SECTOR: usize = 4096;
-/// Sectors that the writer goes round in.
+/// The writer uses the sectors below this one.
 const SPAN: u64 = 4000;
 
 /// State of each sector as its writer knows it: the last number acknowledged, and the last one that
@@ -35,23 +35,23 @@ impl Known {
     }
 }
 
-/// A sector with a number all over it.
+/// Returns a sector filled with its address and a number.
 fn sector(lba: u64, number: u64) -> Vec<u8> {
     let words = (0..SECTOR / 16).flat_map(|_| [lba.to_le_bytes(), number.to_le_bytes()]);
     words.flatten().collect()
 }
 
-/// The number in a sector, which must be whole; 0 if it was never written.
+/// Returns the number in a sector, which must not be torn; 0 if it was never written.
 fn number_in(lba: u64, data: &[u8]) -> u64 {
     if data.iter().all(|b| *b == 0) {
         return 0;
     }
     let n = u64::from_le_bytes(data[8..16].try_into().unwrap());
-    assert!(data == sector(lba, n), "sector {lba} is mixed, or another's");
+    assert!(data == sector(lba, n), "sector {lba} is torn, or has the data of another sector");
     n
 }
 
-/// One request after the other with simple replies; errors when the server goes.
+/// Sends requests one at a time, with simple replies. Requests fail when the server ends.
 struct Writer(UnixStream);
 
 impl Writer {
@@ -84,11 +84,11 @@ impl Writer {
         self.0.write_all(&out)?;
         let mut reply = [0; 16];
         self.0.read_exact(&mut reply)?;
-        assert_eq!(reply[4..8], [0; 4], "no request fails");
+        assert_eq!(reply[4..8], [0; 4], "the server must not report an error");
         Ok(())
     }
 
-    /// Writes numbers from `first` on, and flushes, until the server is gone.
+    /// Writes numbers from `first` on, and flushes, until the server ends.
     fn run(mut self, first: u64, known: &Mutex<Known>) -> io::Result<()> {
         let mut x = first;
         for n in first.. {
@@ -114,7 +114,7 @@ impl Writer {
     }
 }
 
-/// Every sector as the drive has it now.
+/// Reads the number of every sector from the drive.
 fn numbers(server: &Server) -> Vec<u64> {
     let mut client = NbdClient::transmission(&server.socket);
     let step = 50;
@@ -128,8 +128,8 @@ fn numbers(server: &Server) -> Vec<u64> {
     numbers
 }
 
-/// Ends a server under load with `signal`, starts it again, and compares; several times over, on one
-/// image. Beside the writer fio overwrites the rest of the drive, so that garbage is collected.
+/// Ends a server under load with `signal`, starts it again, and compares; three rounds on one
+/// image. fio overwrites the rest of the drive at the same time, so that garbage is collected.
 fn ends_under_load(scenario: &str, signal: Signal) {
     let dir = tempfile::tempdir().unwrap();
     let scenario = in_file(scenario);
@@ -149,22 +149,23 @@ fn ends_under_load(scenario: &str, signal: Signal) {
             server.signal(signal);
             let status = server.wait();
             assert_eq!(status.success(), signal != Signal::KILL, "{}", server.stderr());
-            // It ends by itself, as its server is gone; how is not the question.
+            // fio ends by itself when its server does; its exit code is irrelevant.
             let _ = load.wait();
         });
         let known = known.into_inner().unwrap();
-        assert!(known.flushes > 5, "it was under load");
+        assert!(known.flushes > 5, "the writer must have flushed before the signal");
         let again = Server::start(dir.path(), &scenario);
         let found = numbers(&again);
-        // Asked to end, it loses nothing that it answered; killed, nothing that was flushed.
+        // After a clean shutdown, all acknowledged data must be there; after a kill, all flushed
+        // data.
         let promised = match signal {
             Signal::KILL => &known.flushed,
             _ => &known.acknowledged,
         };
         for (lba, (found, promised)) in found.iter().zip(promised).enumerate() {
-            assert!(found >= promised, "sector {lba} has {found}, {promised} was promised");
+            assert!(found >= promised, "sector {lba} has {found}, expected {promised} or later");
         }
-        // The drive goes on as before.
+        // The drive accepts requests as before.
         let job = ["--rw=randwrite", "--bs=4k", "--offset=20m", "--size=16m", "--verify=crc32c"];
         fio_ok(&again, &job);
         again.stop();
@@ -172,7 +173,7 @@ fn ends_under_load(scenario: &str, signal: Signal) {
     }
 }
 
-/// A drive whose buffer is lost with its power.
+/// A drive with a volatile write buffer.
 fn volatile() -> String {
     DRIVE.to_owned() + "write_buffer = { kind = \"volatile\", size = \"2M\" }\n"
 }
@@ -217,7 +218,7 @@ fn a_restart_finds_the_data() {
     }
 }
 
-/// Runs `sluice serve` to its end, which is to come by itself.
+/// Requests pass through the block layer of the scenario, whose statistics the server reports.
 #[test]
 fn the_block_layer_stands_behind_the_server() {
     for path in [
@@ -246,7 +247,7 @@ fn the_block_layer_stands_behind_the_server() {
             assert!(number(layer, "/dispatch_queues/0/issued") >= 200, "{layer}");
             assert_eq!(number(layer, "/dispatch_queues/0/timeouts"), 0);
         }
-        // The image is that of the drive, whatever led to it.
+        // The image is that of the drive, and opens without a block layer.
         let server = Server::start(dir.path(), &in_file(DRIVE));
         assert_eq!(numbers(&server)[199], 200);
         assert!(server.stop()["block_layer"].is_null());
@@ -286,15 +287,15 @@ fn an_image_that_is_not_this_drives_is_refused_unharmed() {
     let (code, told) = refused(dir.path(), &other, &nbd);
     assert_eq!(code, 1, "{told}");
     assert!(told.contains("drive.img"), "{told}");
-    assert!(std::fs::read(&image).unwrap() == before, "not a byte has changed");
-    // Another version, and something that is no image at all.
+    assert!(std::fs::read(&image).unwrap() == before, "a refused image must not change");
+    // An image of another version, and a file that is not an image.
     for (offset, byte) in [(8, 0x7f), (0, b'?')] {
         let mut damaged = before.clone();
         damaged[offset] = byte;
         std::fs::write(&image, &damaged).unwrap();
         let (code, told) = refused(dir.path(), &in_file(DRIVE), &nbd);
         assert_eq!(code, 1, "{told}");
-        assert!(std::fs::read(&image).unwrap() == damaged, "not a byte has changed");
+        assert!(std::fs::read(&image).unwrap() == damaged, "a refused image must not change");
     }
     std::fs::write(&image, &before).unwrap();
     Server::start(dir.path(), &in_file(DRIVE)).stop();
@@ -319,7 +320,7 @@ fn a_second_signal_ends_it_at_once() {
         server.signal(Signal::TERM);
         assert_eq!(server.wait().code(), Some(1));
     });
-    assert_eq!(server.stdout().lines().count(), 1, "no summary: it was not finished");
+    assert_eq!(server.stdout().lines().count(), 1, "an aborted shutdown must not print a summary");
 }
 
 #[test]
@@ -388,14 +389,17 @@ fn several_drives_are_served_side_by_side_on_either_number_of_threads() {
         }
         let wait = std::time::Instant::now();
         while !server.stderr().contains("IOPS") {
-            assert!(wait.elapsed() < Duration::from_secs(20), "a line a second");
+            assert!(
+                wait.elapsed() < Duration::from_secs(20),
+                "the server must print a status line every second"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
         let line = server.stderr();
         assert!(line.contains("late") && line.contains("free lines"), "{line}");
         assert!(line.contains("preconditioning managed"), "{line}");
         let first = server.stop();
-        // Preconditioning is not what clients did.
+        // Preconditioning does not count as host writes.
         assert_eq!(number(&first, "/ftl/host_sectors_written"), 1024);
         let stdout = std::fs::read_to_string(dir.path().join("stdout")).unwrap();
         assert!(stdout.contains("managed: served for") && stdout.contains("hosted: served for"));
@@ -405,7 +409,7 @@ fn several_drives_are_served_side_by_side_on_either_number_of_threads() {
 #[test]
 fn an_emulator_that_cannot_keep_up_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    // Nothing that is run by an operating system is always on time to a nanosecond.
+    // A process on a general-purpose system cannot keep up with a latency of 1 ns.
     let server = Server::start(
         dir.path(),
         "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\nnull.latency = \"1ns\"\n",

@@ -1,5 +1,5 @@
-//! `sluice target` as a process: targets survive from one command to the next, what is refused names
-//! both parties and leaves the image as it is, byte by byte.
+//! `sluice target` as a process: targets persist between commands. Error messages name the target
+//! and the drive, and a refused command leaves every byte of the image unchanged.
 
 // guarantee: D-32
 
@@ -34,7 +34,7 @@ impl TestDir {
         self.dir.path().join("oc0.img")
     }
 
-    /// `sluice target WHAT drive.toml …`.
+    /// Runs `sluice target WHAT drive.toml …`.
     fn target(&self, what: &str, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.arg("target").arg(what).arg(self.scenario()).args(args);
@@ -54,7 +54,7 @@ impl TestDir {
         serde_json::from_str(&self.run_ok(what, &all)).expect("JSON")
     }
 
-    /// Asks for something that is refused with `code`; every part is in the message.
+    /// Runs a command that must fail with `code` and a message that contains every part.
     fn run_refused(&self, code: i32, what: &str, args: &[&str], parts: &[&str]) {
         let out = self.target(what, args);
         let told = text(&out.stderr);
@@ -98,7 +98,7 @@ fn targets_live_from_one_command_to_the_next() {
     for (line, name) in lines[1..].iter().zip(["db", "kv", "app"]) {
         assert!(line.starts_with(name), "{list}");
     }
-    // Columns stand below their headings.
+    // Columns are aligned with their headings.
     let at = lines[0].find("type").unwrap();
     assert!(lines[1][at..].starts_with("pblk") && lines[3][at..].starts_with("ppa"), "{list}");
 
@@ -116,7 +116,7 @@ fn targets_live_from_one_command_to_the_next() {
     let sum: u64 = parts.iter().map(|p| chunks[p].as_u64().unwrap()).sum();
     assert_eq!(sum, 320);
     assert_eq!(chunks["owned"], db["chunks"]);
-    // A new drive of 3,000 cycles, over three years at twice the writes.
+    // A new drive rated for 3,000 cycles, over three years with a write amplification of 2.
     let per_day = info["endurance"]["drive_writes_per_day_left"].as_f64().unwrap();
     assert!((per_day - 3000.0 / (3.0 * 365.25) / 2.0).abs() < 0.01, "{per_day}");
     let sheet = place.run_ok("info", &[]);
@@ -131,13 +131,13 @@ fn targets_live_from_one_command_to_the_next() {
     assert!(gone.contains("are erased"), "{gone}");
     let again = place.json("create", &["--name", "db", "--type", "rrpc", "--pus", "0-5"]);
     assert_eq!((&again["id"], &again["type"]), (&4.into(), &"rrpc".into()));
-    assert_ne!(again["uid"], db["uid"], "it is another target of the same name");
+    assert_ne!(again["uid"], db["uid"], "a new target of the same name must have another uid");
 }
 
 #[test]
 fn what_is_refused_names_both_parties_and_changes_no_byte() {
     let place = TestDir::new(DRIVE);
-    // Not even an image is made for a target that cannot be.
+    // An invalid target does not create an image.
     let wrong = ["--name", "x", "--type", "pblk", "--pus", "0-8"];
     place.run_refused(2, "create", &wrong, &["target x", "0-8", "drive oc0 has 0-7"]);
     assert!(!place.image().exists());
@@ -236,13 +236,13 @@ fn a_partition_table_with_a_bad_crc_is_refused_and_stays_as_it_is() {
         bytes.windows(8).enumerate().filter(|(_, w)| w == magic).map(|(i, _)| i).collect()
     };
     let snapshots = starts(&good, b"SLUICPTB");
-    assert_eq!(snapshots.len(), 2, "two copies");
-    // One copy: the other is taken.
+    assert_eq!(snapshots.len(), 2, "the image must have two copies of the table");
+    // With one damaged copy, the other is used.
     let mut bytes = good.clone();
     bytes[snapshots[0] + 40] ^= 1;
     std::fs::write(place.image(), &bytes).unwrap();
     assert_eq!(place.json("list", &[])["targets"][0]["name"], "db");
-    // Both: an error that names the drive and where its table is.
+    // With both damaged, the error names the drive and the location of its table.
     bytes[snapshots[1] + 40] ^= 1;
     std::fs::write(place.image(), &bytes).unwrap();
     for (what, args) in [

@@ -1,4 +1,4 @@
-//! `sluice volume`: a file goes in and comes out, on a file and with what is refused.
+//! `sluice volume`: files are copied in and out of a volume on a file; refused commands.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn format_makes_a_file_of_a_size() {
     works(&["volume", "format", &device, "--size", "32M"]);
     assert_eq!(std::fs::metadata(&device).unwrap().len(), 32 << 20);
     assert_eq!(works(&["volume", "fsck", &device]), "clean\n");
-    // One that is there is left as it is, with --force as well.
+    // An existing file is not changed, even with --force.
     let before = std::fs::read(&device).unwrap();
     for force in [&[][..], &["--force"]] {
         let out = sluice(&[&["volume", "format", &device, "--size", "64M"][..], force].concat());
@@ -28,7 +28,7 @@ fn format_makes_a_file_of_a_size() {
         assert!(String::from_utf8_lossy(&out.stderr).contains("is there already"), "{out:?}");
         assert!(std::fs::read(&device).unwrap() == before);
     }
-    // What cannot be formatted is not left behind.
+    // A file that cannot be formatted is removed.
     let small = path("small.img");
     assert_eq!(sluice(&["volume", "format", &small, "--size", "4k"]).status.code(), Some(1));
     assert!(!std::path::Path::new(&small).exists());
@@ -50,7 +50,11 @@ fn a_file_goes_in_and_comes_out() {
     assert_eq!(none.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&none.stderr).contains("not a volume"));
     works(&["volume", "format", &device, "--label", "test"]);
-    assert_eq!(sluice(&["volume", "format", &device]).status.code(), Some(1), "it has one");
+    assert_eq!(
+        sluice(&["volume", "format", &device]).status.code(),
+        Some(1),
+        "the device already has a volume"
+    );
     works(&["volume", "put", &device, &file, "/in"]);
     assert!(works(&["volume", "ls", &device]).contains("3000001 in"));
     works(&["volume", "get", &device, "in", &back]);

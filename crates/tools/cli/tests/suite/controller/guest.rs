@@ -1,5 +1,6 @@
-//! The suite on a real controller, and what only a real one has: namespaces of several formats,
-//! interrupts, events of its health, exclusive use. One test at a time: a controller has one owner.
+//! The suite on a real controller, and tests that need one: namespaces with several formats,
+//! interrupts, health events, exclusive use. The tests run one at a time, because a controller has
+//! one owner.
 
 // guarantee: C-09, C-14, C-15
 
@@ -19,8 +20,8 @@ use user_io::{DeviceKind, DirectError, Handle, QueueConfig, WaitMode};
 use super::harness::{ControllerHarness, named, open_real, target};
 use super::suite;
 
-/// Both namespaces, commands with lists of pages as well as SGLs, where those can be, and doorbells in memory
-/// and not.
+/// Both namespaces, commands with PRP lists and, where supported, SGLs, and doorbells in memory and
+/// in registers.
 fn attach_variants() -> Vec<ConnectOptions> {
     let way = |nsid, data, doorbells| {
         let (nsid, data) = (Some(nsid), Some(data));
@@ -40,7 +41,7 @@ fn attach_variants() -> Vec<ConnectOptions> {
     ways
 }
 
-/// Bytes of a sector of the namespaces of the controller with metadata, and what is beside them
+/// Sector size and metadata format of the namespaces of the controller with metadata
 /// (scripts/guest).
 const FORMATS: [(u32, MetadataFormat); 4] = [
     (
@@ -95,12 +96,12 @@ on_every_format! {
     guest_formats_close: a_queue_is_closed_under_load
 }
 
-/// Whether an IOMMU is before the controller: there are interrupts then, too.
+/// Returns whether the controller is behind an IOMMU, which also provides interrupts.
 fn has_iommu() -> bool {
     named().1 == PciDriver::VfioPci
 }
 
-/// As a namespace of it is named.
+/// Returns the name of a namespace.
 fn of_namespace(nsid: u32) -> String {
     format!("{}#{nsid}", target())
 }
@@ -169,7 +170,7 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
             assert!(bytes.iter().all(|b| *b == round), "round {round}");
         }
         let slept: u64 = handles.iter().map(|h| h.sleep_stats().0).sum();
-        assert_eq!(slept > 0, has_iommu(), "interrupts ended sleeps");
+        assert_eq!(slept > 0, has_iommu(), "the handle sleeps only with interrupts");
         handles[0].write_zeroes(0, 8, false).unwrap();
         handles[0].discard(8, 8).unwrap();
         handles[0].read(0, &data).unwrap();
@@ -177,7 +178,7 @@ fn guest_opened_by_name_and_woken_by_interrupts() {
         data.read(0, &mut bytes);
         assert!(bytes.iter().all(|b| *b == 0));
         assert!(device.health().unwrap().host_reads.get() > 0);
-        // One owner at a time, and it is told whose it is.
+        // A controller has one owner; the error of a second open names it.
         let users = match open::open(&what, &OpenOptions::default()) {
             Err(TargetOpenError::Controller(PciError::Busy { users, .. })) if has_iommu() => users,
             Err(TargetOpenError::Controller(PciError::InUse { users, .. })) if !has_iommu() => {
@@ -210,7 +211,8 @@ fn guest_tells_that_it_is_hot() {
     let threshold = feature::TEMPERATURE_THRESHOLD;
     harness.admin(|controller, progress| {
         assert!(matches!(controller.poll_event(), Err(DriverError::NotSubscribed)));
-        // Critical temperature warnings are reported, and it is warmer than the threshold from now on.
+        // Enables events for temperature warnings; a threshold below the current temperature
+        // triggers one.
         controller.set_feature(feature::ASYNC_EVENT, 0b10, progress).unwrap();
         controller.request_event().unwrap();
         let before = controller.get_feature(threshold, FeatureSelect::Current, progress).unwrap();
@@ -225,7 +227,7 @@ fn guest_tells_that_it_is_hot() {
             }
             progress();
         }
-        let event = event.expect("an event");
+        let event = event.expect("an asynchronous event for the temperature");
         assert_eq!((event.kind, event.info), (AsyncEvent::HEALTH, 1));
         assert_eq!(event.log_page, log_page::HEALTH);
         let warned = controller.health(progress).unwrap();
@@ -253,8 +255,8 @@ fn guest_controller_is_reset_under_load() {
     }
 }
 
-/// The system takes the controller back while it is in use: every request ends once, those after it are
-/// refused, and it is free as soon as it is closed.
+/// The system unbinds the controller while it is in use: every request completes once, later ones
+/// are refused, and the controller is free as soon as the process has closed it.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_is_released_when_the_system_wants_it_back() {
@@ -285,14 +287,17 @@ fn guest_is_released_when_the_system_wants_it_back() {
     let mut next = 8;
     loop {
         let now = clock.now();
-        assert!(now.since(begun) < Nanos::from_millis(30_000), "nobody noticed: {ended:?}");
-        assert!(!unbinding.is_finished(), "it was in use");
+        assert!(
+            now.since(begun) < Nanos::from_millis(30_000),
+            "the process did not notice the removal: {ended:?}"
+        );
+        assert!(!unbinding.is_finished(), "unbinding must wait while the controller is in use");
         queue.poll(now);
         ended.extend(std::iter::from_fn(|| queue.reap()).map(|done| (done.tag, done.status)));
         if ended.last().is_some_and(|(_, status)| *status == Status::HOST_PATH_ERROR) {
             break;
         }
-        // Time enough to be noticed and stopped.
+        // Gives the owner time to notice the request and to stop.
         if now.since(begun) > Nanos::from_millis(3_000) && ended.len() as u64 == next {
             queue.submit(now, Request::flush(next)).unwrap();
             next += 1;
@@ -301,13 +306,13 @@ fn guest_is_released_when_the_system_wants_it_back() {
     }
     let mut tags: Vec<u64> = ended.iter().map(|(tag, _)| *tag).collect();
     tags.sort_unstable();
-    assert_eq!(tags, (0..next).collect::<Vec<_>>(), "each once");
+    assert_eq!(tags, (0..next).collect::<Vec<_>>(), "each request must complete once");
     assert!(ended[..8].iter().all(|(_, status)| status.is_success()), "{ended:?}");
-    assert_eq!(next, 9, "the first one after it was refused");
+    assert_eq!(next, 9, "the first request after the removal must be refused");
     drop((queue, data));
     drop(device);
     unbinding.join().unwrap().unwrap();
-    // It is still meant for vfio-pci.
+    // The controller is still assigned to vfio-pci.
     std::fs::write("/sys/bus/pci/drivers_probe", &address).unwrap();
     let device = open::open(&what, &OpenOptions::default()).unwrap();
     assert!(device.health().unwrap().host_writes.get() >= 8);
@@ -320,7 +325,7 @@ fn guest_is_released_when_the_system_wants_it_back() {
 fn guest_queues_say_what_they_copied() {
     let device = open::open(&of_namespace(2), &OpenOptions::default()).unwrap();
     let mut queue = device.create_queue(QueueConfig::default()).unwrap();
-    assert_eq!(queue.stats().bounced.memory, 0, "none before it is needed");
+    assert_eq!(queue.stats().bounced.memory, 0, "bounce buffers are allocated on first use");
     let (clock, own) = (device.clock(), mem::SharedRegion::anonymous(64 << 10).unwrap());
     let own_at = device.memory().register(&own).unwrap();
     let reached = device.buffer(64 << 10).unwrap();
@@ -341,13 +346,13 @@ fn guest_queues_say_what_they_copied() {
     let mut bytes = vec![0; 64 << 10];
     reached.read(0, &mut bytes);
     assert!(bytes.iter().all(|byte| *byte == 0x3c));
-    // Behind an IOMMU every byte that was registered is reached.
+    // Behind an IOMMU the controller reaches all registered memory.
     let copies = u64::from(!has_iommu());
     assert_eq!((written.bounced.commands, written.bounced.bytes), (copies, copies * (64 << 10)));
-    assert_eq!(read.bounced.commands, copies, "not what was provided");
+    assert_eq!(read.bounced.commands, copies, "reads into memory of the device must not be copied");
     assert_eq!(read.bounced.memory > 0, !has_iommu());
     assert_eq!(read.bounce_refused, None);
-    let rung = read.doorbells.expect("QEMU has them in memory");
+    let rung = read.doorbells.expect("QEMU supports doorbells in memory");
     assert!(rung.register_writes + rung.register_writes_saved >= 2, "{rung:?}");
     if !has_iommu() {
         let nowhere = Request::read(0, 1, Payload::Contiguous(mem::Iova(1 << 60)), 3);
@@ -364,7 +369,7 @@ fn guest_queues_say_what_they_copied() {
     }
 }
 
-/// A process that is killed leaves nothing behind that keeps the next one from opening the controller.
+/// A process that is killed does not prevent the next one from opening the controller.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_killed_process_gives_the_controller_back() {
@@ -379,7 +384,7 @@ fn guest_killed_process_gives_the_controller_back() {
             .unwrap();
         let out = std::io::BufReader::new(child.stdout.take().unwrap());
         let begun = std::io::BufRead::lines(out).any(|line| line.unwrap().contains("reading"));
-        assert!(begun, "the other process has not begun");
+        assert!(begun, "the other process did not start in time");
         std::thread::sleep(Duration::from_millis(300));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -388,7 +393,7 @@ fn guest_killed_process_gives_the_controller_back() {
     }
 }
 
-/// The other process of the test above.
+/// The child process of the test above.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_reads_until_it_is_killed() {
@@ -402,8 +407,8 @@ fn guest_reads_until_it_is_killed() {
     println!("reading");
     loop {
         handle.read(0, &data).unwrap();
-        // Killed with nothing under way, mostly: QEMU's controller (7.2) crashes when it is reset with
-        // requests of its own.
+        // The pause makes it likely that the process is killed without a request in flight: QEMU's
+        // controller (7.2) crashes when it is reset with requests of its own.
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -1,4 +1,4 @@
-//! [`ControllerHarness`]: a controller and the side that serves it.
+//! [`ControllerHarness`]: a controller, and the drive behind it.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use time::{Component, Nanos};
 
 use super::load::{DeviceProperties, QueueProvider};
 
-/// A controller that has been brought up.
+/// An initialized controller.
 pub(crate) struct ControllerHarness {
     pub(crate) controller: Arc<Mutex<ControllerHandle>>,
     pub(crate) info: ControllerInfo,
@@ -30,14 +30,14 @@ pub(crate) struct ControllerHarness {
     _guard: Option<ControllerGuard>,
 }
 
-/// The device side, which makes progress and has the time.
+/// The device side, which executes commands and has the clock.
 pub(crate) enum DriveSide {
     Emulated { drive: Box<Controller>, now: Nanos },
     Real(RealClock),
 }
 
 impl DriveSide {
-    /// Lets the other side make progress, and says what time it is.
+    /// Lets the device side make progress, and returns the time.
     pub(crate) fn progress(&mut self) -> Nanos {
         match self {
             DriveSide::Emulated { drive, now } => {
@@ -106,12 +106,13 @@ fn config(sector_bytes: u32) -> DriveConfig {
     }
 }
 
-/// How the controller is named that `SLUICE_CONTROLLER` has: `vfio:ADDRESS` or `uio:ADDRESS?unsafe=1`.
+/// Returns the name of the controller from `SLUICE_CONTROLLER`: `vfio:ADDRESS` or
+/// `uio:ADDRESS?unsafe=1`.
 pub(crate) fn target() -> String {
     std::env::var("SLUICE_CONTROLLER").expect("SLUICE_CONTROLLER names a controller")
 }
 
-/// Its address, and who gives it to this process.
+/// Returns the address of the controller, and the kernel driver that passes it to this process.
 pub(crate) fn named() -> (PciAddress, PciDriver) {
     match target().parse() {
         Ok(Target::Controller { address, by, .. }) => (address, by),
@@ -119,7 +120,7 @@ pub(crate) fn named() -> (PciAddress, PciDriver) {
     }
 }
 
-/// Opens it.
+/// Opens the real controller.
 pub(crate) fn open_real(options: ConnectOptions) -> Result<OpenedController, PciError> {
     let system = SysfsPci::default();
     match named() {
@@ -131,7 +132,7 @@ pub(crate) fn open_real(options: ConnectOptions) -> Result<OpenedController, Pci
 }
 
 impl ControllerHarness {
-    /// A drive of this process, in virtual time.
+    /// Creates a drive in this process, in virtual time.
     pub(crate) fn emulated(sector_bytes: u32, options: ConnectOptions) -> ControllerHarness {
         let mut drive = Controller::new(config(sector_bytes)).unwrap();
         let port = drive.attach().unwrap();
@@ -142,7 +143,7 @@ impl ControllerHarness {
         ControllerHarness::new(controller, world, None)
     }
 
-    /// The controller that `SLUICE_CONTROLLER` names.
+    /// Opens the controller that `SLUICE_CONTROLLER` names.
     pub(crate) fn real(options: ConnectOptions) -> ControllerHarness {
         let opened = open_real(options).unwrap();
         ControllerHarness::new(
@@ -162,7 +163,7 @@ impl ControllerHarness {
         ControllerHarness { controller, info, port, world, _guard: guard }
     }
 
-    /// A queue of its own interrupt vector, where there are any.
+    /// Creates a queue with its own interrupt vector, if the controller has interrupts.
     pub(crate) fn queue(&mut self, depth: u16) -> Result<NvmeQueue, driver::NvmeDeviceError> {
         let next = self.controller.lock().unwrap().next_qid();
         let vector = next.filter(|_| self.port.has_interrupts());
@@ -170,7 +171,7 @@ impl ControllerHarness {
         NvmeQueue::open(&self.controller, depth, vector, &mut || world.admin_progress())
     }
 
-    /// Gives a queue back that has nothing outstanding.
+    /// Deletes a queue without outstanding requests.
     pub(crate) fn close(&mut self, queue: NvmeQueue) {
         let world = &mut self.world;
         let back = &mut |_| panic!("nothing was outstanding");
@@ -186,7 +187,8 @@ impl ControllerHarness {
         what(&mut self.controller.lock().unwrap(), &mut || world.admin_progress())
     }
 
-    /// Fewer rounds where the processor is emulated, too.
+    /// Returns a smaller number of rounds for a real controller, whose guest may also emulate the
+    /// processor.
     pub(crate) fn rounds(&self, rounds: usize) -> usize {
         if self.world.is_real() { rounds / 2 } else { rounds }
     }

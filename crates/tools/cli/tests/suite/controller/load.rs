@@ -1,6 +1,6 @@
-//! [`Load`]: random requests over several queues against a model of what every sector holds. A
-//! request of up to 4 MiB is cut into commands by the drive's limit. The seed is printed, and replays
-//! with `SLUICE_SEED`.
+//! [`Load`]: random requests on several queues, against a model of every sector. Requests of up to
+//! 4 MiB are split into commands at the drive's limit. A failing seed is printed; `SLUICE_SEED`
+//! replays it.
 
 use std::sync::Arc;
 
@@ -10,40 +10,41 @@ use mem::{AddressSpace, Iova, SharedRegion};
 use rng::Rng;
 use time::{Component, Nanos};
 
-/// Requests outstanding at a time.
+/// Maximum number of requests outstanding.
 const SLOTS: usize = 6;
 /// Bytes of the longest request.
 const REQUEST_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of memory of a slot: the longest request, anywhere in a page.
+/// Bytes of memory of a slot: the longest request, at any offset of a page.
 const SLOT_BYTES: usize = (4 << 20) + 4096;
 
-/// Tables of pieces of a slot: for so many of its commands.
+/// Segment tables of a slot, and thus the number of its commands that can have one.
 const SG_TABLES: usize = 16;
-/// Pieces of a table.
+/// Segments of a table.
 const SG_SEGMENTS: usize = 16;
 
 /// Provider of queues: a controller with its port, or a device opened by name.
 pub(crate) trait QueueProvider {
-    /// A queue.
+    /// A queue of this provider.
     type Queue: BlockDevice;
 
     /// Returns the properties of the device.
     fn properties(&self) -> DeviceProperties;
 
-    /// Where payloads are registered.
+    /// Returns the address space for payloads.
     fn memory(&self) -> AddressSpace;
 
-    /// Makes a queue of so many entries, where it can be said.
+    /// Creates a queue with `depth` entries, if the provider can choose the depth.
     fn queue(&mut self, depth: u16) -> Self::Queue;
 
-    /// Gives one back that has nothing outstanding.
+    /// Gives back a queue without outstanding requests.
     fn close(&mut self, queue: Self::Queue);
 
-    /// Lets the other side make progress, and says what time it is.
+    /// Lets the device side make progress, and returns the time.
     fn progress(&mut self) -> Nanos;
 }
 
-/// Memory of a slot: every other one is memory that a controller without an IOMMU does not reach.
+/// Returns the memory of a slot: every other one has memory that a controller without an IOMMU does
+/// not reach.
 fn slot_memory(memory: &AddressSpace, slot: usize) -> (Arc<SharedRegion>, Iova) {
     if !memory.is_paged() || slot.is_multiple_of(2) {
         return memory.allocate_registered(SLOT_BYTES).unwrap();
@@ -60,9 +61,9 @@ pub(crate) struct DeviceProperties {
     pub(crate) sectors: u64,
     pub(crate) max_sectors: u32,
     pub(crate) features: Features,
-    /// Memory begins on a multiple of so many bytes.
+    /// Required alignment of payloads in bytes.
     pub(crate) alignment: u32,
-    /// Payloads come in pieces of any length, too.
+    /// Whether payloads may have segments of any length.
     pub(crate) scattered: bool,
     /// Whether discarded sectors read as zeros; a drive may choose otherwise [NVMe1.4 §5.15.2.1,
     /// DLFEAT].
@@ -72,23 +73,23 @@ pub(crate) struct DeviceProperties {
 /// Contents of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SectorContent {
-    /// It was not written by the model.
+    /// Not written by the model.
     Unknown,
     Zeros,
     Stamp(u32),
 }
 
-/// A request under way.
+/// A request in flight.
 struct InFlightRequest {
     op: Op,
     lba: u64,
     sectors: u32,
-    /// Where in the slot's memory the data begins.
+    /// Offset of the data in the slot's memory.
     offset: usize,
     stamp: u32,
-    /// Commands that have not ended.
+    /// Commands that have not completed.
     remaining: u32,
-    /// Commands that have not been submitted: the first sector of the next.
+    /// Sectors submitted so far, which is where the next command begins.
     next: u32,
     queue: usize,
 }
@@ -106,7 +107,7 @@ pub(crate) struct Load<P: QueueProvider> {
     pub(crate) commands: u64,
 }
 
-/// The words that a sector with a stamp holds.
+/// Fills a sector with words derived from its address and a stamp.
 fn fill(into: &mut [u8], lba: u64, stamp: u32) {
     let mut word = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stamp) << 32 | 1;
     for bytes in into.chunks_exact_mut(8) {
@@ -131,7 +132,7 @@ impl<P: QueueProvider> Load<P> {
         let tables =
             memory.allocate_registered(SLOTS * SG_TABLES * SG_SEGMENTS * Segment::BYTES).unwrap();
         let sector_bytes = properties.sector_bytes as usize;
-        // Three of the longest requests, and not all of them aligned.
+        // Three times the longest request, so that not all of them are aligned.
         let sectors =
             (3 * REQUEST_BYTES_MAX as usize / sector_bytes).min(properties.sectors as usize);
         Load {
@@ -148,7 +149,7 @@ impl<P: QueueProvider> Load<P> {
         }
     }
 
-    /// Carries `requests` requests out, then reads everything back.
+    /// Executes `requests` requests, then reads everything back.
     pub(crate) fn run(&mut self, place: &mut P, requests: usize) {
         let mut left = requests;
         while left > 0 || self.slots.iter().any(|s| s.2.is_some()) {
@@ -166,7 +167,7 @@ impl<P: QueueProvider> Load<P> {
         }
     }
 
-    /// Begins a request, if there is a free slot, and no outstanding request has its sectors.
+    /// Starts a request, if there is a free slot and no outstanding request overlaps it.
     fn begin(&mut self) -> bool {
         let Some(slot) = self.slots.iter().position(|s| s.2.is_none()) else { return false };
         let sectors_most =
@@ -223,8 +224,8 @@ impl<P: QueueProvider> Load<P> {
         true
     }
 
-    /// Cuts `bytes` bytes at `at` into pieces, as the payload of a slot's command; sometimes at the ends
-    /// of pages.
+    /// Splits `bytes` bytes at `at` into segments, as the payload of a slot's command; sometimes at
+    /// page boundaries.
     fn scatter(&mut self, slot: usize, command: usize, at: Iova, bytes: u64) -> Payload {
         let table = (slot * SG_TABLES + command) * SG_SEGMENTS * Segment::BYTES;
         let pages = self.rng.below(2) == 0;
@@ -246,7 +247,7 @@ impl<P: QueueProvider> Load<P> {
         Payload::Scattered { table, segments: cuts.len() as u16 - 1 }
     }
 
-    /// Submits as many commands of a slot's request as its queue takes.
+    /// Submits as many commands of a slot's request as its queue accepts.
     fn submit(&mut self, slot: usize) {
         let (most, bytes) = (self.properties.max_sectors, self.sector_bytes as u64);
         let scattered = self.properties.scattered && slot % 2 == 1;
@@ -283,7 +284,7 @@ impl<P: QueueProvider> Load<P> {
         }
     }
 
-    /// Lets everything go on, and takes what has ended.
+    /// Makes progress, and reaps completed commands.
     fn step(&mut self, place: &mut P) {
         let now = place.progress();
         for queue in 0..self.queues.len() {
@@ -291,9 +292,11 @@ impl<P: QueueProvider> Load<P> {
             while let Some(ended) = self.queues[queue].reap() {
                 let slot = ended.tag as usize;
                 let seed = self.seed;
-                let flight =
-                    self.slots[slot].2.as_mut().unwrap_or_else(|| panic!("seed {seed}: twice"));
-                assert_eq!(flight.queue, queue, "seed {seed}: another queue's");
+                let flight = self.slots[slot]
+                    .2
+                    .as_mut()
+                    .unwrap_or_else(|| panic!("seed {seed}: a command completed twice"));
+                assert_eq!(flight.queue, queue, "seed {seed}: completed on another queue");
                 assert!(
                     ended.status.is_success(),
                     "seed {seed}: {:?} of {} at {}: {}",
@@ -351,7 +354,7 @@ impl<P: QueueProvider> Load<P> {
         }
     }
 
-    /// Reads everything that the model knows.
+    /// Reads everything that the model knows, and compares it.
     fn read_back(&mut self, place: &mut P) {
         let most = REQUEST_BYTES_MAX as usize / self.sector_bytes;
         for lba in (0..self.contents.len()).step_by(most) {

@@ -1,6 +1,6 @@
-//! One suite of tests for whatever speaks NVMe at the other end of a port: an emulated drive in
-//! virtual time (`cargo test`), and a real controller by way of VFIO or of UIO (`make test-guest`, which runs
-//! the ignored tests in guests with QEMU's controller; `SLUICE_CONTROLLER` says how it is opened).
+//! One suite of tests for any NVMe controller behind a port: an emulated drive in virtual time
+//! (`cargo test`), and a real controller through VFIO or UIO. `make test-guest` runs the ignored
+//! tests in guests with QEMU's controller; `SLUICE_CONTROLLER` names the controller.
 
 // guarantee: C-02, C-05, C-08
 

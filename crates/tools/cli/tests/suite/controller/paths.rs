@@ -1,8 +1,9 @@
-//! The suite on whatever `sluice::open` opens: one way to a drive beside the other. In `make test` a
-//! scenario's drive and a file, in `make test-guest` a controller by way of VFIO and of UIO, the same under
-//! the kernel's driver by passed commands, and its block devices.
+//! The suite on all kinds of devices that `sluice::open` opens. In `make test`: a scenario's drive,
+//! and a file. In `make test-guest`: a controller through VFIO and UIO, and under the kernel's
+//! driver by passthrough commands and through its block devices.
 //!
-//! `SLUICE_NAMESPACES` has the device nodes in the guest, `SLUICE_CONTROLLER` how the controller is named.
+//! `SLUICE_NAMESPACES` has the device nodes in the guest, `SLUICE_CONTROLLER` the name of the
+//! controller.
 
 // guarantee: C-01, C-06, C-14, C-16
 
@@ -18,7 +19,7 @@ use user_io::{DeviceKind, Handle, HybridPolling, IoDevice, Queue, QueueConfig, W
 use super::harness::target;
 use super::load::{DeviceProperties, Load, QueueProvider};
 
-/// Something opened, and its load.
+/// An opened device, and whether its discarded sectors read as zeros.
 struct Opened {
     device: IoDevice,
     discards_are_zeros: bool,
@@ -51,7 +52,7 @@ impl QueueProvider for Opened {
             max_sectors: limits.max_sectors,
             features: self.device.features(),
             alignment: self.device.memory_alignment(),
-            // Kernels want whole sectors.
+            // The kernel requires segments of whole sectors.
             scattered: matches!(self.device.kind(), DeviceKind::Drive | DeviceKind::Controller),
             discards_are_zeros: self.discards_are_zeros,
         }
@@ -76,9 +77,9 @@ impl QueueProvider for Opened {
     }
 }
 
-/// Data on one queue and on three, at every size up to 4 MiB and any alignment.
+/// Random requests on one queue and on three, with every size up to 4 MiB and any alignment.
 fn data(opened: &mut Opened, requests: usize) {
-    // QEMU's controller may leave a request of the kernel's driver alone when it has many.
+    // QEMU's controller may not execute a request of the kernel's driver when it has many.
     for (queues, depth, seed) in [(1, 8, 21), (3, 16, 22)] {
         let mut load = Load::new(opened, queues, depth, seed);
         load.run(opened, requests);
@@ -87,7 +88,7 @@ fn data(opened: &mut Opened, requests: usize) {
     }
 }
 
-/// Every operation, with every way to wait, and what is refused.
+/// Every operation, polling and sleeping, and refused requests.
 fn operations(opened: &Opened) {
     let (device, limits) = (&opened.device, *opened.device.limits());
     let sector = limits.sector_bytes as usize;
@@ -101,7 +102,7 @@ fn operations(opened: &Opened) {
         bytes.clone()
     };
     let data = device.buffer(8 * sector).unwrap();
-    // Without interrupts a thread must not sleep.
+    // Without interrupts, the handle must not sleep in the kernel.
     let sleeps = if device.has_interrupts() {
         WaitMode::Interrupt
     } else {
@@ -125,7 +126,10 @@ fn operations(opened: &Opened) {
         if features.discard {
             handle.discard(20, 4).unwrap();
             let found = read(&mut handle, 16);
-            assert!(found[..sector].iter().all(|b| *b == byte), "sectors before are as they were");
+            assert!(
+                found[..sector].iter().all(|b| *b == byte),
+                "the discard must not change the preceding sectors"
+            );
         }
         if features.segments > 1 {
             let parts: Vec<_> = (0..4).map(|_| device.buffer(2 * sector).unwrap()).collect();
@@ -134,10 +138,10 @@ fn operations(opened: &Opened) {
             }
             handle.write_vectored(40, &parts.iter().collect::<Vec<_>>(), false).unwrap();
             for (i, bytes) in read(&mut handle, 40).chunks(2 * sector).enumerate() {
-                assert!(bytes.iter().all(|b| *b == 0x40 + i as u8), "piece {i}");
+                assert!(bytes.iter().all(|b| *b == 0x40 + i as u8), "segment {i}");
             }
         }
-        // What is thrown away goes nowhere.
+        // A read into the bit bucket does not change the buffer.
         data.fill(0, 8 * sector, 0x11);
         handle.run(Request::read(16, 8, Payload::BitBucket, 0)).unwrap();
         data.read(0, &mut vec![0; sector]);
@@ -151,7 +155,7 @@ fn operations(opened: &Opened) {
             ),
         ] {
             if device.bound_driver() == Some(PciDriver::VfioPci) && request.lba == 0 {
-                // The IOMMU's business, and QEMU's: it ends in an error of some kind.
+                // The result depends on the IOMMU and on QEMU; it is an error of some kind.
                 continue;
             }
             let ended = handle.run(request).unwrap_err();
@@ -161,7 +165,8 @@ fn operations(opened: &Opened) {
     }
 }
 
-/// Queues that go with requests outstanding leave their memory alone afterwards, and others go on.
+/// Queues dropped with requests outstanding do not write to their memory afterwards, and other
+/// queues continue.
 fn queues_go_under_load(opened: &Opened) {
     let sectors = 4096 / opened.device.limits().sector_bytes;
     let memory = opened.device.buffer(64 << 10).unwrap();
@@ -180,7 +185,10 @@ fn queues_go_under_load(opened: &Opened) {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let mut bytes = vec![0; 64 << 10];
         memory.read(0, &mut bytes);
-        assert!(bytes.iter().all(|b| *b == 0x77), "written to after the queue was gone");
+        assert!(
+            bytes.iter().all(|b| *b == 0x77),
+            "the buffer was written after the queue was dropped"
+        );
     }
     let mut other = other;
     other.flush().unwrap();
@@ -199,7 +207,7 @@ fn suite(what: &str, kind: DeviceKind, requests: usize) {
         let data = opened.device.buffer(64 << 10).unwrap();
         let odd = Payload::Contiguous(data.iova().offset(u64::from(memory) / 2));
         let refused = handle.run(Request::read(0, 1, odd, 0)).unwrap_err();
-        let status = refused.status().expect("a status");
+        let status = refused.status().expect("the error has an NVMe status");
         assert!(status.is(Status::PRP_OFFSET_INVALID), "{status}");
     }
 }
@@ -225,7 +233,7 @@ fn a_file_is_a_device_like_any_other() {
     suite(file.path().to_str().unwrap(), DeviceKind::File, 60);
 }
 
-/// `/dev/ng0n1 /dev/nvme0n1 …` in the guest: those that are of `kind`.
+/// Returns the nodes of `kind` of `/dev/ng0n1 /dev/nvme0n1 …` in the guest.
 fn nodes(kind: DeviceKind) -> Vec<String> {
     let nodes = std::env::var("SLUICE_NAMESPACES").expect("SLUICE_NAMESPACES");
     let of_kind = |node: &&str| node.starts_with("/dev/ng") == (kind == DeviceKind::Passthrough);
@@ -239,9 +247,9 @@ fn nodes(kind: DeviceKind) -> Vec<String> {
 fn kernel_passed_commands() {
     for node in nodes(DeviceKind::Passthrough) {
         suite(&node, DeviceKind::Passthrough, 60);
-        // The controller's own words, its refusals among them.
+        // Passthrough nodes report the controller's identity and its statuses.
         let device = open::open(&node, &OpenOptions::default()).unwrap();
-        let info = device.drive_info().expect("it was identified");
+        let info = device.drive_info().expect("a passthrough device was identified");
         assert_eq!(
             (info.serial.as_str(), info.sector_bytes),
             ("guest-0", device.limits().sector_bytes)
@@ -249,7 +257,7 @@ fn kernel_passed_commands() {
         assert!(info.io_queues >= 1);
         assert!(device.limits().max_sectors * info.sector_bytes <= 512 << 10, "MDTS of 7");
         assert!(device.health().unwrap().host_reads.get() > 0);
-        // The owner of the device node owns its block device.
+        // The process that has opened the node also holds its block device.
         let twice = open::open(&node, &OpenOptions::default()).unwrap_err();
         assert!(twice.to_string().contains("in use"), "{twice}");
         drop(device);
@@ -261,10 +269,10 @@ fn kernel_passed_commands() {
         let data = device.buffer(4096).unwrap();
         handle.run(Request::read(0, 1, data.payload(), 0)).unwrap();
         let refused = handle.run(Request::write(0, 1, data.payload(), 0)).unwrap_err();
-        let status = refused.status().expect("a status");
+        let status = refused.status().expect("the error has an NVMe status");
         assert!(status.is(Status::WRITE_PROTECTED), "{status}");
     }
-    // The other namespace's sectors are in the way of none.
+    // The character device of the controller itself is not a namespace.
     let nothing = open::open("/dev/nvme0", &OpenOptions::default()).unwrap_err();
     assert!(matches!(nothing, TargetOpenError::Device(_)), "{nothing}");
 }
@@ -277,11 +285,12 @@ fn kernel_block_devices() {
     }
 }
 
-/// Requests that go round on a queue until it says that it is gone; how many ended well, and badly.
+/// A continuous load on a queue until its device is removed. Counts successful requests, and keeps
+/// the errors.
 struct LoadLoop {
     queue: Queue,
     data: user_io::Buffer,
-    /// Which tags are outstanding.
+    /// Outstanding requests by tag.
     in_flight: [bool; 8],
     succeeded: u64,
     failed: Vec<Status>,
@@ -294,7 +303,7 @@ impl LoadLoop {
         LoadLoop { queue, data, in_flight: [false; 8], succeeded: 0, failed: Vec::new() }
     }
 
-    /// Submits what is not under way, unless something has ended badly, and takes what has ended.
+    /// Submits a request for every free tag, unless a request has failed, and reaps completions.
     fn step(&mut self, device: &IoDevice) {
         let now = device.clock().now();
         let sectors = 4096 / device.limits().sector_bytes;
@@ -321,14 +330,16 @@ impl LoadLoop {
     }
 }
 
-/// The kernel's driver is taken from the controller while both its nodes are in use: every request ends
-/// once, those after it end with an error, and when the driver is back a generic node serves requests again.
+/// The kernel's driver is unbound from the controller while both its nodes are in use: every
+/// request completes once, and later ones fail. When the driver is bound again, a generic node
+/// serves requests.
 #[test]
 #[ignore = "needs a controller under the kernel's driver (make test-guest)"]
 fn kernel_driver_goes_under_load() {
     let address = std::env::var("SLUICE_TAKEN").expect("SLUICE_TAKEN");
     let (passed, blocks) = (nodes(DeviceKind::Passthrough), nodes(DeviceKind::File));
-    // Of one namespace the generic device, which holds the block device, and of the other that.
+    // One namespace by its generic device, which also holds the block device, and the other by its
+    // block device.
     let (first, second) = (passed[0].clone(), blocks[1].clone());
     let devices = [&first, &second].map(|node| open::open(node, &OpenOptions::default()).unwrap());
     let mut rounds = devices.each_ref().map(LoadLoop::new);
@@ -346,13 +357,16 @@ fn kernel_driver_goes_under_load() {
         rounds.iter_mut().zip(&devices).for_each(|(round, device)| round.step(device));
         let now = clock.now();
         let (one, other) = (&rounds[0].failed, &rounds[1].failed);
-        assert!(now.since(begun) < Nanos::from_millis(60_000), "nobody noticed: {one:?} {other:?}");
+        assert!(
+            now.since(begun) < Nanos::from_millis(60_000),
+            "the processes did not notice the removal: {one:?} {other:?}"
+        );
         std::thread::yield_now();
     }
     for (round, node) in rounds.iter().zip([&first, &second]) {
         println!("{node}: {} well, then {:?}", round.succeeded, round.failed);
     }
-    // Later ones are refused, or end with an error, too.
+    // Later requests are refused or fail.
     for (round, device) in rounds.iter_mut().zip(&devices) {
         let mut ended = 0;
         for tag in 0..3 {
@@ -378,7 +392,7 @@ fn kernel_driver_goes_under_load() {
     drop(devices);
     unbinding.join().unwrap().unwrap();
     std::fs::write("/sys/bus/pci/drivers/nvme/bind", &address).unwrap();
-    // The kernel looks for namespaces in its own time, and may number them anew.
+    // The kernel scans for namespaces asynchronously, and may assign other numbers.
     let begun = clock.now();
     let there = || std::fs::read_dir(format!("/sys/bus/pci/devices/{address}/nvme")).ok();
     loop {
@@ -392,7 +406,10 @@ fn kernel_driver_goes_under_load() {
             }
             break;
         }
-        assert!(clock.now().since(begun) < Nanos::from_millis(30_000), "it does not come back");
+        assert!(
+            clock.now().since(begun) < Nanos::from_millis(30_000),
+            "the controller does not come back"
+        );
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }

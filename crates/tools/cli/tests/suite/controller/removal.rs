@@ -1,5 +1,5 @@
-//! Removal and return of a controller in use: removed by the system, or pulled out of its slot
-//! (`SLUICE_SLOT` has its address; QEMU's monitor does that).
+//! Removal and return of a controller in use. The system removes it, or it is pulled out of its
+//! slot by QEMU's monitor. `SLUICE_SLOT` has its address.
 
 // guarantee: C-09, C-10
 
@@ -20,14 +20,14 @@ use user_io::{IoDevice, Queue, QueueConfig, RemovalReason};
 
 use super::harness::named;
 
-/// Longer than anything takes, in a guest whose time is not real.
+/// Longer than any operation in a guest, whose time is emulated.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
-/// Sectors that are written and flushed before, of 512 bytes each.
+/// Sectors of 512 bytes that are written and flushed before the removal.
 const FLUSHED_SECTORS: u64 = 256;
-/// Requests under way on each queue.
+/// Requests in flight on each queue.
 const DEPTH: usize = 24;
 
-/// Where the controller in the slot is.
+/// Returns the address of the controller in the slot.
 fn address() -> PciAddress {
     std::env::var("SLUICE_SLOT").expect("SLUICE_SLOT has an address").parse().unwrap()
 }
@@ -45,7 +45,8 @@ fn wait(what: &str, mut until: impl FnMut() -> bool) {
     }
 }
 
-/// Tells QEMU's monitor, by a line of the output (`scripts/guest`), every now and then until it was done.
+/// Sends a command to QEMU's monitor by a line of the output (`scripts/guest`), and repeats it
+/// until it has been executed.
 fn monitor_command(command: &str, done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -58,12 +59,12 @@ fn monitor_command(command: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// How it goes.
+/// Kind of the removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemovalKind {
-    /// The system is told to remove the function.
+    /// The system removes the PCI function.
     Removed,
-    /// It is pulled out of its slot.
+    /// The controller is pulled out of its slot.
     PulledOut,
 }
 
@@ -93,11 +94,12 @@ impl RemovalKind {
     }
 }
 
-/// Takes the controller from the kernel's driver, which finds it first, and opens it.
+/// Waits until the kernel's driver has bound the controller, takes the controller from it, and
+/// opens it.
 fn open() -> IoDevice {
     let system = SysfsPci::default();
     let by = named().1;
-    wait("nobody has found the controller", || {
+    wait("no driver has bound the controller", || {
         system.device_entry(address()).is_ok_and(|slot| slot.driver.is_some())
     });
     let bound = system.bind(address(), by).unwrap();
@@ -109,10 +111,10 @@ fn open() -> IoDevice {
     open::open(&what, &OpenOptions::default()).unwrap()
 }
 
-/// A queue under load, and what became of its requests.
+/// A queue under load, and the results of its requests.
 struct Load {
     queue: Queue,
-    /// By number: how it ended.
+    /// Statuses by tag; `None` while the request is in flight.
     statuses: Vec<Option<Status>>,
     outstanding: usize,
 }
@@ -134,7 +136,7 @@ impl Load {
         self.queue.poll(now);
         while let Some(done) = self.queue.reap() {
             let end = &mut self.statuses[done.tag as usize];
-            assert!(end.replace(done.status).is_none(), "request {} ended twice", done.tag);
+            assert!(end.replace(done.status).is_none(), "request {} completed twice", done.tag);
             self.outstanding -= 1;
         }
     }
@@ -143,7 +145,11 @@ impl Load {
     fn finish(&mut self, clock: RealClock) {
         let begun = Instant::now();
         while self.outstanding > 0 {
-            assert!(begun.elapsed() < HANG_TIMEOUT, "{} requests did not end", self.outstanding);
+            assert!(
+                begun.elapsed() < HANG_TIMEOUT,
+                "{} requests did not complete",
+                self.outstanding
+            );
             self.poll(clock.now());
             std::thread::yield_now();
         }
@@ -199,25 +205,26 @@ fn remove_under_load(going: RemovalKind) {
         round(&mut loads);
     }
     if device.has_interrupts() {
-        // The system stops it through its registers. QEMU's controller (7.2) does not survive that
-        // while it has unread requests. After this pause it has completed them, although the
+        // The system stops the controller through its registers. QEMU's controller (7.2) crashes if
+        // it has unread requests then. After this pause it has completed them, although the
         // completions are not reaped.
         std::thread::sleep(Duration::from_millis(500));
     }
     let going_on = going.begin();
     let begun = Instant::now();
-    // Nothing new there until it was noticed and stopped.
+    // Submits no new requests until the process has noticed the removal and stopped the queues.
     while device.has_interrupts() && device.removal_reason().is_none() {
-        assert!(begun.elapsed() < HANG_TIMEOUT, "nobody noticed");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "the process did not notice the removal");
         loads.iter_mut().for_each(|load| load.poll(clock.now()));
         std::thread::sleep(Duration::from_millis(1));
     }
     while !loads.iter().all(Load::is_removed) {
-        assert!(begun.elapsed() < HANG_TIMEOUT, "nobody noticed");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "the process did not notice the removal");
         round(&mut loads);
     }
     println!("{going:?}: noticed after {} ms", begun.elapsed().as_millis());
-    // Everything ends, and once; what comes later fails in the same way, on a queue that was idle as well.
+    // Every request completes once. Later ones fail in the same way, including those on an idle
+    // queue.
     for load in loads.iter_mut().chain([&mut idle]) {
         load.finish(clock);
         let before = load.statuses.len();
@@ -256,7 +263,7 @@ fn remove_under_load(going: RemovalKind) {
     assert_eq!(load.statuses, [Some(Status::SUCCESS)]);
     let mut found = vec![0; bytes];
     data.read(0, &mut found);
-    assert!(found == pattern, "what was flushed is there");
+    assert!(found == pattern, "flushed data must survive the removal");
 }
 
 #[test]
@@ -271,14 +278,15 @@ fn guest_controller_is_pulled_out_under_load() {
     remove_under_load(RemovalKind::PulledOut);
 }
 
-/// The function is removed from the generic driver and stays, and the commands it has got are not
-/// undone. Until the process notices, no other may have the function: the kernel would revoke the
-/// registers from this process, and a signal would end it.
+/// The function is unbound from the generic driver and stays present; commands that it has executed
+/// are not undone. No other driver may bind the function before the process has noticed: the kernel
+/// would revoke the registers, and a signal would end the process.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_controller_is_taken_from_its_driver() {
     if named().1 == PciDriver::VfioPci {
-        // The kernel waits there: `guest_is_released_when_the_system_wants_it_back`.
+        // With VFIO the kernel waits instead; `guest_is_released_when_the_system_wants_it_back`
+        // tests that.
         testkit::skip!("an IOMMU in this guest");
         return;
     }
@@ -287,18 +295,18 @@ fn guest_controller_is_taken_from_its_driver() {
         let config = fs::read(folder().join("config")).unwrap();
         u16::from_le_bytes([config[4], config[5]])
     };
-    assert_eq!(command() & 0b110, 0b110, "it reaches memory");
+    assert_eq!(command() & 0b110, 0b110, "bus mastering must be enabled");
     let mut load = Load::new(&device);
     load.submit(device.clock().now(), Request::flush);
     load.finish(device.clock());
     fs::write(folder().join("driver/unbind"), address().to_string()).unwrap();
-    assert_eq!(command() & 0b110, 0b010, "the kernel has taken the bus from it");
+    assert_eq!(command() & 0b110, 0b010, "the kernel must have disabled bus mastering");
     let begun = Instant::now();
     while device.removal_reason().is_none() {
-        assert!(begun.elapsed() < HANG_TIMEOUT, "nobody noticed");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "the process did not notice the removal");
         std::thread::yield_now();
     }
-    // Another process enables bus mastering.
+    // The kernel's driver binds the function and enables bus mastering.
     fs::write(folder().join("driver_override"), "\n").unwrap();
     fs::write("/sys/bus/pci/drivers_probe", address().to_string()).unwrap();
     wait("the kernel's driver does not come up", || command() & 0b100 != 0);
@@ -307,6 +315,10 @@ fn guest_controller_is_taken_from_its_driver() {
     assert_eq!(load.statuses[1], Some(Status::HOST_PATH_ERROR));
     drop(load);
     drop(device);
-    assert_eq!(command() & 0b110, 0b110, "it is not ours to be stopped");
+    assert_eq!(
+        command() & 0b110,
+        0b110,
+        "closing the device must not disable another driver's bus mastering"
+    );
     drop(open());
 }

@@ -1,5 +1,5 @@
-//! A controller that does not answer in time, as long as QEMU's monitor has it so (throttle group `slow`, namespace 5
-//! of `scripts/guest`), and a sector of it that cannot be read.
+//! A controller whose commands exceed the timeout while QEMU's monitor throttles it (throttle group
+//! `slow`, namespace 5 of `scripts/guest`), and a sector of it that cannot be read.
 
 // guarantee: C-04
 
@@ -18,11 +18,11 @@ use super::harness::target;
 const NSID: u32 = 5;
 /// An unreadable sector of 512 bytes.
 const UNREADABLE: u64 = 200_000;
-/// How long a command may take, and an abort.
+/// Timeout of a command, and of an abort.
 const TIMEOUT: Nanos = Nanos::from_millis(1_000);
-/// Requests under way on each queue.
+/// Requests in flight on each queue.
 const DEPTH: usize = 3;
-/// Longer than anything takes, in a guest whose time is not real.
+/// Longer than any operation in a guest, whose time is emulated.
 const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn open() -> IoDevice {
@@ -30,7 +30,7 @@ fn open() -> IoDevice {
     open::open(&format!("{}#{NSID}", target()), &options).unwrap()
 }
 
-/// Has QEMU's monitor let so many requests through in a second; 0 for all.
+/// Has QEMU's monitor limit the requests per second; 0 removes the limit.
 fn limit(requests: u32) {
     println!(
         "\nmonitor: {{\"execute\": \"qom-set\", \"arguments\": {{\"path\": \"/objects/slow\", \"property\": \"limits\", \
@@ -38,17 +38,17 @@ fn limit(requests: u32) {
     );
 }
 
-/// A queue that writes sectors of its own, one after the other, each again until it is there.
+/// A queue that writes its own sectors in order, and repeats each write until it succeeds.
 struct Writer {
     queue: Queue,
     at: Payload,
     first: u64,
-    /// By tag, which is a sector's number: how often it was submitted, and how often it ended.
+    /// Number of submissions and of completions by tag, which is the sector's number.
     completions: Vec<(u32, u32)>,
     outstanding: usize,
     good: u64,
     aborted: u64,
-    /// Sectors that were not written.
+    /// Sectors to be written again.
     unwritten: Vec<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Writer {
                 self.completions.push((0, 0));
             }
             let request = Request::write(self.first + tag % 64, 1, self.at, tag);
-            // As long as it is being reset it takes none.
+            // A queue that is being reset refuses requests.
             if self.queue.submit(now, request).is_err() {
                 self.unwritten.push(tag);
                 break;
@@ -78,7 +78,7 @@ impl Writer {
         while let Some(done) = self.queue.reap() {
             let (begun, ended) = &mut self.completions[done.tag as usize];
             *ended += 1;
-            assert_eq!(begun, ended, "request {} ended twice", done.tag);
+            assert_eq!(begun, ended, "request {} completed twice", done.tag);
             self.outstanding -= 1;
             match done.status {
                 status if status.is_success() => self.good += 1,
@@ -95,8 +95,8 @@ impl Writer {
     }
 }
 
-/// Requests that are not answered in time are aborted, and their queue is reset; each ends once, and the queues
-/// go on when the controller does.
+/// Requests that exceed the timeout are aborted, and their queue is reset. Each completes once, and
+/// the queues continue when the controller does.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_slow_commands_end_once() {
@@ -109,7 +109,7 @@ fn guest_slow_commands_end_once() {
         |writers: &mut [Writer; 2], until: &mut dyn FnMut(&[Writer; 2]) -> bool, submits| {
             let begun = Instant::now();
             while !until(writers) {
-                assert!(begun.elapsed() < HANG_TIMEOUT, "nothing goes on");
+                assert!(begun.elapsed() < HANG_TIMEOUT, "the writers make no progress");
                 writers.iter_mut().for_each(|writer| writer.step(clock.now(), submits));
                 std::thread::yield_now();
             }
@@ -131,7 +131,7 @@ fn guest_slow_commands_end_once() {
     for writer in &mut writers {
         assert!(writer.completions.iter().all(|(begun, ended)| begun == ended));
         println!("{} requests ended well, {} were aborted", writer.good, writer.aborted);
-        // What is on the drive is what was written.
+        // The drive must have the written data.
         data.fill(0, 512, 0);
         let now = clock.now();
         writer.queue.submit(now, Request::read(writer.first, 1, data.payload(), 0)).unwrap();
@@ -144,11 +144,11 @@ fn guest_slow_commands_end_once() {
     assert_eq!(device.removal_reason(), None);
 }
 
-/// How the one request that is under way ends.
+/// Returns the status of the one request in flight.
 fn wait_completion(device: &IoDevice, queue: &mut Queue) -> Status {
     let begun = Instant::now();
     loop {
-        assert!(begun.elapsed() < HANG_TIMEOUT, "it does not end");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "the request does not complete");
         queue.poll(device.clock().now());
         if let Some(done) = queue.reap() {
             return done.status;
@@ -157,7 +157,7 @@ fn wait_completion(device: &IoDevice, queue: &mut Queue) -> Status {
     }
 }
 
-/// A sector that cannot be read is an error of the media, of requests that read it and of no other.
+/// Requests that read an unreadable sector fail with a media error; all others succeed.
 #[test]
 #[ignore = "needs a controller of its own (make test-guest)"]
 fn guest_slow_sector_that_cannot_be_read() {

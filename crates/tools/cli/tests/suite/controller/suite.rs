@@ -1,4 +1,4 @@
-//! The tests, for any controller.
+//! The tests for all kinds of controllers.
 
 use driver::{
     BindError, Completed, ConnectOptions, ControllerHandle, DataPointers, DriverError,
@@ -20,7 +20,7 @@ pub(crate) fn data_is_what_was_written_at_every_size_and_place(harness: &mut Con
     }
 }
 
-/// Binds one request, and waits for its end.
+/// Binds one request, and waits for its completion.
 fn one(harness: &mut ControllerHarness, queue: &mut NvmeQueue, request: Request) -> Status {
     let mut tag = [Tag(0)];
     assert_eq!(queue.get_free_tags(&mut tag), 1);
@@ -56,7 +56,7 @@ pub(crate) fn what_is_thrown_away_goes_nowhere(harness: &mut ControllerHarness) 
     }
     let mut bytes = vec![0; 1 << 16];
     region.read(0, &mut bytes);
-    assert!(bytes.iter().all(|b| *b == 0x11), "nobody's memory was written to");
+    assert!(bytes.iter().all(|b| *b == 0x11), "a bit bucket must not change memory");
     let read = Request::read(0, sectors, Payload::Contiguous(at), 1);
     assert_eq!(one(harness, &mut queue, read), Status::SUCCESS);
     region.read(0, &mut bytes);
@@ -81,9 +81,12 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(harness: &mut Controller
     region.read(0, &mut bytes);
     let end = 3 + 2 * sector as usize;
     assert!(bytes[3..end].iter().all(|b| *b == 0x42));
-    assert!(bytes[..3].iter().chain(&bytes[end..]).all(|b| *b == 0x11), "and no byte beside");
-    // Several segments, some of them bit buckets. Drives of this process do not support bit buckets
-    // among segments.
+    assert!(
+        bytes[..3].iter().chain(&bytes[end..]).all(|b| *b == 0x11),
+        "the read must not change other bytes"
+    );
+    // Several segments, some of them bit buckets. Emulated drives do not support bit buckets among
+    // segments.
     let holes = harness.info.data != DataPointers::Sgl;
     let hole = (!holes).then(|| at.offset(0x8000));
     let pieces =
@@ -112,7 +115,7 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(harness: &mut Controller
         DataPointers::Sgl => 0,
     };
     assert_eq!(queue.bounce_stats().commands, copied);
-    // Pieces that are fewer bytes than the command.
+    // The segments have fewer bytes than the command.
     assert!(one(harness, &mut queue, read(1)).is(Status::SGL_LENGTH_INVALID));
     let end = one(
         harness,
@@ -123,7 +126,7 @@ pub(crate) fn memory_that_entries_cannot_name_is_copied(harness: &mut Controller
     harness.close(queue);
 }
 
-/// More is asked for than there is memory to copy it through: the queue is busy, and goes on.
+/// Requests exceed the memory of the bounce buffers: the queue reports `Busy`, and continues.
 pub(crate) fn copies_push_back(harness: &mut ControllerHarness) {
     if harness.info.data != DataPointers::Prp {
         return;
@@ -144,7 +147,7 @@ pub(crate) fn copies_push_back(harness: &mut ControllerHarness) {
                 assert_eq!(queue.get_free_tags(&mut tag), 1);
                 let data = Payload::Contiguous(at.offset(1 + (next * bytes) as u64));
                 let op = if round == 0 { Op::Write } else { Op::Read };
-                // Two places on the drive, for it may be small.
+                // Two locations only, because the drive may be small.
                 let lba = (next % 2) as u64 * u64::from(most);
                 let request = Request { op, ..Request::read(lba, most, data, 1) };
                 match queue.bind_tag_cmd(tag[0], &request, Nanos::ZERO) {
@@ -152,7 +155,7 @@ pub(crate) fn copies_push_back(harness: &mut ControllerHarness) {
                     Err(error) => {
                         assert_eq!(error, BindError::Busy);
                         queue.release_tags(&tag).unwrap();
-                        assert!(done < next, "alone, and busy");
+                        assert!(done < next, "a queue without commands must not be busy");
                         busy += 1;
                         break;
                     }
@@ -167,10 +170,10 @@ pub(crate) fn copies_push_back(harness: &mut ControllerHarness) {
                 done += 1;
             }
         }
-        assert!(busy > 0, "everything had room");
+        assert!(busy > 0, "no request exceeded the bounce buffers");
         assert!(queue.bounce_stats().busy >= busy);
     }
-    // Of what was written one after the other to one place, the last is there.
+    // Of several writes to one location, any may be the last, but its data must be complete.
     let mut byte = [0; 1];
     for i in 0..TAGS {
         region.read(1 + i * bytes, &mut byte);
@@ -223,8 +226,8 @@ pub(crate) fn the_health_log_counts(harness: &mut ControllerHarness) {
     harness.close(queue);
 }
 
-/// Many commands one after the other, and some at once: where doorbells are in memory, registers are
-/// written only when they are asked for, and nothing waits for ever.
+/// Many commands, serial and concurrent: with doorbells in memory, registers are written only when
+/// the controller asks for it, and every command completes.
 pub(crate) fn doorbells_in_memory_save_registers(harness: &mut ControllerHarness) {
     let mut queue = harness.queue(9).unwrap();
     let (_, at) = harness.port.memory().allocate_registered(1 << 12).unwrap();
@@ -260,15 +263,15 @@ pub(crate) fn doorbells_in_memory_save_registers(harness: &mut ControllerHarness
             assert!(counts.register_writes_saved > 0 && counts.register_writes > 0, "{counts:?}");
             assert!(
                 counts.register_writes + counts.register_writes_saved >= rung,
-                "every ring is one or the other"
+                "each doorbell is counted as written or as saved"
             );
         }
     }
     harness.close(queue);
 }
 
-/// Completes the commands that the device has forgotten, as the owner of a queue does. Returns
-/// their indexes.
+/// Completes the commands that the device has dropped, as the owner of a queue does. Returns their
+/// indexes.
 fn drain_completed(queue: &mut NvmeQueue) -> Vec<usize> {
     let bound: Vec<Tag> = queue.tags().bound_tags().map(|(tag, _)| tag).collect();
     let take = |tag: Tag| {
@@ -312,7 +315,7 @@ pub(crate) fn a_queue_is_reset_under_load(harness: &mut ControllerHarness) {
             }
             queue.issue_tags();
             if resets == 0 {
-                // A few may have ended, most are under way.
+                // Some commands may have completed; most are in flight.
                 resets += 1;
                 queue.reset(now);
                 assert_eq!(queue.state(), QueueState::Resetting);
@@ -320,17 +323,17 @@ pub(crate) fn a_queue_is_reset_under_load(harness: &mut ControllerHarness) {
                 while queue.state() == QueueState::Resetting {
                     let now = harness.world.progress();
                     queue.poll(now);
-                    assert!(now < limit, "the reset does not end");
+                    assert!(now < limit, "the reset does not complete");
                     assert!(queue.fetch_event().is_none() || queue.state() == QueueState::Ready);
                 }
                 assert_eq!(queue.state(), QueueState::Ready);
-                // Each command has ended before, or is taken back here: never both, never neither.
+                // Each command has either completed before, or is taken back here.
                 let back = drain_completed(&mut queue);
                 assert_eq!(back.len() + done, TAGS);
                 todo.extend(back);
             }
             while let Some(event) = queue.fetch_event() {
-                let command = queue.detach_tag_cmd(event.tag).expect("once");
+                let command = queue.detach_tag_cmd(event.tag).expect("each command completes once");
                 queue.release_tags(&[event.tag]).unwrap();
                 assert_eq!(event.status, Status::SUCCESS, "{}", command.user);
                 done += 1;
@@ -350,7 +353,8 @@ pub(crate) fn a_queue_is_reset_under_load(harness: &mut ControllerHarness) {
 }
 
 pub(crate) fn other_namespaces_are_refused(harness: &mut ControllerHarness) {
-    // The controller has one connection; a second one to an emulated drive is another host's.
+    // The controller has one connection. A second connection to an emulated drive is that of
+    // another host.
     let DriveSide::Emulated { drive, now } = &mut harness.world else { return };
     let port = drive.attach().unwrap();
     let options = ConnectOptions { nsid: Some(77), ..ConnectOptions::default() };
@@ -407,14 +411,14 @@ pub(crate) fn the_controller_is_reset_under_load(harness: &mut ControllerHarness
             }
             assert!(queue.issue_tags());
         }
-        // What was answered and looked at before counts.
+        // Completions that were reaped before the reset count.
         for _ in 0..3 {
             let limit = harness.world.progress() + Nanos::from_millis(30_000);
             while !queues[0].check_event() {
                 harness.world.admin_progress();
-                assert!(harness.world.progress() < limit, "no answer");
+                assert!(harness.world.progress() < limit, "no completion");
             }
-            let event = queues[0].fetch_event().expect("an answer");
+            let event = queues[0].fetch_event().expect("a completion");
             ended[queues[0].detach_tag_cmd(event.tag).unwrap().user as usize] += 1;
             queues[0].release_tags(&[event.tag]).unwrap();
         }
@@ -424,7 +428,7 @@ pub(crate) fn the_controller_is_reset_under_load(harness: &mut ControllerHarness
             harness.world.admin_progress();
         }
         let answered = queues.iter_mut().all(|queue| queue.check_event());
-        assert!(answered, "answers that are forgotten");
+        assert!(answered, "each queue must have a completion for the reset to drop");
         let now = harness.world.progress();
         harness.controller.lock().unwrap().reset(now).unwrap();
         let limit = now + Nanos::from_millis(30_000);
@@ -442,13 +446,13 @@ pub(crate) fn the_controller_is_reset_under_load(harness: &mut ControllerHarness
             }
         }
         for queue in &mut queues {
-            assert!(queue.fetch_event().is_none(), "forgotten");
+            assert!(queue.fetch_event().is_none(), "the reset must have dropped all completions");
             for i in drain_completed(queue) {
                 ended[i] += 1;
                 assert_eq!(one(harness, queue, request(i, Op::Write)), Status::SUCCESS);
             }
         }
-        assert_eq!(ended, [1; 3 * TAGS], "each once");
+        assert_eq!(ended, [1; 3 * TAGS], "each command must complete once");
         region.fill(0, 3 * TAGS * 4096, 0xee);
         for i in 0..3 * TAGS {
             let queue = &mut queues[i % 3];

@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 
 use super::fixture::{Fixture, SLUICE, text};
 
-/// Castagnoli's, bit by bit.
+/// CRC32C, computed bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
 }
 
-/// Changes all copies of the superblock, whose check stays right (`docs/format/volume.md`).
+/// Changes all copies of the superblock, and corrects their checksums (`docs/format/volume.md`).
 fn change(device: &str, change: impl Fn(&mut [u8])) {
     let mut bytes = std::fs::read(device).unwrap();
     let mut copies = 0;
@@ -39,7 +39,7 @@ fn volumes_of_later_versions_are_refused() {
         let out = stage.exec(&["true"]);
         assert_eq!(out.status.code(), Some(1));
         assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
-        assert!(std::fs::read(&device).unwrap() == before, "it was written to");
+        assert!(std::fs::read(&device).unwrap() == before, "a refused volume must not change");
     };
     change(&device, |copy| copy[8..12].copy_from_slice(&2u32.to_le_bytes()));
     refused("version 2");
@@ -67,7 +67,7 @@ fn names_that_are_too_long_are_refused() {
     stage.is_clean();
 }
 
-/// A program that has the volume until it is told to go on.
+/// Starts a program that holds the volume until its standard input closes.
 fn start_holder(volume: &str, at: &str) -> Child {
     let mut command = Command::new(SLUICE);
     command.args([
@@ -84,12 +84,12 @@ fn start_holder(volume: &str, at: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Starts many services for one volume: one gets it, and the others only when that one has stopped.
+/// Starts six services for one volume at a time: one gets it, and the others are refused.
 fn only_one(volume: &str, at: &str) {
     for _ in 0..3 {
         let mut holders: Vec<Child> = (0..6).map(|_| start_holder(volume, at)).collect();
         let mut refused = 0;
-        // Who is refused ends; who is not waits to be told.
+        // A refused service ends; the owner waits for its input.
         while refused < 5 {
             let before = holders.len();
             holders.retain_mut(|holder| match holder.try_wait().unwrap() {
@@ -100,7 +100,7 @@ fn only_one(volume: &str, at: &str) {
                 }
             });
             refused += before - holders.len();
-            assert!(!holders.is_empty(), "nobody gets it");
+            assert!(!holders.is_empty(), "no service got the volume");
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         let winner = holders.pop().unwrap();
@@ -115,7 +115,7 @@ fn a_volume_is_used_once_at_a_time() {
     let stage = Fixture::new(8 << 20);
     only_one(&stage.path("disk.img"), &stage.path("at"));
     stage.is_clean();
-    // A drive in the service's own process.
+    // With a drive in the process of the service.
     let scenario = stage.path("drive.toml");
     let text = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
         geometry = { channels = 2, pus = 4, chunks = 24, pages = 64 }\n";
@@ -124,7 +124,7 @@ fn a_volume_is_used_once_at_a_time() {
     only_one(&scenario, &stage.path("at"));
 }
 
-/// `sluice serve` with a partition for two volumes' worth of clients.
+/// A `sluice serve` with partitions for two volumes.
 struct Server(Child);
 
 impl Server {
@@ -140,8 +140,8 @@ impl Server {
         let server = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut server = Server(server);
         let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("sharing ")), "it does not start");
-        // Whatever else it says is read, so that it never waits.
+        assert!(lines.any(|line| line.unwrap().contains("sharing ")), "the server does not start");
+        // Drains the server's output, so that the server does not block on it.
         std::thread::spawn(move || lines.count());
         server
     }
@@ -165,7 +165,7 @@ fn a_partition_of_a_served_drive_is_used_once_at_a_time() {
         assert!(out.status.success(), "{}", text(&out.stderr));
     }
     only_one(&db, &at);
-    // The owner of one partition does not block another one.
+    // A volume in use on one partition does not block the other partition.
     let holder = start_holder_ready(&db, &at);
     let touched = format!("{at}/x");
     let out = stage.sluice(&["exec", "--volume", &other, "--at", &at, "--", "touch", &touched]);
@@ -178,7 +178,7 @@ fn a_partition_of_a_served_drive_is_used_once_at_a_time() {
     }
 }
 
-/// A program that has the volume, and has said so.
+/// Starts a program that holds the volume, and waits until it reports this.
 fn start_holder_ready(volume: &str, at: &str) -> Child {
     let mut holder = start_holder(volume, at);
     let mut said = [0; 3];
@@ -187,7 +187,7 @@ fn start_holder_ready(volume: &str, at: &str) -> Child {
     holder
 }
 
-/// Whatever else would read all of a volume, or change it, is refused while a program has it.
+/// Commands that read or change the whole volume must be refused while a program holds it.
 fn assert_exclusive(stage: &Fixture, volume: &str) {
     let file = stage.path("file");
     std::fs::write(&file, "x").unwrap();
@@ -218,8 +218,8 @@ fn a_volume_in_use_is_neither_checked_nor_read() {
     stage.is_clean();
 }
 
-/// The mark of a killed service does not block the next service, even if another process has the
-/// same process number.
+/// The owner mark of a killed service does not block the next service, even if another process has
+/// the same process number.
 #[test]
 fn a_mark_that_was_left_over_is_taken_over() {
     let stage = Fixture::new(8 << 20);

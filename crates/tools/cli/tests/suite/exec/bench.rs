@@ -1,4 +1,4 @@
-//! `sluice bench exec`: what it prints, and that nothing of it stays, whatever ends it.
+//! `sluice bench exec`: its output, and that it leaves nothing behind, however it ends.
 
 // guarantee: D-19
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::fixture::{Fixture, SLUICE, text};
 
-/// Only the superuser mounts.
+/// Only root can mount.
 fn can_mount() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -19,7 +19,8 @@ fn scratch(process: u32) -> PathBuf {
     std::env::temp_dir().join(format!("sluice-bench-exec-{process}"))
 }
 
-/// Whether a loop device is over something in a directory, or a process was started with it.
+/// Returns whether a loop device uses a file of the directory, or a process was started with its
+/// name.
 fn is_used(directory: &Path) -> bool {
     let name = directory.to_str().unwrap();
     let files = |of: &str, file: &str| -> Vec<Vec<u8>> {
@@ -44,7 +45,7 @@ fn programs_are_measured_both_ways_and_nothing_stays() {
         testkit::skip!("not root: no file system can be mounted");
         return;
     }
-    // 3: a result is outside of its bound, as on a busy machine.
+    // Exit code 3: a result is outside its bound, as on a busy machine.
     assert!(matches!(out.status.code(), Some(0 | 3)), "{said}");
     let lines: Vec<Value> =
         text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -86,10 +87,10 @@ fn a_run_that_is_killed_leaves_no_mount_no_device_and_no_process() {
     let directory = scratch(child.id());
     let begin = Instant::now();
     let patience = Duration::from_secs(60);
-    // Redis is running on one of the two when its socket is there.
+    // The socket exists once Redis runs, on the host or on a volume.
     while !directory.join("redis.sock").exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        assert!(begin.elapsed() < patience, "nothing happens");
+        assert!(child.try_wait().unwrap().is_none(), "the command ended before it was killed");
+        assert!(begin.elapsed() < patience, "Redis does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(is_used(&directory));
@@ -97,9 +98,9 @@ fn a_run_that_is_killed_leaves_no_mount_no_device_and_no_process() {
     child.wait().unwrap();
     let begin = Instant::now();
     while is_used(&directory) {
-        assert!(begin.elapsed() < patience, "something stays");
+        assert!(begin.elapsed() < patience, "a loop device or a process remains");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The next run sweeps the directory, which may be one of another test's.
+    // The next run removes the directory, but that run may belong to another test.
     let _ = std::fs::remove_dir_all(&directory);
 }

@@ -1,5 +1,5 @@
-/* Does everything that sluice exec covers below argv[1], and prints how each call ended. What it prints on a
- * directory of the host is what it must print on a volume. */
+/* Makes all calls that sluice exec supports below argv[1], and prints the result of each. The output on a volume must
+ * equal the output in a directory of the host. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ static const char *in(const char *name) {
 
 #define SHOW(call) do { errno = 0; long r_ = (long)(call); int e_ = errno; \
     printf("%-60s %ld %s\n", #call, r_, r_ < 0 ? strerror(e_) : ""); } while (0)
-/* Of a descriptor only whether there is one. */
+/* Prints whether the call returned a descriptor, but not its number. */
 #define OPEN(var, call) do { errno = 0; var = (call); \
     printf("%-60s %s\n", #call, var < 0 ? strerror(errno) : "open"); } while (0)
 
@@ -357,7 +357,7 @@ static void locks(void) {
     SHOW(flock(fd, LOCK_UN));
     SHOW(flock(other, LOCK_SH));
     SHOW(close(other));
-    SHOW(locked(F_WRLCK, 10, 10)); /* closing any descriptor has given them up */
+    SHOW(locked(F_WRLCK, 10, 10)); /* closing any descriptor has released the locks */
     struct flock o = {.l_type = F_WRLCK};
     SHOW(fcntl(fd, F_OFD_SETLK, &o));
     SHOW(locked(F_RDLCK, 0, 0));
@@ -393,7 +393,7 @@ static void threads(void) {
         bad += (long)one;
     }
     printf("%ld wrong\n", bad);
-    /* Appends of several processes are whole. */
+    /* Appends of several processes do not mix. */
     fflush(stdout);
     for (int p = 0; p < 4; p++) {
         if (fork() == 0) {

@@ -1,5 +1,5 @@
-/* Fills what there is with short and long writes to several files, by two processes, and then looks whether all that was
-   written is there. */
+/* Two processes fill the volume with short and long writes to several files, then check that all data reported as
+   written is readable. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static int fill(const char *dir, int me) {
     }
     for (int full = 0; full < 20;) {
         int i = rand() % FILES;
-        /* Long ones until it is full, then short ones, too. */
+        /* Writes of any length until the volume is full, then short ones only. */
         long len = 1 + rand() % (full == 0 ? sizeof bytes : 5000);
         memset(bytes, 'a' + sizes[i] % 23, len);
         long done = write(fds[i], bytes, len);
@@ -36,7 +36,7 @@ static int fill(const char *dir, int me) {
     }
     for (int i = 0; i < FILES; i++) {
         struct stat of;
-        /* What is left to be said about any of it. */
+        /* fsync must report no error of a posted write. */
         if (fsync(fds[i])) return 4;
         if (fstat(fds[i], &of) || of.st_size != sizes[i]) return 5;
         long read = 0, got;

@@ -1,17 +1,17 @@
-//! [`Stage`]: a volume on a file, and programs to run on it.
+//! [`Fixture`]: a volume on a file, and programs to run on it.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 pub(crate) use super::library::{SLUICE, build, text};
 
-/// A directory of the test's own with a volume in `disk.img`.
+/// A temporary directory with a volume in `disk.img`.
 pub(crate) struct Fixture {
     dir: tempfile::TempDir,
 }
 
 impl Fixture {
-    /// With a volume on a device of so many bytes.
+    /// Creates a volume on a file of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Fixture {
         build();
         let stage = Fixture { dir: tempfile::tempdir().unwrap() };
@@ -22,13 +22,13 @@ impl Fixture {
         stage
     }
 
-    /// A path in the directory.
+    /// Returns a path in the directory.
     pub(crate) fn path(&self, name: &str) -> String {
         let dir = self.dir.path().canonicalize().unwrap();
         dir.join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs the command.
+    /// Runs `sluice`.
     pub(crate) fn sluice(&self, args: &[&str]) -> Output {
         Command::new(SLUICE).args(args).output().unwrap()
     }
@@ -38,7 +38,7 @@ impl Fixture {
         Command::new(program).args(args).output().unwrap()
     }
 
-    /// The command that runs a program with the volume at `at`.
+    /// Returns the command that runs a program with the volume at `at`.
     pub(crate) fn command(&self, program: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         let (disk, at) = (self.path("disk.img"), self.path("at"));
@@ -52,7 +52,7 @@ impl Fixture {
         self.command(program).output().unwrap()
     }
 
-    /// Compiles a program of this folder.
+    /// Compiles a program of this folder, and returns its path.
     pub(crate) fn compile(&self, name: &str) -> String {
         let source =
             Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/suite/exec/{name}.c"));
@@ -64,7 +64,7 @@ impl Fixture {
         program
     }
 
-    /// A program that is linked statically.
+    /// Compiles a statically linked program.
     pub(crate) fn compile_static(&self) -> String {
         let (source, program) = (self.path("static.c"), self.path("static"));
         std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -73,7 +73,7 @@ impl Fixture {
         program
     }
 
-    /// The volume is not in use, and everything of it fits together.
+    /// Checks that the volume is not in use, and that fsck finds it clean.
     pub(crate) fn is_clean(&self) {
         let device = self.path("disk.img");
         let out = self.sluice(&["volume", "fsck", &device]);

@@ -1,5 +1,6 @@
-/* Random calls in bursts by two threads and another process in turns, which tell each other by pipes only whose turn it
-   is: what one has written the next one finds, whatever it looks with. The same on a volume and on the host. */
+/* Two threads and another process take turns with bursts of random calls, and pass a token through pipes. Each must
+   find the data that the previous one has written, with any call. The output must be equal on a volume and on the host.
+   */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,7 +19,7 @@
 #define FILES 4
 #define LONGEST 600000L
 
-/* Whoever waits for this one waits for the alarm. */
+/* Kills the process; the others then wait until their alarm. */
 static void fail(int line) {
     fprintf(stderr, "line %d\n", line);
     raise(SIGKILL);
@@ -26,12 +27,12 @@ static void fail(int line) {
 
 static const char *dir;
 static int pipes[WORKERS][2];
-/* Opened before there is another process: offsets are shared. The last appends. */
+/* Opened before the fork, so that the processes share offsets. The last one is opened with O_APPEND. */
 static int shared[FILES];
-/* Of a process. */
+/* Opened by each process itself. */
 static int own[FILES];
 
-/* A file whose length stays, which processes map for a while. */
+/* A file of fixed length, which processes map temporarily. */
 #define FIXED 65536L
 static int fixed;
 static unsigned char *seen;
@@ -82,7 +83,7 @@ static void check(int i) {
         break;
     }
     default:
-        /* Not a byte: where everything is. */
+        /* Transfers no data: prints size and offsets. */
         if (fstat(own[i], &of)) fail(__LINE__);
         printf("%d is %ld, at %ld and %ld\n", i, (long)of.st_size, (long)lseek(own[i], 0, SEEK_CUR),
                (long)lseek(shared[i], 0, SEEK_CUR));
@@ -104,7 +105,7 @@ static void step(void) {
     case 3: if (fsync(fd)) fail(__LINE__); break;
     case 4: close(own[i]); own[i] = reopen(i, draw(8) ? 0 : O_DSYNC); break;
     case 5: {
-        /* Another file takes its name, and it stays open elsewhere. */
+        /* Renames the file over another one, which stays open in other processes. */
         char to[512];
         int j = draw(FILES - 1);
         strcpy(to, path(j));
@@ -120,7 +121,7 @@ static void step(void) {
         break;
     }
     default:
-        /* What is too long is not written to: all of it is read now and then. */
+        /* Truncates a long file, because whole files are read at times. */
         if (fstat(fd, &of)) fail(__LINE__);
         if (of.st_size > LONGEST && ftruncate(fd, 0)) fail(__LINE__);
         memset(bytes, draw(256), len);
@@ -134,7 +135,7 @@ static void step(void) {
     }
 }
 
-/* Short writes in a row, and nothing else: of these most are left. */
+/* Only consecutive short writes, most of which the library posts. */
 static void burst(void) {
     char bytes[300];
     int i = draw(FILES), fd = draw(2) ? own[i] : shared[i];
@@ -149,7 +150,7 @@ static void burst(void) {
     }
 }
 
-/* Whoever maps it asks nobody what is there. */
+/* Reads through the mapping, without a call to the service. */
 static void look(void) {
     char bytes[100];
     if (seen) printf("seen %016lx\n", (unsigned long)hash_of(seen, FIXED));
@@ -179,7 +180,7 @@ static void *work(void *number) {
         fflush(stdout);
         if (write(pipes[next][1], &token, 1) != 1) fail(__LINE__);
     }
-    /* The others end, too. */
+    /* Passes the token to the other workers, so that they end. */
     for (int other = 0; other < WORKERS; other++)
         if (other != me && write(pipes[other][1], &token, 1) != 1) fail(__LINE__);
     return 0;

@@ -1,12 +1,12 @@
-//! The library that goes into programs, built for the tests.
+//! Builds the preloaded library for the tests.
 
 use std::process::Command;
 use std::sync::Once;
 
-/// The command.
+/// Path of the command.
 pub(crate) const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
-/// Bytes that a program said, as text.
+/// Returns a program's output as text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-// Reads a file line by line, and asks where it is before each, as `redis-check-aof` does.
+// Reads a file line by line, and gets the offset before each line, as `redis-check-aof` does.
 #include <stdio.h>
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* Where mappings end: no room on the volume, no memory, and no service. */
+/* Failures of mappings: no space on the volume, no memory, and no service. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
     if (argc < 3 || chdir(argv[1]) != 0) return 2;
     int fd = open("f", O_CREAT | O_RDWR, 0600);
     if (strcmp(argv[2], "full") == 0) {
-        /* More than the volume has room for, in a hole. */
+        /* A hole that is larger than the free space of the volume. */
         SHOW(ftruncate(fd, SIZE));
         char *m = mmap(NULL, SIZE, RW, MAP_SHARED, fd, 0);
         strcpy(m, "the beginning");
@@ -36,14 +36,14 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "large") == 0) {
         SHOW(ftruncate(fd, 10L << 40));
         SHOW(mmap(NULL, 10L << 40, PROT_READ, MAP_SHARED, fd, 0));
-        /* A part of it is another thing. */
+        /* A part of the file can be mapped. */
         char *m = mmap(NULL, 4096, RW, MAP_SHARED, fd, 5L << 40);
         strcpy(m, "far");
         SHOW(msync(m, 4096, MS_SYNC));
         char c;
         SHOW(pread(fd, &c, 1, 5L << 40));
         printf("%c\n", c);
-        /* As many as there may be, and one more. */
+        /* As many mappings as allowed, and one more. */
         int count = 0;
         while (mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, (5L << 40) + count * 4096L) != MAP_FAILED) count++;
         printf("%d more, then %s\n", count, strerror(errno));

@@ -1,4 +1,4 @@
-//! Mappings that are shared: as on the host, and where they end.
+//! Shared mappings: the same results as on the host, and failures.
 
 use super::fixture::{Fixture, text};
 
@@ -16,7 +16,7 @@ fn mappings_are_shared_between_processes_as_on_the_host() {
     assert_eq!(text(&got.stdout), text(&wanted.stdout));
     assert_eq!(text(&got.stderr), "");
     stage.is_clean();
-    // Another process, the files as mappings left them.
+    // Another process reads the files that the mappings have changed.
     for file in std::fs::read_dir(&host).unwrap() {
         let file = file.unwrap();
         let got = stage.exec(&["cat", &format!("{at}/{}", file.file_name().to_str().unwrap())]);
@@ -24,7 +24,7 @@ fn mappings_are_shared_between_processes_as_on_the_host() {
     }
 }
 
-/// Runs `map_ends`; what it says to standard output and to standard error.
+/// Runs `map_ends`; returns its standard output and standard error.
 fn run_map_ends(stage: &Fixture, how: &str) -> (String, String) {
     let program = stage.compile("map_ends");
     let out = stage.exec(&[&program, &stage.path("at"), how]);

@@ -1,5 +1,5 @@
-/* Mappings that are shared, between threads of control, descriptors and processes. Says what it finds: on a volume the
-   same as on the host. */
+/* Mappings shared between threads, descriptors and processes. Prints the results, which must be equal on a volume and
+   on the host. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static void show(int fd, off_t at, int len) {
     printf("%ld at %ld: %s\n", (long)got, (long)at, bytes);
 }
 
-/* What a process returns that runs a function. */
+/* Runs a function in a child process, and returns its status. */
 static int child(void (*work)(void)) {
     fflush(stdout);
     int status, process = fork();
@@ -58,7 +58,7 @@ static int child(void (*work)(void)) {
 
 static sigjmp_buf back;
 static void caught(int signal) { siglongjmp(back, signal); }
-/* The signal of a look at a byte, 0 if there is one. */
+/* Returns the signal that reading a byte raises, or 0. */
 static int look(volatile char *at) {
     signal(SIGBUS, caught); signal(SIGSEGV, caught);
     int got = sigsetjmp(back, 1);
@@ -112,7 +112,7 @@ static void refusals(void) {
     SHOW(mprotect(m, 4096, RW));
     printf("%.4s\n", m);
     SHOW(munmap(m, 4096));
-    /* Readable now, written to later. */
+    /* Mapped read-only, made writable later. */
     m = map(fd, 8192, PROT_READ, 0);
     SHOW(mprotect(m, 4096, RW));
     memcpy(m, "LATE", 4);
@@ -140,7 +140,7 @@ static void sizes(void) {
     printf("%d %d\n", m[PAGE + 9] != 0, m[PAGE + 10]);
     SHOW(truncate(in("sizes"), 4 * PAGE));
     printf("%d\n", m[3 * PAGE]);
-    /* More of it: bytes that were not there when it was mapped. */
+    /* The file grows into a range that was mapped before. */
     char *far = map(fd, PAGE, RW, 100 * PAGE);
     SHOW(look(far) == SIGBUS);
     SHOW(ftruncate(fd, 101 * PAGE)); SHOW(look(far));
@@ -172,7 +172,7 @@ static void places(void) {
     fd = open(in("places"), O_RDONLY);
     show(fd, 0, 4); show(fd, PAGE, 4); show(fd, 4 * PAGE, 4); show(fd, 7 * PAGE, 4); show(fd, 8 * PAGE, 4);
     close(fd);
-    /* Region by region, as SQLite does. */
+    /* Maps region by region, as SQLite does. */
     fd = open(in("regions"), O_CREAT | O_RDWR, 0600);
     char *regions[40];
     for (int i = 0; i < 40; i++) {
@@ -203,7 +203,7 @@ static void partner(void) {
     hear(to_child[0]);
     char c;
     if (pread(fd, &c, 1, 60) != 1 || c != '!') _exit(2);
-    /* Its mapping and its descriptor end with it. */
+    /* The mapping and the descriptor end with the process. */
     m[100] = '?';
 }
 static void inherits(void) { strcpy(shared + 300, "by the child"); }
@@ -248,7 +248,7 @@ static void processes(void) {
     show(fd, 4096, 60); show(fd, 100, 1);
     shared = m;
     SHOW(child(inherits)); printf("%s\n", m + 300); show(fd, 300, 12);
-    /* The last one who has it is a child that never calls. */
+    /* The last process with the mapping is a child that makes no calls. */
     fflush(stdout);
     process = fork();
     if (process == 0) { writes_late(); _exit(0); }
@@ -267,7 +267,7 @@ static void processes(void) {
     SHOW(child(becomes_another));
 }
 
-/* Of a process that is killed with the last mapping: what it wrote is there for the next. */
+/* A process with the last mapping is killed: the next process must find its stores. */
 static void dies(void) {
     int fd = made("dies", 9000);
     char *m = map(fd, 9000, RW, 0);

@@ -1,4 +1,5 @@
-/* Random calls and stores to mappings of one file, by two processes in turns: the same on a volume and on the host. */
+/* Two processes take turns with random calls and stores to mappings of one file. The output must be equal on a volume
+   and on the host. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -27,7 +28,7 @@ static char path[512];
 
 static long size(void) { struct stat s; fstat(fds[0], &s); return s.st_size; }
 
-/* Of the file by calls, and of every byte that is mapped. */
+/* Hashes the file as read by calls, and every mapped byte. */
 static uint64_t hash(void) {
     static char bytes[PAGES * PAGE];
     uint64_t h = 14695981039346656037u;
@@ -109,7 +110,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < steps; i++) {
         step();
         if (draw(100) == 0) {
-            /* A child goes on with what it has inherited, while its parent waits. */
+            /* A child continues with inherited mappings and descriptors, while its parent waits. */
             fflush(stdout);
             int status, process = fork();
             if (process == 0) { for (int j = 0; j < 20; j++) step(); _exit(0); }

@@ -1,5 +1,5 @@
-//! `sluice exec`: programs that know nothing of volumes, on one. What a program prints on a directory of the host is what it
-//! must print on a volume.
+//! `sluice exec`: unmodified programs on a volume. A program must print the same as in a directory
+//! of the host.
 
 // guarantee: D-15, D-16
 
@@ -30,9 +30,9 @@ fn every_call_is_as_on_the_host() {
         assert_eq!(got, wanted, "line {}", i + 1);
     }
     assert_eq!(got.lines().count(), wanted.lines().count());
-    assert!(!std::path::Path::new(&at).exists(), "nothing went to the host");
+    assert!(!std::path::Path::new(&at).exists(), "no file may appear on the host");
     stage.is_clean();
-    // Another process, another program, the same files.
+    // Another process with another program sees the same files.
     let log = stage.exec(&["cat", &format!("{at}/log")]);
     assert_eq!(log.stdout.len(), 4 * 200 * 64);
 }
@@ -50,7 +50,7 @@ fn a_stream_knows_where_it_is() {
     let said = fixture::text(&out.stderr);
     let calls = said.split_once("sluice exec: ").and_then(|(_, rest)| rest.split_once(" calls"));
     let calls: u64 = calls.expect(&said).0.parse().unwrap();
-    // Of 4 KiB each, not one for each line.
+    // Calls of 4 KiB each, and not one per line.
     assert!(calls < 300, "{said}");
 }
 
@@ -108,7 +108,7 @@ fn a_killed_program_has_written_what_it_posted() {
     let out = stage.exec(&["bash", "-c", &script]);
     let wanted: String = (1..=100).map(|i| format!("line {i}\n")).collect();
     assert_eq!(fixture::text(&out.stdout), wanted, "{}", fixture::text(&out.stderr));
-    // The last one to write is the last one there is.
+    // The killed program is also the last one of its session; the next session reads its writes.
     let script = format!("for i in $(seq 100); do echo line $i; done > {at}/last; kill -9 $$");
     assert_eq!(stage.exec(&["bash", "-c", &script]).status.signal(), Some(9));
     assert_eq!(fixture::text(&stage.exec(&["cat", &format!("{at}/last")]).stdout), wanted);
@@ -132,7 +132,7 @@ fn programs_and_volumes_that_cannot_be_used_are_refused() {
         let out = stage.sluice(args);
         let text = fixture::text(&out.stderr);
         assert!(!out.status.success() && text.contains(said), "{args:?}: {text}");
-        assert!(out.stdout.is_empty(), "{args:?} ran");
+        assert!(out.stdout.is_empty(), "{args:?} must not run");
     };
     let volume = stage.path("disk.img");
     let exec = |volume: &str, at: &str, program: &str, said: &str| {
@@ -147,7 +147,7 @@ fn programs_and_volumes_that_cannot_be_used_are_refused() {
     let empty = stage.path("empty.img");
     std::fs::File::create(&empty).unwrap().set_len(8 << 20).unwrap();
     exec(&empty, &at, "true", "not a volume");
-    // Of root's processes, another user's program.
+    // A set-user-ID program of another user; only root can create it.
     let other = stage.path("other");
     std::fs::copy("/bin/true", &other).unwrap();
     if std::os::unix::fs::chown(&other, Some(12345), None).is_ok() {
@@ -155,12 +155,12 @@ fn programs_and_volumes_that_cannot_be_used_are_refused() {
         std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o4755)).unwrap();
         exec(&volume, &at, &other, "set-user-ID");
     }
-    // In use, by this very test's program.
+    // The volume is in use by the process of this test's own command.
     let script = format!("{} exec --volume {volume} --at {at} -- true", fixture::SLUICE);
     let out = stage.exec(&["sh", "-c", &script]);
     assert_eq!(out.status.code(), Some(1));
     assert!(fixture::text(&out.stderr).contains("in use by another process"), "{out:?}");
-    // Damaged: the first superblock's and the metadata's bytes.
+    // Damages the first superblock and the metadata.
     let mut bytes = std::fs::read(&volume).unwrap();
     bytes[..65536].iter_mut().for_each(|byte| *byte ^= 0x5a);
     std::fs::write(&volume, bytes).unwrap();
@@ -191,8 +191,8 @@ fn paths_lead_to_the_volume_and_out_of_it() {
 fn a_killed_program_leaves_nothing_open() {
     let stage = Fixture::new(8 << 20);
     let at = stage.path("at");
-    // The deleted file's blocks are free when the process that has it open is killed. Otherwise the
-    // second file does not fit.
+    // The blocks of a deleted file become free when the process that has it open is killed.
+    // Otherwise the second file does not fit.
     let script = format!(
         "(exec 5>{at}/big; head -c 5000000 /dev/zero >&5; rm {at}/big; kill -9 $BASHPID); sync; sync; \
          head -c 5000000 /dev/zero > {at}/second && ls {at}"
@@ -202,7 +202,8 @@ fn a_killed_program_leaves_nothing_open() {
     stage.is_clean();
 }
 
-/// As `make install` leaves it: the library is found from where the command is, and missed with a word on how it is made.
+/// Installed as by `make install`: the command finds the library relative to itself, and without it
+/// reports how to build it.
 #[test]
 fn the_library_is_found_where_it_is_installed() {
     let stage = Fixture::new(8 << 20);

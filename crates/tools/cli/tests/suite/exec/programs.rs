@@ -1,4 +1,4 @@
-//! Programs from elsewhere on a volume: the shell of SQLite, and Redis, if they are installed (`make test` sees to it).
+//! Installed programs on a volume: the shell of SQLite, and Redis (`make test` installs them).
 
 // guarantee: D-16
 
@@ -20,8 +20,9 @@ fn sqlite_commits_and_recovers_on_a_volume() {
     stage.is_clean();
 }
 
-/// A write-ahead log as it is by default, whose index several processes map and share: two write at the same time while
-/// a third reads, and one that is killed in a transaction leaves nothing of it.
+/// A write-ahead log with SQLite's default, whose index several processes map and share: two
+/// processes write while a third reads, and one is killed in a transaction, which SQLite rolls
+/// back.
 #[test]
 fn sqlite_processes_share_a_write_ahead_log_on_a_volume() {
     let stage = Fixture::new(64 << 20);
@@ -60,7 +61,7 @@ fn sqlite_processes_share_a_write_ahead_log_on_a_volume() {
     assert_eq!(text(&out.stdout), "wal\n100000\nok\n1|150|149\n2|150|149\n", "{said}");
     assert!(!said.contains("sluice exec:"), "{said}");
     stage.is_clean();
-    // Another run, with the log that was left.
+    // Another run recovers the remaining log.
     let check = "PRAGMA integrity_check; PRAGMA journal_mode; SELECT count(*) FROM t;";
     let out = stage.exec(&["sqlite3", &db, check]);
     assert_eq!(text(&out.stdout), "ok\nwal\n300\n", "{}", text(&out.stderr));

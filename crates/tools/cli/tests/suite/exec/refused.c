@@ -1,4 +1,4 @@
-/* What a volume does not have: each call fails with ENOTSUP, and says so in one line. */
+/* Operations that volumes do not support: each call fails with ENOTSUP and prints one line. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

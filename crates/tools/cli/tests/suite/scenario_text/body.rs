@@ -1,4 +1,4 @@
-//! Scenarios of any content: a reader that says what is wrong, and where.
+//! Scenarios with arbitrary content: the parser reports errors with their location.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use scenario::Scenario;
 use sluice_cli::CliError;
 use testkit::choices::{Choices, mangled};
 
-/// Scenarios that are right.
+/// Valid scenarios.
 const SAMPLES: [&str; 4] = [
     "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\npersonality = \"block\"\n\
      [precondition]\nfill = \"sequential\"\noverwrite = \"random 0.5x\"\n",
@@ -20,7 +20,7 @@ const SAMPLES: [&str; 4] = [
      [[share]]\npartition = \"db\"\nfirst = 0\nsectors = 40\n[[share.allow]]\nuser = \"0\"\n",
 ];
 
-/// Whether the text is a scenario; what is wrong with one that is not can be shown.
+/// Returns whether the text is a valid scenario; the error of an invalid one must be printable.
 pub(crate) fn survives(text: &str) -> bool {
     match Scenario::parse(Path::new("x.toml"), text) {
         Ok(scenario) => !format!("{scenario:?}").is_empty(),
@@ -31,12 +31,12 @@ pub(crate) fn survives(text: &str) -> bool {
     }
 }
 
-/// A scenario with a few changes.
+/// Parses a valid scenario with a few changes.
 pub(crate) fn changed(choices: &mut Choices) -> bool {
     survives(&mangled(choices, &SAMPLES))
 }
 
-/// Runs on a fuzzer's bytes: a text of them, and a text that they change.
+/// Parses a fuzzer's bytes as text, and a scenario that they change.
 pub(crate) fn fuzz(bytes: &[u8]) {
     survives(&String::from_utf8_lossy(bytes));
     changed(&mut Choices::of(bytes));

@@ -1,4 +1,4 @@
-//! Scenarios of any content are read or refused with an error, and never with a panic.
+//! Parsing a scenario with arbitrary content returns the scenario or an error, and never panics.
 //!
 //! `SLUICE_SEED=n` replays. The body is that of the fuzz target `scenario` (`fuzz/`).
 

@@ -1,6 +1,5 @@
-//! [`Server`]: a `sluice serve` in a process of its own, on a Unix socket in a folder of its own;
-//! and
-//! the programs that talk to it.
+//! [`Server`]: a `sluice serve` in a process of its own, on a Unix socket in a temporary folder;
+//! and the programs that connect to it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use std::fs::File;
@@ -11,22 +10,22 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any operation on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A small, fast drive: 16 parallel units, 58 MiB for clients.
+/// A small, fast drive: 16 parallel units, 58 MiB of logical capacity.
 pub const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 64 }\n\
     timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n";
 
-/// Returns a scenario whose flash is managed by the host.
+/// Returns a scenario with the FTL on the host.
 pub fn pblk() -> String {
     format!(
         "{DRIVE}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n"
     )
 }
 
-/// Returns a scenario with `pblk` in shards.
+/// Returns a scenario with `pblk` in two shards.
 pub fn shards() -> String {
     pblk() + "shards = 2\n"
 }
@@ -57,7 +56,7 @@ impl Server {
         std::fs::write(&path, scenario).unwrap();
         let socket = dir.join("nbd.sock");
         let file = |name| File::create(dir.join(name)).unwrap();
-        // A killed server has left its socket; clients must not connect to that.
+        // A killed server leaves its socket; clients must not connect to that one.
         let _ = std::fs::remove_file(&socket);
         let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg("serve")
@@ -108,23 +107,23 @@ impl Server {
                 self.ended = true;
                 return status;
             }
-            assert!(start.elapsed() < TEST_TIMEOUT, "it does not end: {}", self.stderr());
+            assert!(start.elapsed() < TEST_TIMEOUT, "the server does not end: {}", self.stderr());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// As a power cut.
+    /// Kills the server, which is a power cut for the drive.
     pub fn kill(mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// Asks it to end, which it must do in good order; its statistics of the first drive.
+    /// Stops the server, which must shut down cleanly. Returns the statistics of the first drive.
     pub fn stop(mut self) -> Value {
         self.signal(Signal::TERM);
         let status = self.wait();
         assert!(status.success(), "{status}: {}", self.stderr());
-        assert!(!self.socket.exists(), "the socket is removed");
+        assert!(!self.socket.exists(), "a clean shutdown must remove the socket");
         assert!(self.stdout().contains("late_p99"), "{}", self.stdout());
         let json = std::fs::read_to_string(self.dir.join("served.json")).unwrap();
         serde_json::from_str::<Value>(&json).unwrap()["sluice"]["drives"][0].take()
@@ -140,7 +139,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs a program of a Debian package, and says which if it is missing.
+/// Returns the command for a program of a Debian package; panics with the package's name if it is
+/// not installed.
 pub fn program(name: &str, package: &str) -> Command {
     if Command::new(name).arg("--version").output().is_err() {
         panic!("`{name}` is not installed: apt-get install {package}, or `make test-packages`");
@@ -150,7 +150,7 @@ pub fn program(name: &str, package: &str) -> Command {
     command
 }
 
-/// The output of a program that must succeed.
+/// Runs a program that must succeed, and returns its output.
 pub fn succeed(command: &mut Command) -> Output {
     let output = command.output().expect("`timeout` of coreutils runs");
     assert!(
@@ -163,28 +163,28 @@ pub fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// fio against a server.
+/// Returns the command for fio on a server.
 pub fn fio(server: &Server, options: &[&str]) -> Command {
     let mut command = program("fio", "fio");
     command.args(["--name=job", "--ioengine=nbd", "--output-format=json"]);
-    // It would write its state of verification into the current folder.
+    // Without this, fio would write its verification state into the current folder.
     command.arg("--verify_state_save=0").arg(format!("--uri={}", server.uri())).args(options);
     command.current_dir(&server.dir);
     command
 }
 
-/// Runs fio, which must find nothing wrong; its result.
+/// Runs fio, which must find no error, and returns its JSON.
 pub fn fio_ok(server: &Server, options: &[&str]) -> Value {
     let output = succeed(&mut fio(server, options));
     let text = String::from_utf8(output.stdout).unwrap();
-    // fio's engine says that it has connected before the JSON begins.
+    // fio's engine reports its connection before the JSON begins.
     let json = text.find('{').map_or("", |at| &text[at..]);
     let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(value["jobs"][0]["error"], 0, "{value:#}");
     value
 }
 
-/// A number of a statistics file.
+/// Returns a number of a statistics file.
 pub fn number(value: &Value, path: &str) -> u64 {
     let found = value.pointer(path).unwrap_or_else(|| panic!("{path} in {value:#}"));
     found.as_u64().unwrap_or_else(|| panic!("{path} is {found}"))

@@ -1,4 +1,4 @@
-//! `sluice admin`, and what is refused: each with what is allowed instead.
+//! `sluice admin`, and refused requests, whose messages say what is allowed.
 
 // guarantee: S-12
 
@@ -55,7 +55,7 @@ fn refusals_say_what_is_allowed() {
         IoDevice::connect(&server.socket, Some("no such name")),
         Err(DirectError::Remote(RemoteDeviceError::Name(_)))
     ));
-    // Queues: over all of a user's connections.
+    // The limit of queues applies to all connections of a user.
     let subject = Principal::Uid(me);
     let (device, partition) =
         (ResourceName::new("drive0").unwrap(), ResourceName::new("left").unwrap());
@@ -75,12 +75,12 @@ fn refusals_say_what_is_allowed() {
     let (code, text) = refused(with(2));
     assert_eq!(code, Code::Queues);
     assert!(text.contains("has 2") && text.ends_with("allowed now: 1"), "{text}");
-    // The queues of a device are as many as were granted.
+    // A device has as many queues as were granted.
     let queues: Vec<_> = (0..2).map(|_| handle(&first, user_io::WaitMode::Poll)).collect();
     let error = first.create_queue(Default::default()).unwrap_err();
     assert!(error.to_string().contains('2'), "{error}");
     drop(queues);
-    // Without a number, what is left.
+    // Without an explicit number, the device gets the remaining queues.
     let second = IoDevice::connect(&server.socket, Some("left")).unwrap();
     assert_eq!(second.session_grant().unwrap().grant.queues, 1);
     let (code, _) = refused(IoDevice::connect(&server.socket, Some("left")));
@@ -88,7 +88,7 @@ fn refusals_say_what_is_allowed() {
     drop((first, second));
     server.wait_for_clients(0);
     assert_eq!(with(3).unwrap().session_grant().unwrap().grant.queues, 3);
-    // Memory: as much as the server lets a connection register.
+    // A connection may register a limited amount of memory.
     let device = with(1).unwrap();
     let most = device.session_grant().unwrap().bytes;
     let error = device.buffer(most as usize).unwrap_err();
@@ -99,7 +99,7 @@ fn refusals_say_what_is_allowed() {
         }
         other => panic!("{other}"),
     }
-    assert!(device.buffer(SECTOR).is_ok(), "less is possible");
+    assert!(device.buffer(SECTOR).is_ok(), "a smaller buffer must be possible");
     assert!(device.reconnect().is_ok());
     let null = IoDevice::null(*device.limits());
     assert!(matches!(
@@ -174,7 +174,7 @@ fn the_table_is_changed_while_the_server_runs() {
     assert!(c["registered_bytes"].as_u64().unwrap() >= 4 << 20, "{c}");
     let sheet = output_text(&server.sluice_admin(&["list"]));
     assert!(sheet.contains("drive0/left") && sheet.contains("sectors 2000..+2000"), "{sheet}");
-    // Denied, and the client that depended on the rule is disconnected.
+    // Denying the rule disconnects the client that depends on it.
     let output = server.sluice_admin(&[&["deny", &me[..]], &on[..2]].concat());
     assert_eq!(output_text(&output), format!("{me} denied: 1 rule removed\n"));
     assert!(h.read(0, &buffer).unwrap_err().is_removed());
@@ -182,7 +182,7 @@ fn the_table_is_changed_while_the_server_runs() {
         RemovalReason::Disconnected(refusal) => assert_eq!(refusal.code, Code::Denied),
         other => panic!("{other}"),
     }
-    // What is wrong is said, and is the caller's fault.
+    // Errors of the caller have exit code 2 and a message.
     for (args, part) in [
         (vec!["deny", &me, "--device", "drive0"], "there is no rule for"),
         (vec!["allow", &me, "--device", "drive0", "--partition", "x"], "there are: drive0/left"),
@@ -236,13 +236,13 @@ fn who_is_kicked_in_the_middle_of_it_hears_why_and_may_come_back() {
             ended += 1;
             assert!(done.status.is_success() || done.status.is(nvme::Status::HOST_PATH_ERROR));
         }
-        assert_eq!(ended, submitted, "each exactly once");
+        assert_eq!(ended, submitted, "each request must complete exactly once");
         assert_eq!(kick.join().unwrap(), 1);
         match device.removal_reason().unwrap() {
             RemovalReason::Disconnected(refusal) => assert_eq!(refusal.code, Code::Kicked),
             other => panic!("{other}"),
         }
-        // Nothing can be made any more; and the same again is possible.
+        // The removed device creates no queues and buffers; the client can reconnect.
         let gone = |e: DirectError| matches!(e, DirectError::Remote(RemoteDeviceError::Removed(_)));
         assert!(gone(device.create_queue(Default::default()).unwrap_err()));
         assert!(gone(device.buffer(64 << 20).unwrap_err()));

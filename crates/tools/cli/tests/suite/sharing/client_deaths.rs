@@ -1,4 +1,4 @@
-//! Processes that are killed: clients in the middle of it, and the server.
+//! Killed processes: clients under load, and the server.
 
 // guarantee: S-09, S-10
 
@@ -11,7 +11,7 @@ use user_io::{
 
 use super::harness::*;
 
-/// Kills clients in the middle of 100,000 writes; nothing is left of them but what they have flushed.
+/// Kills clients during 100,000 writes; only their flushed data remains.
 fn kill_clients(times: u64) {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), SCENARIO, &[]);
@@ -35,7 +35,7 @@ fn kill_clients(times: u64) {
             again.read(lba, &found).unwrap();
             let mut bytes = vec![0; SECTOR];
             found.read(0, &mut bytes);
-            assert!(bytes == content(who, lba, 1), "sector {lba} was flushed");
+            assert!(bytes == content(who, lba, 1), "flushed sector {lba} must have its data");
         }
         drop((found, again, left));
         server.wait_for_clients(1);
@@ -45,10 +45,10 @@ fn kill_clients(times: u64) {
     }
     let after = server.holdings();
     assert!(after.0 <= before.0 + 2, "descriptors: {before:?} became {after:?}");
-    // Pages: a client has 4 MiB and its rings; a leak of any of them shows over the rounds.
+    // Mapped pages: a client has 4 MiB and its rings, so that leaks accumulate over the rounds.
     let grown = |a: u64, b: u64| a.saturating_sub(b) / (times - 5);
     assert!(grown(after.1, before.1) < 64, "mapped pages: {before:?} became {after:?}");
-    // What the medium holds is resident, too: all of it at most.
+    // The data of the medium is resident as well: at most all of it.
     let most = before.2 + MEDIUM_PAGES + 8 * times;
     assert!(after.2 < most, "resident pages: {before:?} became {after:?}");
     server.stop();
@@ -78,7 +78,7 @@ fn the_servers_death_is_heard_at_once_and_its_return_is_found() {
         buffer.fill(0, SECTOR, round + 1);
         handles[0].write(7, &buffer, false).unwrap();
         handles[0].flush().unwrap();
-        // It stops where it is, so that what is submitted now stays outstanding; and is killed then.
+        // The server is stopped first, so that new requests stay outstanding, and then killed.
         server.freeze();
         for h in &mut handles {
             for tag in 0..20 {
@@ -96,17 +96,17 @@ fn the_servers_death_is_heard_at_once_and_its_return_is_found() {
             })
             .collect();
         std::thread::sleep(Duration::from_millis(50));
-        assert!(waiters.iter().all(|w| !w.is_finished()), "they wait");
+        assert!(waiters.iter().all(|w| !w.is_finished()), "all clients must still wait");
         let killed = Instant::now();
         server.kill();
         for waiter in waiters {
             let (at, mut h, statuses) = waiter.join().unwrap();
             assert!(at - killed < Duration::from_secs(1), "{:?}", at - killed);
-            assert_eq!(statuses.len(), 20, "each exactly once");
+            assert_eq!(statuses.len(), 20, "each request must complete exactly once");
             for done in statuses {
                 assert!(done.status.is(nvme::Status::HOST_PATH_ERROR), "{done:?}");
             }
-            // What comes later fails, too, and nothing hangs.
+            // Later requests fail as well, and do not hang.
             let error = h.write(1, &buffer, false).unwrap_err();
             assert!(error.is_removed(), "{error}");
             assert!(h.flush().unwrap_err().is_removed());
@@ -132,9 +132,9 @@ fn the_servers_death_is_heard_at_once_and_its_return_is_found() {
         handle(&again, WaitMode::Interrupt).read(7, &found).unwrap();
         let mut byte = [0];
         found.read(0, &mut byte);
-        assert_eq!(byte, [round + 1], "what was flushed is there");
+        assert_eq!(byte, [round + 1], "flushed data must survive the kill");
     }
-    // A server that stops in order says so.
+    // On a clean shutdown, the server notifies its clients.
     let (device, mut h) = client(&server.socket, "left");
     let buffer = device.buffer(SECTOR).unwrap();
     h.read(0, &buffer).unwrap();

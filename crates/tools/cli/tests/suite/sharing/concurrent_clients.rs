@@ -1,4 +1,4 @@
-//! Clients and front ends on one drive at the same time: each reads its own data.
+//! Clients and frontends on one drive at the same time: each reads its own data.
 
 // guarantee: S-11, S-12
 
@@ -29,7 +29,8 @@ fn two_users_and_nbd_share_a_drive() {
         let _ = std::fs::remove_file(&nbd);
         let nbd = format!("unix:{}", nbd.display());
         let server = Server::start(dir.path(), SCENARIO, &["--nbd", &nbd, "--threads", threads]);
-        // Another user's process where that is possible, else another process.
+        // Another user's process if the test runs as root, otherwise another process of the same
+        // user.
         let other = is_root().then_some(OTHER);
         if let Some(uid) = other {
             let (device, partition) =
@@ -42,7 +43,7 @@ fn two_users_and_nbd_share_a_drive() {
         let left = ChildClient::start("verify", &server, "left", other);
         let socket = server.socket.clone();
         let right = std::thread::spawn(move || verify(&socket, "right", 2, 200));
-        // And the kernel's way, as far as a program can go it without a kernel.
+        // NBD, as the kernel's client would use it.
         let (image, back) = (dir.path().join("image"), dir.path().join("back"));
         let mut bytes = vec![0; COUNT as usize * SECTOR];
         let mut rng = Rng::new(3);
@@ -55,10 +56,7 @@ fn two_users_and_nbd_share_a_drive() {
         for _ in 0..3 {
             copy(image.as_os_str(), uri.as_ref());
             copy(uri.as_ref(), back.as_os_str());
-            assert!(
-                std::fs::read(&back).unwrap() == bytes,
-                "NBD reads what it wrote, and only that"
-            );
+            assert!(std::fs::read(&back).unwrap() == bytes, "NBD must read the data that it wrote");
         }
         left.finish();
         let versions = right.join().unwrap();
@@ -113,11 +111,11 @@ fn what_was_flushed_is_there_after_the_servers_end() {
     verify_again(&server.socket, "left", 5, &versions);
     let versions = verify(&server.socket, "right", 6, 100);
     server.kill();
-    // Its socket is left behind, and replaced.
+    // A killed server leaves its socket, which the next server replaces.
     assert!(server.socket.exists());
     let server = Server::start(dir.path(), &in_file(SCENARIO), &[]);
     verify_again(&server.socket, "right", 6, &versions);
-    // One that is alive is not.
+    // The socket of a running server is not replaced.
     let scenario = dir.path().join("scenario.toml");
     let second = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("serve")
@@ -141,7 +139,7 @@ fn rates_are_over_all_of_a_users_connections() {
         &format!("name = \"left\"\nallow = [{{ user = \"uid:{me}\", queues = 4, iops = 2000 }}]"),
     );
     let server = Server::start(dir.path(), &scenario, &[]);
-    // Three of four queues, then one: 1500 commands per second and 500.
+    // Three of four queues, and one: 1500 and 500 commands per second.
     let config = RemoteDeviceConfig::parse("drive0/left").unwrap();
     let open = |queues| {
         let config = RemoteDeviceConfig { queues: Some(queues), ..config };
@@ -196,7 +194,7 @@ fn parallel_units_of_an_open_channel_drive_are_shared() {
         };
         assert_eq!(done.status.is_success(), (3..5).contains(&pu), "pu {pu}: {done:?}");
     }
-    // What is outstanding when the server goes is given up by who has it.
+    // Commands outstanding when the server ends are abandoned by the owner of their queue.
     assert!(device.removal_reason().is_none());
     server.stop();
     assert!(device.removal_reason().is_some());
@@ -216,8 +214,8 @@ fn an_idle_server_uses_no_processor() {
         let before = server.ticks();
         std::thread::sleep(Duration::from_secs(1));
         let used = server.ticks() - before;
-        assert!(used < 2, "{used} ticks of a second, with a client that does nothing");
-        // And it wakes.
+        assert!(used < 2, "{used} ticks of a second, with an idle client");
+        // The idle client can still be woken.
         handle.set_wait(user_io::WaitMode::Interrupt).unwrap();
         handle.read(1, &buffer).unwrap();
         assert!(handle.sleep_stats().1 < Nanos::from_secs(5));

@@ -1,4 +1,4 @@
-//! A server in a process of its own; clients; what both are like from outside.
+//! A server in a process of its own, its clients, and their resource usage.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,14 +15,14 @@ use user_io::{Handle, IoDevice, IoError, Queue, QueueConfig, Request, WaitMode};
 pub const SECTOR: usize = 4096;
 /// Sectors of each partition.
 pub const COUNT: u64 = 2000;
-/// Pages of 4096 bytes of the drive's medium.
+/// Number of 4096-byte pages of the drive's medium.
 pub const MEDIUM_PAGES: u64 = 16 * 24 * 64 * 4;
-/// Longer than anything takes on a loaded machine.
+/// Longer than any operation on a loaded machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// A user without an account, and a group.
+/// A user number and group number without an account.
 pub const OTHER: u32 = 43_210;
 
-/// A small, fast drive, and three parts of it.
+/// A small, fast drive with three partitions.
 pub const SCENARIO: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 64 }\n\
     timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n\
@@ -59,7 +59,7 @@ impl Server {
 
     pub fn launch(dir: &Path, scenario: &str, extra: &[&str]) -> Server {
         use std::os::unix::fs::PermissionsExt;
-        // Other users have to find the socket.
+        // Other users must be able to reach the socket.
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         let (path, socket) = (dir.join("scenario.toml"), dir.join("share.sock"));
         std::fs::write(&path, scenario).unwrap();
@@ -90,13 +90,13 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// As a power cut.
+    /// Kills the server, which is a power cut for the drive.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end, which it must do in good order.
+    /// Stops the server, which must shut down cleanly.
     pub fn stop(mut self) {
         self.signal(Signal::TERM);
         let start = Instant::now();
@@ -104,14 +104,14 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(start.elapsed() < TEST_TIMEOUT, "it does not end: {}", self.stderr());
+            assert!(start.elapsed() < TEST_TIMEOUT, "the server does not end: {}", self.stderr());
             std::thread::sleep(Duration::from_millis(5));
         };
         assert!(status.success(), "{status}: {}", self.stderr());
-        assert!(!self.socket.exists(), "the socket is removed");
+        assert!(!self.socket.exists(), "a clean shutdown must remove the socket");
     }
 
-    /// It stops where it is, all of its threads.
+    /// Stops all threads of the server with SIGSTOP.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
         let stopped = |path: PathBuf| {
@@ -128,7 +128,7 @@ impl Server {
         Admin::connect(&self.socket).unwrap()
     }
 
-    /// `sluice admin`.
+    /// Runs `sluice admin`.
     pub fn sluice_admin(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.args(["admin", "--socket"]).arg(&self.socket).args(args).output().unwrap()
@@ -138,7 +138,7 @@ impl Server {
         PathBuf::from(format!("/proc/{}/{what}", self.child.id()))
     }
 
-    /// Descriptors, and pages of memory that it has mapped and resident.
+    /// Returns the number of open descriptors, and the numbers of mapped and resident pages.
     pub fn holdings(&self) -> (usize, u64, u64) {
         let descriptors = std::fs::read_dir(self.proc("fd")).unwrap().count();
         let statm = std::fs::read_to_string(self.proc("statm")).unwrap();
@@ -146,14 +146,14 @@ impl Server {
         (descriptors, pages.next().unwrap(), pages.next().unwrap())
     }
 
-    /// Ticks of the processor that it has used.
+    /// Returns the CPU time used, in ticks.
     pub fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(self.proc("stat")).unwrap();
         let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 
-    /// Waits until the server has no more clients than that.
+    /// Waits until the server has at most `most` clients.
     pub fn wait_for_clients(&self, most: usize) {
         let start = Instant::now();
         loop {
@@ -163,7 +163,7 @@ impl Server {
             if clients <= most {
                 return;
             }
-            assert!(start.elapsed() < TEST_TIMEOUT, "{clients} clients stay");
+            assert!(start.elapsed() < TEST_TIMEOUT, "{clients} clients remain");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -176,7 +176,7 @@ impl Drop for Server {
     }
 }
 
-/// Opens a partition, and a handle on a queue of its own.
+/// Opens a partition, and a handle on a new queue.
 pub fn client(socket: &Path, partition: &str) -> (IoDevice, Handle<Queue>) {
     let device = IoDevice::connect(socket, Some(partition)).unwrap();
     let handle = handle(&device, WaitMode::Poll);
@@ -191,14 +191,14 @@ pub fn handle(device: &IoDevice, wait: WaitMode) -> Handle<Queue> {
     handle
 }
 
-/// Words that say which sector and version they are of, and whose.
+/// Returns words that identify a sector, its version and its writer.
 pub fn content(who: u64, lba: u64, version: u64) -> Vec<u8> {
     let word = (lba << 32 | version).wrapping_mul(2 * who + 1);
     (0..SECTOR as u64 / 8).flat_map(|i| (word ^ i).to_le_bytes()).collect()
 }
 
-/// Writes and reads at random, many at a time, and looks at every byte; what was written stays.
-/// Returns the version of each sector.
+/// Writes and reads at random with many requests in flight, and verifies every byte. The data
+/// stays. Returns the version of each sector.
 pub fn verify(socket: &Path, partition: &str, who: u64, rounds: u64) -> Vec<u64> {
     const BATCH: u64 = 32;
     let device = IoDevice::connect(socket, Some(partition)).unwrap();
@@ -257,7 +257,7 @@ pub fn verify_again(socket: &Path, partition: &str, who: u64, versions: &[u64]) 
     }
 }
 
-// ---- The other process.
+// The client process.
 
 const ROLE: &str = "SLUICE_SHARING_ROLE";
 
@@ -286,12 +286,12 @@ impl ChildClient {
         ChildClient { child, lines }
     }
 
-    /// The next line that it says to us.
+    /// Returns the next line that the client prints for the test.
     pub fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
             let read = self.lines.read_line(&mut line).unwrap();
-            assert!(read > 0, "the process has ended: {:?}", self.child.wait());
+            assert!(read > 0, "the client process has ended: {:?}", self.child.wait());
             if let Some(at) = line.find("> ") {
                 return line[at + 2..].trim().to_owned();
             }
@@ -311,7 +311,7 @@ impl Drop for ChildClient {
     }
 }
 
-/// Whether there can be processes of another user.
+/// Returns whether the test can start processes of another user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -335,10 +335,10 @@ fn child() {
     }
 }
 
-/// Sectors that are written and flushed before anything else.
+/// Sectors that are written and flushed first.
 pub const FLUSHED: u64 = 8;
 
-/// Writes 100,000 times; the process is killed meanwhile.
+/// Writes 100,000 times; the test kills the process meanwhile.
 fn write(socket: &Path, partition: &str) {
     let (device, mut h) = client(socket, partition);
     let buffer = device.buffer(SECTOR).unwrap();
@@ -358,6 +358,6 @@ fn write(socket: &Path, partition: &str) {
             println!("> begun");
         }
     }
-    // The process was not killed yet: wait for the signal.
+    // The process was not killed during the writes: wait for the signal.
     std::thread::sleep(Duration::from_secs(100));
 }

@@ -20,7 +20,7 @@ use user_io::{DirectError, IoDevice};
 
 use super::harness::*;
 
-/// A client without manners.
+/// A client that sends arbitrary packets.
 struct Raw(OwnedFd);
 
 impl Raw {
@@ -44,7 +44,7 @@ impl Raw {
         raw
     }
 
-    /// `None` if the server hangs up.
+    /// Sends a message, and returns the reply; `None` if the server closes the connection.
     fn ask(&self, message: Message, fds: &[BorrowedFd<'_>]) -> Option<Message> {
         let _ = socket::send(&self.0, &Packet { serial: 9, message }, fds, SendFlags::empty());
         self.hear()
@@ -103,7 +103,7 @@ fn memory_that_is_none_is_refused() {
     assert_eq!(
         raw.code(register(0, 4096), &[sealed.as_fd()]),
         Code::BadMemory,
-        "the admin queues'"
+        "slot 0 belongs to the admin queues"
     );
     assert_eq!(raw.code(register(u32::MAX, 4096), &[sealed.as_fd()]), Code::BadMemory);
     let empty = memfd(0, SealFlags::SHRINK);
@@ -113,13 +113,21 @@ fn memory_that_is_none_is_refused() {
     let region = SharedRegion::memfd(4096).unwrap();
     let good = region.backing().unwrap();
     assert_eq!(raw.ask(register(1, 4096), &[good.as_fd()]), Some(Message::Done { count: 0 }));
-    assert_eq!(raw.code(register(1, 4096), &[good.as_fd()]), Code::BadMemory, "twice");
+    assert_eq!(
+        raw.code(register(1, 4096), &[good.as_fd()]),
+        Code::BadMemory,
+        "the slot is already registered"
+    );
     for slot in 2..=64 {
         let answer = raw.ask(register(slot, 4096), &[good.as_fd()]);
         assert_eq!(answer, Some(Message::Done { count: 0 }), "{slot}");
     }
-    assert_eq!(raw.code(register(65, 4096), &[good.as_fd()]), Code::Memory, "too many");
-    // Descriptors that do not belong there end it.
+    assert_eq!(
+        raw.code(register(65, 4096), &[good.as_fd()]),
+        Code::Memory,
+        "the limit of registrations"
+    );
+    // Messages with unexpected descriptors end the connection.
     for (message, fds) in [
         (register(70, 4096), vec![]),
         (register(70, 4096), vec![good.as_fd(); 2]),
@@ -154,7 +162,7 @@ fn messages_at_the_wrong_time_end_the_connection() {
     let region = SharedRegion::memfd(4096).unwrap();
     let register = Message::Register { slot: 1, bytes: 4096 };
     assert_eq!(raw.code(register, &[region.backing().unwrap().as_fd()]), Code::Order);
-    // Packets that are none.
+    // Packets with an invalid encoding.
     let mut bytes = [0; MESSAGE_BYTES_MAX];
     let hello = Packet { serial: 1, message: Message::Hello }.encode(&mut bytes).to_vec();
     let mut other = hello.clone();
@@ -176,7 +184,7 @@ fn messages_at_the_wrong_time_end_the_connection() {
     server.stop();
 }
 
-/// Anything that a client could say, much of it meaningful.
+/// Sends random messages, many of them valid.
 fn fuzz(rounds: u64) {
     let seed = std::env::var("SLUICE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let dir = tempfile::tempdir().unwrap();
@@ -200,7 +208,7 @@ fn fuzz(rounds: u64) {
                 0 => Raw::connect(&server.socket),
                 1 => Raw::greeted(&server.socket),
                 _ => {
-                    // Others may have all the queues there are.
+                    // Other clients may hold all queues.
                     let raw = Raw::greeted(&server.socket);
                     assert!(raw.ask(open("left"), &[]).is_some());
                     raw
@@ -226,7 +234,8 @@ fn fuzz(rounds: u64) {
                 let (device, partition) = (name(&mut rng), name(&mut rng));
                 Message::Deny { subject: Principal::Anyone, device, partition }
             }
-            // One bit away from a Kick, and without a principal: these tests may run as root.
+            // One bit away from a Kick, and without a principal, because these tests may run as
+            // root.
             4 => Message::Welcome { admin: false, uid: 0, pid: 0 },
             5 | 6 => {
                 let queues = small(&mut rng) as u16;
@@ -315,7 +324,7 @@ fn a_thousand_connects_and_no_more_at_a_time_than_allowed() {
     let after = server.holdings();
     assert!(after.0 <= before.0 + 2, "descriptors: {before:?} became {after:?}");
     assert!(after.1 < before.1 + 20_000, "mapped pages: {before:?} became {after:?}");
-    // As many of one user's at a time as it may have.
+    // As many connections as one user may have.
     let mut idle: Vec<_> = (0..256).map(|_| Raw::greeted(&server.socket)).collect();
     let error = IoDevice::connect(&server.socket, Some("left")).unwrap_err();
     match &error {
@@ -329,7 +338,7 @@ fn a_thousand_connects_and_no_more_at_a_time_than_allowed() {
         assert!(matches!(raw.ask(open_rest(), &[]), Some(Message::Granted(_))));
     }
     let list = loop {
-        // Those that have gone are noticed one by one.
+        // The server notices closed connections one by one.
         match user_io::remote::Admin::connect(&server.socket) {
             Ok(mut admin) => break admin.list().unwrap(),
             Err(_) => std::thread::sleep(Duration::from_millis(5)),

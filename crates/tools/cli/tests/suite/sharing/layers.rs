@@ -1,6 +1,6 @@
-//! Layers that several submitters share, over a drive in another process: the block layer with merging,
-//! striped drives with threads that wait, a host with jobs that verify. All of them bring memory of
-//! their own, which has to be memory that the drive's process can map.
+//! Layers with several submitters on a drive in another process: the block layer with merging,
+//! striped drives with sleeping threads, and a host with verifying jobs. All of them register their
+//! own memory, which the drive's process must be able to map.
 
 // guarantee: A-06
 
@@ -37,7 +37,7 @@ fn mq(driver: &mut QueueFactory, cores: u16) -> (BlockLayer, Vec<Queue<NvmeQueue
     BlockLayer::open(driver, &config).unwrap()
 }
 
-/// Submits all of them at once, and waits for all.
+/// Submits all requests at once, and waits for all completions.
 fn run_together(queue: &mut Queue<NvmeQueue>, clock: RealClock, requests: &[Request]) {
     for request in requests {
         queue.submit(clock.now(), *request).unwrap();
@@ -49,7 +49,11 @@ fn run_together(queue: &mut Queue<NvmeQueue>, clock: RealClock, requests: &[Requ
             assert_eq!(done.status, Status::SUCCESS, "{done:?}");
             left -= 1;
         }
-        assert!(begin.elapsed() < TEST_TIMEOUT, "{left} of {} do not end", requests.len());
+        assert!(
+            begin.elapsed() < TEST_TIMEOUT,
+            "{left} of {} requests do not complete",
+            requests.len()
+        );
         std::thread::yield_now();
     }
 }
@@ -96,7 +100,7 @@ fn the_block_layer_merges_over_a_served_drive() {
             }
         }
         let stat = layer.stat(clock.now());
-        // A batch of neighbours is a few commands.
+        // A batch of adjacent requests is merged into a few commands.
         let (merged, all) = (stat.reads().merges + stat.writes().merges, 40 * 2 * BATCH);
         assert!(merged >= (core + 1) * all / 2, "{merged} of {all} were merged");
     }

@@ -1,6 +1,6 @@
-//! `sluice serve --socket` and `sluice admin`: drives shared between processes. The server is the built
-//! binary in a process of its own; clients are this process' threads, and this binary as a process of
-//! its own, of another user where the tests may do that.
+//! `sluice serve --socket` and `sluice admin`: drives shared between processes. The server is the
+//! built binary in a process of its own. Clients are threads of this process, and child processes
+//! of this test binary, as another user if the tests run as root.
 
 mod admin;
 mod client_deaths;

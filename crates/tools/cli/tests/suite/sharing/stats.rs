@@ -1,4 +1,4 @@
-//! `sluice admin stats` of drives whose clients have queues of their own.
+//! `sluice admin stats` of drives whose clients have their own queues.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ fn clients_with_queues_of_their_own_are_counted() {
         assert_eq!((&now["reads"], &now["writes"]), (&1.into(), &10.into()), "{now}");
         assert_eq!((&now["socket_clients"], &now["nbd_clients"]), (&2.into(), &0.into()), "{now}");
         assert_eq!(now["queue_depth"], 0, "{now}");
-        // The drive times commands of clients with queues of their own.
+        // The drive measures the latency of commands of clients with their own queues.
         for (latency, least) in [("read_latency_ns", 1), ("write_latency_ns", 1)] {
             let (p50, max) = (now[latency]["p50"].as_u64(), now[latency]["max"].as_u64());
             assert!(p50 >= Some(least) && p50 <= max, "{latency}: {now}");

@@ -1,5 +1,5 @@
-//! A server that stands still (`SIGSTOP`): whatever is asked of it ends within the time that was given, and
-//! everything goes on when it does.
+//! A stopped server (`SIGSTOP`): every request to it ends within its timeout, and service resumes
+//! when the server does.
 
 // guarantee: S-17
 
@@ -12,9 +12,9 @@ use user_io::{DirectError, IoDevice, QueueConfig, RemoteDeviceConfig, RemoteDevi
 
 use super::harness::*;
 
-/// How long the clients of these tests wait.
+/// Timeout of the clients of these tests.
 const TIMEOUT: Nanos = Nanos::from_millis(300);
-/// How much later they may be told, on a loaded machine.
+/// Maximum delay after the timeout on a loaded machine.
 const LATENESS_MAX: Duration = Duration::from_secs(4);
 
 fn config() -> RemoteDeviceConfig {
@@ -47,13 +47,13 @@ fn whatever_is_asked_of_a_stopped_server_ends_in_time_and_goes_on_later() {
     h.write(3, &buffer, false).unwrap();
     let queues = device.session_grant().unwrap().grant.queues;
     for round in 0..2 {
-        // More than what was given back before.
+        // More than the memory that the previous round has given back.
         let much = 16 << 20 << round;
         server.freeze();
         h.submit(Request::read(3, 1, buffer.payload(), 1)).unwrap();
         h.poll();
         unanswered("a queue", || device.create_queue(QueueConfig::default()).map(drop));
-        // What the first one left is found at once.
+        // The request that timed out makes the next one fail at once.
         let begin = Instant::now();
         assert!(device.create_queue(QueueConfig::default()).is_err());
         assert!(begin.elapsed() < LATENESS_MAX);
@@ -62,9 +62,9 @@ fn whatever_is_asked_of_a_stopped_server_ends_in_time_and_goes_on_later() {
         unanswered("an administrator's question", || {
             Ok(Admin::connect_timeout(&server.socket, TIMEOUT).map(drop)?)
         });
-        assert_eq!(device.removal_reason(), None, "it is there, and only stands still");
+        assert_eq!(device.removal_reason(), None, "a stopped server is not a removed one");
         server.signal(Signal::CONT);
-        // What was outstanding ends, and everything else can be had again.
+        // Outstanding requests complete, and new resources can be allocated.
         assert!(h.wait().unwrap().status.is_success(), "round {round}");
         h.read(3, &buffer).unwrap();
         let mut byte = [0];
@@ -76,9 +76,12 @@ fn whatever_is_asked_of_a_stopped_server_ends_in_time_and_goes_on_later() {
                 device.create_queue(QueueConfig::default()).unwrap_or_else(|e| panic!("{n}: {e}"))
             })
             .collect();
-        assert!(device.create_queue(QueueConfig::default()).is_err(), "no more than were granted");
+        assert!(
+            device.create_queue(QueueConfig::default()).is_err(),
+            "the device has all granted queues"
+        );
         drop((held, more));
-        // Of the user's other connections it is the limit that counts.
+        // The user's other connections are limited only by the user's quota.
         drop(device.reconnect().unwrap());
     }
     // A queue that is returned while the server does not reply is not lost either.

@@ -1,4 +1,4 @@
-//! `sluice sim` as a process: what it prints, what it writes, and its exit codes.
+//! `sluice sim` as a process: its output, its files, and its exit codes.
 
 // guarantee: M-10
 
@@ -16,22 +16,22 @@ const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
 const JOBS: &str = "[readers]\nrw=randread\nbs=4k\niodepth=4\nsize=1m\n\
     [writers]\nrw=randwrite\nbs=16k\nsize=4m\niodepth=2\n";
 
-/// Standard output of a run that must succeed and say nothing on standard error.
+/// Returns standard output of a run that must succeed and print nothing on standard error.
 fn ran(folder: &Folder, args: &[&str]) -> String {
     let (said, told) = folder.run_to_end(args, 0);
-    assert_eq!(told, "", "no progress bar when nobody watches");
+    assert_eq!(told, "", "no progress bar without a terminal");
     said
 }
 
-/// Standard error of a run that must fail with this code.
+/// Returns standard error of a run that must fail with this code.
 fn failed(folder: &Folder, args: &[&str], code: i32) -> String {
     folder.run_to_end(args, code).1
 }
 
-/// The only way of a result.
+/// Returns the only entry of a list of results.
 fn variant(text: &str) -> Value {
     let mut value: Value = serde_json::from_str(text).unwrap();
-    assert_eq!(value.as_array().map(Vec::len), Some(1), "a list of ways, whatever their number");
+    assert_eq!(value.as_array().map(Vec::len), Some(1), "the result is a list with one entry");
     value[0].take()
 }
 
@@ -53,12 +53,12 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
         ran(&folder, &["a.toml", "jobs.fio", "--json", name, "--seed", seed]);
     }
     let first = folder.read("1.json");
-    assert_eq!(first, folder.read("2.json"), "byte for byte");
-    assert_ne!(first, folder.read("3.json"), "the seed matters");
+    assert_eq!(first, folder.read("2.json"), "equal seeds must give identical results");
+    assert_ne!(first, folder.read("3.json"), "another seed must give other results");
     let value = variant(&first);
     assert_eq!(value["sluice"]["seed"], 7);
     assert_eq!(value["jobs"][0]["jobname"], "readers");
-    // As fio names it, and scripts read it.
+    // The names are fio's, which scripts read.
     let read = &value["jobs"][0]["read"];
     assert_eq!(read["total_ios"], 256);
     assert!(read["clat_ns"]["percentile"]["99.000000"].as_u64().unwrap() >= 40_000);
@@ -76,7 +76,7 @@ fn the_report_is_one_file_that_needs_no_other() {
     for fetched in ["src=\"http", "href=\"http", "@import", "src=\"//", "<link "] {
         assert!(!page.contains(fetched), "{fetched}");
     }
-    assert!(page.contains("readers") && page.contains("<svg"), "plots are in it");
+    assert!(page.contains("readers") && page.contains("<svg"), "the report must have plots");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn the_trace_is_json_in_the_order_of_perfetto() {
     let trace: Value = serde_json::from_str(&folder.read("t.json")).unwrap();
     let events = trace["traceEvents"].as_array().or(trace.as_array()).unwrap();
     assert!(events.len() > 500, "{} events", events.len());
-    assert!(events.iter().all(|e| e["ph"].is_string()), "each has a phase");
+    assert!(events.iter().all(|e| e["ph"].is_string()), "each event must have a phase");
     let spans = events.iter().filter(|e| e["ph"] == "X");
     assert!(spans.clone().count() > 200 && spans.clone().all(|e| e["dur"].is_number()));
     let told = failed(&folder, &["a.toml", "a.toml", "jobs.fio", "--trace", "t.json"], 2);
@@ -161,14 +161,17 @@ fn several_drives_run_their_own_jobs() {
 
 #[test]
 fn requests_that_fail_are_told_with_their_lba_and_exit_code_1() {
-    // Every program fails: there is nowhere to write to, sooner or later.
+    // Every program operation fails, until no chunk can be written.
     let failing = format!("{DRIVE}errors = {{ program_failure_rate = 1.0 }}\n");
     let folder =
         Folder::new(&[("failing.toml", &failing), ("jobs.fio", "[w]\nrw=write\nbs=4k\nsize=1m\n")]);
     let told = failed(&folder, &["failing.toml", "jobs.fio", "--json", "o.json"], 1);
     assert!(told.contains("write of sectors 0..+1") && told.contains("failed"), "{told}");
     let value = variant(&folder.read("o.json"));
-    assert!(!value["sluice"]["failures"].as_array().unwrap().is_empty(), "written all the same");
+    assert!(
+        !value["sluice"]["failures"].as_array().unwrap().is_empty(),
+        "the result must be written in spite of the errors"
+    );
 }
 
 #[test]

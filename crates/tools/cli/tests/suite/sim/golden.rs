@@ -1,9 +1,9 @@
-//! Golden results: what scenarios over every target, layer and personality give in virtual time must not
-//! change when only the form of the code does. Hashes of the JSON, of the Perfetto trace and of the
-//! blktrace files of each `golden/*.toml` are in `golden/hashes.txt`.
+//! Golden results: scenarios with every target, layer and personality must keep their results in
+//! virtual time when the code is refactored. `golden/hashes.txt` has hashes of the JSON, the
+//! Perfetto trace and the blktrace files of each `golden/*.toml`.
 //!
-//! `SLUICE_GOLDEN_UPDATE=1 cargo test -p sluice-cli --test suite golden` records them anew, for a change that is meant
-//! to change results; its commit message says why the new ones are right.
+//! `SLUICE_GOLDEN_UPDATE=1 cargo test -p sluice-cli --test suite golden` records new hashes, for an
+//! intended change of results; its commit message says why the new results are right.
 
 use crate::sim_folder;
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sim_folder::Folder;
 
-/// A 64-bit FNV-1a hash, with the number of bytes.
+/// Returns a 64-bit FNV-1a hash, and the number of bytes.
 fn hash(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -23,7 +23,7 @@ fn hash(bytes: &[u8]) -> String {
     format!("{hash:016x}/{}", bytes.len())
 }
 
-/// The files of a folder, one after the other with their names.
+/// Returns the names and contents of a folder's files, concatenated.
 fn folder_bytes(folder: &Path) -> Vec<u8> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -40,13 +40,13 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// The hashes of one scenario's results.
+/// Returns the hashes of one scenario's results.
 fn results(scenario: &Path) -> String {
     let folder = Folder::new(&[]);
-    // The hashes are of schema 2: that they are equal also shows that schema 3 only renames keys.
+    // The hashes are of schema 2: their equality also shows that schema 3 only renames keys.
     let mut args = vec![scenario.to_str().unwrap(), "--json", "out.json", "--json-schema", "2"];
     args.extend(["--trace", "out.trace"]);
-    // Only the block layer has something to trace.
+    // Only scenarios with a block layer can be traced.
     let is_layered = std::fs::read_to_string(scenario).unwrap().contains("\nblock = \"");
     if is_layered {
         args.extend(["--blktrace", "blktrace"]);

@@ -1,5 +1,5 @@
-//! `sluice sim` and images: a simulation starts from what an image holds and changes nothing, neither the
-//! image nor the files beside it, unless `--write-image` says so.
+//! `sluice sim` and images: a simulation starts from the contents of an image, and changes neither
+//! the image nor the files beside it without `--write-image`.
 
 // guarantee: D-03
 
@@ -17,7 +17,7 @@ const WRITER: &str = "[[job]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4k\"\nsi
 const READER: &str = "[[job]]\nname = \"r\"\nrw = \"read\"\nbs = \"4k\"\nsize = \"4m\"\n";
 const FILL: &str = "[precondition]\nfill = \"sequential\"\n";
 
-/// Drives whose state is in an image and in files beside it.
+/// Drives with an image, and in some cases files beside it.
 fn drives() -> Vec<(&'static str, String)> {
     let image = "data = \"file\"\npath = \"drive.img\"\n";
     let open = format!(
@@ -69,7 +69,7 @@ impl TestDir {
         self.command(args).output().unwrap()
     }
 
-    /// Runs, and gives the result.
+    /// Runs a scenario that must succeed, and returns the result.
     fn ran(&self, text: &str, args: &[&str]) -> Value {
         let out = self.sim(text, &[args, &["--json", "-"]].concat());
         assert!(out.status.success(), "{text}: {}", String::from_utf8_lossy(&out.stderr));
@@ -77,7 +77,7 @@ impl TestDir {
         ways[0].take()
     }
 
-    /// Every file but the scenario, with its contents and when it was changed.
+    /// Returns every file except the scenario, with its contents and modification time.
     fn files(&self) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
         let entries = std::fs::read_dir(self.path()).unwrap().map(|e| e.unwrap().path());
         let kept = entries.filter(|path| !path.ends_with("s.toml"));
@@ -94,7 +94,7 @@ fn unmapped(way: &Value) -> u64 {
 fn no_file_is_made_and_none_is_changed_unless_it_is_said() {
     for (name, drive) in drives() {
         let place = TestDir::new();
-        // Without an image the drive is new, and so is the next one.
+        // Without an image, every run starts with a new drive.
         place.ran(&format!("{drive}{FILL}{WRITER}"), &[]);
         assert_eq!(place.files(), BTreeMap::new(), "{name}: a simulation made files");
 
@@ -110,20 +110,20 @@ fn no_file_is_made_and_none_is_changed_unless_it_is_said() {
                 .all(|n| n["code"] != "not-preconditioned")
         );
 
-        // What is there is found, and is not preconditioned again.
+        // The contents of the image are found, and are not preconditioned again.
         let read = place.ran(&format!("{drive}{FILL}{READER}"), &[]);
-        assert_eq!(unmapped(&read), 0, "{name}: what the image holds is not seen");
+        assert_eq!(unmapped(&read), 0, "{name}: the run does not read the contents of the image");
         let codes = read["sluice"]["notes"].as_array().unwrap().iter().map(|n| n["code"].clone());
         assert!(codes.into_iter().any(|c| c == "not-preconditioned"), "{name}: {read:#}");
         assert!(place.files() == before, "{name}: reading changed a file");
 
-        // Twice the same: nothing of the first run is left for the second.
+        // Two runs give the same result, because the first one does not change the image.
         let text = format!("{drive}{WRITER}");
         let [first, second] = [(); 2].map(|()| place.ran(&text, &[]));
         assert_eq!(first, second, "{name}");
         assert!(place.files() == before, "{name}: writing changed a file");
 
-        // Nor does a run that is killed.
+        // A run that is killed changes no file either.
         place.scenario(&text.replace("\"4m\"", "\"4m\"\ntime_based = true\nruntime = \"10h\""));
         let mut child =
             place.command(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -135,7 +135,7 @@ fn no_file_is_made_and_none_is_changed_unless_it_is_said() {
         place.ran(&text, &["--write-image"]);
         assert!(place.files() != before, "{name}: --write-image did nothing");
         let kept = place.ran(&format!("{drive}{READER}"), &[]);
-        assert_eq!(unmapped(&kept), 0, "{name}: what was written is there the next time");
+        assert_eq!(unmapped(&kept), 0, "{name}: written data must be there in the next run");
     }
 }
 
@@ -165,11 +165,11 @@ fn an_image_whose_preconditioning_was_interrupted_holds_nothing() {
     std::fs::write(place.path().join("drive.img.preconditioning"), "").unwrap();
     let before = place.files();
     let way = place.ran(&format!("{drive}{FILL}{READER}"), &[]);
-    assert_eq!(unmapped(&way), 0, "it is preconditioned as a new drive");
+    assert_eq!(unmapped(&way), 0, "the drive must be preconditioned like a new one");
     let way = place.ran(&format!("{drive}{READER}"), &[]);
     assert_eq!(unmapped(&way), 1024);
     assert!(place.files() == before);
-    // A run that may, does it again and takes the mark away.
+    // A run with `--write-image` preconditions the image again, and removes the mark.
     place.ran(&format!("{drive}{FILL}{READER}"), &["--write-image"]);
     assert!(!place.path().join("drive.img.preconditioning").exists());
 }

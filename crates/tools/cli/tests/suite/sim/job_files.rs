@@ -1,5 +1,5 @@
-//! fio's words in `sluice sim`: errors with their place, traces, logs, searches, and jobs that are too
-//! large.
+//! fio's options in `sluice sim`: errors with their location, traces, logs, searches, and jobs that
+//! are too large.
 
 use crate::sim_folder;
 
@@ -12,22 +12,22 @@ use sim_folder::Folder;
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 16, pages = 32 }\n[precondition]\nfill = \"sequential\"\n";
 
-/// A folder with a drive and other files.
+/// Returns a folder with a drive and other files.
 fn with_drive(files: &[(&str, &str)]) -> Folder {
     Folder::new(&[&[("drive.toml", DRIVE)], files].concat())
 }
 
-/// Standard output of a run that must succeed.
+/// Returns standard output of a run that must succeed.
 fn ran(folder: &Folder, args: &[&str]) -> String {
     folder.run_to_end(args, 0).0
 }
 
-/// Standard error of a run that must be refused.
+/// Returns standard error of a run that must be refused.
 fn refused(folder: &Folder, args: &[&str]) -> String {
     folder.run_to_end(args, 2).1
 }
 
-/// The only result in a file.
+/// Returns the only result of a file.
 fn json(folder: &Folder, name: &str) -> Value {
     let mut ways: Vec<Value> = serde_json::from_str(&folder.read(name)).unwrap();
     assert_eq!(ways.len(), 1, "one scenario");
@@ -106,7 +106,7 @@ fn trims_that_take_no_time_have_no_rate_and_the_result_says_why() {
     assert_eq!(cells[3..5], ["-", "-"], "{table}");
     assert!(table.contains("job trims: 256 trims took no time"), "{table}");
     assert!(table.contains("set [drive.controller] fetch"), "{table}");
-    // With a cost, they have a rate: one after the other, 2 us each.
+    // With a cost of 2 us each, serial trims have a rate.
     let table = ran(&folder, &["slow.toml", "trim.fio"]);
     assert!(table.contains("500,000") && !table.contains("took no time"), "{table}");
 }
@@ -126,7 +126,7 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
     ran(&folder, &["drive.toml", "replay.fio", "--json", "o.json"]);
     let result = json(&folder, "o.json");
     let read = &result["jobs"][0]["read"];
-    // A read takes 40 us in the array, one after the other.
+    // A read takes 40 us in the array, and the reads are serial.
     assert_eq!(
         (read["total_ios"].as_u64(), read["lat_ns"]["max"].as_u64()),
         (Some(100), Some(40_000))

@@ -15,7 +15,7 @@ fn events_are_printed_by_level_and_crate() {
     let (quiet, told) = folder.run_to_end(&["a.toml"], 0);
     assert!(!told.contains("DEBUG") && !told.contains("INFO"), "{told}");
     let (printed, told) = folder.run_to_end(&["a.toml", "--log", "debug"], 0);
-    assert_eq!(printed, quiet, "events change no result");
+    assert_eq!(printed, quiet, "logging must not change the results");
     for event in
         ["preconditioning begins", "line opened", "GC begins with a victim", "line reclaimed"]
     {

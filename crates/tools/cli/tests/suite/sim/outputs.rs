@@ -1,5 +1,5 @@
-//! `sluice sim`'s outputs: opened before anything is run, complete whatever else happens, `-` for standard
-//! output, and what an interruption leaves.
+//! Outputs of `sluice sim`: they are opened before the run and complete in spite of errors, `-` is
+//! standard output, and an interrupted run leaves partial results.
 
 use crate::sim_folder;
 
@@ -19,7 +19,7 @@ const FILL: &str = "[precondition]\nfill = \"sequential\"\n";
 const JOB: &str =
     "[[job]]\nname = \"r\"\nrw = \"randrw\"\nbs = \"4k\"\nsize = \"2m\"\niodepth = 4\n";
 
-/// Interrupts `sluice sim` after a second and a half, which must end with 130; standard output and
+/// Interrupts `sluice sim` after 1.5 seconds; it must exit with 130. Returns standard output and
 /// standard error.
 fn interrupted(folder: &Folder, args: &[&str]) -> (String, String) {
     let mut command = folder.command(args);
@@ -53,7 +53,7 @@ fn a_dash_is_standard_output_which_then_has_nothing_else() {
     assert!(
         said.contains("The slowest requests") && told.contains("  2. ") && !told.contains("  3. ")
     );
-    // A report changes nothing of the JSON.
+    // A report does not change the JSON.
     folder.run_to_end(&["a.toml", "--json", "plain.json"], 0);
     folder.run_to_end(&["a.toml", "--json", "beside.json", "--report", "r.html"], 0);
     assert_eq!(folder.read("plain.json"), folder.read("beside.json"));
@@ -64,7 +64,7 @@ fn a_dash_is_standard_output_which_then_has_nothing_else() {
     let (said, _) = folder.run_to_end(&["a.toml"], 0);
     assert!(said.contains("p99.9"), "{said}");
     assert!(!folder.path("-").exists());
-    // What was redirected is appended to, not emptied.
+    // A redirected file is appended to, and not truncated.
     std::fs::write(folder.path("log"), "before\n").unwrap();
     let log = std::fs::OpenOptions::new().append(true).open(folder.path("log")).unwrap();
     let status = folder.command(&["a.toml", "--json", "-"]).stdout(log).status().unwrap();
@@ -93,7 +93,7 @@ fn what_is_refused_leaves_old_results_and_makes_no_files() {
     folder.run_to_end(&[&["bad.toml"][..], &outputs].concat(), 2);
     assert_eq!(folder.read("old.json"), "old");
     assert!(!folder.path("new.html").exists() && !folder.path("new.trace").exists());
-    // An output that cannot be opened is told of before the hour that the run takes.
+    // An output that cannot be opened is reported before the run, which takes ten hours.
     let long = good.replace("size = \"2m\"", "size = \"2m\"\ntime_based = true\nruntime = \"10h\"");
     std::fs::write(folder.path("long.toml"), long).unwrap();
     for option in ["--json", "--report", "--trace"] {
@@ -111,8 +111,8 @@ fn a_full_disk_is_named_and_the_other_outputs_are_written() {
     let (said, told) =
         folder.run_to_end(&["a.toml", "--json", "/dev/full", "--report", "r.html"], 1);
     assert!(told.contains("/dev/full") && told.contains("disk is full"), "{told}");
-    assert!(said.contains("p99.9"), "the table is printed");
-    assert!(folder.read("r.html").ends_with("</html>\n"), "the report is written");
+    assert!(said.contains("p99.9"), "the table must be printed");
+    assert!(folder.read("r.html").ends_with("</html>\n"), "the report must be written");
 }
 
 #[test]
@@ -136,7 +136,10 @@ fn an_interruption_ends_the_jobs_and_keeps_what_there_is() {
         assert_eq!(last["sluice"]["notes"][0]["code"], "partial");
         assert!(last["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0);
         if !traced {
-            assert_eq!(ways[0]["sluice"]["partial"], false, "the way before it is whole");
+            assert_eq!(
+                ways[0]["sluice"]["partial"], false,
+                "the result of the earlier scenario must be complete"
+            );
         } else {
             serde_json::from_str::<Value>(&folder.read("t.json")).unwrap();
         }
@@ -157,7 +160,7 @@ fn an_interruption_of_preconditioning_keeps_the_ways_before_it() {
         let (said, told) = interrupted(&folder, &args);
         assert!(told.contains(says), "{told}");
         if scenarios.len() == 1 {
-            assert_eq!(folder.read("o.json"), "old", "there is nothing to replace it with");
+            assert_eq!(folder.read("o.json"), "old", "without a result, the old file must remain");
             assert!(!folder.path("o.html").exists() && said.is_empty());
         } else {
             let ways: Value = serde_json::from_str(&folder.read("o.json")).unwrap();
@@ -182,7 +185,7 @@ fn control_characters_of_titles_and_names_do_not_reach_the_terminal() {
         .replace("\"one\"", "\"a\\nb\\u001b[31m\"")
         .replace("\"r\"", "\"job\\u001b]0;x\\u0007\"");
     let odd = format!("# \u{1b}[31m\nseed = \"\u{202f}\\u001b\"\n{DRIVE}");
-    // A title is the file's name unless the scenario has one, and a job's may come from a job file.
+    // Titles: the file's name unless the scenario has a title; jobs may come from a job file.
     let file = "a\u{1b}[31m.toml";
     let jobs = "[job\u{1b}]0;x\u{7}]\nrw=read\nsize=1m\n";
     let plain = scenario().replace("title = \"one\"\n", "");
@@ -238,7 +241,7 @@ fn the_results_have_the_scenario_its_parameters_and_counters_of_the_run_alone() 
     let parameters = &section["parameters"];
     assert_eq!(parameters["seed"], 9);
     let drive = &parameters["drives"][0];
-    // What the preset says and the scenario does not.
+    // The parameters include those of the preset.
     assert_eq!(drive["media"]["timing"]["read_ns"][0], 40_000);
     assert_eq!(drive["media"]["geometry"]["chunks"], 16);
     assert_eq!(parameters["precondition"]["fill"], "sequential");
@@ -248,9 +251,9 @@ fn the_results_have_the_scenario_its_parameters_and_counters_of_the_run_alone() 
     let found = &section["drives"][0];
     let number = |path: &str| found.pointer(path).and_then(Value::as_u64).unwrap();
     let sectors = number("/ftl_before/host_sectors_written");
-    assert!(sectors > number("/ftl/host_sectors_written"), "preconditioning is apart");
+    assert!(sectors > number("/ftl/host_sectors_written"), "preconditioning is counted separately");
     assert!(number("/media_before/programs") > number("/media/programs"));
-    // The media counts the layer's operations and those of its journal, of the same time.
+    // The media counts operations of the FTL and of its journal, over the same periods.
     for when in ["", "_before"] {
         let of_media = number(&format!("/media{when}/programs"));
         let of_layer = number(&format!("/ftl{when}/programs"));
@@ -260,7 +263,7 @@ fn the_results_have_the_scenario_its_parameters_and_counters_of_the_run_alone() 
     }
 }
 
-/// Tracing looks at a run in other steps, and changes nothing of it.
+/// Tracing advances a run in other steps, and must not change its results.
 #[test]
 fn results_over_time_are_the_same_whether_or_not_the_run_is_traced() {
     let jobs = "[[job]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4k\"\nsize = \"3m\"\niodepth = 8\n\
@@ -280,7 +283,7 @@ fn results_over_time_are_the_same_whether_or_not_the_run_is_traced() {
         folder.run_to_end(&["a.toml", "--json", "traced.json", "--trace", "t"], 0);
         let [mut a, mut b]: [Value; 2] =
             [plain, folder.read("traced.json")].map(|text| serde_json::from_str(&text).unwrap());
-        // Tries of a full queue are counted as often as it is looked at.
+        // The block layer counts attempts at a full queue, which depend on the number of polls.
         for value in [&mut a, &mut b] {
             value[0]["sluice"]["drives"][0]["block_layer"].take();
         }

@@ -1,6 +1,6 @@
-//! The figures of `docs/lightnvm.md` are those of the results beside them, and the text names files that
-//! are there and numbers that are in the results. The results are of virtual time: `make plots`
-//! gives them again.
+//! The figures of `docs/lightnvm.md` must match the results beside them, and the text must name
+//! existing files and numbers of the results. The results are in virtual time; `make plots`
+//! reproduces them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +32,7 @@ fn the_figures_are_those_of_the_results() {
     there.retain(|name| name.ends_with(".svg"));
     there.sort();
     names.sort();
-    assert_eq!(there, names, "no figure is left over, none is missing");
+    assert_eq!(there, names, "the folder must have exactly the expected figures");
     let text = read(&docs().join("lightnvm.md"));
     for name in &names {
         assert!(text.contains(&format!("(lightnvm/{name})")), "{name} is not shown");
@@ -49,10 +49,13 @@ fn no_verdict_of_the_results_fails_that_the_text_does_not_name() {
         if row["verdict"] == "fail" {
             failed += 1;
             let case = row["case"].as_str().unwrap();
-            assert!(text.contains(&format!("`{case}`")), "{case} fails, and the text is silent");
+            assert!(
+                text.contains(&format!("`{case}`")),
+                "{case} fails, and the text does not mention it"
+            );
         }
     }
-    assert_eq!(failed, text.matches("\n| `").count(), "the text names what does not fail");
+    assert_eq!(failed, text.matches("\n| `").count(), "the text names a case that does not fail");
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Scenarios that begin with the same drive are preconditioned once, and each finds what it would have
-//! found alone, byte by byte.
+//! Scenarios with the same initial drive are preconditioned once, and each must give exactly the
+//! results that it gives alone.
 
 use std::path::Path;
 
 use scenario::Scenario;
 use sim::{PreconditionCache, SimOptions, simulate, to_json};
 
-/// Jobs, path and host: all that scenarios of one drive may differ in.
+/// Jobs, path and host, in which scenarios of one drive may differ.
 const RUNS: [&str; 3] = [
     "[[job]]\nname = \"mixed\"\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 16\nio_size = \"6m\"\nnorandommap = 1\n",
     "[path]\nqueue_model = \"mq\"\n[host]\nsubmit_cost = \"2us\"\ncomplete_cost = \"3us\"\n\
@@ -20,14 +20,14 @@ const PRECONDITION: &str = "[precondition]\nfill = \"sequential\"\noverwrite = \
 const NAND: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 32 }\n";
 
-/// Runs each scenario alone, and all of them one after the other with shared states; returns how many
-/// began with another's state.
+/// Runs each scenario alone, and then all of them with shared states. Returns the number of
+/// scenarios that started from a shared state.
 fn compare(what: &str, drives: [&str; 3]) -> u64 {
     let scenarios: Vec<Scenario> = (0..)
         .zip(drives.iter().zip(RUNS))
         .map(|(i, (drive, run))| {
             let name = format!("{i}.toml");
-            // A target on the host takes requests itself, and has no block layer.
+            // A target on the host has no block layer.
             let run = match drive.contains("[target]") {
                 true => run.replace("[path]\nqueue_model = \"mq\"\n", ""),
                 false => run.to_owned(),
@@ -96,7 +96,7 @@ fn media_that_fail_are_preconditioned_alone_or_alike() {
     compare("pblk", [&open, &open, &open]);
 }
 
-/// The results of `sluice sim`, one after the other.
+/// Returns the results of `sluice sim`, in order.
 fn command(dir: &Path, files: &[&str]) -> Vec<serde_json::Value> {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"));
     let output = command.arg("sim").args(files).args(["--json", "out.json"]).current_dir(dir);
