@@ -10,7 +10,7 @@ use nvme::Status;
 use rng::Rng;
 use time::{Component, Nanos};
 
-/// What the device requires of its submitter, beyond the limits. It panics otherwise.
+/// Requirements of the device on its submitter, beyond the limits. It panics otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SubmitRules {
     /// Requests in flight overlap only if both are reads. No request is longer than the limit,
@@ -44,8 +44,6 @@ pub struct VolatileDevice {
     pub lazy: bool,
     /// The source of all choices.
     pub rng: Rng,
-    /// The byte that fills discarded sectors.
-    discard_fill: u8,
     rules: SubmitRules,
     /// Requests accepted, by kind.
     pub taken: BTreeMap<&'static str, u64>,
@@ -74,8 +72,7 @@ impl VolatileDevice {
             queue_depth: 64,
             volatile_cache: true,
         };
-        let device = VolatileDevice::new(limits, AddressSpace::default(), SubmitRules::Volume);
-        VolatileDevice { discard_fill: 0xdd, ..device }
+        VolatileDevice::new(limits, AddressSpace::default(), SubmitRules::Volume)
     }
 
     fn new(limits: Limits, memory: AddressSpace, rules: SubmitRules) -> VolatileDevice {
@@ -91,7 +88,6 @@ impl VolatileDevice {
             fail_flushes: false,
             lazy: false,
             rng: Rng::new(1),
-            discard_fill: 0,
             rules,
             taken: BTreeMap::new(),
             discarded: BTreeSet::new(),
@@ -218,7 +214,7 @@ impl VolatileDevice {
                 }
             }
             Op::Discard | Op::WriteZeroes => {
-                let fill = if request.op == Op::Discard { self.discard_fill } else { 0 };
+                let fill = if self.rules == SubmitRules::Volume { 0xdd } else { 0 };
                 let sector = vec![fill; self.bytes()];
                 for lba in range {
                     self.volatile.insert(lba, sector.clone());
