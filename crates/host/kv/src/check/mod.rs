@@ -23,11 +23,11 @@ impl Kv {
         self.index.check_invariants()?;
         self.chunks.check_invariants()?;
         self.streams.check_invariants()?;
+        self.check_request_invariants()?;
         self.compaction.check_invariants(&self.chunks)?;
         self.reclaim.check_invariants(&self.chunks)?;
         self.check_records()?;
-        self.check_chunk_readers()?;
-        self.check_request_invariants()
+        self.check_chunk_readers()
     }
 
     /// Checks the invariants of the outstanding requests, as

@@ -19,7 +19,7 @@ const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
 /// Steps with progress between checks of the invariants. A check scans the lists of overlapping
 /// requests and the map; after every step it takes 23 times the CPU time of the test.
-const CHECK_MOVES: u64 = 64;
+const CHECK_MOVES: u64 = 128;
 
 #[derive(Clone, Debug)]
 enum Kind {
