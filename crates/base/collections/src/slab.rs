@@ -124,6 +124,18 @@ impl<T> Slab<T> {
         self.free.contains(&index)
     }
 
+    /// Returns for each place whether it is in use; for checks. If a place was freed twice, fewer
+    /// places are free than [`free_len`](Slab::free_len) says.
+    pub fn usage(&self) -> Vec<bool> {
+        let mut usage = vec![true; self.entries.len()];
+        for &index in &self.free {
+            if let Some(is_in_use) = usage.get_mut(index as usize) {
+                *is_in_use = false;
+            }
+        }
+        usage
+    }
+
     /// Removes all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
@@ -213,6 +225,7 @@ mod tests {
         assert!(slab.get(3).is_none() && slab.take().is_none() && !slab.has_free());
         slab.release(1);
         assert!(slab.is_free(1) && !slab.is_free(0));
+        assert_eq!(slab.usage(), [true, false, true]);
         slab.clear();
         assert!(slab.is_empty() && !slab.has_free());
     }

@@ -247,9 +247,7 @@ impl Controller {
     /// # Errors
     /// The first invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), DriveViolation> {
-        self.commands.check_invariants()?;
-        self.queues.check_invariants()?;
-        self.array().map_or(Ok(()), |array| array.check_invariants())?;
+        self.check_command_invariants()?;
         let ftl = self.ftl().map_or(Ok(()), |ftl| ftl.check_invariants());
         ftl.map_err(|e| DriveViolation {
             part: DrivePart::Ftl,
@@ -259,6 +257,18 @@ impl Controller {
             expected: e.expected.clone(),
             found: e.to_string(),
         })
+    }
+
+    /// Checks the invariants of the commands, the queues and the array, as
+    /// [`check_invariants`](Controller::check_invariants) does. Takes time proportional to the
+    /// number of parallel units and of operations in flight.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_command_invariants(&self) -> Result<(), DriveViolation> {
+        self.commands.check_invariants()?;
+        self.queues.check_invariants()?;
+        self.array().map_or(Ok(()), |array| array.check_invariants())
     }
 
     /// Returns the number of I/O commands that are fetched and not completed.

@@ -20,10 +20,12 @@
 
 #![forbid(unsafe_code)]
 
+mod invariants;
 mod overlap;
 mod pblk;
 mod rrpc;
 
+pub use invariants::{PblkPart, PblkViolation};
 pub use overlap::{OverlapSerializer, OverlapStats};
 pub use pblk::sharded::{
     ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockError,

@@ -378,5 +378,6 @@ impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
     }
 }
 
+mod invariants;
 #[cfg(test)]
 mod tests;

@@ -34,6 +34,7 @@ use nvme::Status;
 use time::{Component, Nanos};
 use tracepoint::Event;
 
+use crate::invariants::{PblkViolation, require};
 pub use error::PblkError;
 use maintenance::Maintenance;
 pub use maintenance::PblkHealth;
@@ -134,6 +135,52 @@ impl Pblk {
             && self.ftl.is_idle()
             && !self.flash.has_deferred()
             && self.flash.queue().outstanding() == 0
+    }
+
+    /// Checks the invariants of the requests, the commands and the maintenance; not those of the
+    /// FTL, which [`Ftl::check_invariants`](ftl::Ftl::check_invariants) checks. May be called
+    /// between any two calls of the target's methods. Takes time proportional to the queue depth;
+    /// for tests.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), PblkViolation> {
+        self.flash.check_invariants()?;
+        self.maintenance.check_invariants()?;
+        for lookup in &self.pending_lookups {
+            require!(
+                self.flash.requests.is_outstanding(lookup.slot),
+                Requests,
+                "a read that is looked up is outstanding",
+                format_args!("request {}", lookup.slot),
+                "an outstanding request",
+                lookup
+            );
+        }
+        let accepted = self.flash.requests.outstanding() + self.completed.len();
+        let depth = self.limits.queue_depth;
+        require!(
+            accepted <= depth as usize,
+            Requests,
+            "the queue depth bounds the requests",
+            "all requests",
+            format_args!("at most {depth}"),
+            accepted
+        );
+        require!(
+            self.has_new_requests || !self.kick && self.pending_lookups.is_empty(),
+            Requests,
+            "the next poll starts what no completion starts",
+            "the device",
+            "new requests",
+            (self.kick, &self.pending_lookups)
+        );
+        Ok(())
+    }
+
+    /// Returns the tags of the requests that were accepted and not reaped.
+    pub(crate) fn outstanding_tags(&self) -> impl Iterator<Item = u64> + '_ {
+        self.flash.requests.tags().chain(self.completed.iter().map(|done| done.tag))
     }
 
     /// Closes the device. Returns the queue pair and a completion for every request that was not

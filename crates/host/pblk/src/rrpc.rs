@@ -22,6 +22,8 @@
 //! A drive has one device L2P, so only one target may write logical addresses to the out-of-band
 //! bytes: one `rrpc`, or any number of `pblk`.
 
+use std::collections::BTreeSet;
+
 use block::{BlockDevice, Completion};
 use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePair};
 use ftl::{
@@ -30,6 +32,7 @@ use ftl::{
 use nvme::{Address, ChunkDescriptor, ChunkId, DeviceL2pLog, VendorExtensions};
 use time::Component;
 
+use super::invariants::{PblkViolation, require_eq};
 use super::overlap::{OverlapSerializer, OverlapStats};
 use super::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
 use lnvm::ScrubConfig;
@@ -201,6 +204,21 @@ impl Rrpc {
     /// Returns the FTL, for queries.
     pub fn ftl(&self) -> &Ftl {
         self.device.device().ftl()
+    }
+
+    /// Checks the invariants of the order of overlapping requests and of the target; not those of
+    /// the FTL. See [`Pblk::check_invariants`].
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), PblkViolation> {
+        self.device.check_invariants()?;
+        let pblk = self.device.device();
+        pblk.check_invariants()?;
+        let passed: BTreeSet<u64> = self.device.at_device().map(u64::from).collect();
+        let at_pblk: BTreeSet<u64> = pblk.outstanding_tags().collect();
+        require_eq!(Overlaps, "requests in flight are at the device", "all", passed, at_pblk);
+        Ok(())
     }
 
     /// Returns the queue pair, for its counters.

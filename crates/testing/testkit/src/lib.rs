@@ -10,6 +10,7 @@
 //! | `open_channel_drive` | an open-channel drive without an admin queue (feature `open-channel-drive`) |
 //! | [`oracle`] | the values that sectors may hold after a power cut, and the loop over seeds |
 //! | [`two_processes`] | a port between a test and a second process of it |
+//! | `volatile_device` | a block device in memory with power cuts and failures (feature `block`) |
 //!
 //! [`PollBudget`] bounds waits in real time.
 //!
@@ -47,6 +48,8 @@ pub mod open_channel_drive;
 pub mod oracle;
 mod poll;
 pub mod two_processes;
+#[cfg(feature = "block")]
+pub mod volatile_device;
 
 pub use allowed::{AllowedSkip, AllowedSkips};
 pub use poll::PollBudget;

@@ -1,30 +1,27 @@
 //! Planted breaks: each is reported by the name of its part.
 
-#[path = "../../tests/suite/common/ram.rs"]
-#[allow(dead_code, unreachable_pub, reason = "not all of the device is used")]
-mod ram;
-
+use testkit::volatile_device::VolatileDevice;
 use time::Nanos;
 
-use self::ram::Ram;
 use crate::pipeline::Core;
 use crate::{
     BlockingVolume, FormatOptions, Ino, InodeKind, InodePermissions, Name, Options, RequestBuffer,
     Time, Volume, VolumeOp, VolumePart, VolumeRequest, format,
 };
 
-fn tick(device: &mut Ram) -> Nanos {
+fn tick(device: &mut VolatileDevice) -> Nanos {
     device.now += Nanos::from_micros(1);
     device.now
 }
 
 /// A volume with files, unwritten data and requests in flight.
-fn busy() -> Volume<Ram> {
-    let mut device = Ram::new(512, 512);
+fn busy() -> Volume<VolatileDevice> {
+    let mut device = VolatileDevice::for_volume(512, 512);
     format(&mut device, &FormatOptions::default(), tick).expect("an empty volume");
     let options = Options { cache_pages: 16, ..Options::default() };
-    let mut session = BlockingVolume::open(device, options, tick as fn(&mut Ram) -> Nanos)
-        .expect("a formatted volume");
+    let mut session =
+        BlockingVolume::open(device, options, tick as fn(&mut VolatileDevice) -> Nanos)
+            .expect("a formatted volume");
     let dir = session.make_directory(Ino::ROOT, "dir").expect("a directory");
     let file = session.create(dir, "file").expect("a file");
     session.write(file, 0, &[1; 20_000]).expect("space for data");

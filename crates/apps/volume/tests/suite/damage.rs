@@ -54,7 +54,7 @@ fn check(fs: &mut Open, files: &[(String, Vec<u8>)]) {
 }
 
 fn ram_from_image(image: &[u8], sector_bytes: u32) -> Ram {
-    let mut ram = Ram::new(sector_bytes, (image.len() / BLOCK) as u64);
+    let mut ram = Ram::for_volume(sector_bytes, (image.len() / BLOCK) as u64);
     ram.durable.copy_from_slice(image);
     ram
 }
@@ -133,7 +133,7 @@ fn what_is_no_volume_newer_or_of_another_size_is_refused_and_not_touched() {
         assert!(ram.untouched());
         error
     };
-    assert_eq!(refused(Ram::new(512, 256)), VolumeOpenError::NotAVolume);
+    assert_eq!(refused(Ram::for_volume(512, 256)), VolumeOpenError::NotAVolume);
     let (mut ram, _) = sample(512);
     for at in [0, 255 * BLOCK] {
         ram.durable[at + 8] = 2;
@@ -142,7 +142,7 @@ fn what_is_no_volume_newer_or_of_another_size_is_refused_and_not_touched() {
     }
     assert!(matches!(refused(ram), VolumeOpenError::Newer { version: 2, .. }));
     let (ram, _) = sample(512);
-    let mut longer = Ram::new(512, 300);
+    let mut longer = Ram::for_volume(512, 300);
     longer.durable[..256 * BLOCK].copy_from_slice(&ram.durable);
     assert!(matches!(
         refused(longer),
@@ -160,7 +160,7 @@ fn what_is_no_volume_newer_or_of_another_size_is_refused_and_not_touched() {
     assert_eq!(fs.volume().list(ROOT, 0).unwrap().count(), 0);
     for (blocks, label) in [(20, ""), (256, "a label that is longer than thirty-two bytes")] {
         let options = FormatOptions { label: label.into(), ..FormatOptions::default() };
-        let error = format(&mut Ram::new(512, blocks), &options, tick).unwrap_err();
+        let error = format(&mut Ram::for_volume(512, blocks), &options, tick).unwrap_err();
         assert!(matches!(error, VolumeOpenError::Unfit { .. }), "{error}");
     }
     let bad = Options { cache_pages: 3, ..Options::default() };

@@ -197,7 +197,7 @@ fn sizes_holes_and_facts() {
 
 #[test]
 fn appends_are_contiguous_and_cost_one_write_when_synced() {
-    let mut ram = Ram::new(512, 2048);
+    let mut ram = Ram::for_volume(512, 2048);
     // Large enough that no checkpoint occurs.
     let options = volume::FormatOptions { journal_blocks: Some(256), ..Default::default() };
     volume::format(&mut ram, &options, common::tick).unwrap();
@@ -304,7 +304,7 @@ fn metadata_has_a_limit_and_removing_goes_on_at_it() {
 
 #[test]
 fn ten_thousand_files_and_a_file_of_ten_thousand_extents() {
-    let mut ram = Ram::new(4096, 65_536);
+    let mut ram = Ram::for_volume(4096, 65_536);
     let options = volume::FormatOptions { metadata_blocks: Some(1024), ..Default::default() };
     volume::format(&mut ram, &options, common::tick).unwrap();
     let mut fs = open(ram);

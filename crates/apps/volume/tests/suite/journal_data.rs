@@ -25,7 +25,7 @@ fn sync_data(fs: &mut Open, ino: Ino) {
 
 /// Returns a device with the contents of `image`.
 fn ram_from_image(image: &[u8]) -> Ram {
-    let mut ram = Ram::new(512, (image.len() / BLOCK) as u64);
+    let mut ram = Ram::for_volume(512, (image.len() / BLOCK) as u64);
     ram.durable.copy_from_slice(image);
     ram
 }
@@ -78,7 +78,7 @@ fn with_transaction(mut ram: Ram, records: &[u8]) -> Vec<u8> {
 
 #[test]
 fn readers_and_smaller_openings_see_all_of_it_and_a_reader_writes_nothing() {
-    let mut ram = Ram::new(512, 4096);
+    let mut ram = Ram::for_volume(512, 4096);
     // Large enough that no checkpoint occurs.
     let shape = FormatOptions { journal_blocks: Some(512), ..FormatOptions::default() };
     format(&mut ram, &shape, tick).unwrap();

@@ -112,18 +112,17 @@ impl OpTable {
     ) -> Result<(), DriveViolation> {
         let check = |index| DriveCheck { part: DrivePart::NandArray, subject: "operation", index };
         placed.sort_unstable();
-        let live: Vec<u32> =
-            (0..self.pu_ops.len() as u32).filter(|id| !self.pu_ops.is_free(*id)).collect();
+        let usage = self.pu_ops.usage();
+        let in_use = (0..).zip(&usage).filter(|(_, is_in_use)| **is_in_use);
+        let live: Vec<u32> = in_use.map(|(id, _)| id).collect();
         check(0).equal("every part in flight is in one place of a parallel unit", live, placed)?;
         let mut parts = vec![0; self.ops.len()];
-        for (id, part) in (0..).zip(&self.pu_ops) {
-            if !self.pu_ops.is_free(id) {
-                parts[part.op as usize] += 1;
-            }
+        for (part, _) in self.pu_ops.iter().zip(usage).filter(|(_, is_in_use)| *is_in_use) {
+            parts[part.op as usize] += 1;
         }
-        let completed: Vec<u32> = completed.collect();
+        let (completed, usage) = (completed.collect::<Vec<u32>>(), self.ops.usage());
         for (id, (op, parts)) in (0..).zip(self.ops.iter().zip(parts)) {
-            let is_free = self.ops.is_free(id);
+            let is_free = !usage[id as usize];
             check(id).equal("the parts of an operation are counted", parts, op.pu_ops_left)?;
             let is_over = is_free || completed.contains(&id);
             check(id).equal("an operation without parts is over", parts == 0, is_over)?;

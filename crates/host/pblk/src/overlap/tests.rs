@@ -108,6 +108,10 @@ fn case(seed: u64) -> OverlapStats {
             let earlier = outstanding[..at].iter().any(|o| conflict(o, &ended));
             assert!(!earlier && done.result == 9, "seed {seed}: {ended:?} has overtaken");
         }
+        // A check reads every list; so not after every step.
+        if step % 16 == 0 {
+            assert_eq!(d.check_invariants(), Ok(()), "seed {seed}, step {step}");
+        }
         let due = !d.ready.is_empty();
         assert_eq!(d.deadline() == Nanos::ZERO, due);
         assert_eq!(d.poll(Nanos(0)), due);
@@ -149,4 +153,34 @@ fn what_the_device_will_refuse_passes() {
     assert_eq!(d.device.taken.len(), 4);
     assert_eq!(d.submit(Nanos(0), read(0, 1, 5)), Err(QueueFull));
     assert_eq!(*d.stats(), OverlapStats::default());
+}
+
+#[test]
+fn a_broken_invariant_is_reported_by_its_name() {
+    let device = || {
+        let mut d = device(4);
+        for tag in 0..2 {
+            let write = Request { op: Op::Write, ..read(60, 10, tag) };
+            d.submit(Nanos(0), write).unwrap();
+        }
+        assert_eq!(d.check_invariants(), Ok(()));
+        d
+    };
+    let broken = |break_it: &dyn Fn(&mut OverlapSerializer<Any>)| {
+        let mut d = device();
+        break_it(&mut d);
+        d.check_invariants().expect_err("a broken invariant").to_string()
+    };
+    assert_eq!(
+        broken(&|d| d.slots[1].blockers = 0),
+        "overlaps: earlier overlapping requests is broken for request 1: expected 1, found 0"
+    );
+    assert_eq!(
+        broken(&|d| d.ready.push_back(1)),
+        "overlaps: unblocked requests are ready is broken for all: expected {}, found {1}"
+    );
+    let list = broken(&|d| d.unlink(d.bucket(1), 5));
+    assert!(list.starts_with("overlaps: granules of requests are listed"), "{list}");
+    let slot = broken(&|d| d.slots.release(0));
+    assert!(slot.starts_with("overlaps: a free slot has no request"), "{slot}");
 }

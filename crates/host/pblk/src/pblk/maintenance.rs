@@ -19,6 +19,7 @@ use time::Nanos;
 use super::Pblk;
 use super::scrub::PblkScrubber;
 use super::sharded::superblock::{SuperblockHealth, SuperblockMaintainer};
+use crate::invariants::{PblkViolation, require_eq};
 use lnvm::{MediaManager, RelocationReason, RelocationRequest, ScrubConfig, ScrubStats, TargetId};
 use ocssd::vector::VectorCompletion;
 
@@ -109,6 +110,19 @@ impl Maintenance {
         }
         let label = self.superblock.as_ref().map_or(Nanos::MAX, |k| k.deadline());
         self.scrubber.as_ref().map_or(Nanos::MAX, |p| p.deadline()).min(label)
+    }
+
+    /// Checks the scrub and the superblock, and whether they are polled.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(super) fn check_invariants(&self) -> Result<(), PblkViolation> {
+        let Maintenance { controller, scrubber, superblock, .. } = self;
+        let is_needed = controller.is_some() || scrubber.is_some() || superblock.is_some();
+        let name = "maintenance with work is polled";
+        require_eq!(Maintenance, name, "the maintenance", is_needed, self.active);
+        scrubber.as_ref().map_or(Ok(()), |scrubber| scrubber.check_invariants())?;
+        superblock.as_ref().map_or(Ok(()), |keeper| keeper.check_invariants())
     }
 
     /// Updates `active` after a component was added or removed.

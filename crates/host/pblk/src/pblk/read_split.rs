@@ -6,6 +6,8 @@
 use collections::Slab;
 use ftl::OpToken;
 
+use crate::invariants::{PblkViolation, require_eq};
+
 #[derive(Clone, Copy, Debug)]
 struct SplitRead {
     op: OpToken,
@@ -45,6 +47,38 @@ impl SplitReads {
         self.all.release(id);
         Some(completed)
     }
+
+    /// Returns the number of fragments that have not completed, of all reads.
+    pub(crate) fn fragments(&self) -> usize {
+        let in_use = self.all.iter().zip(self.all.usage()).filter(|(_, is_in_use)| *is_in_use);
+        in_use.map(|(split, _)| split.remaining_fragments as usize).sum()
+    }
+
+    /// Returns the number of fragments of a read that have not completed; 0 if there is no such
+    /// read.
+    pub(crate) fn remaining_fragments(&self, id: u32) -> u32 {
+        self.all.get(id).map_or(0, |split| split.remaining_fragments)
+    }
+
+    /// Compares the reads with the free places.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(crate) fn check_invariants(&self) -> Result<(), PblkViolation> {
+        let usage = self.all.usage();
+        for (id, (split, is_in_use)) in self.all.iter().zip(&usage).enumerate() {
+            require_eq!(
+                SplitReads,
+                "a read ends with its last fragment",
+                format_args!("read {id}, {} fragments", split.remaining_fragments),
+                split.remaining_fragments > 0,
+                *is_in_use
+            );
+        }
+        let in_use = usage.into_iter().filter(|is_in_use| *is_in_use).count();
+        require_eq!(SplitReads, "a place is free once", "all places", in_use, self.all.in_use());
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -60,5 +94,16 @@ mod tests {
         assert_eq!(splits.begin(OpToken(9), 0, 1), b, "used again");
         assert_eq!(splits.complete_fragment(a, 0), None);
         assert_eq!(splits.complete_fragment(a, 0b100), Some((OpToken(7), 70, 0b101)));
+    }
+
+    #[test]
+    fn a_read_that_lost_its_fragments_is_reported() {
+        let mut splits = SplitReads::default();
+        let id = splits.begin(OpToken(7), 70, 3);
+        assert_eq!(splits.check_invariants(), Ok(()));
+        splits.all[id].remaining_fragments = 0;
+        let broken = splits.check_invariants().expect_err("a read without fragments");
+        assert_eq!(broken.invariant, "a read ends with its last fragment");
+        assert_eq!(broken.subject, "read 0, 0 fragments");
     }
 }

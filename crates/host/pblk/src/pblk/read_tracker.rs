@@ -8,6 +8,8 @@
 use collections::Slab;
 use nvme::{FlashGeometry, MAX_VECTOR_ADDRESSES, PhysSector, PuId};
 
+use crate::invariants::{PblkViolation, require_eq};
+
 /// The parallel units of one read, in order. Consecutive addresses on one unit count once.
 #[derive(Clone, Copy, Debug)]
 struct TrackedRead {
@@ -67,6 +69,32 @@ impl PuReadTracker {
     pub(crate) fn reads_on(&self, pu: PuId) -> u32 {
         self.reads_per_pu.get(pu.index()).copied().unwrap_or(0)
     }
+
+    /// Returns the number of reads in flight.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.in_use()
+    }
+
+    /// Compares the counts with the reads in flight.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(crate) fn check_invariants(&self) -> Result<(), PblkViolation> {
+        let mut counted = vec![0; self.reads_per_pu.len()];
+        let usage = self.reads.usage();
+        let in_flight = self.reads.iter().zip(&usage).filter(|(_, is_in_use)| **is_in_use);
+        for (read, _) in in_flight {
+            let pus = &read.pus[..usize::from(read.count)];
+            pus.iter().for_each(|pu| counted[pu.index()] += 1);
+        }
+        for (pu, (expected, found)) in counted.into_iter().zip(&self.reads_per_pu).enumerate() {
+            let subject = format_args!("parallel unit {pu}");
+            require_eq!(ReadTracker, "reads in flight are counted", subject, expected, *found);
+        }
+        let in_use = usage.into_iter().filter(|is_in_use| *is_in_use).count();
+        require_eq!(ReadTracker, "a place is free once", "all places", in_use, self.reads());
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +126,15 @@ mod tests {
         waits.complete(a);
         assert_eq!(on(&waits), [16, 16, 16, 16, 0]);
         assert_eq!(waits.begin(std::iter::once(PhysSector(255))), a, "used again");
+        assert_eq!(waits.check_invariants(), Ok(()));
         waits.complete(b);
         assert_eq!(on(&waits), [0, 0, 0, 1, 0]);
+        waits.reads_per_pu[1] += 1;
+        let broken = waits.check_invariants().expect_err("a read that is not in flight");
+        assert_eq!(
+            broken.to_string(),
+            "read tracker: reads in flight are counted is broken for parallel unit 1: expected 0, \
+             found 1"
+        );
     }
 }

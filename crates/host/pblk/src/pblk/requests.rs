@@ -4,6 +4,7 @@ use block::Payload;
 use collections::Slab;
 
 use super::stripe_layout::StripeMap;
+use crate::invariants::{PblkViolation, require, require_eq};
 
 /// An outstanding request.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,50 @@ impl PblkRequestTable {
         let place = self.slots.iter().position(|s| s.outstanding)?;
         Some(self.remove(place as u64))
     }
+
+    /// Returns whether the request at `place` is outstanding.
+    pub(crate) fn is_outstanding(&self, place: u64) -> bool {
+        let slot = u32::try_from(place).ok().and_then(|place| self.slots.get(place));
+        slot.is_some_and(|slot| slot.outstanding)
+    }
+
+    /// Returns the tags of the outstanding requests.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u64> + '_ {
+        self.slots.iter().filter(|slot| slot.outstanding).map(|slot| slot.tag)
+    }
+
+    /// Compares the requests with the free places.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(crate) fn check_invariants(&self) -> Result<(), PblkViolation> {
+        for place in self.slots.free_indices() {
+            let (subject, slot) = (format_args!("request {place}"), &self.slots[*place]);
+            require!(
+                !slot.outstanding,
+                Requests,
+                "a free place has no request",
+                subject,
+                false,
+                slot
+            );
+        }
+        let mut outstanding = 0;
+        for slot in self.slots.iter().filter(|slot| slot.outstanding) {
+            outstanding += 1;
+            require!(
+                !matches!(slot.data, Payload::Scattered { .. }),
+                Requests,
+                "the data of a request is contiguous",
+                format_args!("tag {}", slot.tag),
+                "no scattered data",
+                slot.data
+            );
+        }
+        let name = "a request has one place";
+        require_eq!(Requests, name, "all requests", outstanding, self.slots.in_use());
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -85,5 +130,16 @@ mod tests {
         assert!(requests.insert(72, Payload::BitBucket, StripeMap::CONTIGUOUS).is_some());
         assert_eq!([requests.remove_any(), requests.remove_any()], [Some(72), Some(71)]);
         assert_eq!(requests.remove_any(), None);
+    }
+
+    #[test]
+    fn a_lost_request_is_reported() {
+        let mut requests = PblkRequestTable::new(2);
+        let place = requests.insert(70, Payload::BitBucket, StripeMap::CONTIGUOUS).unwrap();
+        assert_eq!(requests.check_invariants(), Ok(()));
+        requests.slots[place as u32].outstanding = false;
+        let broken = requests.check_invariants().expect_err("a lost request").to_string();
+        let text = "a request has one place is broken for all requests: expected 0, found 1";
+        assert_eq!(broken, format!("requests: {text}"));
     }
 }

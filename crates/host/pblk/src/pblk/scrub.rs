@@ -19,6 +19,7 @@ use nvme::ChunkId;
 use time::Nanos;
 
 use super::vector_backend::VectorBackend;
+use crate::invariants::{PblkViolation, require};
 use lnvm::{RelocationReason, ScrubConfig, ScrubRead, ScrubStats, Scrubber, WearInfo};
 
 /// Equal wear of all chunks: the FTL has its own static wear leveling, with the wear of every
@@ -116,6 +117,26 @@ impl PblkScrubber {
         if !self.scrubber.report_error(chunk.get(), reason) {
             self.degraded_open.insert(chunk);
         }
+    }
+
+    /// Checks the read in flight and the open chunks.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(super) fn check_invariants(&self) -> Result<(), PblkViolation> {
+        if let Some((read, _)) = &self.read {
+            let subject = format_args!("chunk {}", read.chunk);
+            require!(read.sectors > 0, Scrub, "a read has sectors", subject, 1, read.sectors);
+        }
+        let last_check = self.next_open_check.since(self.cold_after);
+        for (chunk, open) in &self.open_chunks {
+            let since = open.since;
+            require!(open.written > 0, Scrub, "an open chunk is written", chunk, 1, open.written);
+            let name = "an open chunk was seen at a check";
+            let was_seen = since <= last_check || self.next_open_check == Nanos::MAX;
+            require!(was_seen, Scrub, name, chunk, last_check, since);
+        }
+        Ok(())
     }
 
     pub(super) fn stats(&self) -> &ScrubStats {

@@ -13,6 +13,8 @@
 //! [LightNVM17 §4.2] (vector commands from the write buffer), [LightNVM17 §3.3] (vector I/O), [OC20
 //! §4].
 
+mod invariants;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -1,20 +1,16 @@
 //! Planted breaks: each is reported by the name of its part.
 
-#[path = "../../../tests/suite/cache/flaky.rs"]
-#[allow(dead_code, reason = "not all of the device is used")]
-mod flaky;
-
 use block::{BlockDevice as _, Limits, Op, Payload, Request};
 use nvme::Status;
+use testkit::volatile_device::VolatileDevice;
 use time::{Component as _, Nanos};
 
-use self::flaky::Flaky;
 use crate::cache::frames::FrameState;
 use crate::cache::{Cache, CacheConfig, CachePart};
 use crate::{Buffer, IoDevice};
 
 struct Busy {
-    cache: Cache<Flaky>,
+    cache: Cache<VolatileDevice>,
     /// Owns the memory of the requests.
     _data: Buffer,
 }
@@ -30,7 +26,7 @@ fn busy() -> Busy {
         volatile_cache: true,
     };
     let opened = IoDevice::null(limits);
-    let device = Flaky::new(limits, opened.memory().clone(), 1);
+    let device = VolatileDevice::for_cache(limits, opened.memory().clone(), 1);
     let bytes = 4096 * CacheConfig::FRAMES_MIN;
     let config = CacheConfig { bytes, read_ahead: 0, ..CacheConfig::default() };
     let mut cache = Cache::new(&opened, device, config).expect("a small cache");
@@ -54,7 +50,7 @@ fn busy() -> Busy {
 
 #[test]
 fn a_broken_invariant_is_reported_by_name() {
-    type Plant = (CachePart, &'static str, fn(&mut Cache<Flaky>));
+    type Plant = (CachePart, &'static str, fn(&mut Cache<VolatileDevice>));
     let plants: &[Plant] = &[
         (CachePart::Requests, "every part of a request is queued or in flight", |cache| {
             cache.requests.break_remaining();

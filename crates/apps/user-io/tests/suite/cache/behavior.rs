@@ -2,10 +2,9 @@
 
 use block::{BlockDevice as _, Limits, Request};
 use nvme::Status;
+use testkit::volatile_device::VolatileDevice;
 use time::{Component, Nanos};
 use user_io::{Cache, CacheConfig, DirectError, EvictionPolicy, Handle, IoDevice, WritePolicy};
-
-use super::flaky::Flaky;
 
 const LIMITS: Limits = Limits {
     sector_bytes: 4096,
@@ -16,9 +15,9 @@ const LIMITS: Limits = Limits {
     volatile_cache: true,
 };
 
-fn handle(config: CacheConfig) -> (IoDevice, Handle<Cache<Flaky>>) {
+fn handle(config: CacheConfig) -> (IoDevice, Handle<Cache<VolatileDevice>>) {
     let opened = IoDevice::null(LIMITS);
-    let mut flaky = Flaky::new(LIMITS, opened.memory().clone(), 1);
+    let mut flaky = VolatileDevice::for_cache(LIMITS, opened.memory().clone(), 1);
     flaky.lazy = false;
     let cache = Cache::new(&opened, flaky, config).unwrap();
     let handle = Handle::new(&opened, cache).unwrap();
@@ -42,7 +41,7 @@ fn what_was_read_is_there() {
         let stats = handle.device().stats();
         // Waiting for a block and then finding it counts once more.
         assert_eq!((stats.misses, stats.fills, stats.evictions), (200, 200, 0), "{stats:?}");
-        assert_eq!(handle.device().device().commands, 200);
+        assert_eq!(handle.device().device().request_count(), 200);
         // More blocks than the cache holds.
         for lba in 0..1000 {
             handle.read(lba, &buffer).unwrap();
@@ -61,7 +60,7 @@ fn dirty_units_are_written_together_and_when_they_are_wanted() {
         buffer.fill(0, 4096, lba as u8);
         handle.write(lba, &buffer, false).unwrap();
     }
-    assert_eq!((handle.device().dirty(), handle.device().device().commands), (100, 0));
+    assert_eq!((handle.device().dirty(), handle.device().device().request_count()), (100, 0));
     handle.flush().unwrap();
     let stats = handle.device().stats();
     assert_eq!(handle.device().dirty(), 0);
@@ -116,7 +115,11 @@ fn who_reads_one_after_the_other_finds_it_there() {
     }
     let stats = handle.device().stats();
     assert!(stats.read_ahead > 1900 && stats.misses < 60, "{stats:?}");
-    assert!(handle.device().device().commands < 200, "{}", handle.device().device().commands);
+    assert!(
+        handle.device().device().request_count() < 200,
+        "{}",
+        handle.device().device().request_count()
+    );
     // Random reads cause no read-ahead.
     let before = handle.device().stats().read_ahead;
     for i in 0..300u64 {
@@ -184,7 +187,7 @@ fn configurations_that_cannot_be_are_refused() {
     let refused = |change: fn(&mut CacheConfig)| {
         let mut config = config();
         change(&mut config);
-        let flaky = Flaky::new(LIMITS, opened.memory().clone(), 1);
+        let flaky = VolatileDevice::for_cache(LIMITS, opened.memory().clone(), 1);
         let error = Cache::new(&opened, flaky, config).unwrap_err();
         assert!(
             matches!(error, DirectError::Config { .. } | DirectError::Memory { .. }),
@@ -210,7 +213,7 @@ fn configurations_that_cannot_be_are_refused() {
         .contains("dirty_percent")
     );
     let small = Limits { sector_bytes: 512, max_sectors: 4, ..LIMITS };
-    let flaky = Flaky::new(small, opened.memory().clone(), 1);
+    let flaky = VolatileDevice::for_cache(small, opened.memory().clone(), 1);
     assert!(
         Cache::new(&opened, flaky, config()).is_err(),
         "a cache block is larger than the largest transfer"

@@ -4,5 +4,4 @@
 //! A failing seed is printed; `SLUICE_SEED=n` replays it.
 
 mod behavior;
-mod flaky;
 mod oracle;

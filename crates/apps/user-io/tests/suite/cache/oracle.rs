@@ -1,39 +1,25 @@
 //! Random requests through a cache, with failures and power cuts, against a model of every sector.
 
-use std::panic::AssertUnwindSafe;
-
 use block::{BlockDevice as _, Limits, Op, Request};
 use rng::Rng;
+use testkit::oracle::{SectorModel, Written, run_seeds};
+use testkit::volatile_device::VolatileDevice;
 use time::{Component, Nanos};
 use user_io::{Buffer, Cache, CacheConfig, EvictionPolicy, IoDevice, WritePolicy};
-
-use super::flaky::Flaky;
-
-/// Number of the request that wrote a sector, and the value written; zeros are frequent.
-type Version = (u64, u32);
-
-/// Possible contents of a sector.
-#[derive(Clone, Debug)]
-struct Sector {
-    /// Current contents; `None` after a failed write, when any of the possible ones may be read.
-    now: Option<Version>,
-    /// Possible contents after a power cut: the last durable version, and all later ones.
-    after: Vec<Version>,
-}
 
 struct InFlightRequest {
     request: Request,
     buffer: Buffer,
-    version: Version,
-    /// For a flush: the version of each sector at its submission.
-    was: Vec<Option<Version>>,
+    written: Written,
+    /// For a flush: the position of each sector's contents at its submission.
+    marks: Vec<u64>,
 }
 
 struct Case {
     opened: IoDevice,
-    cache: Option<Cache<Flaky>>,
+    cache: Option<Cache<VolatileDevice>>,
     config: CacheConfig,
-    model: Vec<Sector>,
+    model: Vec<SectorModel>,
     in_flight: Vec<Option<InFlightRequest>>,
     rng: Rng,
     value: u32,
@@ -44,15 +30,13 @@ struct Case {
 }
 
 const IN_FLIGHT_MAX: usize = 16;
-/// Requests between checks of the cache's invariants.
-const CHECK_REQUESTS: u64 = 8;
 
 /// Returns the value that fills a sector.
-fn stamp(lba: usize, bytes: &[u8]) -> u32 {
+fn stamp(lba: usize, bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
     let first = words.clone().next().expect("a word");
     assert!(words.clone().all(|w| w == first), "sector {lba} is torn");
-    first
+    first.into()
 }
 
 impl Case {
@@ -85,15 +69,15 @@ impl Case {
             depth: IN_FLIGHT_MAX as u32,
         };
         let opened = IoDevice::null(limits);
-        let flaky = Flaky::new(limits, opened.memory().clone(), seed ^ 0xf1a);
-        let cache = Cache::new(&opened, flaky, config).unwrap();
+        let device = VolatileDevice::for_cache(limits, opened.memory().clone(), seed ^ 0xf1a);
+        let cache = Cache::new(&opened, device, config).unwrap();
         let sectors = limits.sectors as usize;
         let failing = rng.chance(0.4);
         Case {
             opened,
             cache: Some(cache),
             config,
-            model: vec![Sector { now: Some((0, 0)), after: vec![(0, 0)] }; sectors],
+            model: vec![SectorModel::new(0); sectors],
             requests: 0,
             in_flight: (0..IN_FLIGHT_MAX).map(|_| None).collect(),
             rng,
@@ -104,7 +88,7 @@ impl Case {
         }
     }
 
-    fn cache(&mut self) -> &mut Cache<Flaky> {
+    fn cache(&mut self) -> &mut Cache<VolatileDevice> {
         self.cache.as_mut().unwrap()
     }
 
@@ -159,24 +143,25 @@ impl Case {
         }
         // From here on, a power cut may leave either version.
         self.requests += 1;
-        let version = (self.requests, if request.op == Op::Write { value } else { 0 });
+        let value = if request.op == Op::Write { value.into() } else { 0 };
+        let written = Written { order: self.requests, value };
         if matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
             for sector in &mut self.model[Case::range(&request)] {
-                sector.after.push(version);
+                sector.send(written);
             }
         }
-        let was = match request.op {
-            Op::Flush => self.model.iter().map(|s| s.now).collect(),
+        let marks = match request.op {
+            Op::Flush => self.model.iter().map(SectorModel::flush_mark).collect(),
             _ => Vec::new(),
         };
-        self.in_flight[slot] = Some(InFlightRequest { request, buffer, version, was });
+        self.in_flight[slot] = Some(InFlightRequest { request, buffer, written, marks });
     }
 
     fn on_complete(&mut self, completion: block::Completion) {
         let flight = self.in_flight[completion.tag as usize]
             .take()
             .expect("a completion carries the tag of a submitted request");
-        let InFlightRequest { request, buffer, version, was } = flight;
+        let InFlightRequest { request, buffer, written, marks } = flight;
         let ok = completion.status.is_success();
         assert!(ok || self.failing, "{request:?}: {}", completion.status);
         let sector_bytes = self.sector_bytes as usize;
@@ -187,9 +172,9 @@ impl Case {
                     buffer.read(i * sector_bytes, &mut bytes);
                     let found = stamp(lba, &bytes);
                     let sector = &self.model[lba];
-                    let right = match sector.now {
-                        Some((_, now)) => now == found,
-                        None => sector.after.iter().any(|(_, v)| *v == found),
+                    let right = match sector.now() {
+                        Some(now) => now.value == found,
+                        None => sector.allows(found),
                     };
                     assert!(right, "sector {lba} is {found}: {sector:?}");
                 }
@@ -197,18 +182,15 @@ impl Case {
             Op::Write | Op::Discard | Op::WriteZeroes => {
                 let fua = request.fua;
                 for sector in &mut self.model[Case::range(&request)] {
-                    sector.now = ok.then_some(version);
+                    sector.complete(ok.then_some(written));
                     if ok && fua {
-                        sector.after = vec![version];
+                        sector.set_durable(written.order);
                     }
                 }
             }
             Op::Flush if ok => {
-                for (sector, was) in self.model.iter_mut().zip(was) {
-                    // Versions complete at the submission of the flush, and later ones, remain
-                    // possible. An earlier entry may have been dropped already.
-                    let at = was.and_then(|was| sector.after.iter().rposition(|v| *v == was));
-                    sector.after.drain(..at.unwrap_or(0));
+                for (sector, mark) in self.model.iter_mut().zip(marks) {
+                    sector.set_durable(mark);
                 }
             }
             _ => {}
@@ -222,35 +204,34 @@ impl Case {
         if self.failing && self.rng.chance(0.01) {
             let lba = self.rng.below(self.model.len() as u64);
             let (read, heal) = (self.rng.chance(0.5), self.rng.chance(0.3));
-            let flaky = self.cache.as_mut().unwrap().device_mut();
+            let device = self.cache.as_mut().unwrap().device_mut();
             if heal {
-                flaky.unreadable.clear();
-                flaky.unwritable.clear();
+                device.unreadable.clear();
+                device.unwritable.clear();
             } else if read {
-                flaky.unreadable.insert(lba);
+                device.unreadable.insert(lba);
             } else {
-                flaky.unwritable.insert(lba);
+                device.unwritable.insert(lba);
             }
         }
-        self.cache().poll(Nanos::ZERO);
-        if self.requests.is_multiple_of(CHECK_REQUESTS) {
-            self.cache().check_invariants().unwrap();
-        }
-        while let Some(completion) = self.cache().reap() {
-            self.on_complete(completion);
-        }
+        self.poll();
         if self.rng.chance(0.002) {
             self.power_cut();
+        }
+    }
+
+    fn poll(&mut self) {
+        self.cache().poll(Nanos::ZERO);
+        self.cache().check_invariants().unwrap();
+        while let Some(completion) = self.cache().reap() {
+            self.on_complete(completion);
         }
     }
 
     fn drain(&mut self) {
         let mut polls = 0;
         while self.in_flight.iter().any(Option::is_some) {
-            self.cache().poll(Nanos::ZERO);
-            while let Some(completion) = self.cache().reap() {
-                self.on_complete(completion);
-            }
+            self.poll();
             polls += 1;
             assert!(polls < 200_000, "the cache makes no progress");
         }
@@ -262,20 +243,17 @@ impl Case {
         for flight in &mut self.in_flight {
             *flight = None;
         }
-        let mut flaky = self.cache.take().unwrap().into_device();
-        flaky.power_cut();
-        flaky.unreadable.clear();
-        flaky.unwritable.clear();
+        let mut device = self.cache.take().unwrap().into_device();
+        device.power_cut();
+        device.unreadable.clear();
+        device.unwritable.clear();
         for (lba, sector) in self.model.iter_mut().enumerate() {
-            let bytes = flaky.sector(lba as u64);
+            let bytes = device.sector(lba as u64);
             let found = stamp(lba, &bytes);
-            assert!(
-                sector.after.iter().any(|(_, v)| *v == found),
-                "sector {lba} is {found} after a cut: {sector:?}"
-            );
-            *sector = Sector { now: Some((0, found)), after: vec![(0, found)] };
+            assert!(sector.allows(found), "sector {lba} is {found} after a cut: {sector:?}");
+            *sector = SectorModel::new(found);
         }
-        self.cache = Some(Cache::new(&self.opened, flaky, self.config).unwrap());
+        self.cache = Some(Cache::new(&self.opened, device, self.config).unwrap());
     }
 }
 
@@ -291,19 +269,6 @@ fn run(seed: u64) -> u64 {
 
 #[test]
 fn nothing_that_was_flushed_is_lost_and_nothing_reads_otherwise_than_it_was_written() {
-    let seeds = match std::env::var("SLUICE_SEED") {
-        Ok(seed) => vec![seed.parse().expect("a number")],
-        Err(_) => (0..400).collect(),
-    };
-    let mut cuts = 0;
-    for seed in seeds {
-        match std::panic::catch_unwind(AssertUnwindSafe(|| run(seed))) {
-            Ok(n) => cuts += n,
-            Err(panic) => {
-                eprintln!("SLUICE_SEED={seed}");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-    println!("{cuts} power cuts");
+    let cuts = run_seeds(400, &[], "cargo test -p sluice-user-io cache::oracle", run).results;
+    println!("{} power cuts", cuts.iter().sum::<u64>());
 }

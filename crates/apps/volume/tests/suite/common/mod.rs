@@ -1,14 +1,12 @@
 //! Devices and volumes for tests.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
-pub mod ram;
-
 use block::BlockDevice;
 use mem::AddressSpace;
 use time::Nanos;
 use volume::{BlockingVolume, FormatOptions, Options, VolumeOpenError, format};
 
-pub use ram::Ram;
+pub use testkit::volatile_device::VolatileDevice as Ram;
 
 /// A clock that advances by a microsecond per reading.
 pub fn ticking<D>() -> impl FnMut(&mut D) -> Nanos {
@@ -28,7 +26,7 @@ pub fn tick(ram: &mut Ram) -> Nanos {
 
 /// Returns a device with an empty volume.
 pub fn formatted(sector_bytes: u32, blocks: u64) -> Ram {
-    let mut ram = Ram::new(sector_bytes, blocks);
+    let mut ram = Ram::for_volume(sector_bytes, blocks);
     format(&mut ram, &FormatOptions { uuid: 7, ..FormatOptions::default() }, tick).unwrap();
     ram
 }
@@ -46,6 +44,7 @@ pub fn cut(session: Open) -> Ram {
     session.volume().check_invariants().unwrap();
     let mut ram = session.into_volume().into_device();
     ram.power_cut();
+    ram.forget_memory();
     ram
 }
 

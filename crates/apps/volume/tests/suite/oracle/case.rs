@@ -45,11 +45,7 @@ pub(crate) struct Case<B: Harness> {
     /// Contents found by a read-only mount.
     before: Option<(Names, BTreeMap<Ino, Vec<u8>>)>,
     stamp: u64,
-    steps: u64,
 }
-
-/// Steps between checks of the volume's invariants.
-const CHECK_STEPS: u64 = 16;
 
 impl<B: Harness> Case<B> {
     pub(crate) fn new(seed: u64, mut harness: B, mix: Mix) -> Case<B> {
@@ -83,7 +79,6 @@ impl<B: Harness> Case<B> {
             before: None,
             seen: Seen::default(),
             stamp: 0,
-            steps: 0,
         };
         case.mount(device);
         case.check();
@@ -158,10 +153,7 @@ impl<B: Harness> Case<B> {
     fn step(&mut self) {
         let store = self.volume.as_mut().unwrap();
         self.harness.step(store);
-        self.steps += 1;
-        if self.steps.is_multiple_of(CHECK_STEPS) {
-            store.check_invariants().unwrap();
-        }
+        store.check_invariants().unwrap();
         while let Some(done) = self.volume.as_mut().unwrap().reap() {
             self.end(done);
         }

@@ -36,12 +36,12 @@ pub(crate) struct RamHarness {
 impl RamHarness {
     pub(crate) fn new(seed: u64) -> RamHarness {
         let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
-        let mut ram = Ram::new(sector_bytes, 512);
+        let mut ram = Ram::for_volume(sector_bytes, 512);
         ram.lazy = true;
         ram.rng = Rng::new(seed ^ 0x5eed);
-        ram.limits_mut().volatile_cache = true;
+        ram.limits.volatile_cache = true;
         if seed.is_multiple_of(3) {
-            ram.limits_mut().max_sectors = 8192 / sector_bytes;
+            ram.limits.max_sectors = 8192 / sector_bytes;
         }
         RamHarness { ram: Some(ram), now: Nanos::ZERO }
     }
@@ -66,6 +66,7 @@ impl Harness for RamHarness {
 
     fn cut(&mut self, mut device: Ram) {
         device.power_cut();
+        device.forget_memory();
         self.ram = Some(device);
     }
 }

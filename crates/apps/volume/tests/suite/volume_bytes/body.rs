@@ -38,7 +38,7 @@ pub fn survives(choices: &mut Choices) -> bool {
         image[at] ^= 1 << choices.below(8);
     }
     let of_image = || {
-        let mut ram = Ram::new(512, BLOCKS);
+        let mut ram = Ram::for_volume(512, BLOCKS);
         ram.durable.copy_from_slice(&image);
         ram
     };

@@ -21,6 +21,7 @@ use nvme::Status;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::super::stripe_layout::StripeMap;
+use crate::invariants::{PblkViolation, require};
 
 /// Maximum number of events in transit to a core; further events stay in the drive.
 const EVENTS_MAX: usize = 64;
@@ -193,6 +194,42 @@ impl CoreChannel {
         }
         sent
     }
+
+    /// Returns whether the peer is gone.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.replies_in.is_abandoned()
+    }
+
+    /// Compares the messages that are not published with the rings; `peer` is the peer's shard.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(crate) fn check_invariants(&self, peer: u32) -> Result<(), PblkViolation> {
+        let subject = format_args!("core {peer}");
+        let (free, requests) = (self.free_slots, self.unpublished_requests.len());
+        let entries = self.requests_out.slots();
+        let name = "free entries of the request ring";
+        require!(free <= entries, CoreChannels, name, subject, entries, free);
+        let name = "a fragment that is not published has an entry";
+        require!(requests <= free, CoreChannels, name, subject, free, requests);
+        let awaited = self.outstanding as usize;
+        let name = "a fragment that is not published is awaited";
+        let is_awaited = requests <= awaited || self.is_abandoned();
+        require!(is_awaited, CoreChannels, name, subject, awaited, requests);
+        let (replies, entries) = (self.unpublished_replies.len(), self.replies_out.slots());
+        let name = "a reply that is not published has an entry";
+        let has_entry = replies <= entries || self.replies_out.is_abandoned();
+        require!(has_entry, CoreChannels, name, subject, entries, replies);
+        require!(
+            self.needs_wake || requests + replies == 0,
+            CoreChannels,
+            "the peer is woken for what is not published",
+            subject,
+            "needs_wake",
+            (requests, replies)
+        );
+        Ok(())
+    }
 }
 
 /// The ends of one core.
@@ -346,5 +383,18 @@ mod tests {
             }
             assert_eq!(u64::from(there.outstanding), sent - answered);
         }
+    }
+
+    #[test]
+    fn a_fragment_that_is_not_awaited_is_reported() {
+        let mut ends = mesh(2, 4);
+        let there = ends[0].channels[1].as_mut().unwrap();
+        let request = Request::flush(0);
+        assert!(there.send_request(ShardRequest { request, stripe_map: StripeMap::CONTIGUOUS }));
+        assert_eq!(there.check_invariants(1), Ok(()));
+        there.outstanding = 0;
+        let broken = there.check_invariants(1).expect_err("a fragment that is not awaited");
+        assert_eq!(broken.invariant, "a fragment that is not published is awaited");
+        assert_eq!(broken.subject, "core 1");
     }
 }

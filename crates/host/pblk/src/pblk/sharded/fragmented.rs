@@ -5,6 +5,8 @@
 use collections::Slab;
 use nvme::Status;
 
+use crate::invariants::{PblkViolation, require, require_eq};
+
 /// A request of this core.
 #[derive(Clone, Copy, Debug)]
 struct ParentRequest {
@@ -96,6 +98,38 @@ impl ParentRequests {
         Some(place as u32)
     }
 
+    /// Returns the index of every outstanding request, and the mask of the shards that it waits
+    /// for.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let all = (0..).zip(&self.requests).map(|(place, p)| (place, p.pending_shards));
+        all.filter(|(_, waiting)| *waiting != 0)
+    }
+
+    /// Returns whether the request at `place` is outstanding.
+    pub(crate) fn is_outstanding(&self, place: u32) -> bool {
+        self.requests.get(place).is_some_and(|parent| parent.pending_shards != 0)
+    }
+
+    /// Compares the requests with the free places; `shards` is the number of shards.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(crate) fn check_invariants(&self, shards: u32) -> Result<(), PblkViolation> {
+        for place in self.requests.free_indices() {
+            let waiting = self.requests[*place].pending_shards;
+            let subject = format_args!("request {place}");
+            require_eq!(Fragments, "a free place has no fragments", subject, 0, waiting);
+        }
+        for (place, waiting) in self.pending() {
+            let (subject, has_shards) =
+                (format_args!("request {place}"), u64::from(waiting) >> shards == 0);
+            require!(has_shards, Fragments, "a fragment has a shard", subject, shards, waiting);
+        }
+        let (name, requests) = ("a request ends with its last fragment", self.pending().count());
+        require_eq!(Fragments, name, "all requests", requests, self.outstanding());
+        Ok(())
+    }
+
     /// Removes any outstanding request, with its pending fragments, and returns its tag.
     pub(crate) fn remove_any(&mut self) -> Option<u64> {
         let place = self.requests.iter().position(|p| p.pending_shards != 0)? as u32;
@@ -142,5 +176,19 @@ mod tests {
         }
         assert_eq!(worse(all[0], all[1]), all[1]);
         assert_eq!(worse(all[1], all[2]), all[2]);
+    }
+
+    #[test]
+    fn a_fragment_without_a_request_or_a_shard_is_reported() {
+        let mut parents = ParentRequests::new(2);
+        let place = parents.next_slot().unwrap();
+        parents.insert(7, 0b101);
+        assert_eq!(parents.check_invariants(3), Ok(()));
+        let broken = parents.check_invariants(2).expect_err("a shard that does not exist");
+        assert_eq!(broken.invariant, "a fragment has a shard");
+        parents.requests.release(place);
+        let broken = parents.check_invariants(3).expect_err("a free place");
+        let text = "a free place has no fragments is broken for request 0: expected 0, found 5";
+        assert_eq!(broken.to_string(), format!("fragments: {text}"));
     }
 }

@@ -7,6 +7,8 @@
 //! worst of their statuses, even if another core's handle is gone. Requests cause no allocation and
 //! take no lock. Other cores are woken once per poll, if they sleep.
 
+mod invariants;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 

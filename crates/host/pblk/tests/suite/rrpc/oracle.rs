@@ -17,6 +17,9 @@ use super::harness::{Bench, SECTOR, Shape, config};
 
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
+/// Steps with progress between checks of the invariants. A check scans the lists of overlapping
+/// requests and the map; after every step it takes 23 times the CPU time of the test.
+const CHECK_MOVES: u64 = 128;
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -53,6 +56,7 @@ struct Case {
     /// Programs, erases and chunks fail; sectors become unreadable.
     failing: bool,
     lossy: bool,
+    moves: u64,
     counts: Counts,
 }
 
@@ -116,6 +120,7 @@ impl Case {
             lossy: failing && rng.chance(0.5),
             failing,
             rng,
+            moves: 0,
             counts: Counts::default(),
         }
     }
@@ -126,12 +131,23 @@ impl Case {
 
     fn step(&mut self, steps: u64) {
         for _ in 0..steps {
-            self.bench.step();
+            let moved = self.bench.step();
+            self.moves += u64::from(moved);
+            if moved && self.moves.is_multiple_of(CHECK_MOVES) {
+                self.check();
+            }
         }
         for done in self.bench.drain_completed() {
             let ended = self.outstanding[done.tag as usize].take().expect("outstanding");
             self.on_complete(done.tag as usize, ended, done.status);
         }
+    }
+
+    /// Checks the invariants, also with requests and commands in flight.
+    fn check(&self) {
+        let rrpc = self.bench.rrpc();
+        assert_eq!(rrpc.check_invariants(), Ok(()));
+        assert_eq!(rrpc.ftl().check_invariants(), Ok(()));
     }
 
     fn wait_for(&mut self, mut until: impl FnMut(&Case) -> bool) {
@@ -261,6 +277,7 @@ impl Case {
 
     fn cut_power(&mut self) {
         self.counts.cuts += 1;
+        self.check();
         self.record_counts();
         self.bench.power_cycle();
         self.outstanding.fill(None);
@@ -271,6 +288,7 @@ impl Case {
             self.bench.power_cycle();
         }
         self.bench.try_open(self.config).unwrap_or_else(|e| panic!("{e}"));
+        self.check();
         let sectors = self.oracle.sector_count();
         assert_eq!(self.bench.rrpc().limits().sectors, sectors, "the capacity stays");
         self.oracle.cut_power();

@@ -21,6 +21,9 @@ const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.
 const LONGEST: u64 = 120;
 const BUFFERS: usize = 12;
+/// Steps with progress between checks of the invariants. A check scans each core's tables of 4096
+/// requests and its map; after every step it takes over 16 times the CPU time of the test.
+const CHECK_MOVES: u64 = 64;
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -48,6 +51,7 @@ struct Case {
     rng: Rng,
     failing: bool,
     cuts: u64,
+    moves: u64,
     total: ShardStats,
 }
 
@@ -91,6 +95,7 @@ impl Case {
             rng,
             failing,
             cuts: 0,
+            moves: 0,
             total: ShardStats::default(),
         };
         case.open_after_cuts();
@@ -156,9 +161,23 @@ impl Case {
         for _ in 0..steps {
             moved |= self.drive.step();
         }
+        self.moves += u64::from(moved);
+        if moved && self.moves.is_multiple_of(CHECK_MOVES) {
+            self.check();
+        }
         if !moved && steps > 0 && self.outstanding.iter().any(Option::is_some) {
             let again = self.cores.iter_mut().fold(false, |m, c| c.poll(Nanos(0)) | m);
             assert!(again, "stuck: {}", self.describe());
+        }
+    }
+
+    /// Checks the invariants of every shard, also with requests and commands in flight.
+    fn check(&self) {
+        for core in &self.cores {
+            let checked = core.check_invariants();
+            assert!(checked.is_ok(), "{checked:?} {}", self.describe());
+            let checked = core.pblk().ftl().check_invariants();
+            assert!(checked.is_ok(), "{checked:?} {}", self.describe());
         }
     }
 
@@ -284,10 +303,12 @@ impl Case {
 
     fn cut_power(&mut self) {
         self.cuts += 1;
+        self.check();
         self.count();
         self.drive.cut_power();
         self.outstanding.fill(None);
         self.open_after_cuts();
+        self.check();
         let sectors = self.oracle.sector_count();
         assert_eq!(self.cores[0].limits().sectors, sectors, "the capacity stays");
         self.oracle.cut_power();

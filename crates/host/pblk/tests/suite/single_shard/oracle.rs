@@ -26,6 +26,9 @@ const SECTOR: usize = 512;
 /// Maximum number of sectors of a request, and of outstanding requests.
 const LONGEST: u64 = 150;
 const BUFFERS: usize = 12;
+/// Steps with progress between checks of the invariants. A check scans tables of 4096 requests and
+/// the map; after every step it takes 7 times the CPU time of the test.
+const CHECK_MOVES: u64 = 16;
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -59,6 +62,7 @@ struct Case {
     failing: bool,
     reclaimed: u64,
     cuts: u64,
+    moves: u64,
 }
 
 fn fill(memory: &SharedRegion, at: usize, value: u64) {
@@ -174,6 +178,7 @@ impl Case {
             failing,
             reclaimed: 0,
             cuts: 0,
+            moves: 0,
         }
     }
 
@@ -215,10 +220,22 @@ impl Case {
         for _ in 0..steps {
             moved |= self.drive.step();
         }
+        self.moves += u64::from(moved);
+        if moved && self.moves.is_multiple_of(CHECK_MOVES) {
+            self.check();
+        }
         if !moved && steps > 0 && self.outstanding.iter().any(Option::is_some) {
             // If nothing completes, the device itself must report pending work.
             assert!(self.pblk.poll(Nanos(0)), "stuck: {}", self.describe());
         }
+    }
+
+    /// Checks the invariants, also with requests and commands in flight.
+    fn check(&self) {
+        let checked = self.pblk.check_invariants();
+        assert!(checked.is_ok(), "{checked:?} {}", self.describe());
+        let checked = self.pblk.ftl().check_invariants();
+        assert!(checked.is_ok(), "{checked:?} {}", self.describe());
     }
 
     fn wait_for(&mut self, mut until: impl FnMut(&Case) -> bool) {
@@ -320,6 +337,7 @@ impl Case {
 
     fn cut_power(&mut self) {
         self.cuts += 1;
+        self.check();
         self.reclaimed += self.pblk.stats().lines_reclaimed;
         self.drive.cut_power();
         self.outstanding.fill(None);
@@ -333,6 +351,7 @@ impl Case {
             self.drive.cut_power();
         }
         self.pblk = self.drive.open(self.config, self.depth).expect("a recovery");
+        self.check();
         self.at = self.pblk.memory().register(&self.memory).unwrap();
         let sectors = self.oracle.sector_count();
         assert_eq!(self.pblk.limits().sectors, sectors, "the capacity stays");

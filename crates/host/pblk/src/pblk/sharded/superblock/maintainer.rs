@@ -14,6 +14,7 @@ use time::Nanos;
 
 use super::buffer::SuperblockBuffer;
 use super::writer::{CommandOutcome, SuperblockWriter};
+use crate::invariants::{PblkViolation, require};
 use crate::pblk::vector_backend::VectorBackend;
 use ocssd::vector::VectorCompletion;
 
@@ -134,6 +135,27 @@ impl SuperblockMaintainer {
             CommandOutcome::Rejected
         };
         self.writer.on_command_complete(outcome);
+    }
+
+    /// Checks the writer and the pass.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub(crate) fn check_invariants(&self) -> Result<(), PblkViolation> {
+        self.writer.check_invariants()?;
+        let command = self.writer.next_command();
+        require!(
+            !self.command_in_flight || command.is_some(),
+            Superblock,
+            "the writer waits for the command in flight",
+            "the writer",
+            "a command",
+            command
+        );
+        let (passes, of) = (self.passes_since_rewrite, PASSES_PER_REWRITE);
+        let name = "passes without a rewrite";
+        require!(passes < of, Superblock, name, "the pass", format_args!("less than {of}"), passes);
+        Ok(())
     }
 
     /// Advances the pass or the rewrite.

@@ -16,6 +16,8 @@
 
 // guarantee: D-29
 
+mod invariants;
+
 use nvme::{ChunkId, FlashGeometry, PuId};
 
 use super::{COPIES, LOCATIONS};
@@ -462,6 +464,7 @@ mod tests {
                         "seed {seed}: no label after {command:?}: {media:?}"
                     );
                     scribe.on_command_complete(outcome);
+                    assert_eq!(scribe.check_invariants(), Ok(()), "seed {seed}");
                 }
                 degraded += u64::from(scribe.copies() < COPIES);
                 for place in &scribe.slots {
@@ -507,5 +510,22 @@ mod tests {
         assert!(scribe.next_command().is_some());
         scribe.on_command_complete(CommandOutcome::Rejected);
         assert_eq!(scribe.next_command(), None);
+    }
+
+    #[test]
+    fn an_erase_of_the_last_copy_is_reported() {
+        let (mut scribe, _) = fresh(4);
+        scribe.slots[2].content = SlotContent::Valid(1);
+        assert_eq!(scribe.check_invariants(), Ok(()));
+        (scribe.step, scribe.slots[2].attempted) = (WriterStep::Erase(2), true);
+        let broken = scribe.check_invariants().expect_err("an erase of the last copy");
+        let text = "a copy is erased while another one exists is broken for location 2";
+        assert_eq!(
+            broken.to_string(),
+            format!("superblock: {text}: expected \"two copies\", found 1")
+        );
+        scribe.generation = 0;
+        let broken = scribe.check_invariants().expect_err("a copy from the future");
+        assert_eq!(broken.invariant, "no copy is newer than the current generation");
     }
 }
