@@ -16,8 +16,8 @@ enum SubmitRules {
     /// Requests in flight overlap only if both are reads. No request is longer than the limit,
     /// discards included.
     Cache,
-    /// Writes in flight do not overlap, and a discard overlaps no other request. There are no
-    /// requests for zeros or extents.
+    /// Writes in flight do not overlap, and a discard overlaps no other request. Data is
+    /// contiguous. There are no requests for zeros or extents.
     Volume,
 }
 
@@ -250,6 +250,9 @@ impl BlockDevice for VolatileDevice {
                 assert!(request.op == Op::Flush || request.sectors > 0, "{request:?}");
                 assert!(is_short || request.op == Op::Discard, "{request:?}");
                 assert!(!matches!(request.op, Op::WriteZeroes | Op::Extents), "{request:?}");
+                let is_transfer = matches!(request.op, Op::Read | Op::Write);
+                let is_contiguous = matches!(request.data, Payload::Contiguous(_));
+                assert!(is_contiguous || !is_transfer, "{request:?}");
             }
         }
         for other in &self.in_flight {
