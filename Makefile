@@ -107,7 +107,8 @@ bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 
 bench-redis: ## Redis through `sluice exec` and through the kernel, on the same drive (as root: it mounts)
 	scripts/apt-install $(BENCH_REDIS_PACKAGES)
-	$(CARGO) build --release --package sluice-cli --bin sluice --package sluice-preload
+	$(CARGO) build --release --package sluice-cli --bin sluice
+	$(CARGO) build --release --package sluice-preload
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench exec --part redis $(BENCH_REDIS)
 
 instructions: ## count what pblk and user-level I/O do per request, instruction by instruction; fails over a bound
