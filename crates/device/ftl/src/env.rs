@@ -16,8 +16,6 @@ pub(crate) struct Env {
 impl Env {
     /// Returns the host's logical sectors of a translation page.
     pub(crate) fn sectors_of_page(&self, page: MapPageId) -> LbaRun {
-        let first = self.pages.first_sector_of(page);
-        let sectors = self.pages.sectors_per_page().min(self.plan.logical - first.get());
-        LbaRun { first, sectors }
+        self.pages.sectors_of(page, self.plan.logical)
     }
 }

@@ -6,7 +6,7 @@ use tracepoint::Cause;
 
 use crate::buffer::unit_id::UnitId;
 use crate::ftl::HOST;
-use crate::ids::{Lba, LbaRun, SlotId, ToU32, WriteSeq};
+use crate::ids::{Lba, LbaRun, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::{BufferEntry, Oob};
 
 /// Identifies a flash operation of the FTL; the backend returns it on completion.
@@ -87,7 +87,8 @@ pub enum ReadDest {
 pub struct ReadAddress {
     /// The sector.
     pub phys: PhysSector,
-    /// With [`ReadDest::Host`] the number of the sector in the request, with [`ReadDest::Buffer`] the slot.
+    /// With [`ReadDest::Host`] the number of the sector in the request, with [`ReadDest::Buffer`]
+    /// the slot.
     pub place: u32,
 }
 
@@ -129,6 +130,17 @@ pub struct WriteUnit<'a> {
 }
 
 impl WriteUnit<'_> {
+    /// A unit without host sectors: padding, or contents of the FTL, which are in its slots.
+    pub(crate) fn without_sectors(
+        chunk: ChunkId,
+        sector: u32,
+        first_slot: SlotId,
+        ws_opt: u32,
+    ) -> WriteUnit<'static> {
+        let entries = &[BufferEntry::PADDING; 64][..ws_opt.index()];
+        WriteUnit { chunk, sector, first_slot, sequence: WriteSeq(0), entries, metadata: false }
+    }
+
     /// The first logical sector that is written, if the unit is not all padding.
     pub fn first_lba(&self) -> Option<Lba> {
         self.entries.iter().find_map(BufferEntry::lba)
@@ -197,9 +209,8 @@ pub trait FlashBackend {
         0
     }
 
-    /// Trims runs of logical sectors in the drive's own map: it
-    /// drops versions in units with sequence numbers up to `sequence`. The drive reports it through
-    /// [`Ftl::device_trim_done`]. At most one trim is outstanding, with at most 256 runs. Returns
+    /// Trims runs of logical sectors in the drive's own map: the drive drops versions in units with
+    /// sequence numbers up to `sequence`. The drive reports it through [`Ftl::device_trim_done`]. At most one trim is outstanding, with at most 256 runs. Returns
     /// whether it was accepted: `false` if the drive keeps no map, which is the default.
     ///
     /// [`Ftl::device_trim_done`]: crate::Ftl::device_trim_done

@@ -83,17 +83,17 @@ impl Ftl {
         shape: FlashGeometry,
         config: FtlConfig,
         found: impl Fn(ChunkId) -> ChunkReport,
-        from: u64,
+        from: WriteSeq,
     ) -> Result<Ftl, NewFtlError> {
         let found: Vec<ChunkReport> = shape.chunks().map(found).collect();
-        Ftl::create(shape, config, &found, Some(from.max(1)))
+        Ftl::create(shape, config, &found, Some(from.max(WriteSeq(1))))
     }
 
     fn create(
         shape: FlashGeometry,
         config: FtlConfig,
         found: &[ChunkReport],
-        drive_map_from: Option<u64>,
+        drive_map_from: Option<WriteSeq>,
     ) -> Result<Ftl, NewFtlError> {
         let config = if drive_map_from.is_some() { config.for_device_l2p()? } else { config };
         let good = |chunk: &ChunkId| found[chunk.index()] == ChunkReport::Free;
@@ -103,12 +103,11 @@ impl Ftl {
         let chunks: Vec<ChunkId> = reserved.iter().copied().filter(good).collect();
         let wanted = layout.journal_config(drive_map_from.is_some());
         let journal = Journal::create(&shape, wanted, &chunks).map_err(CapacityError::Journal)?;
-        let first_seq = drive_map_from.unwrap_or(1);
-        let device_l2p =
-            drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, WriteSeq(from), &[]));
+        let first_seq = drive_map_from.unwrap_or(WriteSeq(1));
+        let device_l2p = drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, from, &[]));
         let env = Env { geometry: shape, pages: MapPages::new(&shape), config, plan: layout };
         let durability = Durability::new(&env, journal, WriteSeq(1), device_l2p);
-        let mut ftl = Ftl::empty(env, durability, WriteSeq(first_seq))?;
+        let mut ftl = Ftl::empty(env, durability, first_seq)?;
         // The journal takes the good ones of its chunks; a bad one belongs to nothing.
         let is_journals = |chunk: &ChunkId| reserved.contains(chunk) && good(chunk);
         for chunk in shape.chunks().filter(|chunk| !is_journals(chunk)) {

@@ -6,7 +6,7 @@ use nvme::FlashGeometry;
 
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
-use crate::ids::{Lba, MapPageId, ToU32};
+use crate::ids::{Lba, LbaRun, MapPageId, ToU32};
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
@@ -44,6 +44,13 @@ impl MapPages {
     #[inline]
     pub(crate) fn first_sector_of(self, page: MapPageId) -> Lba {
         Lba(page.get() * self.sectors_per_page())
+    }
+
+    /// Returns the host's logical sectors of a page; the host has `logical` sectors.
+    #[inline]
+    pub(crate) fn sectors_of(self, page: MapPageId, logical: u32) -> LbaRun {
+        let first = self.first_sector_of(page);
+        LbaRun { first, sectors: self.sectors_per_page().min(logical - first.get()) }
     }
 }
 

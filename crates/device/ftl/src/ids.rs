@@ -1,4 +1,5 @@
-//! [`LineId`], [`MapPageId`], [`Lba`], [`SlotId`], [`WriteSeq`]; conversions between integers of different width, without casts in the code that uses them.
+//! Numbers that must not be mixed: [`LineId`], [`MapPageId`], [`Lba`], [`SlotId`], [`WriteSeq`], [`FrameId`]; and
+//! conversions between integers of different width, without casts in the code that uses them.
 //!
 //! Indices are 32 bits wide in tables and on the media, and `usize` in slices. Widening is lossless, because
 //! `usize` has at least 32 bits; narrowing is checked in debug builds.
@@ -150,6 +151,15 @@ impl ToU32 for u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_ends_behind_its_last_sector() {
+        let run = LbaRun { first: Lba(7), sectors: 3 };
+        assert!(run.iter().eq([7, 8, 9].map(Lba)));
+        assert_eq!((run.end(), run.iter().len()), (Lba(10), 3));
+        let empty = LbaRun { first: Lba(7), sectors: 0 };
+        assert_eq!((empty.end(), empty.iter().next()), (Lba(7), None));
+    }
 
     #[test]
     fn ids_survive_their_tables() {

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ftl::{FlashGeometry, Ftl};
-use media::{ChunkId, ChunkState, Nand};
+use media::{ChunkId, ChunkState, Nand, PhysSector};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
 use time::Nanos;
 
@@ -40,7 +40,7 @@ pub(crate) struct MediaEventHandler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MediaScrubRead {
     /// First physical sector, and number of sectors.
-    pub(crate) first: u32,
+    pub(crate) first: PhysSector,
     pub(crate) sectors: u32,
 }
 
@@ -222,7 +222,7 @@ impl MediaScrubber {
                 let sectors = shape.ws_opt.min(end - sector);
                 self.position.1 += sectors;
                 return Some(MediaScrubRead {
-                    first: (shape.first_sector_of(ChunkId(chunk)) + sector).get(),
+                    first: shape.first_sector_of(ChunkId(chunk)) + sector,
                     sectors,
                 });
             }

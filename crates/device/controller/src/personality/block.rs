@@ -298,7 +298,7 @@ impl BlockDrive {
         self.kick |= kick;
         if let Some(MediaScrubRead { first, sectors }) = read {
             let addresses = (0..sectors.min(64))
-                .map(|position| SectorAddress { phys: PhysSector(first + position), position });
+                .map(|position| SectorAddress { phys: first + position, position });
             self.array.read(now, OpOwner::Scrub, VectorHints::NONE, addresses);
         }
     }

@@ -193,13 +193,10 @@ impl DeviceL2p {
         records: &[Vec<u8>],
         logical: u32,
     ) -> Option<BTreeSet<Lba>> {
-        let sound = |lba: Lba| Some(lba).filter(|lba| lba.get() < logical);
-        let named =
-            snapshot.pages.iter().filter_map(|w| w.checked_sub(1)).map(|lba| sound(Lba(lba)));
+        let sound = |lba| Some(Lba(lba)).filter(|_| lba < logical);
+        let named = snapshot.pages.iter().filter_map(|w| w.checked_sub(1)).map(sound);
         let later = records.iter().map(|r| match *r.as_slice() {
-            [RECORD_MAYBE_LOST, 0, 0, 0, a, b, c, d] => {
-                sound(Lba(u32::from_le_bytes([a, b, c, d])))
-            }
+            [RECORD_MAYBE_LOST, 0, 0, 0, a, b, c, d] => sound(u32::from_le_bytes([a, b, c, d])),
             _ => None,
         });
         named.chain(later).collect()
@@ -282,7 +279,7 @@ impl Durability {
         }
     }
 
-    /// Returns the ranges of trims to send: first sectors and lengths.
+    /// Returns the ranges of trims to send.
     pub(crate) fn trim_ranges(&self) -> &[LbaRun] {
         self.device_l2p.as_ref().map_or(&[], |map| &map.ranges)
     }

@@ -1,11 +1,11 @@
 //! [`VictimCandidates`]: closed lines, and the choice of the next victim among them.
 
-use crate::ids::LineId;
 use std::collections::VecDeque;
 
 use crate::VictimPolicy;
 use crate::check::{Subject, Violation, require_eq};
 use crate::env::Env;
+use crate::ids::LineId;
 use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
 
 /// Closed lines by kind: lines with a failed chunk, which are reclaimed first; lines without valid

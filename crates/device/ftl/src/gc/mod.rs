@@ -13,7 +13,6 @@ pub(crate) mod pid;
 pub(crate) mod victim;
 pub(crate) mod victim_p2l;
 
-use crate::ReadAddress;
 use std::collections::VecDeque;
 
 use collections::Slab;
@@ -21,6 +20,7 @@ use nvme::ChunkId;
 use time::Nanos;
 
 use crate::RateLimiter;
+use crate::ReadAddress;
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
 use crate::ids::{LineId, SlotId, ToIndex, ToU32};

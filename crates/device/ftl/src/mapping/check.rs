@@ -16,7 +16,7 @@ pub(super) fn check(mapping: &Mapping, env: &Env) -> Result<(), Violation> {
         Mapping,
         "the scratch frame is unmapped between calls",
         Subject::Part,
-        MapPageId::NONE.get(),
+        MapPageId::NONE,
         shown
     );
     let mut sectors = BitSet::new(env.geometry.total_sectors().index());

@@ -171,11 +171,10 @@ impl DeviceL2pImport {
     /// Returns the first unused sequence number; the snapshot's base is `reserved`.
     pub(super) fn first_free_seq(&self, reserved: Option<WriteSeq>) -> WriteSeq {
         let reserved = reserved.unwrap_or(WriteSeq(1));
-        let behind = if self.seqs_unknown {
-            self.max_seq.max(reserved).get().saturating_add(SEQ_GAP_AFTER_DAMAGE)
-        } else {
-            0
-        };
-        WriteSeq(reserved.max(WriteSeq(behind)).get())
+        if self.seqs_unknown {
+            let newest = self.max_seq.max(reserved);
+            return WriteSeq(newest.get().saturating_add(SEQ_GAP_AFTER_DAMAGE));
+        }
+        reserved
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use common::{TestFlash, geometry, map_cache_min};
 use ftl::{
     CapacityError, CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata,
-    NewFtlError, P2lLocation, Recovery, RecoveryError,
+    NewFtlError, P2lLocation, Recovery, RecoveryError, WriteSeq,
 };
 use nvme::{ChunkId, Status};
 use rng::Rng;
@@ -245,7 +245,7 @@ fn victims_are_read_by_their_metadata_and_by_the_map_if_nothing_else_is_left() {
     println!("least buffer: {} of {} lines without", s.lines_without_metadata, s.lines_reclaimed);
     assert!(s.lines_without_metadata * 2 < s.lines_reclaimed, "{s:?}");
     least.check();
-    // The same damage without a power cut: garbage collection finds it.
+    // Garbage collection finds damaged metadata while the power stays on.
     for phys in harness.flash.metadata() {
         harness.flash.damage(phys);
     }
@@ -446,7 +446,8 @@ fn what_does_not_fit_the_configuration_says_so() {
     assert!(e.to_string().contains("does not fit lines of this size"), "{e}");
     assert_eq!(CapacityPlan::new(&small, &fits, 60, 60).unwrap().line_metadata_units, 0);
     // The FTL writes no line metadata if the device keeps the map.
-    let of_map = |config| Ftl::new_with_device_l2p(shape(), config, |_| ChunkReport::Free, 1);
+    let of_map =
+        |config| Ftl::new_with_device_l2p(shape(), config, |_| ChunkReport::Free, WriteSeq(1));
     let refused = of_map(MEMORY).unwrap_err();
     assert!(
         matches!(refused, NewFtlError::Capacity(CapacityError::LineMetadataOnDeviceL2p)),

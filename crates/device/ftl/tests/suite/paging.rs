@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use common::{TestFlash, geometry, map_cache_min};
-use ftl::{CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, NewFtlError};
+use ftl::{
+    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, NewFtlError, WriteSeq,
+};
 use nvme::{ChunkId, PhysSector, Status};
 use rng::{Rng, Zipf};
 use time::Nanos;
@@ -484,7 +486,7 @@ fn memory_that_is_too_small_is_refused_with_the_least_that_works() {
     // A map that is completely cached needs no spare sectors, because no page is evicted.
     let all = FtlConfig { map_cache_sectors: u32::MAX, ..none };
     assert!(Ftl::new(shape, all, |_| ChunkReport::Free).is_ok());
-    let of_drive = Ftl::new_with_device_l2p(shape, with(least), |_| ChunkReport::Free, 1);
+    let of_drive = Ftl::new_with_device_l2p(shape, with(least), |_| ChunkReport::Free, WriteSeq(1));
     assert!(matches!(of_drive, Err(NewFtlError::Capacity(CapacityError::MapCacheOnDeviceL2p))));
 }
 

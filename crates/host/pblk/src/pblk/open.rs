@@ -147,7 +147,7 @@ impl Pblk {
         let mut ftl = if let (Some(DeviceL2pEntries { totals, .. }), true) = (map, is_new) {
             // Earlier trims are not on the media, but the drive compares sequence numbers with
             // them.
-            let from = totals.seq_max.get().saturating_add(1);
+            let from = WriteSeq(totals.seq_max.get().saturating_add(1));
             Ftl::new_with_device_l2p(shape, config, |chunk| found.all[chunk.index()], from)?
         } else if is_new {
             Ftl::new(shape, config, |chunk| found.all[chunk.index()])?
@@ -161,14 +161,13 @@ impl Pblk {
                         let phys = u32::try_from(geometry.flat((*at)?)).unwrap_or(u32::MAX);
                         Some(DeviceL2pEntry { lba: Lba(lba), phys: PhysSector(phys) })
                     });
-                    let newest = totals.seq_max.get();
                     Recovery::from_device_l2p(
                         shape,
                         config,
                         found.all,
                         found.usable,
                         entries,
-                        WriteSeq(newest),
+                        WriteSeq(totals.seq_max.get()),
                     )
                 }
                 None => Recovery::new(shape, config, found.all, found.usable),

@@ -165,7 +165,7 @@ fn verifying_what_is_not_kept_is_refused_before_anything_is_run() {
     let line = 1 + text[..text.find("verify").unwrap()].matches('\n').count();
     assert!(error.to_string().starts_with(&format!("s.toml:{line}:1: ")), "{error}");
     assert!(!ran.load(Ordering::Relaxed));
-    // The same check applies to a job file.
+    // The simulator refuses the option in a job file as well.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[w]\nrw=write\nbs=4k\nsize=1m\nverify=crc32c\n").unwrap();
     let scenario = Scenario::parse(Path::new("s.toml"), &drive).unwrap();

@@ -77,7 +77,7 @@ impl Journal {
     pub(super) fn available_frames(&self) -> u64 {
         let newest = self.pending_log.generation();
         let base = self.pending_log.base();
-        let first = base.map_or(0, |base| base.first_seq.get());
+        let first = base.map_or(FrameSeq(0), |base| base.first_seq);
         let takes_part = |i: usize| self.mirrors[i].live && (base.is_none() || i < self.copy_count);
         let (good, units) = (self.pool.usable_count(), self.capacity.units);
         let whole =
@@ -88,8 +88,8 @@ impl Journal {
             let lane = &self.mirrors[i];
             let is_open = lane.pool_index.is_some() && lane.generation == newest && !lane.failing;
             let left = if is_open { units - lane.next_unit } else { 0 };
-            let waiting = self.pending_log.end() - lane.next_seq.max(FrameSeq(first))
-                + self.pending_log.open_frames();
+            let waiting =
+                self.pending_log.end() - lane.next_seq.max(first) + self.pending_log.open_frames();
             // Frames cover the snapshot, or else padding does.
             let of_base =
                 base.map_or(0, |base| base.end() - lane.next_seq.clamp(base.first_seq, base.end()));

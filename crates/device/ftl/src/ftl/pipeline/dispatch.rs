@@ -10,7 +10,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
-use crate::ids::{Lba, LineId, SlotId, ToIndex, WriteSeq};
+use crate::ids::{Lba, LineId, SlotId, WriteSeq};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::space::placement::{OpenLineSpace, Placement};
@@ -147,15 +147,8 @@ impl Ftl {
         self.stats.padding += u64::from(self.env.geometry.ws_opt);
         let op = OpToken::new(OpKind::Program, PAD_BIT | chunk.get());
         let first_slot = SlotId(self.buffer.capacity());
-        let entries = &[BufferEntry::PADDING; 64][..self.env.geometry.ws_opt.index()];
-        let unit = WriteUnit {
-            chunk,
-            sector,
-            first_slot,
-            sequence: WriteSeq(0),
-            entries,
-            metadata: false,
-        };
+        let ws_opt = self.env.geometry.ws_opt;
+        let unit = WriteUnit::without_sectors(chunk, sector, first_slot, ws_opt);
         flash.program(now, op, unit);
     }
 

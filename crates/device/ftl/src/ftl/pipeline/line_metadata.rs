@@ -7,7 +7,7 @@ use time::Nanos;
 use crate::flash::OpKind;
 use crate::ids::{SlotId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta_writer::{MetaUnit, MetaWrite, VICTIM_READS_MAX};
-use crate::{BufferEntry, FlashBackend, Ftl, OpToken, WriteUnit};
+use crate::{FlashBackend, Ftl, OpToken, WriteUnit};
 
 impl Ftl {
     /// Returns the number of slots for line metadata, written and read.
@@ -46,10 +46,10 @@ impl Ftl {
             Some(_) => self.stats.metadata += u64::from(units),
             None => self.stats.padding += u64::from(units),
         }
-        let entries = &[BufferEntry::PADDING; 64][..units.index()];
         let sequence = contents.as_ref().map_or(WriteSeq(0), |c| c.open_seq);
         let metadata = contents.is_some();
-        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata };
+        let unit = WriteUnit::without_sectors(chunk, sector, first_slot, units);
+        let unit = WriteUnit { sequence, metadata, ..unit };
         flash.program(now, OpToken::new(OpKind::Meta, at.to_u32()), unit);
     }
 

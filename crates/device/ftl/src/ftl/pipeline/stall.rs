@@ -1,9 +1,9 @@
 //! [`Stall`]: why host requests do not complete.
 
-use crate::ids::MapPageId;
 use std::fmt;
 
 use crate::ids::LineId;
+use crate::ids::MapPageId;
 
 use nvme::ChunkId;
 

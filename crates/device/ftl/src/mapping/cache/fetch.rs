@@ -263,7 +263,7 @@ impl PageFetches {
     }
 
     /// Checks the counters of fetches and returns the page in the scratch frame.
-    pub(crate) fn check(&self, map: &L2p) -> Result<u32, Violation> {
+    pub(crate) fn check(&self, map: &L2p) -> Result<MapPageId, Violation> {
         let (mut reading, mut ended, mut rebuilding) = (0, 0, 0);
         for (i, fetch) in self.fetches.iter().enumerate() {
             match fetch.state {
@@ -299,7 +299,7 @@ impl PageFetches {
             rebuilding,
             self.rebuilding
         );
-        Ok(self.scratch_page.get())
+        Ok(self.scratch_page)
     }
 
     /// Returns an unused fetch, if enough remain for requests or this is one.

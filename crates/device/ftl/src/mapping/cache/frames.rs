@@ -102,9 +102,7 @@ impl Frames {
 
     /// Returns the first sector of a page and the number of its sectors.
     pub(crate) fn page_range(&self, page: MapPageId) -> LbaRun {
-        let first = self.pages.first_sector_of(page);
-        let sectors = self.pages.sectors_per_page().min(self.logical - first.get());
-        LbaRun { first, sectors }
+        self.pages.sectors_of(page, self.logical)
     }
 
     /// Returns the number of sectors from `lba` on that are in its page.

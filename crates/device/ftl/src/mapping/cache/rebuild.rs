@@ -377,7 +377,7 @@ impl Mapping {
                 let Some(page) = frames.page_of(lba) else { continue };
                 let Some(rebuild) = known.get_mut(&page) else { continue };
                 let at = (lba - frames.page_range(page).first).index();
-                debug_assert!(rebuild.copies[at] == NO_COPY, "sector {lba} is valid twice");
+                debug_assert!(rebuild.copies[at] == NO_COPY, "{lba} is valid twice");
                 let poison = self.p2l.is_poisoned(phys);
                 rebuild.copies[at] = CopyRef { sequence: WriteSeq(1), phys, poison };
             }

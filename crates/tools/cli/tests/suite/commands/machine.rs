@@ -43,7 +43,7 @@ fn one_queue_peaks_within_a_socket_and_falls_towards_a_tenth_of_a_million() {
     let four = model(4, 8);
     assert!(iops(&four, Curve::Single, 32) <= 0.25e6);
     assert!(iops(&four, Curve::Single, 3) > 0.8e6);
-    // The same result without the assumption that costs most.
+    // The rate also falls if the home filters snoops, without the model's most costly assumption.
     let filtered = Model { snoops: SnoopPolicy::Filtered, ..machine };
     let (peak, all) = (iops(&filtered, Curve::Single, 3), iops(&filtered, Curve::Single, 80));
     assert!(all < peak / 3.0, "{peak} to {all}");

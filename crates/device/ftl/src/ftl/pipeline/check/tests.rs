@@ -1,11 +1,11 @@
 //! Broken invariants are reported by the name of their part and their own.
 
-use crate::ReadAddress;
 use std::collections::VecDeque;
 
 use nvme::{ChunkId, Geometry, PhysSector, Status};
 use time::Nanos;
 
+use crate::ReadAddress;
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
 use crate::check::Part;

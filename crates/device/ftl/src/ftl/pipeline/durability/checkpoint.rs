@@ -11,7 +11,7 @@ use crate::flash::OpKind;
 use crate::ftl::HOST;
 use crate::ids::{LineId, MapPageId, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::space::lines::{Footer, Line, LineState};
-use crate::{BufferEntry, FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
+use crate::{FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
 /// The journal's access to the flash, with the last slots of the write buffer as its memory.
 struct JournalFlashAdapter<'a, F> {
@@ -28,15 +28,7 @@ impl<F: FlashBackend> JournalFlash for JournalFlashAdapter<'_, F> {
         for slot in first_slot.run(unit) {
             self.flash.write_slot(slot, sectors.next().unwrap_or_default());
         }
-        let entries = &[BufferEntry::PADDING; 64][..unit.index()];
-        let unit = WriteUnit {
-            chunk,
-            sector,
-            first_slot,
-            sequence: WriteSeq(0),
-            entries,
-            metadata: false,
-        };
+        let unit = WriteUnit::without_sectors(chunk, sector, first_slot, unit);
         self.flash.program(now, OpToken::new(OpKind::Journal, op), unit);
     }
 
