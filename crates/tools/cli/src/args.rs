@@ -278,7 +278,7 @@ pub struct ServeArgs {
     pub socket: Option<PathBuf>,
     /// Permissions of the socket, which restrict the users that can connect.
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
-        value_parser = super::commands::admin_command::mode)]
+        value_parser = super::commands::admin::mode)]
     pub socket_mode: u32,
     /// Answer `sluice admin stats` at this socket, for this user and root, without sharing drives.
     /// For drives that only NBD serves; `--socket` answers it as well.
@@ -332,10 +332,10 @@ pub enum AdminSubcommand {
         /// A name or id, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
         user: String,
         /// The drive.
-        #[arg(long, value_parser = super::commands::admin_command::name)]
+        #[arg(long, value_parser = super::commands::admin::name)]
         device: ResourceName,
         /// The partition of the drive; all partitions if omitted.
-        #[arg(long, value_parser = super::commands::admin_command::name)]
+        #[arg(long, value_parser = super::commands::admin::name)]
         partition: Option<ResourceName>,
     },
     /// Print partitions, rules and clients with their statistics.
@@ -374,10 +374,10 @@ pub struct AllowArgs {
     /// A name or id, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
     pub user: String,
     /// The drive.
-    #[arg(long, value_parser = super::commands::admin_command::name)]
+    #[arg(long, value_parser = super::commands::admin::name)]
     pub device: ResourceName,
     /// The partition of the drive.
-    #[arg(long, value_parser = super::commands::admin_command::name)]
+    #[arg(long, value_parser = super::commands::admin::name)]
     pub partition: ResourceName,
     /// Maximum number of I/O queues, over all connections of the user.
     #[arg(long, value_name = "N", default_value_t = Grant::QUEUES_DEFAULT)]
@@ -389,7 +389,7 @@ pub struct AllowArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iops: Option<u64>,
     /// Maximum bytes per second of reads and writes together, such as `100MB/s`.
-    #[arg(long, value_name = "RATE", value_parser = super::commands::admin_command::bandwidth)]
+    #[arg(long, value_name = "RATE", value_parser = super::commands::admin::bandwidth)]
     pub bandwidth: Option<u64>,
     /// Refuse writes, trims and erases.
     #[arg(long)]

@@ -17,7 +17,6 @@ pub mod presets;
 mod ranges;
 mod renamed;
 mod section;
-mod sizing;
 mod source;
 mod target;
 #[cfg(test)]

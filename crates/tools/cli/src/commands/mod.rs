@@ -1,6 +1,6 @@
 //! The commands: each runs with its arguments, and prints its result.
 
-pub mod admin_command;
+pub mod admin;
 pub mod bench_command;
 pub mod calibrate_command;
 pub mod device_command;
@@ -11,6 +11,5 @@ pub mod kv_command;
 pub mod plot_command;
 pub mod serve_command;
 pub mod sim_command;
-pub(crate) mod stats_command;
 pub mod target_command;
 pub mod volume_command;

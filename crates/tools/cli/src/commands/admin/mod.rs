@@ -1,5 +1,7 @@
 //! `sluice admin`: access rules of a running `sluice serve --socket` (`docs/sharing.md`).
 
+mod stats;
+
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -70,7 +72,7 @@ pub fn run(args: &AdminArgs) -> Result<(), CliError> {
             let entries = Admin::connect(socket)?.list()?;
             print(&if *json { format!("{:#}\n", to_json(&entries)) } else { listing(&entries) })
         }
-        AdminSubcommand::Stats(args) => super::stats_command::run(socket, args),
+        AdminSubcommand::Stats(args) => stats::run(socket, args),
         AdminSubcommand::Kick { whom } => {
             let whom = match whom.parse() {
                 Ok(client) => KickTarget::Client(client),

@@ -11,6 +11,8 @@
 //!
 //! The medium can host the FTL if `logical` is at least one line.
 
+pub(crate) mod sizing;
+
 use ftl::{CapacityPlan, FlashGeometry, FtlConfig, NewFtlError, Oob};
 use media::{DataStore, NandConfig};
 use pblk::{PblkError, ShardedConfig, ShardedError};

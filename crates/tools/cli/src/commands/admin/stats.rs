@@ -27,7 +27,7 @@ enum FollowState {
 ///
 /// # Errors
 /// [`CliError`] if no server runs, if it refuses, or if it was killed during `--follow`.
-pub(crate) fn run(socket: &Path, args: &AdminStatsArgs) -> Result<(), CliError> {
+pub(super) fn run(socket: &Path, args: &AdminStatsArgs) -> Result<(), CliError> {
     let mut admin = Admin::connect(socket)?;
     if !args.follow {
         return show(&mut admin, args.json).map(drop);

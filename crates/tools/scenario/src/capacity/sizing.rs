@@ -3,11 +3,11 @@
 use ftl::FtlConfig;
 use media::NandConfig;
 
-use super::capacity::{Capacity, DriveCapacityError};
-use super::error::ProblemKind;
-use super::section::Result;
-use super::source::SourceSpan;
+use super::{Capacity, DriveCapacityError};
+use crate::error::ProblemKind;
 use crate::format::{bytes_binary, bytes_decimal};
+use crate::section::Result;
+use crate::source::SourceSpan;
 
 /// Maximum difference between a capacity and an over-provisioning that are both given, because data
 /// sheets round.
@@ -17,16 +17,16 @@ const DIFFERENCE_MAX: f64 = 0.01;
 const OVER_PROVISIONING_MAX: f64 = 100.0;
 
 /// An FTL on a medium.
-pub(super) struct Sizing<'a> {
-    pub(super) nand: &'a NandConfig,
+pub(crate) struct Sizing<'a> {
+    pub(crate) nand: &'a NandConfig,
     /// Number of pblk's shards, if configured.
-    pub(super) shards: Option<u32>,
+    pub(crate) shards: Option<u32>,
     /// Whether the drive has the map (device L2P).
-    pub(super) has_device_l2p: bool,
+    pub(crate) has_device_l2p: bool,
     /// Returns the span of a key of the FTL or the medium.
-    pub(super) span_of: &'a dyn Fn(&str) -> Option<SourceSpan>,
+    pub(crate) span_of: &'a dyn Fn(&str) -> Option<SourceSpan>,
     /// Span of the section, for errors without a single key.
-    pub(super) section_span: &'a SourceSpan,
+    pub(crate) section_span: &'a SourceSpan,
 }
 
 /// Formats a size in decimal and in binary units.
@@ -52,7 +52,7 @@ impl Sizing<'_> {
     /// # Errors
     /// If the medium cannot host the FTL or has too little capacity, and if a given
     /// over-provisioning contradicts the capacity.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &self,
         config: &mut FtlConfig,
         asked: Option<(u64, &SourceSpan)>,
