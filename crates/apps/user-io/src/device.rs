@@ -30,6 +30,18 @@ const QUEUE_DEPTH_DEFAULT: u16 = 256;
 /// The waiter id of a vector queue is its queue id with this bit; other waiter ids count from 0.
 const VECTOR_WAITER_BIT: u64 = 1 << 63;
 
+/// Configuration of a device that consists of the queues of host software
+/// ([`IoDevice::target`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetConfig {
+    /// Features of every queue.
+    pub features: Features,
+    /// Whether a queue needs polls of the others to make progress, as the shards of a `pblk` do.
+    /// Pollers then also poll the queues that are not leased, and handles do not sleep until all
+    /// are leased.
+    pub polls_idle_queues: bool,
+}
+
 /// Configuration of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
@@ -223,26 +235,26 @@ impl IoDevice {
         IoDevice::new(name, (limits, features), memory, way, behind)
     }
 
-    /// Wraps a target on host-managed flash. Its `queues` are block devices over the same sectors,
-    /// leased one by one. A queue may need polls of the others to make progress. Pollers therefore
-    /// also poll the unleased queues, and handles do not sleep until all queues are leased.
+    /// Wraps the queues of host software over a drive: of a target on host-managed flash, or of a
+    /// block layer. They are block devices over the same sectors, leased one by one. `keeper` is
+    /// dropped with the device.
     ///
     /// # Errors
     /// [`DirectError::NoQueueLeft`] if `queues` is empty.
     pub fn target(
         name: String,
         queues: Vec<Box<dyn BlockDevice + Send>>,
-        features: Features,
+        config: TargetConfig,
         keeper: impl Any + Send + Sync,
     ) -> Result<IoDevice, DirectError> {
         let Some(first) = queues.first() else {
             return Err(DirectError::NoQueueLeft { device: name, queues: 0 });
         };
         let (limits, memory) = (*first.limits(), first.memory().clone());
-        let way = Backend::Target(TargetBackend::new(queues));
+        let way = Backend::Target(TargetBackend::new(queues, config.polls_idle_queues));
         let behind = (None, Some(KeepAlive::new(keeper)));
         let name = (name, DeviceKind::Target);
-        Ok(IoDevice::new(name, (limits, features), memory, way, behind))
+        Ok(IoDevice::new(name, (limits, config.features), memory, way, behind))
     }
 
     /// Returns the name: a drive's serial number, or a path.

@@ -57,6 +57,8 @@ pub(crate) struct TargetBackend {
     /// Number of queues that are not leased.
     idle_count: AtomicUsize,
     pub(crate) queues: usize,
+    /// Whether unleased queues must be polled.
+    polls_idle: bool,
 }
 
 impl std::fmt::Debug for TargetBackend {
@@ -111,9 +113,10 @@ pub(crate) fn yield_to_drive() {
 }
 
 impl TargetBackend {
-    pub(crate) fn new(queues: Vec<Box<dyn BlockDevice + Send>>) -> TargetBackend {
+    pub(crate) fn new(queues: Vec<Box<dyn BlockDevice + Send>>, polls_idle: bool) -> TargetBackend {
         let idle_count = AtomicUsize::new(queues.len());
-        TargetBackend { queues: queues.len(), idle_count, idle_queues: Mutex::new(queues) }
+        let (count, idle_queues) = (queues.len(), Mutex::new(queues));
+        TargetBackend { queues: count, idle_count, idle_queues, polls_idle }
     }
 
     pub(crate) fn lease(&self) -> Option<Box<dyn BlockDevice + Send>> {
@@ -325,11 +328,11 @@ impl DeviceInner {
         way.idle_count.store(left.len(), Ordering::Relaxed);
     }
 
-    /// Returns whether a target has unleased queues; a single load if all are leased.
+    /// Returns whether a target has unleased queues to poll; a single load if all are leased.
     #[inline]
     pub(crate) fn has_idle_targets(&self) -> bool {
         match &self.backend {
-            Backend::Target(way) => way.idle_count.load(Ordering::Relaxed) > 0,
+            Backend::Target(way) => way.polls_idle && way.idle_count.load(Ordering::Relaxed) > 0,
             _ => false,
         }
     }

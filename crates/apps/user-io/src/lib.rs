@@ -45,7 +45,7 @@ pub use buffer::Buffer;
 pub use cache::{
     Cache, CacheConfig, CachePart, CacheStats, CacheViolation, EvictionPolicy, WritePolicy,
 };
-pub use device::{DeviceKind, IoDevice, QueueConfig};
+pub use device::{DeviceKind, IoDevice, QueueConfig, TargetConfig};
 pub use error::{DirectError, IoError};
 pub use handle::Handle;
 pub use multi_queue::{MultiQueue, QueueSelectFn, QueueSelector};

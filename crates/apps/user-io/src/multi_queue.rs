@@ -2,6 +2,8 @@
 //! [NVMeDirect16 fig. 1], thread B separates reads from writes, so that bulk writes do not starve
 //! reads.
 
+use std::any::Any;
+
 use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request, WaitResult};
 use event::Waker;
 use mem::AddressSpace;
@@ -161,6 +163,10 @@ impl<D: BlockDevice> BlockDevice for MultiQueue<D> {
         let (Some(lane), None) = (busy.next(), busy.next()) else { return WaitResult::Unsupported };
         let until = self.deadline().min(until);
         self.queues[lane].wait_for_event(now, until)
+    }
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        self.queues.iter_mut().for_each(|queue| queue.visit_layers(visit));
     }
 }
 

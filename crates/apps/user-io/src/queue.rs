@@ -1,5 +1,6 @@
 //! [`Queue`]: a hardware queue of the application's own (`nvmed_create_queue`).
 
+use std::any::Any;
 use std::sync::Arc;
 
 use block::{BlockDevice, Completion, Group, Limits, QueueFull, Raw, Request, WaitResult};
@@ -206,6 +207,12 @@ impl BlockDevice for Queue {
             HardwareQueueKind::File(queue) => queue.wait_for_event(now, until),
             HardwareQueueKind::Passthrough(queue) => queue.wait_for_event(now, until),
             _ => WaitResult::Unsupported,
+        }
+    }
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        if let HardwareQueueKind::Target(queue) = &mut self.hardware {
+            queue.target.visit_layers(visit);
         }
     }
 }

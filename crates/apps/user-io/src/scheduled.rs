@@ -145,7 +145,7 @@ impl<D: BlockDevice> GroupedSubmit for Scheduled<D> {
 
 impl<D: BlockDevice> BlockDevice for Scheduled<D> {
     block::delegate_block_device!(self => self.device; memory, set_waker, can_wake, enable_sharing,
-        can_wait);
+        can_wait, visit_layers);
 
     fn limits(&self) -> &Limits {
         &self.limits

@@ -10,6 +10,7 @@
 
 // guarantee: A-09
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -301,6 +302,10 @@ impl<D: GroupedSubmit> QueueHandle<D> {
 
 impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
     block::answer_block_device!(enable_sharing: {}, can_wait: false);
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        self.inner.lock().device.visit_layers(visit);
+    }
 
     fn limits(&self) -> &Limits {
         &self.inner.limits

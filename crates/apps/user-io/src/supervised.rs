@@ -105,7 +105,8 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
 }
 
 impl<Q: HardwareQueue> BlockDevice for SupervisedQueue<Q> {
-    block::delegate_block_device!(self => self.raw; limits, memory, set_waker, can_wake, enable_sharing);
+    block::delegate_block_device!(self => self.raw; limits, memory, set_waker, can_wake,
+        enable_sharing, visit_layers);
     block::answer_block_device!(can_wait: false);
 
     #[inline]

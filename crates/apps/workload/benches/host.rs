@@ -32,7 +32,8 @@ impl Component for InstantDevice {
 }
 
 impl BlockDevice for InstantDevice {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: {});
 
     fn limits(&self) -> &Limits {
         &self.limits

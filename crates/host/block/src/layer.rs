@@ -167,7 +167,8 @@ impl BlockLayer {
             }
         }
 
-        let indices: Vec<u16> = plan.cores_by_queue(|core| core.queue).into_keys().collect();
+        let users_of = plan.cores_by_queue(|core| core.queue);
+        let indices: Vec<u16> = users_of.keys().copied().collect();
         let mut queues = Vec::with_capacity(plan.cores());
         for (core, (way, receivers)) in std::iter::zip(ways, receivers).enumerate() {
             let queue = plan.cores[core].queue;
@@ -204,6 +205,7 @@ impl BlockLayer {
                 due: Nanos::MAX,
                 waiting: false,
                 parker: None,
+                shows_hardware: users_of[&queue].first() == Some(&(core as u16)),
             });
         }
         Ok((layer, queues))

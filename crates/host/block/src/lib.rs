@@ -20,6 +20,7 @@ mod account;
 pub mod completion;
 mod config;
 mod device;
+mod device_queue;
 mod dispatch;
 mod layer;
 mod ownership;
@@ -41,6 +42,7 @@ pub use config::{BlockError, BlockLayerConfig, QueueModel, QueueTopology, Stagin
 #[doc(hidden)]
 pub use device::delegate;
 pub use device::{BlockDevice, QueueFull, validate_request};
+pub use device_queue::{DeviceDriver, DeviceDriverError, DeviceQueue};
 pub use dispatch::{STATUS_REMOVED, Timeouts};
 pub use driver::{
     Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment, WaitResult,

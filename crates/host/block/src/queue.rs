@@ -12,6 +12,7 @@
 //! reap ← ready ← own completions, or those that another core steered here ← dispatch (fetch)
 //! ```
 
+use std::any::Any;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -76,6 +77,8 @@ pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     /// Whether requests were waiting for a tag at the end of the last run.
     pub(crate) waiting: bool,
     pub(crate) parker: Option<Parker>,
+    /// Whether this core is the first user of its dispatch queue.
+    pub(crate) shows_hardware: bool,
 }
 
 impl<Q: HardwareQueue, P: Platform> fmt::Debug for Queue<Q, P> {
@@ -339,7 +342,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         else {
             return false;
         };
-        staging.is_empty()
+        !Q::MUST_POLL
+            && staging.is_empty()
             && self.ctx.plug.is_empty()
             && shared.dispatch.is_quiescent()
             && !self.ctx.is_splitting()
@@ -435,7 +439,12 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
         moved
     }
 
+    /// Returns zero while a completion waits to be reaped: a device beneath may complete requests
+    /// without an event that would follow.
     fn deadline(&self) -> Nanos {
+        if !self.ctx.ready.is_empty() {
+            return Nanos::ZERO;
+        }
         match &self.path {
             QueuePath::MultiQueue {
                 staging: OwnedOrLocked::Owned(staging),
@@ -449,6 +458,15 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
 
 impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
     crate::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+
+    /// Visits what is beneath the hardware queue, if this core is the first of its users.
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        if self.shows_hardware {
+            self.with_path(RunReason::Requests, |_, _, shared| {
+                shared.dispatch.queue_mut().visit_layers(visit);
+            });
+        }
+    }
 
     fn limits(&self) -> &Limits {
         &self.ctx.limits

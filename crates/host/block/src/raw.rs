@@ -114,7 +114,7 @@ impl<Q: HardwareQueue> Raw<Q> {
 }
 
 impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
-    crate::delegate_block_device!(self => self.queue; memory, set_waker, can_wait);
+    crate::delegate_block_device!(self => self.queue; memory, set_waker, can_wait, visit_layers);
     crate::answer_block_device!(can_wake: true, enable_sharing: {});
 
     fn limits(&self) -> &Limits {

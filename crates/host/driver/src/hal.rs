@@ -118,6 +118,11 @@ pub enum WaitResult {
 /// [`reset`](HardwareQueue::reset). It provides a [`TagSet`], on which the operations on tags are
 /// implemented.
 pub trait HardwareQueue: Send {
+    /// Whether the owner must call [`poll`](HardwareQueue::poll) each time before it looks for
+    /// events, because the device beneath makes progress only then. The default is a device that
+    /// works by itself, such as a drive.
+    const MUST_POLL: bool = false;
+
     /// Returns the tags.
     fn tags(&self) -> &TagSet;
 
@@ -233,6 +238,12 @@ pub trait HardwareQueue: Send {
     /// `tag` writes, for a model of cache transfers between cores. The default reports the tags.
     fn report_cache_lines(&self, tag: Tag, look: &mut dyn FnMut(&dyn Any)) {
         self.tags().report_cache_lines(tag, look);
+    }
+
+    /// Calls `visit` with each layer beneath this queue that has state to show, as a block device
+    /// does. The default is a device without such layers.
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        let _ = visit;
     }
 
     /// Sets the waker that the device calls when there are events: the notification. An

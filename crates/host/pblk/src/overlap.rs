@@ -316,7 +316,7 @@ impl<D: BlockDevice> Component for OverlapSerializer<D> {
 
 impl<D: BlockDevice> BlockDevice for OverlapSerializer<D> {
     block::delegate_block_device!(self => self.device; limits, memory, set_waker, can_wake,
-        enable_sharing);
+        enable_sharing, visit_layers);
     // The wait queue of this layer is not known to the device below.
     block::answer_block_device!(can_wait: false);
 

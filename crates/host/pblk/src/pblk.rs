@@ -321,7 +321,8 @@ fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> R
 }
 
 impl BlockDevice for Pblk {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: self);
 
     fn limits(&self) -> &Limits {
         &self.limits

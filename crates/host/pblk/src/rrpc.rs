@@ -242,5 +242,7 @@ impl Component for Rrpc {
 }
 
 impl BlockDevice for Rrpc {
-    block::delegate_block_device!(self => self.device);
+    block::delegate_block_device!(self => self.device; limits, submit, reap, memory, set_waker, can_wake,
+        enable_sharing, can_wait, wait_for_event);
+    block::answer_block_device!(visit_layers: self);
 }

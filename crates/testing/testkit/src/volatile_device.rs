@@ -230,7 +230,8 @@ impl VolatileDevice {
 }
 
 impl BlockDevice for VolatileDevice {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: {});
 
     fn limits(&self) -> &Limits {
         &self.limits

@@ -11,23 +11,11 @@ use std::thread::{Builder, JoinHandle};
 
 use controller::{Controller, DriveStats};
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use pblk::ShardHandle;
-use stack::{DriveSnapshot, DriveThreadState, SnapshotCell, StackDevice};
+use stack::{DriveSnapshot, DriveThreadState, SnapshotCell};
 use transport::Port;
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
-
-/// The host's side of a drive, which must be closed before the drive.
-#[derive(Debug)]
-pub(super) enum TargetBinding {
-    /// Queues, which their owners have already deleted.
-    Nothing,
-    /// A target with one queue.
-    Target(Arc<TargetQueues<Box<StackDevice>>>),
-    /// A sharded target.
-    Shards(Arc<TargetQueues<ShardHandle>>),
-}
 
 /// Owns the thread of a drive; shuts the drive down when dropped.
 #[derive(Debug)]
@@ -36,7 +24,9 @@ pub(super) struct DriveThreadGuard {
     clock: RealClock,
     stopper: StopHandle,
     thread: Option<JoinHandle<(io::Result<()>, DriveThreadState)>>,
-    target: TargetBinding,
+    /// The host's side of the drive, which is closed before it; nothing if the owners of queues
+    /// have deleted them.
+    target: Option<Arc<TargetQueues>>,
     close_errors: Option<Sender<CloseError>>,
 }
 
@@ -66,7 +56,7 @@ impl DriveThreadGuard {
         port: &Port,
         clock: RealClock,
         core: Option<usize>,
-        host: TargetBinding,
+        target: Option<Arc<TargetQueues>>,
         closed: Option<Sender<CloseError>>,
     ) -> io::Result<(DriveThreadGuard, DriveStatsReader)> {
         let runner = RealRunner::new(clock, IdlePolicy::default())?;
@@ -88,7 +78,7 @@ impl DriveThreadGuard {
                 clock,
                 stopper,
                 thread: Some(thread),
-                target: host,
+                target,
                 close_errors: closed,
             },
             view,
@@ -100,11 +90,8 @@ impl DriveThreadGuard {
         self.stopper.stop();
         let drive = || self.name.clone();
         let (ran, mut live) = thread.join().map_err(|_| CloseError::Panicked { drive: drive() })?;
-        let flushed = match &self.target {
-            TargetBinding::Nothing => Ok(()),
-            TargetBinding::Target(ends) => ends.close(&mut live, self.clock),
-            TargetBinding::Shards(ends) => ends.close(&mut live, self.clock),
-        };
+        let target = self.target.as_ref();
+        let flushed = target.map_or(Ok(()), |queues| queues.close(&mut live, self.clock));
         // Shut down in any case, to save as much data as possible.
         let down = live.drive.shut_down();
         ran.map_err(|source| CloseError::Thread { drive: drive(), source })?;

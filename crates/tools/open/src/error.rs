@@ -54,15 +54,6 @@ pub enum TargetOpenError {
         /// Names of the drives in the scenario.
         drives: Vec<String>,
     },
-    /// The scenario has a block layer on the drive.
-    #[error(
-        "{}: path.queue_model puts the shared block layer in front of the drive, and queues of the \
-         application's own go past it: set path.queue_model = \"raw\", or remove it", file.display()
-    )]
-    BlockLayer {
-        /// Path of the scenario.
-        file: PathBuf,
-    },
     /// An option does not apply to the target, or its value is not possible.
     #[error("{option} = {value} for {what}: {allowed}")]
     Option {

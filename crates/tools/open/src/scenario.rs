@@ -6,23 +6,19 @@
 //! | block or null personality | `DeviceKind::Drive` | queue pairs, as many as the drive grants |
 //! | open-channel with `[target]` | `DeviceKind::Target` | one, or one per shard of a `pblk` |
 //! | open-channel without `[target]` | `DeviceKind::Drive` | queue pairs for vector commands |
+//! | any of the first two with a block layer | `DeviceKind::Target` | one per core of the block layer |
 
 use std::time::Duration;
 
-use block::Features;
 use event::RealClock;
 use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
-use stack::{AssembledDrive, HostHandles, prepare_drive};
+use stack::{AssembledDrive, HostHandles, prepare_drive, target_layers};
 use time::Nanos;
-use user_io::IoDevice;
+use user_io::{IoDevice, TargetConfig};
 
-use super::drive_thread::{DriveThreadGuard, TargetBinding};
+use super::drive_thread::DriveThreadGuard;
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenOptions, TargetOpenError};
-
-/// Features of targets in addition to reads and writes; each payload must be one segment.
-const TARGET_FEATURES: Features =
-    Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
 
 /// Opens a drive of a scenario; `drive` selects one of several. The scenario's jobs are not run,
 /// and its settings of virtual time have no effect.
@@ -41,9 +37,6 @@ pub fn open_scenario(
     options.refuse_timeout("a drive of a scenario")?;
     options.refuse_doorbells("a drive of a scenario")?;
     let index = select_drive(scenario, drive)?;
-    if scenario.path.block_layer.is_some() {
-        return Err(TargetOpenError::BlockLayer { file: scenario.file.clone() });
-    }
     let plan = &scenario.drives[index];
     let (hands, prepared) = assemble(scenario, index, plan, options)?;
     let name = plan.config.name.clone();
@@ -65,18 +58,17 @@ pub fn open_scenario(
         HostHandles::Controller(controller) => {
             let granted = controller.info().io_queues;
             check_queues(options.queues, granted, &name)?;
-            let (keeper, view) = start(TargetBinding::Nothing).map_err(no_thread)?;
+            let (keeper, view) = start(None).map_err(no_thread)?;
             (IoDevice::drive(*controller, keeper), view)
         }
-        HostHandles::Target(target) => {
-            let (ends, queues) = TargetQueues::from_devices(vec![target]);
-            let (keeper, view) = start(TargetBinding::Target(ends)).map_err(no_thread)?;
-            (IoDevice::target(name.clone(), queues, TARGET_FEATURES, keeper)?, view)
-        }
-        HostHandles::Shards(handles) => {
-            let (ends, queues) = TargetQueues::from_devices(handles);
-            let (keeper, view) = start(TargetBinding::Shards(ends)).map_err(no_thread)?;
-            (IoDevice::target(name.clone(), queues, TARGET_FEATURES, keeper)?, view)
+        HostHandles::Queues(mut device) => {
+            let config = TargetConfig {
+                features: device.features(),
+                polls_idle_queues: target_layers::has_shards(&mut *device),
+            };
+            let (ends, queues) = TargetQueues::from_devices(device.into_queues());
+            let (keeper, view) = start(Some(ends)).map_err(no_thread)?;
+            (IoDevice::target(name.clone(), queues, config, keeper)?, view)
         }
     };
     check_depth(options.depth, &device)?;
@@ -119,6 +111,17 @@ fn assemble(
             return refused("precondition", "set".into(), allowed);
         }
         return Ok((AssembledDrive::without_host(plan)?, Nanos::ZERO));
+    }
+    if let Some(layer) = &scenario.path.block_layer {
+        let cores = layer.cores();
+        if let Some(queues) = options.queues.filter(|queues| *queues > cores) {
+            let allowed =
+                format!("1 to {cores}: each core of the block layer has one (path.cores)");
+            return refused("queues", queues.to_string(), &allowed);
+        }
+        let (stack, now) = prepare_drive(scenario, index, plan, &mut |_| {})?;
+        let stack = stack.with_block_layer(layer, now, true)?;
+        return Ok((stack.into_assembled(now)?, now));
     }
     // The number of shards is the number of queues, unless the scenario sets it.
     let shards = match (&plan.target, options.queues) {

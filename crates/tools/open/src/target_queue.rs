@@ -3,6 +3,7 @@
 //!
 //! Guarantee: requests that an application left outstanding are counted, and close waits for them.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
@@ -10,8 +11,7 @@ use controller::Controller;
 use event::{RealClock, Waker};
 use mem::AddressSpace;
 use nvme::Status;
-use pblk::ShardHandle;
-use stack::{DriveThreadState, StackDevice};
+use stack::{CoreQueue, DriveThreadState, target_layers};
 use time::{Component, Nanos};
 
 use super::CloseError;
@@ -19,64 +19,31 @@ use super::CloseError;
 /// Maximum time for outstanding requests and for the last flush at close.
 const CLOSE_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 
-/// A target that can write a checkpoint of its map, so that its next recovery has nothing to scan.
-pub(super) trait Checkpointable: BlockDevice + Send + 'static {
-    fn start_checkpoint(&mut self);
-    fn has_pending_checkpoint(&self) -> bool;
-}
+/// A queue, and the number of its outstanding requests.
+type ReturnedQueue = (Box<dyn CoreQueue>, u64);
 
-impl Checkpointable for StackDevice {
-    fn start_checkpoint(&mut self) {
-        self.begin_checkpoint();
-    }
-
-    fn has_pending_checkpoint(&self) -> bool {
-        self.is_checkpointing()
-    }
-}
-
-impl Checkpointable for ShardHandle {
-    fn start_checkpoint(&mut self) {
-        self.checkpoint();
-    }
-
-    fn has_pending_checkpoint(&self) -> bool {
-        self.pblk().ftl().is_checkpointing()
-    }
-}
-
-impl<D: Checkpointable> Checkpointable for Box<D> {
-    fn start_checkpoint(&mut self) {
-        (**self).start_checkpoint();
-    }
-
-    fn has_pending_checkpoint(&self) -> bool {
-        (**self).has_pending_checkpoint()
-    }
-}
-
-/// Queues that have been returned, each with the number of its outstanding requests.
+/// Queues that have been returned.
 #[derive(Debug)]
-pub(super) struct TargetQueues<D> {
-    returned: Mutex<Vec<(D, u64)>>,
+pub(super) struct TargetQueues {
+    returned: Mutex<Vec<ReturnedQueue>>,
 }
 
 /// A queue of a target.
 #[derive(Debug)]
-pub(super) struct TargetQueue<D> {
+pub(super) struct TargetQueue {
     /// The queue's device; `None` after it was dropped.
-    device: Option<D>,
+    device: Option<Box<dyn CoreQueue>>,
     limits: Limits,
     memory: AddressSpace,
     outstanding: u64,
-    queues: Arc<TargetQueues<D>>,
+    queues: Arc<TargetQueues>,
 }
 
-impl<D: Checkpointable> TargetQueues<D> {
+impl TargetQueues {
     /// Wraps the queues of a target as devices; returns them and the place to which they return.
     pub(super) fn from_devices(
-        devices: Vec<D>,
-    ) -> (Arc<TargetQueues<D>>, Vec<Box<dyn BlockDevice + Send>>) {
+        devices: Vec<Box<dyn CoreQueue>>,
+    ) -> (Arc<TargetQueues>, Vec<Box<dyn BlockDevice + Send>>) {
         let ends = Arc::new(TargetQueues { returned: Mutex::default() });
         let queues = devices.into_iter().map(|device| {
             let (limits, memory) = (*device.limits(), device.memory().clone());
@@ -104,7 +71,7 @@ impl<D: Checkpointable> TargetQueues<D> {
             std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         let until = clock.now() + CLOSE_TIMEOUT;
         let mut last = None;
-        let mut settle = |back: &mut Vec<(D, u64)>, live: &mut DriveThreadState| {
+        let mut settle = |back: &mut Vec<ReturnedQueue>, live: &mut DriveThreadState| {
             while back.iter().any(|(_, left)| *left > 0) {
                 let now = clock.now();
                 if now > until {
@@ -133,7 +100,7 @@ impl<D: Checkpointable> TargetQueues<D> {
             return Err(CloseError::Flush { drive, status });
         }
         if live.drive.stores_data() {
-            back.iter_mut().for_each(|(device, _)| device.start_checkpoint());
+            back.iter_mut().for_each(|(device, _)| target_layers::begin_checkpoint(device));
             live.drive.set_zero_latency(true);
             run_checkpoints(&mut back, &mut live.drive, clock.now());
             live.drive.set_zero_latency(false);
@@ -144,12 +111,8 @@ impl<D: Checkpointable> TargetQueues<D> {
 
 /// Polls until no checkpoint is in progress or nothing can make progress. Earlier operations
 /// complete at their due times: the time advances to them without waiting.
-fn run_checkpoints<D: Checkpointable>(
-    ends: &mut [(D, u64)],
-    drive: &mut Controller,
-    mut now: Nanos,
-) {
-    while ends.iter().any(|(device, _)| device.has_pending_checkpoint()) {
+fn run_checkpoints(ends: &mut [ReturnedQueue], drive: &mut Controller, mut now: Nanos) {
+    while ends.iter_mut().any(|(device, _)| target_layers::is_checkpointing(device)) {
         let mut moved = false;
         for (device, _) in ends.iter_mut() {
             moved |= device.poll(now);
@@ -164,7 +127,7 @@ fn run_checkpoints<D: Checkpointable>(
     }
 }
 
-impl<D> Drop for TargetQueue<D> {
+impl Drop for TargetQueue {
     fn drop(&mut self) {
         if let Some(device) = self.device.take() {
             let mut back = self.queues.returned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +136,7 @@ impl<D> Drop for TargetQueue<D> {
     }
 }
 
-impl<D: Checkpointable> BlockDevice for TargetQueue<D> {
+impl BlockDevice for TargetQueue {
     block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
 
     fn limits(&self) -> &Limits {
@@ -203,9 +166,15 @@ impl<D: Checkpointable> BlockDevice for TargetQueue<D> {
             device.set_waker(waker);
         }
     }
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        if let Some(device) = &mut self.device {
+            device.visit_layers(visit);
+        }
+    }
 }
 
-impl<D: Checkpointable> Component for TargetQueue<D> {
+impl Component for TargetQueue {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         self.device.as_mut().is_some_and(|device| device.poll(now))

@@ -1,6 +1,6 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
-// guarantee
+// guarantee
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -183,9 +183,10 @@ fn options_that_cannot_be_honoured_are_refused() {
         assert_eq!(*named, option, "{what}: {error}");
         assert!(error.is_usage());
     }
-    let layered = place.scenario(&format!("[drive]\n{GEOMETRY}[path]\nqueue_model = \"mq\"\n"));
-    let error = open(&layered).unwrap_err();
-    assert!(matches!(error, TargetOpenError::BlockLayer { .. }), "{error}");
+    let layered = format!("[drive]\n{GEOMETRY}[path]\nqueue_model = \"mq\"\ncores = 2\n");
+    let queues = |queues| OpenOptions { queues: Some(queues), ..OpenOptions::default() };
+    let error = sluice_open::open(&place.scenario(&layered), &queues(3)).unwrap_err();
+    assert!(error.to_string().contains("1 to 2: each core"), "{error}");
     let bare = format!("[drive]\n{GEOMETRY}personality = \"open-channel\"\n");
     let filled = place.scenario(&format!("{bare}[precondition]\nfill = \"sequential\"\n"));
     let error = open(&filled).unwrap_err();
@@ -362,4 +363,42 @@ fn a_drive_is_preconditioned_and_can_be_looked_at() {
     assert!(stats.media.is_some_and(|media| media.reads >= 1), "it had been filled");
     drop((handle, device));
     assert!(view.stats().is_some(), "the last answer is kept");
+}
+
+/// Each core of a block layer has a queue of its own, over a drive, a target and its shards. Four
+/// threads write, flush and read; a core may wait for the completions that another core finds.
+#[test]
+fn a_block_layer_is_opened_with_a_queue_per_core() {
+    let place = TestDir::new();
+    let open_channel = format!("[drive]\n{GEOMETRY}personality = \"open-channel\"\n");
+    let beneath = [
+        ("drive", format!("[drive]\n{GEOMETRY}")),
+        ("pblk", format!("{open_channel}[target]\nkind = \"pblk\"\n")),
+        ("shards", format!("{open_channel}[target]\nkind = \"pblk\"\nshards = 2\n")),
+        ("rrpc", format!("{open_channel}device_l2p = true\n[target]\nkind = \"rrpc\"\n")),
+    ];
+    for (name, drive) in beneath {
+        for path in
+            ["\"sq\"\ncores = 4", "\"mq\"\ncores = 4", "\"mq\"\ncores = 3\nstaging = \"global\""]
+        {
+            let layered = place.scenario(&format!("{drive}[path]\nqueue_model = {path}\n"));
+            let device = open(&layered).unwrap_or_else(|error| panic!("{name} {path}: {error}"));
+            assert_eq!(device.kind(), DeviceKind::Target);
+            let cores = if path.contains("cores = 4") { 4 } else { 3 };
+            std::thread::scope(|threads| {
+                for core in 0..cores {
+                    let mut handle = handle(&device);
+                    let device = &device;
+                    threads.spawn(move || {
+                        let own = || (0..40).map(move |i| core + i * cores);
+                        write(&mut handle, device, own(), 7);
+                        handle.flush().expect("a flush");
+                        check(&mut handle, device, own(), 7);
+                    });
+                }
+            });
+            let error = device.create_queue(QueueConfig::default());
+            assert!(error.is_ok(), "{name} {path}: the queues were returned");
+        }
+    }
 }

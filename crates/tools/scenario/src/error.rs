@@ -10,6 +10,7 @@ use std::sync::Arc;
 use nvme::GeometryError;
 
 use super::capacity::DriveCapacityError;
+use super::choice::Impossible;
 use super::source::SourceText;
 use crate::format::printable;
 
@@ -118,6 +119,12 @@ pub enum ProblemKind {
         /// Remedy.
         help: String,
     },
+}
+
+impl From<Impossible> for ProblemKind {
+    fn from(why: Impossible) -> ProblemKind {
+        ProblemKind::Conflict { message: why.to_string(), help: why.help() }
+    }
 }
 
 /// Formats a path for a terminal.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod choice;
 mod error;
 pub mod format;
 mod hints;
@@ -41,6 +42,7 @@ pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
 
+use choice::{BLOCK_LAYER, Impossible};
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use section::Section;
 use source::SourceText;
@@ -242,23 +244,29 @@ impl Scenario {
 
     /// Checks that every drive can be reached by the path.
     fn check_path(&self, mut path: Section<'_>) -> Result<(), ScenarioError> {
-        let (Some(layer), Some(block)) = (&self.path.block_layer, path.get("queue_model")) else {
-            return Ok(());
-        };
+        let Some(layer) = &self.path.block_layer else { return Ok(()) };
         let queues = path.get("queues");
         for drive in &self.drives {
             let name = &drive.config.name;
-            if drive.target != HostTarget::None {
-                return Err(block.source_span().error(ProblemKind::Conflict {
-                    message: format!(
-                        "the flash of drive {name} is managed by {}, which takes requests itself and \
-                         goes past the block layer",
-                        drive.target.label()
-                    ),
-                    help: "set queue_model = \"raw\", or target.kind = \"none\" and the drive's \
-                           personality = \"block\""
-                        .into(),
-                }));
+            let has_target = drive.target != HostTarget::None;
+            let personality = drive.config.personality;
+            if let (Err(why), Some(block)) = (
+                Impossible::check_logical_blocks(personality, has_target, name, BLOCK_LAYER),
+                path.get("queue_model"),
+            ) {
+                return Err(block.source_span().error(why.into()));
+            }
+            if has_target {
+                let contexts = drive.shards.unwrap_or(1);
+                if let (Some(asked), Some(value)) = (layer.queues, &queues)
+                    && u32::from(asked) > contexts
+                {
+                    let (target, drive) = (drive.target.label(), name.clone());
+                    let why =
+                        Impossible::SharedWriteContext { target, drive, contexts, queues: asked };
+                    return Err(value.source_span().error(why.into()));
+                }
+                continue;
             }
             let has = drive.config.controller.max_io_queues;
             if let (Some(asked), Some(value)) = (layer.queues, &queues)

@@ -2,7 +2,7 @@
 
 use block::BlockDevice;
 use stack::steady_state::SteadyResult;
-use stack::{ShardCounts, StackDevice};
+use stack::{CoreQueues, ShardCounts, target_layers};
 use time::{Component, Nanos};
 use workload::JobRunner;
 
@@ -12,9 +12,9 @@ pub(super) struct DriveRun {
     pub(super) index: u16,
     pub(super) name: String,
     pub(super) drive: controller::Controller,
-    pub(super) host: Option<JobRunner<StackDevice>>,
+    pub(super) host: Option<JobRunner<CoreQueues>>,
     /// Device of a drive without jobs.
-    pub(super) idle: Option<StackDevice>,
+    pub(super) idle: Option<CoreQueues>,
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) media_before: Option<media::MediaStats>,
     pub(super) shards_before: Vec<ShardCounts>,
@@ -43,11 +43,11 @@ impl DriveRun {
         self.host.as_ref().is_none_or(JobRunner::is_done)
     }
 
-    pub(super) fn device(&self) -> Option<&StackDevice> {
+    pub(super) fn device(&self) -> Option<&CoreQueues> {
         self.host.as_ref().map(JobRunner::device).or(self.idle.as_ref())
     }
 
-    pub(super) fn device_mut(&mut self) -> Option<&mut StackDevice> {
+    pub(super) fn device_mut(&mut self) -> Option<&mut CoreQueues> {
         match &mut self.host {
             Some(host) => Some(host.device_mut()),
             None => self.idle.as_mut(),
@@ -67,15 +67,13 @@ impl DriveRun {
     }
 
     /// Returns counters and free lines of the FTL in the drive or in the host.
-    pub(super) fn ftl_snapshot(&self) -> Option<(ftl::FtlStats, f64)> {
-        ftl_snapshot(self.device(), &self.drive)
+    pub(super) fn ftl_snapshot(&mut self) -> Option<(ftl::FtlStats, f64)> {
+        let host = self.device_mut().and_then(target_layers::ftl_snapshot);
+        host.or_else(|| drive_ftl_snapshot(&self.drive))
     }
 }
 
-pub(super) fn ftl_snapshot(
-    device: Option<&StackDevice>,
-    drive: &controller::Controller,
-) -> Option<(ftl::FtlStats, f64)> {
-    let host = device.and_then(StackDevice::ftl_snapshot);
-    host.or_else(|| drive.ftl().map(|f| (*f.stats(), f.free_lines())))
+/// Returns counters and free lines of the FTL in a drive.
+pub(super) fn drive_ftl_snapshot(drive: &controller::Controller) -> Option<(ftl::FtlStats, f64)> {
+    drive.ftl().map(|f| (*f.stats(), f.free_lines()))
 }

@@ -2,6 +2,7 @@
 //! shuts the drive down cleanly.
 
 use block::{BlockDevice, Request};
+use stack::target_layers;
 use time::{Component, Nanos};
 
 use super::DriveRun;
@@ -36,7 +37,7 @@ impl DriveRun {
                 due => now = now.max(due),
             }
         }
-        device.checkpoint(now, drive);
+        target_layers::checkpoint(device, now, drive);
         drive.set_zero_latency(false);
     }
 }

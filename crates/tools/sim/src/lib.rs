@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::{BlockDevice, Group};
 use scenario::{JobTable, Scenario};
 use stack::{
-    PreconditionMarker, RunObserver, Stack, StackDevice, co_simulate, image, is_fresh,
-    precondition, stores_data, with_overlay,
+    CoreQueues, PreconditionMarker, RunObserver, Stack, co_simulate, image, is_fresh, precondition,
+    stores_data, target_layers, with_overlay,
 };
 use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
@@ -39,7 +39,7 @@ pub use recording::explanations::Explanation;
 pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
-use drive_run::{DriveRun, ftl_snapshot};
+use drive_run::{DriveRun, drive_ftl_snapshot};
 use recording::Recording;
 use recording::time_series::Sampler;
 
@@ -265,17 +265,17 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
             }
         };
         mark.map_or(Ok(()), PreconditionMarker::remove).map_err(failed)?;
-        let stack = match &scenario.path.block_layer {
+        let mut stack = match &scenario.path.block_layer {
             Some(layer) => stack.with_block_layer(layer, runner.now(), false)?,
             None => stack,
         };
         let ftl_before = stack.ftl_stats();
         let media_before = stack.drive.stats().media;
-        let shards_before = stack.device.shard_counts();
+        let shards_before = target_layers::shard_counts(&mut stack.device);
         let Stack { drive, mut device, steady, .. } = stack;
         let DriveJobs { specs, groups } = std::mem::take(&mut per_drive[i]);
-        if let Some(cores) = device.block_layer_mut() {
-            cores.set_groups(groups);
+        if let Some(layer) = device.block_layer_mut() {
+            layer.set_groups(groups);
         }
         let (mut host, mut idle) = (None, None);
         if specs.is_empty() {
@@ -302,7 +302,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let mut recording = Recording::start(scenario, &mut options, &mut lanes)?;
     let started = runner.now();
-    let mut sampler = Sampler::start(started, &lanes);
+    let mut sampler = Sampler::start(started, &mut lanes);
     let partial = run(&mut runner, &mut lanes, &mut recording, &mut sampler, &mut options)?;
     let (untraced, explanations) = recording.finish(&mut lanes)?;
     let elapsed = runner.now().since(started);
@@ -338,7 +338,7 @@ fn run(
     {
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,
-                        host: &mut JobRunner<StackDevice>,
+                        host: &mut JobRunner<CoreQueues>,
                         _: &mut controller::Controller| {
             recording.explain();
             if let Some(progress) = &mut options.progress {
@@ -351,8 +351,11 @@ fn run(
             true
         };
         let mut sample =
-            |at: Nanos, host: &JobRunner<StackDevice>, drive: &controller::Controller| {
-                sampler.sample(at, |_| ftl_snapshot(Some(host.device()), drive));
+            |at: Nanos, host: &mut JobRunner<CoreQueues>, drive: &controller::Controller| {
+                sampler.sample(at, |_| {
+                    let in_host = target_layers::ftl_snapshot(host.device_mut());
+                    in_host.or_else(|| drive_ftl_snapshot(drive))
+                });
                 sampler.next()
             };
         let first = sample(runner.now(), host, drive);

@@ -9,7 +9,7 @@ use report::explain::Names;
 use scenario::{Capacity, Scenario};
 use serde_json::Value;
 use stack::steady_state::SteadyResult;
-use stack::{ShardCounts, StackDevice};
+use stack::{CoreQueues, ShardCounts, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
@@ -95,11 +95,11 @@ impl DriveOutcome {
         now: Nanos,
         elapsed: Nanos,
     ) -> Result<DriveOutcome, SimError> {
-        let layer = lane.device().and_then(StackDevice::block_layer);
+        let layer = lane.device().and_then(CoreQueues::block_layer);
         let layer =
-            layer.map(|cores| BlockLayerCounts::from_layer(cores.block_layer(), cores.kind(), now));
+            layer.map(|layer| BlockLayerCounts::from_layer(layer.counters(), layer.kind(), now));
         let (ftl, free_lines) = lane.ftl_snapshot().unzip();
-        let shards = lane.device().map(StackDevice::shard_counts).unwrap_or_default();
+        let shards = lane.device_mut().map(target_layers::shard_counts).unwrap_or_default();
         let before = lane.shards_before.iter();
         let shards = shards.iter().zip(before).map(|(now, before)| now.since(before)).collect();
         let (ftl_before, media_before) = (lane.ftl_before, lane.media_before);

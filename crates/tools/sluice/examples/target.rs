@@ -95,7 +95,8 @@ impl<D: BlockDevice> Component for Mirror<D> {
 
 // ANCHOR: device
 impl<D: BlockDevice> BlockDevice for Mirror<D> {
-    sluice::block::delegate_block_device!(self => self.below; memory, set_waker, can_wake, enable_sharing);
+    sluice::block::delegate_block_device!(self => self.below; memory, set_waker, can_wake, enable_sharing,
+        visit_layers);
     sluice::block::answer_block_device!(can_wait: false);
 
     fn limits(&self) -> &Limits {

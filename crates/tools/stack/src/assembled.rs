@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
+use block::Raw;
 use controller::Controller;
 use driver::ControllerHandle;
-use pblk::ShardHandle;
 use scenario::DriveSpec;
 use time::{Component, Nanos};
 use transport::Port;
 
-use super::{ADMIN_POLL_LIMIT, Stack, StackDevice, StackError};
+use super::{ADMIN_POLL_LIMIT, CoreQueues, Stack, StackError};
 
 /// A drive and the host's handles.
 #[derive(Debug)]
@@ -31,10 +31,8 @@ pub struct AssembledDrive {
 pub enum HostHandles {
     /// The admin queue, to create queues with.
     Controller(Box<ControllerHandle>),
-    /// A target with one queue.
-    Target(Box<StackDevice>),
-    /// A target with a queue per core.
-    Shards(Vec<ShardHandle>),
+    /// The queues of a target or of a block layer, one per core.
+    Queues(Box<CoreQueues>),
 }
 
 impl Stack {
@@ -45,21 +43,15 @@ impl Stack {
     /// [`StackError::Driver`] if the drive does not delete the queue.
     pub fn into_assembled(self, now: Nanos) -> Result<AssembledDrive, StackError> {
         let Stack { mut drive, device, port, controller, .. } = self;
-        let (raw, mut controller) = match (device, controller) {
-            (StackDevice::Raw(raw), Some(controller)) => (raw, controller),
-            (StackDevice::Shards(shards), _) => {
-                return Ok(AssembledDrive {
-                    drive,
-                    port,
-                    host: HostHandles::Shards(shards.into_handles()),
-                });
+        let features = device.features();
+        let (raw, mut controller) = match (device.into_only::<Raw>(), controller) {
+            (Ok(raw), Some(controller)) => (raw, controller),
+            (Ok(raw), None) => {
+                let host = HostHandles::Queues(Box::new(CoreQueues::single(*raw, features)));
+                return Ok(AssembledDrive { drive, port, host });
             }
-            (device, _) => {
-                return Ok(AssembledDrive {
-                    drive,
-                    port,
-                    host: HostHandles::Target(Box::new(device)),
-                });
+            (Err(device), _) => {
+                return Ok(AssembledDrive { drive, port, host: HostHandles::Queues(device) });
             }
         };
         let name = drive.config().name.clone();

@@ -14,7 +14,7 @@ use workload::JobRunner;
 type ProgressFn<'t, D> =
     &'t mut dyn FnMut(&mut VirtualRunner, &mut JobRunner<D>, &mut Controller) -> bool;
 /// Takes a sample at an instant and returns the instant of the next sample.
-type SampleFn<'t, D> = &'t mut dyn FnMut(Nanos, &JobRunner<D>, &Controller) -> Nanos;
+type SampleFn<'t, D> = &'t mut dyn FnMut(Nanos, &mut JobRunner<D>, &Controller) -> Nanos;
 
 /// Default number of steps between two calls of the progress callback.
 const STEPS_PER_CALL: u32 = 1024;
@@ -51,7 +51,7 @@ impl<'t, D> RunObserver<'t, D> {
     }
 
     /// Takes all samples that are due by `at`.
-    fn sample_until(&mut self, at: Nanos, host: &JobRunner<D>, drive: &Controller) {
+    fn sample_until(&mut self, at: Nanos, host: &mut JobRunner<D>, drive: &Controller) {
         while at >= self.sample_at {
             self.sample_at = match &mut self.sample {
                 Some(sample) => sample(self.sample_at, host, drive),

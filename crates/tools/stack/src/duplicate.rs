@@ -1,8 +1,10 @@
 //! [`Stack::duplicate`]: creates a second stack in the state of the first.
 
+use block::Raw;
+use pblk::{Pblk, Rrpc};
 use scenario::DriveSpec;
 
-use super::{Stack, StackDevice, StackError};
+use super::{Stack, StackError};
 
 impl Stack {
     /// Creates a stack from `plan`, the plan of this stack, in the state of this stack.
@@ -17,11 +19,13 @@ impl Stack {
     /// [`StackError`], as for [`build`](Stack::build).
     pub fn duplicate(&self, plan: &DriveSpec) -> Result<Option<Stack>, StackError> {
         let mut copy = Stack::build(plan, None)?;
-        let host = match (&mut copy.device, &self.device) {
-            (StackDevice::Raw(_), StackDevice::Raw(_)) => true,
-            (StackDevice::Pblk(copy), StackDevice::Pblk(pblk)) => copy.clone_state_from(pblk),
-            (StackDevice::Rrpc(copy), StackDevice::Rrpc(rrpc)) => copy.clone_state_from(rrpc),
-            _ => false,
+        let device = &mut copy.device;
+        let host = if let Some(pblk) = self.device.only::<Pblk>() {
+            device.only_mut().is_some_and(|copy: &mut Pblk| copy.clone_state_from(pblk))
+        } else if let Some(rrpc) = self.device.only::<Rrpc>() {
+            device.only_mut().is_some_and(|copy: &mut Rrpc| copy.clone_state_from(rrpc))
+        } else {
+            self.device.only::<Raw>().is_some()
         };
         Ok((host && copy.drive.copy_state_from(&self.drive)).then_some(copy))
     }

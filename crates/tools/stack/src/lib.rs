@@ -7,48 +7,48 @@
 #![forbid(unsafe_code)]
 
 mod assembled;
-mod block_layer;
+mod block_layer_counts;
 mod co_simulate;
-mod device;
+mod core_queues;
 mod duplicate;
 mod live;
 pub mod named_target;
 mod partition_stack;
-mod per_core_devices;
 mod precondition;
 mod precondition_marker;
 mod prepare;
-mod shards;
 pub mod steady_state;
+pub mod target_layers;
 
 use std::sync::Arc;
 
-use block::{BlockLayer, Raw};
+use block::{BlockLayer, DeviceDriver, Features, Raw};
 use controller::Controller;
-use driver::{ControllerHandle, ControllerInfo, DriverError, NvmeDevice};
+use driver::{ControllerHandle, ControllerInfo, DriverError, LowLevelDriver, NvmeDevice};
 use ftl::journal::JournalError;
 use ftl::{FtlConfig, RecoveryError};
 use lnvm::{JOURNAL_OWNER, TargetKind};
 use nvme::{Address, ChunkId, DeviceL2pLog, VendorExtensions};
-use pblk::{DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, ShardedConfig};
+use pblk::{
+    DeviceL2pEntries, DriveQueue, Pblk, PblkError, Rrpc, RrpcError, Sharded, ShardedConfig,
+    ShardedError,
+};
+use scenario::choice::{BLOCK_REQUESTS, Impossible};
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
 use transport::Port;
 
 pub use assembled::{AssembledDrive, HostHandles};
-pub use block_layer::{
-    BlockLayerCounts, BlockLayerDevice, CoreCounts, DispatchCounts, StagingCounts,
-};
+pub use block_layer_counts::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 pub use co_simulate::{RunObserver, co_simulate};
-pub use device::StackDevice;
+pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, StackBlockLayer};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell};
 pub use precondition::precondition;
 pub use precondition_marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
 pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
-pub use shards::{ShardCounts, Shards};
+pub use target_layers::ShardCounts;
 
 use named_target::{NamedError, TargetShare};
-use shards::{OpenShardsError, QueuePairOptions};
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner
 /// polls the drive. The two share only the queue pair (ARCHITECTURE.md, R1).
@@ -57,7 +57,7 @@ pub struct Stack {
     /// The drive.
     pub drive: Controller,
     /// The block device.
-    pub device: StackDevice,
+    pub device: CoreQueues,
     /// The port between drive and host, to set wakers on.
     pub port: Arc<Port>,
     /// The admin queue, unless the device owns it.
@@ -167,6 +167,15 @@ pub enum StackError {
         #[source]
         source: controller::AttachError,
     },
+    /// The target cannot be the hardware queues of a block layer.
+    #[error("drive {name}: its target cannot be beneath a block layer: {source}")]
+    Queues {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: block::DeviceDriverError,
+    },
     /// Scrubbing is configured, but the target does not support it.
     #[error(
         "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
@@ -185,15 +194,9 @@ pub enum StackError {
         #[source]
         source: std::io::Error,
     },
-    /// The drive is open-channel, but no target is configured.
-    #[error(
-        "drive {name} is open-channel and has no target: it is not a block device; give the \
-         scenario a [target], or the drive personality = \"block\""
-    )]
-    NotABlockDevice {
-        /// Name of the drive.
-        name: String,
-    },
+    /// The choices of the scenario do not combine.
+    #[error("{0}: {help}", help = .0.help())]
+    Impossible(#[from] Impossible),
     /// A preconditioning job does not fit the drive.
     #[error("the scenario's [precondition] does not fit drive {name}: {message}")]
     PreconditionMisfit {
@@ -218,11 +221,15 @@ const ADMIN_POLL_LIMIT: u64 = 10_000_000;
 /// Number of entries of the queue pair, unless the drive supports fewer.
 const DEPTH: u16 = 4096;
 
+/// Features of targets in addition to reads and writes; each payload must be one segment.
+const TARGET_FEATURES: Features =
+    Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
+
 impl StackError {
     /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {
-            StackError::NotABlockDevice { .. }
+            StackError::Impossible(_)
             | StackError::Partitioned { .. }
             | StackError::PreconditionMisfit { .. } => true,
             StackError::Named(e) => e.is_usage(),
@@ -240,16 +247,34 @@ fn open_named(
     queue: DriveQueue,
     progress: &mut dyn FnMut(),
     keeps_data: bool,
-) -> Result<StackDevice, RrpcError> {
+) -> Result<CoreQueues, RrpcError> {
     let owned = |chunk: ChunkId| share.has_chunk(chunk.get());
     let chunks = &share.chunks;
     if share.entry.spec.kind != TargetKind::Rrpc {
         let pblk = Pblk::open_on(info, chunks, &owned, queue, config, progress, keeps_data)?;
-        return Ok(StackDevice::Pblk(Box::new(pblk)));
+        return Ok(CoreQueues::single(pblk, TARGET_FEATURES));
     }
     let map = DeviceL2pEntries { entries: &map, totals };
     let rrpc = Rrpc::open_on(info, chunks, &owned, map, queue, config, progress)?;
-    Ok(StackDevice::Rrpc(Box::new(rrpc)))
+    Ok(CoreQueues::single(rrpc, TARGET_FEATURES))
+}
+
+/// Opens the block layer `plan` on a driver.
+fn open_block_layer<D: LowLevelDriver>(
+    driver: &mut D,
+    plan: &BlockLayerSpec,
+    name: String,
+) -> Result<CoreQueues, StackError>
+where
+    D::Queue: 'static,
+{
+    let features = driver.features();
+    BlockLayer::open(driver, &plan.config(driver.limits().sector_bytes))
+        .and_then(|(layer, queues)| {
+            let device = CoreQueues::new(queues, features).ok_or(block::BlockError::NoQueues)?;
+            Ok(device.with_block_layer(plan.name(), layer))
+        })
+        .map_err(|source| StackError::BlockLayer { name, source })
 }
 
 /// Returns the error of an FTL that cannot own the whole drive.
@@ -286,9 +311,8 @@ impl Stack {
     /// [`StackError`].
     pub fn build(plan: &DriveSpec, vector: Option<u16>) -> Result<Stack, StackError> {
         let name = plan.config.name.clone();
-        if !plan.is_block_device() {
-            return Err(StackError::NotABlockDevice { name });
-        }
+        let (personality, has_target) = (plan.config.personality, plan.target != HostTarget::None);
+        Impossible::check_logical_blocks(personality, has_target, &name, BLOCK_REQUESTS)?;
         if let Some(target) = plan.target.name() {
             named_target::check_image(plan, target).map_err(StackError::Named)?;
         }
@@ -309,23 +333,21 @@ impl Stack {
         drive.reset_stats();
         let (mut device, mut controller) = device?;
         if let Some(patrol) = plan.scrub
-            && !device.set_scrub(patrol)
+            && !target_layers::set_scrub(&mut device, patrol)
         {
             return Err(StackError::Scrub { name: plan.config.name.clone() });
         }
         if let Some(admin) = controller {
-            controller = device.subscribe_events(Box::new(admin)).map(|c| *c);
+            controller = target_layers::subscribe_events(&mut device, admin);
         }
         Ok(Stack { device, drive, port, controller, steady: None })
     }
 
-    /// Inserts the block layer `plan` between the users of the device and the drive, in place of
-    /// the raw path.
+    /// Inserts the block layer `plan` between the users of the device and what is beneath: the
+    /// drive's queue pairs, or the queues of the target.
     ///
     /// The change takes place at the instant `now` without advancing time. Nothing may be
-    /// outstanding. With `interrupts`, hardware queue `i` raises interrupt vector `i`. A stack
-    /// whose flash the host manages is left unchanged: its target accepts requests from all cores
-    /// itself.
+    /// outstanding. With `interrupts`, hardware queue `i` of the drive raises interrupt vector `i`.
     ///
     /// Preconditioning comes first, so its resulting state does not depend on the block layer.
     ///
@@ -337,42 +359,32 @@ impl Stack {
         now: Nanos,
         interrupts: bool,
     ) -> Result<Stack, StackError> {
-        let Stack { mut drive, device, port, controller, steady } = self;
-        let (raw, mut controller) = match (device, controller) {
-            (StackDevice::Raw(raw), Some(controller)) => (raw, controller),
-            (device, controller) => {
-                return Ok(Stack { drive, device, port, controller, steady });
+        let steady = self.steady.clone();
+        let AssembledDrive { mut drive, port, host } = self.into_assembled(now)?;
+        let name = drive.config().name.clone();
+        let controller = match host {
+            HostHandles::Controller(controller) => *controller,
+            HostHandles::Queues(queues) => {
+                let (count, features) = (queues.cores() as u16, queues.features());
+                let queues = queues.into_hardware_queues(plan.hardware_queues(count));
+                let mut driver = DeviceDriver::new(queues, features)
+                    .map_err(|source| StackError::Queues { name: name.clone(), source })?;
+                let device = open_block_layer(&mut driver, plan, name)?;
+                return Ok(Stack { drive, device, port, controller: None, steady });
             }
         };
-        let config = drive.config();
-        let name = config.name.clone();
-        let depth = DEPTH.min(config.controller.queue_depth);
+        let depth = DEPTH.min(drive.config().controller.queue_depth);
+        let queues = plan.hardware_queues(controller.info().io_queues);
         drive.set_zero_latency(true);
         let mut progress = || {
             drive.poll(now);
         };
-        let bring_up = || {
-            let failed = |source| StackError::Driver { name: name.clone(), source };
-            let unusable = |source| StackError::Raw { name: name.clone(), source };
-            let refused = |source| StackError::BlockLayer { name: name.clone(), source };
-            let (queue, _) = raw.into_queue();
-            let pair = queue.into_pair();
-            controller.delete_queue_pair(pair, &mut |_| {}, &mut progress).map_err(failed)?;
-            let queues = plan.hardware_queues(controller.info().io_queues);
-            let sector_bytes = controller.info().sector_bytes;
-            let mut driver = NvmeDevice::open(controller, queues, depth, interrupts, &mut progress)
-                .map_err(unusable)?;
-            let (layer, queues) =
-                BlockLayer::open(&mut driver, &plan.config(sector_bytes)).map_err(refused)?;
-            let cores = BlockLayerDevice::new(plan.name(), layer, queues)
-                .ok_or(block::BlockError::NoQueues);
-            cores.map_err(refused)
-        };
-        let cores = bring_up();
+        let opened = NvmeDevice::open(controller, queues, depth, interrupts, &mut progress)
+            .map_err(|source| StackError::Raw { name: name.clone(), source })
+            .and_then(|mut driver| open_block_layer(&mut driver, plan, name));
         drive.set_zero_latency(false);
         drive.reset_stats();
-        let device = StackDevice::BlockLayer(Box::new(cores?));
-        Ok(Stack { drive, device, port, controller: None, steady })
+        Ok(Stack { drive, device: opened?, port, controller: None, steady })
     }
 
     fn init_device(
@@ -381,7 +393,7 @@ impl Stack {
         port: &Arc<Port>,
         vector: Option<u16>,
         name: String,
-    ) -> Result<(StackDevice, Option<ControllerHandle>), StackError> {
+    ) -> Result<(CoreQueues, Option<ControllerHandle>), StackError> {
         let keeps_data = drive.stores_data();
         let mut progress = || {
             drive.poll(Nanos::ZERO);
@@ -398,21 +410,32 @@ impl Stack {
         };
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         if let (HostTarget::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
-            let config = ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) };
-            let queues = QueuePairOptions { depth, interrupts: vector.is_some() };
-            let opened = Shards::open(&mut controller, config, queues, &mut progress, keeps_data);
-            let shards = opened.map_err(|e| match e {
-                OpenShardsError::Driver(source) => failed(source),
-                OpenShardsError::Shards(source) => {
-                    StackError::Shards { name: name.clone(), source }
-                }
-            })?;
-            return Ok((StackDevice::Shards(Box::new(shards)), Some(controller)));
+            let refused = |source| StackError::Shards { name: name.clone(), source };
+            let granted = u32::from(controller.info().io_queues);
+            if shards > granted {
+                return Err(refused(ShardedError::Queues { queues: granted as usize, shards }));
+            }
+            let mut queues = Vec::with_capacity(shards as usize);
+            for _ in 0..shards {
+                let vector = controller.next_qid().filter(|_| vector.is_some());
+                let pair = controller.create_queue_pair(depth, vector, &mut progress);
+                queues.push(pair.map_err(failed)?);
+            }
+            let info = controller.info().clone();
+            let all = info.open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+            let chunks = controller.chunks(0, all, &mut progress).map_err(failed)?;
+            let (config, port) =
+                (ShardedConfig { ftl: *ftl, ..ShardedConfig::new(shards) }, port.clone());
+            let opened =
+                Sharded::open(&info, &chunks, queues, port, config, &mut progress, keeps_data);
+            let device = CoreQueues::new(opened.map_err(refused)?.into_shards(), TARGET_FEATURES)
+                .ok_or_else(|| refused(ShardedError::Shards { shards, max: granted }))?;
+            return Ok((device, Some(controller)));
         }
         let queue = controller.create_queue_pair(depth, vector, &mut progress).map_err(failed)?;
         let device = match &plan.target {
             HostTarget::None => Raw::from_pair(controller.info(), queue, port.clone())
-                .map(StackDevice::Raw)
+                .map(|raw| CoreQueues::single(raw, controller.info().features))
                 .map_err(|source| StackError::Raw { name: name.clone(), source }),
             HostTarget::Pblk(config) => {
                 let all = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
@@ -426,12 +449,13 @@ impl Stack {
                     &mut progress,
                     keeps_data,
                 )
-                .map(|p| StackDevice::Pblk(Box::new(p)))
+                .map(|pblk| CoreQueues::single(pblk, TARGET_FEATURES))
                 .map_err(|source| pblk_open_error(&name, source))
             }
             HostTarget::Named(named) => {
                 let Some((share, config)) = share else {
-                    return Err(StackError::NotABlockDevice { name });
+                    let (drive, user) = (name, BLOCK_REQUESTS);
+                    return Err(Impossible::NoLogicalBlocks { drive, user }.into());
                 };
                 let known = read_device_l2p(&mut controller, &mut progress).map_err(failed)?;
                 let info = controller.info();
@@ -453,7 +477,7 @@ impl Stack {
                 let parts = DriveQueue { queue, port: port.clone() };
                 let map = DeviceL2pEntries { entries: &map, totals };
                 Rrpc::open(info, &chunks, map, parts, *config, &mut progress)
-                    .map(|r| StackDevice::Rrpc(Box::new(r)))
+                    .map(|rrpc| CoreQueues::single(rrpc, TARGET_FEATURES))
                     .map_err(|source| match source {
                         RrpcError::Pblk(source) => pblk_open_error(&name, source),
                         source => StackError::Rrpc { name: name.clone(), source },
@@ -491,18 +515,16 @@ impl Stack {
     }
 
     /// Returns the counters of the FTL in the drive or in the host, summed over shards.
-    pub fn ftl_stats(&self) -> Option<ftl::FtlStats> {
-        let host = self.device.ftl_snapshot().map(|(stats, _)| stats);
+    pub fn ftl_stats(&mut self) -> Option<ftl::FtlStats> {
+        let host = target_layers::ftl_snapshot(&mut self.device).map(|(stats, _)| stats);
         host.or_else(|| self.drive.ftl().map(|f| *f.stats()))
     }
 
-    /// Returns the FTL in the drive or in the host; `None` if it is sharded.
+    /// Returns the FTL in the drive or in the host; `None` if it is sharded or beneath a block
+    /// layer.
     pub fn ftl(&self) -> Option<&ftl::Ftl> {
-        match &self.device {
-            StackDevice::Pblk(p) => Some(p.ftl()),
-            StackDevice::Rrpc(r) => Some(r.ftl()),
-            StackDevice::Shards(_) => None,
-            StackDevice::Raw(_) | StackDevice::BlockLayer(_) => self.drive.ftl(),
-        }
+        let pblk = self.device.only::<Pblk>().map(Pblk::ftl);
+        let host = pblk.or_else(|| self.device.only::<Rrpc>().map(Rrpc::ftl));
+        host.or_else(|| self.drive.ftl())
     }
 }

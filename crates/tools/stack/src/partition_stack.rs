@@ -7,7 +7,7 @@ use driver::ControllerHandle;
 use time::{Component, Nanos};
 use transport::Port;
 
-use super::{ADMIN_POLL_LIMIT, DEPTH, Stack, StackDevice, StackError};
+use super::{ADMIN_POLL_LIMIT, CoreQueues, DEPTH, Stack, StackError};
 
 impl Stack {
     /// Confines the host's side to a partition of a drive that manages its own media; the drive
@@ -27,10 +27,10 @@ impl Stack {
         let Stack { mut drive, device, port: whole, steady, .. } = self;
         let name = drive.config().name.clone();
         let wrong = |source: AttachError| StackError::Confined { name: name.clone(), source };
-        let StackDevice::Raw(raw) = device else {
+        if device.only::<Raw>().is_none() {
             return Err(wrong(AttachError::Port));
-        };
-        drop(raw);
+        }
+        drop(device);
         drive.detach(&whole).map_err(|_| wrong(AttachError::Port))?;
         let port =
             Port::new().map_err(|source| StackError::Memory { name: name.clone(), source })?;
@@ -49,13 +49,14 @@ impl Stack {
                 controller.create_queue_pair(depth, vector, &mut progress).map_err(failed)?;
             let raw = Raw::from_pair(controller.info(), pair, port.clone())
                 .map_err(|source| StackError::Raw { name: name.clone(), source })?;
-            Ok((raw, controller))
+            let features = controller.info().features;
+            Ok((raw, features, controller))
         };
-        let made = bring_up();
+        let made: Result<_, StackError> = bring_up();
         drive.set_zero_latency(false);
         drive.reset_stats();
-        let (raw, controller) = made?;
-        let (device, controller) = (StackDevice::Raw(raw), Some(controller));
+        let (raw, features, controller) = made?;
+        let (device, controller) = (CoreQueues::single(raw, features), Some(controller));
         Ok(Stack { drive, device, port, controller, steady })
     }
 }

@@ -20,7 +20,7 @@ use workload::{IoCpuCosts, JobRunner, JobSpec};
 
 use super::co_simulate::{RunObserver, co_simulate};
 use super::steady_state::{Round, SteadyResult};
-use super::{Stack, StackDevice, StackError};
+use super::{CoreQueues, Stack, StackError, target_layers};
 
 /// Number of polls between two updates of the monitor; around the start and end of rounds it is
 /// updated at every poll.
@@ -70,7 +70,7 @@ pub fn precondition(
     co_simulate(runner, &mut host, &mut drive, RunObserver::new(&mut tell).with_interval(stride));
     let result = host.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
-        let ftl = device.ftl_snapshot().map(|(stats, _)| stats);
+        let ftl = target_layers::ftl_snapshot(&mut device).map(|(stats, _)| stats);
         let worn = ftl.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
         let why = worn.filter(|f| f.program_failures + f.erase_failures > 0).map(|f| {
             format!(
@@ -192,7 +192,7 @@ impl PreconditionMonitor {
     fn update(
         &mut self,
         now: Nanos,
-        host: &mut JobRunner<&mut StackDevice>,
+        host: &mut JobRunner<&mut CoreQueues>,
         drive: &mut Controller,
     ) -> f64 {
         // Jobs run one after the other: the jobs before the current one are done.
@@ -225,23 +225,23 @@ impl SteadyRounds {
         &mut self,
         now: Nanos,
         bytes: u64,
-        host: &mut JobRunner<&mut StackDevice>,
+        host: &mut JobRunner<&mut CoreQueues>,
         drive: &mut Controller,
     ) {
         if bytes < self.begin || self.is_finished() {
             return;
         }
-        let ftl =
-            || host.device().ftl_snapshot().map(|(s, _)| s).or(drive.ftl().map(|f| *f.stats()));
+        let in_host = target_layers::ftl_snapshot(host.device_mut()).map(|(stats, _)| stats);
+        let ftl = in_host.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
         let Some((from, began, before)) = self.last else {
-            self.last = Some((bytes, now, ftl()));
+            self.last = Some((bytes, now, ftl));
             drive.set_zero_latency(false);
             return;
         };
         if bytes - from < self.round {
             return;
         }
-        let after = ftl();
+        let after = ftl;
         let counted = after.zip(before).map(|(after, before)| after.since(&before));
         self.result.push(Round {
             bytes: bytes - from,

@@ -335,7 +335,8 @@ impl<D: BlockDevice> Cache<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Cache<D> {
-    block::delegate_block_device!(self => self.device; set_waker, can_wake, enable_sharing, can_wait);
+    block::delegate_block_device!(self => self.device; set_waker, can_wake, enable_sharing, can_wait,
+        visit_layers);
 
     fn limits(&self) -> &Limits {
         self.geometry.limits()

@@ -42,9 +42,9 @@ mod tests {
     use std::ptr::{null, null_mut};
     use std::sync::mpsc::{Sender, channel};
 
-    use block::{Features, Raw};
+    use block::Raw;
     use driver::LowLevelDriver;
-    use user_io::IoDevice;
+    use user_io::{IoDevice, TargetConfig};
 
     use super::*;
     use crate::{
@@ -67,7 +67,7 @@ mod tests {
         let null = driver::Null::default();
         let queue = Raw::new(null.create_queue(), null.limits());
         let queues: Vec<Box<dyn block::BlockDevice + Send>> = vec![Box::new(queue)];
-        let device = IoDevice::target("d0".into(), queues, Features::default(), Fails(closed));
+        let device = IoDevice::target("d0".into(), queues, TargetConfig::default(), Fails(closed));
         Box::into_raw(sluice_device::boxed(device.unwrap(), DeviceRef::with_close_receiver(hears)))
     }
 

@@ -4,6 +4,7 @@
 //! A queue that is not shared is moved into its only handle and returned when the handle is
 //! destroyed (ARCHITECTURE.md, R4: no lock on its path). A shared queue attaches several handles.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -239,6 +240,14 @@ impl BlockDevice for QueueBinding {
             BoundQueue::Exclusive(floor) => floor.wait_for_event(now, until),
             BoundQueue::Shared(seat) => seat.wait_for_event(now, until),
             BoundQueue::Released => WaitResult::Unsupported,
+        }
+    }
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        match &mut self.queue {
+            BoundQueue::Exclusive(floor) => floor.visit_layers(visit),
+            BoundQueue::Shared(seat) => seat.visit_layers(visit),
+            BoundQueue::Released => {}
         }
     }
 }

@@ -32,7 +32,7 @@ pub mod types {
 ///
 /// impl<D: BlockDevice> BlockDevice for Counted<D> {
 ///     sluice_block::delegate_block_device!(self => self.device; limits, submit, memory, set_waker,
-///         can_wake, enable_sharing, can_wait, wait_for_event);
+///         can_wake, enable_sharing, can_wait, wait_for_event, visit_layers);
 ///
 ///     fn reap(&mut self) -> Option<Completion> {
 ///         let completion = self.device.reap()?;
@@ -65,6 +65,7 @@ macro_rules! delegate_block_device {
         $crate::delegate_block_device!(@enable_sharing $self $how);
         $crate::delegate_block_device!(@can_wait $self $how);
         $crate::delegate_block_device!(@wait_for_event $self $how);
+        $crate::delegate_block_device!(@visit_layers $self $how);
     };
     (@poll $self:ident $how:tt) => {
         #[inline]
@@ -135,6 +136,14 @@ macro_rules! delegate_block_device {
             $crate::delegate_block_device!(@call $self $how wait_for_event(now, until))
         }
     };
+    (@visit_layers $self:ident $how:tt) => {
+        fn visit_layers(
+            &mut $self,
+            visit: &mut dyn ::core::ops::FnMut(&mut dyn ::core::any::Any),
+        ) {
+            $crate::delegate_block_device!(@call $self $how visit_layers(visit))
+        }
+    };
     (@call $self:ident (to $device:expr) $method:ident($($arg:ident),*)) => {
         $device.$method($($arg),*)
     };
@@ -144,8 +153,9 @@ macro_rules! delegate_block_device {
 }
 
 /// Writes methods of a [`BlockDevice`](crate::BlockDevice) with constant answers: `can_wake: true`
-/// (or `false`), `enable_sharing: {}` (the device is ready for several threads), and `can_wait:
-/// false`, which includes `wait_for_event`.
+/// (or `false`), `enable_sharing: {}` (the device is ready for several threads), `can_wait: false`,
+/// which includes `wait_for_event`, and `visit_layers: {}` (there is nothing to show) or
+/// `visit_layers: self` (the device shows itself, and nothing is beneath it).
 #[macro_export]
 macro_rules! answer_block_device {
     ($($method:ident: $answer:tt),+ $(,)?) => {
@@ -158,6 +168,14 @@ macro_rules! answer_block_device {
     };
     (@enable_sharing {}) => {
         fn enable_sharing(&mut self) {}
+    };
+    (@visit_layers {}) => {
+        fn visit_layers(&mut self, _: &mut dyn ::core::ops::FnMut(&mut dyn ::core::any::Any)) {}
+    };
+    (@visit_layers self) => {
+        fn visit_layers(&mut self, visit: &mut dyn ::core::ops::FnMut(&mut dyn ::core::any::Any)) {
+            visit(self);
+        }
     };
     (@can_wait false) => {
         fn can_wait(&self) -> bool {

@@ -2,6 +2,8 @@
 
 pub mod delegate;
 
+use std::any::Any;
+
 use event::Waker;
 use mem::AddressSpace;
 use nvme::Status;
@@ -82,6 +84,11 @@ pub trait BlockDevice: Component {
     /// the submitter reads the clock and [polls](Component::poll). After
     /// [`WaitResult::Unsupported`] it parks if that poll finds nothing.
     fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult;
+
+    /// Calls `visit` with each layer that has state to show, from this device downwards: targets
+    /// and block layers, through caches and other devices. What several queues share is visited
+    /// from one of them.
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any));
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for &mut D {

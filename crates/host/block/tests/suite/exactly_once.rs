@@ -6,25 +6,25 @@
 use crate::common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use common::{Chaos, ChaosQueue, Faults, SECTOR};
-use driver::{Features, Limits};
+use common::{Chaos, Faults, SECTOR, World};
+use driver::{Features, HardwareQueue, Limits, LowLevelDriver};
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 use rng::Rng;
 use sluice_block::sched::{SchedulerConfig, Scheduling};
 use sluice_block::{
-    BlockDevice, BlockLayer, BlockLayerConfig, Op, Payload, Queue, QueueModel, QueueTopology,
-    Request, STATUS_REMOVED, StagingScope, Timeouts,
+    BlockDevice, BlockLayer, BlockLayerConfig, DeviceDriver, Op, Payload, Queue, QueueModel,
+    QueueTopology, Raw, Request, STATUS_REMOVED, StagingScope, Timeouts,
 };
 use time::{Component, Nanos};
 
 /// Number of sectors that belong to each core.
 const OWN: u64 = 64;
 
-struct Core {
-    queue: Queue<ChaosQueue>,
+struct Core<Q: HardwareQueue> {
+    queue: Queue<Q>,
     base: u64,
     region: Arc<SharedRegion>,
     at: Iova,
@@ -36,8 +36,8 @@ struct Core {
     failed: u64,
 }
 
-impl Core {
-    fn new(index: usize, queue: Queue<ChaosQueue>) -> Core {
+impl<Q: HardwareQueue> Core<Q> {
+    fn new(index: usize, queue: Queue<Q>) -> Core<Q> {
         let region = SharedRegion::anonymous(1 << 20).unwrap();
         let at = queue.memory().register(&region).unwrap();
         Core {
@@ -148,7 +148,17 @@ impl Core {
     }
 }
 
-fn case(seed: u64) {
+/// The device beneath the block layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beneath {
+    /// The faulty device.
+    Chaos,
+    /// Block devices over the queues of a device without lost commands and without removal: those
+    /// have no timeouts.
+    Devices,
+}
+
+fn case(seed: u64, beneath: Beneath) {
     let mut rng = Rng::new(seed);
     let mut pick = |n: u64| rng.below(n);
     let cores = [1, 2, 3, 8][pick(4) as usize];
@@ -204,104 +214,143 @@ fn case(seed: u64) {
             abortable: pick(1000),
         };
     }
-    let remove_at = (pick(6) == 0).then(|| 200 + pick(400));
+    let mut remove_at = (pick(6) == 0).then(|| 200 + pick(400));
+    if beneath == Beneath::Devices {
+        remove_at = None;
+        world.lock().unwrap().faults.lost = 0;
+    }
     if std::env::var("SLUICE_SEED").is_ok() {
         eprintln!("{config:?}, {limits:?}, {features:?}, {:?}", world.lock().unwrap().faults);
     }
-    let opened = BlockLayer::open(&mut chaos, &config);
-    let (layer, ends) = match opened {
-        Ok(opened) => opened,
-        Err(sluice_block::BlockError::SeparateStaging { .. }) => return,
-        Err(error) => panic!("{error}"),
-    };
-    let mut cores: Vec<Core> = ends.into_iter().enumerate().map(|(i, q)| Core::new(i, q)).collect();
-    for core in &mut cores {
-        core.queue.trace(1 << 16);
+    let run = CaseRun { config, world, limits, features, remove_at };
+    match beneath {
+        Beneath::Chaos => run.on(&mut chaos, rng),
+        Beneath::Devices => {
+            let devices = (0..chaos.queues())
+                .map(|queue| Raw::new(chaos.take_queue(queue).unwrap(), limits))
+                .collect();
+            run.on(&mut DeviceDriver::new(devices, features).unwrap(), rng);
+        }
     }
-    let mut now = Nanos(1);
-    for round in 0..800 {
-        if remove_at == Some(round) {
-            world.lock().unwrap().removed = true;
-        }
+}
+
+/// A block layer with faults beneath it.
+struct CaseRun {
+    config: BlockLayerConfig,
+    world: Arc<Mutex<World>>,
+    limits: Limits,
+    features: Features,
+    remove_at: Option<u64>,
+}
+
+impl CaseRun {
+    fn on<D: LowLevelDriver>(self, driver: &mut D, mut rng: Rng) {
+        let CaseRun { config, world, limits, features, remove_at } = self;
+        let opened = BlockLayer::open(driver, &config);
+        let (layer, ends) = match opened {
+            Ok(opened) => opened,
+            Err(sluice_block::BlockError::SeparateStaging { .. }) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let mut cores: Vec<Core<_>> =
+            ends.into_iter().enumerate().map(|(i, q)| Core::new(i, q)).collect();
         for core in &mut cores {
-            for _ in 0..rng.below(4) {
-                core.submit(now, &mut rng);
-            }
-            // In each iteration, some cores do not poll.
-            if rng.below(4) > 0 {
-                core.queue.poll(now);
-            }
-            if rng.below(3) > 0 {
-                core.reap();
-            }
+            core.queue.trace(1 << 16);
         }
-        now += Nanos(rng.below(30_000));
-        world.lock().unwrap().now = now;
-    }
-    // No fault lasts forever: commands are aborted, reset and retried a limited number of times.
-    for _ in 0..20_000 {
-        let mut moved = false;
-        for core in &mut cores {
-            moved |= core.queue.poll(now);
-            core.reap();
-        }
-        if cores.iter().all(|c| c.outstanding.is_empty()) {
-            break;
-        }
-        if !moved {
-            let next = cores.iter().map(|c| c.queue.deadline()).min().unwrap();
-            now = if next == Nanos::MAX || next <= now { now + Nanos(10_000) } else { next };
+        let mut now = Nanos(1);
+        for round in 0..800 {
+            if remove_at == Some(round) {
+                world.lock().unwrap().removed = true;
+            }
+            for core in &mut cores {
+                for _ in 0..rng.below(4) {
+                    core.submit(now, &mut rng);
+                }
+                // In each iteration, some cores do not poll.
+                if rng.below(4) > 0 {
+                    core.queue.poll(now);
+                }
+                if rng.below(3) > 0 {
+                    core.reap();
+                }
+            }
+            now += Nanos(rng.below(30_000));
             world.lock().unwrap().now = now;
         }
-    }
-    for core in &mut cores {
-        if std::env::var("SLUICE_SEED").is_ok() && !core.outstanding.is_empty() {
-            for event in core.queue.tracer().into_iter().flat_map(|t| t.events()) {
-                eprintln!("{event:?}");
+        // No fault lasts forever: commands are aborted, reset and retried a limited number of times.
+        for _ in 0..20_000 {
+            let mut moved = false;
+            for core in &mut cores {
+                moved |= core.queue.poll(now);
+                core.reap();
+            }
+            if cores.iter().all(|c| c.outstanding.is_empty()) {
+                break;
+            }
+            if !moved {
+                let next = cores.iter().map(|c| c.queue.deadline()).min().unwrap();
+                now = if next == Nanos::MAX || next <= now { now + Nanos(10_000) } else { next };
+                world.lock().unwrap().now = now;
             }
         }
-        assert!(
-            core.outstanding.is_empty(),
-            "at {now}: {:?}\n{:?}\n{:?}",
-            core.outstanding,
-            core.queue.dispatch_stats(),
-            core.queue.deadline()
-        );
-        assert_eq!((core.queue.outstanding(), core.queue.stats().in_flight()), (0, 0));
-        assert_eq!(core.queue.stats().spurious.get(), 0);
+        for core in &mut cores {
+            if std::env::var("SLUICE_SEED").is_ok() && !core.outstanding.is_empty() {
+                for event in core.queue.tracer().into_iter().flat_map(|t| t.events()) {
+                    eprintln!("{event:?}");
+                }
+            }
+            assert!(
+                core.outstanding.is_empty(),
+                "at {now}: {:?}\n{:?}\n{:?}",
+                core.outstanding,
+                core.queue.dispatch_stats(),
+                core.queue.deadline()
+            );
+            assert_eq!((core.queue.outstanding(), core.queue.stats().in_flight()), (0, 0));
+            assert_eq!(core.queue.stats().spurious.get(), 0);
+        }
+        let world = world.lock().unwrap();
+        assert!(world.longest <= limits.max_sectors, "{} sectors in one command", world.longest);
+        assert!(world.segments <= features.segments.max(1), "{} segments", world.segments);
+        let completed: u64 = cores.iter().map(|c| c.completed).sum();
+        let faultless = world.faults.busy + world.faults.lost + world.faults.failed == 0;
+        if remove_at.is_none() && faultless {
+            let failed: u64 = cores.iter().map(|c| c.failed).sum();
+            assert_eq!((failed, world.resets), (0, 0));
+        }
+        let stat = layer.stat(now);
+        let merges = stat.reads().merges + stat.writes().merges + stat.discards().merges;
+        let ios = stat.reads().ios + stat.writes().ios + stat.discards().ios + stat.flushes().ios;
+        let answered: u64 = layer.submitters().iter().map(|s| s.completed_early.get()).sum();
+        // A merged fragment of a long request counts as merged, and its request as completed.
+        let splits: u64 = layer.submitters().iter().map(|s| s.splits.get()).sum();
+        let counted = ios + merges + answered;
+        assert!(counted == completed || splits > 0 && counted > completed, "{counted}: {stat}");
+        if !config.merge {
+            assert_eq!(merges, 0);
+        }
+        let issued: u64 = layer.dispatch().iter().map(|d| d.issued.get()).sum();
+        assert_eq!(issued, world.commands);
     }
-    let world = world.lock().unwrap();
-    assert!(world.longest <= limits.max_sectors, "{} sectors in one command", world.longest);
-    assert!(world.segments <= features.segments.max(1), "{} segments", world.segments);
-    let completed: u64 = cores.iter().map(|c| c.completed).sum();
-    let faultless = world.faults.busy + world.faults.lost + world.faults.failed == 0;
-    if remove_at.is_none() && faultless {
-        let failed: u64 = cores.iter().map(|c| c.failed).sum();
-        assert_eq!((failed, world.resets), (0, 0));
+}
+
+fn cases(beneath: Beneath, cases: u64) {
+    if let Ok(seed) = std::env::var("SLUICE_SEED") {
+        return case(seed.parse().expect("SLUICE_SEED is a number"), beneath);
     }
-    let stat = layer.stat(now);
-    let merges = stat.reads().merges + stat.writes().merges + stat.discards().merges;
-    let ios = stat.reads().ios + stat.writes().ios + stat.discards().ios + stat.flushes().ios;
-    let answered: u64 = layer.submitters().iter().map(|s| s.completed_early.get()).sum();
-    // A merged fragment of a long request counts as merged, and its request as completed.
-    let splits: u64 = layer.submitters().iter().map(|s| s.splits.get()).sum();
-    let counted = ios + merges + answered;
-    assert!(counted == completed || splits > 0 && counted > completed, "{counted}: {stat}");
-    if !config.merge {
-        assert_eq!(merges, 0);
+    let cases = std::env::var("SLUICE_CASES").map_or(cases, |n| n.parse().unwrap());
+    for seed in 0..cases {
+        let result = std::panic::catch_unwind(|| case(seed, beneath));
+        assert!(result.is_ok(), "the case fails; replay it with SLUICE_SEED={seed}");
     }
-    let issued: u64 = layer.dispatch().iter().map(|d| d.issued.get()).sum();
-    assert_eq!(issued, world.commands);
 }
 
 #[test]
 fn every_request_completes_once_on_its_core_with_its_data() {
-    if let Ok(seed) = std::env::var("SLUICE_SEED") {
-        return case(seed.parse().expect("SLUICE_SEED is a number"));
-    }
-    let cases = std::env::var("SLUICE_CASES").map_or(600, |n| n.parse().unwrap());
-    for seed in 0..cases {
-        let result = std::panic::catch_unwind(|| case(seed));
-        assert!(result.is_ok(), "the case fails; replay it with SLUICE_SEED={seed}");
-    }
+    cases(Beneath::Chaos, 600);
+}
+
+#[test]
+fn every_request_completes_once_over_block_devices() {
+    cases(Beneath::Devices, 300);
 }

@@ -28,7 +28,8 @@ impl Component for Any {
 }
 
 impl BlockDevice for Any {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: {});
 
     fn limits(&self) -> &Limits {
         &self.limits

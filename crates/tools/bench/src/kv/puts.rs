@@ -20,7 +20,7 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use scenario::{DriveSpec, HostTarget, Scenario};
-use stack::{Stack, StackDevice};
+use stack::{CoreQueues, Stack};
 use time::{Component, Nanos, VirtualRunner};
 
 use super::BENCH;
@@ -84,7 +84,7 @@ impl ValueStore for Kv {
 /// Adjacent values on a block device.
 #[derive(Debug)]
 struct BlockValueStore {
-    device: StackDevice,
+    device: CoreQueues,
     sectors: u32,
 }
 

@@ -8,7 +8,7 @@
 //! because partly written chunks are written until their line is full. The 90th percentile of reads
 //! is at most twice that of reads alone.
 
-use stack::StackDevice;
+use pblk::Pblk;
 use workload::{Direction, DirectionResult};
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
@@ -46,9 +46,8 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let alone = of(&harness.run(&[BenchJob("reads", &reads)])?, Direction::Read);
     let mut first: Option<f64> = None;
     for active in STEPS {
-        let StackDevice::Pblk(device) = &mut harness.stack.device else {
-            return Err(setup("the device is not pblk"));
-        };
+        let pblk = harness.stack.device.only_mut::<Pblk>();
+        let device = pblk.ok_or_else(|| setup("the device is not pblk"))?;
         device.set_active_pus(active).map_err(setup)?;
         let now = device.ftl().active_pus();
         let result = harness.run(&[BenchJob("reads", &reads), BenchJob("writes", &writes)])?;

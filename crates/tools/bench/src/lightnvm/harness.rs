@@ -9,7 +9,7 @@ use std::path::Path;
 
 use block::BlockDevice;
 use scenario::{DriveSpec, Scenario};
-use stack::{RunObserver, Stack, StackDevice, co_simulate};
+use stack::{CoreQueues, RunObserver, Stack, co_simulate};
 use time::{Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec, RunResult};
 
@@ -72,7 +72,7 @@ impl LightnvmHarness {
     pub fn run_wrapped<'s, D: BlockDevice>(
         &'s mut self,
         jobs: &[BenchJob<'_>],
-        wrap: impl FnOnce(&'s mut StackDevice) -> D,
+        wrap: impl FnOnce(&'s mut CoreQueues) -> D,
     ) -> Result<RunResult, BenchError> {
         let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
         run_on(wrap(device), drive, runner, jobs)

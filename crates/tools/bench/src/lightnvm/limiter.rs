@@ -18,7 +18,7 @@
 
 use ftl::{FtlStats, LimiterSample};
 use media::MediaConfig;
-use stack::StackDevice;
+use pblk::Pblk;
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::harness::{BenchJob, LightnvmHarness};
@@ -66,9 +66,8 @@ fn measure(harness: &mut LightnvmHarness, times: u64) -> Result<Response, BenchE
     let bytes = used * 4096;
     let fill = format!("rw=write bs=256k iodepth=8 size={}", bytes & !0x3ffff);
     harness.run_in_zero_time(&[BenchJob("fill", &fill)])?;
-    let StackDevice::Pblk(pblk) = &mut harness.stack.device else {
-        return Err(setup("the device is not pblk"));
-    };
+    let pblk = harness.stack.device.only_mut::<Pblk>();
+    let pblk = pblk.ok_or_else(|| setup("the device is not pblk"))?;
     pblk.restart_limiter_curve();
     let half = format!(
         "rw=randwrite bs=4k iodepth=64 norandommap=1 size={bytes} io_size={}",

@@ -275,7 +275,7 @@ impl<D: BlockDevice> Component for MonitoredDevice<'_, D> {
 
 impl<D: BlockDevice> BlockDevice for MonitoredDevice<'_, D> {
     block::delegate_block_device!(self => self.device; limits, submit, memory, set_waker, can_wake,
-        enable_sharing, can_wait, wait_for_event);
+        enable_sharing, can_wait, wait_for_event, visit_layers);
 
     fn reap(&mut self) -> Option<Completion> {
         let completion = self.device.reap()?;

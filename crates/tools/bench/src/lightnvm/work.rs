@@ -17,8 +17,9 @@ use std::thread;
 use block::{BlockDevice, Payload, Request};
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner};
 use mem::{Iova, SharedRegion};
+use pblk::Pblk;
 use rng::Rng;
-use stack::{Stack, StackDevice};
+use stack::{CoreQueues, Stack};
 use time::{Component, Nanos};
 use workload::Histogram;
 
@@ -179,7 +180,7 @@ fn step_in_turn(
 
 /// A closed loop of writes.
 struct Writer {
-    device: StackDevice,
+    device: CoreQueues,
     rng: Rng,
     sectors: u64,
     /// Payloads, one sector per slot.
@@ -193,7 +194,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(device: StackDevice) -> Result<Writer, BenchError> {
+    fn new(device: CoreQueues) -> Result<Writer, BenchError> {
         let memory = SharedRegion::anonymous(DEPTH * SECTOR as usize)?;
         memory.fill(0, DEPTH * SECTOR as usize, 0xa5);
         let at = device.memory().register(&memory)?;
@@ -259,12 +260,7 @@ impl Writer {
     }
 }
 
-fn stats(device: &StackDevice) -> Result<ftl::FtlStats, BenchError> {
-    match device {
-        StackDevice::Pblk(pblk) => Ok(*pblk.stats()),
-        StackDevice::Raw(_)
-        | StackDevice::Shards(_)
-        | StackDevice::Rrpc(_)
-        | StackDevice::BlockLayer(_) => Err(setup("the device is not pblk")),
-    }
+fn stats(device: &CoreQueues) -> Result<ftl::FtlStats, BenchError> {
+    let pblk = device.only::<Pblk>().ok_or_else(|| setup("the device is not pblk"))?;
+    Ok(*pblk.stats())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::BlockDevice;
 use ftl::FtlStats;
-use stack::{DriveThreadState, ShardCounts, SnapshotCell, StackDevice};
+use stack::{CoreQueues, DriveThreadState, ShardCounts, SnapshotCell, target_layers};
 use time::{Component, Nanos};
 
 /// Snapshot of an FTL.
@@ -17,16 +17,23 @@ pub(super) struct FtlSnapshot {
     pub(super) shards: Vec<ShardCounts>,
 }
 
+impl FtlSnapshot {
+    fn read(device: &mut CoreQueues) -> Option<FtlSnapshot> {
+        let (stats, free_lines) = target_layers::ftl_snapshot(device)?;
+        Some(FtlSnapshot { stats, free_lines, shards: target_layers::shard_counts(device) })
+    }
+}
+
 /// A device that publishes snapshots of its FTL, if that is in the host.
 #[derive(Debug)]
 pub(super) struct ObservedDevice {
-    pub(super) device: StackDevice,
+    pub(super) device: CoreQueues,
     cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
 }
 
 impl ObservedDevice {
     pub(super) fn new(
-        device: StackDevice,
+        device: CoreQueues,
         cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
     ) -> ObservedDevice {
         ObservedDevice { device, cell }
@@ -35,19 +42,18 @@ impl ObservedDevice {
     /// Makes an FTL in the host write a checkpoint on its drive.
     pub(super) fn checkpoint(&mut self, live: &mut DriveThreadState) {
         let now = live.now();
-        self.device.checkpoint(now, &mut live.drive);
+        target_layers::checkpoint(&mut self.device, now, &mut live.drive);
     }
 
-    pub(super) fn snapshot(&self) -> Option<FtlSnapshot> {
-        let (stats, free_lines) = self.device.ftl_snapshot()?;
-        Some(FtlSnapshot { stats, free_lines, shards: self.device.shard_counts() })
+    pub(super) fn snapshot(&mut self) -> Option<FtlSnapshot> {
+        FtlSnapshot::read(&mut self.device)
     }
 }
 
 impl Component for ObservedDevice {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        self.cell.publish_if_requested(|| self.snapshot());
+        self.cell.publish_if_requested(|| FtlSnapshot::read(&mut self.device));
         self.device.poll(now)
     }
 

@@ -13,7 +13,10 @@ use media::MediaConfig;
 use nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
 use scenario::{DriveSpec, HostTarget};
 use share_server::{OwnerCalls, StatsSource};
-use stack::{BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack};
+use stack::{
+    BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack,
+    target_layers,
+};
 use time::{Component, Nanos};
 
 use super::observed_device::{FtlSnapshot, ObservedDevice};
@@ -165,18 +168,18 @@ impl DriveService {
     /// [`ServeError`]; all listeners are closed then.
     pub(super) fn start(
         plan: &DriveSpec,
-        stack: Stack,
+        mut stack: Stack,
         endpoints: &[Endpoint],
         options: ServiceOptions,
         clock: RealClock,
         ended: Waker,
     ) -> Result<DriveService, ServeError> {
         let ftl_before = stack.ftl_stats();
-        let shards_before = stack.device.shard_counts();
+        let shards_before = target_layers::shard_counts(&mut stack.device);
         let Stack { drive, device, port, .. } = stack;
         let (drive_pane, ftl_pane) = (SnapshotCell::new(), SnapshotCell::new());
         let bytes = device.limits().bytes();
-        let layer = device.block_layer().map(|cores| (cores.kind(), cores.block_layer().clone()));
+        let layer = device.block_layer().map(|layer| (layer.kind(), layer.counters().clone()));
         let config = NbdConfig {
             name: plan.config.name.clone(),
             description: describe(plan),
@@ -432,7 +435,7 @@ impl ServiceResult {
 
     fn shut_down(self, meter: &Meter) -> (LiveStats, Result<(), ServeError>) {
         let ServiceResult { result, mut device, mut live } = self;
-        let view = device.as_ref().and_then(ObservedDevice::snapshot);
+        let view = device.as_mut().and_then(ObservedDevice::snapshot);
         let reading = meter.live_stats(DriveSnapshot::new(&live.drive), view);
         if let Some(device) = &mut device
             && result.is_ok()

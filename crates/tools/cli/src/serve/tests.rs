@@ -36,7 +36,7 @@ fn a_preconditioned_drive_is_at_rest_at_instant_zero() {
         );
         let s = scenario(&text);
         let mut told = Vec::new();
-        let (stack, at) = prepare(&s, 0, &s.drives[0], &mut |e| {
+        let (mut stack, at) = prepare(&s, 0, &s.drives[0], &mut |e| {
             if let ServeEvent::Preconditioning(name, part) = e {
                 told.push((name.to_owned(), part));
             }

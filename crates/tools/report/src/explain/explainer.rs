@@ -53,8 +53,8 @@ struct BlockLayerEntry {
 /// An FTL: in a target on the host, or in the drive.
 #[derive(Debug, Default)]
 struct Ftl {
-    /// Per entry of the FTL's table: the caller's tag and the request. Unused for the drive's FTL.
-    requests: BTreeMap<u64, (u64, FtlRequest)>,
+    /// Per entry of the FTL's table: the caller and the request. Unused for the drive's FTL.
+    requests: BTreeMap<u64, (TargetCaller, FtlRequest)>,
     /// Origins of requested operations, by the id that their command carries.
     ops: BTreeMap<u64, Origin>,
     /// Completed commands that the target has not yet reaped.
@@ -66,6 +66,15 @@ struct Ftl {
     checkpoint: Option<Nanos>,
 }
 
+/// The submitter of a target's request.
+#[derive(Clone, Copy, Debug)]
+enum TargetCaller {
+    /// A job, or a part of the target, by the tag of the request.
+    Tag(u64),
+    /// A block layer, by its submitter and its id of the request.
+    BlockLayer(u16, u32),
+}
+
 /// Derives explanations of one drive's requests. It must receive every record of the drive, in
 /// order.
 #[derive(Debug, Default)]
@@ -73,12 +82,12 @@ pub struct Explainer {
     requests: BTreeMap<u64, OpenRequest>,
     serial: u64,
     block_layer: BTreeMap<(u16, u32), BlockLayerEntry>,
-    /// Block-layer entry that the next command carries.
+    /// Block-layer entry that the next command, or the next request of a target, carries.
     issuing: Option<(u16, u32)>,
     /// Target operation that the next command carries.
     issuing_op: Option<u64>,
-    /// Tags of job requests, by the tags that a target on the host uses for them.
-    aliases: BTreeMap<u64, u64>,
+    /// Callers of requests, by the tags that a target on the host uses for them.
+    aliases: BTreeMap<u64, TargetCaller>,
     /// FTLs by queue; the drive's own is 0.
     ftls: BTreeMap<u16, Ftl>,
     submitted: BTreeMap<(u16, u16), TracedCommand>,
@@ -111,7 +120,8 @@ impl Explainer {
             | Event::LayerSplit { .. }
             | Event::LayerIssued { .. } => self.on_block_layer_event(event),
             Event::TargetAlias { alias: name, tag } => {
-                self.aliases.insert(name, tag);
+                let caller = self.target_caller(tag);
+                self.aliases.insert(name, caller);
             }
             Event::TargetRequest { .. }
             | Event::TargetOp { .. }
@@ -274,12 +284,15 @@ impl Explainer {
             self.issuing_op = Some(user);
             return;
         }
+        if let Event::TargetRequest { index: place, tag } = event {
+            let request = FtlRequest { began: at, ..FtlRequest::default() };
+            let caller = self.target_caller(tag);
+            let ftl = self.ftls.entry(qid).or_default();
+            ftl.requests.insert(place, (caller, request));
+            return;
+        }
         let ftl = self.ftls.entry(qid).or_default();
         match event {
-            Event::TargetRequest { index: place, tag } => {
-                let request = FtlRequest { began: at, ..FtlRequest::default() };
-                ftl.requests.insert(place, (tag, request));
-            }
             Event::TargetOp { user, cause, request, lba } => {
                 ftl.ops.insert(user, Origin::Target { qid, cause, request, lba });
             }
@@ -302,8 +315,8 @@ impl Explainer {
                 let carried = self.issuing.take();
                 let user = self.issuing_op.take().unwrap_or(user);
                 let origin = match (carried, self.ftls.get_mut(&qid).filter(|_| qid > 0)) {
-                    (Some((submitter, id)), _) => Origin::BlockLayer { submitter, id },
-                    (None, Some(ftl)) => {
+                    (Some((submitter, id)), None) => Origin::BlockLayer { submitter, id },
+                    (_, Some(ftl)) => {
                         let (cause, request, lba) = (Cause::Metadata, None, None);
                         let own = Origin::Target { qid, cause, request, lba };
                         ftl.ops.remove(&user).unwrap_or(own)
@@ -444,10 +457,11 @@ impl Explainer {
             return;
         }
         let ended = self.ftls.get_mut(&target).and_then(|ftl| ftl.requests.remove(&tag));
-        let Some((tag, request)) = ended else { return };
-        let tag = self.aliases.get(&tag).copied().unwrap_or(tag);
-        if let Some(open) = self.requests.get_mut(&tag) {
-            open.inner = Inner::Target(target, Box::new(request));
+        let Some((caller, request)) = ended else { return };
+        for tag in self.tags_of_caller(caller) {
+            if let Some(open) = self.requests.get_mut(&tag) {
+                open.inner = Inner::Target(target, Box::new(request.clone()));
+            }
         }
     }
 
@@ -553,10 +567,30 @@ impl Explainer {
         self.pu_ops[id] = Some(part);
     }
 
-    /// Returns the job's tag of a target's request.
+    /// Returns the caller of the request that a target gets now, with this tag.
+    fn target_caller(&mut self, tag: u64) -> TargetCaller {
+        match self.issuing.take() {
+            Some((submitter, id)) => TargetCaller::BlockLayer(submitter, id),
+            None => TargetCaller::Tag(tag),
+        }
+    }
+
+    /// Returns the tags of the jobs' requests that a caller's request carries.
+    fn tags_of_caller(&self, caller: TargetCaller) -> Vec<u64> {
+        let caller = match caller {
+            TargetCaller::Tag(tag) => self.aliases.get(&tag).copied().unwrap_or(caller),
+            caller => caller,
+        };
+        match caller {
+            TargetCaller::Tag(tag) => vec![tag],
+            TargetCaller::BlockLayer(submitter, id) => self.block_layer_tags(submitter, id),
+        }
+    }
+
+    /// Returns the tag of a job's request that a target's request carries.
     fn target_tag(&self, qid: u16, place: u64) -> Option<u64> {
-        let (tag, _) = self.ftls.get(&qid)?.requests.get(&place)?;
-        Some(self.aliases.get(tag).copied().unwrap_or(*tag))
+        let (caller, _) = self.ftls.get(&qid)?.requests.get(&place)?;
+        self.tags_of_caller(*caller).first().copied()
     }
 
     fn on_pu_op_step(&mut self, at: Nanos, id: u32, step: PuOpStep) {

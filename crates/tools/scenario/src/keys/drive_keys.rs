@@ -13,6 +13,7 @@ use super::interface_keys::{InterfaceBuilder, suspension};
 use super::media_keys::{MediaBuilder, MediaKind};
 use crate::capacity::Capacity;
 use crate::capacity::sizing::Sizing;
+use crate::choice::Impossible;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
@@ -329,17 +330,9 @@ impl DriveBuilder {
         let target_draft = self.target.as_ref().or(target);
         let mut target = target_draft.map_or(HostTarget::None, |t| t.finish(sector_bytes));
         let patrol = target_draft.map_or(Ok(None), |t| t.scrub(sector_bytes))?;
-        if let (true, Some(draft)) = (target != HostTarget::None, target_draft)
-            && personality != PersonalityKind::OpenChannel
-        {
-            return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {
-                message: format!(
-                    "{} manages the flash itself, but this drive does not expose it",
-                    target.label()
-                ),
-                help: "set personality = \"open-channel\" in the drive, or target.kind = \"none\""
-                    .into(),
-            }));
+        if let (true, Some(draft)) = (target != HostTarget::None, target_draft) {
+            Impossible::check_flash(personality, || target.label())
+                .map_err(|why| draft.kind_span_or_section().error(why.into()))?;
         }
         if let (HostTarget::Named(named), Some(place)) =
             (&target, target_draft.and_then(TargetBuilder::name_span))
@@ -432,10 +425,7 @@ impl DriveBuilder {
         if let (HostTarget::Rrpc(_), Some(draft), false) =
             (&target, target_draft, open_channel.device_l2p)
         {
-            return Err(draft.kind_span_or_section().error(ProblemKind::Conflict {
-                message: "rrpc recovers from the drive's own map, but this drive keeps none".into(),
-                help: "set device_l2p = true in the drive, or target.kind = \"pblk\"".into(),
-            }));
+            return Err(draft.kind_span_or_section().error(Impossible::NoDeviceMap.into()));
         }
         let manages =
             matches!(media, MediaConfig::Nand(_)) && personality == PersonalityKind::Block;

@@ -5,13 +5,12 @@
 
 use block::sched::{DirectionThrottle, GroupThrottle, RateLimit, Scheduling, ThrottleConfig};
 use block::sched::{SchedError, SchedulerConfig};
-use block::{
-    BlockError, BlockLayerConfig, Group, QueueModel, QueueTopology, StagingScope, Timeouts,
-};
+use block::{BlockLayerConfig, Group, QueueModel, QueueTopology, StagingScope, Timeouts};
 use time::Nanos;
 
 use super::scheduler_keys;
 use crate::QueueModelKind;
+use crate::choice::Impossible;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::ranges::TIMEOUT;
 use crate::section::{Keyword, Result, Section, Value};
@@ -239,11 +238,7 @@ impl BlockLayerBuilder {
     /// Refuses every key that is set.
     fn refuse_all(&self) -> Result<()> {
         match self.spans.first() {
-            Some((key, place)) => Err(conflict(
-                place,
-                format!("`path.{key}` is about the block layer, and `raw` has none"),
-                "set queue_model = \"sq\" or \"mq\", or remove the key",
-            )),
+            Some((key, place)) => Err(place.error(Impossible::NoBlockLayer { key }.into())),
             None => Ok(()),
         }
     }
@@ -309,15 +304,12 @@ impl BlockLayerBuilder {
             queue_depth: self.queue_depth,
             timeouts: self.timeouts,
         };
-        if let (Some(what), true) =
-            (plan.config(block_sector()).scheduler.per_submitter_policy(), staging > 1)
+        let policy = plan.config(block_sector()).scheduler.per_submitter_policy();
+        let key = if policy == Some("limits") { "limit" } else { "scheduler" };
+        if let (Err(why), Some(place)) =
+            (Impossible::check_staging(policy, staging), self.span(key))
         {
-            let key = if what == "limits" { "limit" } else { "scheduler" };
-            let error = BlockError::SeparateStaging { what, queues: staging.into() };
-            if let Some(place) = self.span(key) {
-                let help = "set staging = \"global\", or queue_model = \"sq\"";
-                return Err(conflict(place, error.to_string(), help));
-            }
+            return Err(place.error(why.into()));
         }
         Ok(plan)
     }

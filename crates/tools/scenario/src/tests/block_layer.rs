@@ -79,12 +79,18 @@ fn keys_of_the_block_layer_that_make_no_sense_together_are_refused() {
     let many = "cores = 1000\nqueues = 1000\n";
     refuse("mq", many, 6, "1000", &["drive0 has 128 I/O queues", "io_queues"]);
     let pblk = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n[target]\nkind = \"pblk\"\n[path]\n";
-    for block in ["sq", "mq"] {
-        let under = format!("\"{block}\"");
-        let text = format!("{pblk}queue_model = {under}\n");
-        assert_refused(&text, 6, &under, &["drive0", "pblk", "goes past the block layer"]);
+    for block in ["raw", "sq", "mq"] {
+        assert!(parse(&format!("{pblk}queue_model = \"{block}\"\n")).is_ok(), "{block}");
     }
-    assert!(parse(&format!("{pblk}queue_model = \"raw\"\n")).is_ok());
+    let two = format!("{pblk}queue_model = \"mq\"\ncores = 4\nqueues = 2\n");
+    let says = ["drive0 has 1 write context,", "2 hardware queues", "allowed: 1 to 1;"];
+    assert_refused(&two, 8, "2", &says);
+    let shards = |n| two.replace("[path]", &format!("shards = {n}\n[path]"));
+    assert!(parse(&shards(2)).is_ok() && parse(&shards(4)).is_ok());
+    let three = shards(2).replace("queues = 2", "queues = 3");
+    assert_refused(&three, 9, "3", &["2 write contexts", "allowed: 1 to 2;"]);
+    let bare = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\n[path]\nqueue_model = \"sq\"\n";
+    assert_refused(bare, 4, "\"sq\"", &["drive0", "no logical blocks", "[target]"]);
     let job = format!("{SMALL}[[job]]\nrw = \"read\"\ngroup = 1\n");
     assert_refused(&job, 5, "1", &["groups are the block layer's"]);
 }

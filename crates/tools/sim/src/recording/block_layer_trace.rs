@@ -9,6 +9,7 @@ use block::trace::blktrace::{BlktraceWriter, DeviceNumber, TraceProcess, TracedD
 use block::trace::{TraceEvent, merge_by_time};
 use block::{BlockDevice, Submitter};
 use report::trace_file::{BlockTracks, NamedSubmitter, TraceFile};
+use stack::{BlockLayerQueue, CoreQueues};
 
 use crate::{DriveRun, SimError};
 
@@ -49,18 +50,18 @@ impl BlockLayerTrace {
         let mut any = false;
         for (i, lane) in lanes.iter_mut().enumerate() {
             let name = lane.name.clone();
-            let Some(cores) = lane.device_mut().and_then(|d| d.block_layer_mut()) else {
+            let layered = lane.device_mut().filter(|device| device.block_layer().is_some());
+            let Some(device) = layered else {
                 trace.writers.push(None);
                 trace.tracks.push(None);
                 continue;
             };
             any = true;
-            let limits = *cores.limits();
-            let queues = cores.queues_mut();
-            for queue in &mut *queues {
+            let limits = *device.limits();
+            let cores = device.cores() as u16;
+            for queue in device.block_layer_queues() {
                 queue.trace(EVENTS.max(limits.queue_depth as usize * EVENTS_PER_REQUEST));
             }
-            let cores = queues.len() as u16;
             let writer = dir.map(|dir| {
                 let process = |core: u16| TraceProcess {
                     submitter: Submitter(core),
@@ -98,11 +99,8 @@ impl BlockLayerTrace {
     /// Returns whether the event buffer of a core is nearly full.
     pub(crate) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
         lanes.iter_mut().any(|lane| {
-            let cores = lane.device_mut().and_then(|d| d.block_layer_mut());
-            cores.is_some_and(|cores| {
-                let mut queues = cores.queues_mut().iter_mut();
-                queues.any(|q| q.tracer().is_some_and(|t| t.events().len() > EVENTS / 2))
-            })
+            let queues = lane.device_mut().into_iter().flat_map(CoreQueues::block_layer_queues);
+            queues.filter_map(BlockLayerQueue::tracer).any(|t| t.events().len() > EVENTS / 2)
         })
     }
 
@@ -113,8 +111,8 @@ impl BlockLayerTrace {
         lanes: &mut [DriveRun],
     ) -> Result<(), SimError> {
         for (i, lane) in lanes.iter_mut().enumerate() {
-            let Some(cores) = lane.device_mut().and_then(|d| d.block_layer_mut()) else { continue };
-            let queues = cores.queues_mut();
+            let Some(device) = lane.device_mut() else { continue };
+            let mut queues: Vec<_> = device.block_layer_queues().collect();
             if let Some(writer) = &mut self.writers[i] {
                 for (core, queue) in queues.iter_mut().enumerate() {
                     let Some(tracer) = queue.tracer() else { continue };
@@ -149,8 +147,8 @@ impl BlockLayerTrace {
         }
         let mut dropped = 0;
         for lane in lanes {
-            let Some(cores) = lane.device_mut().and_then(|d| d.block_layer_mut()) else { continue };
-            for queue in cores.queues_mut() {
+            let Some(device) = lane.device_mut() else { continue };
+            for queue in device.block_layer_queues() {
                 dropped += queue.tracer().map_or(0, |tracer| tracer.dropped());
             }
         }

@@ -55,7 +55,7 @@ impl SpanTrace {
     pub(crate) fn create(
         output: TraceOutput,
         scenario: &Scenario,
-        lanes: &[DriveRun],
+        lanes: &mut [DriveRun],
     ) -> Result<SpanTrace, SimError> {
         if output.truncate {
             let failed = |source| SimError::Trace { path: output.name.clone(), source };
@@ -63,7 +63,7 @@ impl SpanTrace {
         }
         let mut file = TraceFile::new(output.file);
         let mut drives = Vec::new();
-        for (i, lane) in lanes.iter().enumerate() {
+        for (i, lane) in lanes.iter_mut().enumerate() {
             let process = i as u32 + 1;
             file.name_process(process, &format!("{} ({})", lane.name, scenario.title));
             let stats = lane.drive.stats();
@@ -106,8 +106,8 @@ impl SpanTrace {
     }
 
     /// Writes the current values of the counters.
-    pub(crate) fn count(&mut self, now: Nanos, lanes: &[DriveRun]) {
-        for (lane, tracks) in lanes.iter().zip(&self.drives) {
+    pub(crate) fn count(&mut self, now: Nanos, lanes: &mut [DriveRun]) {
+        for (lane, tracks) in lanes.iter_mut().zip(&self.drives) {
             if let Some((stats, free)) = lane.ftl_snapshot() {
                 self.file.counter(tracks.drive, "free lines", now, free);
                 // As in the table, counters exclude preconditioning.

@@ -146,13 +146,13 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// Returns a sampler of a run that starts at `now`.
-    pub(crate) fn start(now: Nanos, lanes: &[DriveRun]) -> Sampler {
-        let layer = |lane: &DriveRun| lane.ftl_snapshot().map(|(stats, _)| (stats, Vec::new()));
+    pub(crate) fn start(now: Nanos, lanes: &mut [DriveRun]) -> Sampler {
+        let layer = |lane: &mut DriveRun| lane.ftl_snapshot().map(|(stats, _)| (stats, Vec::new()));
         Sampler {
             started: now,
             width: FIRST_INTERVAL,
             next: now + FIRST_INTERVAL,
-            drives: lanes.iter().map(layer).collect(),
+            drives: lanes.iter_mut().map(layer).collect(),
         }
     }
 
@@ -163,9 +163,13 @@ impl Sampler {
 
     /// Takes all samples that are due by `now`; `view` returns counters and free lines of a drive's
     /// FTL.
-    pub(crate) fn sample(&mut self, now: Nanos, view: impl Fn(usize) -> Option<(FtlStats, f64)>) {
+    pub(crate) fn sample(
+        &mut self,
+        now: Nanos,
+        mut view: impl FnMut(usize) -> Option<(FtlStats, f64)>,
+    ) {
         while self.next() <= now {
-            self.push(&view);
+            self.push(&mut view);
             if self.sample_count() == SAMPLES_MAX {
                 self.coarsen();
             }
@@ -177,10 +181,10 @@ impl Sampler {
     pub(crate) fn finish(
         mut self,
         now: Nanos,
-        view: impl Fn(usize) -> Option<(FtlStats, f64)>,
+        mut view: impl FnMut(usize) -> Option<(FtlStats, f64)>,
     ) -> Vec<Option<FtlTimeSeries>> {
-        self.sample(now, &view);
-        self.push(&view);
+        self.sample(now, &mut view);
+        self.push(&mut view);
         let width = self.width;
         let drives = self.drives.into_iter();
         drives.map(|drive| drive.map(|(_, samples)| FtlTimeSeries { width, samples })).collect()
@@ -190,7 +194,7 @@ impl Sampler {
         self.drives.iter().flatten().map(|(_, samples)| samples.len()).next().unwrap_or(0)
     }
 
-    fn push(&mut self, view: &impl Fn(usize) -> Option<(FtlStats, f64)>) {
+    fn push(&mut self, view: &mut impl FnMut(usize) -> Option<(FtlStats, f64)>) {
         for (i, drive) in self.drives.iter_mut().enumerate() {
             if let (Some((before, samples)), Some(now)) = (drive, view(i)) {
                 samples.push(FtlSample::from_stats(now, before));

@@ -1,6 +1,8 @@
 //! The block layer in scenarios: every path gives the same data, and the effects of merging,
 //! schedulers and limits.
 
+// guarantee: B-17
+
 use std::path::Path;
 
 use block::trace::blktrace::{BlktraceReader, RecordBody};
@@ -59,6 +61,23 @@ fn job_results(outcome: &SimOutcome) -> Vec<(String, [u64; 2], [u64; 2])> {
     .collect()
 }
 
+/// Returns drives and targets beneath the block layer, with their maximum number of hardware
+/// queues.
+fn beneath() -> [(String, u16); 4] {
+    let open_channel = format!("{DRIVE}personality = \"open-channel\"\ndevice_l2p = true\n");
+    [
+        (DRIVE.into(), 4),
+        (format!("{open_channel}[target]\nkind = \"pblk\"\n"), 1),
+        (format!("{open_channel}[target]\nkind = \"pblk\"\nshards = 2\n"), 2),
+        (format!("{open_channel}[target]\nkind = \"rrpc\"\n"), 1),
+    ]
+}
+
+/// Returns whether a configuration asks for no more than this many hardware queues.
+fn fits(shape: &str, queues: u16) -> bool {
+    (queues + 1..4).all(|n| !shape.contains(&format!("queues = {n}\n")))
+}
+
 #[test]
 fn the_data_is_the_same_whatever_the_path() {
     // Every write is read back and compared, during garbage collection and with flushes in between.
@@ -68,11 +87,17 @@ fn the_data_is_the_same_whatever_the_path() {
         [[job]]\nname = \"b\"\nrw = \"write\"\nbs = \"16k\"\niodepth = 40\noffset = \"2m\"\nsize = \"2m\"\n\
         verify = \"crc32c\"\nnumjobs = 2\noffset_increment = \"2m\"\n\
         [[job]]\nname = \"c\"\nrw = \"randread\"\nbs = \"64k\"\noffset = \"8m\"\nsize = \"2m\"\nstonewall = 1\n";
-    let raw = run(&format!("{DRIVE}[path]\n{}{jobs}", SHAPES[0]));
+    for (drive, queues) in beneath() {
+        data_is_the_same_on(&drive, queues, jobs);
+    }
+}
+
+fn data_is_the_same_on(drive: &str, queues: u16, jobs: &str) {
+    let raw = run(&format!("{drive}[path]\n{}{jobs}", SHAPES[0]));
     assert_eq!(job_results(&raw).len(), 4);
     assert!(raw.drives[0].block_layer.is_none());
-    for shape in &SHAPES[1..] {
-        let outcome = run(&format!("{DRIVE}[path]\n{shape}{jobs}"));
+    for shape in SHAPES[1..].iter().filter(|shape| fits(shape, queues)) {
+        let outcome = run(&format!("{drive}[path]\n{shape}{jobs}"));
         assert_eq!(job_results(&outcome), job_results(&raw), "{shape}");
         let counts = block_layer_counts(&outcome);
         assert_eq!(counts.stat.in_flight, 0, "{shape}");
@@ -118,9 +143,15 @@ fn without_tries(outcome: &SimOutcome) -> Value {
 fn watching_changes_nothing() {
     let jobs = "[[job]]\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 40\nsize = \"1m\"\nnumjobs = 5\n\
                 [[job]]\nrw = \"write\"\nbs = \"4k\"\niodepth = 20\nsize = \"1m\"\n";
+    for (drive, queues) in beneath() {
+        watching_changes_nothing_on(&drive, queues, jobs);
+    }
+}
+
+fn watching_changes_nothing_on(drive: &str, queues: u16, jobs: &str) {
     let dir = tempfile::tempdir().unwrap();
-    for (i, shape) in SHAPES.iter().enumerate().skip(1) {
-        let text = format!("{DRIVE}[path]\n{shape}{jobs}");
+    for (i, shape) in SHAPES.iter().enumerate().skip(1).filter(|(_, shape)| fits(shape, queues)) {
+        let text = format!("{drive}[path]\n{shape}{jobs}");
         let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap();
         let (trace, blktrace) =
             (dir.path().join(format!("{i}.json")), dir.path().join(i.to_string()));

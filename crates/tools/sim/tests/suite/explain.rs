@@ -1,7 +1,7 @@
 //! Explanations of latencies: on every path, the waits of a request have reasons and add up to its
 //! latency; explaining does not change results; small drives have waits that are known exactly.
 
-// guarantee: B-13
+// guarantee: B-13, B-17
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -109,6 +109,26 @@ fn all_paths() -> Vec<(&'static str, String)> {
         ),
         ("shards", with_jobs(oc("", "kind = \"pblk\"\nshards = 2"))),
         ("rrpc", with_jobs(oc("device_l2p = true", "kind = \"rrpc\""))),
+        (
+            "sq, pblk",
+            with_jobs(oc("", "kind = \"pblk\""))
+                + "[path]\nqueue_model = \"sq\"\ncores = 3\nscheduler = \"deadline\"\n",
+        ),
+        (
+            "sq, shards",
+            with_jobs(oc("", "kind = \"pblk\"\nshards = 2"))
+                + "[path]\nqueue_model = \"sq\"\ncores = 2\n",
+        ),
+        (
+            "mq, shards",
+            with_jobs(oc("", "kind = \"pblk\"\nshards = 2"))
+                + "[path]\nqueue_model = \"mq\"\ncores = 4\n",
+        ),
+        (
+            "mq, rrpc",
+            with_jobs(oc("device_l2p = true", "kind = \"rrpc\""))
+                + "[path]\nqueue_model = \"mq\"\ncores = 4\nstaging = \"device\"\n",
+        ),
         (
             "pcm",
             "[drive]\nmedia = \"pcm\"\ncapacity = \"64M\"\n\

@@ -52,7 +52,7 @@ impl Sleeper {
 }
 
 impl block::BlockDevice for Sleeper {
-    block::delegate_block_device!(self => self.queue; limits, reap, memory);
+    block::delegate_block_device!(self => self.queue; limits, reap, memory, visit_layers);
     block::answer_block_device!(can_wake: true, enable_sharing: {});
 
     fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {

@@ -155,7 +155,8 @@ impl Component for Ram {
 }
 
 impl BlockDevice for Ram {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: {});
 
     fn limits(&self) -> &Limits {
         &self.limits

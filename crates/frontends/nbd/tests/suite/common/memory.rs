@@ -178,7 +178,8 @@ impl Component for MemoryDevice {
 }
 
 impl BlockDevice for MemoryDevice {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: {});
 
     fn limits(&self) -> &Limits {
         &self.limits

@@ -464,7 +464,8 @@ fn aborted_completion(tag: u64) -> Completion {
 }
 
 impl BlockDevice for ShardHandle {
-    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false);
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false,
+        visit_layers: self);
 
     fn limits(&self) -> &Limits {
         &self.limits

@@ -4,10 +4,17 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
 //! sharded::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
+// guarantee: B-17
+
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
-use block::{BlockDevice, Extent, ExtentState, Op, Payload, Request};
+use block::{
+    BlockDevice, BlockLayer, BlockLayerConfig, DeviceDriver, Extent, ExtentState, Features, Op,
+    Payload, QueueModel, QueueTopology, Request, StagingScope,
+};
+use event::Waker;
 use ftl::FtlConfig;
 use mem::{Iova, SharedRegion};
 use nvme::Status;
@@ -39,9 +46,83 @@ struct Outstanding {
     kind: Kind,
 }
 
+/// The layer that the cores submit to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Above {
+    /// Each core to its shard.
+    Shards,
+    /// `sq`, with the shards as its hardware queue.
+    SingleQueue { cores: u16 },
+    /// `mq`, with up to one hardware queue per shard.
+    MultiQueue { cores: u16, staging: StagingScope },
+}
+
+impl Above {
+    /// Opens the layer above the shards; returns a device per core.
+    fn open(self, shards: Vec<ShardHandle>) -> Vec<Box<dyn BlockDevice>> {
+        let (queue_model, cores, queues) = match self {
+            Above::Shards => return shards.into_iter().map(|s| Box::new(s) as Box<_>).collect(),
+            Above::SingleQueue { cores } => (QueueModel::SingleQueue, cores, 1),
+            Above::MultiQueue { cores, staging } => {
+                (QueueModel::MultiQueue { staging }, cores, shards.len().min(cores.into()))
+            }
+        };
+        let topology = QueueTopology::flat(cores);
+        let config = BlockLayerConfig { queue_model, topology, ..BlockLayerConfig::default() };
+        let total = shards.len();
+        let mut shards = shards.into_iter();
+        let size = |queue: usize| (queue + 1) * total / queues - queue * total / queues;
+        let devices = (0..queues).map(|i| ShardGroup(shards.by_ref().take(size(i)).collect()));
+        let features =
+            Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
+        let mut driver = DeviceDriver::new(devices.collect(), features).unwrap();
+        let (_, ends) = BlockLayer::open(&mut driver, &config).unwrap();
+        ends.into_iter().map(|end| Box::new(end) as Box<dyn BlockDevice>).collect()
+    }
+}
+
+/// Shards that one hardware queue polls. It submits to the first.
+#[derive(Debug)]
+struct ShardGroup(Vec<ShardHandle>);
+
+impl Component for ShardGroup {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.0.iter_mut().fold(false, |moved, shard| shard.poll(now) | moved)
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.0.iter().map(Component::deadline).min().unwrap()
+    }
+}
+
+impl BlockDevice for ShardGroup {
+    block::delegate_block_device!(self => self.0[0]; limits, submit, reap, memory, can_wake);
+    block::answer_block_device!(enable_sharing: {}, can_wait: false);
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.0.iter_mut().for_each(|shard| shard.set_waker(waker.clone()));
+    }
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        self.0.iter_mut().for_each(|shard| shard.visit_layers(visit));
+    }
+}
+
+/// Calls `visit` with each shard, through the layer above.
+fn for_each_shard(cores: &mut [Box<dyn BlockDevice>], mut visit: impl FnMut(&mut ShardHandle)) {
+    for core in cores {
+        core.visit_layers(&mut |layer| {
+            if let Some(shard) = layer.downcast_mut() {
+                visit(shard);
+            }
+        });
+    }
+}
+
 struct Case {
     drive: MockOpenChannelDrive,
-    cores: Vec<ShardHandle>,
+    above: Above,
+    cores: Vec<Box<dyn BlockDevice>>,
     config: ShardedConfig,
     depth: u16,
     memory: Arc<SharedRegion>,
@@ -56,7 +137,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(seed: u64) -> Case {
+    fn new(seed: u64, above: Above) -> Case {
         let mut rng = Rng::new(seed);
         let shards = 1 + rng.below(4) as u32;
         let (channels, pus) = (1 + rng.below(3) as u32, 1 + rng.below(3) as u32);
@@ -85,6 +166,7 @@ impl Case {
         let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
         let mut case = Case {
             drive,
+            above,
             cores: Vec::new(),
             config,
             depth,
@@ -125,19 +207,18 @@ impl Case {
             self.drive.cut_power();
         }
         let sharded = self.drive.open_sharded(self.config, self.depth).expect("it opens");
-        self.cores = sharded.into_shards();
+        self.cores = self.above.open(sharded.into_shards());
         self.at = self.cores[0].memory().register(&self.memory).unwrap();
     }
 
-    fn describe(&self) -> String {
-        let states: Vec<String> = self
-            .cores
-            .iter()
-            .map(|c| {
-                format!("{:?} {:?} {}", c.stats(), c.pblk().stats(), c.pblk().ftl().debug_state())
-            })
-            .collect();
-        format!("(failing {}, {} cuts, {:?}, {states:#?})", self.failing, self.cuts, self.config)
+    fn describe(&mut self) -> String {
+        let mut states = Vec::new();
+        for_each_shard(&mut self.cores, |c| {
+            let ftl = c.pblk().ftl();
+            states.push(format!("{:?} {:?} {}", c.stats(), ftl.stats(), ftl.debug_state()));
+        });
+        let Case { failing, cuts, config, above, .. } = self;
+        format!("(failing {failing}, {cuts} cuts, {config:?}, {above:?}, {states:#?})")
     }
 
     /// Runs polls of the cores in any order, completions, and steps of the drive.
@@ -172,13 +253,14 @@ impl Case {
     }
 
     /// Checks the invariants of every shard, also with requests and commands in flight.
-    fn check(&self) {
-        for core in &self.cores {
-            let checked = core.check_invariants();
-            assert!(checked.is_ok(), "{checked:?} {}", self.describe());
-            let checked = core.pblk().ftl().check_invariants();
-            assert!(checked.is_ok(), "{checked:?} {}", self.describe());
-        }
+    fn check(&mut self) {
+        let mut broken = None;
+        for_each_shard(&mut self.cores, |core| {
+            let shard = core.check_invariants().map_err(|e| format!("{e:?}"));
+            let ftl = core.pblk().ftl().check_invariants().map_err(|e| format!("{e:?}"));
+            broken = broken.take().or(shard.and(ftl).err());
+        });
+        assert!(broken.is_none(), "{broken:?} {}", self.describe());
     }
 
     fn wait_for(&mut self, mut until: impl FnMut(&Case) -> bool) {
@@ -296,9 +378,7 @@ impl Case {
     }
 
     fn count(&mut self) {
-        for core in &self.cores {
-            self.total = self.total.plus(core.stats());
-        }
+        for_each_shard(&mut self.cores, |core| self.total = self.total.plus(core.stats()));
     }
 
     fn cut_power(&mut self) {
@@ -378,20 +458,20 @@ impl Case {
         for _ in 0..10_000 {
             self.step(1);
         }
-        let idle = self.cores.iter().all(ShardHandle::is_idle);
+        let mut idle = true;
+        for_each_shard(&mut self.cores, |core| idle &= core.is_idle());
         assert!(idle || self.failing, "{}", self.describe());
         self.cut_power();
         self.count();
         let total = self.total;
         assert_eq!(total.aborted, 0);
-        assert_eq!(self.cores.len() > 1, total.sent > 0, "{total:?}");
+        assert_eq!(self.config.shards > 1, total.sent > 0, "{total:?}");
     }
 }
 
-#[test]
-fn everything_flushed_survives_on_every_shard() {
-    let run = run_seeds(100, &[], "cargo test -p sluice-pblk sharded::oracle", |seed| {
-        let mut case = Case::new(seed);
+fn run_oracle(seeds: u64, above: impl Fn(u64) -> Above) {
+    let run = run_seeds(seeds, &[], "cargo test -p sluice-pblk sharded::oracle", |seed| {
+        let mut case = Case::new(seed, above(seed));
         case.run();
         (case.cuts, case.total)
     });
@@ -402,4 +482,21 @@ fn everything_flushed_survives_on_every_shard() {
     println!("{count} cases, {cuts} power cuts, {total:?}");
     let crossed = total.split > 0 && total.sent > 0 && total.served > 0;
     assert!(count == 1 || cuts > count && crossed, "{cuts} {total:?}");
+}
+
+#[test]
+fn everything_flushed_survives_on_every_shard() {
+    run_oracle(100, |_| Above::Shards);
+}
+
+#[test]
+fn everything_flushed_survives_beneath_a_block_layer() {
+    run_oracle(60, |seed| {
+        let cores = 1 + (seed / 2 % 4) as u16;
+        let staging = [StagingScope::Core, StagingScope::Device][(seed / 8 % 2) as usize];
+        match seed % 2 {
+            0 => Above::SingleQueue { cores },
+            _ => Above::MultiQueue { cores, staging },
+        }
+    });
 }

@@ -13,7 +13,7 @@ use media::MediaConfig;
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 use scenario::Scenario;
-use stack::{Stack, StackDevice, StackError};
+use stack::{Stack, StackError};
 use time::{Component, Nanos};
 
 const SECTOR: usize = 4096;
@@ -286,10 +286,8 @@ fn rrpc_has_the_drives_map_for_itself() {
         place.create("r", "rrpc", "0-3", &["--active-pus", "2"]);
         place.create("kv", "kv", "6-7", &[]);
         let mut open = place.open(r);
-        let StackDevice::Rrpc(rrpc) = &open.stack.device else {
-            panic!("the target must be of kind rrpc")
-        };
-        assert_eq!(rrpc.ftl().capacity_plan().active_pus, 2);
+        let ftl = open.stack.ftl().expect("an FTL in the host");
+        assert_eq!(ftl.capacity_plan().active_pus, 2);
         assert_eq!(open.read(3), 0, "life {life}");
         open.fill(1_000_000 * life);
         drop(open);

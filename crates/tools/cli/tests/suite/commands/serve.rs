@@ -194,6 +194,11 @@ fn killed_under_load_shards_have_everything_that_was_flushed() {
 }
 
 #[test]
+fn killed_under_load_shards_beneath_a_block_layer_have_everything_that_was_flushed() {
+    ends_under_load(&format!("{}[path]\nqueue_model = \"mq\"\n", shards()), Signal::KILL);
+}
+
+#[test]
 fn interrupted_under_load_a_drive_has_everything_that_was_answered() {
     ends_under_load(&volatile(), Signal::INT);
 }
@@ -343,7 +348,7 @@ fn what_cannot_be_served_is_told_with_exit_code_2() {
     let s = format!("unix:{}", dir.path().join("s").display());
     let open = DRIVE.to_owned() + "personality = \"open-channel\"\n";
     for (scenario, nbd, says) in [
-        (open.as_str(), s.as_str(), "not a block device"),
+        (open.as_str(), s.as_str(), "no logical blocks for block requests"),
         ("[drive]\npreset = \"no-such\"\n", &s, "scenario.toml:2:10"),
         (DRIVE, "tcp:localhost", "HOST:PORT"),
         (DRIVE, "tcp:0.0.0.0:0", "loopback"),

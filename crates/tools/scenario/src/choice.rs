@@ -1,0 +1,421 @@
+//! [`Choice`]: one choice at every interface of the stack, and the rules of what combines.
+//!
+//! A scenario is read by the same rules: each of them is a method of [`Impossible`], and the reader
+//! adds the place of the key. [`Choice::all`] is the matrix that `sluice matrix` prints.
+
+// guarantee: B-18
+
+use block::BlockError;
+use controller::PersonalityKind;
+
+use super::host::QueueModelKind;
+
+/// The words of a choice's values, in the order of the matrix.
+macro_rules! choices {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$doc])* $variant),+
+        }
+
+        impl $name {
+            /// All values, in the order of the matrix.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// Returns the word for the value.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word),+
+                }
+            }
+        }
+    };
+}
+
+choices! {
+    /// The program that submits to the stack.
+    FrontEnd {
+        /// `sluice sim`: jobs in virtual time.
+        Simulation = "sim",
+        /// `sluice serve`: clients of the NBD server, from one core.
+        Server = "serve",
+        /// `sluice::open`, the C library and `sluice exec`: an application's queues.
+        Application = "open",
+    }
+}
+
+choices! {
+    /// The drive.
+    DriveChoice {
+        /// Manages its flash.
+        Block = "block",
+        /// Without flash.
+        Null = "null",
+        /// Open-channel.
+        OpenChannel = "open-channel",
+        /// Open-channel, with a map of the host's logical addresses.
+        OpenChannelWithMap = "open-channel, device_l2p",
+    }
+}
+
+choices! {
+    /// The target on the host.
+    TargetChoice {
+        /// None.
+        None = "none",
+        /// `pblk` in one shard.
+        Pblk = "pblk",
+        /// `pblk` in two shards.
+        Shards = "pblk, 2 shards",
+        /// `rrpc`.
+        Rrpc = "rrpc",
+    }
+}
+
+choices! {
+    /// The block layer.
+    BlockChoice {
+        /// None.
+        Raw = "raw",
+        /// One staging queue and one hardware queue.
+        SingleQueue = "sq",
+        /// A staging queue per core.
+        MultiQueue = "mq",
+        /// `mq` with one staging queue for all cores.
+        OneStaging = "mq, one staging queue",
+    }
+}
+
+choices! {
+    /// The scheduler of the staging queues.
+    SchedulerChoice {
+        /// First in, first out.
+        None = "none",
+        /// Deadlines.
+        Deadline = "deadline",
+        /// Targets for latencies.
+        Kyber = "kyber",
+        /// Weights.
+        Fair = "fair",
+        /// Priorities.
+        Priority = "priority",
+    }
+}
+
+/// One choice at every interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The program that submits.
+    pub front: FrontEnd,
+    /// The drive.
+    pub drive: DriveChoice,
+    /// The target on the host.
+    pub target: TargetChoice,
+    /// The block layer.
+    pub block: BlockChoice,
+    /// The scheduler of the block layer.
+    pub scheduler: SchedulerChoice,
+}
+
+/// The reason why choices do not combine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Impossible {
+    /// A target on a drive that does not expose its flash.
+    #[error("{target} manages the flash itself, but this drive does not expose it")]
+    FlashNotExposed {
+        /// The target.
+        target: String,
+    },
+    /// `rrpc` on a drive without a map of the host's addresses.
+    #[error("rrpc recovers from the drive's own map, but this drive keeps none")]
+    NoDeviceMap,
+    /// A front end or a block layer on a drive that has chunks, and no target.
+    #[error(
+        "drive {drive} is open-channel and has no [target], so that there are no logical blocks for {user}"
+    )]
+    NoLogicalBlocks {
+        /// Name of the drive.
+        drive: String,
+        /// The front end or the block layer.
+        user: &'static str,
+    },
+    /// A key of the block layer without a block layer.
+    #[error("`path.{key}` is about the block layer, and `raw` has none")]
+    NoBlockLayer {
+        /// The key.
+        key: &'static str,
+    },
+    /// A policy that compares submitters which have staging queues of their own.
+    #[error(transparent)]
+    SeparateStaging(#[from] SeparateStaging),
+    /// Several hardware queues over one write context.
+    #[error(
+        "{target} on drive {drive} has {contexts} write context{}, so that {queues} hardware queues would \
+         write through the same one", if *contexts == 1 { "" } else { "s" }
+    )]
+    SharedWriteContext {
+        /// The target.
+        target: String,
+        /// Name of the drive.
+        drive: String,
+        /// Number of its write contexts.
+        contexts: u32,
+        /// Number of hardware queues.
+        queues: u16,
+    },
+}
+
+/// [`BlockError::SeparateStaging`], as a value that can be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", BlockError::SeparateStaging { what, queues: *queues })]
+pub struct SeparateStaging {
+    /// The scheduler or the limits.
+    pub what: &'static str,
+    /// Number of staging queues.
+    pub queues: usize,
+}
+
+impl Impossible {
+    /// Returns what to change.
+    pub fn help(&self) -> String {
+        match self {
+            Impossible::FlashNotExposed { .. } => {
+                "set personality = \"open-channel\" in the drive, or target.kind = \"none\"".into()
+            }
+            Impossible::NoDeviceMap => {
+                "set device_l2p = true in the drive, or target.kind = \"pblk\"".into()
+            }
+            Impossible::NoLogicalBlocks { .. } => {
+                "give the scenario a [target], or the drive personality = \"block\"".into()
+            }
+            Impossible::NoBlockLayer { .. } => {
+                "set queue_model = \"sq\" or \"mq\", or remove the key".into()
+            }
+            Impossible::SeparateStaging(_) => {
+                "set staging = \"global\", or queue_model = \"sq\"".into()
+            }
+            Impossible::SharedWriteContext { contexts, .. } => format!(
+                "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
+            ),
+        }
+    }
+
+    /// Checks that a drive exposes its flash to `target`.
+    ///
+    /// # Errors
+    /// [`Impossible::FlashNotExposed`].
+    pub fn check_flash(
+        personality: PersonalityKind,
+        target: impl FnOnce() -> String,
+    ) -> Result<(), Impossible> {
+        match personality {
+            PersonalityKind::OpenChannel => Ok(()),
+            _ => Err(Impossible::FlashNotExposed { target: target() }),
+        }
+    }
+
+    /// Checks that there are logical blocks for `user` on a drive.
+    ///
+    /// # Errors
+    /// [`Impossible::NoLogicalBlocks`].
+    pub fn check_logical_blocks(
+        personality: PersonalityKind,
+        has_target: bool,
+        drive: &str,
+        user: &'static str,
+    ) -> Result<(), Impossible> {
+        match personality {
+            PersonalityKind::OpenChannel if !has_target => {
+                Err(Impossible::NoLogicalBlocks { drive: drive.to_owned(), user })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a policy that compares submitters finds all of them in one staging queue.
+    ///
+    /// # Errors
+    /// [`Impossible::SeparateStaging`].
+    pub fn check_staging(policy: Option<&'static str>, queues: u16) -> Result<(), Impossible> {
+        match policy {
+            Some(what) if queues > 1 => Err(SeparateStaging { what, queues: queues.into() }.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name of the block layer in [`Impossible::NoLogicalBlocks`].
+pub const BLOCK_LAYER: &str = "a block layer";
+
+/// The name of a front end that submits block requests in [`Impossible::NoLogicalBlocks`].
+pub const BLOCK_REQUESTS: &str = "block requests";
+
+impl Choice {
+    /// Returns every combination, in the order of the matrix.
+    pub fn all() -> impl Iterator<Item = Choice> {
+        let drives = |front| DriveChoice::ALL.iter().map(move |drive| (front, *drive));
+        let targets =
+            |(front, drive)| TargetChoice::ALL.iter().map(move |target| (front, drive, *target));
+        let blocks = |(front, drive, target)| {
+            BlockChoice::ALL.iter().map(move |block| (front, drive, target, *block))
+        };
+        let schedulers = |(front, drive, target, block)| {
+            let choice =
+                move |scheduler: &_| Choice { front, drive, target, block, scheduler: *scheduler };
+            SchedulerChoice::ALL.iter().map(choice)
+        };
+        FrontEnd::ALL
+            .iter()
+            .flat_map(move |front| drives(*front))
+            .flat_map(targets)
+            .flat_map(blocks)
+            .flat_map(schedulers)
+    }
+
+    /// Returns the number of cores that submit in the matrix: the server has one.
+    pub fn cores(&self) -> u16 {
+        if self.front == FrontEnd::Server { 1 } else { 2 }
+    }
+
+    fn personality(&self) -> PersonalityKind {
+        match self.drive {
+            DriveChoice::Block => PersonalityKind::Block,
+            DriveChoice::Null => PersonalityKind::Null,
+            DriveChoice::OpenChannel | DriveChoice::OpenChannelWithMap => {
+                PersonalityKind::OpenChannel
+            }
+        }
+    }
+
+    /// Returns the queue model.
+    pub fn queue_model(&self) -> QueueModelKind {
+        match self.block {
+            BlockChoice::Raw => QueueModelKind::Raw,
+            BlockChoice::SingleQueue => QueueModelKind::Sq,
+            BlockChoice::MultiQueue | BlockChoice::OneStaging => QueueModelKind::Mq,
+        }
+    }
+
+    /// Checks whether the choices combine.
+    ///
+    /// # Errors
+    /// [`Impossible`].
+    pub fn check(&self) -> Result<(), Impossible> {
+        let layered = self.block != BlockChoice::Raw;
+        if !layered && self.scheduler != SchedulerChoice::None {
+            return Err(Impossible::NoBlockLayer { key: "scheduler" });
+        }
+        let weighs = !matches!(self.scheduler, SchedulerChoice::None | SchedulerChoice::Deadline);
+        let staging = if self.block == BlockChoice::MultiQueue { self.cores() } else { 1 };
+        Impossible::check_staging(weighs.then_some(self.scheduler.word()), staging)?;
+        let has_target = self.target != TargetChoice::None;
+        if has_target {
+            Impossible::check_flash(self.personality(), || self.target_label().into())?;
+        }
+        if self.target == TargetChoice::Rrpc && self.drive != DriveChoice::OpenChannelWithMap {
+            return Err(Impossible::NoDeviceMap);
+        }
+        let user = match self.front {
+            _ if layered => BLOCK_LAYER,
+            FrontEnd::Simulation | FrontEnd::Server => BLOCK_REQUESTS,
+            // An application speaks vector commands as well.
+            FrontEnd::Application => return Ok(()),
+        };
+        Impossible::check_logical_blocks(self.personality(), has_target, "drive0", user)
+    }
+
+    /// Returns the target's name in messages.
+    fn target_label(&self) -> &'static str {
+        match self.target {
+            TargetChoice::None => "nobody on the host",
+            TargetChoice::Pblk | TargetChoice::Shards => "pblk",
+            TargetChoice::Rrpc => "rrpc",
+        }
+    }
+
+    /// Returns a scenario with these choices, on a small drive without jobs.
+    pub fn scenario(&self) -> String {
+        let drive = match self.drive {
+            DriveChoice::Null => "personality = \"null\"\ncapacity = \"32M\"\n".to_owned(),
+            DriveChoice::Block => SMALL_DRIVE.to_owned(),
+            DriveChoice::OpenChannel => format!("{SMALL_DRIVE}personality = \"open-channel\"\n"),
+            DriveChoice::OpenChannelWithMap => {
+                format!("{SMALL_DRIVE}personality = \"open-channel\"\ndevice_l2p = true\n")
+            }
+        };
+        let target = match self.target {
+            TargetChoice::None => "",
+            TargetChoice::Pblk => "[target]\nkind = \"pblk\"\n",
+            TargetChoice::Shards => "[target]\nkind = \"pblk\"\nshards = 2\n",
+            TargetChoice::Rrpc => "[target]\nkind = \"rrpc\"\n",
+        };
+        let block = match self.block {
+            BlockChoice::Raw => "queue_model = \"raw\"\n".to_owned(),
+            BlockChoice::SingleQueue => format!("queue_model = \"sq\"\ncores = {}\n", self.cores()),
+            BlockChoice::MultiQueue => format!("queue_model = \"mq\"\ncores = {}\n", self.cores()),
+            BlockChoice::OneStaging => {
+                format!("queue_model = \"mq\"\nstaging = \"global\"\ncores = {}\n", self.cores())
+            }
+        };
+        let scheduler = match self.scheduler {
+            SchedulerChoice::None => String::new(),
+            other => format!("scheduler = \"{}\"\n", other.word()),
+        };
+        format!("[drive]\n{drive}{target}[path]\n{block}{scheduler}")
+    }
+}
+
+/// A drive of 48 MiB with paired pages.
+const SMALL_DRIVE: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
+    geometry = { channels = 2, pus = 4, chunks = 48, pages = 32 }\n";
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Scenario;
+
+    /// The rules of the reader are those of the matrix, with the same reasons. The reader does not
+    /// know the front end.
+    #[test]
+    fn a_scenario_is_refused_for_the_reason_of_the_matrix() {
+        let (mut allowed, mut refused) = (0, 0);
+        for choice in Choice::all() {
+            let parsed = Scenario::parse(Path::new("m.toml"), &choice.scenario());
+            let front_only = match &choice.check() {
+                Err(Impossible::NoLogicalBlocks { user, .. }) => *user != BLOCK_LAYER,
+                _ => false,
+            };
+            match (choice.check(), parsed) {
+                (Ok(()), Ok(_)) => allowed += 1,
+                (Err(_), Ok(_)) if front_only => refused += 1,
+                (Err(reason), Err(error)) => {
+                    refused += 1;
+                    let (error, reason) = (error.to_string(), (reason.to_string(), reason.help()));
+                    assert!(error.contains(&reason.0), "{choice:?}: {error}, not {reason:?}");
+                    assert!(error.contains(&reason.1), "{choice:?}: {error}, not {reason:?}");
+                }
+                (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
+            }
+        }
+        assert_eq!(allowed + refused, 3 * 4 * 4 * 4 * 5);
+        assert!(allowed > 250, "{allowed}");
+    }
+
+    #[test]
+    fn every_value_has_its_own_word() {
+        let mut words: Vec<String> = Choice::all()
+            .map(|c| {
+                let Choice { front, drive, target, block, scheduler } = c;
+                [front.word(), drive.word(), target.word(), block.word(), scheduler.word()]
+                    .join("|")
+            })
+            .collect();
+        let count = words.len();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), count);
+    }
+}

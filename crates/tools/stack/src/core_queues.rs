@@ -1,0 +1,334 @@
+//! [`CoreQueues`]: the block device of the host, as one queue per core.
+//!
+//! A queue is a queue pair of the drive, a target or a shard of it, or a core's queue of a block
+//! layer. A call is dispatched to it dynamically once; everything beneath is monomorphic.
+//!
+//! Job `i` submits on core `i` modulo the number of cores; its index is in the tag
+//! ([`workload::job_index_of_tag`]). In virtual time all cores are polled here, in order, until
+//! none makes progress. Thus the number of polls does not influence results.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use block::trace::Tracer;
+use block::{
+    BlockDevice, BlockLayer, Completion, Features, Group, Limits, Queue, QueueFull, Raw, Request,
+    WaitResult,
+};
+use driver::HardwareQueue;
+use event::Waker;
+use mem::AddressSpace;
+use pblk::{Pblk, Rrpc, ShardHandle};
+use time::{Component, Nanos};
+use workload::job_index_of_tag;
+
+/// The queue of one core.
+pub trait CoreQueue: BlockDevice + Any + Debug + Send {
+    /// Returns the queue as one of a block layer; `None` for others.
+    fn block_layer_queue(&mut self) -> Option<&mut dyn BlockLayerQueue> {
+        None
+    }
+}
+
+impl CoreQueue for Raw {}
+impl CoreQueue for Pblk {}
+impl CoreQueue for Rrpc {}
+impl CoreQueue for ShardHandle {}
+
+impl<Q: HardwareQueue + 'static> CoreQueue for Queue<Q> {
+    fn block_layer_queue(&mut self) -> Option<&mut dyn BlockLayerQueue> {
+        Some(self)
+    }
+}
+
+/// The interface of a core's queue of a block layer, in addition to that of a block device.
+pub trait BlockLayerQueue {
+    /// Sets the group of later requests.
+    fn set_group(&mut self, group: Group);
+
+    /// Starts tracing. Drops and counts events beyond `limit` until the buffer is drained.
+    fn trace(&mut self, limit: usize);
+
+    /// Returns the tracer, if tracing has been started.
+    fn tracer(&mut self) -> Option<&mut Tracer>;
+}
+
+impl<Q: HardwareQueue> BlockLayerQueue for Queue<Q> {
+    fn set_group(&mut self, group: Group) {
+        Queue::set_group(self, group);
+    }
+
+    fn trace(&mut self, limit: usize) {
+        Queue::trace(self, limit);
+    }
+
+    fn tracer(&mut self) -> Option<&mut Tracer> {
+        Queue::tracer(self)
+    }
+}
+
+/// The block layer of a stack.
+#[derive(Debug)]
+pub struct StackBlockLayer {
+    kind: &'static str,
+    counters: BlockLayer,
+    /// Group of each job; jobs without an entry are in group 0.
+    groups: Vec<Group>,
+}
+
+impl StackBlockLayer {
+    /// Returns the queue model, `"sq"` or `"mq"`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Returns the block layer, for its counters.
+    pub fn counters(&self) -> &BlockLayer {
+        &self.counters
+    }
+
+    /// Sets the group of each job, with clones counted one by one.
+    pub fn set_groups(&mut self, groups: Vec<Group>) {
+        self.groups = groups;
+    }
+}
+
+/// The queue of each core, at least one, as one block device.
+#[derive(Debug)]
+pub struct CoreQueues {
+    queues: Box<[Box<dyn CoreQueue>]>,
+    features: Features,
+    block_layer: Option<StackBlockLayer>,
+    /// A completion that the last poll found and that has not been reaped. Used with several
+    /// queues.
+    pending_completion: Option<Completion>,
+    /// Index of the core to poll first. The core that finds completions is the first to reuse their
+    /// tags, so the index rotates.
+    first_polled: usize,
+    /// Time of the last rotation.
+    rotated_at: Nanos,
+}
+
+impl CoreQueues {
+    /// Returns a device with one queue.
+    pub fn single(queue: impl CoreQueue, features: Features) -> CoreQueues {
+        CoreQueues::from_boxes(Box::new([Box::new(queue)]), features)
+    }
+
+    /// Returns the device of several cores; `None` if `queues` is empty. Every queue has these
+    /// features.
+    pub fn new<Q: CoreQueue>(queues: Vec<Q>, features: Features) -> Option<CoreQueues> {
+        let boxed = |queue| Box::new(queue) as Box<dyn CoreQueue>;
+        let queues: Box<[_]> = queues.into_iter().map(boxed).collect();
+        (!queues.is_empty()).then(|| CoreQueues::from_boxes(queues, features))
+    }
+
+    /// Returns the device with the block layer whose queues it has. `kind` is the queue model.
+    #[must_use]
+    pub fn with_block_layer(self, kind: &'static str, counters: BlockLayer) -> CoreQueues {
+        let layer = StackBlockLayer { kind, counters, groups: Vec::new() };
+        CoreQueues { block_layer: Some(layer), ..self }
+    }
+
+    fn from_boxes(queues: Box<[Box<dyn CoreQueue>]>, features: Features) -> CoreQueues {
+        CoreQueues {
+            queues,
+            features,
+            block_layer: None,
+            pending_completion: None,
+            first_polled: 0,
+            rotated_at: Nanos::ZERO,
+        }
+    }
+
+    /// Distributes the queues over the hardware queues of a block layer: `count` devices of
+    /// neighbouring queues, fewer if there are fewer queues. A device polls all of its queues, and
+    /// submits to the first.
+    pub(super) fn into_hardware_queues(self, count: u16) -> Vec<CoreQueues> {
+        let (features, total) = (self.features, self.queues.len());
+        let count = usize::from(count).clamp(1, total);
+        let mut queues = Vec::from(self.queues).into_iter();
+        let sizes = (0..count).map(|i| (i + 1) * total / count - i * total / count);
+        let group = |size| CoreQueues::from_boxes(queues.by_ref().take(size).collect(), features);
+        sizes.map(group).collect()
+    }
+
+    /// Returns the features of the queues besides contiguous reads and writes.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Returns the queues, for use on separate cores. Nothing may be outstanding.
+    pub fn into_queues(self) -> Vec<Box<dyn CoreQueue>> {
+        self.queues.into()
+    }
+
+    /// Returns the only queue if it is of type `T`.
+    ///
+    /// # Errors
+    /// The device.
+    pub fn into_only<T: CoreQueue>(self) -> Result<Box<T>, Box<CoreQueues>> {
+        if self.only::<T>().is_none() {
+            return Err(Box::new(self));
+        }
+        let CoreQueues { queues, features, .. } = self;
+        let mut queues = Vec::from(queues);
+        match queues.pop().map(|one| (one as Box<dyn Any>).downcast()) {
+            Some(Ok(one)) => Ok(one),
+            // Unreachable after the check above.
+            _ => Err(Box::new(CoreQueues::from_boxes(queues.into(), features))),
+        }
+    }
+
+    /// Returns the number of queues.
+    pub fn cores(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Returns the only queue if it is of type `T`.
+    pub fn only<T: CoreQueue>(&self) -> Option<&T> {
+        match &*self.queues {
+            [one] => (&**one as &dyn Any).downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns mutable access to the only queue if it is of type `T`.
+    pub fn only_mut<T: CoreQueue>(&mut self) -> Option<&mut T> {
+        match &mut *self.queues {
+            [one] => (&mut **one as &mut dyn Any).downcast_mut(),
+            _ => None,
+        }
+    }
+
+    /// Returns the block layer, if there is one.
+    pub fn block_layer(&self) -> Option<&StackBlockLayer> {
+        self.block_layer.as_ref()
+    }
+
+    /// Returns mutable access to the block layer, if there is one.
+    pub fn block_layer_mut(&mut self) -> Option<&mut StackBlockLayer> {
+        self.block_layer.as_mut()
+    }
+
+    /// Returns the queue of the block layer of each core, in order; nothing without a block layer.
+    pub fn block_layer_queues(&mut self) -> impl Iterator<Item = &mut dyn BlockLayerQueue> {
+        self.queues.iter_mut().filter_map(|queue| queue.block_layer_queue())
+    }
+
+    #[inline]
+    fn reap_any(&mut self) -> Option<Completion> {
+        self.queues.iter_mut().find_map(BlockDevice::reap)
+    }
+
+    /// Polls every core until none makes progress. A completion found by one core may belong to
+    /// another, and may free a tag for another or start its next request.
+    fn poll_all(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        loop {
+            let mut again = false;
+            let (before, from) = self.queues.split_at_mut(self.first_polled);
+            for queue in from.iter_mut().chain(before) {
+                again |= queue.poll(now);
+            }
+            if !again {
+                break;
+            }
+            moved = true;
+        }
+        // Rotate once per instant at which something happens.
+        if moved && now > self.rotated_at {
+            self.rotated_at = now;
+            self.first_polled = (self.first_polled + 1) % self.queues.len();
+        }
+        if self.pending_completion.is_none() {
+            self.pending_completion = self.reap_any();
+            moved |= self.pending_completion.is_some();
+        }
+        moved
+    }
+}
+
+impl Component for CoreQueues {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        match &mut *self.queues {
+            [one] => one.poll(now),
+            _ => self.poll_all(now),
+        }
+    }
+
+    /// Returns `Nanos::ZERO` if a completion has not been reaped: a target completes some requests
+    /// itself, without an event of the drive.
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        match &*self.queues {
+            [one] => one.deadline(),
+            _ if self.pending_completion.is_some() => Nanos::ZERO,
+            all => all.iter().map(Component::deadline).min().unwrap_or(Nanos::MAX),
+        }
+    }
+}
+
+impl BlockDevice for CoreQueues {
+    fn limits(&self) -> &Limits {
+        self.queues[0].limits()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if let ([one], None) = (&mut *self.queues, &self.block_layer) {
+            return one.submit(now, request);
+        }
+        let job = job_index_of_tag(request.tag);
+        let core = job % self.queues.len();
+        let queue = &mut self.queues[core];
+        if let Some(layer) = &self.block_layer
+            && let Some(queue) = queue.block_layer_queue()
+        {
+            queue.set_group(layer.groups.get(job).copied().unwrap_or_default());
+        }
+        queue.submit(now, request)
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        match &mut *self.queues {
+            [one] => one.reap(),
+            _ => self.pending_completion.take().or_else(|| self.reap_any()),
+        }
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        self.queues[0].memory()
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        for queue in &mut self.queues {
+            queue.set_waker(waker.clone());
+        }
+    }
+
+    fn can_wake(&self) -> bool {
+        self.queues.iter().all(BlockDevice::can_wake)
+    }
+
+    fn enable_sharing(&mut self) {
+        self.queues.iter_mut().for_each(BlockDevice::enable_sharing);
+    }
+
+    fn can_wait(&self) -> bool {
+        matches!(&*self.queues, [one] if one.can_wait())
+    }
+
+    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
+        match &mut *self.queues {
+            [one] => one.wait_for_event(now, until),
+            _ => WaitResult::Unsupported,
+        }
+    }
+
+    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
+        self.queues.iter_mut().for_each(|queue| queue.visit_layers(visit));
+    }
+}

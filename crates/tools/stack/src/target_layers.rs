@@ -1,0 +1,194 @@
+//! The targets of a stack, wherever they are in it: their FTLs, counters, scrubs and checkpoints.
+//!
+//! Each function finds the targets by [`BlockDevice::visit_layers`], so that it works through a
+//! block layer and on a core's queue alone.
+
+use std::any::Any;
+
+use block::BlockDevice;
+use controller::Controller;
+use driver::ControllerHandle;
+use ftl::{Ftl, FtlStats};
+use lnvm::ScrubConfig;
+use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
+use time::{Component, Nanos};
+
+/// A target, or a shard of one.
+enum TargetLayer<'a> {
+    Pblk(&'a mut Pblk),
+    Rrpc(&'a mut Rrpc),
+    Shard(&'a mut ShardHandle),
+}
+
+impl TargetLayer<'_> {
+    fn ftl(&self) -> &Ftl {
+        match self {
+            TargetLayer::Pblk(pblk) => pblk.ftl(),
+            TargetLayer::Rrpc(rrpc) => rrpc.ftl(),
+            TargetLayer::Shard(shard) => shard.pblk().ftl(),
+        }
+    }
+}
+
+/// Calls `visit` with each target of a device.
+fn for_each_target(
+    device: &mut (impl BlockDevice + ?Sized),
+    visit: &mut dyn FnMut(TargetLayer<'_>),
+) {
+    device.visit_layers(&mut |layer: &mut dyn Any| {
+        if let Some(pblk) = layer.downcast_mut() {
+            visit(TargetLayer::Pblk(pblk));
+        } else if let Some(rrpc) = layer.downcast_mut() {
+            visit(TargetLayer::Rrpc(rrpc));
+        } else if let Some(shard) = layer.downcast_mut() {
+            visit(TargetLayer::Shard(shard));
+        }
+    });
+}
+
+/// Counters of a shard and its core.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShardCounts {
+    /// Counters of the shard's FTL.
+    pub ftl: FtlStats,
+    /// Free lines of the shard.
+    pub free_lines: f64,
+    /// Messages between the shard's core and other cores.
+    pub core: ShardStats,
+    /// Media events and the reactions to them.
+    pub health: PblkHealth,
+    /// State of the device's superblock, for the shard that maintains it.
+    pub superblock: Option<SuperblockHealth>,
+}
+
+impl ShardCounts {
+    fn from_handle(handle: &ShardHandle) -> ShardCounts {
+        let ftl = handle.pblk().ftl();
+        ShardCounts {
+            ftl: *ftl.stats(),
+            free_lines: ftl.free_lines(),
+            core: *handle.stats(),
+            health: handle.health(),
+            superblock: handle.superblock_health(),
+        }
+    }
+
+    /// Returns the difference to an earlier reading. `free_lines` is the current value; `health`
+    /// and `superblock` count since the device was opened.
+    #[must_use]
+    pub fn since(&self, earlier: &ShardCounts) -> ShardCounts {
+        ShardCounts {
+            ftl: self.ftl.since(&earlier.ftl),
+            core: self.core.since(&earlier.core),
+            ..*self
+        }
+    }
+}
+
+/// Returns counters and free lines of the FTL in the host, summed over shards; `None` if there is
+/// none.
+pub fn ftl_snapshot(device: &mut (impl BlockDevice + ?Sized)) -> Option<(FtlStats, f64)> {
+    let mut sum: Option<(FtlStats, f64)> = None;
+    for_each_target(device, &mut |target| {
+        let (stats, free_lines) = (target.ftl().stats(), target.ftl().free_lines());
+        sum = Some(match sum {
+            None => (*stats, free_lines),
+            Some((before, lines)) => (before.plus(stats), lines + free_lines),
+        });
+    });
+    sum
+}
+
+/// Returns the counters of each shard; empty for a device without shards.
+pub fn shard_counts(device: &mut (impl BlockDevice + ?Sized)) -> Vec<ShardCounts> {
+    let mut counts = Vec::new();
+    for_each_target(device, &mut |target| {
+        if let TargetLayer::Shard(shard) = target {
+            counts.push(ShardCounts::from_handle(shard));
+        }
+    });
+    counts
+}
+
+/// Returns whether the device has several shards. A request on a queue of one then needs polls of
+/// the other queues.
+pub fn has_shards(device: &mut (impl BlockDevice + ?Sized)) -> bool {
+    let mut shards = 0;
+    for_each_target(device, &mut |target| {
+        shards += u32::from(matches!(target, TargetLayer::Shard(_)));
+    });
+    shards > 1
+}
+
+/// Enables scrubbing on all targets. The rate is that of all shards together. Returns `false` if no
+/// target supports it.
+pub(super) fn set_scrub(device: &mut (impl BlockDevice + ?Sized), config: ScrubConfig) -> bool {
+    let mut targets = 0u32;
+    for_each_target(device, &mut |_| targets += 1);
+    let sectors_per_sec = config.sectors_per_sec.div_ceil(targets.max(1));
+    let config = ScrubConfig { sectors_per_sec, ..config };
+    for_each_target(device, &mut |target| match target {
+        TargetLayer::Pblk(pblk) => pblk.set_scrub(config),
+        TargetLayer::Rrpc(rrpc) => rrpc.set_scrub(config),
+        TargetLayer::Shard(shard) => shard.set_scrub(config),
+    });
+    targets > 0
+}
+
+/// Subscribes the first target to media events of the drive. Returns the admin queue to the caller
+/// if there is no target, or if the drive sends no events.
+pub(super) fn subscribe_events(
+    device: &mut (impl BlockDevice + ?Sized),
+    controller: ControllerHandle,
+) -> Option<ControllerHandle> {
+    let mut unused = Some(Box::new(controller));
+    let mut first = true;
+    for_each_target(device, &mut |target| {
+        if !std::mem::take(&mut first) {
+            return;
+        }
+        let Some(controller) = unused.take() else { return };
+        let subscribed = match target {
+            TargetLayer::Pblk(pblk) => pblk.subscribe_events(controller),
+            TargetLayer::Rrpc(rrpc) => rrpc.subscribe_events(controller),
+            TargetLayer::Shard(shard) => shard.subscribe_events(controller),
+        };
+        unused = subscribed.err().map(|(controller, _)| controller);
+    });
+    unused.map(|controller| *controller)
+}
+
+/// Requests a checkpoint of every FTL in the host that can write one.
+pub fn begin_checkpoint(device: &mut (impl BlockDevice + ?Sized)) {
+    for_each_target(device, &mut |target| match target {
+        TargetLayer::Pblk(pblk) => pblk.checkpoint(),
+        TargetLayer::Shard(shard) => shard.checkpoint(),
+        // Its map is on the drive.
+        TargetLayer::Rrpc(_) => {}
+    });
+}
+
+/// Returns whether a checkpoint of an FTL in the host is in progress.
+pub fn is_checkpointing(device: &mut (impl BlockDevice + ?Sized)) -> bool {
+    let mut any = false;
+    for_each_target(device, &mut |target| {
+        any |= match target {
+            TargetLayer::Rrpc(_) => false,
+            target => target.ftl().is_checkpointing(),
+        };
+    });
+    any
+}
+
+/// Makes every FTL in the host write a checkpoint without advancing time, so that the next recovery
+/// has nothing to scan.
+///
+/// The snapshot on power-down is described in [LightNVM17 §4.2.2]. All writes must have been
+/// flushed. An FTL that cannot write a checkpoint is left unchanged; recovery then finds the
+/// flushed data by a scan.
+pub fn checkpoint(device: &mut (impl BlockDevice + ?Sized), now: Nanos, drive: &mut Controller) {
+    begin_checkpoint(device);
+    drive.set_zero_latency(true);
+    while is_checkpointing(device) && device.poll(now) | drive.poll(now) {}
+    drive.set_zero_latency(false);
+}
