@@ -107,6 +107,14 @@ pub enum TargetArgs {
     Remove(TargetRemoveArgs),
 }
 
+/// `sluice matrix`.
+#[derive(Debug, Args)]
+pub struct MatrixArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Selection of a drive.
 #[derive(Debug, Args)]
 pub struct TargetDrive {

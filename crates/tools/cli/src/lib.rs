@@ -58,6 +58,9 @@ enum Command {
     /// Manage the targets of an open-channel drive, and show the health of its flash.
     #[command(subcommand)]
     Target(args::TargetArgs),
+    /// Print which front ends, drives, targets, block layers and schedulers combine, and why others do
+    /// not.
+    Matrix(args::MatrixArgs),
     /// Measure the costs of this machine, and whether it keeps up with a scenario in real time.
     Calibrate(args::CalibrateArgs),
     /// Measure Sluice itself.
@@ -106,6 +109,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Device(args) => commands::device_command::run(&args),
         Command::Drive(args) => commands::drive_command::run(&args),
         Command::Target(args) => commands::target_command::run(&args),
+        Command::Matrix(args) => commands::matrix_command::run(&args),
         Command::Calibrate(args) => commands::calibrate_command::run(&args),
         Command::Bench(args) => commands::bench_command::run(&args),
         Command::Plot(args) => commands::plot_command::run(&args),

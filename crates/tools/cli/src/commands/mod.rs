@@ -8,6 +8,7 @@ pub mod drive_command;
 pub mod exec_command;
 pub(crate) mod generate_command;
 pub mod kv_command;
+pub mod matrix_command;
 pub mod plot_command;
 pub mod serve_command;
 pub mod sim_command;

@@ -4,6 +4,7 @@ mod blktrace;
 mod commands;
 mod controller;
 mod exec;
+mod matrix;
 mod messages;
 mod readme;
 mod real_programs;
