@@ -6,6 +6,7 @@
 // guarantee: B-18
 
 use block::BlockError;
+use block::sched::SchedulerConfig;
 use controller::PersonalityKind;
 
 use super::host::QueueModelKind;
@@ -306,9 +307,9 @@ impl Choice {
         if !layered && self.scheduler != SchedulerChoice::None {
             return Err(Impossible::NoBlockLayer { key: "scheduler" });
         }
-        let weighs = !matches!(self.scheduler, SchedulerChoice::None | SchedulerChoice::Deadline);
+        let scheduler = self.scheduler.word().parse::<SchedulerConfig>().unwrap_or_default();
         let staging = if self.block == BlockChoice::MultiQueue { self.cores() } else { 1 };
-        Impossible::check_staging(weighs.then_some(self.scheduler.word()), staging)?;
+        Impossible::check_staging(scheduler.per_submitter_policy(), staging)?;
         let has_target = self.target != TargetChoice::None;
         if has_target {
             Impossible::check_flash(self.personality(), || self.target_label().into())?;
