@@ -15,7 +15,7 @@ use super::reaper::CompletionReaper;
 use super::shared::{CompletionShared, SetShape};
 use super::stats::{CompletionStats, WaiterTotals};
 use super::strategy::{Strategy, StrategyError};
-use super::striped::StripeLayout;
+use crate::StripeLayout;
 use super::waiter::BlockingQueue;
 use super::waiter_slot::{SlotResources, WaiterSlot};
 use crate::{

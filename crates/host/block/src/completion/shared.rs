@@ -11,7 +11,7 @@ use time::Nanos;
 use super::hybrid::{Governor, Mode};
 use super::interrupt_line::InterruptSource;
 use super::strategy::{Interrupt, Issue, Notify, Strategy};
-use super::striped::StripeLayout;
+use crate::StripeLayout;
 use super::transfer::Transfer;
 use super::waiter::WaitError;
 use super::waiter_slot::{CompletionNotice, WaiterSlot};

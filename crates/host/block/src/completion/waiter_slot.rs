@@ -20,7 +20,7 @@ use nvme::Status;
 use time::Nanos;
 
 use super::stats::WaiterStats;
-use super::striped::StripeLayout;
+use crate::StripeLayout;
 use super::transfer::Transfer;
 use crate::queue::RunScope;
 use crate::{BlockDevice, Completion, Op, Payload, Queue, Request, Submitter};
