@@ -202,6 +202,12 @@ impl AddressSpace {
     /// Maximum number of registrations.
     pub const CAPACITY: usize = MAX_REGIONS;
 
+    /// Returns whether both are handles to one address space, so that an address of one is the same
+    /// memory in the other.
+    pub fn is_same(&self, other: &AddressSpace) -> bool {
+        Arc::ptr_eq(&self.regions, &other.regions)
+    }
+
     fn with_peer(beyond: Peer) -> AddressSpace {
         let regions = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
         AddressSpace {

@@ -52,6 +52,6 @@ pub use layer::{BlockLayer, OpenedQueues};
 pub use queue::Queue;
 pub use raw::Raw;
 pub use staging::request::{Group, StagedRequest, Submitter};
-pub use stripe::{StripeFragment, StripeLayout};
+pub use stripe::{Stripe, StripeError, StripeFragment, StripeLayout};
 pub use submitter::merge::MergerError;
 pub use sync::{Lock, Native, Platform};

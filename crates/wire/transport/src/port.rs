@@ -91,7 +91,15 @@ impl Port {
     /// # Errors
     /// The error that `mmap(2)` returns.
     pub fn new() -> io::Result<Arc<Port>> {
-        let memory = AddressSpace::default();
+        Port::in_space(AddressSpace::default())
+    }
+
+    /// Creates a port as [`new`](Port::new) does, whose memory is that of other ports: what one of
+    /// their hosts registers, all of their drives can access.
+    ///
+    /// # Errors
+    /// As for [`new`](Port::new).
+    pub fn in_space(memory: AddressSpace) -> io::Result<Arc<Port>> {
         let queues = SharedRegion::anonymous(ADMIN_BYTES)?;
         let base = memory.register(&queues).map_err(|e: RegisterError| io::Error::other(e))?;
         Ok(Arc::new(Port {

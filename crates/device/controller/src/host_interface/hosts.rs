@@ -9,6 +9,7 @@
 use std::io;
 use std::sync::Arc;
 
+use mem::AddressSpace;
 use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::controller::Controller;
@@ -61,7 +62,16 @@ impl Controller {
     /// # Errors
     /// The error that `mmap(2)` returns.
     pub fn attach(&mut self) -> io::Result<Arc<Port>> {
-        let port = Port::new()?;
+        self.attach_in(AddressSpace::default())
+    }
+
+    /// Attaches a host as [`attach`](Controller::attach) does, whose memory is `space`. Hosts of
+    /// several drives that share a space give all of them the same payloads.
+    ///
+    /// # Errors
+    /// The error that `mmap(2)` returns.
+    pub fn attach_in(&mut self, space: AddressSpace) -> io::Result<Arc<Port>> {
+        let port = Port::in_space(space)?;
         self.attach_port(port.clone(), None)?;
         Ok(port)
     }

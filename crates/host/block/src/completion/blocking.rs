@@ -15,9 +15,9 @@ use super::reaper::CompletionReaper;
 use super::shared::{CompletionShared, SetShape};
 use super::stats::{CompletionStats, WaiterTotals};
 use super::strategy::{Strategy, StrategyError};
-use crate::StripeLayout;
 use super::waiter::BlockingQueue;
 use super::waiter_slot::{SlotResources, WaiterSlot};
+use crate::StripeLayout;
 use crate::{
     BlockError, BlockLayer, BlockLayerConfig, Queue, QueueModel, QueueTopology, SubmitterStats,
     Timeouts,

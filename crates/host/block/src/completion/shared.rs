@@ -11,11 +11,11 @@ use time::Nanos;
 use super::hybrid::{Governor, Mode};
 use super::interrupt_line::InterruptSource;
 use super::strategy::{Interrupt, Issue, Notify, Strategy};
-use crate::StripeLayout;
 use super::transfer::Transfer;
 use super::waiter::WaitError;
 use super::waiter_slot::{CompletionNotice, WaiterSlot};
 use crate::DispatchStats;
+use crate::StripeLayout;
 
 /// The behavior of a strategy in its current mode, as flags in one atomic load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

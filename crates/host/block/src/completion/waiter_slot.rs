@@ -20,8 +20,8 @@ use nvme::Status;
 use time::Nanos;
 
 use super::stats::WaiterStats;
-use crate::StripeLayout;
 use super::transfer::Transfer;
+use crate::StripeLayout;
 use crate::queue::RunScope;
 use crate::{BlockDevice, Completion, Op, Payload, Queue, Request, Submitter};
 

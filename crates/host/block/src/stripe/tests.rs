@@ -1,0 +1,246 @@
+//! A stripe over devices with small queues, against a device of the same size.
+
+use std::collections::VecDeque;
+
+use mem::{Iova, SharedRegion};
+use rng::Rng;
+
+use super::*;
+
+const SECTOR: u32 = 512;
+
+/// A device in memory that takes few requests and completes them in any order.
+#[derive(Debug)]
+struct Ram {
+    limits: Limits,
+    memory: AddressSpace,
+    data: Vec<u8>,
+    taken: Vec<Request>,
+    done: VecDeque<Completion>,
+    flushes: u32,
+    rng: Rng,
+    /// The status of requests to this sector.
+    fault: Option<(u64, Status)>,
+}
+
+impl Ram {
+    fn new(memory: &AddressSpace, sectors: u64, queue_depth: u32, seed: u64) -> Ram {
+        let limits = Limits {
+            sector_bytes: SECTOR,
+            sectors,
+            max_sectors: 64,
+            optimal_sectors: 4,
+            queue_depth,
+            volatile_cache: false,
+        };
+        Ram {
+            limits,
+            memory: memory.clone(),
+            data: vec![0; sectors as usize * SECTOR as usize],
+            taken: Vec::new(),
+            done: VecDeque::new(),
+            flushes: 0,
+            rng: Rng::new(seed),
+            fault: None,
+        }
+    }
+
+    fn run(&mut self, request: Request) -> Status {
+        let Request { op, lba, sectors, data, .. } = request;
+        let range =
+            lba as usize * SECTOR as usize..(lba as usize + sectors as usize) * SECTOR as usize;
+        if let Some((at, status)) = self.fault
+            && (lba..lba + u64::from(sectors)).contains(&at)
+        {
+            return status;
+        }
+        match (op, data) {
+            (Op::Read, Payload::Contiguous(at)) => {
+                self.memory.write(at, &self.data[range]).unwrap()
+            }
+            (Op::Write, Payload::Contiguous(at)) => {
+                self.memory.read(at, &mut self.data[range]).unwrap();
+            }
+            (Op::Discard | Op::WriteZeroes, _) => self.data[range].fill(0),
+            (Op::Flush, _) => self.flushes += 1,
+            other => panic!("{other:?}"),
+        }
+        Status::SUCCESS
+    }
+}
+
+impl Component for Ram {
+    fn poll(&mut self, _: Nanos) -> bool {
+        if self.taken.is_empty() {
+            return false;
+        }
+        let index = self.rng.below(self.taken.len() as u64) as usize;
+        let request = self.taken.swap_remove(index);
+        let status = self.run(request);
+        self.done.push_back(Completion { tag: request.tag, status, result: 0 });
+        true
+    }
+
+    fn deadline(&self) -> Nanos {
+        if self.taken.is_empty() { Nanos::MAX } else { Nanos::ZERO }
+    }
+}
+
+impl BlockDevice for Ram {
+    crate::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false, visit_layers: self);
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, _: Nanos, request: Request) -> Result<(), QueueFull> {
+        if self.taken.len() >= self.limits.queue_depth as usize {
+            return Err(QueueFull);
+        }
+        assert_eq!(validate_request(&self.limits, self.limits.max_sectors, &request), None);
+        self.taken.push(request);
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn set_waker(&mut self, _: Waker) {}
+}
+
+fn stripe(members: u16, sectors: u64, size: u32) -> (Stripe<Ram>, AddressSpace) {
+    let memory = AddressSpace::default();
+    let member = |i: u16| Ram::new(&memory, sectors + u64::from(i), 3, i.into());
+    (Stripe::new((0..members).map(member).collect(), size).unwrap(), memory)
+}
+
+fn run(set: &mut Stripe<Ram>, want: usize) -> Vec<Completion> {
+    let mut done = Vec::new();
+    for _ in 0..100_000 {
+        set.poll(Nanos::ZERO);
+        done.extend(std::iter::from_fn(|| set.reap()));
+        if done.len() == want {
+            return done;
+        }
+    }
+    panic!("{} of {want} completed", done.len());
+}
+
+#[test]
+fn a_stripe_is_one_device() {
+    for (members, size, seed) in [(1, 8, 1), (2, 4, 2), (3, 8, 3), (5, 1, 4), (7, 5, 5)] {
+        let (mut set, memory) = stripe(members, 200, size);
+        let sectors = set.limits().sectors;
+        assert_eq!(sectors, set.layout().sectors());
+        let mut model = vec![0u8; sectors as usize * SECTOR as usize];
+        let buffer = SharedRegion::anonymous(64 * SECTOR as usize).unwrap();
+        let at = memory.register(&buffer).unwrap();
+        let mut rng = Rng::new(seed);
+        for step in 0..3_000u64 {
+            let count = 1 + rng.below(64.min(sectors)) as u32;
+            let lba = rng.below(sectors - u64::from(count) + 1);
+            let range =
+                lba as usize * SECTOR as usize..(lba as usize + count as usize) * SECTOR as usize;
+            let len = range.len();
+            match rng.below(5) {
+                0 => {
+                    set.submit(Nanos::ZERO, Request::flush(step)).unwrap();
+                    let before: Vec<u32> = set.members.iter().map(|m| m.device.flushes).collect();
+                    assert!(run(&mut set, 1)[0].status.is_success());
+                    let after = set.members.iter().map(|m| m.device.flushes);
+                    assert!(after.zip(before).all(|(after, before)| after == before + 1));
+                }
+                1 => {
+                    set.submit(Nanos::ZERO, Request::discard(lba, count, step)).unwrap();
+                    assert_eq!(run(&mut set, 1)[0].tag, step);
+                    model[range].fill(0);
+                }
+                2 | 3 => {
+                    let bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+                    memory.write(at, &bytes).unwrap();
+                    let payload = Payload::Contiguous(at);
+                    set.submit(Nanos::ZERO, Request::write(lba, count, payload, step)).unwrap();
+                    assert_eq!(run(&mut set, 1)[0].tag, step);
+                    model[range].copy_from_slice(&bytes);
+                }
+                _ => {
+                    let payload = Payload::Contiguous(at);
+                    set.submit(Nanos::ZERO, Request::read(lba, count, payload, step)).unwrap();
+                    assert!(run(&mut set, 1)[0].status.is_success());
+                    let mut bytes = vec![0; len];
+                    memory.read(at, &mut bytes).unwrap();
+                    assert_eq!(bytes, model[range], "{members} members, step {step}");
+                }
+            }
+        }
+        assert_eq!((set.requests.in_use(), set.parts.in_use()), (0, 0));
+    }
+}
+
+#[test]
+fn as_many_requests_as_the_queue_takes_complete_once() {
+    let (mut set, _) = stripe(4, 256, 2);
+    for round in 0..100u64 {
+        let mut sent = 0;
+        while set.submit(Nanos::ZERO, Request::discard(sent, 60, round << 8 | sent)).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent, 3, "the depth of the smallest member");
+        let mut tags: Vec<u64> = run(&mut set, sent as usize).iter().map(|c| c.tag).collect();
+        tags.sort_unstable();
+        assert_eq!(tags, (0..sent).map(|i| round << 8 | i).collect::<Vec<_>>());
+        assert_eq!(set.deadline(), Nanos::MAX);
+    }
+}
+
+#[test]
+fn a_request_fails_with_the_error_of_a_part() {
+    let (mut set, memory) = stripe(2, 64, 4);
+    let (_buffer, at) = memory.allocate_registered(64 * SECTOR as usize).unwrap();
+    // Sector 5 of member 1 is sector 8 + 4 + 1 of the set.
+    set.members[1].device.fault = Some((5, Status::UNRECOVERED_READ));
+    for (lba, count, status) in [
+        (0, 13, Status::SUCCESS),
+        (13, 1, Status::UNRECOVERED_READ),
+        (0, 64, Status::UNRECOVERED_READ),
+        (14, 50, Status::SUCCESS),
+    ] {
+        set.submit(Nanos::ZERO, Request::read(lba, count, Payload::Contiguous(at), 9)).unwrap();
+        assert_eq!(run(&mut set, 1)[0], Completion { tag: 9, status, result: 0 });
+    }
+    let table = Payload::Scattered { table: at, segments: 1 };
+    for (request, status) in [
+        (Request::read(128, 1, Payload::Contiguous(at), 1), Status::LBA_OUT_OF_RANGE),
+        (Request::read(0, 65, Payload::Contiguous(at), 1), Status::INVALID_FIELD),
+        (Request::read(0, 0, Payload::Contiguous(at), 1), Status::INVALID_FIELD),
+        (Request::read(0, 1, table, 1), Status::INVALID_FIELD),
+        (Request::extents(0, 1, at, 1), Status::INVALID_OPCODE),
+    ] {
+        set.submit(Nanos::ZERO, request).unwrap();
+        assert_eq!(set.deadline(), Nanos::ZERO, "a completion is not reaped");
+        assert_eq!(set.reap(), Some(Completion { tag: 1, status, result: 0 }), "{request:?}");
+    }
+    assert_eq!(set.requests.in_use(), 0);
+}
+
+#[test]
+fn devices_that_are_not_one_are_refused() {
+    let memory = AddressSpace::default();
+    let ram = |sectors| Ram::new(&memory, sectors, 4, 1);
+    let wrong = |members: Vec<Ram>, stripe| Stripe::new(members, stripe).unwrap_err();
+    assert_eq!(wrong(Vec::new(), 8), StripeError::Members(0));
+    assert_eq!(wrong(vec![ram(7), ram(9)], 8), StripeError::Layout { sectors: 7, stripe: 8 });
+    assert_eq!(wrong(vec![ram(7), ram(9)], 0), StripeError::Layout { sectors: 7, stripe: 0 });
+    let mut large = ram(64);
+    large.limits.sector_bytes = 4096;
+    let sizes = StripeError::SectorSize { member: 1, found: 4096, first: 512 };
+    assert_eq!(wrong(vec![ram(64), large], 8), sizes);
+    let other = Ram::new(&AddressSpace::default(), 64, 4, 1);
+    assert_eq!(wrong(vec![ram(64), ram(64), other], 8), StripeError::Memory { member: 2 });
+    assert_eq!(advance(Payload::Contiguous(Iova(512)), 512), Payload::Contiguous(Iova(1024)));
+}
