@@ -8,6 +8,7 @@
 use block::BlockError;
 use block::sched::SchedulerConfig;
 use controller::PersonalityKind;
+use lnvm::TargetKind;
 
 use super::host::QueueModelKind;
 
@@ -141,6 +142,22 @@ pub enum Impossible {
         /// The front end or the block layer.
         user: &'static str,
     },
+    /// Block requests on a target that has no logical blocks.
+    #[error("target {target} is a {kind}, which has no logical blocks")]
+    NoBlocksOnTarget {
+        /// Name of the target.
+        target: String,
+        /// Its kind.
+        kind: TargetKind,
+    },
+    /// A second path or set over a device that has one owner.
+    #[error("{device} belongs to {owner}: two owners would write what the other does not know")]
+    SecondOwner {
+        /// The device.
+        device: String,
+        /// The path or set that owns it.
+        owner: String,
+    },
     /// A key of the block layer without a block layer.
     #[error("`path.{key}` is about the block layer, and `raw` has none")]
     NoBlockLayer {
@@ -189,6 +206,10 @@ impl Impossible {
             }
             Impossible::NoLogicalBlocks { .. } => {
                 "give the scenario a [target], or the drive personality = \"block\"".into()
+            }
+            Impossible::NoBlocksOnTarget { .. } => "give the path a pblk or an rrpc".into(),
+            Impossible::SecondOwner { .. } => {
+                "send both by one path, or give each parallel units of its own".into()
             }
             Impossible::NoBlockLayer { .. } => {
                 "set queue_model = \"sq\" or \"mq\", or remove the key".into()

@@ -127,6 +127,22 @@ impl From<Impossible> for ProblemKind {
     }
 }
 
+impl ProblemKind {
+    /// Returns the problem of a target that must be in the partition table of a drive without an
+    /// image.
+    pub(super) fn forgotten_target(name: &str) -> ProblemKind {
+        ProblemKind::Conflict {
+            message: format!(
+                "target {name} is to be in the drive's partition table, but the drive forgets it with \
+                 every run"
+            ),
+            help: "set data = \"file\" and a path in the drive, and make the target with `sluice target \
+                   create`; or remove `name`"
+                .into(),
+        }
+    }
+}
+
 /// Formats a path for a terminal.
 fn shown_path(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()

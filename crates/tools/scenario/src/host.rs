@@ -39,6 +39,13 @@ pub struct PathConfig {
 
 impl PathConfig {
     pub(super) fn read(mut s: Section<'_>) -> Result<PathConfig> {
+        let path = PathConfig::read_keys(&mut s)?;
+        s.finish()?;
+        Ok(path)
+    }
+
+    /// Reads the settings of a section that has other keys as well.
+    pub(super) fn read_keys(s: &mut Section<'_>) -> Result<PathConfig> {
         let mut path = PathConfig::default();
         s.set("queue_model", &mut path.queue_model, |v| {
             v.choice(&[
@@ -53,8 +60,7 @@ impl PathConfig {
                 &["interrupt", "lazy", "coop", "hybrid", "speculate"],
             )
         })?;
-        path.block_layer = BlockLayerSpec::read(&mut s, path.queue_model)?;
-        s.finish()?;
+        path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
         Ok(path)
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod capacity;
 pub mod choice;
+mod composition;
 mod error;
 pub mod format;
 mod hints;
@@ -32,6 +33,7 @@ use controller::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
 pub use capacity::{Capacity, DriveCapacityError};
+pub use composition::{Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
 pub use keys::job::JobTable;
@@ -42,8 +44,9 @@ pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
 
-use choice::{BLOCK_LAYER, Impossible};
+use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
+use keys::job::JobRefs;
 use section::Section;
 use source::SourceText;
 use target::TargetBuilder;
@@ -65,8 +68,10 @@ pub struct Scenario {
     pub seed: u64,
     /// The drives, at least one, with unique names.
     pub drives: Vec<DriveSpec>,
-    /// Path of I/O to the drives.
+    /// Path of I/O to the drives, unless the composition has paths.
     pub path: PathConfig,
+    /// Named targets, sets and paths.
+    pub composition: Composition,
     /// Costs of the host's side.
     pub host: HostConfig,
     /// State of the drives when the jobs begin.
@@ -152,6 +157,7 @@ impl Scenario {
             seed: DEFAULT_SEED,
             drives: Vec::new(),
             path: PathConfig::default(),
+            composition: Composition::default(),
             host: HostConfig::default(),
             precondition: Precondition::default(),
             jobs: Vec::new(),
@@ -167,12 +173,20 @@ impl Scenario {
             Some(value) => value.sections("drive")?,
             None => Vec::new(),
         };
-        root.set("path", &mut scenario.path, |v| PathConfig::read(v.section()?))?;
         let path = root.get("path");
+        let unnamed_path = path.as_ref().filter(|value| value.items().is_none());
+        if let Some(value) = unnamed_path {
+            scenario.path = PathConfig::read(value.section()?)?;
+        }
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
         root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
-        let mut target = None;
-        root.set("target", &mut target, |v| TargetBuilder::read(v.section()?).map(Some))?;
+        let target_value = root.get("target");
+        let unnamed_target = target_value.as_ref().filter(|value| value.items().is_none());
+        let target =
+            unnamed_target.map(|value| TargetBuilder::read(value.section()?)).transpose()?;
+        let set = root.get("set");
+        let composition =
+            CompositionSections::new(target_value.as_ref(), set.as_ref(), path.as_ref())?;
         let jobs = match root.get("job") {
             Some(value) => value.sections("job")?,
             None => Vec::new(),
@@ -192,33 +206,76 @@ impl Scenario {
         }
         root.finish()?;
         scenario.read_drives(drives, target.as_ref())?;
-        if let Some(path) = path {
-            scenario.check_path(path.section()?)?;
+        scenario.read_composition(composition)?;
+        if let (Some(value), Some(layer)) = (unnamed_path, &scenario.path.block_layer) {
+            for path in scenario.paths() {
+                scenario.check_layer(layer, &mut value.section()?, path.over)?;
+            }
         }
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {
             scenario.shares.push(ShareSpec::read(section, &names)?);
         }
+        let paths = scenario.paths();
         for (index, section) in jobs.iter().enumerate() {
             let (job, named) = keys::job::read(section, index)?;
-            if let (Some(place), None) = (&named.group, &scenario.path.block_layer) {
-                return Err(place.error(ProblemKind::Conflict {
-                    message: "groups are the block layer's, and `raw` has none".into(),
-                    help: "set path.queue_model = \"sq\" or \"mq\", or remove `group`".into(),
-                }));
-            }
-            if let (Some((name, _)), Some(value)) = (&job.drive, named.drive)
-                && scenario.drive(name).is_none()
-            {
-                let names: Vec<&str> =
-                    scenario.drives.iter().map(|d| d.config.name.as_str()).collect();
-                return Err(value.refuse_name(&names));
-            }
+            scenario.check_job(&job, &named, &paths)?;
             scenario.jobs.push(job);
         }
         scenario.former_spellings = source.former.sorted();
         Ok(scenario)
+    }
+
+    /// Checks the names to which a job refers.
+    fn check_job(
+        &self,
+        job: &JobTable,
+        refs: &JobRefs<'_>,
+        paths: &[PathSpec],
+    ) -> Result<(), ScenarioError> {
+        let mut over = paths.iter().find(|path| matches!(path.over, Beneath::Drive(0)));
+        if let Some(value) = &refs.path {
+            let names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
+            if self.composition.is_empty() {
+                let message = "`path` is the name of a [[path]], and the scenario has none";
+                return Err(value.conflict(message, "name a `drive` instead"));
+            }
+            let name = value.string()?;
+            over = paths.iter().find(|path| path.name == name);
+            if over.is_none() {
+                return Err(value.refuse_name(&names));
+            }
+        } else if !self.composition.is_empty() {
+            over = if let [only] = &paths[..] { Some(only) } else { None };
+        }
+        if let Some(value) = &refs.drive {
+            let names: Vec<&str> = self.drives.iter().map(|d| d.config.name.as_str()).collect();
+            if !self.composition.is_empty() {
+                let message = "a scenario with named targets, sets or paths has jobs on paths";
+                return Err(value.conflict(message, "name a `path` instead"));
+            }
+            let name = value.string()?;
+            if self.drive(name).is_none() {
+                return Err(value.refuse_name(&names));
+            }
+            over = paths.iter().find(|path| path.name == name);
+        }
+        let Some(over) = over else {
+            let names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
+            let (message, help) = (
+                format!("job {} has no path", job.name),
+                format!("set `path` to one of: {}", names.join(", ")),
+            );
+            return Err(self.conflict_in_line(job.line, message, help));
+        };
+        if let (Some(place), None) = (&refs.group, &over.config.block_layer) {
+            return Err(place.error(ProblemKind::Conflict {
+                message: "groups are the block layer's, and `raw` has none".into(),
+                help: "set path.queue_model = \"sq\" or \"mq\", or remove `group`".into(),
+            }));
+        }
+        Ok(())
     }
 
     fn read_drives(
@@ -238,47 +295,6 @@ impl Scenario {
                 }));
             }
             self.drives.push(plan);
-        }
-        Ok(())
-    }
-
-    /// Checks that every drive can be reached by the path.
-    fn check_path(&self, mut path: Section<'_>) -> Result<(), ScenarioError> {
-        let Some(layer) = &self.path.block_layer else { return Ok(()) };
-        let queues = path.get("queues");
-        for drive in &self.drives {
-            let name = &drive.config.name;
-            let has_target = drive.target != HostTarget::None;
-            let personality = drive.config.personality;
-            if let (Err(why), Some(block)) = (
-                Impossible::check_logical_blocks(personality, has_target, name, BLOCK_LAYER),
-                path.get("queue_model"),
-            ) {
-                return Err(block.source_span().error(why.into()));
-            }
-            if has_target {
-                let contexts = drive.shards.unwrap_or(1);
-                if let (Some(asked), Some(value)) = (layer.queues, &queues)
-                    && u32::from(asked) > contexts
-                {
-                    let (target, drive) = (drive.target.label(), name.clone());
-                    let why =
-                        Impossible::SharedWriteContext { target, drive, contexts, queues: asked };
-                    return Err(value.source_span().error(why.into()));
-                }
-                continue;
-            }
-            let has = drive.config.controller.max_io_queues;
-            if let (Some(asked), Some(value)) = (layer.queues, &queues)
-                && asked > has
-            {
-                return Err(value.source_span().error(ProblemKind::Conflict {
-                    message: format!("drive {name} has {has} I/O queues, not {asked}"),
-                    help: format!(
-                        "allowed: 1 to {has}, or raise the drive's controller.max_io_queues"
-                    ),
-                }));
-            }
         }
         Ok(())
     }
@@ -311,6 +327,15 @@ impl Scenario {
 }
 
 impl DriveSpec {
+    /// Returns the sector size in bytes.
+    pub fn sector_bytes(&self) -> u32 {
+        match &self.config.media {
+            MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
+            MediaConfig::Pcm(pcm) => pcm.sector_bytes,
+            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
+        }
+    }
+
     /// Returns whether the drive accepts block requests, itself or through a target.
     pub fn is_block_device(&self) -> bool {
         self.config.personality != PersonalityKind::OpenChannel || self.target != HostTarget::None

@@ -6,7 +6,9 @@
 //! between two openings.
 
 use ftl::FtlConfig;
-use lnvm::{TargetEntry as Entry, TargetKind, TargetOptions};
+use lnvm::{
+    NewTarget, PuSet, QuotaLimits, Sharing, TargetEntry as Entry, TargetKind, TargetOptions,
+};
 
 use super::error::{ProblemKind, ScenarioError};
 use super::source::SourceSpan;
@@ -18,6 +20,9 @@ pub struct NamedTarget {
     pub name: String,
     /// Kind of the target, if the scenario sets it.
     pub kind: Option<TargetKind>,
+    /// Its parallel units, if the scenario declares the target. It is then created on a drive
+    /// whose partition table does not have it.
+    pub pus: Option<PuSet>,
     /// Layout options that the scenario sets.
     pub options: TargetOptions,
     /// FTL settings of the scenario for a `pblk` and for an `rrpc`.
@@ -35,7 +40,7 @@ impl NamedTarget {
     /// # Errors
     /// [`ProblemKind::Conflict`] at the key that differs from the table.
     pub fn ftl_config(&self, drive: &str, entry: &Entry) -> Result<FtlConfig, ScenarioError> {
-        self.check_kind(drive, entry)?;
+        self.check_entry(drive, entry)?;
         let chosen = if entry.spec.kind == TargetKind::Rrpc { self.rrpc } else { self.pblk };
         let usual = match entry.spec.kind {
             TargetKind::Rrpc => pblk::Rrpc::config(),
@@ -68,6 +73,31 @@ impl NamedTarget {
             instance_id: name | 1 << 31,
             ..chosen
         })
+    }
+
+    /// Returns the target to create, if the scenario declares it.
+    pub fn declaration(&self) -> Option<NewTarget> {
+        Some(NewTarget {
+            name: self.name.clone(),
+            kind: self.kind?,
+            pus: self.pus.clone()?,
+            sharing: Sharing::Exclusive,
+            options: self.options,
+            limits: QuotaLimits::default(),
+        })
+    }
+
+    /// Checks that `entry` on drive `drive` has the kind and the parallel units that the scenario
+    /// sets.
+    ///
+    /// # Errors
+    /// [`ProblemKind::Conflict`] at the key.
+    pub fn check_entry(&self, drive: &str, entry: &Entry) -> Result<(), ScenarioError> {
+        self.check_kind(drive, entry)?;
+        match self.pus.as_ref().filter(|pus| **pus != entry.spec.pus) {
+            Some(pus) => Err(self.conflict("pus", drive, pus, &entry.spec.pus)),
+            None => Ok(()),
+        }
     }
 
     /// Checks that `entry` on drive `drive` has the kind that the scenario sets.

@@ -72,6 +72,14 @@ impl<'a> Section<'a> {
         Some(Value { source: self.source, key, value })
     }
 
+    /// Returns the text of a key, without requesting it.
+    pub(super) fn peek_string(&self, key: &str) -> Option<&'a str> {
+        match self.table.get(key)?.get_ref() {
+            DeValue::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// If the key is set, reads its value with `read` and stores it. Returns its span.
     pub(super) fn set<T>(
         &mut self,

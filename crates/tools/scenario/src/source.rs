@@ -12,6 +12,8 @@ use super::renamed::FormerSpellings;
 pub(super) struct SourceText {
     pub(super) path: PathBuf,
     pub(super) text: Arc<str>,
+    /// First byte of each line.
+    line_starts: Arc<[usize]>,
     /// Former spellings in it, as far as it has been read.
     pub(super) former: FormerSpellings,
 }
@@ -25,9 +27,11 @@ pub(super) struct SourceSpan {
 
 impl SourceText {
     pub(super) fn new(path: &Path, text: &str) -> SourceText {
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
         SourceText {
             path: path.to_path_buf(),
             text: text.into(),
+            line_starts: std::iter::once(0).chain(ends).collect(),
             former: FormerSpellings::default(),
         }
     }
@@ -38,9 +42,8 @@ impl SourceText {
         while !self.text.is_char_boundary(end) {
             end -= 1;
         }
-        let before = &self.text[..end];
-        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        let line = self.line_starts.partition_point(|start| *start <= end).max(1);
+        (line, self.text[self.line_starts[line - 1]..end].chars().count() + 1)
     }
 
     /// Resolves a path in the text, which is relative to the text's directory.

@@ -241,6 +241,7 @@ impl TargetBuilder {
         HostTarget::Named(Box::new(NamedTarget {
             name: name.clone(),
             kind,
+            pus: None,
             options: self.ftl.options(),
             pblk: self.ftl.config(sector_bytes),
             rrpc: self.rrpc.config(sector_bytes),

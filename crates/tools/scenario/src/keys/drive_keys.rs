@@ -338,17 +338,7 @@ impl DriveBuilder {
             (&target, target_draft.and_then(TargetBuilder::name_span))
             && !matches!(&media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
         {
-            let name = &named.name;
-            return Err(place.error(ProblemKind::Conflict {
-                message: format!(
-                    "target {name} is to be in the drive's partition table, but the drive \
-                                  forgets it with every run"
-                ),
-                help:
-                    "set data = \"file\" and a path in the drive, and make the target with `sluice \
-                       target create`; or remove `name`"
-                        .into(),
-            }));
+            return Err(place.error(ProblemKind::forgotten_target(&named.name)));
         }
         let pus = match &media {
             MediaConfig::Nand(nand) => nand.geometry.total_pus(),

@@ -19,6 +19,8 @@ pub struct JobTable {
     pub line: usize,
     /// Name of its drive, with the line of the key; `None` for the first drive.
     pub drive: Option<(String, usize)>,
+    /// Name of its path, with the line of the key; `None` if the job names none.
+    pub path: Option<(String, usize)>,
     /// Group of the job, for limits and weights.
     pub group: Group,
     /// Key, value and line of every other entry, in order. A key without a value in fio
@@ -50,19 +52,21 @@ impl JobTable {
     }
 }
 
-/// Spans of a job's drive and group.
+/// A job's drive and path, and the span of its group.
 #[derive(Default)]
 pub(crate) struct JobRefs<'a> {
     pub(crate) drive: Option<Value<'a>>,
+    pub(crate) path: Option<Value<'a>>,
     pub(crate) group: Option<SourceSpan>,
 }
 
-/// Reads one job; returns it with the spans of its drive and group.
+/// Reads one job; returns it with the names to which it refers.
 pub(crate) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, JobRefs<'a>)> {
     let mut job = JobTable {
         name: format!("job{}", index + 1),
         line: section.source_span().source.line_column(section.source_span().span.start).0,
         drive: None,
+        path: None,
         group: Group(0),
         pairs: Vec::new(),
         spans: Vec::new(),
@@ -79,6 +83,10 @@ pub(crate) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
             "drive" => {
                 job.drive = Some((value.string()?.to_owned(), line));
                 named.drive = Some(value);
+            }
+            "path" => {
+                job.path = Some((value.string()?.to_owned(), line));
+                named.path = Some(value);
             }
             "group" => {
                 job.group = read_group(&value)?;

@@ -1,6 +1,7 @@
 //! Tests of valid scenarios, and of invalid ones: each error has file, line and the allowed values.
 
 mod block_layer;
+mod composition;
 mod datasheet;
 mod ftl_choices;
 mod precondition;

@@ -1,0 +1,153 @@
+//! [`Composition`]: the named targets, sets and paths of a scenario: `[[target]]`, `[[set]]` and
+//! `[[path]]`.
+//!
+//! A path is over a drive, a target or a set; a set is striped over drives or targets. A target and
+//! the member of a set have one owner, because two would each write what the other does not know.
+//! The paths of a scenario without `[[path]]` are the devices that nothing else is over, each with
+//! the settings of `[path]`.
+
+mod read;
+
+use lnvm::ScrubConfig;
+
+use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario};
+
+pub(super) use read::CompositionSections;
+
+/// A device that a path or a set is over. The indices are those of [`Scenario::drives`],
+/// [`Composition::targets`] and [`Composition::sets`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Beneath {
+    /// A drive, with the target of the unnamed `[target]`, if there is one.
+    Drive(usize),
+    /// A named target.
+    Target(usize),
+    /// A set.
+    Set(usize),
+}
+
+/// A named target on some parallel units of a drive ([LightNVM17 §4.1]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetSpec {
+    /// Index of its drive.
+    pub drive: usize,
+    /// Its name, and the settings of the scenario.
+    pub target: NamedTarget,
+    /// Scrub, if configured.
+    pub scrub: Option<ScrubConfig>,
+}
+
+/// Drives or targets that are one device, striped (RAID 0).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetSpec {
+    /// Name of the set.
+    pub name: String,
+    /// The members, 1 to [`MEMBERS_MAX`] drives or targets with equal sector sizes.
+    pub members: Vec<Beneath>,
+    /// Size of a stripe in bytes, a multiple of the sector size.
+    pub stripe_bytes: u64,
+}
+
+/// A path of I/O to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathSpec {
+    /// Name of the path.
+    pub name: String,
+    /// The device that it leads to.
+    pub over: Beneath,
+    /// Its settings.
+    pub config: PathConfig,
+}
+
+/// The named targets, sets and paths of a scenario; all empty if it has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Composition {
+    /// The targets.
+    pub targets: Vec<TargetSpec>,
+    /// The sets.
+    pub sets: Vec<SetSpec>,
+    /// The paths.
+    pub paths: Vec<PathSpec>,
+}
+
+/// Maximum number of members of a set.
+pub const MEMBERS_MAX: usize = 64;
+
+impl Composition {
+    /// Returns whether the scenario names neither targets nor sets nor paths: each drive then has
+    /// one path, named after it.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.sets.is_empty() && self.paths.is_empty()
+    }
+
+    /// Returns whether `device` is a member of a set.
+    fn is_member(&self, device: Beneath) -> bool {
+        self.sets.iter().any(|set| set.members.contains(&device))
+    }
+}
+
+impl Scenario {
+    /// Returns the paths of the scenario, at least one. Without `[[path]]` there is one for each
+    /// device that nothing else is over, named after it, in the order of drives, targets and sets.
+    pub fn paths(&self) -> Vec<PathSpec> {
+        let named = &self.composition;
+        if !named.paths.is_empty() {
+            return named.paths.clone();
+        }
+        let has_targets = |drive: usize| named.targets.iter().any(|target| target.drive == drive);
+        let drives = (0..self.drives.len()).filter(|drive| !has_targets(*drive));
+        let devices = drives
+            .map(Beneath::Drive)
+            .chain((0..named.targets.len()).map(Beneath::Target))
+            .chain((0..named.sets.len()).map(Beneath::Set));
+        let path = |over| PathSpec {
+            name: self.device_name(over).to_owned(),
+            over,
+            config: self.path.clone(),
+        };
+        devices.filter(|device| !named.is_member(*device)).map(path).collect()
+    }
+
+    /// Returns the name of a device.
+    pub fn device_name(&self, device: Beneath) -> &str {
+        match device {
+            Beneath::Drive(i) => &self.drives[i].config.name,
+            Beneath::Target(i) => &self.composition.targets[i].target.name,
+            Beneath::Set(i) => &self.composition.sets[i].name,
+        }
+    }
+
+    /// Returns the drives and targets that a device consists of: the members of a set, or the
+    /// device itself.
+    pub fn members(&self, device: Beneath) -> Vec<Beneath> {
+        match device {
+            Beneath::Set(i) => self.composition.sets[i].members.clone(),
+            one => vec![one],
+        }
+    }
+
+    /// Returns the index of the drive of a drive or target; the first one's of a set.
+    pub fn drive_of(&self, device: Beneath) -> usize {
+        match device {
+            Beneath::Drive(i) => i,
+            Beneath::Target(i) => self.composition.targets[i].drive,
+            Beneath::Set(i) => {
+                self.composition.sets[i].members.first().map_or(0, |first| self.drive_of(*first))
+            }
+        }
+    }
+
+    /// Returns the drive of a drive or target with the target that manages its flash. A set has
+    /// several: see [`members`](Scenario::members).
+    pub fn drive_spec(&self, device: Beneath) -> DriveSpec {
+        let drive = self.drives[self.drive_of(device)].clone();
+        match device {
+            Beneath::Target(i) => {
+                let TargetSpec { target, scrub, .. } = &self.composition.targets[i];
+                let target = HostTarget::Named(Box::new(target.clone()));
+                DriveSpec { target, scrub: *scrub, ..drive }
+            }
+            Beneath::Drive(_) | Beneath::Set(_) => drive,
+        }
+    }
+}

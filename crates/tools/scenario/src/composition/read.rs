@@ -1,0 +1,387 @@
+//! Reading of `[[target]]`, `[[set]]` and `[[path]]`, and the rules of what may be over what.
+
+use lnvm::{PuSet, TargetKind, is_name};
+use media::{DataStore, MediaConfig};
+use nvme::PuId;
+
+use super::{Beneath, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
+use crate::choice::{BLOCK_LAYER, BLOCK_REQUESTS, Impossible};
+use crate::error::ProblemKind;
+use crate::section::{Result, Section, Value};
+use crate::target::TargetBuilder;
+use crate::{BlockLayerSpec, DriveSpec, HostTarget, PathConfig, Scenario};
+
+/// Default size of a stripe in bytes [HIOPS14 §4].
+const STRIPE_BYTES: u64 = 128 << 10;
+
+/// The allowed names of targets, sets and paths.
+const NAME: &str = "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
+
+/// The sections of a composition.
+#[derive(Default)]
+pub(crate) struct CompositionSections<'a> {
+    targets: Vec<Section<'a>>,
+    sets: Vec<Section<'a>>,
+    paths: Vec<Section<'a>>,
+}
+
+impl<'a> CompositionSections<'a> {
+    /// Returns the sections. A single `[target]` or `[path]` is unnamed, and not among them.
+    pub(crate) fn new(
+        target: Option<&Value<'a>>,
+        set: Option<&Value<'a>>,
+        path: Option<&Value<'a>>,
+    ) -> Result<CompositionSections<'a>> {
+        let list = |value: Option<&Value<'a>>, name: &str| match value {
+            Some(value) if value.items().is_some() => value.sections(name),
+            _ => Ok(Vec::new()),
+        };
+        Ok(CompositionSections {
+            targets: list(target, "target")?,
+            sets: set.map_or(Ok(Vec::new()), |value| value.sections("set"))?,
+            paths: list(path, "path")?,
+        })
+    }
+}
+
+impl Scenario {
+    /// Reads the composition of a scenario whose drives and `[path]` have been read.
+    pub(crate) fn read_composition(&mut self, sections: CompositionSections<'_>) -> Result<()> {
+        for section in sections.targets {
+            let target = self.read_target(section)?;
+            self.composition.targets.push(target);
+        }
+        for section in sections.sets {
+            let set = self.read_set(section)?;
+            self.composition.sets.push(set);
+        }
+        // Names of later paths are known to earlier ones, for the message.
+        let mut names = Vec::new();
+        for section in &sections.paths {
+            names.extend(section.peek_string("name"));
+        }
+        for section in sections.paths {
+            let path = self.read_path(section, &names)?;
+            self.composition.paths.push(path);
+        }
+        Ok(())
+    }
+
+    /// Returns the names of the devices that a path or a set can be over, in order.
+    fn devices(&self) -> Vec<(&str, Beneath)> {
+        let drives = (0..self.drives.len()).map(Beneath::Drive);
+        let targets = (0..self.composition.targets.len()).map(Beneath::Target);
+        let sets = (0..self.composition.sets.len()).map(Beneath::Set);
+        drives.chain(targets).chain(sets).map(|d| (self.device_name(d), d)).collect()
+    }
+
+    /// Reads the name of a device, which no other has.
+    fn read_name(&self, s: &mut Section<'_>, what: &str) -> Result<String> {
+        let Some(value) = s.get("name") else {
+            return Err(s.missing("name", format!("by which {what}")));
+        };
+        let name = value.string()?;
+        if !is_name(name) {
+            return Err(value.refuse(NAME));
+        }
+        if self.devices().iter().any(|(other, _)| *other == name) {
+            let message = format!("\"{name}\" is the name of another drive, target or set");
+            return Err(value.conflict(message, "give each a `name` of its own"));
+        }
+        Ok(name.to_owned())
+    }
+
+    fn read_target(&self, mut s: Section<'_>) -> Result<TargetSpec> {
+        let place = s.source_span();
+        let name = self.read_name(&mut s, "paths and sets refer to it")?;
+        let names: Vec<&str> = self.drives.iter().map(|d| d.config.name.as_str()).collect();
+        let drive = match (s.get("drive"), &self.drives[..]) {
+            (Some(value), _) => {
+                let word = value.string()?;
+                let found = names.iter().position(|name| *name == word);
+                found.ok_or_else(|| value.refuse_name(&names))?
+            }
+            (None, [_]) => 0,
+            (None, _) => {
+                return Err(s.missing("drive", format!("there are several: {}", names.join(", "))));
+            }
+        };
+        let plan = &self.drives[drive];
+        let (pus, at_pus) = match s.get("pus") {
+            Some(value) => (Some(read_pus(&value, plan)?), Some(value)),
+            None => (None, None),
+        };
+        let builder = TargetBuilder::read(s)?;
+        let drive_name = &plan.config.name;
+        let HostTarget::Named(mut target) = builder.finish(plan.sector_bytes()) else {
+            return Err(place.error(ProblemKind::Conflict {
+                message: format!("target {name} has the kind \"none\", so that it is no device"),
+                help: "remove the section, or give it another kind".into(),
+            }));
+        };
+        Impossible::check_flash(plan.config.personality, || format!("target {name}"))
+            .map_err(|why| builder.kind_span_or_section().error(why.into()))?;
+        if target.kind == Some(TargetKind::Rrpc) && !plan.config.open_channel.device_l2p {
+            return Err(builder.kind_span_or_section().error(Impossible::NoDeviceMap.into()));
+        }
+        if plan.target != HostTarget::None {
+            return Err(place.error(ProblemKind::Conflict {
+                message: format!(
+                    "drive {drive_name} has {} on all of its parallel units, so that none is left for \
+                     target {name}",
+                    plan.target.label()
+                ),
+                help: "remove [target], or make it a [[target]] with `pus`".into(),
+            }));
+        }
+        match &at_pus {
+            Some(value) if target.kind.is_none() => {
+                let message = format!("target {name} is declared here, and its kind is not known");
+                return Err(
+                    value.conflict(message, "add kind = \"pblk\", \"rrpc\", \"kv\" or \"ppa\"")
+                );
+            }
+            None if !plan.has_image() => {
+                let at = builder.name_span().unwrap_or(&place);
+                return Err(at.error(ProblemKind::forgotten_target(&name)));
+            }
+            _ => {}
+        }
+        for other in self.composition.targets.iter().filter(|other| other.drive == drive) {
+            if let (Some(pus), Some(value), Some(taken)) = (&pus, &at_pus, &other.target.pus)
+                && !pus.is_disjoint(taken)
+            {
+                let common = pus.intersection(taken);
+                let message = format!(
+                    "target {} of drive {drive_name} has the parallel units {common}, too",
+                    other.target.name
+                );
+                return Err(value.conflict(message, "give each target units of its own"));
+            }
+        }
+        builder.shards(plan.pus(), plan.config.controller.max_io_queues)?;
+        let scrub = builder.scrub(plan.sector_bytes())?;
+        if let Some(value) = &at_pus {
+            target.spans.push(("pus", value.source_span()));
+        }
+        target.pus = pus;
+        Ok(TargetSpec { drive, target: *target, scrub })
+    }
+
+    fn read_set(&self, mut s: Section<'_>) -> Result<SetSpec> {
+        let name = self.read_name(&mut s, "paths refer to it")?;
+        let Some(list) = s.get("members") else {
+            return Err(s.missing("members", "the names of drives or targets"));
+        };
+        let Some(items) = list.items() else {
+            return Err(list.wrong_type("a list of the names of drives or targets"));
+        };
+        if !(1..=MEMBERS_MAX).contains(&items.len()) {
+            return Err(list.conflict(
+                format!("set {name} has {} members", items.len()),
+                format!("allowed: 1 to {MEMBERS_MAX}"),
+            ));
+        }
+        let mut members: Vec<Beneath> = Vec::new();
+        for item in &items {
+            let member = self.find_device(item, &[])?;
+            let word = self.device_name(member).to_owned();
+            if let Beneath::Set(_) = member {
+                let message = format!("\"{word}\" is a set, and a stripe of stripes is a stripe");
+                return Err(item.conflict(message, "list its members instead"));
+            }
+            if members.contains(&member) {
+                let message = format!("set {name} has the member \"{word}\" twice");
+                return Err(item.conflict(message, "list each member once"));
+            }
+            self.check_owner(member, item, BLOCK_REQUESTS)?;
+            let bytes = self.drives[self.drive_of(member)].sector_bytes();
+            if let Some(first) = members.first() {
+                let expected = self.drives[self.drive_of(*first)].sector_bytes();
+                if bytes != expected {
+                    let first = self.device_name(*first);
+                    let message = format!(
+                        "\"{word}\" has sectors of {bytes} bytes, and \"{first}\" of {expected}: a \
+                         stripe has one sector size"
+                    );
+                    return Err(item.conflict(message, "combine drives with equal sectors"));
+                }
+            }
+            members.push(member);
+        }
+        let sector = u64::from(self.drives[self.drive_of(members[0])].sector_bytes());
+        let mut stripe_bytes = STRIPE_BYTES.next_multiple_of(sector.max(1));
+        s.set("stripe", &mut stripe_bytes, |v| match v.size()? {
+            bytes if bytes > 0 && bytes.is_multiple_of(sector) && bytes / sector < 1 << 31 => {
+                Ok(bytes)
+            }
+            _ => Err(v.refuse(format!("multiples of the sector size, {sector} bytes"))),
+        })?;
+        s.finish()?;
+        Ok(SetSpec { name, members, stripe_bytes })
+    }
+
+    fn read_path(&self, mut s: Section<'_>, paths: &[&str]) -> Result<PathSpec> {
+        let Some(value) = s.get("name") else {
+            return Err(s.missing("name", "by which jobs refer to it"));
+        };
+        let name = value.string()?.to_owned();
+        if !is_name(&name) {
+            return Err(value.refuse(NAME));
+        }
+        if self.composition.paths.iter().any(|path| path.name == name) {
+            let message = format!("two paths are called \"{name}\"");
+            return Err(value.conflict(message, "give each a `name` of its own"));
+        }
+        let Some(value) = s.get("over") else {
+            return Err(s.missing("over", "the name of a drive, a target or a set"));
+        };
+        let over = self.find_device(&value, paths)?;
+        let config = PathConfig::read_keys(&mut s)?;
+        let user = if config.block_layer.is_some() { BLOCK_LAYER } else { BLOCK_REQUESTS };
+        self.check_owner(over, &value, user)?;
+        if let Beneath::Drive(drive) = over {
+            // Each path is a host of its own, with at least one queue pair.
+            let has = usize::from(self.drives[drive].config.controller.max_io_queues);
+            let paths = self.composition.paths.iter().filter(|path| path.over == over).count();
+            if paths >= has {
+                let message = format!(
+                    "drive {} has {has} I/O queues, and as many paths",
+                    self.drives[drive].config.name
+                );
+                return Err(value.conflict(message, "raise the drive's controller.max_io_queues"));
+            }
+        }
+        if let Some(layer) = &config.block_layer {
+            self.check_layer(layer, &mut s, over)?;
+        }
+        s.finish()?;
+        Ok(PathSpec { name, over, config })
+    }
+
+    /// Returns the device of this name. `paths` are names that are no devices.
+    fn find_device(&self, value: &Value<'_>, paths: &[&str]) -> Result<Beneath> {
+        let word = value.string()?;
+        let devices = self.devices();
+        if let Some((_, device)) = devices.iter().find(|(name, _)| *name == word) {
+            return Ok(*device);
+        }
+        let names: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
+        if paths.contains(&word) {
+            let message = format!("\"{word}\" is a path, and a path is over a device");
+            return Err(value.conflict(message, format!("allowed: {}", names.join(", "))));
+        }
+        Err(value.refuse_name(&names))
+    }
+
+    /// Checks that `device` has logical blocks for `user`, and no other owner.
+    fn check_owner(&self, device: Beneath, value: &Value<'_>, user: &'static str) -> Result<()> {
+        let name = self.device_name(device);
+        let owner = self.composition.sets.iter().find(|set| set.members.contains(&device));
+        let path = self.composition.paths.iter().find(|path| path.over == device);
+        let (what, owner) = match (owner, path) {
+            (Some(set), _) => (format!("\"{name}\""), format!("set {}", set.name)),
+            (None, Some(path)) if !self.is_shareable(device) => {
+                (format!("\"{name}\""), format!("path {}", path.name))
+            }
+            _ => {
+                let why = match device {
+                    Beneath::Target(i) => match self.composition.targets[i].target.kind {
+                        Some(kind) if !kind.is_block() => {
+                            Err(Impossible::NoBlocksOnTarget { target: name.to_owned(), kind })
+                        }
+                        _ => Ok(()),
+                    },
+                    Beneath::Drive(i) => {
+                        let DriveSpec { config, target, .. } = &self.drives[i];
+                        let has_target = *target != HostTarget::None;
+                        Impossible::check_logical_blocks(config.personality, has_target, name, user)
+                    }
+                    Beneath::Set(_) => Ok(()),
+                };
+                return why.map_err(|why| value.source_span().error(why.into()));
+            }
+        };
+        let why = Impossible::SecondOwner { device: what, owner };
+        Err(value.source_span().error(why.into()))
+    }
+
+    /// Returns whether several hosts can use a device: a drive that maps its logical blocks itself.
+    fn is_shareable(&self, device: Beneath) -> bool {
+        matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None)
+    }
+
+    /// Checks that a block layer can be over a device; `section` has its keys.
+    pub(crate) fn check_layer(
+        &self,
+        layer: &BlockLayerSpec,
+        section: &mut Section<'_>,
+        over: Beneath,
+    ) -> Result<()> {
+        let queues = section.get("queues");
+        for member in self.members(over) {
+            let plan = self.drive_spec(member);
+            let name = &plan.config.name;
+            let has_target = plan.target != HostTarget::None;
+            if let (Err(why), Some(block)) = (
+                Impossible::check_logical_blocks(
+                    plan.config.personality,
+                    has_target,
+                    name,
+                    BLOCK_LAYER,
+                ),
+                section.get("queue_model"),
+            ) {
+                return Err(block.source_span().error(why.into()));
+            }
+            let (Some(asked), Some(value)) = (layer.queues, &queues) else { continue };
+            if has_target {
+                let contexts = plan.shards.unwrap_or(1);
+                if u32::from(asked) > contexts {
+                    let (target, drive) = (plan.target.label(), name.clone());
+                    let why =
+                        Impossible::SharedWriteContext { target, drive, contexts, queues: asked };
+                    return Err(value.source_span().error(why.into()));
+                }
+                continue;
+            }
+            let has = plan.config.controller.max_io_queues;
+            if asked > has {
+                return Err(value.conflict(
+                    format!("drive {name} has {has} I/O queues, not {asked}"),
+                    format!("allowed: 1 to {has}, or raise the drive's controller.max_io_queues"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the parallel units of a target, such as `"0-3,8"`.
+fn read_pus(value: &Value<'_>, plan: &DriveSpec) -> Result<PuSet> {
+    let units = plan.pus();
+    let allowed = || match units {
+        0 => "a drive with parallel units".to_owned(),
+        n => format!("units from 0 to {}, such as \"0-1\" or \"0,2\"", n - 1),
+    };
+    let pus: PuSet = value.string()?.parse().map_err(|_| value.refuse(allowed()))?;
+    if pus.is_empty() || pus.last() >= Some(PuId(units)) {
+        return Err(value.refuse(allowed()));
+    }
+    Ok(pus)
+}
+
+impl DriveSpec {
+    /// Returns the number of parallel units; 0 for media without them.
+    fn pus(&self) -> u32 {
+        match &self.config.media {
+            MediaConfig::Nand(nand) => nand.geometry.total_pus(),
+            MediaConfig::Pcm(_) | MediaConfig::Null { .. } => 0,
+        }
+    }
+
+    /// Returns whether the drive outlives the run in an image.
+    fn has_image(&self) -> bool {
+        matches!(&self.config.media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
+    }
+}
