@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use block::Raw;
 use controller::Controller;
 use driver::ControllerHandle;
 use scenario::DriveSpec;
@@ -42,28 +41,10 @@ impl Stack {
     /// # Errors
     /// [`StackError::Driver`] if the drive does not delete the queue.
     pub fn into_assembled(self, now: Nanos) -> Result<AssembledDrive, StackError> {
-        let Stack { mut drive, device, port, controller, .. } = self;
-        let features = device.features();
-        let (raw, mut controller) = match (device.into_only::<Raw>(), controller) {
-            (Ok(raw), Some(controller)) => (raw, controller),
-            (Ok(raw), None) => {
-                let host = HostHandles::Queues(Box::new(CoreQueues::single(*raw, features)));
-                return Ok(AssembledDrive { drive, port, host });
-            }
-            (Err(device), _) => {
-                return Ok(AssembledDrive { drive, port, host: HostHandles::Queues(device) });
-            }
-        };
-        let name = drive.config().name.clone();
-        drive.set_zero_latency(true);
-        let mut progress = || {
-            drive.poll(now);
-        };
-        let pair = raw.into_queue().0.into_pair();
-        let deleted = controller.delete_queue_pair(pair, &mut |_| {}, &mut progress);
-        drive.set_zero_latency(false);
-        deleted.map_err(|source| StackError::Driver { name, source })?;
-        Ok(AssembledDrive { drive, port, host: HostHandles::Controller(Box::new(controller)) })
+        let (mut drive, host) = self.split();
+        let port = host.port.clone();
+        let host = host.into_handles(&mut drive, now)?;
+        Ok(AssembledDrive { drive, port, host })
     }
 }
 

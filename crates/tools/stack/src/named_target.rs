@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use driver::{ControllerHandle, DriverError};
 use ftl::FtlConfig;
 use lnvm::{
-    MediaManager, MediaManagerConfig, MediaManagerError, RATED_CYCLES, TargetEntry as Entry,
-    TargetKind,
+    MediaManager, MediaManagerConfig, MediaManagerError, NewTarget, RATED_CYCLES,
+    TargetEntry as Entry, TargetKind,
 };
 use media::MediaConfig;
 use nvme::{ChunkDescriptor, VendorExtensions};
@@ -170,13 +170,14 @@ pub fn subsystem_config(plan: &DriveSpec, seed: u64) -> MediaManagerConfig {
 }
 
 /// Finds a target of a powered-on drive and assigns its chunks. `check` can reject the target
-/// before anything is changed.
+/// before anything is changed. A target that the drive lacks is created, if `declared` has it.
 ///
 /// # Errors
 /// [`NamedError`].
 pub fn find(
     plan: &DriveSpec,
     name: &str,
+    declared: Option<NewTarget>,
     controller: &mut ControllerHandle,
     progress: &mut dyn FnMut(),
     check: &dyn Fn(&Entry) -> Result<(), NamedError>,
@@ -187,9 +188,19 @@ pub fn find(
     let depth = DEPTH.min(plan.config.controller.queue_depth);
     let pair = controller.create_queue_pair(depth, None, progress)?;
     let queue = VectorQueue::new(pair, controller.port().clone(), &info)?;
-    let config = subsystem_config(plan, 0);
+    let seed = match &plan.config.media {
+        MediaConfig::Nand(nand) => nand.seed,
+        MediaConfig::Pcm(_) | MediaConfig::Null { .. } => 0,
+    };
+    let config = subsystem_config(plan, seed);
     let mut subsystem = MediaManager::open(&info, &report, queue, Nanos::ZERO, config, progress)?;
-    let found = read_share(&mut subsystem, plan, name, &info, progress, check);
+    let created = match declared.filter(|new| subsystem.target(&new.name).is_err()) {
+        Some(new) => subsystem.create(new, progress).map(|_| ()),
+        None => Ok(()),
+    };
+    let found = created
+        .map_err(NamedError::from)
+        .and_then(|()| read_share(&mut subsystem, plan, name, &info, progress, check));
     // Close the media manager cleanly in any case, so that its next start does not write.
     let closed = subsystem.close(progress);
     let found = found?;

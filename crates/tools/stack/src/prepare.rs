@@ -5,8 +5,7 @@ use std::io;
 use scenario::{DriveSpec, Scenario};
 use time::{Nanos, VirtualRunner};
 
-use super::precondition_marker::{PreconditionMarker, is_fresh};
-use super::{Stack, StackError, precondition};
+use super::{PreconditionMarker, Stack, StackError, is_fresh, precondition};
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
 pub const HOST_VECTOR: u16 = 1;

@@ -127,7 +127,7 @@ impl KvHarness {
                 }),
             }
         };
-        let share = named_target::find(plan, name, &mut controller, &mut progress, &check)?;
+        let share = named_target::find(plan, name, None, &mut controller, &mut progress, &check)?;
         let depth = DEPTH.min(plan.config.controller.queue_depth);
         let queue =
             controller.create_queue_pair(depth, None, &mut progress).map_err(NamedError::from)?;

@@ -9,6 +9,9 @@
 //! rounds that determine it belong to the last job, which continues with full media latency. They
 //! leave the drive active, as \[SNIAPTS\] requires: the run follows without a pause.
 
+pub(super) mod marker;
+pub mod steady_state;
+
 use std::path::Path;
 
 use block::{BlockDevice, Limits};
@@ -18,9 +21,10 @@ use scenario::{Amount, Fill, Overwrite, Precondition, Until};
 use time::{Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
+use steady_state::{Round, SteadyResult};
+
 use super::co_simulate::{RunObserver, co_simulate};
-use super::steady_state::{Round, SteadyResult};
-use super::{CoreQueues, Stack, StackError, target_layers};
+use super::{CoreQueues, Stack, StackError, StackHost, target_layers};
 
 /// Number of polls between two updates of the monitor; around the start and end of rounds it is
 /// updated at every poll.
@@ -44,20 +48,36 @@ pub fn precondition(
     seed: u64,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Stack, StackError> {
-    let Stack { mut drive, mut device, port, controller, .. } = stack;
+    let (mut drive, mut host) = stack.split();
+    precondition_host(&mut drive, &mut host, what, runner, seed, progress)?;
+    Ok(Stack::join(drive, host))
+}
+
+/// Brings a drive and one of its hosts to the state that `what` describes, as
+/// [`precondition`](precondition()) does.
+pub(super) fn precondition_host(
+    drive: &mut Controller,
+    host: &mut StackHost,
+    what: &Precondition,
+    runner: &mut VirtualRunner,
+    seed: u64,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(), StackError> {
+    let device = &mut host.device;
     let name = drive.config().name.clone();
     let failed = |message: String| StackError::Precondition { name: name.clone(), message };
     let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
     let plan = PreconditionPlan::new(what, device.limits()).map_err(misfit)?;
     if plan.jobs.is_empty() {
-        return Ok(Stack { drive, device, port, controller, steady: None });
+        host.steady = None;
+        return Ok(());
     }
     tracing::info!(drive = name, jobs = plan.jobs.len(), "preconditioning begins");
     drive.set_zero_latency(true);
     let mut watch = PreconditionMonitor::new(&plan, what.until);
     let stride = if watch.rounds.is_some() { 1 } else { STRIDE };
     let mut shown = 0.0f64;
-    let mut host = JobRunner::new(&mut device, plan.jobs, IoCpuCosts::default(), seed)
+    let mut jobs = JobRunner::new(&mut *device, plan.jobs, IoCpuCosts::default(), seed)
         .map_err(|e| misfit(e.to_string()))?;
     let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut Controller| {
         let part = watch.update(runner.now(), host, drive);
@@ -67,10 +87,10 @@ pub fn precondition(
         }
         true
     };
-    co_simulate(runner, &mut host, &mut drive, RunObserver::new(&mut tell).with_interval(stride));
-    let result = host.finish().map_err(|e| failed(e.to_string()))?;
+    co_simulate(runner, &mut jobs, drive, RunObserver::new(&mut tell).with_interval(stride));
+    let result = jobs.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
-        let ftl = target_layers::ftl_snapshot(&mut device).map(|(stats, _)| stats);
+        let ftl = target_layers::ftl_snapshot(device).map(|(stats, _)| stats);
         let worn = ftl.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
         let why = worn.filter(|f| f.program_failures + f.erase_failures > 0).map(|f| {
             format!(
@@ -83,8 +103,8 @@ pub fn precondition(
     drive.set_zero_latency(false);
     drive.reset_stats();
     progress(1.0);
-    let steady = watch.rounds.map(|rounds| rounds.result);
-    Ok(Stack { drive, device, port, controller, steady })
+    host.steady = watch.rounds.map(|rounds| rounds.result);
+    Ok(())
 }
 
 /// The jobs of a preconditioning in order, and the number of bytes that each transfers.

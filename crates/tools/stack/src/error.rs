@@ -1,0 +1,192 @@
+//! [`StackError`]: the errors of building a stack.
+
+use ftl::RecoveryError;
+use ftl::journal::JournalError;
+use lnvm::JOURNAL_OWNER;
+use pblk::{PblkError, RrpcError};
+use scenario::choice::Impossible;
+
+use super::named_target;
+
+/// Error of building a stack.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// The drive could not be powered on.
+    #[error("drive {name}: {source}")]
+    Drive {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: controller::DriveError,
+    },
+    /// The driver cannot initialize the controller.
+    #[error("drive {name}: {source}")]
+    Driver {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: driver::DriverError,
+    },
+    /// The NVMe block device cannot be created.
+    #[error("drive {name}: {source}")]
+    Raw {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: driver::NvmeDeviceError,
+    },
+    /// The block layer cannot be created on the device.
+    #[error("drive {name}: {source}")]
+    BlockLayer {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: block::BlockError,
+    },
+    /// pblk cannot be opened on the drive.
+    #[error("drive {name}: {source}")]
+    Pblk {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: pblk::PblkError,
+    },
+    /// rrpc cannot be opened on the drive.
+    #[error("drive {name}: {source}")]
+    Rrpc {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: pblk::RrpcError,
+    },
+    /// Sharded pblk cannot be opened on the drive.
+    #[error("drive {name}: {source}")]
+    Shards {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: pblk::ShardedError,
+    },
+    /// The named target does not exist or cannot be opened.
+    #[error(transparent)]
+    Named(named_target::NamedError),
+    /// The named target exists but cannot be opened on its chunks.
+    #[error("target {target} of drive {drive}: {source}")]
+    Target {
+        /// Name of the drive.
+        drive: String,
+        /// Name of the target.
+        target: String,
+        /// Cause of the error.
+        #[source]
+        source: RrpcError,
+    },
+    /// A target needs the whole drive, but the drive has a partition table.
+    #[error(
+        "drive {name} has a partition table, so no target can have the whole drive: give [target] the \
+         name of one of its targets (`sluice target list`): {source}"
+    )]
+    Partitioned {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: pblk::PblkError,
+    },
+    /// The host cannot be confined to a part of the drive.
+    #[error("drive {name}: its host cannot have a part of it: {source}")]
+    Confined {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: controller::AttachError,
+    },
+    /// The target cannot be the hardware queues of a block layer.
+    #[error("drive {name}: its target cannot be beneath a block layer: {source}")]
+    Queues {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: block::DeviceDriverError,
+    },
+    /// The members of a set cannot be striped.
+    #[error("set {name}: {source}")]
+    Stripe {
+        /// Name of the set.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: block::StripeError,
+    },
+    /// Scrubbing is configured, but the target does not support it.
+    #[error(
+        "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
+         asks for: remove `scrub`"
+    )]
+    Scrub {
+        /// Name of the drive.
+        name: String,
+    },
+    /// Memory cannot be allocated.
+    #[error("drive {name}: {source}")]
+    Memory {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The choices of the scenario do not combine.
+    #[error("{0}: {help}", help = .0.help())]
+    Impossible(#[from] Impossible),
+    /// A preconditioning job does not fit the drive.
+    #[error("the scenario's [precondition] does not fit drive {name}: {message}")]
+    PreconditionMisfit {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        message: String,
+    },
+    /// Preconditioning failed.
+    #[error("preconditioning drive {name}: {message}")]
+    Precondition {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        message: String,
+    },
+}
+
+impl StackError {
+    /// Returns whether the error is a usage error: the user's request is invalid.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            StackError::Impossible(_)
+            | StackError::Partitioned { .. }
+            | StackError::PreconditionMisfit { .. } => true,
+            StackError::Named(e) => e.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the error of an FTL that cannot own the whole drive.
+pub(super) fn pblk_open_error(name: &str, source: PblkError) -> StackError {
+    let name = name.to_owned();
+    match source {
+        PblkError::Recovery(RecoveryError::Journal(JournalError::Foreign {
+            found: JOURNAL_OWNER,
+            ..
+        })) => StackError::Partitioned { name, source },
+        source => StackError::Pblk { name, source },
+    }
+}

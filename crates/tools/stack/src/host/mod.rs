@@ -1,0 +1,192 @@
+//! [`StackHost`]: the host's side of one drive, which may have several hosts.
+
+mod open;
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use block::{BlockLayer, DeviceDriver, Raw};
+use controller::Controller;
+use driver::{ControllerHandle, LowLevelDriver, NvmeDevice};
+use mem::AddressSpace;
+use scenario::choice::{BLOCK_REQUESTS, Impossible};
+use scenario::{BlockLayerSpec, DriveSpec, HostTarget};
+use time::{Component, Nanos};
+use transport::Port;
+
+use super::{CoreQueues, DEPTH, HostHandles, StackError, steady_state, target_layers};
+
+/// Options of a host of a drive.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Interrupt vector that the drive raises, if the host sleeps.
+    pub vector: Option<u16>,
+    /// Memory of the host, which hosts of other drives may share.
+    pub memory: AddressSpace,
+    /// Number of queue pairs on a drive without a target: a core of the device for each.
+    pub raw_queues: NonZeroU16,
+}
+
+impl Default for HostOptions {
+    fn default() -> HostOptions {
+        let (memory, raw_queues) = (AddressSpace::default(), NonZeroU16::MIN);
+        HostOptions { vector: None, memory, raw_queues }
+    }
+}
+
+/// The host's side of a drive: a block device on queue pairs of its own.
+#[derive(Debug)]
+pub struct StackHost {
+    /// The block device.
+    pub device: CoreQueues,
+    /// The port between drive and host, to set wakers on.
+    pub port: Arc<Port>,
+    /// The admin queue, unless the device owns it.
+    pub(super) controller: Option<ControllerHandle>,
+    /// Result of preconditioning until steady state, if that was requested.
+    pub steady: Option<steady_state::SteadyResult>,
+}
+
+impl StackHost {
+    /// Attaches a host to a drive that is powered on, and initializes the host's side without
+    /// advancing time. The drive may have other hosts; a target's chunks are its own.
+    ///
+    /// # Errors
+    /// [`StackError`].
+    pub fn attach(
+        drive: &mut Controller,
+        plan: &DriveSpec,
+        options: &HostOptions,
+    ) -> Result<StackHost, StackError> {
+        let name = plan.config.name.clone();
+        StackHost::check_device(plan)?;
+        let port = drive
+            .attach_in(options.memory.clone())
+            .map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        // Initialization takes no time of the run: the reads of recovery complete immediately.
+        drive.set_zero_latency(true);
+        let device = open::init_device(plan, drive, &port, options, name);
+        drive.set_zero_latency(false);
+        drive.reset_stats();
+        let (mut device, mut controller) = device?;
+        if let Some(patrol) = plan.scrub
+            && !target_layers::set_scrub(&mut device, patrol)
+        {
+            return Err(StackError::Scrub { name: plan.config.name.clone() });
+        }
+        if let Some(admin) = controller {
+            controller = target_layers::subscribe_events(&mut device, admin);
+        }
+        Ok(StackHost { device, port, controller, steady: None })
+    }
+
+    /// Checks that there are logical blocks for block requests.
+    pub(super) fn check_device(plan: &DriveSpec) -> Result<(), StackError> {
+        let (personality, has_target) = (plan.config.personality, plan.target != HostTarget::None);
+        let name = &plan.config.name;
+        Ok(Impossible::check_logical_blocks(personality, has_target, name, BLOCK_REQUESTS)?)
+    }
+
+    /// Inserts the block layer `plan` between the users of the device and what is beneath: the
+    /// drive's queue pairs, or the queues of the target.
+    ///
+    /// The change takes place at the instant `now` without advancing time. Nothing may be
+    /// outstanding. With `interrupts`, hardware queue `i` of the drive raises interrupt vector `i`.
+    ///
+    /// Preconditioning comes first, so its resulting state does not depend on the block layer.
+    ///
+    /// # Errors
+    /// [`StackError`].
+    pub fn with_block_layer(
+        self,
+        drive: &mut Controller,
+        plan: &BlockLayerSpec,
+        now: Nanos,
+        interrupts: bool,
+    ) -> Result<StackHost, StackError> {
+        let (steady, port) = (self.steady.clone(), self.port.clone());
+        let name = drive.config().name.clone();
+        let controller = match self.into_handles(drive, now)? {
+            HostHandles::Controller(controller) => *controller,
+            HostHandles::Queues(queues) => {
+                let device = block_layer_over(*queues, plan, name)?;
+                return Ok(StackHost { device, port, controller: None, steady });
+            }
+        };
+        let depth = DEPTH.min(drive.config().controller.queue_depth);
+        let queues = plan.hardware_queues(controller.info().io_queues);
+        drive.set_zero_latency(true);
+        let mut progress = || {
+            drive.poll(now);
+        };
+        let opened = NvmeDevice::open(controller, queues, depth, interrupts, &mut progress)
+            .map_err(|source| StackError::Raw { name: name.clone(), source })
+            .and_then(|mut driver| open_block_layer(&mut driver, plan, name));
+        drive.set_zero_latency(false);
+        drive.reset_stats();
+        Ok(StackHost { device: opened?, port, controller: None, steady })
+    }
+
+    /// Returns the handles of an application at the instant `now`. A drive that manages its flash
+    /// returns its controller without I/O queues; other hosts return their target.
+    ///
+    /// # Errors
+    /// [`StackError::Driver`] if the drive does not delete the queue.
+    pub(super) fn into_handles(
+        self,
+        drive: &mut Controller,
+        now: Nanos,
+    ) -> Result<HostHandles, StackError> {
+        let StackHost { device, controller, .. } = self;
+        let features = device.features();
+        let (raw, mut controller) = match (device.into_only::<Raw>(), controller) {
+            (Ok(raw), Some(controller)) => (raw, controller),
+            (Ok(raw), None) => {
+                return Ok(HostHandles::Queues(Box::new(CoreQueues::single(*raw, features))));
+            }
+            (Err(device), _) => return Ok(HostHandles::Queues(device)),
+        };
+        let name = drive.config().name.clone();
+        drive.set_zero_latency(true);
+        let mut progress = || {
+            drive.poll(now);
+        };
+        let pair = raw.into_queue().0.into_pair();
+        let deleted = controller.delete_queue_pair(pair, &mut |_| {}, &mut progress);
+        drive.set_zero_latency(false);
+        deleted.map_err(|source| StackError::Driver { name, source })?;
+        Ok(HostHandles::Controller(Box::new(controller)))
+    }
+}
+
+/// Opens the block layer `plan` over the queues of a target or of a set. `name` is that of the
+/// drive or set.
+pub(super) fn block_layer_over(
+    queues: CoreQueues,
+    plan: &BlockLayerSpec,
+    name: String,
+) -> Result<CoreQueues, StackError> {
+    let (count, features) = (queues.cores() as u16, queues.features());
+    let queues = queues.into_hardware_queues(plan.hardware_queues(count));
+    let mut driver = DeviceDriver::new(queues, features)
+        .map_err(|source| StackError::Queues { name: name.clone(), source })?;
+    open_block_layer(&mut driver, plan, name)
+}
+
+/// Opens the block layer `plan` on a driver.
+fn open_block_layer<D: LowLevelDriver>(
+    driver: &mut D,
+    plan: &BlockLayerSpec,
+    name: String,
+) -> Result<CoreQueues, StackError>
+where
+    D::Queue: 'static,
+{
+    let features = driver.features();
+    BlockLayer::open(driver, &plan.config(driver.limits().sector_bytes))
+        .and_then(|(layer, queues)| {
+            let device = CoreQueues::new(queues, features).ok_or(block::BlockError::NoQueues)?;
+            Ok(device.with_block_layer(plan.name(), layer))
+        })
+        .map_err(|source| StackError::BlockLayer { name, source })
+}
