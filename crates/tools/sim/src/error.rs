@@ -84,6 +84,15 @@ pub enum SimError {
         /// Path of the scenario.
         file: PathBuf,
     },
+    /// A trace of requests is requested, but the events of a drive belong to several paths.
+    #[error(
+        "{file}: a trace follows requests to the flash, and needs one path for each drive: several \
+         paths lead to one drive here, or one to several; `--blktrace` traces them in the block layer"
+    )]
+    SharedDrive {
+        /// Path of the scenario.
+        file: PathBuf,
+    },
 }
 
 impl SimError {
@@ -93,6 +102,7 @@ impl SimError {
             SimError::Job(_)
             | SimError::NoJobs { .. }
             | SimError::NoBlockLayer { .. }
+            | SimError::SharedDrive { .. }
             | SimError::VerifyWithoutData { .. }
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {

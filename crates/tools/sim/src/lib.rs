@@ -6,29 +6,29 @@
 #![forbid(unsafe_code)]
 
 pub mod analytic;
-mod drive_run;
 mod error;
-mod flush;
 mod outcome;
 mod output;
 mod precondition_cache;
 mod recording;
+mod sim_run;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::{BlockDevice, Group};
-use scenario::{JobTable, Scenario};
+use block::Group;
+use scenario::{DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
-    CoreQueues, PreconditionMarker, RunObserver, Stack, co_simulate, image, is_fresh, precondition,
-    stores_data, target_layers, with_overlay,
+    BuildOptions, CoreQueues, PreconditionMarker, RunObserver, StackBuilder, co_simulate, image,
+    is_fresh, stores_data, target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
-use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec};
+use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
-pub use outcome::{DriveOutcome, SimOutcome};
+pub use outcome::{DriveOutcome, PathOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
 pub use output::parameters::parameters;
@@ -39,9 +39,9 @@ pub use recording::explanations::Explanation;
 pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
-use drive_run::{DriveRun, drive_ftl_snapshot};
 use recording::Recording;
 use recording::time_series::Sampler;
+use sim_run::{DriveRun, PathRun, SimRun, drive_ftl_snapshot};
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,64 +99,75 @@ impl TraceOutput {
     }
 }
 
-/// The jobs of one drive.
+/// The jobs of one path.
 #[derive(Clone, Default)]
-struct DriveJobs {
+struct PathJobs {
     specs: Vec<JobSpec>,
     /// Group of each job, with clones counted one by one.
     groups: Vec<Group>,
 }
 
-impl DriveJobs {
+impl PathJobs {
     fn push(&mut self, spec: JobSpec, group: Group) {
         self.groups.extend((0..spec.numjobs).map(|_| group));
         self.specs.push(spec);
     }
 }
 
-/// Returns the jobs of each drive of a scenario, and the job options without effect.
-fn jobs(scenario: &Scenario, files: &[PathBuf]) -> Result<(Vec<DriveJobs>, Vec<String>), SimError> {
-    let mut per_drive = vec![DriveJobs::default(); scenario.drives.len()];
+/// Returns the jobs of each path of a scenario, and the job options without effect.
+fn jobs(
+    scenario: &Scenario,
+    paths: &[PathSpec],
+    files: &[PathBuf],
+) -> Result<(Vec<PathJobs>, Vec<String>), SimError> {
+    let mut per_path = vec![PathJobs::default(); paths.len()];
     let mut ignored = Vec::new();
     let source = JobSource::new(&scenario.file, scenario.text.clone());
+    // The name of the drive beneath a path that keeps no data.
+    let without_data = |path: usize| {
+        let members = scenario.members(paths[path].over).into_iter();
+        let mut drives = members.map(|member| &scenario.drives[scenario.drive_of(member)]);
+        drives.find(|plan| !stores_data(plan)).map(|plan| plan.config.name.as_str())
+    };
+    let indices: HashMap<&str, usize> =
+        paths.iter().enumerate().map(|(i, path)| (path.name.as_str(), i)).collect();
     for table in &scenario.jobs {
         let (spec, unused) = table.spec(&source)?;
         ignored.extend(unused);
-        let drive = table.drive.as_ref().map_or(0, |(name, _)| {
-            scenario.drives.iter().position(|d| d.config.name == *name).unwrap_or(0)
-        });
-        if spec.integrity.verify && !stores_data(&scenario.drives[drive]) {
+        // Without names, a path is called as its drive.
+        let name = table.path.as_ref().or(table.drive.as_ref());
+        let path = name.and_then(|(name, _)| indices.get(name.as_str()).copied()).unwrap_or(0);
+        if let (true, Some(drive)) = (spec.integrity.verify, without_data(path)) {
             return Err(verify_without_data(scenario, table, drive));
         }
-        per_drive[drive].push(spec, table.group);
+        per_path[path].push(spec, table.group);
     }
     let named = scenario.job_files.iter().map(|(path, _)| path);
     for file in named.chain(files) {
         let parsed = workload::parse_job_file(file)?;
         ignored.extend(parsed.ignored);
-        // A job file does not name drives: every drive runs it.
-        for (jobs, plan) in per_drive.iter_mut().zip(&scenario.drives) {
+        // A job file names neither drives nor paths: every path runs it.
+        for (path, jobs) in per_path.iter_mut().enumerate() {
             for spec in &parsed.jobs {
-                if spec.integrity.verify && !stores_data(plan) {
-                    let (job, drive) = (spec.name.clone(), plan.config.name.clone());
+                if let (true, Some(drive)) = (spec.integrity.verify, without_data(path)) {
+                    let (job, drive) = (spec.name.clone(), drive.to_owned());
                     return Err(SimError::VerifyWithoutData { job, drive });
                 }
                 jobs.push(spec.clone(), Group(0));
             }
         }
     }
-    if per_drive.iter().all(|jobs| jobs.specs.is_empty()) {
+    if per_path.iter().all(|jobs| jobs.specs.is_empty()) {
         return Err(SimError::NoJobs { file: scenario.file.clone() });
     }
     ignored.sort();
     ignored.dedup();
-    Ok((per_drive, ignored))
+    Ok((per_path, ignored))
 }
 
 /// Returns the error of a job that cannot verify, with its location.
-fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: usize) -> SimError {
+fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: &str) -> SimError {
     let line = table.pairs.iter().find(|(key, _, _)| key == "verify").map_or(table.line, |p| p.2);
-    let drive = &scenario.drives[drive].config.name;
     let message = format!("job {} verifies, and drive {drive} keeps no data to verify", table.name);
     let help = "set data = \"memory\" or \"file\" in the drive, or remove `verify`".into();
     scenario.conflict_in_line(line, message, help).into()
@@ -189,7 +200,7 @@ const STRIDE: u32 = 1024;
 /// "#;
 /// let scenario = Scenario::parse(Path::new("example.toml"), text)?;
 /// let outcome = simulate(&scenario, SimOptions::default())?;
-/// let read = &outcome.drives[0].run.jobs[0].directions[0];
+/// let read = &outcome.paths[0].run.jobs[0].directions[0];
 /// assert_eq!(read.ios, 1024);
 /// // 40 us array read; this preset's channel takes no time.
 /// assert_eq!(read.clat.mean(), 40_000.0);
@@ -199,8 +210,9 @@ const STRIDE: u32 = 1024;
 /// # Errors
 /// [`SimError`]. Failed requests are not errors: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
-    let (mut per_drive, ignored) = jobs(scenario, &options.job_files)?;
-    if options.blktrace.is_some() && scenario.path.block_layer.is_none() {
+    let paths = scenario.paths();
+    let (per_path, ignored) = jobs(scenario, &paths, &options.job_files)?;
+    if options.blktrace.is_some() && paths.iter().all(|path| path.config.block_layer.is_none()) {
         return Err(SimError::NoBlockLayer { file: scenario.file.clone() });
     }
     let costs = IoCpuCosts {
@@ -208,125 +220,171 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         complete: scenario.host.complete_cost.unwrap_or_default(),
     };
     let mut runner = VirtualRunner::new();
-    let mut lanes = Vec::new();
-    let count = scenario.drives.len() as f64;
-    let mut from_images = Vec::new();
-    // fio has no drives: logs are numbered over the jobs of all drives.
-    let mut next_log = options.jobs_before + 1;
-    for (i, plan) in scenario.drives.iter().enumerate() {
-        let keeps_image = options.write_image && image(plan).is_some();
-        let fresh = is_fresh(plan);
-        let failed =
-            |source| SimError::PreconditionMarker { drive: plan.config.name.clone(), source };
-        let mark = (keeps_image && fresh)
-            .then(|| PreconditionMarker::set(plan))
-            .transpose()
-            .map_err(failed)?;
-        let now = runner.now();
-        let shared = options.precondition_cache.as_mut().filter(|_| fresh);
-        let shared = shared.and_then(|states| states.take(scenario, plan, now));
-        let is_shared = shared.is_some();
-        let stack = match (shared, options.write_image) {
-            (Some(stack), _) => Ok(stack),
-            (None, true) => Stack::build(plan, None),
-            (None, false) => Stack::build(&with_overlay(plan), None),
-        };
-        let (stack, mark) = match (stack, mark) {
-            (Ok(stack), mark) => (stack, mark),
-            (Err(error), mark) => {
-                // A newly created image is incomplete until the end, and keeps its marker until
-                // then.
-                let mark = mark.filter(|_| image(plan).is_none_or(|image| !image.exists()));
-                mark.map_or(Ok(()), PreconditionMarker::remove).map_err(failed)?;
-                return Err(error.into());
-            }
-        };
-        // Check the jobs before preconditioning, which may take long.
-        workload::check_jobs(&per_drive[i].specs, stack.device.limits())?;
-        let mut tell = |part: f64| {
-            if let Some(progress) = &mut options.progress {
-                progress(SimStage::Preconditioning((i as f64 + part) / count));
-            }
-        };
-        let what = &scenario.precondition;
-        let stack = match fresh {
-            true if is_shared => stack,
-            true => {
-                let stack = precondition(stack, what, &mut runner, scenario.seed, &mut tell)?;
-                if let Some(states) = &mut options.precondition_cache {
-                    states.insert(scenario, plan, &stack, runner.now());
-                }
-                stack
-            }
-            // Never precondition an image that holds a user's data.
-            false => {
-                from_images.push(plan.config.name.as_str());
-                stack
-            }
-        };
-        mark.map_or(Ok(()), PreconditionMarker::remove).map_err(failed)?;
-        let mut stack = match &scenario.path.block_layer {
-            Some(layer) => stack.with_block_layer(layer, runner.now(), false)?,
-            None => stack,
-        };
-        let ftl_before = stack.ftl_stats();
-        let media_before = stack.drive.stats().media;
-        let shards_before = target_layers::shard_counts(&mut stack.device);
-        let Stack { drive, mut device, steady, .. } = stack;
-        let DriveJobs { specs, groups } = std::mem::take(&mut per_drive[i]);
-        if let Some(layer) = device.block_layer_mut() {
-            layer.set_groups(groups);
-        }
-        let (mut host, mut idle) = (None, None);
-        if specs.is_empty() {
-            idle = Some(device);
-        } else {
-            let seed = scenario.seed.wrapping_add(i as u64);
-            let mut with_jobs = JobRunner::new(device, specs, costs, seed)?;
-            next_log = with_jobs.open_logs(next_log)?;
-            host = Some(with_jobs);
-        }
-        let name = plan.config.name.clone();
-        lanes.push(DriveRun {
-            index: i as u16,
-            name,
-            drive,
-            host,
-            idle,
-            ftl_before,
-            media_before,
-            shards_before,
-            persist_image: keeps_image,
-            steady,
-        });
+    let (mut run, images) = prepare(scenario, per_path, costs, &mut runner, &mut options)?;
+    let is_followed = run.is_paired();
+    if !is_followed && options.trace.is_some() {
+        return Err(SimError::SharedDrive { file: scenario.file.clone() });
     }
-    let mut recording = Recording::start(scenario, &mut options, &mut lanes)?;
+    let mut recording = Recording::start(scenario, &mut options, &mut run)?;
     let started = runner.now();
-    let mut sampler = Sampler::start(started, &mut lanes);
-    let partial = run(&mut runner, &mut lanes, &mut recording, &mut sampler, &mut options)?;
-    let (untraced, explanations) = recording.finish(&mut lanes)?;
-    let elapsed = runner.now().since(started);
-    let over_time = sampler.finish(runner.now(), |i| lanes[i].ftl_snapshot());
-    let mut drives = Vec::new();
-    for (lane, over_time) in lanes.into_iter().zip(over_time) {
-        drives.push(DriveOutcome::from_run(lane, over_time, runner.now(), elapsed)?);
+    let mut sampler = Sampler::start(started, &mut run);
+    let partial = execute(&mut runner, &mut run, &mut recording, &mut sampler, &mut options)?;
+    let (untraced, explanations) = recording.finish(&mut run)?;
+    let (now, elapsed) = (runner.now(), runner.now().since(started));
+    let over_time = sampler.finish(now, |i| run.ftl_snapshot(i));
+    let mut outcomes: Vec<PathOutcome> = over_time
+        .into_iter()
+        .enumerate()
+        .map(|(path, over_time)| PathOutcome::counters(&mut run, path, over_time, now))
+        .collect();
+    let drives = (0..run.drives.len()).map(|i| DriveOutcome::from_run(&run, i)).collect();
+    for path in 0..run.paths.len() {
+        if run.paths[path].drives.iter().any(|drive| images.persist[*drive]) {
+            run.flush(path, now);
+        }
+    }
+    let SimRun { paths: ended, drives: running, .. } = run;
+    for (outcome, path) in outcomes.iter_mut().zip(ended) {
+        outcome.run = match path.host {
+            Some(host) => host.finish()?,
+            None => RunResult { elapsed, ..RunResult::default() },
+        };
+        // Here the host's side ends: it must not refer to the drive any more.
+    }
+    for (DriveRun { name: drive, drive: running, .. }, persists) in
+        running.into_iter().zip(images.persist)
+    {
+        if persists {
+            running.shut_down().map_err(|source| SimError::Image { drive, source })?;
+        }
     }
     // A trace also needs explanations, but must not change the results.
     if options.slowest > 0 {
-        for (drive, explanation) in drives.iter_mut().zip(explanations) {
-            drive.explanation = Some(explanation);
+        for (path, explanation) in outcomes.iter_mut().zip(explanations) {
+            path.explanation = explanation;
         }
     }
-    let outcome = SimOutcome::new(scenario, drives, elapsed, costs, ignored);
+    let outcome = SimOutcome::new(scenario, drives, outcomes, elapsed, costs, ignored);
     let mut outcome = SimOutcome { partial, untraced_events: untraced, ..outcome };
-    outcome.notes = output::result_notes::notes(scenario, &outcome, &from_images);
+    outcome.notes = output::result_notes::notes(scenario, &outcome, &images.from_image);
+    if options.slowest > 0 && !is_followed {
+        outcome.notes.push(Note::not_followed());
+    }
     Ok(outcome)
 }
 
-/// Runs the jobs; returns whether they were stopped early.
-fn run(
+/// What the run does with the drives' images.
+struct Images {
+    /// By drive: whether its contents must be on its image at the end.
+    persist: Vec<bool>,
+    /// Names of the drives that start from an image.
+    from_image: Vec<String>,
+}
+
+/// Builds the drives and paths of a scenario, preconditions them and prepares the jobs.
+fn prepare(
+    scenario: &Scenario,
+    per_path: Vec<PathJobs>,
+    costs: IoCpuCosts,
     runner: &mut VirtualRunner,
-    lanes: &mut [DriveRun],
+    options: &mut SimOptions<'_>,
+) -> Result<(SimRun, Images), SimError> {
+    let plans = &scenario.drives;
+    let fresh: Vec<bool> = plans.iter().map(is_fresh).collect();
+    let keeps = |plan: &&DriveSpec| options.write_image && image(plan).is_some();
+    let images = Images {
+        persist: plans.iter().map(|plan| keeps(&plan)).collect(),
+        // Never precondition an image that holds a user's data.
+        from_image: plans
+            .iter()
+            .zip(&fresh)
+            .filter(|(_, fresh)| !**fresh)
+            .map(|(plan, _)| plan.config.name.clone())
+            .collect(),
+    };
+    let mut marks = Vec::new();
+    for ((plan, fresh), persists) in plans.iter().zip(&fresh).zip(&images.persist) {
+        if *fresh && *persists {
+            let mark = PreconditionMarker::set(plan).map_err(|source| {
+                SimError::PreconditionMarker { drive: plan.config.name.clone(), source }
+            })?;
+            marks.push((plan, mark));
+        }
+    }
+    let remove = |marks: Vec<(&DriveSpec, PreconditionMarker)>| {
+        marks.into_iter().try_for_each(|(plan, mark)| {
+            mark.remove().map_err(|source| SimError::PreconditionMarker {
+                drive: plan.config.name.clone(),
+                source,
+            })
+        })
+    };
+    let mut cache = options.precondition_cache.as_deref_mut();
+    let cached = scenario.composition.is_empty();
+    let mut shared = vec![false; plans.len()];
+    let build = BuildOptions { vector: None, write_images: options.write_image };
+    let mut reuse = |plan: &DriveSpec| {
+        let index = plans.iter().position(|p| p.config.name == plan.config.name)?;
+        let cache = cache.as_mut().filter(|_| cached && fresh[index])?;
+        let stack = cache.take(scenario, plan, Nanos::ZERO);
+        shared[index] = stack.is_some();
+        stack
+    };
+    let (mut builder, mut open) = match StackBuilder::open(scenario, build, &mut reuse) {
+        Ok(built) => built,
+        Err(error) => {
+            // A newly created image is incomplete until the end, and keeps its marker until then.
+            marks.retain(|(plan, _)| image(plan).is_none_or(|image| !image.exists()));
+            remove(marks)?;
+            return Err(error.into());
+        }
+    };
+    // Check the jobs before preconditioning, which may take long.
+    for (path, jobs) in open.iter().zip(&per_path) {
+        workload::check_jobs(&jobs.specs, &path.limits()?)?;
+    }
+    let count = open.len() as f64;
+    let mut paths = Vec::with_capacity(open.len());
+    for (index, (mut path, jobs)) in open.drain(..).zip(per_path).enumerate() {
+        let mut tell = |part: f64| {
+            if let Some(progress) = &mut options.progress {
+                progress(SimStage::Preconditioning((index as f64 + part) / count));
+            }
+        };
+        let what = &scenario.precondition;
+        let needs = |drive: usize| fresh[drive] && !shared[drive];
+        path.precondition(&mut builder, what, needs, runner, scenario.seed, &mut tell)?;
+        if let Some(cache) = cache.as_mut().filter(|_| cached && needs(index)) {
+            let plan = &plans[index];
+            let copy = || path.duplicate(&builder, plan).ok().flatten();
+            cache.insert(scenario, plan, runner.now(), copy);
+        }
+        let path = path.finish(&mut builder, runner.now(), false)?;
+        paths.push((PathRun::new(path), jobs));
+    }
+    remove(marks)?;
+    // fio has no drives: logs are numbered over the jobs of all paths.
+    let mut next_log = options.jobs_before + 1;
+    let mut ready = Vec::with_capacity(paths.len());
+    for (index, (mut path, PathJobs { specs, groups })) in paths.into_iter().enumerate() {
+        if let (Some(mut device), false) = (path.idle.take(), specs.is_empty()) {
+            if let Some(layer) = device.block_layer_mut() {
+                layer.set_groups(groups);
+            }
+            let seed = scenario.seed.wrapping_add(index as u64);
+            let mut host = JobRunner::new(device, specs, costs, seed)?;
+            next_log = host.open_logs(next_log)?;
+            path.host = Some(host);
+        }
+        ready.push(path);
+    }
+    Ok((SimRun::new(builder.into_drives(), ready), images))
+}
+
+/// Runs the jobs; returns whether they were stopped early.
+fn execute(
+    runner: &mut VirtualRunner,
+    run: &mut SimRun,
     recording: &mut Recording,
     sampler: &mut Sampler,
     options: &mut SimOptions<'_>,
@@ -334,7 +392,8 @@ fn run(
     let asked = options.stop;
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
-    if let ([DriveRun { host: Some(host), drive, .. }], true) = (&mut *lanes, recording.is_coarse())
+    if let ([PathRun { host: Some(host), .. }], [DriveRun { drive, .. }], true) =
+        (&mut run.paths[..], &mut run.drives[..], recording.is_coarse())
     {
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,
@@ -367,38 +426,31 @@ fn run(
     }
     let mut steps = 0u32;
     loop {
-        let next = if let [one] = &mut *lanes {
-            runner.run_until_idle(&mut [one]);
-            one.deadline()
-        } else {
-            let mut all: Vec<&mut dyn Component> =
-                lanes.iter_mut().map(|l| l as &mut dyn Component).collect();
-            runner.run_until_idle(&mut all);
-            all.iter().map(|l| l.deadline()).min().unwrap_or(Nanos::MAX)
-        };
+        runner.run_until_idle(&mut [run]);
+        let next = run.deadline();
         // Time does not advance after the last job.
-        if lanes.iter().all(DriveRun::is_done) || next == Nanos::MAX {
+        if run.is_done() || next == Nanos::MAX {
             // `JobRunner::finish` reports the job that cannot continue.
             break;
         }
         if sampler.next() <= next {
-            sampler.sample(next, |i| lanes[i].ftl_snapshot());
+            sampler.sample(next, |i| run.ftl_snapshot(i));
         }
         runner.advance_to(next);
         steps += 1;
-        if steps == STRIDE || recording.is_buffer_low(lanes) {
+        if steps == STRIDE || recording.is_buffer_low(run) {
             steps = 0;
-            recording.collect(runner.now(), lanes)?;
+            recording.collect(runner.now(), run)?;
             if let Some(progress) = &mut options.progress {
-                let hosts = lanes.iter().filter_map(|l| l.host.as_ref());
-                progress(SimStage::Running(hosts.map(JobRunner::progress).fold(1.0, f64::min)));
+                let parts = run.hosts().map(|host| host.progress());
+                progress(SimStage::Running(parts.fold(1.0, f64::min)));
             }
             if !stopped && asked() {
                 stopped = true;
-                lanes.iter_mut().filter_map(|l| l.host.as_mut()).for_each(JobRunner::stop);
+                run.hosts().for_each(JobRunner::stop);
             }
         }
     }
-    recording.collect(runner.now(), lanes)?;
+    recording.collect(runner.now(), run)?;
     Ok(stopped)
 }

@@ -13,8 +13,9 @@ use stack::{CoreQueues, ShardCounts, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
-use super::{BlockLayerCounts, DriveRun, Explanation, FtlTimeSeries, Note, SimError};
+use super::{BlockLayerCounts, Explanation, FtlTimeSeries, Note};
 use crate::output::parameters::parameters;
+use crate::sim_run::{SimRun, drive_ftl_snapshot};
 
 /// Results of a run of one scenario.
 #[derive(Clone, Debug, Default)]
@@ -43,20 +44,22 @@ pub struct SimOutcome {
     pub untraced_events: u64,
     /// The drives, in the order of the scenario.
     pub drives: Vec<DriveOutcome>,
+    /// The paths, in the order of [`Scenario::paths`]; without named paths, one for each drive.
+    pub paths: Vec<PathOutcome>,
+    /// Whether the scenario names targets, sets or paths.
+    pub is_composed: bool,
 }
 
-/// Results of one drive.
+/// Results of one path.
 #[derive(Clone, Debug, Default)]
-pub struct DriveOutcome {
-    /// Name of the drive.
+pub struct PathOutcome {
+    /// Name of the path; that of its drive in a scenario without named paths.
     pub name: String,
-    /// Measurements of the drive's jobs; without jobs for a drive that has none.
+    /// Indices of its drives, in the order of the members of a set.
+    pub drives: Vec<usize>,
+    /// Measurements of the path's jobs; without jobs for a path that has none.
     pub run: RunResult,
-    /// Counters of the drive during the run, including its media.
-    pub drive: DriveStats,
-    /// Counters of the media before the run: initialization, recovery and preconditioning.
-    pub media_before: Option<MediaStats>,
-    /// Counters of the FTL during the run, in the drive or in the host.
+    /// Counters of the FTL during the run: in the host, or in a drive that only this path uses.
     pub ftl: Option<FtlStats>,
     /// Counters of the FTL before the run: preconditioning.
     pub ftl_before: Option<FtlStats>,
@@ -64,9 +67,7 @@ pub struct DriveOutcome {
     pub ftl_time_series: Option<FtlTimeSeries>,
     /// Number of free lines at the end.
     pub free_lines: Option<f64>,
-    /// Number of channels, and of parallel units per channel; `None` for media without them.
-    pub geometry: Option<(u32, u32)>,
-    /// Capacity of the drive through its FTL.
+    /// Capacity through the FTL of a path that has a drive alone.
     pub capacity: Option<Capacity>,
     /// Counters of the block layer; `None` without one.
     pub block_layer: Option<BlockLayerCounts>,
@@ -78,8 +79,50 @@ pub struct DriveOutcome {
     pub steady: Option<SteadyResult>,
 }
 
+/// Results of one drive.
+#[derive(Clone, Debug, Default)]
+pub struct DriveOutcome {
+    /// Name of the drive.
+    pub name: String,
+    /// Counters of the drive during the run, including its media.
+    pub drive: DriveStats,
+    /// Counters of the media before the run: initialization, recovery and preconditioning.
+    pub media_before: Option<MediaStats>,
+    /// Counters and free lines of the drive's FTL during the run, if no path has it alone.
+    pub shared_ftl: Option<(FtlStats, f64)>,
+    /// Number of channels, and of parallel units per channel; `None` for media without them.
+    pub geometry: Option<(u32, u32)>,
+}
+
 impl DriveOutcome {
-    /// Returns the names for the indices in an explanation of the drive.
+    /// Returns the outcome of drive `index` of a run.
+    pub(super) fn from_run(run: &SimRun, index: usize) -> DriveOutcome {
+        let lane = &run.drives[index];
+        let shape = match &lane.drive.config().media {
+            media::MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
+            media::MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
+            media::MediaConfig::Null { .. } => None,
+        };
+        let mut drive = lane.drive.stats();
+        if let (Some(media), Some(before)) = (&mut drive.media, &lane.media_before) {
+            *media = media.since(before);
+        }
+        let shared_ftl = match (run.path_of(index), drive_ftl_snapshot(&lane.drive)) {
+            (None, Some((after, lines))) => {
+                Some((lane.ftl_before.map_or(after, |before| after.since(&before)), lines))
+            }
+            _ => None,
+        };
+        DriveOutcome {
+            name: lane.name.clone(),
+            drive,
+            media_before: lane.media_before,
+            shared_ftl,
+            geometry: shape,
+        }
+    }
+
+    /// Returns the names for the indices in the explanation of a path over the drive.
     pub fn names<'a>(&self, explanation: &'a Explanation) -> Names<'a> {
         Names {
             jobs: &explanation.jobs,
@@ -87,64 +130,58 @@ impl DriveOutcome {
             sector_bytes: explanation.sector_bytes,
         }
     }
+}
 
-    /// Returns the outcome of a drive. If its image persists, all data is on the image then.
-    pub(super) fn from_run(
-        mut lane: DriveRun,
+impl PathOutcome {
+    /// Returns the counters of path `index` of a run at `now`, without the results of its jobs.
+    pub(super) fn counters(
+        run: &mut SimRun,
+        index: usize,
         over_time: Option<FtlTimeSeries>,
         now: Nanos,
-        elapsed: Nanos,
-    ) -> Result<DriveOutcome, SimError> {
-        let layer = lane.device().and_then(CoreQueues::block_layer);
+    ) -> PathOutcome {
+        let (ftl, free_lines) = run.ftl_snapshot(index).unzip();
+        let path = &mut run.paths[index];
+        let layer = path.device().and_then(CoreQueues::block_layer);
         let layer =
             layer.map(|layer| BlockLayerCounts::from_layer(layer.counters(), layer.kind(), now));
-        let (ftl, free_lines) = lane.ftl_snapshot().unzip();
-        let shards = lane.device_mut().map(target_layers::shard_counts).unwrap_or_default();
-        let before = lane.shards_before.iter();
+        let shards = path.device_mut().map(target_layers::shard_counts).unwrap_or_default();
+        let before = path.shards_before.iter();
         let shards = shards.iter().zip(before).map(|(now, before)| now.since(before)).collect();
-        let (ftl_before, media_before) = (lane.ftl_before, lane.media_before);
+        let ftl_before = path.ftl_before;
         let ftl = match (ftl, ftl_before) {
             (Some(after), Some(before)) => Some(after.since(&before)),
             (after, _) => after,
         };
-        let shape = match &lane.drive.config().media {
-            media::MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
-            media::MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
-            media::MediaConfig::Null { .. } => None,
-        };
-        let mut drive = lane.drive.stats();
-        if let (Some(media), Some(before)) = (&mut drive.media, &media_before) {
-            *media = media.since(before);
-        }
-        if lane.persist_image {
-            lane.flush(now);
-        }
-        let run = match lane.host {
-            Some(host) => host.finish()?,
-            None => RunResult { elapsed, ..RunResult::default() },
-        };
-        if lane.persist_image {
-            // Drop the host's side: it must not refer to the drive any more.
-            drop(lane.idle);
-            let drive = lane.name.clone();
-            lane.drive.shut_down().map_err(|source| SimError::Image { drive, source })?;
-        }
-        Ok(DriveOutcome {
-            name: lane.name,
-            run,
-            drive,
-            media_before,
+        PathOutcome {
+            name: path.name.clone(),
+            drives: path.drives.clone(),
+            run: RunResult::default(),
             ftl,
             ftl_before,
             ftl_time_series: over_time,
             free_lines,
-            geometry: shape,
             capacity: None,
             block_layer: layer,
             shards,
             explanation: None,
-            steady: lane.steady,
-        })
+            steady: path.steady.take(),
+        }
+    }
+
+    /// Returns the drive of a path over one drive.
+    pub fn drive<'a>(&self, outcome: &'a SimOutcome) -> Option<&'a DriveOutcome> {
+        match self.drives[..] {
+            [drive] => outcome.drives.get(drive),
+            _ => None,
+        }
+    }
+
+    /// Returns the utilization of the busiest parallel unit or channel of its drives over
+    /// `elapsed`, from 0 to 1; `None` for media without them.
+    pub fn utilization_max(&self, outcome: &SimOutcome, elapsed: Nanos) -> Option<f64> {
+        let drives = self.drives.iter().filter_map(|drive| outcome.drives.get(*drive));
+        drives.filter_map(|drive| drive.utilization_max(elapsed)).reduce(f64::max)
     }
 }
 
@@ -161,13 +198,16 @@ impl DriveOutcome {
 impl SimOutcome {
     pub(super) fn new(
         scenario: &Scenario,
-        mut drives: Vec<DriveOutcome>,
+        drives: Vec<DriveOutcome>,
+        mut paths: Vec<PathOutcome>,
         elapsed: Nanos,
         costs: IoCpuCosts,
         ignored: Vec<String>,
     ) -> SimOutcome {
-        for (drive, plan) in drives.iter_mut().zip(&scenario.drives) {
-            drive.capacity = plan.capacity;
+        for path in &mut paths {
+            if let [drive] = path.drives[..] {
+                path.capacity = scenario.drives[drive].capacity;
+            }
         }
         SimOutcome {
             title: scenario.title.clone(),
@@ -179,6 +219,8 @@ impl SimOutcome {
             costs,
             ignored,
             drives,
+            paths,
+            is_composed: !scenario.composition.is_empty(),
             ..SimOutcome::default()
         }
     }
@@ -187,16 +229,16 @@ impl SimOutcome {
     #[must_use]
     pub fn without_explanations(&self) -> SimOutcome {
         let mut outcome = self.clone();
-        outcome.drives.iter_mut().for_each(|drive| drive.explanation = None);
+        outcome.paths.iter_mut().for_each(|path| path.explanation = None);
         outcome
     }
 
     /// Returns descriptions of failed requests and of sectors with wrong data.
     pub fn failures(&self) -> Vec<String> {
         let mut all = Vec::new();
-        for drive in &self.drives {
-            for (job, failure) in drive.run.failures() {
-                all.push(format!("{}: job {job}: {failure}", drive.name));
+        for path in &self.paths {
+            for (job, failure) in path.run.failures() {
+                all.push(format!("{}: job {job}: {failure}", path.name));
             }
         }
         all

@@ -40,7 +40,8 @@ impl PreconditionCache {
     /// Returns a cache for these scenarios; each is run once.
     pub fn new(scenarios: &[Scenario]) -> PreconditionCache {
         let mut states: Vec<CachedState> = Vec::new();
-        for scenario in scenarios {
+        // Only drives with one path, their own, are cached.
+        for scenario in scenarios.iter().filter(|scenario| scenario.composition.is_empty()) {
             for plan in &scenario.drives {
                 let origin = StateKey::new(scenario, plan);
                 match states.iter_mut().find(|shared| shared.key == origin) {
@@ -79,13 +80,14 @@ impl PreconditionCache {
         taken
     }
 
-    /// Caches the state of a drive that was preconditioned by `now`, if a later run starts from it.
+    /// Caches the state of a drive that was preconditioned by `now`, if a later run starts from it;
+    /// `copy` copies it.
     pub(super) fn insert(
         &mut self,
         scenario: &Scenario,
         plan: &DriveSpec,
-        stack: &Stack,
         now: Nanos,
+        copy: impl FnOnce() -> Option<Stack>,
     ) {
         // Rounds until steady state leave the drive active.
         let at_work = scenario.precondition.until.is_some() || now != Nanos::ZERO;
@@ -96,7 +98,7 @@ impl PreconditionCache {
             && shared.uses_left > 0
             && shared.stack.is_none()
         {
-            shared.stack = copy(stack, plan);
+            shared.stack = copy();
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let scenario = Scenario::parse(Path::new("example.toml"), SCENARIO)?;
     let outcome = simulate(&scenario, SimOptions::default())?;
 
-    let read = &outcome.drives[0].run.jobs[0].directions[0];
+    let read = &outcome.paths[0].run.jobs[0].directions[0];
     assert_eq!(read.ios, 1024);
     // 40 us in the array; on this drive, a channel transfer takes no time.
     assert_eq!(read.clat.mean(), 40_000.0);

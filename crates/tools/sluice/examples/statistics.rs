@@ -33,11 +33,11 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     // ANCHOR: simulated
     let outcome = simulate(&scenario, SimOptions::default())?;
-    let drive = &outcome.drives[0];
-    let written = &drive.run.jobs[0].directions[1];
+    let (drive, path) = (&outcome.drives[0], &outcome.paths[0]);
+    let written = &path.run.jobs[0].directions[1];
     println!("writes: mean {:.0} ns, p99 {}", written.clat.mean(), written.clat.percentile(99.0));
     // Counters exclude preconditioning, which has counters of its own.
-    let ftl = drive.ftl.as_ref().expect("the drive manages its flash");
+    let ftl = path.ftl.as_ref().expect("the drive manages its flash");
     let amplification = ftl.write_amplification().expect("the job has written");
     println!("write amplification {amplification:.2}, {} lines reclaimed", ftl.lines_reclaimed);
     assert!(amplification > 1.0 && ftl.lines_reclaimed > 0);

@@ -15,7 +15,7 @@
 //! "#;
 //! let scenario = Scenario::parse("first.toml".as_ref(), text)?;
 //! let outcome = simulate(&scenario, SimOptions::default())?;
-//! let reads = &outcome.drives[0].run.jobs[0].directions[0];
+//! let reads = &outcome.paths[0].run.jobs[0].directions[0];
 //! println!("{} reads, {} ns each", reads.ios, reads.clat.mean());
 //! assert_eq!((reads.ios, reads.clat.mean()), (1024, 40_000.0));
 //! # Ok(())

@@ -103,13 +103,38 @@ impl<D: BlockDevice> Stripe<D> {
     /// # Errors
     /// [`StripeError`].
     pub fn new(members: Vec<D>, stripe: u32) -> Result<Stripe<D>, StripeError> {
-        let count = u16::try_from(members.len()).ok().filter(|count| *count > 0);
-        let (Some(count), Some(first)) = (count, members.first()) else {
-            return Err(StripeError::Members(members.len()));
-        };
-        let mut limits = *first.limits();
-        for (member, device) in members.iter().enumerate() {
+        let (limits, layout) = Stripe::limits_of(members.iter(), stripe)?;
+        let count = layout.members();
+        let depth = limits.queue_depth;
+        let parts_max = layout.fragments_max(limits.max_sectors).max(count.into());
+        let parts = depth as usize * parts_max as usize;
+        let member = |device| Member { device, waiting: VecDeque::with_capacity(parts) };
+        Ok(Stripe {
+            members: members.into_iter().map(member).collect(),
+            layout,
+            limits,
+            requests: Slab::with_free((0..depth).map(|_| StripedRequest::default())),
+            parts: Slab::with_free((0..parts).map(|_| Part::default())),
+            completed: VecDeque::with_capacity(depth as usize),
+        })
+    }
+
+    /// Returns the limits of a stripe over `members`, and the layout.
+    ///
+    /// # Errors
+    /// [`StripeError`].
+    pub fn limits_of<'a>(
+        members: impl ExactSizeIterator<Item = &'a D>,
+        stripe: u32,
+    ) -> Result<(Limits, StripeLayout), StripeError>
+    where
+        D: 'a,
+    {
+        let all = members.len();
+        let mut first: Option<(&D, Limits)> = None;
+        for (member, device) in members.enumerate() {
             let other = device.limits();
+            let (first, limits) = first.get_or_insert((device, *other));
             if other.sector_bytes != limits.sector_bytes {
                 let (found, first) = (other.sector_bytes, limits.sector_bytes);
                 return Err(StripeError::SectorSize { member, found, first });
@@ -123,22 +148,14 @@ impl<D: BlockDevice> Stripe<D> {
             limits.queue_depth = limits.queue_depth.min(other.queue_depth);
             limits.volatile_cache |= other.volatile_cache;
         }
+        let (Some((_, mut limits)), Ok(count)) = (first, u16::try_from(all)) else {
+            return Err(StripeError::Members(all));
+        };
         let wrong = StripeError::Layout { sectors: limits.sectors, stripe };
         let layout = StripeLayout::new(count, limits.sectors, stripe).ok_or(wrong)?;
         limits.sectors = layout.sectors();
         limits.optimal_sectors = limits.optimal_sectors.min(limits.max_sectors);
-        let depth = limits.queue_depth;
-        let parts_max = layout.fragments_max(limits.max_sectors).max(count.into());
-        let parts = depth as usize * parts_max as usize;
-        let member = |device| Member { device, waiting: VecDeque::with_capacity(parts) };
-        Ok(Stripe {
-            members: members.into_iter().map(member).collect(),
-            layout,
-            limits,
-            requests: Slab::with_free((0..depth).map(|_| StripedRequest::default())),
-            parts: Slab::with_free((0..parts).map(|_| Part::default())),
-            completed: VecDeque::with_capacity(depth as usize),
-        })
+        Ok((limits, layout))
     }
 
     /// Returns the features of a stripe whose members all have `features`: payloads are contiguous,

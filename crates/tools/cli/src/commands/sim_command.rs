@@ -114,7 +114,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         bar.finish();
         match outcome {
             Ok(outcome) => {
-                jobs_before += outcome.drives.iter().map(|d| d.run.jobs.len()).sum::<usize>();
+                jobs_before += outcome.paths.iter().map(|p| p.run.jobs.len()).sum::<usize>();
                 results.outcomes.push(outcome);
             }
             Err(error) => {
@@ -176,13 +176,15 @@ fn join_titles(titles: &[&str]) -> String {
 /// Returns the latency explanations for a terminal; empty if not requested.
 fn explanation_text(outcome: &SimOutcome) -> String {
     let mut out = String::new();
-    for drive in &outcome.drives {
-        let Some(explanation) = &drive.explanation else { continue };
+    for path in &outcome.paths {
+        let (Some(explanation), Some(drive)) = (&path.explanation, path.drive(outcome)) else {
+            continue;
+        };
         if explanation.slowest.is_empty() {
             continue;
         }
         let names = drive.names(explanation);
-        out += &format!("\n{}, {}: the slowest requests\n", outcome.title, drive.name);
+        out += &format!("\n{}, {}: the slowest requests\n", outcome.title, path.name);
         out += &render_slowest(&explanation.slowest, names);
         out.push('\n');
         out += &render_bands(&explanation.breakdowns, names);

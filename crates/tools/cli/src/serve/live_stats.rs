@@ -10,7 +10,7 @@ use nbd::{Endpoint, NbdActivity, NbdStats};
 use scenario::format::{bytes_decimal, count, duration};
 use scenario::{DriveSpec, Scenario};
 use serde_json::{Value, json};
-use sim::{self, DriveOutcome, SimOutcome};
+use sim::{self, DriveOutcome, PathOutcome, SimOutcome};
 use stack::{BlockLayerCounts, ShardCounts};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
@@ -145,24 +145,32 @@ impl LiveStats {
         out
     }
 
-    fn outcome(&self) -> DriveOutcome {
+    fn drive_outcome(&self) -> DriveOutcome {
         let shape = match &self.plan.config.media {
             MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
             MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
             MediaConfig::Null { .. } => None,
         };
         DriveOutcome {
-            explanation: None,
             name: self.plan.config.name.clone(),
-            run: RunResult { seed: 0, elapsed: self.elapsed, jobs: Vec::new() },
             drive: self.drive.clone(),
+            geometry: shape,
+            ..DriveOutcome::default()
+        }
+    }
+
+    /// Returns the outcome of the path to drive `index`.
+    fn path_outcome(&self, index: usize) -> PathOutcome {
+        PathOutcome {
+            name: self.plan.config.name.clone(),
+            drives: vec![index],
+            run: RunResult { seed: 0, elapsed: self.elapsed, jobs: Vec::new() },
             ftl: self.ftl,
             free_lines: self.free_lines,
-            geometry: shape,
             capacity: self.plan.capacity,
             block_layer: self.block_layer.clone(),
             shards: self.shards.clone(),
-            ..DriveOutcome::default()
+            ..PathOutcome::default()
         }
     }
 
@@ -205,7 +213,8 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
         elapsed,
         costs: IoCpuCosts::default(),
         ignored: Vec::new(),
-        drives: readings.iter().map(LiveStats::outcome).collect(),
+        drives: readings.iter().map(LiveStats::drive_outcome).collect(),
+        paths: readings.iter().enumerate().map(|(i, reading)| reading.path_outcome(i)).collect(),
         ..SimOutcome::default()
     };
     let mut section = sim::to_json(&outcome)["sluice"].take();

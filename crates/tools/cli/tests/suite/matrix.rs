@@ -124,11 +124,11 @@ fn every_combination_is_simulated_or_refused() {
             (Ok(()), Ok(outcome)) => {
                 assert_eq!(outcome.failures(), [""; 0], "{choice:?}");
                 let ios = |i: usize| -> u64 {
-                    outcome.drives[0].run.jobs[i].directions.iter().map(|d| d.ios).sum()
+                    outcome.paths[0].run.jobs[i].directions.iter().map(|d| d.ios).sum()
                 };
                 assert!(ios(0) >= 64 && ios(1) >= 64, "{choice:?}");
                 let layered = choice.block != BlockChoice::Raw;
-                assert_eq!(outcome.drives[0].block_layer.is_some(), layered, "{choice:?}");
+                assert_eq!(outcome.paths[0].block_layer.is_some(), layered, "{choice:?}");
                 ran += 1;
             }
             (Err(why), Err(error)) => assert_same_reason(&choice, &why, &error.to_string()),

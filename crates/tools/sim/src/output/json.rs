@@ -10,7 +10,7 @@ use stack::ShardCounts;
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
 use crate::output::json_schema::SCHEMA;
-use crate::{DriveOutcome, Note, SimOutcome, Timeline};
+use crate::{DriveOutcome, Note, PathOutcome, SimOutcome, Timeline};
 
 /// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
 pub fn to_text(value: &Value) -> String {
@@ -54,15 +54,15 @@ fn write_value(value: &Value, depth: usize, out: &mut String) {
 /// Returns the result in fio's format with a `sluice` section. Equal outcomes give equal bytes: the
 /// timestamp is zero.
 pub fn to_json(outcome: &SimOutcome) -> Value {
-    // fio has no drives: the jobs of all drives are in one list, and the `sluice` section lists
-    // them per drive.
+    // fio has no drives: the jobs of all paths are in one list, and the `sluice` section lists them
+    // per drive or path.
     let all = RunResult {
         seed: outcome.seed,
         elapsed: outcome.elapsed,
-        jobs: outcome.drives.iter().flat_map(|d| d.run.jobs.iter().cloned()).collect(),
+        jobs: outcome.paths.iter().flat_map(|p| p.run.jobs.iter().cloned()).collect(),
     };
     let mut value = workload::to_fio_json(&all, 0);
-    let section = json!({
+    let mut section = json!({
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "title": outcome.title,
@@ -80,8 +80,11 @@ pub fn to_json(outcome: &SimOutcome) -> Value {
         },
         "ignored_options": outcome.ignored,
         "failures": outcome.failures(),
-        "drives": outcome.drives.iter().map(|d| drive(d, outcome)).collect::<Vec<_>>(),
+        "drives": drives(outcome),
     });
+    if outcome.is_composed {
+        section["paths"] = outcome.paths.iter().map(|p| path(p, outcome)).collect();
+    }
     if let Value::Object(object) = &mut value {
         object.insert("sluice".into(), section);
     }
@@ -119,42 +122,102 @@ fn job_extensions(job: &JobResult) -> Option<Value> {
     (object.len() > 1).then_some(Value::Object(object))
 }
 
-fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
-    let elapsed = outcome.elapsed.0.max(1) as f64;
-    let share = |t: time::Nanos| t.0 as f64 / elapsed;
+/// Returns the drives; without named paths, each with the entries of its path.
+fn drives(outcome: &SimOutcome) -> Vec<Value> {
+    let whole = |(i, d)| {
+        let path = outcome.paths.get(i).filter(|_| !outcome.is_composed);
+        Value::Object(entries(path, Some(d), outcome))
+    };
+    outcome.drives.iter().enumerate().map(whole).collect()
+}
+
+/// Returns a named path.
+fn path(p: &PathOutcome, outcome: &SimOutcome) -> Value {
+    let mut object = entries(Some(p), None, outcome);
+    let drives = p.drives.iter().filter_map(|drive| outcome.drives.get(*drive));
+    object.insert("drives".into(), drives.map(|drive| json!(drive.name)).collect());
+    let jobs = p.run.jobs.iter().map(|job| json!(job.spec.name));
+    object.insert("jobnames".into(), jobs.collect());
+    Value::Object(object)
+}
+
+/// Returns the entries of a path, of a drive, or of both.
+fn entries(
+    path: Option<&PathOutcome>,
+    drive: Option<&DriveOutcome>,
+    outcome: &SimOutcome,
+) -> Map<String, Value> {
     let mut object = Map::new();
+    let name = drive.map(|d| &d.name).or(path.map(|p| &p.name));
+    object.insert("name".into(), json!(name));
+    if let Some(p) = path {
+        path_results(p, outcome, &mut object);
+    }
+    if let Some(d) = drive {
+        drive_use(d, outcome, &mut object);
+    }
+    if let Some(layer) = path.and_then(|p| p.block_layer.as_ref()) {
+        object.insert("block_layer".into(), layer.to_json());
+    }
+    if let Some(m) = drive.and_then(|d| d.drive.media.as_ref()) {
+        object.insert("media".into(), media(m));
+    }
+    if let Some(m) = drive.and_then(|d| d.media_before.as_ref()) {
+        object.insert("media_before".into(), media(m));
+    }
+    if let Some(p) = path
+        && let (Some(explanation), Some(d)) = (&p.explanation, p.drive(outcome))
+    {
+        let names = d.names(explanation);
+        let slowest = explanation.slowest.iter().map(|r| request_json(r, names));
+        let breakdowns = explanation.breakdowns.iter().map(|b| breakdown_json(b, names));
+        object.insert("slowest".into(), slowest.collect());
+        object.insert("latency_breakdown".into(), breakdowns.collect());
+    }
+    if let Some(d) = drive {
+        let late = &d.drive.late;
+        object.insert(
+            "lateness_ns".into(),
+            json!({
+                "count": late.count,
+                "late_p50": late.p50.0,
+                "late_p99": late.p99.0,
+                "late_max": late.max.0,
+            }),
+        );
+    }
+    object
+}
+
+/// Inserts the results of a path's jobs and the counters of its FTL.
+fn path_results(p: &PathOutcome, outcome: &SimOutcome, object: &mut Map<String, Value>) {
     let timeline = Timeline::new(outcome.elapsed);
-    object.insert("name".into(), json!(d.name));
-    let jobs: Vec<Value> = d.run.jobs.iter().filter_map(job_extensions).collect();
+    let jobs: Vec<Value> = p.run.jobs.iter().filter_map(job_extensions).collect();
     if !jobs.is_empty() {
         object.insert("jobs".into(), jobs.into());
     }
-    let jobs = d.run.reported_jobs();
+    let jobs = p.run.reported_jobs();
     if !jobs.is_empty() {
         let jobs = jobs.iter().map(|job| job_over_time(job, &timeline));
         object.insert("jobs_over_time".into(), jobs.collect());
     }
-    if let Some(over_time) = ftl_over_time(d, &timeline) {
+    if let Some(over_time) = ftl_over_time(p, &timeline) {
         object.insert("over_time".into(), over_time);
     }
-    if let Some(f) = &d.ftl {
-        object.insert("write_amplification".into(), json!(f.write_amplification()));
-        let mut ftl = ftl(f);
-        ftl["free_lines"] = json!(d.free_lines);
-        object.insert("ftl".into(), ftl);
-        object.insert("gc".into(), gc(f));
+    if let Some(f) = &p.ftl {
+        ftl_entries(f, p.free_lines, object);
     }
-    if let Some(before) = &d.ftl_before {
+    if let Some(before) = &p.ftl_before {
         object.insert("ftl_before".into(), ftl(before));
         object.insert("gc_before".into(), gc(before));
     }
-    if !d.shards.is_empty() {
-        object.insert("shards".into(), d.shards.iter().map(shard).collect());
+    if !p.shards.is_empty() {
+        object.insert("shards".into(), p.shards.iter().map(shard).collect());
     }
-    if let Some(steady) = &d.steady {
+    if let Some(steady) = &p.steady {
         object.insert("steady".into(), steady.to_json());
     }
-    if let Some(c) = &d.capacity {
+    if let Some(c) = &p.capacity {
         object.insert(
             "capacity".into(),
             json!({
@@ -164,6 +227,24 @@ fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
                 "over_provisioning_convention": "physical / logical - 1",
             }),
         );
+    }
+}
+
+/// Inserts the counters of an FTL during the run.
+fn ftl_entries(f: &FtlStats, free_lines: Option<f64>, object: &mut Map<String, Value>) {
+    object.insert("write_amplification".into(), json!(f.write_amplification()));
+    let mut ftl = ftl(f);
+    ftl["free_lines"] = json!(free_lines);
+    object.insert("ftl".into(), ftl);
+    object.insert("gc".into(), gc(f));
+}
+
+/// Inserts the use of a drive: its resources, commands and interface.
+fn drive_use(d: &DriveOutcome, outcome: &SimOutcome, object: &mut Map<String, Value>) {
+    let elapsed = outcome.elapsed.0.max(1) as f64;
+    let share = |t: time::Nanos| t.0 as f64 / elapsed;
+    if let Some((f, free_lines)) = &d.shared_ftl {
+        ftl_entries(f, Some(*free_lines), object);
     }
     if let Some((channels, pus)) = d.geometry {
         let per_pu: Vec<Value> = d
@@ -199,32 +280,6 @@ fn drive(d: &DriveOutcome, outcome: &SimOutcome) -> Value {
     if let Some(interface) = interface(&d.drive) {
         object.insert("interface".into(), interface);
     }
-    if let Some(layer) = &d.block_layer {
-        object.insert("block_layer".into(), layer.to_json());
-    }
-    if let Some(m) = &d.drive.media {
-        object.insert("media".into(), media(m));
-    }
-    if let Some(m) = &d.media_before {
-        object.insert("media_before".into(), media(m));
-    }
-    if let Some(explanation) = &d.explanation {
-        let names = d.names(explanation);
-        let slowest = explanation.slowest.iter().map(|r| request_json(r, names));
-        let breakdowns = explanation.breakdowns.iter().map(|b| breakdown_json(b, names));
-        object.insert("slowest".into(), slowest.collect());
-        object.insert("latency_breakdown".into(), breakdowns.collect());
-    }
-    object.insert(
-        "lateness_ns".into(),
-        json!({
-            "count": d.drive.late.count,
-            "late_p50": d.drive.late.p50.0,
-            "late_p99": d.drive.late.p99.0,
-            "late_max": d.drive.late.max.0,
-        }),
-    );
-    Value::Object(object)
 }
 
 /// Returns the counters of an FTL.
@@ -339,8 +394,8 @@ fn job_over_time(job: &JobResult, timeline: &Timeline) -> Value {
 }
 
 /// Returns the state of the FTL in each interval.
-fn ftl_over_time(d: &DriveOutcome, timeline: &Timeline) -> Option<Value> {
-    let found = d.ftl_time_series.as_ref()?.intervals(timeline);
+fn ftl_over_time(p: &PathOutcome, timeline: &Timeline) -> Option<Value> {
+    let found = p.ftl_time_series.as_ref()?.intervals(timeline);
     let mut object = intervals(timeline);
     let mut put = |key: &str, values: Value| object.insert(key.to_owned(), values);
     put("free_lines", found.iter().map(|i| i.free_lines).collect());

@@ -10,14 +10,14 @@ use ftl::{
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
-    Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig, Precondition,
-    Scenario,
+    Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig, PathSpec,
+    Precondition, Scenario, SetSpec, TargetSpec,
 };
 use serde_json::{Map, Value, json};
 
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
 pub fn parameters(scenario: &Scenario) -> Value {
-    json!({
+    let mut parameters = json!({
         "seed": scenario.seed,
         "drives": scenario.drives.iter().map(drive).collect::<Vec<_>>(),
         "path": path(&scenario.path),
@@ -26,7 +26,40 @@ pub fn parameters(scenario: &Scenario) -> Value {
             "complete_ns": scenario.host.complete_cost.unwrap_or_default().0,
         },
         "precondition": precondition(&scenario.precondition),
+    });
+    if !scenario.composition.is_empty() {
+        let named = &scenario.composition;
+        parameters["targets"] = named.targets.iter().map(|t| target(scenario, t)).collect();
+        parameters["sets"] = named.sets.iter().map(|s| set(scenario, s)).collect();
+        parameters["paths"] = scenario.paths().iter().map(|p| named_path(scenario, p)).collect();
+    }
+    parameters
+}
+
+fn target(scenario: &Scenario, t: &TargetSpec) -> Value {
+    let named = &t.target;
+    json!({
+        "name": named.name,
+        "drive": scenario.drives[t.drive].config.name,
+        "kind": named.kind.map(|kind| kind.as_str()),
+        "pus": named.pus.as_ref().map(|pus| pus.to_string()),
     })
+}
+
+fn set(scenario: &Scenario, s: &SetSpec) -> Value {
+    let members = s.members.iter().map(|member| scenario.device_name(*member));
+    json!({
+        "name": s.name,
+        "members": members.collect::<Vec<_>>(),
+        "stripe_bytes": s.stripe_bytes,
+    })
+}
+
+fn named_path(scenario: &Scenario, p: &PathSpec) -> Value {
+    let mut value = path(&p.config);
+    value["name"] = json!(p.name);
+    value["over"] = json!(scenario.device_name(p.over));
+    value
 }
 
 fn precondition(p: &Precondition) -> Value {

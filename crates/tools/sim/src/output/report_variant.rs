@@ -8,14 +8,14 @@ use report::{
 use scenario::format::{count, duration};
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
-use crate::{DriveOutcome, SimOutcome, Timeline};
+use crate::{DriveOutcome, PathOutcome, SimOutcome, Timeline};
 
 /// Maximum number of points of a distribution, which exceeds a plot's resolution.
 const CDF_POINTS: usize = 400;
 
 /// Converts an outcome to one variant of a comparison.
 pub fn to_variant(outcome: &SimOutcome) -> Variant {
-    let several = outcome.drives.len() > 1;
+    let several = outcome.paths.len() > 1;
     let mut way = Variant {
         name: outcome.title.clone(),
         scenario: outcome.text.to_string(),
@@ -25,43 +25,46 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
     };
     let timeline = Timeline::new(outcome.elapsed);
     way.intervals = Intervals { width_ns: timeline.width.0, last_ns: timeline.last.0 };
-    for drive in &outcome.drives {
-        let layer = drive.ftl_time_series.as_ref().map(|_| way.ftl_series.len());
-        for job in drive.run.reported_jobs() {
+    for path in &outcome.paths {
+        let layer = path.ftl_time_series.as_ref().map(|_| way.ftl_series.len());
+        for job in path.run.reported_jobs() {
             way.remarks.extend(job_remarks(&job));
-            let name = several.then_some(drive.name.as_str());
+            let name = several.then_some(path.name.as_str());
             rows(&job, name, (&timeline, layer), &mut way.jobs);
         }
-        if let Some(series) = ftl_series(drive, &timeline, several) {
+        if let Some(series) = ftl_series(path, &timeline, several) {
             way.ftl_series.push(series);
         }
-        if let Some(map) = utilization(drive, outcome.elapsed.0, several) {
+    }
+    let several_drives = outcome.drives.len() > 1;
+    for drive in &outcome.drives {
+        if let Some(map) = utilization(drive, outcome.elapsed.0, several_drives) {
             way.utilization.push(map);
         }
     }
-    // The variant shows one figure: that of the drive with the most writes.
-    let written = |d: &&DriveOutcome| d.ftl.map_or(0, |f| f.host_writes);
-    if let Some(drive) = outcome.drives.iter().max_by_key(written) {
-        way.write_amplification = drive.ftl.and_then(|f| f.write_amplification());
-        way.over_provisioning = drive.capacity.map(|c| c.over_provisioning());
-        way.gc = drive.ftl.map(|f| GcSummary {
+    // The variant shows one figure: that of the path with the most writes.
+    let written = |p: &&PathOutcome| p.ftl.map_or(0, |f| f.host_writes);
+    if let Some(path) = outcome.paths.iter().max_by_key(written) {
+        way.write_amplification = path.ftl.and_then(|f| f.write_amplification());
+        way.over_provisioning = path.capacity.map(|c| c.over_provisioning());
+        way.gc = path.ftl.map(|f| GcSummary {
             host_sectors: f.host_writes,
             relocated_sectors: f.gc_relocations,
             padded_sectors: f.padding,
             lines_reclaimed: f.lines_reclaimed,
             erases: f.erases,
-            free_lines: drive.free_lines.unwrap_or(0.0) as u64,
+            free_lines: path.free_lines.unwrap_or(0.0) as u64,
         });
     }
-    for drive in &outcome.drives {
-        way.latency_breakdowns.extend(latency_breakdown(drive, several));
+    for path in &outcome.paths {
+        way.latency_breakdowns.extend(latency_breakdown(path, outcome, several));
     }
     if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
         way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
     }
-    for drive in &outcome.drives {
-        if let Some(layer) = &drive.block_layer {
-            let of = if several { format!("{}: ", drive.name) } else { String::new() };
+    for path in &outcome.paths {
+        if let Some(layer) = &path.block_layer {
+            let of = if several { format!("{}: ", path.name) } else { String::new() };
             way.remarks.push(format!("{of}{}", layer.summary_line()));
         }
     }
@@ -121,24 +124,28 @@ fn job_remarks(job: &JobResult) -> Vec<String> {
     remarks
 }
 
-/// Returns a drive's latency breakdown, if it was requested.
-fn latency_breakdown(drive: &DriveOutcome, several: bool) -> Option<LatencyBreakdown> {
-    let explanation = drive.explanation.as_ref()?;
-    let names = drive.names(explanation);
+/// Returns a path's latency breakdown, if it was requested.
+fn latency_breakdown(
+    path: &PathOutcome,
+    outcome: &SimOutcome,
+    several: bool,
+) -> Option<LatencyBreakdown> {
+    let explanation = path.explanation.as_ref()?;
+    let names = path.drive(outcome)?.names(explanation);
     let jobs = explanation.breakdowns.iter().map(|breakdown| {
         let bars = breakdown.bands.iter().map(band_bar).collect();
         (breakdown_title(breakdown, names), bars)
     });
     Some(LatencyBreakdown {
-        drive: if several { drive.name.clone() } else { String::new() },
+        drive: if several { path.name.clone() } else { String::new() },
         jobs: jobs.collect(),
         slowest: explanation.slowest.iter().map(|r| request_bar(r, names)).collect(),
     })
 }
 
-/// Returns the time series of a drive's FTL.
-fn ftl_series(drive: &DriveOutcome, timeline: &Timeline, several: bool) -> Option<FtlSeries> {
-    let intervals = drive.ftl_time_series.as_ref()?.intervals(timeline);
+/// Returns the time series of a path's FTL.
+fn ftl_series(path: &PathOutcome, timeline: &Timeline, several: bool) -> Option<FtlSeries> {
+    let intervals = path.ftl_time_series.as_ref()?.intervals(timeline);
     let point = |(start_ns, i): (u64, &crate::FtlInterval)| {
         let all = i.host_sectors + i.relocated_sectors;
         FtlPoint {
@@ -149,7 +156,7 @@ fn ftl_series(drive: &DriveOutcome, timeline: &Timeline, several: bool) -> Optio
         }
     };
     let starts = (0..).map(|i| timeline.width.0 * i);
-    let name = if several { drive.name.clone() } else { String::new() };
+    let name = if several { path.name.clone() } else { String::new() };
     Some(FtlSeries { drive: name, points: starts.zip(&intervals).map(point).collect() })
 }
 

@@ -1,12 +1,12 @@
 //! [`Note`]: a caveat on a result that may be misread. `docs/report.md` lists the codes.
 
 use scenario::format::{count, duration};
-use scenario::{Precondition, Scenario};
+use scenario::{BlockLayerSpec, Precondition, Scenario};
 use serde_json::{Value, json};
 use time::Nanos;
 use workload::JobResult;
 
-use crate::{DriveOutcome, SimOutcome};
+use crate::{PathOutcome, SimOutcome};
 
 /// Minimum CPU utilization of a job at which the host counts as the bottleneck.
 const HOST_BUSY: f64 = 0.99;
@@ -37,11 +37,14 @@ pub enum NoteCode {
     NotPreconditioned,
     /// A trace lacks events.
     TraceIncomplete,
+    /// Requests were not followed to the flash: a drive has several paths, or a path several
+    /// drives.
+    NotFollowed,
 }
 
 impl NoteCode {
     /// All codes.
-    pub const ALL: [NoteCode; 10] = [
+    pub const ALL: [NoteCode; 11] = [
         NoteCode::UnwrittenReads,
         NoteCode::NotSteady,
         NoteCode::NothingToOrder,
@@ -52,6 +55,7 @@ impl NoteCode {
         NoteCode::Partial,
         NoteCode::NotPreconditioned,
         NoteCode::TraceIncomplete,
+        NoteCode::NotFollowed,
     ];
 
     /// Returns the code as it appears in results.
@@ -67,6 +71,7 @@ impl NoteCode {
             NoteCode::Partial => "partial",
             NoteCode::NotPreconditioned => "not-preconditioned",
             NoteCode::TraceIncomplete => "trace-incomplete",
+            NoteCode::NotFollowed => "not-followed",
         }
     }
 }
@@ -78,6 +83,8 @@ pub struct Note {
     pub code: NoteCode,
     /// Name of the drive, if the note is about one.
     pub drive: Option<String>,
+    /// Name of the path, if the scenario names paths and the note is about one.
+    pub path: Option<String>,
     /// Name of the job, if the note is about one.
     pub job: Option<String>,
     /// Text of the note, on one line.
@@ -88,7 +95,14 @@ pub struct Note {
 
 impl Note {
     fn new(code: NoteCode, text: String) -> Note {
-        Note { code, drive: None, job: None, text, numbers: Vec::new() }
+        Note { code, drive: None, path: None, job: None, text, numbers: Vec::new() }
+    }
+
+    /// Returns the note that requests were not followed to the flash.
+    pub(crate) fn not_followed() -> Note {
+        let text = "latencies are not explained: the events of a drive belong to several paths, or the \
+                    requests of a path to several drives";
+        Note::new(NoteCode::NotFollowed, text.into())
     }
 
     fn for_drive(mut self, drive: &str) -> Note {
@@ -109,19 +123,27 @@ impl Note {
     /// Returns the note as a JSON object.
     pub fn to_json(&self) -> Value {
         let numbers = self.numbers.iter().map(|(name, n)| ((*name).to_owned(), n.clone()));
-        json!({
+        let mut note = json!({
             "code": self.code.as_str(),
             "drive": self.drive,
             "job": self.job,
             "text": self.text,
             "numbers": numbers.collect::<serde_json::Map<String, Value>>(),
-        })
+        });
+        if let Some(path) = &self.path {
+            note["path"] = json!(path);
+        }
+        note
     }
 }
 
 /// Returns all notes of an outcome in a fixed order. `from_images` lists the drives that started
 /// from an image.
-pub(crate) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&str]) -> Vec<Note> {
+pub(crate) fn notes(
+    scenario: &Scenario,
+    outcome: &SimOutcome,
+    from_images: &[String],
+) -> Vec<Note> {
     let mut notes = Vec::new();
     if outcome.partial {
         let text = format!(
@@ -130,23 +152,26 @@ pub(crate) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&s
         );
         notes.push(Note::new(NoteCode::Partial, text).with("elapsed_ns", outcome.elapsed.0));
     }
-    for drive in &outcome.drives {
-        unwritten_reads(drive, &mut notes);
-        not_steady(drive, &mut notes);
-        if from_images.contains(&drive.name.as_str())
-            && scenario.precondition != Precondition::default()
-        {
-            let text = format!(
-                "drive {} starts from its image, which is not preconditioned again: [precondition] \
-                 had no effect",
-                drive.name
-            );
-            notes.push(Note::new(NoteCode::NotPreconditioned, text).for_drive(&drive.name));
+    for (path, spec) in outcome.paths.iter().zip(scenario.paths()) {
+        let path = NotedPath { path, outcome };
+        unwritten_reads(path, &mut notes);
+        not_steady(path, &mut notes);
+        for drive in &path.path.drives {
+            let Some(drive) = outcome.drives.get(*drive) else { continue };
+            if from_images.contains(&drive.name) && scenario.precondition != Precondition::default()
+            {
+                let text = format!(
+                    "drive {} starts from its image, which is not preconditioned again: \
+                     [precondition] had no effect",
+                    drive.name
+                );
+                notes.push(path.note(NoteCode::NotPreconditioned, text));
+            }
         }
-        for job in &drive.run.jobs {
-            job_notes(drive, job, outcome.elapsed, &mut notes);
+        for job in &path.path.run.jobs {
+            job_notes(path, job, outcome.elapsed, &mut notes);
         }
-        block_layer_notes(scenario, drive, &mut notes);
+        block_layer_notes(path, spec.config.block_layer.as_ref(), &mut notes);
     }
     if outcome.untraced_events > 0 {
         let events = outcome.untraced_events;
@@ -159,58 +184,87 @@ pub(crate) fn notes(scenario: &Scenario, outcome: &SimOutcome, from_images: &[&s
     notes
 }
 
-fn unwritten_reads(drive: &DriveOutcome, notes: &mut Vec<Note>) {
-    let Some(ftl) = drive.ftl.filter(|f| f.unmapped_reads > 0 && f.host_reads > 0) else { return };
+/// A path of an outcome.
+#[derive(Clone, Copy)]
+struct NotedPath<'a> {
+    path: &'a PathOutcome,
+    outcome: &'a SimOutcome,
+}
+
+impl NotedPath<'_> {
+    /// Returns a note on the path; without named paths, it is a note on the path's drive.
+    fn note(self, code: NoteCode, text: String) -> Note {
+        let note = Note::new(code, text);
+        match self.outcome.is_composed {
+            true => Note { path: Some(self.path.name.clone()), ..note },
+            false => note.for_drive(&self.path.name),
+        }
+    }
+
+    /// Returns "drive NAME" or "path NAME".
+    fn label(self) -> String {
+        let kind = if self.outcome.is_composed { "path" } else { "drive" };
+        format!("{kind} {}", self.path.name)
+    }
+}
+
+fn unwritten_reads(path: NotedPath<'_>, notes: &mut Vec<Note>) {
+    let Some(ftl) = path.path.ftl.filter(|f| f.unmapped_reads > 0 && f.host_reads > 0) else {
+        return;
+    };
     let (unwritten, all) = (ftl.unmapped_reads, ftl.host_reads);
     let share = unwritten as f64 / all as f64;
     let text = format!(
-        "{} of {} sectors read on drive {} were never written: such reads take no time of the flash; \
+        "{} of {} sectors read on {} were never written: such reads take no time of the flash; \
          fill the drive first, for example with [precondition] fill = \"sequential\"",
         count(unwritten),
         count(all),
-        drive.name
+        path.label()
     );
-    let note = Note::new(NoteCode::UnwrittenReads, text).for_drive(&drive.name);
+    let note = path.note(NoteCode::UnwrittenReads, text);
     let note = note.with("unwritten_sectors", unwritten).with("read_sectors", all);
     notes.push(note.with("share", share));
 }
 
 /// Adds a note if the drive is not in steady state. The rule decides if preconditioning ran until
 /// steady state; otherwise, the amount that GC has written.
-fn not_steady(drive: &DriveOutcome, notes: &mut Vec<Note>) {
-    if let Some(steady) = &drive.steady {
+fn not_steady(path: NotedPath<'_>, notes: &mut Vec<Note>) {
+    if let Some(steady) = &path.path.steady {
         if !steady.reached {
             let text = format!(
-                "preconditioning of drive {} has not come to steady state in {} rounds; missing: {}",
-                drive.name,
+                "preconditioning of {} has not come to steady state in {} rounds; missing: {}",
+                path.label(),
                 steady.rounds.len(),
                 steady.missing().join("; ")
             );
-            let note = Note::new(NoteCode::NotSteady, text).for_drive(&drive.name);
+            let note = path.note(NoteCode::NotSteady, text);
             notes.push(note.with("rounds", steady.rounds.len()));
         }
         return;
     }
-    let (Some(ftl), Some(capacity)) = (&drive.ftl, &drive.capacity) else { return };
-    let before = drive.ftl_before.map_or(0, |f| f.lines_reclaimed);
+    let (Some(ftl), Some(capacity)) = (&path.path.ftl, &path.path.capacity) else { return };
+    let before = path.path.ftl_before.map_or(0, |f| f.lines_reclaimed);
     let reclaimed = before + ftl.lines_reclaimed;
     if ftl.host_writes == 0 || reclaimed >= capacity.lines {
         return;
     }
     let text = format!(
-        "drive {} is not in steady state: garbage collection has reclaimed {} lines, preconditioning \
+        "{} is not in steady state: garbage collection has reclaimed {} lines, preconditioning \
          included, of {}; write amplification, throughput and latency will change as more is written",
-        drive.name,
+        path.label(),
         count(reclaimed),
         count(capacity.lines)
     );
-    let note = Note::new(NoteCode::NotSteady, text).for_drive(&drive.name);
+    let note = path.note(NoteCode::NotSteady, text);
     notes.push(note.with("lines_reclaimed", reclaimed).with("lines", capacity.lines));
 }
 
-fn job_notes(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
+fn job_notes(path: NotedPath<'_>, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
     let name = &job.spec.name;
-    let mut push = |note: Note| notes.push(note.for_drive(&drive.name).for_job(name));
+    let mut push = |note: Note| {
+        let of_path = path.note(note.code, note.text);
+        notes.push(Note { numbers: note.numbers, ..of_path }.for_job(name));
+    };
     if job.requests.issued == 0 {
         push(Note::new(NoteCode::NothingIssued, format!("job {name} issued no request")));
     }
@@ -233,7 +287,7 @@ fn job_notes(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut 
     }
     let runtime = job.ended.since(job.started);
     let busy = job.cpu_busy.0 as f64 / runtime.0.max(1) as f64;
-    let drive_busy = drive.utilization_max(elapsed);
+    let drive_busy = path.path.utilization_max(path.outcome, elapsed);
     if runtime > Nanos::ZERO && busy >= HOST_BUSY && drive_busy.is_some_and(|b| b < DRIVE_IDLE) {
         let drive_busy = drive_busy.unwrap_or(0.0);
         let text = format!(
@@ -247,10 +301,8 @@ fn job_notes(drive: &DriveOutcome, job: &JobResult, elapsed: Nanos, notes: &mut 
     }
 }
 
-fn block_layer_notes(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<Note>) {
-    let (Some(plan), Some(layer)) = (&scenario.path.block_layer, &drive.block_layer) else {
-        return;
-    };
+fn block_layer_notes(path: NotedPath<'_>, plan: Option<&BlockLayerSpec>, notes: &mut Vec<Note>) {
+    let (Some(plan), Some(layer)) = (plan, &path.path.block_layer) else { return };
     let scheduler = plan.scheduler.name();
     if scheduler == "none" && plan.limits.is_empty() {
         let text = format!(
@@ -258,7 +310,7 @@ fn block_layer_notes(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<
              modelled, so that sq, mq and raw differ only where requests merge or queue",
             layer.kind
         );
-        notes.push(Note::new(NoteCode::CostsNothing, text).for_drive(&drive.name));
+        notes.push(path.note(NoteCode::CostsNothing, text));
         return;
     }
     let staged = layer.staging.iter().map(|s| s.peak).max().unwrap_or(0);
@@ -271,10 +323,10 @@ fn block_layer_notes(scenario: &Scenario, drive: &DriveOutcome, notes: &mut Vec<
         (scheduler, false) => format!("the scheduler \"{scheduler}\" and the groups' limits"),
     };
     let text = format!(
-        "{what} of drive {} never had two requests to choose from: at most {staged} was staged; \
+        "{what} of {} never had two requests to choose from: at most {staged} was staged; \
          hardware queues took every request at once",
-        drive.name
+        path.label()
     );
-    let note = Note::new(NoteCode::NothingToOrder, text).for_drive(&drive.name);
+    let note = path.note(NoteCode::NothingToOrder, text);
     notes.push(note.with("staged_max", staged));
 }

@@ -11,28 +11,29 @@ use block::{BlockDevice, Submitter};
 use report::trace_file::{BlockTracks, NamedSubmitter, TraceFile};
 use stack::{BlockLayerQueue, CoreQueues};
 
-use crate::{DriveRun, SimError};
+use crate::SimError;
+use crate::sim_run::SimRun;
 
 /// Minimum number of events of one core that are buffered between two collections.
 const EVENTS: usize = 1 << 16;
 /// Events of one request, including the events of a batch with only that request.
 const EVENTS_PER_REQUEST: usize = 8;
 
-/// Events of every drive's block layer.
+/// Events of every path's block layer.
 pub(crate) struct BlockLayerTrace {
     dir: Option<PathBuf>,
-    /// Writer per drive; `None` if not requested, and for drives without a block layer.
+    /// Writer per path; `None` if not requested, and for paths without a block layer.
     writers: Vec<Option<BlktraceWriter<BufWriter<File>>>>,
     tracks: Vec<Option<BlockTracks>>,
 }
 
 impl BlockLayerTrace {
     /// Starts to trace: into `dir` for blkparse, and into `file` for Perfetto. Returns `None` if
-    /// neither is requested, or if no drive has a block layer.
+    /// neither is requested, or if no path has a block layer.
     pub(crate) fn create(
         dir: Option<&Path>,
         mut file: Option<&mut TraceFile<File>>,
-        lanes: &mut [DriveRun],
+        run: &mut SimRun,
     ) -> Result<Option<BlockLayerTrace>, SimError> {
         if dir.is_none() && file.is_none() {
             return Ok(None);
@@ -41,14 +42,14 @@ impl BlockLayerTrace {
             std::fs::create_dir_all(dir)
                 .map_err(|source| SimError::Trace { path: dir.to_path_buf(), source })?;
         }
-        let count = lanes.len() as u32;
+        let count = run.drives.len() as u32;
         let mut trace = BlockLayerTrace {
             dir: dir.map(Path::to_path_buf),
             writers: Vec::new(),
             tracks: Vec::new(),
         };
         let mut any = false;
-        for (i, lane) in lanes.iter_mut().enumerate() {
+        for (i, lane) in run.paths.iter_mut().enumerate() {
             let name = lane.name.clone();
             let layered = lane.device_mut().filter(|device| device.block_layer().is_some());
             let Some(device) = layered else {
@@ -97,8 +98,8 @@ impl BlockLayerTrace {
     }
 
     /// Returns whether the event buffer of a core is nearly full.
-    pub(crate) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
-        lanes.iter_mut().any(|lane| {
+    pub(crate) fn is_buffer_low(&self, run: &mut SimRun) -> bool {
+        run.paths.iter_mut().any(|lane| {
             let queues = lane.device_mut().into_iter().flat_map(CoreQueues::block_layer_queues);
             queues.filter_map(BlockLayerQueue::tracer).any(|t| t.events().len() > EVENTS / 2)
         })
@@ -108,9 +109,9 @@ impl BlockLayerTrace {
     pub(crate) fn collect(
         &mut self,
         mut file: Option<&mut TraceFile<File>>,
-        lanes: &mut [DriveRun],
+        run: &mut SimRun,
     ) -> Result<(), SimError> {
-        for (i, lane) in lanes.iter_mut().enumerate() {
+        for (i, lane) in run.paths.iter_mut().enumerate() {
             let Some(device) = lane.device_mut() else { continue };
             let mut queues: Vec<_> = device.block_layer_queues().collect();
             if let Some(writer) = &mut self.writers[i] {
@@ -140,13 +141,13 @@ impl BlockLayerTrace {
 
     /// Completes the files; returns the number of events that were dropped because a buffer was
     /// full.
-    pub(crate) fn finish(self, lanes: &mut [DriveRun]) -> Result<u64, SimError> {
+    pub(crate) fn finish(self, run: &mut SimRun) -> Result<u64, SimError> {
         for writer in self.writers.into_iter().flatten() {
             let dir = self.dir.clone().unwrap_or_default();
             writer.finish().map_err(|source| SimError::Blktrace { dir, source })?;
         }
         let mut dropped = 0;
-        for lane in lanes {
+        for lane in &mut run.paths {
             let Some(device) = lane.device_mut() else { continue };
             for queue in device.block_layer_queues() {
                 dropped += queue.tracer().map_or(0, |tracer| tracer.dropped());

@@ -6,10 +6,11 @@ use report::explain::{
 };
 use tracepoint::{Record, Recorder};
 
+use crate::SimError;
 use crate::recording::spans::{DriveSink, SpanTrace};
-use crate::{DriveRun, SimError};
+use crate::sim_run::{PathRun, SimRun};
 
-/// Explanation of the latencies of one drive's requests.
+/// Explanation of the latencies of one path's requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// The slowest requests, slowest first.
@@ -71,11 +72,8 @@ impl ExplanationRecorder {
     ///
     /// # Errors
     /// [`SimError::Recording`] if the thread already records.
-    pub(crate) fn start(
-        slowest: usize,
-        lanes: &[DriveRun],
-    ) -> Result<ExplanationRecorder, SimError> {
-        let drives = lanes.iter().map(|_| DriveExplainer {
+    pub(crate) fn start(slowest: usize, run: &SimRun) -> Result<ExplanationRecorder, SimError> {
+        let drives = run.drives.iter().map(|_| DriveExplainer {
             explainer: Explainer::default(),
             slowest: SlowestRequests::new(slowest),
             bands: Bands::default(),
@@ -103,14 +101,18 @@ impl ExplanationRecorder {
         }
     }
 
-    /// Returns the explanation of each drive.
-    pub(crate) fn finish(self, lanes: &[DriveRun]) -> Vec<Explanation> {
-        let all = self.drives.into_iter().zip(lanes).map(|(drive, lane)| Explanation {
-            slowest: drive.slowest.into_requests(),
-            breakdowns: drive.bands.finish(),
-            jobs: lane.job_names(),
-            sector_bytes: lane.sector_bytes(),
-        });
-        all.collect()
+    /// Returns the explanation of each path; a drive has the events of one.
+    pub(crate) fn finish(self, run: &SimRun) -> Vec<Option<Explanation>> {
+        let mut drives: Vec<Option<DriveExplainer>> = self.drives.into_iter().map(Some).collect();
+        let of_path = |path: &PathRun| {
+            let drive = drives.get_mut(path.drives[0])?.take()?;
+            Some(Explanation {
+                slowest: drive.slowest.into_requests(),
+                breakdowns: drive.bands.finish(),
+                jobs: path.job_names(),
+                sector_bytes: path.sector_bytes(),
+            })
+        };
+        run.paths.iter().map(of_path).collect()
     }
 }

@@ -11,7 +11,8 @@ use time::Nanos;
 use crate::recording::block_layer_trace::BlockLayerTrace;
 use crate::recording::explanations::ExplanationRecorder;
 use crate::recording::spans::SpanTrace;
-use crate::{DriveRun, Explanation, SimError, SimOptions};
+use crate::sim_run::SimRun;
+use crate::{Explanation, SimError, SimOptions};
 
 /// Traces and time series that are recorded while the jobs run.
 pub(crate) struct Recording {
@@ -24,17 +25,19 @@ impl Recording {
     pub(crate) fn start(
         scenario: &Scenario,
         options: &mut SimOptions<'_>,
-        lanes: &mut [DriveRun],
+        run: &mut SimRun,
     ) -> Result<Recording, SimError> {
         let dir = options.blktrace.as_deref();
         let output = options.trace.take();
-        let spans = output.map(|output| SpanTrace::create(output, scenario, lanes));
+        let spans = output.map(|output| SpanTrace::create(output, scenario, run));
         let mut spans = spans.transpose()?;
-        let stories = match spans.is_some() || options.slowest > 0 {
-            true => Some(ExplanationRecorder::start(options.slowest, lanes)?),
+        // Where a drive's events belong to several paths, requests cannot be followed.
+        let explains = run.is_paired() && (spans.is_some() || options.slowest > 0);
+        let stories = match explains {
+            true => Some(ExplanationRecorder::start(options.slowest, run)?),
             false => None,
         };
-        let layer = BlockLayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), lanes)?;
+        let layer = BlockLayerTrace::create(dir, spans.as_mut().map(SpanTrace::file), run)?;
         Ok(Recording { explanations: stories, spans, block_layer: layer })
     }
 
@@ -50,31 +53,30 @@ impl Recording {
         }
     }
 
-    pub(crate) fn is_buffer_low(&self, lanes: &mut [DriveRun]) -> bool {
-        self.block_layer.as_ref().is_some_and(|layer| layer.is_buffer_low(lanes))
+    pub(crate) fn is_buffer_low(&self, run: &mut SimRun) -> bool {
+        self.block_layer.as_ref().is_some_and(|layer| layer.is_buffer_low(run))
     }
 
-    pub(crate) fn collect(&mut self, now: Nanos, lanes: &mut [DriveRun]) -> Result<(), SimError> {
+    pub(crate) fn collect(&mut self, now: Nanos, run: &mut SimRun) -> Result<(), SimError> {
         if let Some(layer) = &mut self.block_layer {
-            layer.collect(self.spans.as_mut().map(SpanTrace::file), lanes)?;
+            layer.collect(self.spans.as_mut().map(SpanTrace::file), run)?;
         }
         self.explain();
         if let Some(spans) = &mut self.spans {
-            spans.count(now, lanes);
+            spans.count(now, run);
         }
         Ok(())
     }
 
     /// Completes the files; returns the number of events that they lack, and the explanation of
-    /// each drive.
+    /// each path, if its requests were followed.
     pub(crate) fn finish(
         self,
-        lanes: &mut [DriveRun],
-    ) -> Result<(u64, Vec<Explanation>), SimError> {
-        let dropped = self.block_layer.map_or(Ok(0), |layer| layer.finish(lanes))?;
+        run: &mut SimRun,
+    ) -> Result<(u64, Vec<Option<Explanation>>), SimError> {
+        let dropped = self.block_layer.map_or(Ok(0), |layer| layer.finish(run))?;
         self.spans.map_or(Ok(()), SpanTrace::finish)?;
-        let explanations =
-            self.explanations.map(|stories| stories.finish(lanes)).unwrap_or_default();
+        let explanations = self.explanations.map(|stories| stories.finish(run)).unwrap_or_default();
         Ok((dropped, explanations))
     }
 }

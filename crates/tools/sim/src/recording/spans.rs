@@ -19,7 +19,8 @@ use scenario::Scenario;
 use time::Nanos;
 use tracepoint::ArrayOp;
 
-use crate::{DriveRun, SimError, TraceOutput};
+use crate::sim_run::{PathRun, SimRun};
+use crate::{SimError, TraceOutput};
 
 /// A trace that is being written.
 pub(crate) struct SpanTrace {
@@ -55,7 +56,7 @@ impl SpanTrace {
     pub(crate) fn create(
         output: TraceOutput,
         scenario: &Scenario,
-        lanes: &mut [DriveRun],
+        run: &mut SimRun,
     ) -> Result<SpanTrace, SimError> {
         if output.truncate {
             let failed = |source| SimError::Trace { path: output.name.clone(), source };
@@ -63,8 +64,11 @@ impl SpanTrace {
         }
         let mut file = TraceFile::new(output.file);
         let mut drives = Vec::new();
-        for (i, lane) in lanes.iter_mut().enumerate() {
+        for i in 0..run.drives.len() {
             let process = i as u32 + 1;
+            let path = run.path_of(i);
+            let has_ftl = path.is_some_and(|path| run.ftl_snapshot(path).is_some());
+            let lane = &run.drives[i];
             file.name_process(process, &format!("{} ({})", lane.name, scenario.title));
             let stats = lane.drive.stats();
             for channel in 0..stats.channels.len() as u32 {
@@ -77,16 +81,18 @@ impl SpanTrace {
                 let name = format!("PU {}/{}", pu / pus_per_channel, pu % pus_per_channel);
                 file.name_track(track, &name);
             }
-            if lane.ftl_snapshot().is_some() {
+            if has_ftl {
                 for (thread, name) in (BACKGROUND..).zip(["GC", "checkpoints", "flushes"]) {
                     file.name_track(Track { process, thread }, name);
                 }
             }
-            file.name_process(JOBS + process, &format!("{}: jobs", lane.name));
+            let path = path.map(|path| &run.paths[path]);
+            let jobs = path.map_or(&lane.name, |path| &path.name);
+            file.name_process(JOBS + process, &format!("{jobs}: jobs"));
             drives.push(DriveTracks {
                 drive: process,
                 jobs: JOBS + process,
-                job_names: lane.job_names(),
+                job_names: path.map(PathRun::job_names).unwrap_or_default(),
                 pus_per_channel,
                 slots: BTreeSet::new(),
                 operations: Vec::new(),
@@ -106,12 +112,13 @@ impl SpanTrace {
     }
 
     /// Writes the current values of the counters.
-    pub(crate) fn count(&mut self, now: Nanos, lanes: &mut [DriveRun]) {
-        for (lane, tracks) in lanes.iter_mut().zip(&self.drives) {
-            if let Some((stats, free)) = lane.ftl_snapshot() {
+    pub(crate) fn count(&mut self, now: Nanos, run: &mut SimRun) {
+        for (i, tracks) in self.drives.iter().enumerate() {
+            let Some(path) = run.path_of(i) else { continue };
+            if let Some((stats, free)) = run.ftl_snapshot(path) {
                 self.file.counter(tracks.drive, "free lines", now, free);
                 // As in the table, counters exclude preconditioning.
-                let stats = lane.ftl_before.map_or(stats, |before| stats.since(&before));
+                let stats = run.paths[path].ftl_before.map_or(stats, |before| stats.since(&before));
                 if let Some(wa) = stats.write_amplification() {
                     self.file.counter(tracks.drive, "write amplification", now, wa);
                 }

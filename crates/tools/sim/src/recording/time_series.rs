@@ -8,7 +8,7 @@
 use ftl::FtlStats;
 use time::Nanos;
 
-use crate::DriveRun;
+use crate::sim_run::SimRun;
 
 /// Maximum number of samples. A run of more than half a second has at least half as many.
 const SAMPLES_MAX: usize = 512;
@@ -134,34 +134,31 @@ impl FtlTimeSeries {
     }
 }
 
-/// Samples the FTLs of all drives during a run.
+/// Samples the FTLs of all paths during a run.
 pub(crate) struct Sampler {
     started: Nanos,
     width: Nanos,
     /// Time of the next sample.
     next: Nanos,
-    /// Counters at the start, and samples, per drive; `None` without an FTL.
-    drives: Vec<Option<(FtlStats, Vec<FtlSample>)>>,
+    /// Counters at the start, and samples, per path; `None` without an FTL.
+    paths: Vec<Option<(FtlStats, Vec<FtlSample>)>>,
 }
 
 impl Sampler {
     /// Returns a sampler of a run that starts at `now`.
-    pub(crate) fn start(now: Nanos, lanes: &mut [DriveRun]) -> Sampler {
-        let layer = |lane: &mut DriveRun| lane.ftl_snapshot().map(|(stats, _)| (stats, Vec::new()));
-        Sampler {
-            started: now,
-            width: FIRST_INTERVAL,
-            next: now + FIRST_INTERVAL,
-            drives: lanes.iter_mut().map(layer).collect(),
-        }
+    pub(crate) fn start(now: Nanos, run: &mut SimRun) -> Sampler {
+        let count = run.paths.len();
+        let ftl = |i| run.ftl_snapshot(i).map(|(stats, _)| (stats, Vec::new()));
+        let paths = (0..count).map(ftl).collect();
+        Sampler { started: now, width: FIRST_INTERVAL, next: now + FIRST_INTERVAL, paths }
     }
 
-    /// Returns the time of the next sample; `Nanos::MAX` if no drive has an FTL.
+    /// Returns the time of the next sample; `Nanos::MAX` if no path has an FTL.
     pub(crate) fn next(&self) -> Nanos {
-        if self.drives.iter().all(Option::is_none) { Nanos::MAX } else { self.next }
+        if self.paths.iter().all(Option::is_none) { Nanos::MAX } else { self.next }
     }
 
-    /// Takes all samples that are due by `now`; `view` returns counters and free lines of a drive's
+    /// Takes all samples that are due by `now`; `view` returns counters and free lines of a path's
     /// FTL.
     pub(crate) fn sample(
         &mut self,
@@ -177,7 +174,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the samples of all drives, the last at `now`, the end of the run.
+    /// Returns the samples of all paths, the last at `now`, the end of the run.
     pub(crate) fn finish(
         mut self,
         now: Nanos,
@@ -186,16 +183,16 @@ impl Sampler {
         self.sample(now, &mut view);
         self.push(&mut view);
         let width = self.width;
-        let drives = self.drives.into_iter();
-        drives.map(|drive| drive.map(|(_, samples)| FtlTimeSeries { width, samples })).collect()
+        let paths = self.paths.into_iter();
+        paths.map(|path| path.map(|(_, samples)| FtlTimeSeries { width, samples })).collect()
     }
 
     fn sample_count(&self) -> usize {
-        self.drives.iter().flatten().map(|(_, samples)| samples.len()).next().unwrap_or(0)
+        self.paths.iter().flatten().map(|(_, samples)| samples.len()).next().unwrap_or(0)
     }
 
     fn push(&mut self, view: &mut impl FnMut(usize) -> Option<(FtlStats, f64)>) {
-        for (i, drive) in self.drives.iter_mut().enumerate() {
+        for (i, drive) in self.paths.iter_mut().enumerate() {
             if let (Some((before, samples)), Some(now)) = (drive, view(i)) {
                 samples.push(FtlSample::from_stats(now, before));
             }
@@ -204,7 +201,7 @@ impl Sampler {
 
     /// Merges each two adjacent intervals into one.
     fn coarsen(&mut self) {
-        for (_, samples) in self.drives.iter_mut().flatten() {
+        for (_, samples) in self.paths.iter_mut().flatten() {
             let mut i = 0;
             samples.retain(|_| {
                 i += 1;
@@ -249,7 +246,7 @@ mod tests {
             started: Nanos(7),
             width: FIRST_INTERVAL,
             next: Nanos(7) + FIRST_INTERVAL,
-            drives: vec![None, before],
+            paths: vec![None, before],
         };
         let mut ms = 0;
         while ms < 3_000 {

@@ -26,16 +26,16 @@ fn run(text: &str) -> SimOutcome {
 }
 
 fn block_layer_counts(outcome: &SimOutcome) -> &BlockLayerCounts {
-    outcome.drives[0].block_layer.as_ref().expect("a block layer")
+    outcome.paths[0].block_layer.as_ref().expect("a block layer")
 }
 
 /// Returns requests per second of a job's reads.
 fn iops(outcome: &SimOutcome, job: usize) -> f64 {
-    outcome.drives[0].run.jobs[job].directions[0].iops()
+    outcome.paths[0].run.jobs[job].directions[0].iops()
 }
 
 fn mean(outcome: &SimOutcome, job: usize) -> f64 {
-    outcome.drives[0].run.jobs[job].directions[0].lat.mean()
+    outcome.paths[0].run.jobs[job].directions[0].lat.mean()
 }
 
 /// All configurations of the layer.
@@ -53,7 +53,7 @@ const SHAPES: [&str; 9] = [
 
 /// Returns the results without the times.
 fn job_results(outcome: &SimOutcome) -> Vec<(String, [u64; 2], [u64; 2])> {
-    let jobs = outcome.drives[0].run.jobs.iter();
+    let jobs = outcome.paths[0].run.jobs.iter();
     jobs.map(|j| {
         let [read, write, _] = &j.directions;
         (j.spec.name.clone(), [read.ios, read.bytes], [write.ios, write.bytes])
@@ -95,7 +95,7 @@ fn the_data_is_the_same_whatever_the_path() {
 fn data_is_the_same_on(drive: &str, queues: u16, jobs: &str) {
     let raw = run(&format!("{drive}[path]\n{}{jobs}", SHAPES[0]));
     assert_eq!(job_results(&raw).len(), 4);
-    assert!(raw.drives[0].block_layer.is_none());
+    assert!(raw.paths[0].block_layer.is_none());
     for shape in SHAPES[1..].iter().filter(|shape| fits(shape, queues)) {
         let outcome = run(&format!("{drive}[path]\n{shape}{jobs}"));
         assert_eq!(job_results(&outcome), job_results(&raw), "{shape}");
@@ -199,7 +199,7 @@ fn contiguous_writes_become_fewer_commands() {
         let outcome = run(&format!("{DRIVE}[path]\n{path}{jobs}"));
         (
             outcome.drives[0].drive.writes,
-            outcome.drives[0].block_layer.as_ref().map_or(0, |l| l.merges()),
+            outcome.paths[0].block_layer.as_ref().map_or(0, |l| l.merges()),
         )
     };
     assert_eq!(commands("queue_model = \"raw\"\n"), (2048, 0));
@@ -318,7 +318,7 @@ fn a_full_core_makes_its_jobs_wait() {
         "{FIXED}[path]\nqueue_model = \"mq\"\nqueue_depth = 4\n\
          [[job]]\nrw = \"randread\"\nbs = \"4k\"\niodepth = 16\nsize = \"4m\"\n"
     ));
-    assert_eq!(outcome.drives[0].run.jobs[0].directions[0].ios, 1024);
+    assert_eq!(outcome.paths[0].run.jobs[0].directions[0].ios, 1024);
     let counts = block_layer_counts(&outcome);
     assert!(counts.cores[0].sleeps > 0);
     // Four requests at a time, 100 us each.
@@ -332,7 +332,7 @@ fn preconditioning_leaves_the_same_state_and_is_not_counted() {
         [[job]]\nrw = \"randread\"\nbs = \"4k\"\nsize = \"400k\"\n";
     let state = |path: &str| {
         let outcome = run(&format!("{DRIVE}[path]\nqueue_model = {path}\n{jobs}"));
-        let requests = outcome.drives[0].block_layer.as_ref().map(|l| l.stat.to_string());
+        let requests = outcome.paths[0].block_layer.as_ref().map(|l| l.stat.to_string());
         (outcome.drives[0].drive.media.as_ref().map(|m| (m.programs, m.erases)), requests)
     };
     let ((raw, none), (mq, stat)) = (state("\"raw\""), state("\"mq\""));

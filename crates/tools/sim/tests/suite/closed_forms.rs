@@ -18,7 +18,7 @@ use std::path::Path;
 
 use scenario::Scenario;
 use sluice_sim::analytic::{ClosedFormLimits, SustainedRate};
-use sluice_sim::{DriveOutcome, SimOptions, simulate};
+use sluice_sim::{PathOutcome, SimOptions, simulate};
 
 /// Presets, and the keys that reduce them to 4 parallel units, or to 100,000 to 500,000 sectors.
 const PRESETS: [(&str, &str); 15] = [
@@ -39,8 +39,13 @@ const PRESETS: [(&str, &str); 15] = [
     ("openssd-jasmine", "geometry = { channels = 2, pus = 2, chunks = 256 }"),
 ];
 
-/// Simulates a reduced drive of a preset; returns its closed forms and the results of its jobs.
-fn simulated(preset: &str, keys: &str, rest: &str) -> (ClosedFormLimits, DriveOutcome) {
+/// Simulates a reduced drive of a preset; returns its closed forms, the results of its jobs, and
+/// its numbers of channels and of parallel units per channel.
+fn simulated(
+    preset: &str,
+    keys: &str,
+    rest: &str,
+) -> (ClosedFormLimits, PathOutcome, Option<(u32, u32)>) {
     let target = match preset {
         "openssd-jasmine" => "[target]\nkind = \"pblk\"\n",
         name if name.starts_with("ocssd") => {
@@ -59,14 +64,14 @@ fn simulated(preset: &str, keys: &str, rest: &str) -> (ClosedFormLimits, DriveOu
         Scenario::parse(Path::new("test.toml"), &text).unwrap_or_else(|e| panic!("{text}: {e}"));
     let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
     let mut outcome = simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
-    (limits, outcome.drives.remove(0))
+    (limits, outcome.paths.remove(0), outcome.drives[0].geometry)
 }
 
 #[test]
 fn writes_in_steady_state_are_as_shown() {
     for (preset, keys) in PRESETS {
         let bs = if preset.starts_with("sata") { 512 } else { 4096 };
-        let (limits, drive) = simulated(
+        let (limits, path, _) = simulated(
             preset,
             keys,
             &format!(
@@ -76,12 +81,12 @@ fn writes_in_steady_state_are_as_shown() {
                  io_size = \"100%\"\n"
             ),
         );
-        let steady = drive.steady.as_ref().unwrap();
+        let steady = path.steady.as_ref().unwrap();
         assert!(steady.reached, "{preset}: {:?} after {}", steady.missing(), steady.rounds.len());
         let SustainedRate { write_amplification: shown, limit, effective_spare, .. } =
             limits.sustained.unwrap();
-        let found = drive.ftl.unwrap().write_amplification().unwrap();
-        let (bound, rate) = (limit.unwrap().iops(), drive.run.jobs[0].directions[1].iops());
+        let found = path.ftl.unwrap().write_amplification().unwrap();
+        let (bound, rate) = (limit.unwrap().iops(), path.run.jobs[0].directions[1].iops());
         println!(
             "{preset}: {shown:.3} shown, {found:.3} found; {bound:.0} and {rate:.0} writes/s; spare \
              {effective_spare:.4}, {} rounds",
@@ -97,7 +102,7 @@ fn random_reads_are_as_shown() {
     for (preset, keys) in PRESETS {
         let bs = if preset.starts_with("sata") { 512 } else { 4096 };
         let depth = 256;
-        let (limits, drive) = simulated(
+        let (limits, path, geometry) = simulated(
             preset,
             keys,
             &format!(
@@ -106,12 +111,12 @@ fn random_reads_are_as_shown() {
             ),
         );
         let bound = limits.random_read.unwrap();
-        let rate = drive.run.jobs[0].directions[0].iops();
+        let rate = path.run.jobs[0].directions[0].iops();
         // With n servers and uniformly distributed requests, a share of n - 1 in (outstanding + n -
         // 1) of the servers is idle. The number of tags limits the outstanding requests.
         let outstanding =
             f64::from(depth).min(if preset.starts_with("sata") { 31.0 } else { 256.0 });
-        let pus = f64::from(drive.geometry.map_or(1, |(channels, pus)| channels * pus));
+        let pus = f64::from(geometry.map_or(1, |(channels, pus)| channels * pus));
         let busy = outstanding / (outstanding + pus - 1.0);
         println!("{preset}: {:.0} shown ({}), {rate:.0} found", bound.iops(), bound.bound());
         assert!(rate <= bound.iops() * 1.01, "{preset}: {rate} reads/s of {}", bound.iops());

@@ -22,7 +22,7 @@ fn explain(text: &str, slowest: usize) -> SimOutcome {
 }
 
 fn explanation(outcome: &SimOutcome) -> &Explanation {
-    outcome.drives[0].explanation.as_ref().expect("the run was explained")
+    outcome.paths[0].explanation.as_ref().expect("the run was explained")
 }
 
 /// Eight parallel units, 96 MiB.
@@ -156,7 +156,7 @@ fn waits_add_up_and_have_a_reason_on_every_path() {
         let outcome = explain(&text, ALL);
         let explanation = explanation(&outcome);
         let requests = &explanation.slowest;
-        let jobs = &outcome.drives[0].run.jobs;
+        let jobs = &outcome.paths[0].run.jobs;
         let measured: u64 = jobs
             .iter()
             .map(|j| j.directions.iter().map(|d| d.ios).sum::<u64>() + j.sync.count())
@@ -216,7 +216,7 @@ fn without_explanation(outcome: &SimOutcome) -> Value {
 fn explaining_changes_no_result_and_repeats_itself() {
     for (name, text) in all_paths() {
         let plain = explain(&text, 0);
-        assert_eq!(plain.drives[0].explanation, None);
+        assert_eq!(plain.paths[0].explanation, None);
         let first = explain(&text, 10);
         assert_eq!(without_explanation(&plain), without_explanation(&first), "{name}");
         let second = explain(&text, 10);
@@ -368,7 +368,7 @@ fn drives_of_one_scenario_are_explained_apart() {
            [[job]]\nname = \"x\"\ndrive = \"a\"\nrw = \"randread\"\nbs = \"4k\"\nnumber_ios = 50\n\
            [[job]]\nname = \"y\"\ndrive = \"b\"\nrw = \"randread\"\nbs = \"4k\"\nnumber_ios = 70\n";
     let outcome = explain(&text, ALL);
-    for (drive, (jobs, count)) in outcome.drives.iter().zip([("x", 50), ("y", 70)]) {
+    for (drive, (jobs, count)) in outcome.paths.iter().zip([("x", 50), ("y", 70)]) {
         let explanation = drive.explanation.as_ref().unwrap();
         assert_eq!(
             (&explanation.jobs[..], explanation.slowest.len()),
@@ -401,7 +401,7 @@ fn traces_have_every_request_its_waits_and_arrows_to_its_operations() {
         // The slots of jobs have process numbers above 10,000.
         let jobs = |e: &&&Value| e["pid"].as_u64().is_some_and(|pid| pid > 10_000);
         let requests = |op: &str| slices(op).iter().filter(jobs).count() as u64;
-        let run = &outcome.drives[0].run.jobs;
+        let run = &outcome.paths[0].run.jobs;
         for (i, op) in ["read", "write", "trim"].into_iter().enumerate() {
             let done: u64 = run.iter().map(|job| job.directions[i].ios).sum();
             assert_eq!(requests(op), done, "{name}: {op}");
@@ -438,13 +438,13 @@ fn traces_have_every_request_its_waits_and_arrows_to_its_operations() {
             assert!(events.iter().any(|e| e["args"]["cause"] == cause), "{name}: {cause}");
         }
         assert!(slices("program").iter().any(|e| e["args"]["lba"].is_u64()), "{name}");
-        let reclaimed = outcome.drives[0].ftl.unwrap().lines_reclaimed;
+        let reclaimed = outcome.paths[0].ftl.unwrap().lines_reclaimed;
         let gc = events.iter().filter(|e| e["ph"] == "b" && e["name"] == "GC of a line").count();
         assert!(gc > 0 && gc as u64 <= reclaimed, "{name}: {gc} of {reclaimed}");
         assert!(events.iter().any(|e| e["ph"] == "b" && e["name"] == "flush"), "{name}");
         // The counters exclude preconditioning, as in the table.
         let last = events.iter().rfind(|e| e["name"] == "write amplification").unwrap();
-        let shown = outcome.drives[0].ftl.unwrap().write_amplification().unwrap();
+        let shown = outcome.paths[0].ftl.unwrap().write_amplification().unwrap();
         assert!((last["args"]["value"].as_f64().unwrap() - shown).abs() < 1e-9, "{name}");
     }
 }

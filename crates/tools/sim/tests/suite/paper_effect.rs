@@ -28,7 +28,7 @@ fn run(name: &str) -> ReadLatency {
     let options = SimOptions { job_files: vec![file.path().into()], ..SimOptions::default() };
     let outcome = simulate(&scenario, options).unwrap();
     assert!(outcome.failures().is_empty(), "{:?}", outcome.failures());
-    let job = |name: &str| outcome.drives[0].run.jobs.iter().find(|j| j.spec.name == name).unwrap();
+    let job = |name: &str| outcome.paths[0].run.jobs.iter().find(|j| j.spec.name == name).unwrap();
     let read = &job("reader").directions[0];
     let seen = ReadLatency {
         mean: read.lat.mean(),

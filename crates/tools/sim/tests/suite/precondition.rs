@@ -23,11 +23,11 @@ fn run(text: &str) -> SimOutcome {
 }
 
 fn steady(text: &str) -> SteadyResult {
-    run(text).drives.remove(0).steady.expect("rounds were asked for")
+    run(text).paths.remove(0).steady.expect("rounds were asked for")
 }
 
 fn amplification(outcome: &SimOutcome) -> f64 {
-    outcome.drives[0].ftl.unwrap().write_amplification().unwrap()
+    outcome.paths[0].ftl.unwrap().write_amplification().unwrap()
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn rounds_repeat_until_both_measures_are_steady() {
         "{DRIVE}[precondition]\nfill = \"sequential\"\nuntil = {{ round = \"0.25x\" }}\n{JOB}"
     );
     let outcome = run(&text);
-    let found = outcome.drives[0].steady.as_ref().unwrap();
+    let found = outcome.paths[0].steady.as_ref().unwrap();
     assert!(found.reached && found.missing().is_empty(), "{:?}", found.missing());
     // The first writes to a filled drive need no garbage collection, which is not a steady state.
     assert!(found.rounds.len() > 5, "{} rounds", found.rounds.len());

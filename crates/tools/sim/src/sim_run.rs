@@ -1,0 +1,231 @@
+//! [`SimRun`]: the drives and paths of a scenario during the run.
+
+use block::{BlockDevice, Request};
+use stack::steady_state::SteadyResult;
+use stack::{CoreQueues, PathDevice, ShardCounts, target_layers};
+use time::{Component, Nanos};
+use workload::JobRunner;
+
+/// Maximum number of polls of device and drives for a flush.
+const FLUSH_POLL_LIMIT: u32 = 10_000_000;
+
+/// A drive during the run.
+pub(super) struct DriveRun {
+    pub(super) name: String,
+    pub(super) drive: controller::Controller,
+    pub(super) media_before: Option<media::MediaStats>,
+    pub(super) ftl_before: Option<ftl::FtlStats>,
+}
+
+/// A path with its jobs during the run.
+pub(super) struct PathRun {
+    pub(super) name: String,
+    /// Indices of its drives; the first is the one of its tracepoints.
+    pub(super) drives: Vec<usize>,
+    pub(super) host: Option<JobRunner<CoreQueues>>,
+    /// Device of a path without jobs.
+    pub(super) idle: Option<CoreQueues>,
+    pub(super) ftl_before: Option<ftl::FtlStats>,
+    pub(super) shards_before: Vec<ShardCounts>,
+    pub(super) steady: Option<SteadyResult>,
+}
+
+/// The drives and paths of a scenario during the run.
+pub(super) struct SimRun {
+    pub(super) drives: Vec<DriveRun>,
+    pub(super) paths: Vec<PathRun>,
+    /// The order of polling: the paths of each drive, then the drive. A path over several drives is
+    /// among those of the first.
+    order: Vec<Polled>,
+    /// By path: the drive that it alone uses, if it uses one.
+    own_drives: Vec<Option<usize>>,
+    /// By drive: the path that has the drive alone.
+    own_paths: Vec<Option<usize>>,
+}
+
+/// Index of a path or of a drive.
+#[derive(Clone, Copy)]
+enum Polled {
+    Path(usize),
+    Drive(usize),
+}
+
+impl Component for SimRun {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        for polled in &self.order {
+            moved |= match *polled {
+                Polled::Path(i) => self.paths[i].poll(now),
+                Polled::Drive(i) => {
+                    tracepoint::set_drive(i as u16);
+                    self.drives[i].drive.poll(now)
+                }
+            };
+        }
+        moved
+    }
+
+    #[inline]
+    fn deadline(&self) -> Nanos {
+        let paths = self.paths.iter().filter_map(|path| path.host.as_ref());
+        let drives = self.drives.iter().map(|drive| drive.drive.deadline());
+        paths.map(Component::deadline).chain(drives).min().unwrap_or(Nanos::MAX)
+    }
+}
+
+impl PathRun {
+    /// Returns the path before its jobs are prepared.
+    pub(super) fn new(path: PathDevice) -> PathRun {
+        let PathDevice { name, drives, mut device, steady, .. } = path;
+        PathRun {
+            name,
+            drives,
+            host: None,
+            ftl_before: None,
+            shards_before: target_layers::shard_counts(&mut device),
+            idle: Some(device),
+            steady,
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        let Some(host) = &mut self.host else { return false };
+        tracepoint::set_drive(self.drives[0] as u16);
+        host.poll(now)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.host.as_ref().is_none_or(JobRunner::is_done)
+    }
+
+    pub(super) fn device(&self) -> Option<&CoreQueues> {
+        self.host.as_ref().map(JobRunner::device).or(self.idle.as_ref())
+    }
+
+    pub(super) fn device_mut(&mut self) -> Option<&mut CoreQueues> {
+        match &mut self.host {
+            Some(host) => Some(host.device_mut()),
+            None => self.idle.as_mut(),
+        }
+    }
+
+    /// Returns the names of the jobs, with clones counted one by one.
+    pub(super) fn job_names(&self) -> Vec<String> {
+        self.host
+            .as_ref()
+            .map(|host| host.job_names().map(str::to_owned).collect())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn sector_bytes(&self) -> u32 {
+        self.device().map_or(0, |device| device.limits().sector_bytes)
+    }
+}
+
+impl SimRun {
+    /// Returns the run of drives and paths, from whose present state counters count. Each path has
+    /// a drive at least.
+    pub(super) fn new(drives: Vec<controller::Controller>, paths: Vec<PathRun>) -> SimRun {
+        let drive = |drive: controller::Controller| DriveRun {
+            name: drive.config().name.clone(),
+            media_before: drive.stats().media,
+            ftl_before: drive.ftl().map(|ftl| *ftl.stats()),
+            drive,
+        };
+        let drives: Vec<DriveRun> = drives.into_iter().map(drive).collect();
+        let mut users = vec![Vec::new(); drives.len()];
+        for (index, path) in paths.iter().enumerate() {
+            path.drives.iter().for_each(|drive| users[*drive].push(index));
+        }
+        let mut order = Vec::with_capacity(drives.len() + paths.len());
+        for (drive, users) in users.iter().enumerate() {
+            let first = users.iter().filter(|path| paths[**path].drives[0] == drive);
+            order.extend(first.map(|path| Polled::Path(*path)));
+            order.push(Polled::Drive(drive));
+        }
+        let own_drive = |path: &PathRun| match path.drives[..] {
+            [drive] if users[drive].len() == 1 => Some(drive),
+            _ => None,
+        };
+        let own_drives: Vec<Option<usize>> = paths.iter().map(own_drive).collect();
+        let own_path = |users: &Vec<usize>| match users[..] {
+            [path] => own_drives[path].map(|_| path),
+            _ => None,
+        };
+        let own_paths = users.iter().map(own_path).collect();
+        let mut run = SimRun { drives, paths, order, own_drives, own_paths };
+        for path in 0..run.paths.len() {
+            let before = run.ftl_snapshot(path).map(|(stats, _)| stats);
+            run.paths[path].ftl_before = before;
+        }
+        run
+    }
+
+    /// Returns whether every path has a drive of its own. Only then the events of a drive are those
+    /// of one path's requests.
+    pub(super) fn is_paired(&self) -> bool {
+        self.own_drives.iter().all(Option::is_some)
+    }
+
+    /// Returns the index of the path that has a drive alone.
+    pub(super) fn path_of(&self, drive: usize) -> Option<usize> {
+        self.own_paths[drive]
+    }
+
+    /// Returns counters and free lines of the FTL of a path: in the host, or in the drive that only
+    /// this path uses.
+    pub(super) fn ftl_snapshot(&mut self, path: usize) -> Option<(ftl::FtlStats, f64)> {
+        let host = self.paths[path].device_mut().and_then(target_layers::ftl_snapshot);
+        host.or_else(|| drive_ftl_snapshot(&self.drives[self.own_drives[path]?].drive))
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.paths.iter().all(PathRun::is_done)
+    }
+
+    /// Returns the jobs of all paths.
+    pub(super) fn hosts(&mut self) -> impl Iterator<Item = &mut JobRunner<CoreQueues>> {
+        self.paths.iter_mut().filter_map(|path| path.host.as_mut())
+    }
+
+    /// Flushes a path, and makes an FTL in the host write a checkpoint, without advancing the time
+    /// of the run. Nothing may be outstanding.
+    pub(super) fn flush(&mut self, path: usize, mut now: Nanos) {
+        let SimRun { drives, paths, .. } = self;
+        let path = &mut paths[path];
+        let of_path = path.drives.clone();
+        let Some(device) = path.device_mut() else { return };
+        let zero_latency = |drives: &mut [DriveRun], on| {
+            of_path.iter().for_each(|drive| drives[*drive].drive.set_zero_latency(on));
+        };
+        zero_latency(drives, true);
+        let poll = |drives: &mut [DriveRun], now| {
+            of_path.iter().fold(false, |moved, i| drives[*i].drive.poll(now) | moved)
+        };
+        // A device that is full of its own requests accepts the flush when those have completed.
+        let mut submitted = false;
+        for _ in 0..FLUSH_POLL_LIMIT {
+            submitted = submitted || device.submit(now, Request::flush(u64::MAX)).is_ok();
+            let moved = device.poll(now) | poll(drives, now);
+            if device.reap().is_some() {
+                break;
+            }
+            let due = of_path.iter().map(|i| drives[*i].drive.deadline()).min();
+            match due.unwrap_or(Nanos::MAX).min(device.deadline()) {
+                _ if moved => {}
+                Nanos::MAX => break,
+                due => now = now.max(due),
+            }
+        }
+        target_layers::begin_checkpoint(device);
+        while target_layers::is_checkpointing(device) && (device.poll(now) | poll(drives, now)) {}
+        zero_latency(drives, false);
+    }
+}
+
+/// Returns counters and free lines of the FTL in a drive.
+pub(super) fn drive_ftl_snapshot(drive: &controller::Controller) -> Option<(ftl::FtlStats, f64)> {
+    drive.ftl().map(|f| (*f.stats(), f.free_lines()))
+}

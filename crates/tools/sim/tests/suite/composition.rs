@@ -1,0 +1,275 @@
+//! Named targets, sets and paths: what jobs write is there, counters add up, and neighbours keep to
+//! their share.
+
+use std::path::Path;
+
+use scenario::Scenario;
+use serde_json::Value;
+use sluice_sim::{
+    NoteCode, PathOutcome, SimError, SimOptions, SimOutcome, TraceOutput, simulate, to_json,
+};
+use workload::Direction;
+
+/// An open-channel drive with eight parallel units on four channels, and its two targets.
+const TARGETS: &str = "[[drive]]\nname = \"oc\"\npreset = \"femu-default\"\n\
+    personality = \"open-channel\"\ndata = \"memory\"\n\
+    geometry = { channels = 4, pus = 2, chunks = 64, pages = 64 }\n\
+    [[target]]\nname = \"left\"\ndrive = \"oc\"\nkind = \"pblk\"\npus = \"0-3\"\n\
+    [[target]]\nname = \"right\"\ndrive = \"oc\"\nkind = \"pblk\"\npus = \"4-7\"\n";
+
+/// Two drives with an FTL of their own, and a set of them.
+const SET: &str = "[[drive]]\nname = \"a\"\npreset = \"femu-default\"\ndata = \"memory\"\n\
+    geometry = { channels = 2, pus = 2, chunks = 64, pages = 64 }\n\
+    [[drive]]\nname = \"b\"\npreset = \"femu-default\"\ndata = \"memory\"\n\
+    geometry = { channels = 2, pus = 2, chunks = 64, pages = 64 }\n\
+    [[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\n";
+
+fn parse(text: &str) -> Scenario {
+    Scenario::parse(Path::new("s.toml"), text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn run(text: &str) -> SimOutcome {
+    let outcome = simulate(&parse(text), SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(outcome.failures(), [""; 0]);
+    outcome
+}
+
+fn path<'a>(outcome: &'a SimOutcome, name: &str) -> &'a PathOutcome {
+    outcome.paths.iter().find(|path| path.name == name).expect("the path")
+}
+
+fn way(name: &str, over: &str, rest: &str) -> String {
+    format!("[[path]]\nname = \"{name}\"\nover = \"{over}\"\n{rest}")
+}
+
+fn job(path: &str, rest: &str) -> String {
+    format!("[[job]]\npath = \"{path}\"\n{rest}")
+}
+
+/// Bytes that the jobs of a path transferred in a direction.
+fn bytes(path: &PathOutcome, direction: Direction) -> u64 {
+    path.run.jobs.iter().map(|job| job.directions[direction as usize].bytes).sum()
+}
+
+const MIX: &str = "rw = \"randrw\"\nbs = \"4k\"\niodepth = 8\nsize = \"8m\"\nio_size = \"12m\"\n\
+    verify = \"crc32c\"\n";
+
+/// Two targets and a set, two tenants on each.
+fn everything() -> String {
+    let tenants = "queue_model = \"mq\"\ncores = 2\n";
+    let mut text = format!("{TARGETS}{SET}");
+    for (name, over) in [("l", "left"), ("r", "right"), ("s", "ab")] {
+        text += &way(name, over, tenants);
+        text += &job(name, MIX);
+        text += &job(name, &format!("offset = \"8m\"\n{MIX}"));
+    }
+    text
+}
+
+#[test]
+fn jobs_on_every_path_verify_and_counters_add_up() {
+    let outcome = run(&everything());
+    for name in ["l", "r"] {
+        let path = path(&outcome, name);
+        let ftl = path.ftl.expect("an FTL on the host");
+        let layer = path.block_layer.as_ref().expect("a block layer");
+        assert_eq!(ftl.host_writes * 4096, bytes(path, Direction::Write));
+        assert_eq!(ftl.host_reads * 4096, bytes(path, Direction::Read));
+        assert_eq!(layer.dispatch.len(), 1, "a pblk is one hardware queue");
+        assert_eq!(path.drives, [0]);
+    }
+    // A drive that only the set uses counts what reaches it.
+    let set = path(&outcome, "s");
+    assert_eq!(set.drives, [1, 2]);
+    let written: u64 = [1, 2].map(|i| outcome.drives[i].drive.bytes_written).iter().sum();
+    let read: u64 = [1, 2].map(|i| outcome.drives[i].drive.bytes_read).iter().sum();
+    assert_eq!(written, bytes(set, Direction::Write));
+    assert_eq!(read, bytes(set, Direction::Read));
+    for drive in &outcome.drives[1..] {
+        let (ftl, free_lines) = drive.shared_ftl.expect("no path has the drive alone");
+        assert_eq!(ftl.host_writes * 4096, drive.drive.bytes_written);
+        assert!(free_lines > 0.0);
+        let share = drive.drive.bytes_written as f64 / written as f64;
+        assert!((0.4..0.6).contains(&share), "{share}");
+    }
+    // The open-channel drive programs what both targets do.
+    let programs = |name| path(&outcome, name).ftl.map_or(0, |f| f.programs);
+    let media = outcome.drives[0].drive.media.as_ref().expect("NAND");
+    let (all, of_ftls) = (media.programs, programs("l") + programs("r"));
+    assert!((of_ftls..of_ftls + of_ftls / 50).contains(&all), "{all}, {of_ftls} without journals");
+    // The results name paths, and a second run gives the same bytes.
+    let json = to_json(&outcome);
+    assert_eq!(json, to_json(&run(&everything())));
+    let names = |list: &str| -> Vec<String> {
+        let list = json["sluice"][list].as_array().expect("a list");
+        list.iter().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(
+        (names("paths"), names("drives")),
+        (owned(&["l", "r", "s"]), owned(&["oc", "a", "b"]))
+    );
+    assert_eq!(json["sluice"]["paths"][2]["drives"], serde_json::json!(["a", "b"]));
+    assert_eq!(json["sluice"]["drives"][0].get("ftl"), None, "its FTLs are those of the paths");
+    assert_eq!(json["sluice"]["parameters"]["targets"][1]["pus"], "4-7");
+    assert_eq!(json["sluice"]["parameters"]["sets"][0]["stripe_bytes"], 128 << 10);
+    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(6));
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Latency percentile in nanoseconds of the first job of a path.
+fn read_p99(outcome: &SimOutcome, name: &str) -> f64 {
+    path(outcome, name).run.jobs[0].directions[0].lat.percentile(99.0).0 as f64
+}
+
+#[test]
+fn a_tenant_on_channels_of_its_own_does_not_feel_its_neighbour() {
+    let fill = "[precondition]\nfill = \"sequential\"\n";
+    let reads =
+        "rw = \"randread\"\nbs = \"4k\"\niodepth = 4\nruntime = \"200ms\"\ntime_based = true\n";
+    let writes =
+        "rw = \"randwrite\"\nbs = \"16k\"\niodepth = 32\nruntime = \"200ms\"\ntime_based = true\n";
+    let paths = way("l", "left", "") + &way("r", "right", "");
+    let alone = run(&format!("{TARGETS}{fill}{paths}{}", job("l", reads)));
+    let beside = run(&format!("{TARGETS}{fill}{paths}{}{}", job("l", reads), job("r", writes)));
+    let ftl = path(&beside, "r").ftl.expect("an FTL");
+    assert!(ftl.gc_relocations > 1_000, "the neighbour collects: {}", ftl.gc_relocations);
+    let ratio = read_p99(&beside, "l") / read_p99(&alone, "l");
+    assert!((0.98..1.02).contains(&ratio), "p99 × {ratio}");
+    // On the same channels, the units alternate: the reader feels the writer, and keeps half of its
+    // rate.
+    let shared = TARGETS.replace("\"0-3\"", "\"0,2,4,6\"").replace("\"4-7\"", "\"1,3,5,7\"");
+    let alone = run(&format!("{shared}{fill}{paths}{}", job("l", reads)));
+    let beside = run(&format!("{shared}{fill}{paths}{}{}", job("l", reads), job("r", writes)));
+    let rate = |outcome: &SimOutcome| path(outcome, "l").run.jobs[0].directions[0].iops();
+    let kept = rate(&beside) / rate(&alone);
+    assert!((0.5..=1.0).contains(&kept), "rate × {kept}");
+}
+
+#[test]
+fn rates_of_tenants_hold_on_each_path() {
+    let limit = |group: u32, iops: u32| {
+        format!("[[path.limit]]\ngroup = {group}\nread_iops = {iops}\nburst = \"1ms\"\n")
+    };
+    let layer = format!(
+        "queue_model = \"mq\"\nstaging = \"global\"\ncores = 2\n{}{}",
+        limit(1, 2_000),
+        limit(2, 500)
+    );
+    let reads =
+        "rw = \"randread\"\nbs = \"4k\"\niodepth = 8\nruntime = \"500ms\"\ntime_based = true\n";
+    let mut text = format!("{TARGETS}{SET}");
+    for (name, over) in [("l", "left"), ("s", "ab")] {
+        text += &way(name, over, &layer);
+        for group in [1, 2] {
+            text += &job(name, &format!("group = {group}\n{reads}"));
+        }
+    }
+    let outcome = run(&format!("{text}[precondition]\nfill = \"sequential\"\n"));
+    for name in ["l", "s"] {
+        for (job, allowed) in path(&outcome, name).run.jobs.iter().zip([2_000.0, 500.0]) {
+            let found = job.directions[0].iops() / allowed;
+            assert!((0.98..1.02).contains(&found), "{name}: {} of {allowed}", found * allowed);
+        }
+    }
+}
+
+#[test]
+fn a_set_is_as_fast_as_its_members_together() {
+    let reads = "rw = \"randread\"\nbs = \"4k\"\niodepth = 64\nnumber_ios = 20000\n";
+    let fill = "[precondition]\nfill = \"sequential\"\n";
+    let set = run(&format!("{SET}{fill}{}{}", way("s", "ab", ""), job("s", reads)));
+    let single = run(&format!("{SET}{fill}{}{}", way("s", "ab", ""), job("s", reads))
+        .replace("[\"a\", \"b\"]", "[\"a\"]"));
+    let rate = |outcome: &SimOutcome| path(outcome, "s").run.jobs[0].directions[0].iops();
+    let ratio = rate(&set) / rate(&single);
+    assert!(ratio > 1.8, "{ratio} times one member");
+    // The drive without a path is idle.
+    assert_eq!(single.drives[1].drive.reads, 0);
+}
+
+#[test]
+fn hosts_of_one_drive_see_the_same_blocks() {
+    let text = format!("{SET}{}{}", way("w", "a", ""), way("r", "a", "queue_model = \"sq\"\n"))
+        .replace("[[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\n", "");
+    let writes = "rw = \"write\"\nbs = \"64k\"\nsize = \"8m\"\n";
+    let reads = "rw = \"read\"\nbs = \"64k\"\nsize = \"8m\"\nstartdelay = \"1s\"\n";
+    let outcome = run(&format!("{text}{}{}", job("w", writes), job("r", reads)));
+    let drive = &outcome.drives[0];
+    assert_eq!((drive.drive.bytes_written, drive.drive.bytes_read), (8 << 20, 8 << 20));
+    let (ftl, _) = drive.shared_ftl.expect("two paths share it");
+    assert_eq!(
+        (ftl.host_writes, ftl.unmapped_reads),
+        (2048, 0),
+        "the reader finds the writer's data"
+    );
+    assert!(outcome.paths.iter().all(|path| path.ftl.is_none()));
+}
+
+#[test]
+fn declared_targets_stay_on_an_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("oc.img");
+    let drive = TARGETS.replace("data = \"memory\"", &format!("data = \"file\"\npath = {image:?}"));
+    let paths = way("l", "left", "") + &way("r", "right", "");
+    let writes = "rw = \"write\"\nbs = \"64k\"\nsize = \"4m\"\n";
+    let reads = "rw = \"read\"\nbs = \"64k\"\nsize = \"4m\"\n";
+    let write = |text: &str| {
+        simulate(&parse(text), SimOptions { write_image: true, ..SimOptions::default() })
+    };
+    let first = write(&format!("{drive}{paths}{}{}", job("l", writes), job("r", writes))).unwrap();
+    assert_eq!(first.failures(), [""; 0]);
+    // Undeclared, the targets are those of the partition table.
+    let known = drive.replace("pus = \"0-3\"\n", "").replace("pus = \"4-7\"\n", "");
+    let second = write(&format!("{known}{paths}{}{}", job("l", reads), job("r", reads))).unwrap();
+    for path in &second.paths {
+        let ftl = path.ftl.expect("an FTL");
+        assert_eq!((ftl.host_reads, ftl.unmapped_reads), (1024, 0), "{}", path.name);
+    }
+    // A declaration that differs from the table is refused.
+    let moved = drive.replace("\"4-7\"", "\"5-7\"");
+    let error = write(&format!("{moved}{paths}{}", job("l", reads))).unwrap_err().to_string();
+    assert!(error.contains("s.toml:17:7") && error.contains("partition table"), "{error}");
+}
+
+#[test]
+fn requests_are_followed_only_where_a_drive_has_one_path() {
+    let text = everything();
+    let scenario = parse(&text);
+    let (file, dir) = (tempfile::tempfile().unwrap(), tempfile::tempdir().unwrap());
+    let trace = TraceOutput { name: "t".into(), file, truncate: false };
+    let options = SimOptions { trace: Some(trace), ..SimOptions::default() };
+    let refused = simulate(&scenario, options).unwrap_err();
+    assert!(matches!(refused, SimError::SharedDrive { .. }) && refused.is_usage(), "{refused}");
+    let outcome = simulate(
+        &scenario,
+        SimOptions {
+            slowest: 3,
+            blktrace: Some(dir.path().to_path_buf()),
+            ..SimOptions::default()
+        },
+    )
+    .unwrap();
+    assert!(outcome.paths.iter().all(|path| path.explanation.is_none()));
+    assert!(outcome.notes.iter().any(|note| note.code == NoteCode::NotFollowed));
+    // The block layers are traced nevertheless, by the names of the paths.
+    for name in ["l", "r", "s"] {
+        let core = dir.path().join(format!("{name}.blktrace.0"));
+        assert!(core.metadata().unwrap().len() > 1_000, "{name}");
+    }
+    // With a path for each drive, requests are followed under the names of the paths.
+    let paired = format!("{SET}{}{}", way("x", "b", ""), way("y", "a", ""))
+        .replace("[[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\n", "")
+        + &job("x", "rw = \"write\"\nbs = \"4k\"\nnumber_ios = 50\n")
+        + &job("y", "rw = \"write\"\nbs = \"4k\"\nnumber_ios = 70\n");
+    let options = SimOptions { slowest: 100, ..SimOptions::default() };
+    let outcome = simulate(&parse(&paired), options).unwrap();
+    for (name, count) in [("x", 50), ("y", 70)] {
+        let explanation = path(&outcome, name).explanation.as_ref().expect("an explanation");
+        assert_eq!(explanation.slowest.len(), count, "{name}");
+    }
+    let json: Value = to_json(&outcome);
+    assert_eq!(json["sluice"]["paths"][0]["slowest"].as_array().map(Vec::len), Some(50));
+}
