@@ -1,8 +1,9 @@
-//! [`DriveThreadGuard`]: owns the thread of a drive and shuts it down. [`DriveStatsReader`]: reads
-//! the counters of such a drive.
+//! [`DriveThreadGuard`]: owns the threads of a device's drives and shuts them down.
+//! [`DriveStatsReader`]: reads the counters of such drives.
 //!
-//! Guarantee: when the guard has been dropped, the thread has ended, the host's target is flushed
-//! and has written a checkpoint, the drive's write buffer is on its media, and its image is synced.
+//! Guarantee: when the guard has been dropped, the threads have ended, the host's targets are
+//! flushed and have written a checkpoint, the drives' write buffers are on their media, and their
+//! images are synced.
 
 use std::io;
 use std::sync::Arc;
@@ -17,86 +18,119 @@ use transport::Port;
 use super::CloseError;
 use super::target_queue::TargetQueues;
 
-/// Owns the thread of a drive; shuts the drive down when dropped.
+/// Owns the threads of a device's drives; shuts the drives down when dropped.
 #[derive(Debug)]
 pub(super) struct DriveThreadGuard {
-    name: String,
     clock: RealClock,
-    stopper: StopHandle,
-    thread: Option<JoinHandle<(io::Result<()>, DriveThreadState)>>,
-    /// The host's side of the drive, which is closed before it; nothing if the owners of queues
+    threads: Vec<DriveThread>,
+    /// The host's side of the drives, which is closed before them; nothing if the owners of queues
     /// have deleted them.
     target: Option<Arc<TargetQueues>>,
     close_errors: Option<Sender<CloseError>>,
 }
 
-/// Reads the counters of a drive from any thread. It costs the drive's thread one load per
+/// The thread of one drive.
+#[derive(Debug)]
+struct DriveThread {
+    name: String,
+    stopper: StopHandle,
+    thread: JoinHandle<(io::Result<()>, DriveThreadState)>,
+}
+
+/// A drive to start a thread for, and the ports of its hosts in this process.
+#[derive(Debug)]
+pub(super) struct PoweredDrive {
+    pub(super) drive: Controller,
+    pub(super) ports: Vec<Arc<Port>>,
+}
+
+/// Reads the counters of a device's drives from any thread. It costs a drive's thread one load per
 /// iteration.
 #[derive(Clone, Debug)]
 pub struct DriveStatsReader {
-    cell: Arc<SnapshotCell<DriveSnapshot>>,
-    waker: Waker,
+    cells: Vec<(Arc<SnapshotCell<DriveSnapshot>>, Waker)>,
 }
 
 impl DriveStatsReader {
-    /// Returns the current counters, at most a fifth of a second old; `None` if the drive has never
-    /// answered.
+    /// Returns the current counters of the drive, at most a fifth of a second old; of the first one
+    /// of a set. `None` if the drive has never answered.
     pub fn stats(&self) -> Option<DriveStats> {
-        self.cell.request(&self.waker).map(|seen| seen.stats)
+        self.all_stats().next().flatten()
+    }
+
+    /// Returns the current counters of each drive, as [`stats`](DriveStatsReader::stats) does. The
+    /// drives of a set are in the order of the scenario.
+    pub fn all_stats(&self) -> impl Iterator<Item = Option<DriveStats>> {
+        self.cells.iter().map(|(cell, waker)| cell.request(waker).map(|seen| seen.stats))
     }
 }
 
 impl DriveThreadGuard {
-    /// Starts the thread of the drive.
+    /// Starts the threads of the drives. All of them are pinned to `core`, if it is given.
     ///
     /// # Errors
     /// The error of the operating system, if it provides no thread or no descriptor.
     pub(super) fn start(
-        drive: Controller,
-        port: &Port,
+        drives: Vec<PoweredDrive>,
         clock: RealClock,
         core: Option<usize>,
         target: Option<Arc<TargetQueues>>,
         closed: Option<Sender<CloseError>>,
     ) -> io::Result<(DriveThreadGuard, DriveStatsReader)> {
-        let runner = RealRunner::new(clock, IdlePolicy::default())?;
-        port.set_drive_waker(runner.waker())?;
-        let (stopper, pane) = (runner.stop_handle(), SnapshotCell::new());
-        let view = DriveStatsReader { cell: pane.clone(), waker: runner.waker() };
-        let name = drive.config().name.clone();
-        let mut live = DriveThreadState::new(drive, clock, pane);
-        let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
-            if let Some(core) = core {
-                AllowedCpus::allowed().pin(core);
+        let mut view = DriveStatsReader { cells: Vec::new() };
+        // After an error the guard ends the threads that have started.
+        let threads = Vec::with_capacity(drives.len());
+        let mut guard = DriveThreadGuard { clock, threads, target, close_errors: closed };
+        for PoweredDrive { drive, ports } in drives {
+            let runner = RealRunner::new(clock, IdlePolicy::default())?;
+            for port in &ports {
+                port.set_drive_waker(runner.waker())?;
             }
-            let ran = runner.run(&mut live);
-            (ran, live)
-        })?;
-        Ok((
-            DriveThreadGuard {
-                name,
-                clock,
-                stopper,
-                thread: Some(thread),
-                target,
-                close_errors: closed,
-            },
-            view,
-        ))
+            let (stopper, pane) = (runner.stop_handle(), SnapshotCell::new());
+            view.cells.push((pane.clone(), runner.waker()));
+            let name = drive.config().name.clone();
+            let mut live = DriveThreadState::new(drive, clock, pane);
+            let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
+                if let Some(core) = core {
+                    AllowedCpus::allowed().pin(core);
+                }
+                let ran = runner.run(&mut live);
+                (ran, live)
+            })?;
+            guard.threads.push(DriveThread { name, stopper, thread });
+        }
+        Ok((guard, view))
     }
 
     fn close(&mut self) -> Result<(), CloseError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.stopper.stop();
-        let drive = || self.name.clone();
-        let (ran, mut live) = thread.join().map_err(|_| CloseError::Panicked { drive: drive() })?;
-        let target = self.target.as_ref();
-        let flushed = target.map_or(Ok(()), |queues| queues.close(&mut live, self.clock));
-        // Shut down in any case, to save as much data as possible.
-        let down = live.drive.shut_down();
-        ran.map_err(|source| CloseError::Thread { drive: drive(), source })?;
-        flushed?;
-        down.map_err(|source| CloseError::ShutDown { drive: drive(), source })
+        let threads = std::mem::take(&mut self.threads);
+        if threads.is_empty() {
+            return Ok(());
+        }
+        threads.iter().for_each(|thread| thread.stopper.stop());
+        let (mut live, mut first) = (Vec::new(), Ok(()));
+        for DriveThread { name, thread, .. } in threads {
+            let ended = match thread.join() {
+                Ok((ran, drive)) => {
+                    live.push(drive);
+                    ran.map_err(|source| CloseError::Thread { drive: name, source })
+                }
+                Err(_) => Err(CloseError::Panicked { drive: name }),
+            };
+            first = first.and(ended);
+        }
+        // A target whose drive is lost cannot be flushed. The other drives are shut down in any
+        // case, to save as much data as possible.
+        let lost = matches!(first, Err(CloseError::Panicked { .. }));
+        if let (Some(queues), false) = (&self.target, lost) {
+            first = first.and(queues.close(&mut live, self.clock));
+        }
+        for drive in live {
+            let name = drive.drive.config().name.clone();
+            let down = drive.drive.shut_down();
+            first = first.and(down.map_err(|source| CloseError::ShutDown { drive: name, source }));
+        }
+        first
     }
 }
 

@@ -44,7 +44,7 @@ pub enum TargetOpenError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The scenario has several drives and none was selected, or the selected one does not exist.
-    #[error("{}: {}: name one of its drives: {}", file.display(), problem(asked), drives.iter()
+    #[error("{}: {}: name one of its drives: {}", file.display(), problem("drive", asked), drives.iter()
         .map(|d| format!("#{d}")).collect::<Vec<_>>().join(", "))]
     WhichDrive {
         /// Path of the scenario.
@@ -53,6 +53,17 @@ pub enum TargetOpenError {
         asked: Option<String>,
         /// Names of the drives in the scenario.
         drives: Vec<String>,
+    },
+    /// The scenario names several paths and none was selected, or the selected one does not exist.
+    #[error("{}: {}: name one of its paths: {}", file.display(), problem("path", asked), paths.iter()
+        .map(|p| format!("#{p}")).collect::<Vec<_>>().join(", "))]
+    WhichPath {
+        /// Path of the scenario.
+        file: PathBuf,
+        /// Name of the selected path.
+        asked: Option<String>,
+        /// Names of the paths in the scenario.
+        paths: Vec<String>,
     },
     /// An option does not apply to the target, or its value is not possible.
     #[error("{option} = {value} for {what}: {allowed}")]
@@ -89,10 +100,10 @@ pub enum TargetOpenError {
     Device(#[from] DirectError),
 }
 
-fn problem(asked: &Option<String>) -> String {
+fn problem(kind: &str, asked: &Option<String>) -> String {
     match asked {
-        Some(name) => format!("it has no drive \"{name}\""),
-        None => "it has several drives".into(),
+        Some(name) => format!("it has no {kind} \"{name}\""),
+        None => format!("it has several {kind}s"),
     }
 }
 

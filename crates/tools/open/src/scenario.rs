@@ -7,54 +7,64 @@
 //! | open-channel with `[target]` | `DeviceKind::Target` | one, or one per shard of a `pblk` |
 //! | open-channel without `[target]` | `DeviceKind::Drive` | queue pairs for vector commands |
 //! | any of the first two with a block layer | `DeviceKind::Target` | one per core of the block layer |
+//! | a set | `DeviceKind::Target` | one per core of the block layer, else one |
+//!
+//! In a scenario with named paths, the device is a path, and only its drives are powered on.
 
 use std::time::Duration;
 
 use event::RealClock;
-use scenario::{DriveSpec, HostTarget, Precondition, Scenario};
-use stack::{AssembledDrive, HostHandles, prepare_drive, target_layers};
+use scenario::{HostTarget, PathSpec, Precondition, Scenario};
+use stack::{
+    AssembledDrive, HostHandles, PreparedPath, prepare_drive, prepare_path, target_layers,
+};
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
 
-use super::drive_thread::DriveThreadGuard;
+use super::drive_thread::{DriveThreadGuard, PoweredDrive};
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenOptions, TargetOpenError};
 
-/// Opens a drive of a scenario; `drive` selects one of several. The scenario's jobs are not run,
-/// and its settings of virtual time have no effect.
+/// Opens a drive of a scenario, or one of its paths, if it names paths; `name` selects one of
+/// several. The scenario's jobs are not run, and its settings of virtual time have no effect.
 ///
-/// The drive is shut down and its image closed when the device and all objects created from it have
-/// been dropped.
+/// The drives are shut down and their images closed when the device and all objects created from it
+/// have been dropped.
 ///
 /// # Errors
 /// [`TargetOpenError`].
 pub fn open_scenario(
     scenario: &Scenario,
-    drive: Option<&str>,
+    name: Option<&str>,
     options: &OpenOptions,
 ) -> Result<(IoDevice, DriveStatsReader), TargetOpenError> {
     options.refuse_read_only("a drive of a scenario")?;
     options.refuse_timeout("a drive of a scenario")?;
     options.refuse_doorbells("a drive of a scenario")?;
-    let index = select_drive(scenario, drive)?;
-    let plan = &scenario.drives[index];
-    let (hands, prepared) = assemble(scenario, index, plan, options)?;
-    let name = plan.config.name.clone();
-    let no_thread = |source| TargetOpenError::Thread { drive: name.clone(), source };
-    let AssembledDrive { drive, port, host: held } = hands;
-    // Real time continues from the drive's time after preconditioning.
-    let clock = RealClock::starting_at(prepared);
-    let start = |host| {
-        DriveThreadGuard::start(
-            drive,
-            &port,
-            clock,
-            options.drive_core,
-            host,
-            options.close_errors.clone(),
-        )
+    if options.queues == Some(0) {
+        let (option, value) = ("queues", "0".to_owned());
+        let (what, allowed) = ("a drive of a scenario".into(), "1 or more".into());
+        return Err(TargetOpenError::Option { option, value, what, allowed });
+    }
+    let path = match scenario.composition.is_empty() {
+        true => None,
+        false => Some(select_path(scenario, name)?),
     };
-    let (device, view) = match held {
+    let reduced = path.as_ref().map(|path| scenario.reduced_to(path));
+    let assembled = match &reduced {
+        // A path to one drive is that drive with this path.
+        Some(alone) if alone.composition.is_empty() => assemble_drive(alone, 0, options)?,
+        Some(set) => assemble_set(set, options)?,
+        None => assemble_drive(scenario, select_drive(scenario, name)?, options)?,
+    };
+    let Assembled { name, drives, host, now: prepared } = assembled;
+    let name = path.map_or(name, |path| path.name);
+    let no_thread = |source| TargetOpenError::Thread { drive: name.clone(), source };
+    // Real time continues from the drives' time after preconditioning.
+    let clock = RealClock::starting_at(prepared);
+    let closed = options.close_errors.clone();
+    let start = |host| DriveThreadGuard::start(drives, clock, options.drive_core, host, closed);
+    let (device, view) = match host {
         HostHandles::Controller(controller) => {
             let granted = controller.info().io_queues;
             check_queues(options.queues, granted, &name)?;
@@ -78,6 +88,58 @@ pub fn open_scenario(
     Ok((device, view))
 }
 
+/// The drives of a device and the host's side, before the threads start.
+struct Assembled {
+    name: String,
+    drives: Vec<PoweredDrive>,
+    host: HostHandles,
+    /// The drives' current time.
+    now: Nanos,
+}
+
+impl Assembled {
+    fn one(hands: AssembledDrive, now: Nanos) -> Assembled {
+        let AssembledDrive { drive, port, host } = hands;
+        let name = drive.config().name.clone();
+        Assembled { name, drives: vec![PoweredDrive { drive, ports: vec![port] }], host, now }
+    }
+}
+
+/// Returns the path with this name, or the only one.
+fn select_path(scenario: &Scenario, name: Option<&str>) -> Result<PathSpec, TargetOpenError> {
+    let mut paths = scenario.paths();
+    let found = match name {
+        Some(name) => paths.iter().position(|path| path.name == name),
+        None => (paths.len() == 1).then_some(0),
+    };
+    match found {
+        Some(index) => Ok(paths.swap_remove(index)),
+        None => Err(TargetOpenError::WhichPath {
+            file: scenario.file.clone(),
+            asked: name.map(str::to_owned),
+            paths: paths.into_iter().map(|path| path.name).collect(),
+        }),
+    }
+}
+
+/// Builds the drives of a set and its device.
+fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
+    let PreparedPath { drives, path, now } = prepare_path(scenario, &mut |_| {})?;
+    let cores = path.device.cores();
+    if let Some(asked) = options.queues.filter(|asked| usize::from(*asked) > cores) {
+        let (option, value, what) = ("queues", asked.to_string(), format!("path {}", path.name));
+        let allowed = format!("1 to {cores}: the path's block layer has a queue for each core");
+        return Err(TargetOpenError::Option { option, value, what, allowed });
+    }
+    let mut powered: Vec<PoweredDrive> =
+        drives.into_iter().map(|drive| PoweredDrive { drive, ports: Vec::new() }).collect();
+    for (drive, port) in path.drives.iter().zip(path.ports) {
+        powered[*drive].ports.push(port);
+    }
+    let host = HostHandles::Queues(Box::new(path.device));
+    Ok(Assembled { name: path.name, drives: powered, host, now })
+}
+
 fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, TargetOpenError> {
     let names = || scenario.drives.iter().map(|d| d.config.name.clone()).collect();
     let found = match name {
@@ -91,26 +153,23 @@ fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, Target
     })
 }
 
-/// Builds the drive and the host's side and preconditions them; returns the drive's current time.
-fn assemble(
+/// Builds drive `index` and the host's side and preconditions them.
+fn assemble_drive(
     scenario: &Scenario,
     index: usize,
-    plan: &DriveSpec,
     options: &OpenOptions,
-) -> Result<(AssembledDrive, Nanos), TargetOpenError> {
+) -> Result<Assembled, TargetOpenError> {
+    let plan = &scenario.drives[index];
     let what = || format!("drive {}", plan.config.name);
     let refused = |option, value: String, allowed: &str| {
         Err(TargetOpenError::Option { option, value, what: what(), allowed: allowed.into() })
     };
-    if options.queues == Some(0) {
-        return refused("queues", "0".into(), "1 or more");
-    }
     if !plan.is_block_device() {
         if scenario.precondition != Precondition::default() {
             let allowed = "its flash has no FTL: give it a [target], or remove [precondition]";
             return refused("precondition", "set".into(), allowed);
         }
-        return Ok((AssembledDrive::without_host(plan)?, Nanos::ZERO));
+        return Ok(Assembled::one(AssembledDrive::without_host(plan)?, Nanos::ZERO));
     }
     if let Some(layer) = &scenario.path.block_layer {
         let cores = layer.cores();
@@ -121,7 +180,7 @@ fn assemble(
         }
         let (stack, now) = prepare_drive(scenario, index, plan, &mut |_| {})?;
         let stack = stack.with_block_layer(layer, now, true)?;
-        return Ok((stack.into_assembled(now)?, now));
+        return Ok(Assembled::one(stack.into_assembled(now)?, now));
     }
     // The number of shards is the number of queues, unless the scenario sets it.
     let shards = match (&plan.target, options.queues) {
@@ -141,7 +200,7 @@ fn assemble(
     let mut plan = plan.clone();
     plan.shards = shards;
     let (stack, now) = prepare_drive(scenario, index, &plan, &mut |_| {})?;
-    Ok((stack.into_assembled(now)?, now))
+    Ok(Assembled::one(stack.into_assembled(now)?, now))
 }
 
 fn check_queues(asked: Option<u16>, granted: u16, name: &str) -> Result<(), TargetOpenError> {

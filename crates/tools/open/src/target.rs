@@ -16,7 +16,7 @@ use super::TargetOpenError;
 /// | text | device |
 /// |---|---|
 /// | `null`, `null:SIZE` | acknowledges all requests and stores no data; its size is 1 TiB or `SIZE` |
-/// | `scenario.toml`, `scenario.toml#NAME` | a drive of a scenario; `NAME` selects one of several |
+/// | `scenario.toml`, `scenario.toml#NAME` | a drive of a scenario, or a path, if it names paths; `NAME` selects one of several |
 /// | `sluice:///run/x.sock`, `…#PARTITION` | a drive that another process serves |
 /// | `vfio:0000:01:00.0`, `…#2` | an NVMe controller that is bound to vfio-pci: its first namespace, or the one with this id |
 /// | `uio:0000:01:00.0?unsafe=1`, `…?unsafe=1#2` | a controller without an IOMMU, bound to uio_pci_generic. It can access all memory of the machine; `unsafe=1` confirms this |
@@ -31,11 +31,11 @@ pub enum Target {
         /// Size in bytes, a multiple of 512; `None` for the default.
         bytes: Option<u64>,
     },
-    /// A drive of a scenario, in this process.
+    /// A drive or path of a scenario, in this process.
     Scenario {
         /// Path of the scenario.
         file: PathBuf,
-        /// Name of the drive, if given.
+        /// Name of the drive or path, if given.
         drive: Option<String>,
     },
     /// A drive of another process.

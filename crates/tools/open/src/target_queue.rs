@@ -1,5 +1,5 @@
 //! [`TargetQueue`]: a queue of a target. It returns to its [`TargetQueues`] when it is dropped, so
-//! that the target can be flushed and closed when its drive is closed.
+//! that the target can be flushed and closed when its drives are closed.
 //!
 //! Guarantee: requests that an application left outstanding are counted, and close waits for them.
 
@@ -7,7 +7,6 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
-use controller::Controller;
 use event::{RealClock, Waker};
 use mem::AddressSpace;
 use nvme::Status;
@@ -63,15 +62,15 @@ impl TargetQueues {
     /// [`CloseError::Outstanding`], [`CloseError::Flush`].
     pub(super) fn close(
         &self,
-        live: &mut DriveThreadState,
+        live: &mut [DriveThreadState],
         clock: RealClock,
     ) -> Result<(), CloseError> {
-        let drive = live.drive.config().name.clone();
+        let drive = live.first().map(|live| live.drive.config().name.clone()).unwrap_or_default();
         let mut back =
             std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         let until = clock.now() + CLOSE_TIMEOUT;
         let mut last = None;
-        let mut settle = |back: &mut Vec<ReturnedQueue>, live: &mut DriveThreadState| {
+        let mut settle = |back: &mut Vec<ReturnedQueue>, live: &mut [DriveThreadState]| {
             while back.iter().any(|(_, left)| *left > 0) {
                 let now = clock.now();
                 if now > until {
@@ -85,7 +84,9 @@ impl TargetQueues {
                         *left = left.saturating_sub(1);
                     }
                 }
-                live.poll(now);
+                live.iter_mut().for_each(|live| {
+                    live.poll(now);
+                });
             }
             Ok(last)
         };
@@ -99,11 +100,11 @@ impl TargetQueues {
         if !status.is_success() {
             return Err(CloseError::Flush { drive, status });
         }
-        if live.drive.stores_data() {
+        if live.iter().any(|live| live.drive.stores_data()) {
             back.iter_mut().for_each(|(device, _)| target_layers::begin_checkpoint(device));
-            live.drive.set_zero_latency(true);
-            run_checkpoints(&mut back, &mut live.drive, clock.now());
-            live.drive.set_zero_latency(false);
+            live.iter_mut().for_each(|live| live.drive.set_zero_latency(true));
+            run_checkpoints(&mut back, live, clock.now());
+            live.iter_mut().for_each(|live| live.drive.set_zero_latency(false));
         }
         Ok(())
     }
@@ -111,16 +112,19 @@ impl TargetQueues {
 
 /// Polls until no checkpoint is in progress or nothing can make progress. Earlier operations
 /// complete at their due times: the time advances to them without waiting.
-fn run_checkpoints(ends: &mut [ReturnedQueue], drive: &mut Controller, mut now: Nanos) {
+fn run_checkpoints(ends: &mut [ReturnedQueue], drives: &mut [DriveThreadState], mut now: Nanos) {
     while ends.iter_mut().any(|(device, _)| target_layers::is_checkpointing(device)) {
         let mut moved = false;
         for (device, _) in ends.iter_mut() {
             moved |= device.poll(now);
         }
-        if drive.poll(now) | moved {
+        for live in &mut *drives {
+            moved |= live.drive.poll(now);
+        }
+        if moved {
             continue;
         }
-        match drive.deadline() {
+        match drives.iter().map(|live| live.drive.deadline()).min().unwrap_or(Nanos::MAX) {
             due if due > now && due < Nanos::MAX => now = due,
             _ => return,
         }

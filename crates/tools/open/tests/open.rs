@@ -402,3 +402,86 @@ fn a_block_layer_is_opened_with_a_queue_per_core() {
         }
     }
 }
+
+/// Two targets of one drive, and a set of two drives, each with an image.
+fn named_paths(place: &TestDir) -> String {
+    let drive = |name: &str, rest: &str| {
+        let image = place.path(&format!("{name}.img"));
+        format!("[[drive]]\nname = \"{name}\"\n{GEOMETRY}data = \"file\"\npath = {image:?}\n{rest}")
+    };
+    let target = |name: &str, pus: &str| {
+        format!("[[target]]\nname = \"{name}\"\ndrive = \"oc\"\nkind = \"pblk\"\npus = \"{pus}\"\n")
+    };
+    let path = |name: &str, over: &str, rest: &str| {
+        format!("[[path]]\nname = \"{name}\"\nover = \"{over}\"\n{rest}")
+    };
+    let mq = "queue_model = \"mq\"\ncores = 2\n";
+    [
+        drive("oc", "personality = \"open-channel\"\n"),
+        drive("a", ""),
+        drive("b", ""),
+        target("left", "0-3"),
+        target("right", "4-7"),
+        "[[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\nstripe = \"16K\"\n".into(),
+        path("l", "left", ""),
+        path("r", "right", mq),
+        path("s", "ab", mq),
+    ]
+    .concat()
+}
+
+#[test]
+fn named_paths_are_opened_by_name_and_keep_their_data() {
+    let place = TestDir::new();
+    let what = place.scenario(&named_paths(&place));
+    let (send, failed) = mpsc::channel();
+    let options = OpenOptions { close_errors: Some(send), ..OpenOptions::default() };
+    for (round, name) in [(3, "l"), (5, "r"), (7, "s")] {
+        let device = sluice_open::open(&format!("{what}#{name}"), &options).unwrap();
+        assert_eq!((device.kind(), device.name()), (DeviceKind::Target, name));
+        let mut handle = handle(&device);
+        write(&mut handle, &device, 0..300, round);
+        handle.flush().expect("a flush");
+    }
+    // Each is opened again, alone; of the set, both drives are there.
+    for (round, name) in [(7, "s"), (3, "l"), (5, "r")] {
+        let device = sluice_open::open(&format!("{what}#{name}"), &options).unwrap();
+        check(&mut handle(&device), &device, 0..300, round);
+    }
+    let scenario = Scenario::load(Path::new(&what)).unwrap();
+    let (device, view) = open_scenario(&scenario, Some("s"), &options).unwrap();
+    std::thread::scope(|threads| {
+        for core in 0..2 {
+            let mut handle = handle(&device);
+            let device = &device;
+            threads.spawn(move || {
+                let own = || (0..200).map(move |i| 1_000 + core + 2 * i);
+                write(&mut handle, device, own(), 9);
+                handle.flush().expect("a flush");
+                check(&mut handle, device, own(), 9);
+            });
+        }
+    });
+    let written: Vec<u64> = view.all_stats().map(|s| s.expect("an answer").bytes_written).collect();
+    assert_eq!(written.iter().sum::<u64>(), 400 * SECTOR as u64);
+    assert!(written.iter().all(|bytes| *bytes > 150 * SECTOR as u64), "{written:?}");
+    drop(device);
+    assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn a_path_that_does_not_exist_is_refused_with_the_names() {
+    let place = TestDir::new();
+    let what = place.scenario(&named_paths(&place));
+    for (name, says) in [("", "it has several paths"), ("#oc", "it has no path \"oc\"")] {
+        let error = open(&format!("{what}{name}")).unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(says) && text.contains("#l, #r, #s"), "{text}");
+    }
+    let three = OpenOptions { queues: Some(3), ..OpenOptions::default() };
+    for name in ["r", "s"] {
+        let error = sluice_open::open(&format!("{what}#{name}"), &three).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("1 to 2"), "{error}");
+    }
+}

@@ -166,6 +166,11 @@ impl BuildOptions {
 }
 
 impl OpenPath {
+    /// Returns the name of the path.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
     /// Returns the limits of the device that the path will have without its block layer.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! [`StackError`]: the errors of building a stack.
 
+use std::path::PathBuf;
+
 use ftl::RecoveryError;
 use ftl::journal::JournalError;
 use lnvm::JOURNAL_OWNER;
@@ -117,6 +119,12 @@ pub enum StackError {
         /// Cause of the error.
         #[source]
         source: block::DeviceDriverError,
+    },
+    /// The scenario has no path.
+    #[error("{}: no device has a path", file.display())]
+    NoPath {
+        /// Path of the scenario.
+        file: PathBuf,
     },
     /// The members of a set cannot be striped.
     #[error("set {name}: {source}")]

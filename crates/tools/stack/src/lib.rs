@@ -41,7 +41,9 @@ pub use host::{HostOptions, StackHost};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
 pub use precondition::{precondition, steady_state};
-pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
+pub use prepare::{
+    HOST_VECTOR, PrepareError, PrepareEvent, PreparedPath, prepare_drive, prepare_path,
+};
 pub use target_layers::ShardCounts;
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner

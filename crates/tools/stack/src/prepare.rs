@@ -2,10 +2,14 @@
 
 use std::io;
 
+use controller::Controller;
 use scenario::{DriveSpec, Scenario};
 use time::{Nanos, VirtualRunner};
 
-use super::{PreconditionMarker, Stack, StackError, is_fresh, precondition};
+use super::{
+    BuildOptions, PathDevice, PreconditionMarker, Stack, StackBuilder, StackError, is_fresh,
+    precondition,
+};
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
 pub const HOST_VECTOR: u16 = 1;
@@ -75,4 +79,54 @@ pub fn prepare_drive(
     let stack = precondition(stack, &scenario.precondition, &mut runner, seed, &mut progress)?;
     mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
     Ok((stack, runner.now()))
+}
+
+/// The drives of a path and its device, in real time.
+#[derive(Debug)]
+pub struct PreparedPath {
+    /// The drives, in the order of the scenario.
+    pub drives: Vec<Controller>,
+    /// The path's device, with interrupts.
+    pub path: PathDevice,
+    /// The drives' current time.
+    pub now: Nanos,
+}
+
+/// Builds a scenario's only path, with interrupts. Drives without data are preconditioned without
+/// advancing real time.
+///
+/// # Errors
+/// [`PrepareError`].
+pub fn prepare_path(
+    scenario: &Scenario,
+    tell: &mut dyn FnMut(PrepareEvent<'_>),
+) -> Result<PreparedPath, PrepareError> {
+    let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
+    let preconditions = scenario.precondition != Default::default();
+    let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
+    let (mut builder, mut paths) = StackBuilder::open(scenario, options, &mut |_| None)?;
+    let Some(mut path) = paths.pop() else {
+        return Err(StackError::NoPath { file: scenario.file.clone() }.into());
+    };
+    let mut runner = VirtualRunner::new();
+    let mut marks = Vec::new();
+    for (plan, fresh) in scenario.drives.iter().zip(&fresh).filter(|_| preconditions) {
+        if *fresh {
+            let mark = PreconditionMarker::set(plan);
+            marks.push(mark.map_err(|source| PrepareError::PreconditionMarker { source })?);
+        } else {
+            tell(PrepareEvent::ImageKept(&plan.config.name));
+        }
+    }
+    if preconditions {
+        let name = path.name().to_owned();
+        let mut progress = |part| tell(PrepareEvent::Preconditioning(&name, part));
+        let (what, seed) = (&scenario.precondition, scenario.seed);
+        path.precondition(&mut builder, what, |i| fresh[i], &mut runner, seed, &mut progress)?;
+    }
+    for mark in marks {
+        mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
+    }
+    let path = path.finish(&mut builder, runner.now(), true)?;
+    Ok(PreparedPath { drives: builder.into_drives(), path, now: runner.now() })
 }

@@ -10,7 +10,7 @@ mod read;
 
 use lnvm::ScrubConfig;
 
-use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario};
+use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
 
 pub(super) use read::CompositionSections;
 
@@ -149,5 +149,48 @@ impl Scenario {
             }
             Beneath::Drive(_) | Beneath::Set(_) => drive,
         }
+    }
+
+    /// Returns the scenario with one of its paths alone, and with the drives that it leads to. A
+    /// path to a single drive or target becomes the unnamed path of a scenario with one drive. Jobs
+    /// are left out.
+    #[must_use]
+    pub fn reduced_to(&self, path: &PathSpec) -> Scenario {
+        let members = self.members(path.over);
+        let mut drives: Vec<usize> = members.iter().map(|member| self.drive_of(*member)).collect();
+        drives.sort_unstable();
+        drives.dedup();
+        let index_of = |drive: usize| drives.iter().position(|d| *d == drive).unwrap_or(0);
+        let names: Vec<&str> =
+            drives.iter().map(|i| self.drives[*i].config.name.as_str()).collect();
+        let is_kept =
+            |share: &&ShareSpec| share.drive.as_deref().is_none_or(|name| names.contains(&name));
+        let reduced = Scenario {
+            drives: drives.iter().map(|drive| self.drives[*drive].clone()).collect(),
+            jobs: Vec::new(),
+            job_files: Vec::new(),
+            shares: self.shares.iter().filter(is_kept).cloned().collect(),
+            path: path.config.clone(),
+            composition: Composition::default(),
+            ..self.clone()
+        };
+        let Beneath::Set(set) = path.over else {
+            return Scenario { drives: vec![self.drive_spec(path.over)], ..reduced };
+        };
+        let (mut targets, mut kept) = (Vec::new(), Vec::new());
+        for member in &members {
+            kept.push(match *member {
+                Beneath::Target(i) => {
+                    let target = &self.composition.targets[i];
+                    targets.push(TargetSpec { drive: index_of(target.drive), ..target.clone() });
+                    Beneath::Target(targets.len() - 1)
+                }
+                one => Beneath::Drive(index_of(self.drive_of(one))),
+            });
+        }
+        let set = SetSpec { members: kept, ..self.composition.sets[set].clone() };
+        let paths = vec![PathSpec { over: Beneath::Set(0), ..path.clone() }];
+        let path = PathConfig::default();
+        Scenario { path, composition: Composition { targets, sets: vec![set], paths }, ..reduced }
     }
 }
