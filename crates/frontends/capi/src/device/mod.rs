@@ -242,7 +242,8 @@ fn open_options(from: &sluice_open_options) -> Result<DeviceOpenOptions, CallErr
 ///
 /// * `null`, `null:SIZE`: acknowledges everything and stores no data. 1 TiB by default; a size is
 ///   in whole sectors of 512 bytes: `null:64G`.
-/// * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario; `NAME` selects one of several.
+/// * `scenario.toml`, `scenario.toml#NAME`: the drive of a scenario, or the path if it names paths;
+///   `NAME` selects one of several.
 ///   It runs in this process, on a thread of its own, in real time. It is recovered and
 ///   preconditioned before the call returns. With `[target]` the call opens the target.
 /// * `sluice:///SOCKET`, `sluice:///SOCKET#PARTITION`, `sluice:///SOCKET#DEVICE/PARTITION`: a
