@@ -42,7 +42,7 @@ pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer_counts::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 pub use co_simulate::{RunObserver, co_simulate};
 pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, StackBlockLayer};
-pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell};
+pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::precondition;
 pub use precondition_marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
 pub use prepare::{HOST_VECTOR, PrepareError, PrepareEvent, prepare_drive};
