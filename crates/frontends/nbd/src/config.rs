@@ -1,8 +1,8 @@
-//! [`NbdConfig`]: limits on everything that a client can make the server hold or wait for.
+//! [`NbdConfig`]: limits on everything that a client can make a server hold or wait for.
 
 use time::Nanos;
 
-/// Name, limits and timeouts of a server. The defaults suit clients on one machine.
+/// Name, limits and timeouts of an export. The defaults suit clients on one machine.
 #[derive(Clone, Debug)]
 pub struct NbdConfig {
     /// The export's name. The empty name always means this export too. At most 4096 bytes.
@@ -11,11 +11,12 @@ pub struct NbdConfig {
     pub description: String,
     /// Writes, trims and zeroes are refused with `EPERM`.
     pub read_only: bool,
-    /// Bytes of registered memory for payloads, default 64 MiB, in quarters of a power of two of at
+    /// Bytes of registered memory for payloads of each server, default 64 MiB, in quarters of a power of two of at
     /// least 1 MiB. One quarter is for requests up to 64 KiB, one for those up to 1 MiB, two for
     /// longer ones; two quarters under 32 MiB lower the longest request to their size.
     pub pool_bytes: usize,
-    /// Maximum number of clients; further ones are closed at once. Default 256.
+    /// Maximum number of clients of the export, on all of its servers; further ones are closed at
+    /// once. Default 256.
     pub connections_max: usize,
     /// Maximum number of requests in flight per client; further ones stay in its socket. Default
     /// 128.

@@ -64,7 +64,16 @@ impl Export {
 
     /// Returns the transmission flags. `SEND_DF` requires structured replies.
     pub(super) fn flags(&self, structured: bool) -> u16 {
-        // One device with one cache serves all connections, and a flush covers all of it.
+        // A flush on one connection covers every write answered before on another, although they may
+        // have different queues of the device (`NbdServer::group`): an answered write had completed
+        // in the device, and the device receives the flush afterwards.
+        // - Queue pairs of a drive (`raw`, `sq`, `mq`): one controller executes the commands of all
+        //   of them, and a flush covers its whole write buffer.
+        // - A target beneath `sq` or `mq`: one write buffer, under the lock of its dispatch queue.
+        // - Shards, with or without `mq` and several hardware queues: every flush has a fragment on
+        //   every shard, which the shard's owner executes after the writes that it has completed.
+        // - `sq` and `mq` serve a flush by none that was at the device before it.
+        // Verified by `crates/tools/stack/tests/suite/flush_of_all_cores.rs`.
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN;
         if self.read_only {
             flags |= flag::READ_ONLY;

@@ -65,6 +65,13 @@ impl LatencyCounts {
         LatencyCounts(self.0.iter().zip(old).map(|(now, old)| now.wrapping_sub(old)).collect())
     }
 
+    /// Returns the requests of both distributions.
+    pub(super) fn plus(&self, other: &LatencyCounts) -> LatencyCounts {
+        // A default value has no buckets.
+        let others = other.0.iter().copied().chain(std::iter::repeat(0));
+        LatencyCounts(self.0.iter().zip(others).map(|(a, b)| a.wrapping_add(b)).collect())
+    }
+
     /// Returns the number of requests.
     pub fn count(&self) -> u64 {
         self.0.iter().sum()

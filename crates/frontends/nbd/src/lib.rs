@@ -1,7 +1,8 @@
 //! The NBD server: makes a [`block::BlockDevice`] available to NBD clients.
 //!
-//! The server owns its device and the thread that polls it, so that its path takes no lock
-//! (ARCHITECTURE.md, R4).
+//! A server owns its device and the thread that polls it, so that its path takes no lock
+//! (ARCHITECTURE.md, R4). A device with several queues, one per core, has a server per queue:
+//! [`NbdServer::group`].
 //!
 //! # What a client can rely on
 //!
@@ -12,8 +13,9 @@
 //! - A device with sectors over 512 bytes refuses a `GO` that does not ask for block sizes
 //!   (`NBD_REP_ERR_BLOCK_SIZE_REQD`), unless [`NbdConfig::admit_unsized`] is set. `EXPORT_NAME`,
 //!   which cannot ask, is accepted. Requests that are not whole sectors fail with `EINVAL`.
-//! - A reply to `FLUSH` covers every write answered before it on any connection (`CAN_MULTI_CONN`);
-//!   a reply to a request with `FUA` says that it is durable.
+//! - A reply to `FLUSH` covers every write answered before it on any connection (`CAN_MULTI_CONN`),
+//!   whichever servers have the two connections; a reply to a request with `FUA` says that it is
+//!   durable.
 //! - A request of up to 64 KiB never waits for another client's socket. A longer one may, until the
 //!   other client is dropped for lack of progress ([`NbdConfig::stall_timeout`]).
 //! - A structured read is answered in one content chunk whatever its length, so `DF` never fails
@@ -28,8 +30,10 @@
 
 mod config;
 mod connection;
+mod end_of_run;
 mod endpoint;
 mod export;
+mod group;
 mod in_flight;
 #[cfg(debug_assertions)]
 mod invariants;
@@ -39,6 +43,7 @@ mod protocol;
 mod send_queue;
 mod server;
 mod service;
+mod socket_set;
 mod stats;
 
 pub use config::NbdConfig;

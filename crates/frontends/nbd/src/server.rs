@@ -1,5 +1,8 @@
-//! [`NbdServer`]: the server thread. It owns the device and every client; it polls the device and the sockets,
-//! spins while there is work, and sleeps otherwise.
+//! [`NbdServer`]: a server thread. It owns a device and its clients; it polls the device and the sockets, spins
+//! while there is work, and sleeps otherwise.
+//!
+//! An export has one server, or a group of them: one per queue of a device
+//! ([`group`](crate::group)).
 //!
 //! One iteration: poll the sockets, serve the ready clients, poll the device, reap its completions,
 //! and send each client's replies in one call. While the device is busy, sockets are polled once
@@ -8,14 +11,14 @@
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use block::{BlockDevice, Limits, Request};
+use block::{BlockDevice, Limits};
 use event::{IdlePolicy, IdleWait, Parker, RealClock, Waker};
 use mem::RegisterError;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use time::{Component, Nanos};
@@ -24,16 +27,17 @@ use crate::NbdConfig;
 use crate::connection::{Connection, ConnectionId, Connections, Phase, WorkQueues};
 use crate::endpoint::{Endpoint, EndpointBindError, StreamListener};
 use crate::export::Export;
+use crate::group::GroupMember;
 use crate::in_flight::InFlightRequests;
 use crate::pool::{PayloadPool, SIZE_CLASSES};
-use crate::protocol::handshake::Handshake;
 use crate::protocol::wire::{PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
+use crate::socket_set::{LISTENER, SocketSet};
 use crate::stats::{Counters, NbdStats, NbdStatsReader};
 
 /// Interval of socket polls while the device is busy.
 const SOCKET_POLL_INTERVAL: Nanos = Nanos::from_micros(2);
 /// Interval of timeout checks.
-const TIMEOUT_SWEEP_INTERVAL: Nanos = Nanos::from_millis(100);
+pub(super) const TIMEOUT_SWEEP_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Bytes that a client must move within [`NbdConfig::stall_timeout`] while others wait for it.
 const STALL_PROGRESS_BYTES: u64 = 1 << 20;
 /// Limit of one client's small payloads, in the device and in its send queue.
@@ -41,11 +45,8 @@ const SMALL_CLIENT_BYTES_MAX: usize = 1 << 20;
 /// Buffer through which payloads pass: large enough to make system calls rare, small enough to stay
 /// in the second-level cache.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// Maximum number of clients accepted, and of events handled, per iteration.
-const ACCEPTS_PER_ITERATION: usize = 64;
+/// Maximum number of events handled per iteration.
 const EVENTS_PER_ITERATION: usize = 128;
-/// Marks the token of a listener; other tokens are connections.
-const LISTENER: u64 = 1 << 63;
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,15 @@ pub enum NbdError {
     /// No endpoint was given.
     #[error("an NBD server needs at least one endpoint")]
     NoEndpoint,
+    /// No device was given.
+    #[error("an NBD server needs at least one device")]
+    NoDevice,
+    /// The devices of a group differ, so that they are not queues of one device.
+    #[error("queue {queue} of the exported device has other limits than queue 0")]
+    Queues {
+        /// Index of the first device that differs.
+        queue: usize,
+    },
     /// The device's sectors cannot be a minimum block size (NBD "Block size constraints").
     #[error("NBD needs sectors of a power of two from 1 to 65536 bytes, not {0}")]
     SectorSize(u32),
@@ -84,69 +94,15 @@ pub(super) struct ClientLimits {
     pub(super) in_flight_max: usize,
 }
 
-/// Listeners, and the epoll set of all sockets.
-#[derive(Debug)]
-struct SocketSet {
-    listeners: Vec<StreamListener>,
-    endpoints: Vec<Endpoint>,
-    epoll: OwnedFd,
-    /// Listeners were removed from the epoll set because no descriptor was left for a client.
-    accept_paused: bool,
+/// The parts of a server that its group has made.
+struct ServerParts {
+    group: GroupMember,
+    parker: Parker,
+    counters: Arc<Counters>,
 }
 
-impl SocketSet {
-    fn new(epoll: OwnedFd, listeners: Vec<StreamListener>) -> io::Result<SocketSet> {
-        let endpoints = listeners.iter().map(|l| l.endpoint().clone()).collect();
-        let mut sockets = SocketSet { listeners, endpoints, epoll, accept_paused: true };
-        sockets.resume_accept()?;
-        Ok(sockets)
-    }
-
-    fn pause_accept(&mut self) -> io::Result<()> {
-        for listener in &self.listeners {
-            epoll::delete(&self.epoll, listener)?;
-        }
-        self.accept_paused = true;
-        Ok(())
-    }
-
-    fn resume_accept(&mut self) -> io::Result<()> {
-        for (i, listener) in self.listeners.iter().enumerate() {
-            let token = EventData::new_u64(LISTENER | i as u64);
-            epoll::add(&self.epoll, listener, token, EventFlags::IN)?;
-        }
-        self.accept_paused = false;
-        Ok(())
-    }
-
-    /// Watches a client's socket. Edge-triggered: a client that is not read for lack of memory
-    /// causes no events.
-    fn watch(&self, c: &Connection) -> rustix::io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, c.as_fd(), token(c.id), flags)
-    }
-
-    /// Enables or disables notification when a client's socket becomes writable.
-    fn await_writable(&self, c: &mut Connection, wanted: bool) {
-        if c.output.awaits_writable == wanted {
-            return;
-        }
-        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        if wanted {
-            flags |= EventFlags::OUT;
-        }
-        // Modifying an existing watch allocates nothing and cannot fail. It also reports the
-        // current state at once, so that no transition is missed.
-        let _ = epoll::modify(&self.epoll, c.as_fd(), token(c.id), flags);
-        c.output.awaits_writable = wanted;
-    }
-}
-
-fn token(id: ConnectionId) -> EventData {
-    EventData::new_u64(u64::from(id.generation) << 32 | u64::from(id.slot))
-}
-
-/// Serves one device to many clients. The [module](crate) documents the guarantees to clients.
+/// Serves a device, or one queue of a device, to many clients. The [module](crate) documents the
+/// guarantees to clients.
 pub struct NbdServer<D> {
     pub(super) device: D,
     pub(super) limits: Limits,
@@ -158,11 +114,11 @@ pub struct NbdServer<D> {
     pub(super) work: WorkQueues,
     pub(super) scratch: Box<[u8]>,
     pub(super) counters: Arc<Counters>,
-    config: NbdConfig,
-    sockets: SocketSet,
-    parker: Parker,
-    next_sweep: Nanos,
-    stopping: bool,
+    pub(super) group: GroupMember,
+    pub(super) parker: Parker,
+    pub(super) config: NbdConfig,
+    pub(super) sockets: SocketSet,
+    pub(super) next_sweep: Nanos,
 }
 
 impl<D> fmt::Debug for NbdServer<D> {
@@ -170,7 +126,7 @@ impl<D> fmt::Debug for NbdServer<D> {
         f.debug_struct("NbdServer")
             .field("endpoints", &self.sockets.endpoints)
             .field("export", &self.export)
-            .field("stopping", &self.stopping)
+            .field("group", &self.group)
             .finish_non_exhaustive()
     }
 }
@@ -182,11 +138,32 @@ impl<D: BlockDevice> NbdServer<D> {
     /// # Errors
     /// [`NbdError`]; nothing is left listening then.
     pub fn new(
-        mut device: D,
+        device: D,
         endpoints: &[Endpoint],
         config: NbdConfig,
     ) -> Result<NbdServer<D>, NbdError> {
-        let limits = *device.limits();
+        NbdServer::group(vec![device], endpoints, config)?.pop().ok_or(NbdError::NoDevice)
+    }
+
+    /// Creates the servers of one export, one per queue of a device, as [`new`](NbdServer::new)
+    /// does for a single one. Each [runs](NbdServer::run) on a thread of its own.
+    ///
+    /// The first server listens, and gives each client to the server with the fewest open
+    /// connections, of equals to the first. `devices` are queues of one device: a flush on any of
+    /// them makes durable every write that had completed on any of them when it was submitted. The
+    /// server announces that to clients (`CAN_MULTI_CONN`).
+    ///
+    /// # Errors
+    /// [`NbdError`]; nothing is left listening then.
+    pub fn group(
+        mut devices: Vec<D>,
+        endpoints: &[Endpoint],
+        config: NbdConfig,
+    ) -> Result<Vec<NbdServer<D>>, NbdError> {
+        let limits = *devices.first().ok_or(NbdError::NoDevice)?.limits();
+        if let Some(queue) = devices.iter().position(|device| *device.limits() != limits) {
+            return Err(NbdError::Queues { queue });
+        }
         if !limits.sector_bytes.is_power_of_two() || limits.sector_bytes > 1 << 16 {
             return Err(NbdError::SectorSize(limits.sector_bytes));
         }
@@ -198,17 +175,44 @@ impl<D: BlockDevice> NbdServer<D> {
         if endpoints.is_empty() {
             return Err(NbdError::NoEndpoint);
         }
-        let quarter = PayloadPool::<ConnectionId>::quarter_bytes(config.pool_bytes);
-        let payload_max = (2 * quarter).min(PAYLOAD_BYTES_MAX as usize) as u32;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let mut listeners = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
             listeners.push(StreamListener::bind(endpoint, config.allow_remote)?);
         }
+        let bound: Vec<Endpoint> = listeners.iter().map(|l| l.endpoint().clone()).collect();
+        let mut parkers = Vec::with_capacity(devices.len());
+        for device in &mut devices {
+            let parker = Parker::new()?;
+            device.set_waker(parker.waker());
+            parkers.push(parker);
+        }
+        let counters: Vec<Arc<Counters>> = devices.iter().map(|_| Arc::default()).collect();
+        let stats = NbdStatsReader::new(&counters);
+        let members = GroupMember::group(parkers.iter().map(Parker::waker), &stats);
+        let mut servers = Vec::with_capacity(devices.len());
+        let each = devices.into_iter().zip(parkers).zip(members.into_iter().zip(counters));
+        for ((device, parker), (group, counters)) in each {
+            let listeners = std::mem::take(&mut listeners);
+            let sockets = SocketSet::new(listeners, bound.clone())?;
+            let config = config.clone();
+            let parts = ServerParts { group, parker, counters };
+            servers.push(NbdServer::from_parts(device, parts, sockets, config)?);
+        }
+        Ok(servers)
+    }
+
+    /// Creates one server and registers its payload memory.
+    fn from_parts(
+        device: D,
+        parts: ServerParts,
+        sockets: SocketSet,
+        config: NbdConfig,
+    ) -> Result<NbdServer<D>, NbdError> {
+        let limits = *device.limits();
+        let quarter = PayloadPool::<ConnectionId>::quarter_bytes(config.pool_bytes);
+        let payload_max = (2 * quarter).min(PAYLOAD_BYTES_MAX as usize) as u32;
         let (region, base) = device.memory().allocate_registered(4 * quarter)?;
-        let parker = Parker::new()?;
-        device.set_waker(parker.waker());
-        let sockets = SocketSet::new(epoll, listeners)?;
+        let ServerParts { group, parker, counters } = parts;
         Ok(NbdServer {
             export: Export::new(&limits, &config, payload_max),
             limits,
@@ -222,12 +226,12 @@ impl<D: BlockDevice> NbdServer<D> {
             in_flight: InFlightRequests::default(),
             work: WorkQueues::default(),
             scratch: vec![0; SCRATCH_BYTES].into(),
-            counters: Arc::default(),
+            counters,
+            group,
+            parker,
             config,
             sockets,
-            parker,
             next_sweep: Nanos::ZERO,
-            stopping: false,
         })
     }
 
@@ -241,14 +245,14 @@ impl<D: BlockDevice> NbdServer<D> {
         self.parker.waker()
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the export: the sums over the servers of its group.
     pub fn stats(&self) -> NbdStats {
-        self.stats_reader().snapshot()
+        self.group.stats().snapshot()
     }
 
-    /// Returns a reader of the counters for other threads.
+    /// Returns a reader of the export's counters for other threads.
     pub fn stats_reader(&self) -> NbdStatsReader {
-        NbdStatsReader::new(&self.counters)
+        self.group.stats().clone()
     }
 
     /// Returns the device, after [`run`](NbdServer::run) has returned.
@@ -263,10 +267,31 @@ impl<D: BlockDevice> NbdServer<D> {
     /// After setting `stop`, [wake](NbdServer::waker) the server or interrupt its thread with a
     /// signal. A stopped server no longer listens and cannot be run again.
     ///
+    /// All servers of a group have the same `stop`, and each must be woken. A server whose sockets
+    /// fail sets it and wakes the others. Each returns when all have flushed or were dropped.
+    ///
     /// # Errors
-    /// Those of `epoll_wait(2)`, `epoll_ctl(2)` and `ppoll(2)`, and the status of the last flush if
-    /// it failed. After such a failure, acknowledged writes may not be durable.
+    /// The first of: those of `epoll_wait(2)`, `epoll_ctl(2)` and `ppoll(2)`, and the status of the
+    /// last flush if it failed. After such a failure, acknowledged writes may not be durable.
     pub fn run(
+        &mut self,
+        clock: RealClock,
+        idle: IdlePolicy,
+        with: &mut dyn Component,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        let served = self.serve_clients(clock, idle, with, stop);
+        if served.is_err() {
+            stop.store(true, Ordering::Relaxed);
+            self.group.wake_others();
+            self.abandon_clients(clock, with);
+        }
+        let ended = self.end_run(clock, idle, with);
+        served.and(ended)
+    }
+
+    /// Serves until `stop` is set and every connection is closed.
+    fn serve_clients(
         &mut self,
         clock: RealClock,
         idle: IdlePolicy,
@@ -277,7 +302,7 @@ impl<D: BlockDevice> NbdServer<D> {
         let mut sockets_at = Nanos::ZERO;
         loop {
             let now = clock.now();
-            if !self.stopping && stop.load(Ordering::Relaxed) {
+            if !self.is_stopping() && stop.load(Ordering::Relaxed) {
                 self.begin_stop(now);
             }
             let mut moved = false;
@@ -290,8 +315,9 @@ impl<D: BlockDevice> NbdServer<D> {
             if now >= self.next_sweep {
                 self.sweep(now)?;
             }
-            if self.stopping && self.connections.open_count() == 0 && self.in_flight.is_empty() {
-                return self.finish_run(clock, with);
+            if self.is_stopping() && self.connections.open_count() == 0 && self.in_flight.is_empty()
+            {
+                return Ok(());
             }
             if moved {
                 wait.reset();
@@ -303,7 +329,7 @@ impl<D: BlockDevice> NbdServer<D> {
             }
             self.parker.prepare();
             if self.poll_once(clock.now(), clock, with)
-                || (!self.stopping && stop.load(Ordering::Relaxed))
+                || (!self.is_stopping() && stop.load(Ordering::Relaxed))
             {
                 self.parker.unpark();
                 wait.reset();
@@ -324,8 +350,13 @@ impl<D: BlockDevice> NbdServer<D> {
     }
 
     /// Does all work that does not need the sockets polled.
-    fn poll_once(&mut self, now: Nanos, clock: RealClock, with: &mut dyn Component) -> bool {
-        let mut moved = false;
+    pub(super) fn poll_once(
+        &mut self,
+        now: Nanos,
+        clock: RealClock,
+        with: &mut dyn Component,
+    ) -> bool {
+        let mut moved = self.group.has_assigned() && self.admit_assigned(now);
         // Clients that become ready again meanwhile wait for the next iteration.
         for _ in 0..self.work.ready_len() {
             let Some(id) = self.work.pop_ready() else {
@@ -384,49 +415,6 @@ impl<D: BlockDevice> NbdServer<D> {
         }
     }
 
-    /// Accepts waiting clients.
-    fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
-        for _ in 0..ACCEPTS_PER_ITERATION {
-            let Some(from) = self.sockets.listeners.get(listener) else {
-                return Ok(());
-            };
-            let fd = match from.accept() {
-                Ok(fd) => fd,
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    tracing::warn!("no descriptor is left for another NBD client");
-                    self.sockets.pause_accept()?;
-                    self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
-                    return Ok(());
-                }
-                // No client waits, or it has disconnected already.
-                Err(_) => return Ok(()),
-            };
-            if self.connections.open_count() >= self.config.connections_max {
-                self.counters.connections_refused.add(1);
-                let open = self.connections.open_count();
-                tracing::warn!(open, "NBD client refused: too many connections");
-                continue;
-            }
-            self.counters.connections.add(1);
-            let c = self.connections.insert(fd, now);
-            let id = c.id;
-            tracing::info!(client = ?id, "NBD client connected");
-            c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
-            if self.sockets.watch(c).is_err() {
-                // Out of kernel memory for the watch: this client cannot be served.
-                if let Some(c) = self.connections.take(id) {
-                    self.drop_client(c, "epoll_ctl failed");
-                }
-                continue;
-            }
-            self.work.mark_dirty(c);
-            self.work.mark_ready(c);
-            self.counters.connections_open.set(self.connections.open_count() as u64);
-        }
-        Ok(())
-    }
-
     /// Enables or disables notification when a client's socket becomes writable.
     pub(super) fn await_writable(&self, c: &mut Connection, wanted: bool) {
         self.sockets.await_writable(c, wanted);
@@ -436,7 +424,7 @@ impl<D: BlockDevice> NbdServer<D> {
     fn needs_sweeping(&self) -> bool {
         // Tracking idle clients is not worth its cost: check ten times a second while any client is
         // connected.
-        self.sockets.accept_paused || self.stopping || self.connections.open_count() > 0
+        self.sockets.accept_paused || self.is_stopping() || self.connections.open_count() > 0
     }
 
     /// Drops clients that exceeded a timeout.
@@ -446,7 +434,7 @@ impl<D: BlockDevice> NbdServer<D> {
             panic!("nbd: {violation}");
         }
         self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
-        if self.sockets.accept_paused && !self.stopping {
+        if self.sockets.accept_paused && !self.is_stopping() {
             self.sockets.resume_accept()?;
         }
         let short = self.pool.has_waiters();
@@ -490,12 +478,12 @@ impl<D: BlockDevice> NbdServer<D> {
 
     /// Returns whether the server is stopping.
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping
+        self.group.is_stopping()
     }
 
     /// Stops accepting connections and requests.
-    fn begin_stop(&mut self, now: Nanos) {
-        self.stopping = true;
+    pub(super) fn begin_stop(&mut self, now: Nanos) {
+        self.group.begin_stop();
         self.sockets.listeners.clear();
         for id in self.connections.ids() {
             let Some(c) = self.connections.get_mut(id) else {
@@ -503,26 +491,6 @@ impl<D: BlockDevice> NbdServer<D> {
             };
             c.closing.since.get_or_insert(now);
             self.work.mark_ready(c);
-        }
-    }
-
-    /// Flushes the device at the end.
-    fn finish_run(&mut self, clock: RealClock, with: &mut dyn Component) -> io::Result<()> {
-        let mut asked = false;
-        loop {
-            let now = clock.now();
-            asked = asked || self.device.submit(now, Request::flush(u64::MAX)).is_ok();
-            self.device.poll(now);
-            with.poll(now);
-            if let Some(completion) = self.device.reap() {
-                self.counters.memory_bytes.set(self.pool.in_use());
-                if completion.status.is_success() {
-                    return Ok(());
-                }
-                let why = format!("the last flush failed: {}", completion.status);
-                return Err(io::Error::other(why));
-            }
-            std::hint::spin_loop();
         }
     }
 }

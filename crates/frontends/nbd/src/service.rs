@@ -1,19 +1,26 @@
-//! Per-client processing: read, parse, submit, reply, close. Nothing here blocks.
+//! Per-client processing: accept, read, parse, submit, reply, close. Nothing here blocks.
+
+use std::io;
+use std::os::fd::OwnedFd;
 
 use block::{BlockDevice, Extent};
 use event::RealClock;
 use mem::PAGE_BYTES;
+use rustix::io::Errno;
 use time::Nanos;
 
 use crate::connection::{Connection, ConnectionId, IncomingPayload, Phase};
 use crate::in_flight::{DeviceBuffer, InFlightRequest};
 use crate::pool::{PayloadBuffer, PayloadPool, SMALL_BYTES_MAX};
 use crate::protocol::command::{CommandAction, NbdCommand};
-use crate::protocol::handshake::HandshakeStep;
+use crate::protocol::handshake::{Handshake, HandshakeStep};
 use crate::protocol::reply;
 use crate::protocol::wire::{PAYLOAD_BYTES_MAX, REQUEST_BYTES, RequestHeader, command};
 use crate::send_queue::SendResult;
-use crate::server::NbdServer;
+use crate::server::{NbdServer, TIMEOUT_SWEEP_INTERVAL};
+
+/// Maximum number of clients accepted per iteration.
+const ACCEPTS_PER_ITERATION: usize = 64;
 
 /// Result of parsing the next message.
 enum Parsed {
@@ -28,6 +35,70 @@ enum Parsed {
 }
 
 impl<D: BlockDevice> NbdServer<D> {
+    /// Accepts waiting clients.
+    pub(super) fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
+        for _ in 0..ACCEPTS_PER_ITERATION {
+            let Some(from) = self.sockets.listeners.get(listener) else {
+                return Ok(());
+            };
+            let fd = match from.accept() {
+                Ok(fd) => fd,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    tracing::warn!("no descriptor is left for another NBD client");
+                    self.sockets.pause_accept()?;
+                    self.next_sweep = now + TIMEOUT_SWEEP_INTERVAL;
+                    return Ok(());
+                }
+                // No client waits, or it has disconnected already.
+                Err(_) => return Ok(()),
+            };
+            let open = self.group.clients_of_all();
+            if open >= self.config.connections_max {
+                self.counters.connections_refused.add(1);
+                tracing::warn!(open, "NBD client refused: too many connections");
+                continue;
+            }
+            if let Some(fd) = self.group.assign(fd) {
+                self.admit(fd, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Admits the clients that the acceptor has assigned to this server.
+    #[cold]
+    pub(super) fn admit_assigned(&mut self, now: Nanos) -> bool {
+        for fd in self.group.take_assigned() {
+            self.admit(fd, now);
+        }
+        true
+    }
+
+    /// Greets a client that was assigned to this server; closes it if the server is stopping.
+    fn admit(&mut self, fd: OwnedFd, now: Nanos) {
+        if self.is_stopping() {
+            drop(fd);
+            self.group.on_closed();
+            return;
+        }
+        self.counters.connections.add(1);
+        let c = self.connections.insert(fd, now);
+        let id = c.id;
+        tracing::info!(client = ?id, "NBD client connected");
+        c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
+        if self.sockets.watch(c).is_err() {
+            // Out of kernel memory for the watch: this client cannot be served.
+            if let Some(c) = self.connections.take(id) {
+                self.drop_client(c, "epoll_ctl failed");
+            }
+            return;
+        }
+        self.work.mark_dirty(c);
+        self.work.mark_ready(c);
+        self.counters.connections_open.set(self.connections.open_count() as u64);
+    }
+
     /// Reads once from a client and processes its messages as far as possible. Returns whether it
     /// made progress.
     pub(super) fn serve(&mut self, id: ConnectionId, now: Nanos) -> bool {
@@ -444,21 +515,25 @@ impl<D: BlockDevice> NbdServer<D> {
     }
 
     /// Closes a connection that is finished.
-    pub(super) fn close(&mut self, mut c: Box<Connection>) {
+    pub(super) fn close(&mut self, c: Box<Connection>) {
         if !c.closing.said_disconnect && !self.is_stopping() {
             self.counters.clients_vanished.add(1);
         }
-        c.release(&mut self.pool);
-        self.connections.retire(c);
-        self.counters.connections_open.set(self.connections.open_count() as u64);
+        self.retire(c);
     }
 
     /// Closes a connection after a violation. Its requests in flight complete without replies.
-    pub(super) fn drop_client(&mut self, mut c: Box<Connection>, why: &'static str) {
+    pub(super) fn drop_client(&mut self, c: Box<Connection>, why: &'static str) {
         tracing::debug!(why, "NBD client dropped");
         self.counters.clients_dropped.add(1);
+        self.retire(c);
+    }
+
+    /// Frees the connection and closes its socket.
+    fn retire(&mut self, mut c: Box<Connection>) {
         c.release(&mut self.pool);
         self.connections.retire(c);
+        self.group.on_closed();
         self.counters.connections_open.set(self.connections.open_count() as u64);
     }
 }

@@ -1,5 +1,5 @@
-//! [`NbdStats`]: counters of an export. The server's thread is the only writer, so an update is a load and a
-//! store, without a locked instruction (ARCHITECTURE.md, R9). Any thread may read.
+//! [`NbdStats`]: counters of an export. Each server has its own and is their only writer, so an update is a load
+//! and a store, without a locked instruction (ARCHITECTURE.md, R9). Any thread may read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,13 @@ macro_rules! stats {
         impl Counters {
             fn read(&self) -> NbdStats {
                 NbdStats { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl NbdStats {
+            /// Returns the sums with the counters of another server.
+            fn plus(self, other: NbdStats) -> NbdStats {
+                NbdStats { $($name: self.$name.wrapping_add(other.$name),)* }
             }
         }
     };
@@ -144,34 +151,43 @@ impl Count {
     }
 }
 
-/// Reads a running server's counters from any thread.
+/// Reads the counters of a running export from any thread.
 #[derive(Clone, Debug)]
 pub struct NbdStatsReader {
-    counters: Arc<Counters>,
+    /// Counters of each server.
+    servers: Arc<[Arc<Counters>]>,
 }
 
 impl NbdStatsReader {
-    pub(super) fn new(counters: &Arc<Counters>) -> NbdStatsReader {
-        NbdStatsReader { counters: counters.clone() }
+    pub(super) fn new(servers: &[Arc<Counters>]) -> NbdStatsReader {
+        NbdStatsReader { servers: servers.into() }
     }
 
-    /// Returns a snapshot. Counters are read one by one, so related counters may differ slightly.
+    /// Returns a snapshot, summed over the servers. Counters are read one by one, so related
+    /// counters may differ slightly.
     pub fn snapshot(&self) -> NbdStats {
-        self.counters.read()
+        self.servers.iter().map(|one| one.read()).fold(NbdStats::default(), NbdStats::plus)
     }
 
-    /// Returns queue depth and latencies at `now`, a time of the server's clock. Counters are read
-    /// one by one, as for [`snapshot`](NbdStatsReader::snapshot).
+    /// Returns a snapshot of each server, in the order of the devices.
+    pub fn snapshots(&self) -> Vec<NbdStats> {
+        self.servers.iter().map(|one| one.read()).collect()
+    }
+
+    /// Returns queue depth and latencies at `now`, a time of the servers' clock, summed over the
+    /// servers. Counters are read one by one, as for [`snapshot`](NbdStatsReader::snapshot).
     pub fn activity(&self, now: Nanos) -> NbdActivity {
-        let activity = &self.counters.activity;
-        let (in_flight, changed) = (activity.in_flight.get(), activity.changed.get());
-        let open = in_flight.wrapping_mul(now.0.saturating_sub(changed));
-        NbdActivity {
-            in_flight,
-            depth_nanos: activity.depth_nanos.get().wrapping_add(open),
-            reads: activity.reads.read(),
-            writes: activity.writes.read(),
+        let mut sum = NbdActivity::default();
+        for Counters { activity, .. } in self.servers.iter().map(|one| &**one) {
+            let (in_flight, changed) = (activity.in_flight.get(), activity.changed.get());
+            let open = in_flight.wrapping_mul(now.0.saturating_sub(changed));
+            sum.in_flight = sum.in_flight.wrapping_add(in_flight);
+            let depth_nanos = activity.depth_nanos.get().wrapping_add(open);
+            sum.depth_nanos = sum.depth_nanos.wrapping_add(depth_nanos);
+            sum.reads = activity.reads.read().plus(&sum.reads);
+            sum.writes = activity.writes.read().plus(&sum.writes);
         }
+        sum
     }
 }
 
@@ -181,9 +197,9 @@ mod tests {
 
     #[test]
     fn depth_is_integrated_over_time() {
-        let counters = Arc::<Counters>::default();
-        let reader = NbdStatsReader::new(&counters);
-        let activity = &counters.activity;
+        let servers: [Arc<Counters>; 1] = Default::default();
+        let reader = NbdStatsReader::new(&servers);
+        let activity = &servers[0].activity;
         activity.begin(Nanos(1_000));
         activity.begin(Nanos(1_500));
         assert_eq!(reader.activity(Nanos(2_000)).depth_nanos, 500 + 2 * 500);
@@ -193,5 +209,25 @@ mod tests {
         assert_eq!((now.in_flight, now.depth_nanos), (0, 500 + 2 * 1_500 + 1_000));
         assert_eq!((now.reads.count(), now.writes.count()), (0, 1));
         assert!(now.writes.quantile(0.5).unwrap() >= Nanos(2_000));
+    }
+
+    #[test]
+    fn an_export_has_the_sums_of_its_servers() {
+        let servers: [Arc<Counters>; 3] = Default::default();
+        let reader = NbdStatsReader::new(&servers);
+        for (n, server) in (1..).zip(&servers) {
+            server.writes.add(n);
+            server.connections_open.set(10 * n);
+            server.activity.begin(Nanos(1_000));
+            server.activity.begin(Nanos(1_000));
+            server.activity.end(Nanos(2_000), CommandAction::Write, Nanos(1_000));
+        }
+        let sum = reader.snapshot();
+        assert_eq!((sum.writes, sum.connections_open, sum.reads), (6, 60, 0));
+        let writes: Vec<u64> = reader.snapshots().iter().map(|one| one.writes).collect();
+        assert_eq!(writes, [1, 2, 3]);
+        let now = reader.activity(Nanos(3_000));
+        assert_eq!((now.in_flight, now.depth_nanos), (3, 3 * (2 * 1_000 + 1_000)));
+        assert_eq!((now.reads.count(), now.writes.count()), (0, 3));
     }
 }

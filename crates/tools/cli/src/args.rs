@@ -310,8 +310,10 @@ pub struct ServeArgs {
     /// is 5.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
-    /// Threads per drive; 2 gives the drive a thread besides that of the server. The default is 2
-    /// if the machine has enough cores.
+    /// Threads per drive. 1: one thread polls the drive and serves, submitting on the first core. 2:
+    /// the drive has a thread, and so has the server of each core: those of the block layer
+    /// (`path.cores`), or else the shards of a `pblk`. The default is 2 with several cores, and with
+    /// one core if the machine has enough.
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub threads: Option<u8>,
     /// Use this seed instead of the scenario's.

@@ -40,7 +40,7 @@ choices! {
     FrontEnd {
         /// `sluice sim`: jobs in virtual time.
         Simulation = "sim",
-        /// `sluice serve`: clients of the NBD server, from one core.
+        /// `sluice serve`: clients of the NBD servers, one server per core.
         Server = "serve",
         /// `sluice::open`, the C library and `sluice exec`: an application's queues.
         Application = "open",
@@ -274,6 +274,9 @@ pub const BLOCK_LAYER: &str = "a block layer";
 pub const BLOCK_REQUESTS: &str = "block requests";
 
 impl Choice {
+    /// Number of cores that submit in the matrix.
+    pub const CORES: u16 = 2;
+
     /// Returns every combination, in the order of the matrix.
     pub fn all() -> impl Iterator<Item = Choice> {
         let drives = |front| DriveChoice::ALL.iter().map(move |drive| (front, *drive));
@@ -293,11 +296,6 @@ impl Choice {
             .flat_map(targets)
             .flat_map(blocks)
             .flat_map(schedulers)
-    }
-
-    /// Returns the number of cores that submit in the matrix: the server has one.
-    pub fn cores(&self) -> u16 {
-        if self.front == FrontEnd::Server { 1 } else { 2 }
     }
 
     fn personality(&self) -> PersonalityKind {
@@ -329,7 +327,7 @@ impl Choice {
             return Err(Impossible::NoBlockLayer { key: "scheduler" });
         }
         let scheduler = self.scheduler.word().parse::<SchedulerConfig>().unwrap_or_default();
-        let staging = if self.block == BlockChoice::MultiQueue { self.cores() } else { 1 };
+        let staging = if self.block == BlockChoice::MultiQueue { Choice::CORES } else { 1 };
         Impossible::check_staging(scheduler.per_submitter_policy(), staging)?;
         let has_target = self.target != TargetChoice::None;
         if has_target {
@@ -374,10 +372,12 @@ impl Choice {
         };
         let block = match self.block {
             BlockChoice::Raw => "queue_model = \"raw\"\n".to_owned(),
-            BlockChoice::SingleQueue => format!("queue_model = \"sq\"\ncores = {}\n", self.cores()),
-            BlockChoice::MultiQueue => format!("queue_model = \"mq\"\ncores = {}\n", self.cores()),
+            BlockChoice::SingleQueue => {
+                format!("queue_model = \"sq\"\ncores = {}\n", Choice::CORES)
+            }
+            BlockChoice::MultiQueue => format!("queue_model = \"mq\"\ncores = {}\n", Choice::CORES),
             BlockChoice::OneStaging => {
-                format!("queue_model = \"mq\"\nstaging = \"global\"\ncores = {}\n", self.cores())
+                format!("queue_model = \"mq\"\nstaging = \"global\"\ncores = {}\n", Choice::CORES)
             }
         };
         let scheduler = match self.scheduler {

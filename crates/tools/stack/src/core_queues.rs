@@ -1,4 +1,5 @@
-//! [`CoreQueues`]: the block device of the host, as one queue per core.
+//! [`CoreQueues`]: the block device of the host, as one queue per core. Threads that each own a core take it apart
+//! ([`split`](CoreQueues::split)).
 //!
 //! A queue is a queue pair of the drive, a target or a shard of it, or a core's queue of a block
 //! layer. A call is dispatched to it dynamically once; everything beneath is monomorphic.
@@ -161,6 +162,22 @@ impl CoreQueues {
     /// Returns the queues, for use on separate cores. Nothing may be outstanding.
     pub fn into_queues(self) -> Vec<Box<dyn CoreQueue>> {
         self.queues.into()
+    }
+
+    /// Returns each queue as a device of its own, in order, for threads that each own one. The
+    /// block layer's counters stay with the caller of [`block_layer`](CoreQueues::block_layer).
+    /// Nothing may be outstanding.
+    pub fn split(self) -> Vec<CoreQueues> {
+        let count = self.queues.len() as u16;
+        self.into_hardware_queues(count)
+    }
+
+    /// Returns one device with the queues of all, in order, after [`split`](CoreQueues::split);
+    /// `None` without a device. It has no block layer's counters. Nothing may be outstanding.
+    pub fn join(devices: Vec<CoreQueues>) -> Option<CoreQueues> {
+        let features = devices.first()?.features;
+        let queues = devices.into_iter().flat_map(|device| Vec::from(device.queues)).collect();
+        Some(CoreQueues::from_boxes(queues, features))
     }
 
     /// Returns the only queue if it is of type `T`.

@@ -38,7 +38,7 @@ pub use co_simulate::{RunObserver, co_simulate};
 pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, StackBlockLayer};
 pub use error::StackError;
 pub use host::{HostOptions, StackHost};
-pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell};
+pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
 pub use precondition::{precondition, steady_state};
 pub use prepare::{

@@ -25,6 +25,15 @@ pub struct SnapshotCell<T> {
     latest: Mutex<Option<T>>,
 }
 
+/// A cell, and the waker of its owner.
+#[derive(Clone, Debug)]
+pub struct SnapshotSource<T> {
+    /// The cell.
+    pub cell: Arc<SnapshotCell<T>>,
+    /// Wakes the owner.
+    pub waker: Waker,
+}
+
 impl<T: Clone> SnapshotCell<T> {
     /// Returns a cell without a copy.
     pub fn new() -> Arc<SnapshotCell<T>> {
@@ -48,12 +57,30 @@ impl<T: Clone> SnapshotCell<T> {
     /// Requests a copy: wakes the owner through `waker` and waits for up to a fifth of a
     /// second. Returns `None` if the owner has never answered.
     pub fn request(&self, waker: &Waker) -> Option<T> {
+        self.ask(waker);
+        let mut left = SNAPSHOT_TIMEOUT;
+        self.answer(&mut left)
+    }
+
+    /// Requests a copy from each owner, as [`request`](SnapshotCell::request) does. The
+    /// owners answer at the same time, within a fifth of a second for all. Returns `None` if one has
+    /// never answered.
+    pub fn request_all(sources: &[SnapshotSource<T>]) -> Option<Vec<T>> {
+        sources.iter().for_each(|source| source.cell.ask(&source.waker));
+        let mut left = SNAPSHOT_TIMEOUT;
+        sources.iter().map(|source| source.cell.answer(&mut left)).collect()
+    }
+
+    fn ask(&self, waker: &Waker) {
         self.requested.store(true, Ordering::Release);
         waker.wake();
-        let mut left = SNAPSHOT_TIMEOUT;
+    }
+
+    /// Waits for the answer, at most for `left`, which is reduced by the wait.
+    fn answer(&self, left: &mut Duration) -> Option<T> {
         while self.requested.load(Ordering::Acquire) && !left.is_zero() {
             std::thread::sleep(POLL_INTERVAL);
-            left = left.saturating_sub(POLL_INTERVAL);
+            *left = left.saturating_sub(POLL_INTERVAL);
         }
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -15,6 +15,9 @@ impl<D: BlockDevice> NbdServer<D> {
     pub(super) fn check_invariants(&self) -> Result<(), ServerViolation> {
         self.connections.check_invariants()?;
         self.in_flight.check_invariants()?;
+        let (open, counted) = (self.connections.open_count(), self.group.clients());
+        // Clients in the mailbox are counted and not open yet.
+        require_eq("group", "an open client is counted", "the server", open.min(counted), open)?;
         for c in self.connections.iter() {
             self.work.check_invariants(c)?;
             let own = || self.in_flight.iter().filter(|flight| flight.client == c.id);

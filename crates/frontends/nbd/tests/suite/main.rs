@@ -2,6 +2,7 @@
 
 mod common;
 mod examples;
+mod group;
 mod hostile;
 mod nbd_bytes;
 mod programs;

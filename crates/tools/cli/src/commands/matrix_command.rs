@@ -49,9 +49,8 @@ This page is the output of `sluice matrix`. Every combination of a front end, a 
 either runs or is refused for a reason. The numbers name the reasons below. Where only some schedulers are refused, they are
 named. Scenarios, `sluice sim`, `sluice serve` and `sluice::open` apply the same rules (`scenario::choice`).
 
-`sim` is `sluice sim`, in virtual time. `serve` is `sluice serve` with NBD, which submits from one core. `open` is
-`sluice::open`, the C library and `sluice exec`; there, an open-channel drive without a target takes vector commands. `sim` and
-`open` have two cores here.
+`sim` is `sluice sim`, in virtual time. `serve` is `sluice serve` with NBD. `open` is `sluice::open`, the C library and `sluice
+exec`; there, an open-channel drive without a target takes vector commands. Two cores submit here.
 ";
 
 /// Returns all combinations as a page.

@@ -36,15 +36,6 @@ pub enum ServeError {
         /// The endpoint.
         endpoint: Endpoint,
     },
-    /// The scenario configures several cores, but one thread per drive submits.
-    #[error(
-        "path.cores = {cores}: the server of a drive submits from one core; set cores = 1, or run the \
-         scenario with `sluice sim`"
-    )]
-    Cores {
-        /// Configured number of cores.
-        cores: u16,
-    },
     /// The scenario's partitions cannot be applied to a drive.
     #[error("drive {drive} cannot be shared: {why}")]
     Share {
@@ -117,7 +108,6 @@ impl ServeError {
             ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. }
             | ServeError::DuplicateEndpoint { .. }
-            | ServeError::Cores { .. }
             | ServeError::Share { .. }
             | ServeError::Socket(ShareError::Listen(
                 ListenError::Path(_) | ListenError::NotASocket(_) | ListenError::InUse(_),

@@ -28,6 +28,8 @@ pub struct LiveStats {
     pub elapsed: Nanos,
     /// Requests of NBD clients.
     pub nbd: NbdStats,
+    /// Requests of NBD clients by the server of each core; `nbd` has the sums.
+    pub nbd_by_core: Vec<NbdStats>,
     /// Counters of the drive; those of its FTL are in `ftl`.
     pub drive: DriveStats,
     /// Counters of the FTL since clients can connect, in the drive or in the host.
@@ -112,6 +114,13 @@ impl LiveStats {
             count(n.errors_device),
             count(n.errors_refused),
         );
+        if self.nbd_by_core.len() > 1 {
+            let each = self.connections_by_core();
+            let (fewest, most) = (each.iter().min(), each.iter().max());
+            let [fewest, most] = [fewest, most].map(|n| count(n.copied().unwrap_or(0)));
+            let _ =
+                writeln!(out, "  cores     {}, {fewest} to {most} connections each", each.len());
+        }
         if let Some(ftl) = &self.ftl {
             let wa = ftl.write_amplification().map_or("none".into(), |wa| format!("{wa:.2}"));
             let _ = writeln!(
@@ -174,11 +183,17 @@ impl LiveStats {
         }
     }
 
+    /// Returns the connections that the server of each core had.
+    fn connections_by_core(&self) -> Vec<u64> {
+        self.nbd_by_core.iter().map(|core| core.connections).collect()
+    }
+
     fn nbd_json(&self) -> Value {
         let n = &self.nbd;
         json!({
             "endpoints": self.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>(),
             "connections": n.connections,
+            "connections_by_core": self.connections_by_core(),
             "connections_refused": n.connections_refused,
             "connections_open": n.connections_open,
             "clients_dropped": n.clients_dropped,

@@ -2,11 +2,13 @@
 //!
 //! # Threads
 //!
-//! Each drive has a thread for its NBD server and the host's side of the stack. If the machine has
-//! enough cores, it has another thread for the drive itself, which stands for other hardware. The
-//! two threads meet at the queue pair: a doorbell wakes the drive's thread, and a completion wakes
-//! the server's through its interrupt vector. With one thread, the server polls the drive. The
-//! calling thread only waits for signals and prints. With `--socket`, one more thread for all
+//! Each drive has a thread for the NBD server of each core of its stack, with that core's queue, and
+//! a thread for the drive itself, which stands for other hardware. A stack has a core per core of
+//! its block layer, or else per shard of its target. The threads meet at the queue pairs: a doorbell
+//! wakes the drive's thread, and a completion wakes a server's through its interrupt vector. Queues
+//! that share a lock or a shard wake each other's threads. A stack with one core has one thread on a
+//! machine without enough cores, and every stack with `--threads 1`: a server that polls the drive
+//! and all queues, and submits on the first. The calling thread only waits for signals and prints. With `--socket`, one more thread for all
 //! drives gives clients their queues ([`share_server`]). A drive without NBD has only its own
 //! thread.
 //!
@@ -21,6 +23,7 @@ mod host_disk;
 pub mod interval;
 mod live_stats;
 mod observed_device;
+mod observer;
 mod service;
 mod sharing;
 mod signals;
@@ -59,7 +62,8 @@ pub struct ServeOptions {
     pub allow_remote: bool,
     /// Socket for sharing the drives between processes, or for administration only.
     pub socket: Option<SocketOptions>,
-    /// Threads per drive, 1 or 2; `None` chooses by the number of cores.
+    /// 1 for one thread per drive; 2 for a thread of the drive and one for the NBD server of each
+    /// core; `None` chooses by the cores of the scenario and of the machine.
     pub threads: Option<u8>,
     /// Interval of [`ServeEvent::Stats`]; `None` for never.
     pub stats_interval: Option<Duration>,
@@ -155,11 +159,6 @@ pub fn serve(
     options: &ServeOptions,
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<Vec<LiveStats>, ServeError> {
-    if let Some(layer) = &scenario.path.block_layer
-        && layer.cores() > 1
-    {
-        return Err(ServeError::Cores { cores: layer.cores() });
-    }
     let mut endpoints = Vec::new();
     for index in 0..scenario.drives.len() {
         endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
@@ -181,11 +180,6 @@ pub fn serve(
         prepared = prepared.max(at);
         stacks.push(stack);
     }
-    let with = ServiceOptions {
-        threads: Threads::choose(options.threads, scenario.drives.len()),
-        is_shared: shares,
-        allow_remote: options.allow_remote,
-    };
     // Real time continues from the drives' time after preconditioning.
     let clock = RealClock::starting_at(prepared);
     while clock.now() < prepared {
@@ -198,6 +192,13 @@ pub fn serve(
     for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
         let started = match stack {
             HostPlacement::ThisProcess(stack) => {
+                let (drives, cores) = (scenario.drives.len(), stack.device.cores());
+                let with = ServiceOptions {
+                    threads: Threads::choose(options.threads, drives, cores),
+                    drives,
+                    is_shared: shares,
+                    allow_remote: options.allow_remote,
+                };
                 DriveService::start(plan, *stack, endpoints, with, clock, parker.waker())
             }
             HostPlacement::OtherProcesses(drive) => {

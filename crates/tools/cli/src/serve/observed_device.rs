@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::BlockDevice;
 use ftl::FtlStats;
-use stack::{CoreQueues, DriveThreadState, ShardCounts, SnapshotCell, target_layers};
+use stack::{CoreQueues, ShardCounts, SnapshotCell, SnapshotSource, target_layers};
 use time::{Component, Nanos};
 
 /// Snapshot of an FTL.
@@ -18,35 +18,44 @@ pub(super) struct FtlSnapshot {
 }
 
 impl FtlSnapshot {
-    fn read(device: &mut CoreQueues) -> Option<FtlSnapshot> {
+    /// Returns the snapshot of the targets that `device` shows; `None` if it shows none.
+    pub(super) fn read(device: &mut CoreQueues) -> Option<FtlSnapshot> {
         let (stats, free_lines) = target_layers::ftl_snapshot(device)?;
         Some(FtlSnapshot { stats, free_lines, shards: target_layers::shard_counts(device) })
     }
+
+    /// Returns the sums over the cores of a drive; `None` if none shows a target. Each target is
+    /// shown by one core.
+    pub(super) fn sum(cores: impl IntoIterator<Item = Option<FtlSnapshot>>) -> Option<FtlSnapshot> {
+        cores.into_iter().flatten().reduce(|mut sum, core| {
+            sum.stats = sum.stats.plus(&core.stats);
+            sum.free_lines += core.free_lines;
+            sum.shards.extend(core.shards);
+            sum
+        })
+    }
 }
+
+/// The cell in which a server publishes the snapshot of its device.
+pub(super) type FtlCell = Arc<SnapshotCell<Option<FtlSnapshot>>>;
+
+/// The cell of a server, and the server's waker.
+pub(super) type FtlSource = SnapshotSource<Option<FtlSnapshot>>;
 
 /// A device that publishes snapshots of its FTL, if that is in the host.
 #[derive(Debug)]
 pub(super) struct ObservedDevice {
-    pub(super) device: CoreQueues,
-    cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
+    device: CoreQueues,
+    cell: FtlCell,
 }
 
 impl ObservedDevice {
-    pub(super) fn new(
-        device: CoreQueues,
-        cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
-    ) -> ObservedDevice {
+    pub(super) fn new(device: CoreQueues, cell: FtlCell) -> ObservedDevice {
         ObservedDevice { device, cell }
     }
 
-    /// Makes an FTL in the host write a checkpoint on its drive.
-    pub(super) fn checkpoint(&mut self, live: &mut DriveThreadState) {
-        let now = live.now();
-        target_layers::checkpoint(&mut self.device, now, &mut live.drive);
-    }
-
-    pub(super) fn snapshot(&mut self) -> Option<FtlSnapshot> {
-        FtlSnapshot::read(&mut self.device)
+    pub(super) fn into_device(self) -> CoreQueues {
+        self.device
     }
 }
 

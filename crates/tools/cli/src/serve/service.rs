@@ -5,43 +5,55 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
-use block::{BlockDevice, BlockLayer};
+use block::BlockDevice;
 use controller::Controller;
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use ftl::FtlStats;
 use media::MediaConfig;
-use nbd::{Endpoint, NbdConfig, NbdServer, NbdStatsReader};
+use nbd::{Endpoint, NbdConfig, NbdServer};
 use scenario::{DriveSpec, HostTarget};
 use share_server::{OwnerCalls, StatsSource};
 use stack::{
-    BlockLayerCounts, DriveSnapshot, DriveThreadState, ShardCounts, SnapshotCell, Stack,
-    target_layers,
+    CoreQueues, DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource, Stack, target_layers,
 };
 use time::{Component, Nanos};
 
 use super::observed_device::{FtlSnapshot, ObservedDevice};
-use super::{ActivityCounts, LiveStats, ServeError, host_disk};
+use super::observer::{Meter, Observer};
+use super::{LiveStats, ServeError, host_disk};
 
 /// Distribution of a drive's work over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// Server and drive share a thread.
+    /// One server, with all queues of the device, and the drive share a thread. The server submits
+    /// on the first core's queue and polls all.
     One,
-    /// Server and drive have a thread each.
-    Two,
+    /// The drive has a thread, and each core of the device has one with a server.
+    Several,
 }
 
 impl Threads {
-    /// Returns the requested number of threads, or as many as there are cores for, beside one for
-    /// the clients.
-    pub(super) fn choose(asked: Option<u8>, drives: usize) -> Threads {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
+    /// Returns the requested distribution. The default is one thread on a machine without cores for
+    /// two per drive beside one for the clients, unless the device has several cores.
+    pub(super) fn choose(asked: Option<u8>, drives: usize, cores: usize) -> Threads {
+        let machine = thread::available_parallelism().map_or(1, usize::from);
         match asked {
             Some(1) => Threads::One,
-            Some(_) => Threads::Two,
-            None if cores > 2 * drives => Threads::Two,
+            Some(_) => Threads::Several,
+            None if cores > 1 || machine > 2 * drives => Threads::Several,
             None => Threads::One,
         }
+    }
+}
+
+/// Returns the policy of the threads of `drives` drives with `cores` servers each. On a machine with
+/// fewer cores than threads, a thread that spins keeps the one that it waits for from running.
+fn idle_policy(threads: Threads, drives: usize, cores: usize) -> IdlePolicy {
+    let machine = thread::available_parallelism().map_or(1, usize::from);
+    match threads {
+        Threads::Several if cores > 1 && drives * (cores + 1) > machine => {
+            IdlePolicy { spin_time: Nanos::ZERO, ..IdlePolicy::default() }
+        }
+        _ => IdlePolicy::default(),
     }
 }
 
@@ -66,16 +78,18 @@ impl DriveThread {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServiceOptions {
     pub(super) threads: Threads,
+    /// Number of drives that are served.
+    pub(super) drives: usize,
     /// Whether clients can have queues of their own in addition to NBD.
     pub(super) is_shared: bool,
     /// Whether other machines may connect over NBD.
     pub(super) allow_remote: bool,
 }
 
-/// Result of the server's thread.
+/// Result of a server's thread.
 struct ServerThreadResult {
     result: io::Result<()>,
-    device: ObservedDevice,
+    device: CoreQueues,
     /// The drive, if this thread polled it.
     drive: Option<DriveThreadState>,
 }
@@ -86,45 +100,6 @@ struct DriveThread {
     handle: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
-/// Parts of a reading that do not belong to the threads.
-struct Meter {
-    plan: DriveSpec,
-    endpoints: Vec<Endpoint>,
-    clock: RealClock,
-    started: Nanos,
-    /// `None` for a drive without NBD.
-    nbd: Option<NbdStatsReader>,
-    /// FTL counters at the start, to exclude preconditioning.
-    ftl_at_start: Option<FtlStats>,
-    shards_at_start: Vec<ShardCounts>,
-    /// Queue model and block layer; any thread may read its counters.
-    block_layer: Option<(&'static str, BlockLayer)>,
-    /// Whether clients can have queues of their own.
-    is_shared: bool,
-}
-
-/// Reads the statistics of a served drive from any thread.
-struct Observer {
-    meter: Meter,
-    server_waker: Waker,
-    drive_waker: Waker,
-    drive_cell: Arc<SnapshotCell<DriveSnapshot>>,
-    ftl_cell: Arc<SnapshotCell<Option<FtlSnapshot>>>,
-}
-
-impl Observer {
-    /// Returns a reading that is at most a fifth of a second old; `None` if the drive has never
-    /// answered.
-    fn read(&self) -> Option<LiveStats> {
-        let drive = self.drive_cell.request(&self.drive_waker)?;
-        let view = match &self.meter.nbd {
-            Some(_) => self.ftl_cell.request(&self.server_waker).flatten(),
-            None => None,
-        };
-        Some(self.meter.live_stats(drive, view))
-    }
-}
-
 /// A served drive.
 pub(super) struct DriveService {
     bytes: u64,
@@ -133,8 +108,8 @@ pub(super) struct DriveService {
     owner_calls: Arc<OwnerCalls>,
     /// The previous reading.
     previous: Option<LiveStats>,
-    /// `None` for a drive without NBD.
-    server: Option<JoinHandle<ServerThreadResult>>,
+    /// The server of each core; empty for a drive without NBD.
+    servers: Vec<JoinHandle<ServerThreadResult>>,
     drive: Option<DriveThread>,
 }
 
@@ -174,89 +149,118 @@ impl DriveService {
         clock: RealClock,
         ended: Waker,
     ) -> Result<DriveService, ServeError> {
-        let ftl_before = stack.ftl_stats();
-        let shards_before = target_layers::shard_counts(&mut stack.device);
+        let ftl_at_start = stack.ftl_stats();
+        let shards_at_start = target_layers::shard_counts(&mut stack.device);
         let Stack { drive, device, port, .. } = stack;
-        let (drive_pane, ftl_pane) = (SnapshotCell::new(), SnapshotCell::new());
         let bytes = device.limits().bytes();
-        let layer = device.block_layer().map(|layer| (layer.kind(), layer.counters().clone()));
+        let block_layer =
+            device.block_layer().map(|layer| (layer.kind(), layer.counters().clone()));
         let config = NbdConfig {
             name: plan.config.name.clone(),
             description: describe(plan),
             allow_remote: options.allow_remote,
             ..NbdConfig::default()
         };
-        let device = ObservedDevice::new(device, ftl_pane.clone());
-        let mut server = NbdServer::new(device, endpoints, config)
+        let idle = idle_policy(options.threads, options.drives, device.cores());
+        let devices = match options.threads {
+            Threads::One => vec![device],
+            Threads::Several => device.split(),
+        };
+        let cells: Vec<_> = devices.iter().map(|_| SnapshotCell::new()).collect();
+        let observed = devices.into_iter().zip(&cells);
+        let observed = observed.map(|(device, cell)| ObservedDevice::new(device, cell.clone()));
+        let servers = NbdServer::group(observed.collect(), endpoints, config)
             .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
-        let mut live = DriveThreadState::new(drive, clock, drive_pane.clone());
+        // A group has at least one server.
+        let endpoints = servers.first().map_or(&[][..], NbdServer::endpoints).to_vec();
+        let nbd = servers.first().map(NbdServer::stats_reader);
+        let wakers: Vec<Waker> = servers.iter().map(NbdServer::waker).collect();
+        let drive_cell = SnapshotCell::new();
+        let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
         if options.is_shared {
             live.drive.record_command_times();
         }
-        let errands = live.owner_calls();
+        let owner_calls = live.owner_calls();
         let stop = Arc::new(AtomicBool::new(false));
-        let endpoints = server.endpoints().to_vec();
-        let (server_waker, nbd) = (server.waker(), server.stats_reader());
-        let bell = ExitNotifier(ended.clone());
-        let told = stop.clone();
-        let run = move |with: &mut dyn Component| {
-            let result = server.run(clock, IdlePolicy::default(), with, &told);
-            (result, server)
-        };
-        let name = |what: &str| Builder::new().name(format!("{what} {}", plan.config.name));
-        let (handle, drive, drive_waker);
-        match options.threads {
-            Threads::One => {
-                drive_waker = server_waker.clone();
-                drive = None;
-                handle = name("nbd").spawn(move || {
-                    let _bell = bell;
-                    let (result, server) = run(&mut live);
-                    ServerThreadResult { result, device: server.into_device(), drive: Some(live) }
-                });
-            }
-            Threads::Two => {
-                let runner =
-                    RealRunner::new(clock, IdlePolicy::default()).map_err(ServeError::Threads)?;
+        let (drive_waker, drive, local) = match options.threads {
+            Threads::One => (wakers[0].clone(), None, Some(live)),
+            Threads::Several => {
+                let runner = RealRunner::new(clock, idle).map_err(ServeError::Threads)?;
                 port.set_drive_waker(runner.waker()).map_err(ServeError::Threads)?;
-                drive_waker = runner.waker();
-                drive = Some(DriveThread::start(name("drive"), runner, live, ExitNotifier(ended))?);
-                handle = name("nbd").spawn(move || {
-                    let _bell = bell;
-                    let (result, server) = run(&mut NoLocalDrive);
-                    ServerThreadResult { result, device: server.into_device(), drive: None }
-                });
+                let waker = runner.waker();
+                let name = Builder::new().name(format!("drive {}", plan.config.name));
+                let thread = DriveThread::start(name, runner, live, ExitNotifier(ended.clone()))?;
+                (waker, Some(thread), None)
+            }
+        };
+        let sources = cells.into_iter().zip(wakers);
+        let sources = sources.map(|(cell, waker)| SnapshotSource { cell, waker }).collect();
+        let observer = Arc::new(Observer {
+            meter: Meter {
+                plan: plan.clone(),
+                endpoints,
+                clock,
+                started: clock.now(),
+                nbd,
+                ftl_at_start,
+                shards_at_start,
+                block_layer,
+                is_shared: options.is_shared,
+            },
+            servers: sources,
+            drive_waker,
+            drive_cell,
+        });
+        let mut service = DriveService {
+            bytes,
+            observer,
+            stop,
+            owner_calls,
+            previous: None,
+            servers: Vec::new(),
+            drive,
+        };
+        service.start_servers(servers, local, idle, &ended)?;
+        Ok(service)
+    }
+
+    /// Starts the threads of the servers. The first polls the drive, if that has no thread.
+    ///
+    /// # Errors
+    /// [`ServeError::Threads`]; servers that were started stop.
+    fn start_servers(
+        &mut self,
+        servers: Vec<NbdServer<ObservedDevice>>,
+        mut drive: Option<DriveThreadState>,
+        idle: IdlePolicy,
+        ended: &Waker,
+    ) -> Result<(), ServeError> {
+        let clock = self.observer.meter.clock;
+        for (core, mut server) in servers.into_iter().enumerate() {
+            let (stop, mut drive) = (self.stop.clone(), drive.take());
+            let bell = ExitNotifier(ended.clone());
+            let run = move || {
+                let _bell = bell;
+                let result = {
+                    let mut elsewhere = NoLocalDrive;
+                    let with: &mut dyn Component = match &mut drive {
+                        Some(drive) => drive,
+                        None => &mut elsewhere,
+                    };
+                    server.run(clock, idle, with, &stop)
+                };
+                let device = server.into_device().into_device();
+                ServerThreadResult { result, device, drive }
+            };
+            match Builder::new().name(format!("nbd{core} {}", self.name())).spawn(run) {
+                Ok(handle) => self.servers.push(handle),
+                Err(source) => {
+                    self.stop();
+                    return Err(ServeError::Threads(source));
+                }
             }
         }
-        let (plan, started) = (plan.clone(), clock.now());
-        let (nbd, shared) = (Some(nbd), options.is_shared);
-        let meter = Meter {
-            plan,
-            endpoints,
-            clock,
-            started,
-            nbd,
-            ftl_at_start: ftl_before,
-            shards_at_start: shards_before,
-            block_layer: layer,
-            is_shared: shared,
-        };
-        let observer = Observer {
-            meter,
-            server_waker,
-            drive_waker,
-            drive_cell: drive_pane,
-            ftl_cell: ftl_pane,
-        };
-        Ok(DriveService {
-            bytes,
-            observer: Arc::new(observer),
-            stop,
-            owner_calls: errands,
-            previous: None,
-            server: Some(handle.map_err(ServeError::Threads)?),
-            drive,
-        })
+        Ok(())
     }
 
     /// Starts the thread of a drive that has no host in this process. `ended` is woken when the
@@ -271,14 +275,14 @@ impl DriveService {
         ended: Waker,
     ) -> Result<DriveService, ServeError> {
         let stats = drive.stats();
-        let (drive_pane, ftl_pane) = (SnapshotCell::new(), SnapshotCell::new());
+        let drive_cell = SnapshotCell::new();
         let sector_bytes = match &plan.config.media {
             MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
             MediaConfig::Pcm(pcm) => pcm.sector_bytes,
             MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
         };
         let bytes = drive.sectors() * u64::from(sector_bytes);
-        let mut live = DriveThreadState::new(drive, clock, drive_pane.clone());
+        let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
         live.drive.record_command_times();
         let errands = live.owner_calls();
         let runner = RealRunner::new(clock, IdlePolicy::default()).map_err(ServeError::Threads)?;
@@ -296,21 +300,14 @@ impl DriveService {
             block_layer: None,
             is_shared: true,
         };
-        let (server_waker, drive_waker) = (waker.clone(), waker);
-        let observer = Observer {
-            meter,
-            server_waker,
-            drive_waker,
-            drive_cell: drive_pane,
-            ftl_cell: ftl_pane,
-        };
+        let observer = Observer { meter, servers: Vec::new(), drive_waker: waker, drive_cell };
         Ok(DriveService {
             bytes,
             observer: Arc::new(observer),
             stop: Arc::new(AtomicBool::new(false)),
             owner_calls: errands,
             previous: None,
-            server: None,
+            servers: Vec::new(),
             drive,
         })
     }
@@ -332,7 +329,7 @@ impl DriveService {
 
     /// Returns whether a thread has ended without a stop request.
     pub(super) fn has_ended(&self) -> bool {
-        self.server.as_ref().is_some_and(JoinHandle::is_finished)
+        self.servers.iter().any(JoinHandle::is_finished)
             || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
     }
 
@@ -357,7 +354,7 @@ impl DriveService {
     /// Stops accepting requests from clients.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.observer.server_waker.wake();
+        self.observer.wake_servers();
     }
 
     /// Returns the source of statistics for administrators; each of them has intervals of its own.
@@ -379,8 +376,8 @@ impl DriveService {
     /// Returns the statistics, unless the threads have failed, and the result. After an error,
     /// acknowledged flushes may not be durable.
     pub(super) fn finish(self) -> (Option<LiveStats>, Result<(), ServeError>) {
-        let DriveService { observer, server, drive, .. } = self;
-        match ServiceResult::join(&observer.meter, server, drive) {
+        let DriveService { observer, servers, drive, .. } = self;
+        match ServiceResult::join(&observer.meter, servers, drive) {
             Err(error) => (None, Err(error)),
             Ok(end) => {
                 let (reading, finished) = end.shut_down(&observer.meter);
@@ -392,9 +389,10 @@ impl DriveService {
 
 /// Result of the threads of a service.
 struct ServiceResult {
-    /// Result of the server.
+    /// The first error of a server.
     result: io::Result<()>,
-    device: Option<ObservedDevice>,
+    /// The device with the queues of all servers.
+    device: Option<CoreQueues>,
     live: DriveThreadState,
 }
 
@@ -402,7 +400,7 @@ impl ServiceResult {
     /// Waits for the threads.
     fn join(
         meter: &Meter,
-        server: Option<JoinHandle<ServerThreadResult>>,
+        servers: Vec<JoinHandle<ServerThreadResult>>,
         drive: Option<DriveThread>,
     ) -> Result<ServiceResult, ServeError> {
         let name = || meter.plan.config.name.clone();
@@ -410,15 +408,18 @@ impl ServiceResult {
         if let Some(thread) = &drive
             && thread.handle.is_finished()
         {
-            // Without its drive the server would wait forever.
+            // Without its drive a server would wait forever.
             return Err(panicked("the drive's thread"));
         }
-        let server =
-            server.map(|server| server.join().map_err(|_| panicked("the server's thread")));
-        let (result, device, on_server) = match server.transpose()? {
-            Some(ServerThreadResult { result, device, drive }) => (result, Some(device), drive),
-            None => (Ok(()), None, None),
-        };
+        let (mut result, mut devices, mut on_server) = (Ok(()), Vec::new(), None);
+        // A server that panicked keeps no other from its end: wait for all.
+        let servers: Vec<_> = servers.into_iter().map(JoinHandle::join).collect();
+        for server in servers {
+            let one = server.map_err(|_| panicked("the server's thread"))?;
+            result = result.and(one.result);
+            devices.push(one.device);
+            on_server = on_server.or(one.drive);
+        }
         let on_own = match drive {
             Some(thread) => {
                 thread.stopper.stop();
@@ -430,18 +431,18 @@ impl ServiceResult {
             None => None,
         };
         let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
-        Ok(ServiceResult { result, device, live })
+        Ok(ServiceResult { result, device: CoreQueues::join(devices), live })
     }
 
     fn shut_down(self, meter: &Meter) -> (LiveStats, Result<(), ServeError>) {
         let ServiceResult { result, mut device, mut live } = self;
-        let view = device.as_mut().and_then(ObservedDevice::snapshot);
+        let view = device.as_mut().and_then(FtlSnapshot::read);
         let reading = meter.live_stats(DriveSnapshot::new(&live.drive), view);
         if let Some(device) = &mut device
             && result.is_ok()
             && live.drive.stores_data()
         {
-            device.checkpoint(&mut live);
+            target_layers::checkpoint(device, live.now(), &mut live.drive);
         }
         // Drop the host's side first: it may still refer to the drive's memory.
         drop(device);
@@ -457,51 +458,6 @@ impl ServiceResult {
             (Ok(()), Err(source)) => Err(ServeError::ShutDown { drive: name(), source }),
         };
         (reading, finished)
-    }
-}
-
-impl Meter {
-    fn live_stats(&self, snapshot: DriveSnapshot, view: Option<FtlSnapshot>) -> LiveStats {
-        let DriveSnapshot { stats: mut drive, late, times, outstanding, hosts } = snapshot;
-        let of_drive = || {
-            let (stats, free_lines) = drive.ftl.zip(drive.free_lines)?;
-            Some(FtlSnapshot { stats, free_lines, shards: Vec::new() })
-        };
-        let view = view.or_else(of_drive);
-        let stats = view.as_ref().map(|v| v.stats);
-        let ftl = match (stats, self.ftl_at_start) {
-            (Some(stats), Some(before)) => Some(stats.since(&before)),
-            (stats, _) => stats,
-        };
-        let shards = view.as_ref().map_or(&[][..], |v| &v.shards).iter();
-        let shards = shards.zip(&self.shards_at_start).map(|(now, then)| now.since(then)).collect();
-        // Each number appears once: the FTL's counters are beside the drive's, on whichever side it
-        // runs.
-        (drive.ftl, drive.free_lines) = (None, None);
-        let now = self.clock.now();
-        let layer = self.block_layer.as_ref();
-        let nbd = self.nbd.as_ref();
-        // The server's own host is not a client.
-        let clients = hosts.saturating_sub(usize::from(nbd.is_some()));
-        let live = ActivityCounts {
-            nbd: nbd.map(|nbd| nbd.activity(now)).unwrap_or_default(),
-            late,
-            times,
-            outstanding: outstanding as u64,
-            socket_clients: self.is_shared.then(|| u32::try_from(clients).unwrap_or(u32::MAX)),
-        };
-        LiveStats {
-            plan: self.plan.clone(),
-            endpoints: self.endpoints.clone(),
-            elapsed: now.since(self.started),
-            nbd: nbd.map(NbdStatsReader::snapshot).unwrap_or_default(),
-            drive,
-            ftl,
-            free_lines: view.map(|v| v.free_lines),
-            block_layer: layer.map(|(kind, layer)| BlockLayerCounts::from_layer(layer, kind, now)),
-            shards,
-            activity: live,
-        }
     }
 }
 

@@ -180,7 +180,7 @@ fn run_threads(choice: &Choice, device: &IoDevice, seed: u64) {
         TargetChoice::None | TargetChoice::Shards => 2,
         TargetChoice::Pblk | TargetChoice::Rrpc => 1,
     };
-    let threads = if choice.block == BlockChoice::Raw { raw_queues } else { choice.cores() };
+    let threads = if choice.block == BlockChoice::Raw { raw_queues } else { Choice::CORES };
     std::thread::scope(|scope| {
         for thread in 0..u64::from(threads) {
             let queue = device.create_queue(QueueConfig::default()).unwrap();
@@ -245,7 +245,7 @@ fn every_combination_is_served() {
         serve(tempfile::tempdir().unwrap().path(), &choice, served);
         served += 1;
     }
-    assert!(served > 100, "{served}");
+    assert!(served > 90, "{served}");
 }
 
 #[test]

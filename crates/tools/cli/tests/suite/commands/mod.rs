@@ -8,5 +8,6 @@ mod kv;
 mod machine;
 mod named_target;
 mod serve;
+mod serve_cores;
 mod target;
 mod volume;

@@ -2,6 +2,8 @@
 //! and the programs that connect to it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
+pub mod numbered;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};
@@ -28,6 +30,11 @@ pub fn pblk() -> String {
 /// Returns a scenario with `pblk` in two shards.
 pub fn shards() -> String {
     pblk() + "shards = 2\n"
+}
+
+/// Returns the scenario with a block layer for `cores` cores.
+pub fn on_cores(scenario: &str, queue_model: &str, cores: u16) -> String {
+    format!("{scenario}[path]\nqueue_model = \"{queue_model}\"\ncores = {cores}\n")
 }
 
 /// Returns the scenario with the drive's data in a file.
@@ -180,7 +187,9 @@ pub fn fio_ok(server: &Server, options: &[&str]) -> Value {
     // fio's engine reports its connection before the JSON begins.
     let json = text.find('{').map_or("", |at| &text[at..]);
     let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {text}"));
-    assert_eq!(value["jobs"][0]["error"], 0, "{value:#}");
+    for job in value["jobs"].as_array().unwrap() {
+        assert_eq!(job["error"], 0, "{value:#}");
+    }
     value
 }
 

@@ -1,0 +1,164 @@
+//! `sluice serve` with a server per core: clients on all cores verify their data, statistics are sums, and
+//! what one core flushed of all others survives a kill.
+
+// guarantee: B-19, B-20
+
+use crate::served;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use served::numbered::{Writer, ends_under_load, sector, volatile};
+use served::*;
+use testkit::nbd_client;
+
+/// Four clients, each on an area of its own.
+const FOUR_JOBS: &str = "--rw=randrw --rwmixread=30 --bs=4k --iodepth=8 --numjobs=4 --size=12m \
+    --offset_increment=12m --verify=crc32c --verify_fatal=1 --fsync=256 --randseed=";
+
+fn verify(server: &Server, seed: u32) {
+    let job = format!("{FOUR_JOBS}{seed}");
+    fio_ok(server, &job.split_whitespace().collect::<Vec<_>>());
+}
+
+/// Returns the numbers at `path` of each entry of an array.
+fn numbers_of(array: &Value, path: &str) -> Vec<u64> {
+    array.as_array().unwrap().iter().map(|one| number(one, path)).collect()
+}
+
+fn connections(drive: &Value) -> Vec<u64> {
+    numbers_of(&drive["nbd"]["connections_by_core"], "")
+}
+
+/// Returns the writes of each core of a block layer: the fifth number of its statistics, and the sixth
+/// for those that were merged into others.
+fn writes_by_core(drive: &Value) -> Vec<u64> {
+    let writes = |core: &Value| {
+        let stat = core["stat"].as_str().unwrap().split_whitespace();
+        stat.skip(4).take(2).map(|n| n.parse::<u64>().unwrap()).sum()
+    };
+    drive["block_layer"]["cores"].as_array().unwrap().iter().map(writes).collect()
+}
+
+#[test]
+fn fio_verifies_on_four_cores() {
+    for (scenario, queue_model) in
+        [(volatile(), "mq"), (pblk(), "mq"), (DRIVE.to_owned(), "sq"), (shards(), "mq")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::start(dir.path(), &on_cores(&scenario, queue_model, 4));
+        for seed in 1..3 {
+            verify(&server, seed);
+        }
+        let drive = server.stop();
+        let by_core = connections(&drive);
+        assert_eq!(by_core.len(), 4, "{by_core:?}");
+        assert!(by_core.iter().all(|n| *n > 0), "{by_core:?}");
+        assert_eq!(by_core.iter().sum::<u64>(), number(&drive, "/nbd/connections"));
+        let writes = writes_by_core(&drive);
+        assert!(writes.len() == 4 && writes.iter().all(|n| *n > 500), "{writes:?}");
+        assert_eq!(writes.iter().sum::<u64>(), number(&drive, "/nbd/writes"));
+        assert!(number(&drive, "/nbd/flushes") > 0);
+        let errors = ["errors_device", "errors_refused", "clients_dropped"];
+        for key in errors.map(|key| format!("/nbd/{key}")) {
+            assert_eq!(number(&drive, &key), 0, "{key}");
+        }
+    }
+}
+
+/// Shards have a server each, also without a block layer; their counters are summed.
+#[test]
+fn every_shard_has_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &shards());
+    verify(&server, 1);
+    let drive = server.stop();
+    let by_core = connections(&drive);
+    assert!(by_core.len() == 2 && by_core.iter().all(|n| *n > 0), "{by_core:?}");
+    let requests = numbers_of(&drive["shards"], "/core/requests");
+    assert!(requests.len() == 2 && requests.iter().all(|n| *n > 500), "{requests:?}");
+    let of_clients =
+        ["reads", "writes", "flushes"].map(|key| number(&drive, &format!("/nbd/{key}")));
+    // Each server flushes at the end.
+    assert_eq!(requests.iter().sum::<u64>(), of_clients.iter().sum::<u64>() + 2);
+    let written = number(&drive, "/ftl/host_sectors_written");
+    assert!(written >= number(&drive, "/nbd/writes"), "{written}");
+}
+
+/// With one thread, one server polls all cores' queues and submits on the first.
+#[test]
+fn one_thread_serves_every_core() {
+    for scenario in [on_cores(DRIVE, "mq", 4), on_cores(&shards(), "mq", 4), shards()] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::launch(dir.path(), &scenario, &["--threads", "1"]).wait_ready();
+        verify(&server, 1);
+        let drive = server.stop();
+        assert_eq!(connections(&drive), [number(&drive, "/nbd/connections")]);
+        if !drive["block_layer"].is_null() {
+            let writes = writes_by_core(&drive);
+            assert!(writes[0] > 500 && writes[1..] == [0; 3], "{writes:?}");
+        }
+    }
+}
+
+/// Each core's counters are in the statistics while the server runs.
+#[test]
+fn clients_of_all_cores_are_counted_while_they_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let admin = dir.path().join("admin.sock");
+    let extra = ["--admin-socket", admin.to_str().unwrap(), "--stats", "1"];
+    let server = Server::launch(dir.path(), &shards(), &extra).wait_ready();
+    let mut writers: Vec<Writer> =
+        (0..4).map(|_| Writer::connect(&server.socket).unwrap()).collect();
+    for (client, writer) in (0..).zip(&mut writers) {
+        for lba in (client..400).step_by(4) {
+            let offset = lba * numbered::SECTOR as u64;
+            writer.ask(nbd_client::WRITE, nbd_client::FUA, offset, &sector(lba, 1)).unwrap();
+        }
+    }
+    let ask = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"));
+        command.args(["admin", "--socket"]).arg(&admin).args(["stats", "--json"]);
+        serde_json::from_slice::<Value>(&succeed(&mut command).stdout).unwrap()
+    };
+    let seen = ask();
+    assert_eq!((&seen["writes"], &seen["nbd_clients"]), (&400.into(), &4.into()), "{seen}");
+    assert_eq!(seen["queue_depth"], 0, "{seen}");
+    // Both shards' lines and amplification.
+    let free = seen["free_lines"].as_f64().unwrap();
+    assert!(seen["write_amplification"].as_f64().unwrap() >= 1.0, "{seen}");
+    drop(writers);
+    let drive = server.stop();
+    let of_shards: f64 = drive["shards"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|shard| shard["free_lines"].as_f64().unwrap())
+        .sum();
+    assert!((of_shards - free).abs() <= 4.0, "{of_shards} {free}");
+    assert_eq!(connections(&drive), [2, 2]);
+}
+
+#[test]
+fn killed_under_load_four_cores_of_a_drive_have_everything_that_was_flushed() {
+    ends_under_load(&on_cores(&volatile(), "mq", 4), 4, Signal::KILL);
+}
+
+#[test]
+fn killed_under_load_four_cores_over_pblk_have_everything_that_was_flushed() {
+    ends_under_load(&on_cores(&pblk(), "mq", 4), 4, Signal::KILL);
+}
+
+#[test]
+fn killed_under_load_four_cores_over_shards_have_everything_that_was_flushed() {
+    ends_under_load(&on_cores(&shards(), "mq", 4), 4, Signal::KILL);
+}
+
+#[test]
+fn killed_under_load_a_server_per_shard_has_everything_that_was_flushed() {
+    ends_under_load(&shards(), 4, Signal::KILL);
+}
+
+#[test]
+fn interrupted_under_load_four_cores_have_everything_that_was_answered() {
+    ends_under_load(&on_cores(&shards(), "mq", 4), 4, Signal::INT);
+}
