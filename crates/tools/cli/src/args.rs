@@ -270,7 +270,7 @@ impl SimArgs {
 /// `sluice serve`: serves a scenario's drives to other programs in real time.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// The scenario file.
+    /// The scenario file; `FILE#NAME` for one of its drives, or for a path if it names paths.
     pub scenario: PathBuf,
     /// Serve NBD at `unix:PATH` or `tcp:HOST:PORT`. May be given several times. With several drives
     /// in the scenario, each has its own endpoint: PATH.NAME, or a port from PORT up.

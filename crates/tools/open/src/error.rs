@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use driver::pci::PciError;
 use nvme::Status;
 use scenario::ScenarioError;
+use scenario::UnknownPath;
 use stack::{PrepareError, StackError};
 use user_io::DirectError;
 
@@ -44,7 +45,7 @@ pub enum TargetOpenError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The scenario has several drives and none was selected, or the selected one does not exist.
-    #[error("{}: {}: name one of its drives: {}", file.display(), problem("drive", asked), drives.iter()
+    #[error("{}: {}: name one of its drives: {}", file.display(), problem(asked), drives.iter()
         .map(|d| format!("#{d}")).collect::<Vec<_>>().join(", "))]
     WhichDrive {
         /// Path of the scenario.
@@ -55,16 +56,8 @@ pub enum TargetOpenError {
         drives: Vec<String>,
     },
     /// The scenario names several paths and none was selected, or the selected one does not exist.
-    #[error("{}: {}: name one of its paths: {}", file.display(), problem("path", asked), paths.iter()
-        .map(|p| format!("#{p}")).collect::<Vec<_>>().join(", "))]
-    WhichPath {
-        /// Path of the scenario.
-        file: PathBuf,
-        /// Name of the selected path.
-        asked: Option<String>,
-        /// Names of the paths in the scenario.
-        paths: Vec<String>,
-    },
+    #[error(transparent)]
+    WhichPath(#[from] UnknownPath),
     /// An option does not apply to the target, or its value is not possible.
     #[error("{option} = {value} for {what}: {allowed}")]
     Option {
@@ -100,10 +93,10 @@ pub enum TargetOpenError {
     Device(#[from] DirectError),
 }
 
-fn problem(kind: &str, asked: &Option<String>) -> String {
+fn problem(asked: &Option<String>) -> String {
     match asked {
-        Some(name) => format!("it has no {kind} \"{name}\""),
-        None => format!("it has several {kind}s"),
+        Some(name) => format!("it has no drive \"{name}\""),
+        None => "it has several drives".into(),
     }
 }
 

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use event::RealClock;
-use scenario::{HostTarget, PathSpec, Precondition, Scenario};
+use scenario::{HostTarget, Precondition, Scenario};
 use stack::{
     AssembledDrive, HostHandles, PreparedPath, prepare_drive, prepare_path, target_layers,
 };
@@ -48,7 +48,7 @@ pub fn open_scenario(
     }
     let path = match scenario.composition.is_empty() {
         true => None,
-        false => Some(select_path(scenario, name)?),
+        false => Some(scenario.select_path(name)?),
     };
     let reduced = path.as_ref().map(|path| scenario.reduced_to(path));
     let assembled = match &reduced {
@@ -102,23 +102,6 @@ impl Assembled {
         let AssembledDrive { drive, port, host } = hands;
         let name = drive.config().name.clone();
         Assembled { name, drives: vec![PoweredDrive { drive, ports: vec![port] }], host, now }
-    }
-}
-
-/// Returns the path with this name, or the only one.
-fn select_path(scenario: &Scenario, name: Option<&str>) -> Result<PathSpec, TargetOpenError> {
-    let mut paths = scenario.paths();
-    let found = match name {
-        Some(name) => paths.iter().position(|path| path.name == name),
-        None => (paths.len() == 1).then_some(0),
-    };
-    match found {
-        Some(index) => Ok(paths.swap_remove(index)),
-        None => Err(TargetOpenError::WhichPath {
-            file: scenario.file.clone(),
-            asked: name.map(str::to_owned),
-            paths: paths.into_iter().map(|path| path.name).collect(),
-        }),
     }
 }
 

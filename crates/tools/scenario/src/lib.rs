@@ -33,7 +33,9 @@ use controller::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
 pub use capacity::{Capacity, DriveCapacityError};
-pub use composition::{Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
+pub use composition::{
+    Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec, UnknownPath,
+};
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
 pub use keys::job::JobTable;

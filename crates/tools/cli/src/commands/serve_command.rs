@@ -1,9 +1,11 @@
 //! `sluice serve`: serves the drives of a scenario and reports events.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use open::Target;
+use scenario::Scenario;
 use scenario::format::{bytes_binary, count};
 use stack::named_target::NamedError;
 use stack::{StackError, stores_data};
@@ -42,7 +44,8 @@ impl From<ServeError> for CliError {
 /// [`CliError`] for an invalid scenario or endpoint, and if the drives cannot be served or shut
 /// down cleanly.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
-    let mut scenario = crate::load_scenario(&args.scenario)?;
+    let (file, name) = split_name(&args.scenario);
+    let mut scenario = select(crate::load_scenario(&file)?, name)?;
     if let Some(seed) = args.seed {
         scenario.set_seed(seed);
     }
@@ -98,6 +101,27 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     }
     served?;
     told
+}
+
+/// Splits `FILE.toml#NAME`, as [`open::Target`] does.
+fn split_name(file: &Path) -> (PathBuf, Option<String>) {
+    match file.to_str().map(str::parse) {
+        Some(Ok(Target::Scenario { file, drive })) => (file, drive),
+        _ => (file.to_owned(), None),
+    }
+}
+
+/// Returns the scenario with the path of this name alone; a scenario that names no paths as it is.
+fn select(scenario: Scenario, name: Option<String>) -> Result<Scenario, ServeError> {
+    if scenario.composition.is_empty() && name.is_none() {
+        return Ok(scenario);
+    }
+    let path = scenario.select_path(name.as_deref())?;
+    let alone = scenario.reduced_to(&path);
+    if !alone.composition.is_empty() {
+        return Err(ServeError::Set { path: path.name });
+    }
+    Ok(alone)
 }
 
 /// Prints events.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use scenario::UnknownPath;
 use stack::{PrepareError, StackError};
 
 use nbd::{Endpoint, EndpointBindError, NbdError};
@@ -13,6 +14,18 @@ pub enum ServeError {
     /// A stack could not be built or preconditioned.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// The scenario names several paths and none was selected, or the selected one does not exist.
+    #[error(transparent)]
+    WhichPath(#[from] UnknownPath),
+    /// The path leads to a set.
+    #[error(
+        "path {path} leads to a set of drives, and an NBD server is over one drive: serve its members, \
+         or open it in a program (`sluice exec`, `sluice::open`, the C library)"
+    )]
+    Set {
+        /// Name of the path.
+        path: String,
+    },
     /// An NBD server could not start.
     #[error("drive {drive}: {source}")]
     Nbd {
@@ -107,6 +120,8 @@ impl ServeError {
         match self {
             ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. }
+            | ServeError::WhichPath(_)
+            | ServeError::Set { .. }
             | ServeError::DuplicateEndpoint { .. }
             | ServeError::Share { .. }
             | ServeError::Socket(ShareError::Listen(

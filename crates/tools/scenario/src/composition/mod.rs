@@ -8,6 +8,8 @@
 
 mod read;
 
+use std::path::PathBuf;
+
 use lnvm::ScrubConfig;
 
 use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
@@ -70,6 +72,28 @@ pub struct Composition {
     pub paths: Vec<PathSpec>,
 }
 
+/// The error of a name that is not the one of a path, or of none where there are several.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}: name one of its paths: {}", file.display(), self.problem(), paths.iter()
+    .map(|path| format!("#{path}")).collect::<Vec<_>>().join(", "))]
+pub struct UnknownPath {
+    /// Path of the scenario.
+    pub file: PathBuf,
+    /// The name.
+    pub asked: Option<String>,
+    /// Names of the paths in the scenario.
+    pub paths: Vec<String>,
+}
+
+impl UnknownPath {
+    fn problem(&self) -> String {
+        match &self.asked {
+            Some(name) => format!("it has no path \"{name}\""),
+            None => "it has several paths".into(),
+        }
+    }
+}
+
 /// Maximum number of members of a set.
 pub const MEMBERS_MAX: usize = 64;
 
@@ -106,6 +130,26 @@ impl Scenario {
             config: self.path.clone(),
         };
         devices.filter(|device| !named.is_member(*device)).map(path).collect()
+    }
+
+    /// Returns the path of this name, or the only one.
+    ///
+    /// # Errors
+    /// [`UnknownPath`].
+    pub fn select_path(&self, name: Option<&str>) -> Result<PathSpec, UnknownPath> {
+        let mut paths = self.paths();
+        let found = match name {
+            Some(name) => paths.iter().position(|path| path.name == name),
+            None => (paths.len() == 1).then_some(0),
+        };
+        match found {
+            Some(index) => Ok(paths.swap_remove(index)),
+            None => Err(UnknownPath {
+                file: self.file.clone(),
+                asked: name.map(str::to_owned),
+                paths: paths.into_iter().map(|path| path.name).collect(),
+            }),
+        }
     }
 
     /// Returns the name of a device.

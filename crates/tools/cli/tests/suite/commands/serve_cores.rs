@@ -162,3 +162,64 @@ fn killed_under_load_a_server_per_shard_has_everything_that_was_flushed() {
 fn interrupted_under_load_four_cores_have_everything_that_was_answered() {
     ends_under_load(&on_cores(&shards(), "mq", 4), 4, Signal::INT);
 }
+
+/// Two targets of one drive, each with a path.
+fn two_targets() -> String {
+    let target = |name: &str, pus: &str| {
+        format!("[[target]]\nname = \"{name}\"\nkind = \"pblk\"\npus = \"{pus}\"\n")
+    };
+    let path = |name: &str, over: &str, rest: &str| {
+        format!("[[path]]\nname = \"{name}\"\nover = \"{over}\"\n{rest}")
+    };
+    let drive = in_file(DRIVE) + "personality = \"open-channel\"\n";
+    drive
+        + &target("left", "0-3")
+        + &target("right", "4-7")
+        + "[[set]]\nname = \"both\"\nmembers = [\"left\", \"right\"]\n"
+        + &path("s", "both", "")
+}
+
+#[test]
+fn a_named_path_is_served_alone() {
+    let whole = two_targets();
+    let (targets, _) = whole.split_once("[[set]]").unwrap();
+    let path = |name: &str, over: &str, rest: &str| {
+        format!("[[path]]\nname = \"{name}\"\nover = \"{over}\"\n{rest}")
+    };
+    let text = targets.to_owned()
+        + &path("l", "left", "queue_model = \"mq\"\ncores = 2\n")
+        + &path("r", "right", "");
+    let dir = tempfile::tempdir().unwrap();
+    let job = |seed: &'static str, extra: &'static str| {
+        ["--rw=randwrite", "--bs=4k", "--verify=crc32c", "--size=4m", seed, extra]
+    };
+    let (left, right) = ("--randseed=7", "--randseed=8");
+    for (name, seed) in [("#l", left), ("#r", right)] {
+        let server = Server::launch_path(dir.path(), &text, name, &[]).wait_ready();
+        fio_ok(&server, &job(seed, "--do_verify=0"));
+        let drive = server.stop();
+        let cores = drive["block_layer"]["cores"].as_array().map_or(0, Vec::len);
+        assert_eq!(cores, if name == "#l" { 2 } else { 0 });
+    }
+    // Neither has touched the sectors of the other.
+    for (name, seed) in [("#l", left), ("#r", right)] {
+        let server = Server::launch_path(dir.path(), &text, name, &[]).wait_ready();
+        fio_ok(&server, &job(seed, "--verify_only"));
+        server.stop();
+    }
+    let refused = |text: &str, name: &str| {
+        let file = dir.path().join("scenario.toml");
+        std::fs::write(&file, text).unwrap();
+        let file = format!("{}{name}", file.display());
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(["serve", &file, "--nbd", "tcp:localhost:0"])
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(2));
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let several = refused(&text, "");
+    assert!(several.contains("it has several paths: name one of its paths: #l, #r"), "{several}");
+    assert!(refused(&text, "#x").contains("it has no path \"x\""));
+    assert!(refused(&whole, "").contains("path s leads to a set of drives"));
+}

@@ -59,6 +59,11 @@ impl Server {
 
     /// Starts the process.
     pub fn launch(dir: &Path, scenario: &str, extra: &[&str]) -> Server {
+        Server::launch_path(dir, scenario, "", extra)
+    }
+
+    /// Starts the process for a path of the scenario, as `"#NAME"`.
+    pub fn launch_path(dir: &Path, scenario: &str, name: &str, extra: &[&str]) -> Server {
         let path = dir.join("scenario.toml");
         std::fs::write(&path, scenario).unwrap();
         let socket = dir.join("nbd.sock");
@@ -67,7 +72,7 @@ impl Server {
         let _ = std::fs::remove_file(&socket);
         let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg("serve")
-            .arg(&path)
+            .arg(format!("{}{name}", path.display()))
             .args(["--nbd", &format!("unix:{}", socket.display())])
             .arg("--json")
             .arg(dir.join("served.json"))
