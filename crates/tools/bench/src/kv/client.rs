@@ -344,6 +344,8 @@ mod tests {
     use crate::kv::harness::run_to_end;
     use crate::kv::puts::DRIVE;
 
+    // guarantee: A-17
+
     const RECORDS: u64 = 3000;
     /// So many that all requests of eight scans fit into the target.
     const DEPTH: u32 = 8;

@@ -1,6 +1,8 @@
 //! For random jobs on keys: the run ends, every operation is reaped exactly once, values verify, and
 //! equal seeds give equal results. The harness checks tags and the invariants of the device.
 
+// guarantee: A-16
+
 use proptest::prelude::*;
 use sluice_workload::{RecordOp, to_fio_json};
 

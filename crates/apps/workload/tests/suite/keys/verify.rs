@@ -1,5 +1,7 @@
 //! `verify=crc32c` on records finds the faults of a store.
 
+// guarantee: A-16
+
 use nvme::Status;
 use sluice_workload::{ErrorCause, Mismatch};
 
