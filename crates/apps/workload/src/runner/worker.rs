@@ -476,13 +476,9 @@ impl JobThread {
         match &mut self.source {
             RequestSource::Generated(g) if chained.is_some() => g.write_after_trim(wanted.sectors),
             RequestSource::Generated(_) => {}
-            RequestSource::Replay(r) => {
-                if let Some(due) = r.due.take() {
-                    self.recorder.delayed += u64::from(due < at);
-                    wanted_at = due;
-                }
+            RequestSource::Replay(_) | RequestSource::Keys(_) => {
+                wanted_at = self.prepare_not_generated(slot, chained.is_some(), at);
             }
-            RequestSource::Keys(k) => k.assign(slot, chained.is_some()),
         }
         let issued = self.cpu.run(at, cost);
         self.slots.prepare(slot, IoSlot { wanted: wanted_at, issued, io: wanted, ..EMPTY_SLOT });

@@ -1,4 +1,5 @@
-//! Operations on records in a [`JobThread`]: their submission, their counts, and their verification.
+//! Operations on records in a [`JobThread`]: their submission, their counts, and their verification;
+//! and the steps at which they leave the path of blocks.
 //!
 //! A value that a verifying job puts starts with the header of [`verify`], with the index of the
 //! record as the address. Two operations that change a record are never in flight at the same time.
@@ -18,6 +19,23 @@ use crate::runner::verify::{self, Mismatch};
 use crate::ycsb::{OperationKind, record_key};
 
 impl JobThread {
+    /// Prepares a request of a trace or on records in `slot`. Returns the time at which it was
+    /// wanted. Apart from the path of jobs that generate requests for blocks, which stays short.
+    #[inline(never)]
+    pub(super) fn prepare_not_generated(&mut self, slot: u32, chained: bool, at: Nanos) -> Nanos {
+        match &mut self.source {
+            RequestSource::Generated(_) => {}
+            RequestSource::Replay(replay) => {
+                if let Some(due) = replay.due.take() {
+                    self.recorder.delayed += u64::from(due < at);
+                    return due;
+                }
+            }
+            RequestSource::Keys(keys) => keys.assign(slot, chained),
+        }
+        at
+    }
+
     /// Executes the steps of a completed request besides its accounting.
     #[inline(never)]
     pub(super) fn finish_steps(&mut self, slot: u32, at: Nanos, shared: &mut RunContext) {
