@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use nvme::Status;
 
+use crate::device::Addressing;
 use crate::parse::option_tables;
 use crate::trace::TraceError;
 use crate::units;
@@ -208,11 +209,25 @@ pub enum RunError {
         /// The mismatch, with the values of the job and of the device.
         what: String,
     },
+    /// A job is addressed otherwise than the device.
+    #[error(
+        "job `{job}` is addressed by {job_addressing}, but the device by {device_addressing}; \
+         allowed on it are {}",
+        .device_addressing.options()
+    )]
+    WrongAddressing {
+        /// Name of the job.
+        job: String,
+        /// Addressing of the job.
+        job_addressing: Addressing,
+        /// Addressing of the device.
+        device_addressing: Addressing,
+    },
     /// The run has no jobs.
     #[error("no jobs to run")]
     NoJobs,
     /// Memory for payloads cannot be allocated.
-    #[error("no memory for the payloads of verifying jobs: {0}")]
+    #[error("no memory for the payloads of jobs: {0}")]
     Memory(String),
     /// The jobs need more memory than is available.
     #[error(

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use time::Nanos;
 
+use crate::device::Addressing;
+use crate::key_spec::KeySpec;
 use crate::trace::{TraceAction, TraceFormat};
 use crate::units::Size;
 
@@ -335,6 +337,8 @@ pub struct JobSpec {
     pub integrity: IntegritySpec,
     /// The trace to replay in place of generated accesses.
     pub replay: Option<ReplayOptions>,
+    /// The records of a job on keys; `None` for a job on blocks.
+    pub keys: Option<KeySpec>,
     /// Search for the depth that meets a latency.
     pub latency_target: Option<LatencyTarget>,
     /// Reported results.
@@ -392,6 +396,7 @@ impl JobSpec {
                 continue_on_error: ContinueOnError::default(),
             },
             replay: None,
+            keys: None,
             latency_target: None,
             report: ReportSpec {
                 new_group: false,
@@ -402,6 +407,11 @@ impl JobSpec {
                 globals: Vec::new(),
             },
         }
+    }
+
+    /// Returns the addressing of the device that the job needs.
+    pub fn addressing(&self) -> Addressing {
+        if self.keys.is_some() { Addressing::Keys } else { Addressing::Blocks }
     }
 
     /// Returns the maximum number of outstanding requests.

@@ -1,16 +1,18 @@
-//! Workloads on a block device and their results: jobs with fio's options, traces, YCSB operations,
-//! and results in fio's JSON format.
+//! Workloads and their results: jobs with fio's options on a block device or on a key-value target,
+//! traces, YCSB, and results in fio's JSON format.
 //!
-//! [`parse_job_file`] reads a job file into [`JobSpec`]s. [`JobRunner`] runs them on a device in
-//! virtual or real time and returns a [`RunResult`], which [`to_fio_json`] prints as fio 3.33 does.
+//! [`parse_job_file`] reads a job file into [`JobSpec`]s. [`JobRunner`] runs them on a [`JobDevice`]
+//! in virtual or real time and returns a [`RunResult`], which [`to_fio_json`] prints as fio 3.33 does.
 //! [`TraceReader`] streams fio iologs, MSR Cambridge traces and MQSim traces. [`ycsb`] generates
 //! the operations of YCSB's core workloads.
 
 #![forbid(unsafe_code)]
 
+mod device;
 mod error;
 mod io_range;
 mod job;
+mod key_spec;
 mod parse;
 mod results;
 mod runner;
@@ -18,12 +20,17 @@ mod trace;
 pub mod units;
 pub mod ycsb;
 
+pub use device::key_value::KeyValueDevice;
+pub use device::{
+    Addressing, JobDevice, JobLimits, JobOperation, KeyLimits, RecordOp, RecordRequest,
+};
 pub use error::{InvalidJob, JobError, JobProblem, JobSource, RunError, SourceLocation};
 pub use job::{
     BlockSizes, ContinueOnError, DEFAULT_PERCENTILES, Direction, Distribution, IntegritySpec,
     IoPattern, JobSpec, LatencyTarget, LogSpec, PaceSpec, PatternSpec, RangeSpec, Rate,
     ReplayOptions, ReportSpec, ScheduleSpec, Skip, Zone,
 };
+pub use key_spec::{KeySpec, YcsbPhase};
 pub use parse::{JobFile, JobOption, fio_reference, parse_job_file, parse_jobs};
 pub use results::fio_json::{FIO_VERSION, to_fio_json};
 pub use results::histogram::{Bucket, Histogram};
@@ -33,7 +40,7 @@ pub use results::result::{
     JobCounts, JobResult, RunResult,
 };
 pub use results::time_series::{INTERVALS_MAX, Interval, TimeSeries};
-pub use runner::job_runner::{IoCpuCosts, JobRunner, check_jobs, job_index_of_tag};
+pub use runner::job_runner::{IoCpuCosts, JobRunner, check_jobs, check_jobs_on, job_index_of_tag};
 pub use runner::memory::available_memory;
 pub use runner::verify::Mismatch;
 pub use trace::{

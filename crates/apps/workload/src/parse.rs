@@ -10,6 +10,7 @@ use crate::error::{JobError, JobProblem, JobSource, SourceLocation};
 use crate::job::JobSpec;
 
 mod expand;
+mod key_options;
 pub(crate) mod option_tables;
 pub(crate) mod options;
 mod reference;
@@ -171,12 +172,14 @@ impl JobSpec {
 struct JobReader<'a> {
     source: &'a JobSource,
     spec: JobSpec,
+    /// The options so far, each with its last location.
+    given: Vec<(String, SourceLocation)>,
     ignored: &'a mut Vec<String>,
 }
 
 impl<'a> JobReader<'a> {
     fn new(source: &'a JobSource, name: &str, ignored: &'a mut Vec<String>) -> JobReader<'a> {
-        JobReader { source, spec: JobSpec::new(name), ignored }
+        JobReader { source, spec: JobSpec::new(name), given: Vec::new(), ignored }
     }
 
     fn ignore(&mut self, option: &str) {
@@ -189,6 +192,8 @@ impl<'a> JobReader<'a> {
         let JobOption { key, value, key_span, value_span } = &line.option;
         let (option, value) = (key.as_str(), value.trim());
         self.spec.report.options.push((option.to_owned(), value.to_owned()));
+        self.given.retain(|(name, _)| name != option);
+        self.given.push((option.to_owned(), line.location(key_span)));
         let problem = match option_tables::option_support(option) {
             OptionSupport::Ignored => {
                 self.ignore(option);
@@ -225,6 +230,12 @@ impl<'a> JobReader<'a> {
     }
 
     fn finish(mut self, at: SourceLocation) -> Result<JobSpec, JobError> {
+        let has = |option: &str| self.given.iter().any(|(name, _)| name == option);
+        if let Err((option, what)) = key_options::complete(&mut self.spec, has) {
+            let place = self.given.into_iter().find(|(name, _)| name == option);
+            let at = place.map_or(at, |(_, at)| at);
+            return Err(JobProblem::Conflict { job: self.spec.name, what }.into_error(at));
+        }
         let conflict = match &mut self.spec.replay {
             Some(replay) if replay.path.as_os_str().is_empty() => {
                 Some("options of a replay without `read_iolog=FILE`".to_owned())

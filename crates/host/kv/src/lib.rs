@@ -202,6 +202,11 @@ impl Kv {
         self.device.queue.port().memory()
     }
 
+    /// Returns the maximum number of outstanding requests.
+    pub fn queue_depth(&self) -> u32 {
+        self.requests.capacity()
+    }
+
     /// Returns the number of outstanding requests.
     pub fn outstanding(&self) -> usize {
         self.requests.outstanding()

@@ -246,6 +246,11 @@ impl KvRequestTable {
         }
     }
 
+    /// Returns the maximum number of outstanding requests.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Returns the number of requests that have not been reaped.
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.in_use() + self.completed.len()

@@ -278,6 +278,24 @@ pub(crate) const SUPPORTED: &[SupportedOption] = &[
         "All files or devices of the trace go to this drive, whatever its name.",
     ),
     supported_option(
+        "ycsb",
+        &[],
+        "load, a to f",
+        "Sluice's own: the job is a phase of YCSB on a key-value target, see *Keys*.",
+    ),
+    supported_option(
+        "recordcount",
+        &[],
+        "1 to 4294967296",
+        "Sluice's own, as in YCSB: the records of a job on a key-value target.",
+    ),
+    supported_option(
+        "operationcount",
+        &[],
+        "number",
+        "Sluice's own, as in YCSB: operations of `ycsb` a to f, per clone and loop.",
+    ),
+    supported_option(
         "trace_format",
         &[],
         "auto, iolog, msr, mqsim",

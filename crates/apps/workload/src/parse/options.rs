@@ -7,6 +7,7 @@ use crate::job::{
     BlockSizes, ContinueOnError, Direction, Distribution, IoPattern, JobSpec, LatencyTarget, Rate,
     ReplayOptions, Skip, Zone,
 };
+use crate::key_spec::{KeySpec, RECORDS_MAX, YcsbPhase};
 use crate::trace::TraceFormat;
 use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
 
@@ -339,12 +340,29 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "group_reporting" => spec.report.group_reporting = flag(value)?,
         "continue_on_error" => spec.integrity.continue_on_error = continue_on_error(value)?,
         "percentile_list" => spec.report.percentiles = percentiles(value)?,
+        _ if set_keys(spec, option, value)? => {}
         _ if set_latency(spec, option, value)? => {}
         _ if set_log(spec, option, value)? => {}
         _ if set_replay(spec, option, value)? => {}
         _ => return Ok(None),
     }
     Ok(Some(()))
+}
+
+/// Sets an option of the records of a job.
+fn set_keys(spec: &mut JobSpec, option: &str, value: &str) -> OptionResult<bool> {
+    let keys = spec.keys.unwrap_or_default();
+    let changed = match option {
+        "ycsb" => {
+            let phase = YcsbPhase::parse(value).ok_or_else(|| one_of(YcsbPhase::NAMES))?;
+            KeySpec { ycsb: Some(phase), ..keys }
+        }
+        "recordcount" => KeySpec { record_count: count(value, 1, RECORDS_MAX)?, ..keys },
+        "operationcount" => KeySpec { operation_count: Some(count(value, 1, u64::MAX)?), ..keys },
+        _ => return Ok(false),
+    };
+    spec.keys = Some(changed);
+    Ok(true)
 }
 
 /// Sets an option of the search for a depth.

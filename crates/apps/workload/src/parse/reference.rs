@@ -25,6 +25,20 @@ Without `log_avg_msec` there is one line per request; bandwidth is then in units
 and IOPS are 1. With it there is one line per window and direction, stamped with the window's end; bandwidth is in KiB/s,
 and bytes are 0. As in fio, a last window that is not whole is in the latency logs only. What a run needs of folders must
 be there: logs are opened before it starts.
+
+**Keys.** A job with `recordcount` or `ycsb` runs on a key-value target, every other job on a block device. Record `i` has
+the key that YCSB's client gives it, and a value of `bs` bytes. Without `ycsb`, the job follows its `rw`: a read gets a
+record, a write puts it, a trim deletes it, and `fsync` syncs. `offset` and `size` are in bytes of all values, whole values
+each. With `ycsb=a` to `f`, the job runs `operationcount` operations of that core workload over `recordcount` records, each
+clone and each loop as many; with `ycsb=load` its clones insert the records together. Values then have 1000 bytes unless `bs`
+is given. A scan counts as one read and a read-modify-write as one write; a rate of IOPS counts both as one, a rate of bytes
+counts all records of a scan. Each clone inserts records of its own, and reads those and the first `recordcount`. The JSON
+has the operations by kind under `ycsb`. `verify` checks every value that is read: key, CRC-32C, and version.
+
+An error of the store is the failure of its operation. A get, an update or a scan that does not find its key fails with
+`errno` 5, as does a value of another size than `bs`; a full store fails puts with `errno` 28. `continue_on_error=read` covers
+gets and scans, `write` all others. A delete of a key that does not exist succeeds, as the trim of an unmapped block does.
+Options that select blocks (`rw`, `size`, `bssplit` and others) are errors beside `ycsb`.
 ";
 
 /// Returns the reference page of fio's options, in Markdown.

@@ -10,6 +10,7 @@ use crate::job::Direction;
 use crate::results::histogram::Histogram;
 use crate::results::result::{DirectionResult, JobResult, RunResult};
 use crate::results::time_series::Interval;
+use crate::ycsb::OperationKind;
 
 /// Version of fio whose JSON format is written.
 pub const FIO_VERSION: &str = "fio-3.33";
@@ -94,6 +95,11 @@ fn job(job: &JobResult, all: &[JobResult], shared_globals: bool, elapsed: u64) -
     put("latency_window", search.map_or(0, |s| s.window.0 / 1000).into());
     if let Some(description) = &spec.description {
         put("desc", description.as_str().into());
+    }
+    if spec.keys.is_some_and(|keys| keys.ycsb.is_some()) {
+        let counts = OperationKind::ALL.iter().zip(job.requests.operations);
+        let counts = counts.map(|(kind, count)| (kind.name().to_owned(), count.into()));
+        put("ycsb", Value::Object(counts.collect()));
     }
     Value::Object(out)
 }

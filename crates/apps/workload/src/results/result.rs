@@ -4,6 +4,7 @@
 use nvme::Status;
 use time::Nanos;
 
+use crate::device::Addressing;
 use crate::job::{Direction, JobSpec};
 use crate::results::histogram::Histogram;
 use crate::results::time_series::TimeSeries;
@@ -80,9 +81,11 @@ pub enum ErrorCause {
 pub struct IoFailure {
     /// fio's name of the operation: read, write, trim or sync.
     pub op: &'static str,
-    /// First sector; for a mismatch, the sector with the wrong data.
+    /// Addressing of the job: whether the following fields are sectors or records.
+    pub addressing: Addressing,
+    /// First sector or record; for a mismatch, that with the wrong data.
     pub lba: u64,
-    /// Number of sectors.
+    /// Number of sectors or records.
     pub sectors: u32,
     /// Time at which the job noticed the failure.
     pub at: Nanos,
@@ -103,8 +106,8 @@ impl IoFailure {
 
 impl std::fmt::Display for IoFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let IoFailure { op: what, lba, sectors, at, cause } = self;
-        write!(f, "{what} of sectors {lba}..+{sectors} at {at}: ")?;
+        let IoFailure { op: what, addressing, lba, sectors, at, cause } = self;
+        write!(f, "{what} of {} {lba}..+{sectors} at {at}: ", addressing.units())?;
         match cause {
             ErrorCause::Status(status) => write!(f, "{status}"),
             ErrorCause::Mismatch(mismatch) => write!(f, "{mismatch}"),
@@ -139,6 +142,28 @@ pub struct JobCounts {
     pub mismatches: u64,
     /// Number of requests of a timed replay that were issued later than the trace says.
     pub delayed: u64,
+    /// Number of operations of a YCSB job that succeeded, by
+    /// [`OperationKind`](crate::ycsb::OperationKind).
+    pub operations: [u64; 5],
+    /// Number of operations on records that did not find their key: failed gets, scans and updates,
+    /// and deletes, which succeed nevertheless.
+    pub not_found: u64,
+}
+
+impl JobCounts {
+    /// Adds the counts of another job.
+    fn add(&mut self, other: &JobCounts) {
+        self.issued += other.issued;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.verified += other.verified;
+        self.mismatches += other.mismatches;
+        self.delayed += other.delayed;
+        self.not_found += other.not_found;
+        for (mine, theirs) in self.operations.iter_mut().zip(other.operations) {
+            *mine += theirs;
+        }
+    }
 }
 
 /// Measurements of one job, or of several jobs that are reported as one.
@@ -208,11 +233,7 @@ impl JobResult {
         self.started = self.started.min(other.started);
         self.ended = self.ended.max(other.ended);
         self.cpu_busy += other.cpu_busy;
-        self.requests.issued += other.requests.issued;
-        self.requests.completed += other.requests.completed;
-        self.requests.failed += other.requests.failed;
-        self.requests.verified += other.requests.verified;
-        self.requests.mismatches += other.requests.mismatches;
+        self.requests.add(&other.requests);
         let room = FAILURES_MAX.saturating_sub(self.failures.len());
         self.failures.extend(other.failures.iter().take(room));
         self.aborted |= other.aborted;
@@ -221,7 +242,6 @@ impl JobResult {
         }
         self.series.merge(&other.series);
         self.trace_adjustments.merge(&other.trace_adjustments);
-        self.requests.delayed += other.requests.delayed;
     }
 }
 

@@ -1,15 +1,16 @@
-//! [`JobRunner`]: runs jobs on a block device, in virtual or in real time.
+//! [`JobRunner`]: runs jobs on a device, in virtual or in real time.
 //!
 //! The runner is a component (ARCHITECTURE.md, R2) and knows the time only from `poll`. Jobs share
 //! the device as the threads of one program do. Each job is a virtual CPU that submits and
 //! completes one request at a time, at the configured cost.
 
-use block::{BlockDevice, Completion, Limits};
+use block::{Completion, Limits};
 use mem::PAGE_BYTES;
 use rng::Rng;
 use time::{Component, Nanos};
 use tracepoint::Event;
 
+use crate::device::{Addressing, JobDevice, JobLimits};
 use crate::error::RunError;
 use crate::io_range::io_range;
 use crate::job::JobSpec;
@@ -19,7 +20,7 @@ use crate::runner::memory;
 use crate::runner::ready_times::ReadyTimes;
 use crate::runner::source::RequestSource;
 use crate::runner::verify::VerifyState;
-use crate::runner::worker::{JobThread, RunContext, VerifyBuffers};
+use crate::runner::worker::{JobThread, PayloadMemory, RunContext};
 
 /// CPU time that a job needs to submit a request and to process its completion. In real time these
 /// costs occur by themselves, and both values are zero.
@@ -42,21 +43,30 @@ pub const fn job_index_of_tag(tag: u64) -> usize {
     (tag >> 32) as usize
 }
 
+/// Checks `jobs` against a block device with these limits, before the device is preconditioned.
+///
+/// # Errors
+/// As [`check_jobs_on`].
+pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
+    check_jobs_on(jobs, &JobLimits::Blocks(*limits))
+}
+
 /// Checks `jobs` against a device with these limits, before the device is preconditioned.
 ///
-/// The check covers memory, sizes, offsets, directories of logs, and every trace line that the
-/// job's `runtime` can reach.
+/// The check covers addressing, memory, sizes, offsets, directories of logs, and every trace line
+/// that the job's `runtime` can reach.
 ///
 /// # Errors
 /// The errors of [`JobRunner::new`], of [`JobRunner::open_logs`] and of the replay.
-pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
+pub fn check_jobs_on(jobs: &[JobSpec], limits: &JobLimits) -> Result<(), RunError> {
+    let limits = &unit_limits(jobs, limits)?;
     memory::check(jobs, limits, memory::available_memory())?;
     for spec in jobs {
         JobLogs::check(spec)?;
         for clone in [0, spec.numjobs.saturating_sub(1)] {
             let area = io_range(spec, clone, limits)
                 .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
-            let source = RequestSource::new(spec, area, limits, &Rng::new(0))?;
+            let source = RequestSource::new(spec, clone, area, limits, &Rng::new(0))?;
             if let (RequestSource::Replay(replay), 0) = (source, clone) {
                 let until =
                     spec.schedule.runtime.map_or(Nanos::MAX, |time| time + spec.schedule.ramp_time);
@@ -66,6 +76,42 @@ pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Returns the limits of a device in the units that jobs address: sectors, or records.
+///
+/// # Errors
+/// [`RunError::WrongAddressing`] if a job is addressed otherwise than the device,
+/// [`RunError::DeviceMismatch`] if its values are larger than the device allows.
+fn unit_limits(jobs: &[JobSpec], limits: &JobLimits) -> Result<Limits, RunError> {
+    let device = limits.addressing();
+    if let Some(job) = jobs.iter().find(|job| job.addressing() != device) {
+        return Err(RunError::WrongAddressing {
+            job: job.name.clone(),
+            job_addressing: job.addressing(),
+            device_addressing: device,
+        });
+    }
+    let keys = match limits {
+        JobLimits::Blocks(limits) => return Ok(*limits),
+        JobLimits::Keys(limits) => limits,
+    };
+    if let Some(job) = jobs.iter().find(|job| job.value_bytes() > keys.value_bytes_max) {
+        let (bytes, most) = (job.value_bytes(), keys.value_bytes_max);
+        let what = format!("its values of {bytes} bytes exceed the device's {most} bytes (`bs`)");
+        return Err(RunError::DeviceMismatch { job: job.name.clone(), what });
+    }
+    let records =
+        jobs.iter().filter_map(|job| Some(job.keys?.addressed_records(job.numjobs))).max();
+    Ok(Limits {
+        // The size of a value is that of each job.
+        sector_bytes: 1,
+        sectors: records.unwrap_or(0),
+        max_sectors: u32::MAX,
+        optimal_sectors: 1,
+        queue_depth: keys.queue_depth,
+        volatile_cache: true,
+    })
 }
 
 /// Runs jobs on a device.
@@ -96,11 +142,12 @@ pub struct JobRunner<D> {
     seed: u64,
 }
 
-impl<D: BlockDevice> JobRunner<D> {
+impl<D: JobDevice> JobRunner<D> {
     /// Prepares `jobs` on `device`. `seed` seeds all random numbers, unless a job has a `randseed`.
     ///
     /// # Errors
-    /// [`RunError`] if a job does not fit the device, or if a trace cannot be opened.
+    /// [`RunError`] if a job does not fit the device or is addressed otherwise
+    /// ([`RunError::WrongAddressing`]), or if a trace cannot be opened.
     pub fn new(
         device: D,
         jobs: Vec<JobSpec>,
@@ -110,7 +157,7 @@ impl<D: BlockDevice> JobRunner<D> {
         if jobs.is_empty() {
             return Err(RunError::NoJobs);
         }
-        let limits = *device.limits();
+        let limits = unit_limits(&jobs, &device.limits())?;
         memory::check(&jobs, &limits, memory::available_memory())?;
         let mut workers = Vec::new();
         let (mut stage, mut group) = (0, 0);
@@ -126,17 +173,24 @@ impl<D: BlockDevice> JobRunner<D> {
                 workers.push(JobThread::new(spec.clone(), clone, stage, group, &limits, rng)?);
             }
         }
-        let verifying = workers.iter().any(JobThread::has_verify);
-        let (ledger, buffers) = if verifying {
-            let memory = |e: &dyn std::fmt::Display| RunError::Memory(e.to_string());
-            let ledger = VerifyState::new(limits.sectors).map_err(|e| memory(&e))?;
-            (Some(ledger), Some(map_buffers(&device, &mut workers)?))
+        let is_keyed = device.addressing() == Addressing::Keys;
+        let ledger = if workers.iter().any(JobThread::has_verify) {
+            let ledger = match is_keyed {
+                true => VerifyState::of_records(limits.sectors),
+                false => VerifyState::new(limits.sectors),
+            };
+            Some(ledger.map_err(|e| RunError::Memory(e.to_string()))?)
         } else {
-            (None, None)
+            None
+        };
+        let buffers = match ledger.is_some() || is_keyed {
+            true => Some(map_buffers(&device, &mut workers)?),
+            false => None,
         };
         let shared = RunContext {
             limits,
             costs,
+            has_completion_steps: ledger.is_some() || is_keyed,
             verify_state: ledger,
             buffers,
             submit_failed: false,
@@ -225,18 +279,27 @@ impl<D: BlockDevice> JobRunner<D> {
     /// [`RunError`] if the run has not ended, has failed, or does not account for all requests.
     /// Failed requests are results, not errors: see
     /// [`RunResult::failures`](crate::RunResult::failures).
-    pub fn finish(mut self) -> Result<RunResult, RunError> {
+    pub fn finish(self) -> Result<RunResult, RunError> {
+        self.finish_with_device().1
+    }
+
+    /// Returns the device, for example for jobs that follow, and the results.
+    ///
+    /// # Errors
+    /// As [`finish`](JobRunner::finish).
+    pub fn finish_with_device(mut self) -> (D, Result<RunResult, RunError>) {
         if let Some(error) = self.error {
-            return Err(error);
+            return (self.device, Err(error));
         }
         for worker in &mut self.threads {
-            worker.check_accounting()?;
-            worker.finish_logs()?;
+            if let Err(error) = worker.check_accounting().and_then(|()| worker.finish_logs()) {
+                return (self.device, Err(error));
+            }
         }
         let started = self.started.unwrap_or(self.now);
         let jobs: Vec<_> = self.threads.into_iter().map(|w| w.into_result(started)).collect();
         let ended = jobs.iter().map(|j| j.ended).max().unwrap_or(Nanos::ZERO);
-        Ok(RunResult { seed: self.seed, elapsed: ended, jobs })
+        (self.device, Ok(RunResult { seed: self.seed, elapsed: ended, jobs }))
     }
 
     /// Starts every job of the current stage.
@@ -263,13 +326,16 @@ impl<D: BlockDevice> JobRunner<D> {
     #[inline]
     fn reap(&mut self, now: Nanos) -> bool {
         let mut any = false;
-        while let Some(Completion { tag, status, .. }) = self.device.reap() {
+        while let Some(Completion { tag, status, result }) = self.device.reap() {
             any = true;
             let (job, slot) = (job_index_of_tag(tag), tag as u32);
             let Some(worker) = self.threads.get_mut(job) else {
                 self.error = Some(RunError::SpuriousCompletion { tag, status });
                 return true;
             };
+            if self.device.addressing() == Addressing::Keys {
+                worker.on_records_found(slot, status, result);
+            }
             match worker.on_completion(slot, status) {
                 Ok(()) => {
                     tracepoint::trace_at(now, || Event::RequestCompleted { tag });
@@ -344,11 +410,11 @@ impl<D: BlockDevice> JobRunner<D> {
     }
 }
 
-/// Maps one region for the payloads of all verifying jobs; each slot has pages of its own.
-fn map_buffers<D: BlockDevice>(
+/// Maps one region for the payloads of all jobs that have any; each slot has pages of its own.
+fn map_buffers<D: JobDevice>(
     device: &D,
     workers: &mut [JobThread],
-) -> Result<VerifyBuffers, RunError> {
+) -> Result<PayloadMemory, RunError> {
     let mut total = 0u64;
     for worker in workers.iter_mut() {
         total += worker.assign_buffers(total);
@@ -357,10 +423,17 @@ fn map_buffers<D: BlockDevice>(
     // A device in another process provides memory that it can access.
     let provided = device.memory().allocate_registered(len);
     let (region, base) = provided.map_err(|e| RunError::Memory(e.to_string()))?;
-    Ok(VerifyBuffers { region, base, scratch: vec![0; device.limits().sector_bytes as usize] })
+    if device.addressing() == Addressing::Keys {
+        // Values that are not verified have this content.
+        for (i, at) in (1..).zip((0..len).step_by(8)) {
+            region.write(at, &u64::to_le_bytes(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i)));
+        }
+    }
+    let unit = workers.iter().map(JobThread::unit_bytes).max().unwrap_or(0);
+    Ok(PayloadMemory { region, base, scratch: vec![0; unit as usize] })
 }
 
-impl<D: BlockDevice> Component for JobRunner<D> {
+impl<D: JobDevice> Component for JobRunner<D> {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         if self.error.is_some() {

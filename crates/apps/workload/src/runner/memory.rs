@@ -4,7 +4,6 @@ use block::Limits;
 use mem::PAGE_BYTES;
 
 use crate::error::RunError;
-use crate::io_range::largest_block;
 use crate::job::JobSpec;
 use crate::results::histogram::Histogram;
 use crate::results::time_series::TimeSeries;
@@ -23,18 +22,20 @@ pub(crate) fn check(
     let needs: Vec<u64> = jobs.iter().map(|spec| needed_bytes(spec, limits)).collect();
     let mut total = needs.iter().fold(0u64, |sum, need| sum.saturating_add(*need));
     if jobs.iter().any(|spec| spec.integrity.verify) {
-        // VerifyState has a 4-byte sequence number per sector.
-        total = total.saturating_add(limits.sectors.saturating_mul(4));
+        // VerifyState has a 4-byte sequence number per sector, and two words per record.
+        let keys = jobs.iter().any(|spec| spec.keys.is_some());
+        total = total.saturating_add(limits.sectors.saturating_mul(if keys { 8 } else { 4 }));
     }
     let Some(available) = available.filter(|available| total > *available) else {
         return Ok(());
     };
     let (largest, _) = needs.iter().enumerate().max_by_key(|(_, need)| **need).unwrap_or((0, &0));
     let spec = &jobs[largest];
-    let remedy = match (spec.integrity.verify, spec.depth() > 1) {
-        (true, _) => "`numjobs`, `iodepth` or `bs`, or leave `verify` out",
-        (false, true) => "`numjobs` or `iodepth`",
-        (false, false) => "`numjobs`",
+    let remedy = match (spec.integrity.verify, spec.keys.is_some(), spec.depth() > 1) {
+        (true, ..) => "`numjobs`, `iodepth` or `bs`, or leave `verify` out",
+        (false, true, _) => "`numjobs`, `iodepth` or `bs`",
+        (false, false, true) => "`numjobs` or `iodepth`",
+        (false, false, false) => "`numjobs`",
     };
     Err(RunError::TooLarge {
         job: spec.name.clone(),
@@ -55,10 +56,13 @@ fn needed_bytes(spec: &JobSpec, limits: &Limits) -> u64 {
     let slots = u64::from(worker::initial_slot_count(spec, limits));
     let mut each = size_of::<JobThread>() as u64 + TimeSeries::BYTES;
     each += used * 3 * Histogram::BYTES + slots * worker::SLOT_BYTES;
-    if spec.integrity.verify {
-        let block = largest_block(spec);
-        let expected = block / u64::from(limits.sector_bytes.max(1)) * 4;
-        let payload = block.next_multiple_of(PAGE_BYTES as u64).saturating_add(expected);
+    if spec.has_payloads() {
+        let bytes = spec.payload_bytes();
+        let expected = match spec.keys {
+            Some(_) => 4,
+            None => bytes / u64::from(limits.sector_bytes.max(1)) * 4,
+        };
+        let payload = bytes.next_multiple_of(PAGE_BYTES as u64).saturating_add(expected);
         each = each.saturating_add(slots.saturating_mul(payload));
     }
     each.saturating_mul(spec.numjobs.into())

@@ -10,6 +10,7 @@ use time::Nanos;
 use crate::error::RunError;
 use crate::io_range::IoRange;
 use crate::job::{Direction, JobSpec, Rate};
+use crate::runner::key_source::KeySource;
 use crate::runner::pattern::Pattern;
 use crate::trace::{Due, TraceAction, TraceOp, TraceReader};
 
@@ -47,6 +48,7 @@ pub(crate) enum IssueDecision {
 pub(crate) enum RequestSource {
     Generated(Box<GeneratedIo>),
     Replay(Box<TraceReplay>),
+    Keys(Box<KeySource>),
 }
 
 /// Requests of a generated job.
@@ -81,16 +83,16 @@ enum RwMix {
 
 /// Time at which each direction may issue next.
 #[derive(Debug)]
-struct RateControl {
+pub(super) struct RateControl {
     rates: [Option<f64>; 3],
     poisson: bool,
-    start: Nanos,
+    pub(super) start: Nanos,
     /// Poisson process: time of the next event per direction.
     next: [Nanos; 3],
 }
 
 impl RateControl {
-    fn new(spec: &JobSpec) -> Option<Box<RateControl>> {
+    pub(super) fn new(spec: &JobSpec) -> Option<Box<RateControl>> {
         let rates = std::array::from_fn(|d| {
             let smallest = spec.pattern.block_sizes[d].iter().map(|(b, _)| *b).min().unwrap_or(1);
             match spec.pace.rate[d] {
@@ -113,7 +115,7 @@ impl RateControl {
     }
 
     /// Returns the time at which a request in `direction` is due after `issued` bytes.
-    fn due_time(&self, direction: Direction, issued: u64) -> Nanos {
+    pub(super) fn due_time(&self, direction: Direction, issued: u64) -> Nanos {
         match self.rates[direction as usize] {
             None => Nanos::ZERO,
             Some(_) if self.poisson => self.next[direction as usize].max(self.start),
@@ -121,7 +123,7 @@ impl RateControl {
         }
     }
 
-    fn on_issue(&mut self, direction: Direction, bytes: u64, rng: &mut Rng) {
+    pub(super) fn on_issue(&mut self, direction: Direction, bytes: u64, rng: &mut Rng) {
         if let (Some(rate), true) = (self.rates[direction as usize], self.poisson) {
             let gap = Nanos(rng.exponential(bytes as f64 / rate * 1e9) as u64);
             let next = &mut self.next[direction as usize];
@@ -179,8 +181,9 @@ impl GeneratedIo {
         })
     }
 
+    /// Returns the next request, or the time at which to call again.
     #[inline]
-    fn next(&mut self, now: Nanos) -> IssueDecision {
+    pub(super) fn next(&mut self, now: Nanos) -> IssueDecision {
         if self.fsync > 0 && self.writes_since_flush >= self.fsync {
             self.writes_since_flush = 0;
             return IssueDecision::Now(NextIo { kind: IoKind::Flush, lba: 0, sectors: 0 });
@@ -231,6 +234,19 @@ impl GeneratedIo {
         if let Some(pace) = &mut self.rate_control {
             pace.on_issue(direction, bytes, &mut self.rng);
         }
+    }
+
+    /// Starts the limits of rates at the start of the job.
+    pub(super) fn start(&mut self, now: Nanos) {
+        if let Some(pace) = &mut self.rate_control {
+            pace.start = now;
+        }
+    }
+
+    /// Returns the issued share of the bytes or requests, from 0 to 1.
+    pub(super) fn progress(&self) -> f64 {
+        let bytes = self.issued_bytes as f64 / (self.bytes_max as f64).max(1.0);
+        bytes.max(self.issued_ios as f64 / self.ios_max as f64).min(1.0)
     }
 
     /// Counts the write that follows a trim of a trimwrite job.
@@ -307,14 +323,20 @@ impl TraceReplay {
 }
 
 impl RequestSource {
-    /// Returns the source of `spec` on `area` of a device; it draws from `rng`.
+    /// Returns the source of clone `clone` of `spec` on `area` of a device; it draws from `rng`.
     pub(crate) fn new(
         spec: &JobSpec,
+        clone: u32,
         area: IoRange,
         limits: &Limits,
         rng: &Rng,
     ) -> Result<RequestSource, RunError> {
         let job = || spec.name.clone();
+        if let Some(keys) = &spec.keys {
+            let source = KeySource::new(spec, keys, clone, area, rng);
+            let source = source.map_err(|what| RunError::DeviceMismatch { job: job(), what })?;
+            return Ok(RequestSource::Keys(Box::new(source)));
+        }
         match &spec.replay {
             Some(replay) => {
                 let reader = TraceReader::open(replay, limits.sector_bytes, limits.sectors);
@@ -342,8 +364,14 @@ impl RequestSource {
         let before = match self {
             RequestSource::Generated(g) => g.writes_since_flush,
             RequestSource::Replay(_) => 0,
+            RequestSource::Keys(k) => {
+                return k.restart(spec, area, rng).map_err(|what| {
+                    let job = spec.name.clone();
+                    RunError::DeviceMismatch { job, what }
+                });
+            }
         };
-        *self = RequestSource::new(spec, area, limits, rng)?;
+        *self = RequestSource::new(spec, 0, area, limits, rng)?;
         if let RequestSource::Generated(g) = self {
             g.writes_since_flush = before;
         }
@@ -353,12 +381,9 @@ impl RequestSource {
     /// Starts the source at the start of the job.
     pub(crate) fn start(&mut self, now: Nanos) {
         match self {
-            RequestSource::Generated(g) => {
-                if let Some(pace) = &mut g.rate_control {
-                    pace.start = now;
-                }
-            }
+            RequestSource::Generated(g) => g.start(now),
             RequestSource::Replay(r) => (r.start, r.wait_end) = (now, now),
+            RequestSource::Keys(k) => k.start(now),
         }
     }
 
@@ -368,17 +393,16 @@ impl RequestSource {
         match self {
             RequestSource::Generated(g) => Ok(g.next(now)),
             RequestSource::Replay(r) => r.next(now),
+            RequestSource::Keys(k) => Ok(k.next(now)),
         }
     }
 
     /// Returns the issued share of the bytes or requests, from 0 to 1.
     pub(crate) fn progress(&self) -> f64 {
         match self {
-            RequestSource::Generated(g) => {
-                let bytes = g.issued_bytes as f64 / (g.bytes_max as f64).max(1.0);
-                bytes.max(g.issued_ios as f64 / g.ios_max as f64).min(1.0)
-            }
+            RequestSource::Generated(g) => g.progress(),
             RequestSource::Replay(r) => r.reader.progress(),
+            RequestSource::Keys(k) => k.progress(),
         }
     }
 }

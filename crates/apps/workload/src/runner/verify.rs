@@ -19,7 +19,8 @@
 use mem::HugeArray;
 
 const MAGIC: [u8; 4] = *b"SLVF";
-const HEADER: usize = 24;
+/// Bytes of a header.
+pub(crate) const HEADER: usize = 24;
 /// Flag: a write or trim of the sector is in flight.
 const IN_FLIGHT: u32 = 1 << 31;
 
@@ -59,11 +60,23 @@ impl std::fmt::Display for Mismatch {
 pub(crate) struct VerifyState {
     last_seq: HugeArray,
     seq: u64,
+    /// For records only, because a scan finds out by reading which records it has: the value of
+    /// `changes` after the last change of each record.
+    changed_at: HugeArray,
+    /// Number of completed changes, modulo 2^32.
+    changes: u32,
 }
 
 impl VerifyState {
     pub(crate) fn new(sectors: u64) -> std::io::Result<VerifyState> {
-        Ok(VerifyState { last_seq: HugeArray::zeroed(sectors as usize)?, seq: 0 })
+        let (last_seq, changed_at) = (HugeArray::zeroed(sectors as usize)?, HugeArray::zeroed(0)?);
+        Ok(VerifyState { last_seq, seq: 0, changed_at, changes: 0 })
+    }
+
+    /// Creates the state of records in place of sectors.
+    pub(crate) fn of_records(records: u64) -> std::io::Result<VerifyState> {
+        let changed_at = HugeArray::zeroed(records as usize)?;
+        Ok(VerifyState { changed_at, ..VerifyState::new(records)? })
     }
 
     fn range(&mut self, lba: u64, sectors: u32) -> &mut [u32] {
@@ -92,6 +105,59 @@ impl VerifyState {
         self.range(lba, sectors).fill(value);
     }
 
+    /// Completes a put or delete of a record. `sequence` is `Some` if the value is known to be in
+    /// the store.
+    pub(crate) fn complete_put(&mut self, record: u64, sequence: Option<u64>) {
+        self.complete_write(record, 1, sequence);
+        self.changes = self.changes.wrapping_add(1);
+        self.changed_at[record as usize] = self.changes;
+    }
+
+    /// Returns the number of completed changes when a scan is issued, modulo 2^32.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes
+    }
+
+    /// Verifies a value that a scan read, which was issued at `issued_at` changes. Returns the record
+    /// that it belongs to, and whether its version was checked; `None` for a value without a header,
+    /// which no verifying job of this run put.
+    pub(crate) fn check_scanned(
+        &self,
+        issued_at: u32,
+        value: &[u8],
+    ) -> Result<Option<(u64, bool)>, Mismatch> {
+        if value[..4] != MAGIC {
+            return Ok(None);
+        }
+        let record = word(value, 8);
+        check_header(record, value)?;
+        let Some(last) = self.last_seq.get(record as usize) else {
+            return Err(Mismatch::WrongSector { lba: record });
+        };
+        let changed_at = self.changed_at[record as usize];
+        // A change after the issue has a number that is up to 2^31 larger.
+        let unchanged = changed_at.wrapping_sub(issued_at).wrapping_sub(1) >= IN_FLIGHT;
+        let expected = if unchanged { *last } else { *last | IN_FLIGHT };
+        self.check(record, expected, value).map(|checked| Some((record, checked)))
+    }
+
+    /// Verifies the value that a read-modify-write of a record read before it wrote: no other write
+    /// was in flight. `expected` is the [`snapshot`](VerifyState::snapshot) before the operation.
+    pub(crate) fn check_before_update(
+        &self,
+        record: u64,
+        expected: u32,
+        value: &[u8],
+    ) -> Result<bool, Mismatch> {
+        if expected & !IN_FLIGHT == 0 {
+            return Ok(false);
+        }
+        match check_header(record, value)? {
+            found if found as u32 & !IN_FLIGHT == expected => Ok(true),
+            found => Err(Mismatch::WrongVersion { found }),
+        }
+    }
+
     /// Stores the expected content of a read's sectors at the time when the read is issued.
     pub(crate) fn snapshot(&self, lba: u64, into: &mut [u32]) {
         let start = lba as usize;
@@ -111,23 +177,34 @@ impl VerifyState {
             return Ok(false);
         }
         let quiet = expected & IN_FLIGHT == 0 && self.last_seq[lba as usize] == expected;
-        let word =
-            |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap_or_default());
-        if sector[..4] != MAGIC {
+        if sector[..4] != MAGIC && !quiet {
             // The sector was trimmed or overwritten by another writer during the read.
-            return if quiet { Err(Mismatch::NoHeader) } else { Ok(false) };
+            return Ok(false);
         }
-        if sector[4..8] != crc32c::crc32c(&sector[8..]).to_le_bytes() {
-            return Err(Mismatch::Checksum);
-        }
-        if word(8) != lba {
-            return Err(Mismatch::WrongSector { lba: word(8) });
-        }
-        let found = word(16);
+        let found = check_header(lba, sector)?;
         if quiet && found as u32 & !IN_FLIGHT != expected {
             return Err(Mismatch::WrongVersion { found });
         }
         Ok(true)
+    }
+}
+
+/// Returns the 64-bit number at offset `at` of a sector.
+fn word(sector: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(sector[at..at + 8].try_into().unwrap_or_default())
+}
+
+/// Verifies the header of the sector `lba`. Returns the sequence number of its write.
+fn check_header(lba: u64, sector: &[u8]) -> Result<u64, Mismatch> {
+    if sector[..4] != MAGIC {
+        return Err(Mismatch::NoHeader);
+    }
+    if sector[4..8] != crc32c::crc32c(&sector[8..]).to_le_bytes() {
+        return Err(Mismatch::Checksum);
+    }
+    match word(sector, 8) {
+        found if found == lba => Ok(word(sector, 16)),
+        found => Err(Mismatch::WrongSector { lba: found }),
     }
 }
 
@@ -150,6 +227,50 @@ pub(crate) fn fill_sector(sector: &mut [u8], lba: u64, sequence: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scan_tells_old_versions_from_changes_during_it() {
+        let mut ledger = VerifyState::of_records(4).unwrap();
+        let mut value = vec![0; 40];
+        assert_eq!(ledger.check_scanned(ledger.changes(), &value), Ok(None), "not of this run");
+        let first = ledger.begin_write(2, 1).unwrap();
+        ledger.complete_put(2, Some(first));
+        let issued_at = ledger.changes();
+        fill_sector(&mut value, 2, first);
+        assert_eq!(ledger.check_scanned(issued_at, &value), Ok(Some((2, true))));
+        let second = ledger.begin_write(2, 1).unwrap();
+        assert_eq!(ledger.check_scanned(issued_at, &value), Ok(Some((2, true))), "in flight");
+        ledger.complete_put(2, Some(second));
+        assert_eq!(ledger.check_scanned(issued_at, &value), Ok(Some((2, true))), "during the scan");
+        let lost = ledger.check_scanned(ledger.changes(), &value);
+        assert_eq!(lost, Err(Mismatch::WrongVersion { found: first }), "a lost put");
+        value[30] ^= 1;
+        assert_eq!(ledger.check_scanned(issued_at, &value), Err(Mismatch::Checksum));
+        fill_sector(&mut value, 9, second);
+        let other = ledger.check_scanned(issued_at, &value);
+        assert_eq!(other, Err(Mismatch::WrongSector { lba: 9 }), "beyond the records");
+    }
+
+    #[test]
+    fn a_read_modify_write_reads_the_version_before_it() {
+        let mut ledger = VerifyState::of_records(4).unwrap();
+        let mut value = vec![0; 24];
+        let mut before = [0];
+        ledger.snapshot(1, &mut before);
+        assert_eq!(ledger.check_before_update(1, before[0], &value), Ok(false), "unknown");
+        let first = ledger.begin_write(1, 1).unwrap();
+        ledger.complete_put(1, Some(first));
+        ledger.snapshot(1, &mut before);
+        let second = ledger.begin_write(1, 1).unwrap();
+        fill_sector(&mut value, 1, first);
+        assert_eq!(ledger.check_before_update(1, before[0], &value), Ok(true));
+        fill_sector(&mut value, 1, second);
+        let wrong = ledger.check_before_update(1, before[0], &value);
+        assert_eq!(wrong, Err(Mismatch::WrongVersion { found: second }));
+        fill_sector(&mut value, 3, first);
+        let wrong = ledger.check_before_update(1, before[0], &value);
+        assert_eq!(wrong, Err(Mismatch::WrongSector { lba: 3 }));
+    }
 
     #[test]
     fn tells_every_kind_of_damage() {

@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Limits, Payload, Request};
+use block::{Limits, Payload, Request};
 use mem::{Iova, SharedRegion};
 use nvme::Status;
 use rng::Rng;
 use time::Nanos;
 use tracepoint::{Event, RequestOp};
 
+use crate::device::{Addressing, JobDevice, JobOperation};
 use crate::error::RunError;
-use crate::io_range::{IoRange, io_range, largest_block};
+use crate::io_range::{IoRange, io_range};
 use crate::job::{Direction, JobSpec};
 use crate::results::job_log::JobLogs;
 use crate::results::latency_recorder::{LatencyRecorder, Timestamps};
@@ -29,9 +30,10 @@ mod finish;
 mod io_slot;
 mod job_times;
 mod payload;
+mod records;
 mod think_time;
 
-use depth_search::{DepthSearch, SearchStep};
+use depth_search::DepthSearch;
 use io_slot::{EMPTY_SLOT, IoSlot, IoSlots};
 pub(crate) use io_slot::{SLOT_BYTES, initial_slot_count};
 use job_times::JobTimes;
@@ -44,19 +46,22 @@ pub(crate) struct RunContext {
     pub(crate) limits: Limits,
     pub(crate) costs: IoCpuCosts,
     pub(crate) verify_state: Option<VerifyState>,
-    pub(crate) buffers: Option<VerifyBuffers>,
+    pub(crate) buffers: Option<PayloadMemory>,
+    /// Whether completed requests have steps besides their accounting: data is verified, or they
+    /// are operations on records.
+    pub(crate) has_completion_steps: bool,
     /// Whether a request could not be submitted to the device.
     pub(crate) submit_failed: bool,
     /// Start of the run.
     pub(crate) epoch: Nanos,
 }
 
-/// Registered memory for the payloads of verifying jobs.
+/// Registered memory for the payloads of jobs.
 #[derive(Debug)]
-pub(crate) struct VerifyBuffers {
+pub(crate) struct PayloadMemory {
     pub(crate) region: Arc<SharedRegion>,
     pub(crate) base: Iova,
-    /// Scratch buffer of one sector.
+    /// Scratch buffer of one sector or value.
     pub(crate) scratch: Vec<u8>,
 }
 
@@ -176,18 +181,22 @@ impl JobThread {
     ) -> Result<JobThread, RunError> {
         let area = io_range(&spec, clone, limits)
             .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
-        let source = RequestSource::new(&spec, area, limits, &rng)?;
+        spec.set_ycsb_directions();
+        let source = RequestSource::new(&spec, clone, area, limits, &rng)?;
         let uses = match &source {
             RequestSource::Replay(replay) => {
                 spec.iodepth.get_or_insert(replay.default_depth());
                 [true; 3]
             }
-            RequestSource::Generated(_) => spec.pattern.access.uses,
+            RequestSource::Generated(_) | RequestSource::Keys(_) => spec.pattern.access.uses,
         };
         let depth = spec.depth();
         let reserved = initial_slot_count(&spec, limits) as usize;
-        let slot_bytes = if spec.integrity.verify { largest_block(&spec) } else { 0 };
-        let slot_sectors = slot_bytes / u64::from(limits.sector_bytes);
+        let slot_bytes = spec.payload_bytes();
+        let slot_sectors = match spec.addressing() {
+            Addressing::Blocks => slot_bytes / u64::from(limits.sector_bytes),
+            Addressing::Keys => 1,
+        };
         Ok(JobThread {
             rng,
             stage,
@@ -195,7 +204,7 @@ impl JobThread {
             io_range: area,
             source,
             phase: Phase::Waiting,
-            slots: IoSlots::new(depth, reserved, spec.integrity.verify),
+            slots: IoSlots::new(depth, reserved, spec.has_payloads()),
             search: spec.latency_target.map(|t| Box::new(DepthSearch::new(t, depth))),
             cpu: JobCpu::default(),
             times: JobTimes::default(),
@@ -291,7 +300,7 @@ impl JobThread {
 
     /// Does all the work that is possible at this time.
     #[inline]
-    pub(crate) fn step<D: BlockDevice>(
+    pub(crate) fn step<D: JobDevice>(
         &mut self,
         now: Nanos,
         index: u64,
@@ -467,11 +476,8 @@ impl JobThread {
         match &mut self.source {
             RequestSource::Generated(g) if chained.is_some() => g.write_after_trim(wanted.sectors),
             RequestSource::Generated(_) => {}
-            RequestSource::Replay(r) => {
-                if let Some(due) = r.due.take() {
-                    self.recorder.delayed += u64::from(due < at);
-                    wanted_at = due;
-                }
+            RequestSource::Replay(_) | RequestSource::Keys(_) => {
+                wanted_at = self.prepare_not_generated(slot, chained.is_some(), at);
             }
         }
         let issued = self.cpu.run(at, cost);
@@ -482,7 +488,7 @@ impl JobThread {
     /// Submits the pending request to the device, in fragments if it exceeds the device's maximum
     /// length. Returns `false` if the device or a write to the same sectors blocks it.
     #[inline]
-    fn send<D: BlockDevice>(
+    fn send<D: JobDevice>(
         &mut self,
         now: Nanos,
         index: u64,
@@ -490,6 +496,9 @@ impl JobThread {
         device: &mut D,
         shared: &mut RunContext,
     ) -> bool {
+        if device.addressing() == Addressing::Keys {
+            return self.send_record(now, index, slot, device, shared);
+        }
         if shared.verify_state.is_some() && !self.prepare_payload(slot, shared) {
             return false;
         }
@@ -513,7 +522,7 @@ impl JobThread {
                 IoKind::Transfer(Direction::Trim) => Request::discard(at, part, tag),
                 IoKind::Flush => Request::flush(tag),
             };
-            if device.submit(now, request).is_err() {
+            if device.submit(now, JobOperation::Block(request)).is_err() {
                 return false;
             }
             s.sectors_submitted += part;
@@ -541,8 +550,8 @@ impl JobThread {
         self.slots.end_outstanding();
         let times = Timestamps { wanted: s.wanted, issued: s.issued, completed: at };
         let success = s.status.is_success();
-        if shared.verify_state.is_some() {
-            self.finish_verify(slot, at, shared);
+        if shared.has_completion_steps {
+            self.finish_steps(slot, at, shared);
         }
         match kind {
             _ if !success => {
@@ -552,6 +561,7 @@ impl JobThread {
                 };
                 self.recorder.fail(IoFailure {
                     op: what,
+                    addressing: self.spec.addressing(),
                     lba,
                     sectors,
                     at,
@@ -562,8 +572,8 @@ impl JobThread {
                 self.abort_unless(if read { tolerance.read } else { tolerance.write });
             }
             IoKind::Transfer(direction) => {
-                let sector = u64::from(shared.limits.sector_bytes);
-                self.recorder.complete(direction, lba * sector, u64::from(sectors) * sector, times);
+                let unit = self.io_range.unit_bytes;
+                self.recorder.complete(direction, lba * unit, u64::from(sectors) * unit, times);
                 if self.search.is_some() {
                     self.record_search_latency(at, times);
                 }
@@ -584,30 +594,6 @@ impl JobThread {
     fn abort_unless(&mut self, tolerated: bool) {
         if !tolerated {
             self.ending.abort();
-        }
-    }
-
-    /// Returns whether a search for a depth permits another request at `at`.
-    #[inline]
-    fn can_issue_in_search(&mut self, at: Nanos) -> bool {
-        let outstanding = self.slots.outstanding();
-        self.search.as_mut().is_none_or(|search| search.can_issue(at, outstanding))
-    }
-
-    /// Reports a completed request to the search for a depth.
-    fn record_search_latency(&mut self, at: Nanos, times: Timestamps) {
-        let measured = self.phase == Phase::Running && times.wanted >= self.recorder.measure_from();
-        let Some(search) = self.search.as_mut().filter(|_| measured && !self.ending.is_stopping)
-        else {
-            return;
-        };
-        match search.complete(at, times.completed.since(times.wanted)) {
-            SearchStep::Continue => {}
-            SearchStep::Converged => {
-                self.recorder.restart(at);
-                self.times.restart_loop(at);
-            }
-            SearchStep::Done => self.ending.stop(),
         }
     }
 }

@@ -4,6 +4,7 @@ mod common;
 mod fio_json;
 mod host;
 mod job_text;
+mod keys;
 mod logs;
 mod parse;
 mod properties;

@@ -78,6 +78,13 @@ statuses! {
     CAPACITY_EXCEEDED = 0x081, "capacity exceeded";
     /// The drive cannot execute the command now.
     NOT_READY = 0x082, "namespace not ready";
+    /// The value has another size than the buffer or the format allows (NVMe Key Value Command Set
+    /// 1.0, generic command status).
+    INVALID_VALUE_SIZE = 0x085, "invalid value size";
+    /// The key is too short or too long (NVMe Key Value Command Set 1.0, generic command status).
+    INVALID_KEY_SIZE = 0x086, "invalid key size";
+    /// The key does not exist (NVMe Key Value Command Set 1.0, generic command status).
+    KEY_NOT_FOUND = 0x087, "key does not exist";
     /// The completion queue of a new submission queue does not exist.
     INVALID_CQ = 0x100, "completion queue invalid";
     /// The queue identifier is out of range or in use.

@@ -1,15 +1,41 @@
-//! End of a [`JobThread`]: the phases after the last request of the main phase, runtimes, and the
-//! check that every request is accounted for.
+//! End of a [`JobThread`]: by a search for a depth, the phases after the last request of the main
+//! phase, runtimes, and the check that every request is accounted for.
 
 use time::Nanos;
 
+use super::depth_search::SearchStep;
 use super::{JobThread, Phase, RunContext};
 use crate::error::RunError;
+use crate::results::latency_recorder::Timestamps;
 use crate::results::result::{JobCounts, JobResult};
 use crate::runner::source::RequestSource;
 use crate::trace::TraceAdjustments;
 
 impl JobThread {
+    /// Returns whether a search for a depth permits another request at `at`.
+    #[inline]
+    pub(super) fn can_issue_in_search(&mut self, at: Nanos) -> bool {
+        let outstanding = self.slots.outstanding();
+        self.search.as_mut().is_none_or(|search| search.can_issue(at, outstanding))
+    }
+
+    /// Reports a completed request to the search for a depth.
+    pub(super) fn record_search_latency(&mut self, at: Nanos, times: Timestamps) {
+        let measured = self.phase == Phase::Running && times.wanted >= self.recorder.measure_from();
+        let Some(search) = self.search.as_mut().filter(|_| measured && !self.ending.is_stopping)
+        else {
+            return;
+        };
+        match search.complete(at, times.completed.since(times.wanted)) {
+            SearchStep::Continue => {}
+            SearchStep::Converged => {
+                self.recorder.restart(at);
+                self.times.restart_loop(at);
+            }
+            SearchStep::Done => self.ending.stop(),
+        }
+    }
+
     /// Returns the progress of the job, from 0 to 1.
     pub(crate) fn progress(&self, now: Nanos) -> f64 {
         match self.phase {
@@ -106,7 +132,11 @@ impl JobThread {
         let r = self.recorder;
         let trace_fit = match &self.source {
             RequestSource::Replay(replay) => replay.reader.adjustments(),
-            RequestSource::Generated(_) => TraceAdjustments::default(),
+            RequestSource::Generated(_) | RequestSource::Keys(_) => TraceAdjustments::default(),
+        };
+        let (operations, not_found) = match &self.source {
+            RequestSource::Keys(keys) => (keys.counts, keys.not_found),
+            RequestSource::Generated(_) | RequestSource::Replay(_) => Default::default(),
         };
         JobResult {
             spec: self.spec,
@@ -124,6 +154,8 @@ impl JobThread {
                 verified: r.verified,
                 mismatches: r.mismatches,
                 delayed: r.delayed,
+                operations,
+                not_found,
             },
             failures: r.failures,
             aborted: self.ending.aborted,

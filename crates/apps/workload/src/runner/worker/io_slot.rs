@@ -42,11 +42,11 @@ pub(crate) const SLOT_BYTES: u64 = (size_of::<IoSlot>() + 3 * size_of::<u32>()) 
 /// Returns the number of slots that a job allocates at its start.
 ///
 /// It is the maximum of outstanding requests, limited to those that the device accepts, plus one on
-/// its way. Slots of completions that wait for a busy CPU are allocated later, if needed. Verifying
-/// jobs allocate all slots at the start because their payload buffers are assigned per slot.
+/// its way. Slots of completions that wait for a busy CPU are allocated later, if needed. Jobs with
+/// payloads allocate all slots at the start because their payload buffers are assigned per slot.
 pub(crate) fn initial_slot_count(spec: &JobSpec, limits: &Limits) -> u32 {
     let depth = spec.depth();
-    if spec.integrity.verify { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
+    if spec.has_payloads() { depth } else { depth.min(limits.queue_depth.saturating_add(1)) }
 }
 
 /// The slots of a job, and the requests in them.
@@ -71,9 +71,10 @@ pub(super) struct IoSlots {
 }
 
 impl IoSlots {
-    /// Creates at most `depth` slots, with memory for `reserved`; all of them at once if `verify`.
-    pub(super) fn new(depth: u32, reserved: usize, verify: bool) -> IoSlots {
-        let slots = match verify {
+    /// Creates at most `depth` slots, with memory for `reserved`; all of them at once if
+    /// `has_payloads`.
+    pub(super) fn new(depth: u32, reserved: usize, has_payloads: bool) -> IoSlots {
+        let slots = match has_payloads {
             true => Slab::with_free(vec![EMPTY_SLOT; depth as usize]),
             false => Slab::with_capacity(reserved),
         };
@@ -101,6 +102,11 @@ impl IoSlots {
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut IoSlot {
         &mut self.slots[slot]
+    }
+
+    /// Returns a slot that the device names; `None` if there is none.
+    pub(super) fn find_mut(&mut self, slot: u32) -> Option<&mut IoSlot> {
+        self.slots.get_mut(slot)
     }
 
     /// Returns the number of requests that are prepared and not handled.

@@ -1,9 +1,10 @@
-//! Verification in a [`JobThread`]: payloads with headers, checks of reads, and reading back at the
-//! end.
+//! Verification in a [`JobThread`] on blocks: payloads with headers, checks of reads, and reading
+//! back at the end.
 
 use mem::PAGE_BYTES;
 
 use super::{JobThread, RunContext};
+use crate::device::Addressing;
 use crate::io_range::largest_block;
 use crate::job::Direction;
 use crate::results::result::{ErrorCause, IoFailure};
@@ -11,7 +12,7 @@ use crate::runner::source::{IoKind, NextIo};
 use crate::runner::verify;
 use time::Nanos;
 
-/// Memory for the payloads of a verifying job.
+/// Memory for the payloads of a job.
 #[derive(Debug)]
 pub(super) struct Payloads {
     /// Bytes of payload per slot; 0 without payloads.
@@ -44,13 +45,18 @@ impl Payloads {
     }
 
     /// Returns the expected contents of the sectors of a slot's read.
-    fn expected_mut(&mut self, slot: u32) -> &mut [u32] {
+    pub(super) fn expected_mut(&mut self, slot: u32) -> &mut [u32] {
         let from = slot as usize * self.slot_sectors;
         &mut self.expected[from..from + self.slot_sectors]
     }
 }
 
 impl JobThread {
+    /// Returns the bytes of a sector or of a record's value.
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.io_range.unit_bytes
+    }
+
     /// Assigns the bytes from `at` on to payloads; returns their number.
     pub(crate) fn assign_buffers(&mut self, at: u64) -> u64 {
         let payloads = &mut self.payloads;
@@ -63,11 +69,11 @@ impl JobThread {
     /// most one block long.
     pub(super) fn next_written_range(&self, next: u64, shared: &RunContext) -> Option<(u64, u32)> {
         let ledger = shared.verify_state.as_ref().filter(|_| next != u64::MAX)?;
-        let sector = u64::from(shared.limits.sector_bytes);
-        let first = self.io_range.offset / sector;
-        let end = first + self.io_range.bytes / sector;
+        let unit = self.io_range.unit_bytes;
+        let first = self.io_range.offset / unit;
+        let end = first + self.io_range.bytes / unit;
         let lba = (next.max(first)..end).find(|lba| ledger.is_known(*lba))?;
-        let most = (largest_block(&self.spec) / sector).min(end - lba);
+        let most = (largest_block(&self.spec) / unit).min(end - lba);
         let known = (lba..lba + most).take_while(|lba| ledger.is_known(*lba)).count();
         Some((lba, known as u32))
     }
@@ -140,6 +146,7 @@ impl JobThread {
                     let cause = ErrorCause::Mismatch(mismatch);
                     self.recorder.fail(IoFailure {
                         op: "read",
+                        addressing: Addressing::Blocks,
                         lba: lba + i,
                         sectors: 1,
                         at,
