@@ -16,7 +16,8 @@ use std::time::Duration;
 use event::RealClock;
 use scenario::{HostTarget, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, PreparedPath, prepare_drive, prepare_path, target_layers,
+    AssembledDrive, HostHandles, PathTarget, PreparedPath, StackError, prepare_drive, prepare_path,
+    target_layers,
 };
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
@@ -108,7 +109,10 @@ impl Assembled {
 /// Builds the drives of a set and its device.
 fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
     let PreparedPath { drives, path, now } = prepare_path(scenario, &mut |_| {})?;
-    let cores = path.device.cores();
+    let PathTarget::Blocks(device) = path.device else {
+        return Err(StackError::NoPath { file: scenario.file.clone() }.into());
+    };
+    let cores = device.cores();
     if let Some(asked) = options.queues.filter(|asked| usize::from(*asked) > cores) {
         let (option, value, what) = ("queues", asked.to_string(), format!("path {}", path.name));
         let allowed = format!("1 to {cores}: the path's block layer has a queue for each core");
@@ -119,7 +123,7 @@ fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled,
     for (drive, port) in path.drives.iter().zip(path.ports) {
         powered[*drive].ports.push(port);
     }
-    let host = HostHandles::Queues(Box::new(path.device));
+    let host = HostHandles::Queues(Box::new(device));
     Ok(Assembled { name: path.name, drives: powered, host, now })
 }
 

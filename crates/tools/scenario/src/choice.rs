@@ -207,7 +207,11 @@ impl Impossible {
             Impossible::NoLogicalBlocks { .. } => {
                 "give the scenario a [target], or the drive personality = \"block\"".into()
             }
-            Impossible::NoBlocksOnTarget { .. } => "give the path a pblk or an rrpc".into(),
+            Impossible::NoBlocksOnTarget { kind: TargetKind::Kv, .. } => {
+                "give it a pblk or an rrpc, or jobs on keys over a path without a block layer"
+                    .into()
+            }
+            Impossible::NoBlocksOnTarget { .. } => "give it a pblk or an rrpc".into(),
             Impossible::SecondOwner { .. } => {
                 "send both by one path, or give each parallel units of its own".into()
             }
@@ -250,6 +254,20 @@ impl Impossible {
         match personality {
             PersonalityKind::OpenChannel if !has_target => {
                 Err(Impossible::NoLogicalBlocks { drive: drive.to_owned(), user })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a target of this kind has logical blocks. The kind may be unknown until the
+    /// target is opened.
+    ///
+    /// # Errors
+    /// [`Impossible::NoBlocksOnTarget`].
+    pub fn check_blocks(target: &str, kind: Option<TargetKind>) -> Result<(), Impossible> {
+        match kind {
+            Some(kind) if !kind.is_block() => {
+                Err(Impossible::NoBlocksOnTarget { target: target.to_owned(), kind })
             }
             _ => Ok(()),
         }

@@ -106,8 +106,17 @@ impl SimError {
             | SimError::VerifyWithoutData { .. }
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {
-                use workload::RunError::{DeviceMismatch, NoJobs, TooLarge, Trace};
-                matches!(e, DeviceMismatch { .. } | NoJobs | TooLarge { .. } | Trace { .. })
+                use workload::RunError::{
+                    DeviceMismatch, NoJobs, TooLarge, Trace, WrongAddressing,
+                };
+                matches!(
+                    e,
+                    DeviceMismatch { .. }
+                        | NoJobs
+                        | TooLarge { .. }
+                        | Trace { .. }
+                        | WrongAddressing { .. }
+                )
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. }

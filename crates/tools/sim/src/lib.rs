@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::Group;
 use scenario::{DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
-    BuildOptions, CoreQueues, PreconditionMarker, RunObserver, StackBuilder, co_simulate, image,
-    is_fresh, stores_data, target_layers,
+    BuildOptions, CoreQueues, PathTarget, PreconditionMarker, RunObserver, StackBuilder,
+    co_simulate, image, is_fresh, stores_data, target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
@@ -41,7 +41,7 @@ pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
 use recording::Recording;
 use recording::time_series::Sampler;
-use sim_run::{DriveRun, PathRun, SimRun, drive_ftl_snapshot};
+use sim_run::{DriveRun, PathJobRunner, PathRun, SimRun, drive_ftl_snapshot};
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -341,7 +341,7 @@ fn prepare(
     };
     // Check the jobs before preconditioning, which may take long.
     for (path, jobs) in open.iter().zip(&per_path) {
-        workload::check_jobs(&jobs.specs, &path.limits()?)?;
+        workload::check_jobs_on(&jobs.specs, &path.limits()?)?;
     }
     let count = open.len() as f64;
     let mut paths = Vec::with_capacity(open.len());
@@ -368,11 +368,13 @@ fn prepare(
     let mut ready = Vec::with_capacity(paths.len());
     for (index, (mut path, PathJobs { specs, groups })) in paths.into_iter().enumerate() {
         if let (Some(mut device), false) = (path.idle.take(), specs.is_empty()) {
-            if let Some(layer) = device.block_layer_mut() {
+            if let PathTarget::Blocks(device) = &mut device
+                && let Some(layer) = device.block_layer_mut()
+            {
                 layer.set_groups(groups);
             }
             let seed = scenario.seed.wrapping_add(index as u64);
-            let mut host = JobRunner::new(device, specs, costs, seed)?;
+            let mut host = PathJobRunner::new(device, specs, costs, seed)?;
             next_log = host.open_logs(next_log)?;
             path.host = Some(host);
         }
@@ -392,8 +394,11 @@ fn execute(
     let asked = options.stop;
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
-    if let ([PathRun { host: Some(host), .. }], [DriveRun { drive, .. }], true) =
-        (&mut run.paths[..], &mut run.drives[..], recording.is_coarse())
+    if let (
+        [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
+        [DriveRun { drive, .. }],
+        true,
+    ) = (&mut run.paths[..], &mut run.drives[..], recording.is_coarse())
     {
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,
@@ -447,7 +452,7 @@ fn execute(
             }
             if !stopped && asked() {
                 stopped = true;
-                run.hosts().for_each(JobRunner::stop);
+                run.hosts().for_each(PathJobRunner::stop);
             }
         }
     }

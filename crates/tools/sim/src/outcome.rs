@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use controller::DriveStats;
 use ftl::FtlStats;
+use kv::KvStats;
 use media::MediaStats;
 use report::explain::Names;
 use scenario::{Capacity, Scenario};
@@ -73,6 +74,9 @@ pub struct PathOutcome {
     pub block_layer: Option<BlockLayerCounts>,
     /// Counters of each shard of the target; empty without shards.
     pub shards: Vec<ShardCounts>,
+    /// Counters of a key-value target since it was opened, and its contents; `None` for a path to
+    /// blocks.
+    pub keys: Option<KvStats>,
     /// Explanation of the requests' latencies, if requested.
     pub explanation: Option<Explanation>,
     /// Result of preconditioning until steady state; `None` unless requested (`until`).
@@ -164,6 +168,7 @@ impl PathOutcome {
             capacity: None,
             block_layer: layer,
             shards,
+            keys: path.keys().map(|kv| kv.stats()),
             explanation: None,
             steady: path.steady.take(),
         }

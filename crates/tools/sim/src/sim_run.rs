@@ -1,10 +1,11 @@
 //! [`SimRun`]: the drives and paths of a scenario during the run.
 
 use block::{BlockDevice, Request};
+use kv::{Kv, KvRequest};
 use stack::steady_state::SteadyResult;
-use stack::{CoreQueues, PathDevice, ShardCounts, target_layers};
+use stack::{CoreQueues, PathDevice, PathTarget, ShardCounts, target_layers};
 use time::{Component, Nanos};
-use workload::JobRunner;
+use workload::{IoCpuCosts, JobRunner, JobSpec, KeyValueDevice, RunError, RunResult};
 
 /// Maximum number of polls of device and drives for a flush.
 const FLUSH_POLL_LIMIT: u32 = 10_000_000;
@@ -22,12 +23,63 @@ pub(super) struct PathRun {
     pub(super) name: String,
     /// Indices of its drives; the first is the one of its tracepoints.
     pub(super) drives: Vec<usize>,
-    pub(super) host: Option<JobRunner<CoreQueues>>,
+    pub(super) host: Option<PathJobRunner>,
     /// Device of a path without jobs.
-    pub(super) idle: Option<CoreQueues>,
+    pub(super) idle: Option<PathTarget>,
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) shards_before: Vec<ShardCounts>,
     pub(super) steady: Option<SteadyResult>,
+}
+
+/// The jobs of a path, on blocks or on keys.
+pub(super) enum PathJobRunner {
+    Blocks(Box<JobRunner<CoreQueues>>),
+    Keys(Box<JobRunner<KeyValueDevice>>),
+}
+
+/// Calls a method of the runner of either kind.
+macro_rules! with_runner {
+    ($host:expr, $runner:ident => $call:expr) => {
+        match $host {
+            PathJobRunner::Blocks($runner) => $call,
+            PathJobRunner::Keys($runner) => $call,
+        }
+    };
+}
+
+impl PathJobRunner {
+    /// Prepares jobs on a device.
+    pub(super) fn new(
+        device: PathTarget,
+        jobs: Vec<JobSpec>,
+        costs: IoCpuCosts,
+        seed: u64,
+    ) -> Result<PathJobRunner, RunError> {
+        Ok(match device {
+            PathTarget::Blocks(device) => {
+                PathJobRunner::Blocks(Box::new(JobRunner::new(device, jobs, costs, seed)?))
+            }
+            PathTarget::Keys(device) => {
+                PathJobRunner::Keys(Box::new(JobRunner::new(*device, jobs, costs, seed)?))
+            }
+        })
+    }
+
+    pub(super) fn open_logs(&mut self, first: usize) -> Result<usize, RunError> {
+        with_runner!(self, runner => runner.open_logs(first))
+    }
+
+    pub(super) fn progress(&self) -> f64 {
+        with_runner!(self, runner => runner.progress())
+    }
+
+    pub(super) fn stop(&mut self) {
+        with_runner!(self, runner => runner.stop());
+    }
+
+    pub(super) fn finish(self) -> Result<RunResult, RunError> {
+        with_runner!(self, runner => runner.finish())
+    }
 }
 
 /// The drives and paths of a scenario during the run.
@@ -69,8 +121,9 @@ impl Component for SimRun {
     #[inline]
     fn deadline(&self) -> Nanos {
         let paths = self.paths.iter().filter_map(|path| path.host.as_ref());
+        let paths = paths.map(|host| with_runner!(host, runner => runner.deadline()));
         let drives = self.drives.iter().map(|drive| drive.drive.deadline());
-        paths.map(Component::deadline).chain(drives).min().unwrap_or(Nanos::MAX)
+        paths.chain(drives).min().unwrap_or(Nanos::MAX)
     }
 }
 
@@ -83,7 +136,10 @@ impl PathRun {
             drives,
             host: None,
             ftl_before: None,
-            shards_before: target_layers::shard_counts(&mut device),
+            shards_before: match &mut device {
+                PathTarget::Blocks(device) => target_layers::shard_counts(device),
+                PathTarget::Keys(_) => Vec::new(),
+            },
             idle: Some(device),
             steady,
         }
@@ -93,30 +149,44 @@ impl PathRun {
     fn poll(&mut self, now: Nanos) -> bool {
         let Some(host) = &mut self.host else { return false };
         tracepoint::set_drive(self.drives[0] as u16);
-        host.poll(now)
+        with_runner!(host, runner => runner.poll(now))
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.host.as_ref().is_none_or(JobRunner::is_done)
+        self.host.as_ref().is_none_or(|host| with_runner!(host, runner => runner.is_done()))
     }
 
+    /// Returns the block device; `None` for a key-value target.
     pub(super) fn device(&self) -> Option<&CoreQueues> {
-        self.host.as_ref().map(JobRunner::device).or(self.idle.as_ref())
+        match (&self.host, &self.idle) {
+            (Some(PathJobRunner::Blocks(host)), _) => Some(host.device()),
+            (None, Some(PathTarget::Blocks(device))) => Some(device),
+            _ => None,
+        }
     }
 
+    /// Returns mutable access to the block device; `None` for a key-value target.
     pub(super) fn device_mut(&mut self) -> Option<&mut CoreQueues> {
-        match &mut self.host {
-            Some(host) => Some(host.device_mut()),
-            None => self.idle.as_mut(),
+        match (&mut self.host, &mut self.idle) {
+            (Some(PathJobRunner::Blocks(host)), _) => Some(host.device_mut()),
+            (None, Some(PathTarget::Blocks(device))) => Some(device),
+            _ => None,
+        }
+    }
+
+    /// Returns the key-value target; `None` for a block device.
+    pub(super) fn keys(&mut self) -> Option<&mut Kv> {
+        match (&mut self.host, &mut self.idle) {
+            (Some(PathJobRunner::Keys(host)), _) => Some(host.device_mut().kv_mut()),
+            (None, Some(PathTarget::Keys(device))) => Some(device.kv_mut()),
+            _ => None,
         }
     }
 
     /// Returns the names of the jobs, with clones counted one by one.
     pub(super) fn job_names(&self) -> Vec<String> {
-        self.host
-            .as_ref()
-            .map(|host| host.job_names().map(str::to_owned).collect())
-            .unwrap_or_default()
+        let Some(host) = &self.host else { return Vec::new() };
+        with_runner!(host, runner => runner.job_names().map(str::to_owned).collect())
     }
 
     pub(super) fn sector_bytes(&self) -> u32 {
@@ -163,10 +233,11 @@ impl SimRun {
         run
     }
 
-    /// Returns whether every path has a drive of its own. Only then the events of a drive are those
-    /// of one path's requests.
+    /// Returns whether every path has a drive of its own and block requests. Only then the events of
+    /// a drive are those of one path's requests, which can be followed.
     pub(super) fn is_paired(&self) -> bool {
-        self.own_drives.iter().all(Option::is_some)
+        let followed = self.paths.iter().all(|path| path.device().is_some());
+        followed && self.own_drives.iter().all(Option::is_some)
     }
 
     /// Returns the index of the path that has a drive alone.
@@ -186,7 +257,7 @@ impl SimRun {
     }
 
     /// Returns the jobs of all paths.
-    pub(super) fn hosts(&mut self) -> impl Iterator<Item = &mut JobRunner<CoreQueues>> {
+    pub(super) fn hosts(&mut self) -> impl Iterator<Item = &mut PathJobRunner> {
         self.paths.iter_mut().filter_map(|path| path.host.as_mut())
     }
 
@@ -196,14 +267,23 @@ impl SimRun {
         let SimRun { drives, paths, .. } = self;
         let path = &mut paths[path];
         let of_path = path.drives.clone();
-        let Some(device) = path.device_mut() else { return };
         let zero_latency = |drives: &mut [DriveRun], on| {
             of_path.iter().for_each(|drive| drives[*drive].drive.set_zero_latency(on));
         };
-        zero_latency(drives, true);
         let poll = |drives: &mut [DriveRun], now| {
             of_path.iter().fold(false, |moved, i| drives[*i].drive.poll(now) | moved)
         };
+        if let Some(kv) = path.keys() {
+            zero_latency(drives, true);
+            // Its requests have been reaped, so that it takes one.
+            let mut left = kv.submit(now, KvRequest::sync(u64::MAX)).is_ok();
+            while left && (kv.poll(now) | poll(drives, now)) {
+                left = kv.reap().is_none();
+            }
+            return zero_latency(drives, false);
+        }
+        let Some(device) = path.device_mut() else { return };
+        zero_latency(drives, true);
         // A device that is full of its own requests accepts the flush when those have completed.
         let mut submitted = false;
         for _ in 0..FLUSH_POLL_LIMIT {

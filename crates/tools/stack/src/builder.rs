@@ -7,14 +7,17 @@
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use block::{BlockDevice, Limits, Stripe, StripeError};
+use block::{BlockDevice, Stripe, StripeError};
 use controller::Controller;
+use kv::Kv;
+use lnvm::TargetKind;
 use mem::AddressSpace;
-use scenario::{Beneath, DriveSpec, PathSpec, Precondition, Scenario, SetSpec};
+use scenario::{Beneath, DriveSpec, HostTarget, PathSpec, Precondition, Scenario, SetSpec};
 use time::{Nanos, VirtualRunner};
 use transport::Port;
+use workload::{JobLimits, KeyLimits, KeyValueDevice};
 
-use super::host::block_layer_over;
+use super::host::{attach_kv, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
 use super::{CoreQueue, CoreQueues, HostOptions, Stack, StackError, StackHost, with_overlay};
@@ -48,13 +51,31 @@ struct Member {
     host: StackHost,
 }
 
+/// The devices beneath a path.
+#[derive(Debug)]
+enum OpenDevices {
+    /// Block devices.
+    Blocks(Vec<Member>),
+    /// A key-value target on the drive with this index, and the port of its host.
+    Keys { kv: Box<Kv>, drive: usize, port: Arc<Port> },
+}
+
+/// The device of a path's jobs.
+#[derive(Debug)]
+pub enum PathTarget {
+    /// A block device.
+    Blocks(CoreQueues),
+    /// A key-value target.
+    Keys(Box<KeyValueDevice>),
+}
+
 /// A path whose members have hosts, and no device yet.
 #[derive(Debug)]
 pub struct OpenPath {
     spec: PathSpec,
     /// The set that the path is over, with its stripe size in sectors.
     set: Option<(SetSpec, u32)>,
-    members: Vec<Member>,
+    devices: OpenDevices,
 }
 
 /// The device of a path.
@@ -64,8 +85,8 @@ pub struct PathDevice {
     pub name: String,
     /// Indices of its drives in the scenario, in the order of the members of a set.
     pub drives: Vec<usize>,
-    /// The block device.
-    pub device: CoreQueues,
+    /// The device.
+    pub device: PathTarget,
     /// The ports of its hosts, to set wakers on.
     pub ports: Vec<Arc<Port>>,
     /// Result of preconditioning until steady state, if that was requested.
@@ -116,6 +137,17 @@ impl StackBuilder {
         options: BuildOptions,
         ready: &mut [Option<StackHost>],
     ) -> Result<OpenPath, StackError> {
+        let plan = scenario.drive_spec(spec.over);
+        if let HostTarget::Named(named) = &plan.target
+            && named.kind == Some(TargetKind::Kv)
+        {
+            let drive = scenario.drive_of(spec.over);
+            let host = HostOptions { vector: options.vector, ..HostOptions::default() };
+            let running = &mut self.drives[drive];
+            let (kv, port) = attach_kv(running, &options.plan(plan.clone()), named, &host)?;
+            let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
+            return Ok(OpenPath { spec, set: None, devices });
+        }
         let memory = AddressSpace::default();
         let set = match spec.over {
             Beneath::Set(i) => Some(scenario.composition.sets[i].clone()),
@@ -149,7 +181,7 @@ impl StackBuilder {
             let sectors = u32::try_from(set.stripe_bytes / u64::from(sector)).unwrap_or(u32::MAX);
             (set, sectors)
         });
-        Ok(OpenPath { spec, set, members })
+        Ok(OpenPath { spec, set, devices: OpenDevices::Blocks(members) })
     }
 
     /// Returns the drives, in the order of the scenario.
@@ -175,25 +207,34 @@ impl OpenPath {
     ///
     /// # Errors
     /// [`StackError::Stripe`].
-    pub fn limits(&self) -> Result<Limits, StackError> {
-        let mut members = self.members.iter().map(|member| &member.host.device);
-        match (&self.set, members.next()) {
-            (Some((set, stripe)), _) => {
-                let members = self.members.iter().map(|member| &member.host.device);
-                Stripe::<CoreQueues>::limits_of(members, *stripe)
-                    .map(|(limits, _)| limits)
-                    .map_err(|source| StackError::Stripe { name: set.name.clone(), source })
+    pub fn limits(&self) -> Result<JobLimits, StackError> {
+        let members = match &self.devices {
+            OpenDevices::Blocks(members) => members,
+            OpenDevices::Keys { kv, .. } => {
+                let (value_bytes_max, queue_depth) = (kv.layout().value_bytes(), kv.queue_depth());
+                return Ok(JobLimits::Keys(KeyLimits { value_bytes_max, queue_depth }));
             }
-            (None, Some(only)) => Ok(*only.limits()),
-            (None, None) => Err(StackError::Stripe {
-                name: self.spec.name.clone(),
-                source: StripeError::Members(0),
-            }),
-        }
+        };
+        let mut devices = members.iter().map(|member| &member.host.device);
+        let blocks = match (&self.set, devices.next()) {
+            (Some((set, stripe)), _) => {
+                let devices = members.iter().map(|member| &member.host.device);
+                Stripe::<CoreQueues>::limits_of(devices, *stripe)
+                    .map(|(limits, _)| limits)
+                    .map_err(|source| StackError::Stripe { name: set.name.clone(), source })?
+            }
+            (None, Some(only)) => *only.limits(),
+            (None, None) => {
+                let name = self.spec.name.clone();
+                return Err(StackError::Stripe { name, source: StripeError::Members(0) });
+            }
+        };
+        Ok(JobLimits::Blocks(blocks))
     }
 
     /// Preconditions the drives and targets beneath the path, each drive once, starting at an
-    /// instant of `runner`. Drives for which `needs` returns `false` keep their state.
+    /// instant of `runner`. Drives for which `needs` returns `false` keep their state, and so do
+    /// key-value targets, which jobs load.
     ///
     /// # Errors
     /// [`StackError`].
@@ -206,8 +247,9 @@ impl OpenPath {
         seed: u64,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), StackError> {
-        let count = self.members.len() as f64;
-        for (i, member) in self.members.iter_mut().enumerate() {
+        let OpenDevices::Blocks(members) = &mut self.devices else { return Ok(()) };
+        let count = members.len() as f64;
+        for (i, member) in members.iter_mut().enumerate() {
             let Member { beneath, drive, host } = member;
             if !needs(*drive) {
                 continue;
@@ -234,11 +276,12 @@ impl OpenPath {
         builder: &StackBuilder,
         plan: &DriveSpec,
     ) -> Result<Option<Stack>, StackError> {
-        match &self.members[..] {
-            [Member { drive, host, .. }] => {
+        match &self.devices {
+            OpenDevices::Blocks(members) if members.len() == 1 => {
+                let Member { drive, host, .. } = &members[0];
                 Stack::duplicate_parts(&builder.drives[*drive], &host.device, plan)
             }
-            _ => Ok(None),
+            OpenDevices::Blocks(_) | OpenDevices::Keys { .. } => Ok(None),
         }
     }
 
@@ -254,7 +297,15 @@ impl OpenPath {
         now: Nanos,
         interrupts: bool,
     ) -> Result<PathDevice, StackError> {
-        let OpenPath { spec, set, members } = self;
+        let OpenPath { spec, set, devices } = self;
+        let members = match devices {
+            OpenDevices::Blocks(members) => members,
+            OpenDevices::Keys { kv, drive, port } => {
+                let (name, drives, ports) = (spec.name, vec![drive], vec![port]);
+                let device = PathTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
+                return Ok(PathDevice { name, drives, device, ports, steady: None });
+            }
+        };
         let drives: Vec<usize> = members.iter().map(|member| member.drive).collect();
         let ports: Vec<_> = members.iter().map(|member| member.host.port.clone()).collect();
         let steady = members.iter().find_map(|member| member.host.steady.clone());
@@ -284,6 +335,7 @@ impl OpenPath {
                 }
             }
         };
+        let device = PathTarget::Blocks(device);
         Ok(PathDevice { name, drives, device, ports, steady })
     }
 }

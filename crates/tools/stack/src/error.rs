@@ -120,6 +120,17 @@ pub enum StackError {
         #[source]
         source: block::DeviceDriverError,
     },
+    /// The key-value target cannot be opened on its chunks.
+    #[error("target {target} of drive {drive}: {source}")]
+    Kv {
+        /// Name of the drive.
+        drive: String,
+        /// Name of the target.
+        target: String,
+        /// Cause of the error.
+        #[source]
+        source: kv::KvOpenError,
+    },
     /// The scenario has no path.
     #[error("{}: no device has a path", file.display())]
     NoPath {

@@ -92,7 +92,7 @@ pub struct PreparedPath {
     pub now: Nanos,
 }
 
-/// Builds a scenario's only path, with interrupts. Drives without data are preconditioned without
+/// Builds a scenario's only path, a set, with interrupts. Drives without data are preconditioned without
 /// advancing real time.
 ///
 /// # Errors

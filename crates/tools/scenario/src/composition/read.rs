@@ -17,6 +17,9 @@ const STRIPE_BYTES: u64 = 128 << 10;
 /// The allowed names of targets, sets and paths.
 const NAME: &str = "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
 
+/// The user of a path without a block layer.
+const KEYS_OR_BLOCKS: &str = "jobs";
+
 /// The sections of a composition.
 #[derive(Default)]
 pub(crate) struct CompositionSections<'a> {
@@ -238,7 +241,7 @@ impl Scenario {
         };
         let over = self.find_device(&value, paths)?;
         let config = PathConfig::read_keys(&mut s)?;
-        let user = if config.block_layer.is_some() { BLOCK_LAYER } else { BLOCK_REQUESTS };
+        let user = if config.block_layer.is_some() { BLOCK_LAYER } else { KEYS_OR_BLOCKS };
         self.check_owner(over, &value, user)?;
         if let Beneath::Drive(drive) = over {
             // Each path is a host of its own, with at least one queue pair.
@@ -286,15 +289,15 @@ impl Scenario {
             }
             _ => {
                 let why = match device {
+                    // Jobs on keys go straight to a key-value target.
                     Beneath::Target(i) => match self.composition.targets[i].target.kind {
-                        Some(kind) if !kind.is_block() => {
-                            Err(Impossible::NoBlocksOnTarget { target: name.to_owned(), kind })
-                        }
-                        _ => Ok(()),
+                        Some(TargetKind::Kv) if user == KEYS_OR_BLOCKS => Ok(()),
+                        kind => Impossible::check_blocks(name, kind),
                     },
                     Beneath::Drive(i) => {
                         let DriveSpec { config, target, .. } = &self.drives[i];
                         let has_target = *target != HostTarget::None;
+                        let user = if user == KEYS_OR_BLOCKS { BLOCK_REQUESTS } else { user };
                         Impossible::check_logical_blocks(config.personality, has_target, name, user)
                     }
                     Beneath::Set(_) => Ok(()),

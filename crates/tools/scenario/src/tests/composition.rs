@@ -198,11 +198,19 @@ fn targets_that_cannot_be_on_their_drive_are_refused() {
     refuse(&block, 4, "\"pblk\"", &["target t manages the flash itself", "does not expose it"]);
     let rrpc = target("t", &pblk("1").replace("pblk", "rrpc"));
     refuse(&rrpc, 4, "\"rrpc\"", &["device_l2p"]);
-    // Keys and vectors are not blocks.
-    for kind in ["kv", "ppa"] {
-        let rest = target("t", &pblk("1").replace("pblk", kind)) + &path("p", "t", "");
-        refuse(&rest, 8, "\"t\"", &[&format!("target t is a {kind}"), "no logical blocks"]);
+    // Keys and vectors are not blocks. Jobs on keys need no block layer.
+    let over = |kind: &str, rest: &str| {
+        target("t", &pblk("1").replace("pblk", kind)) + &path("p", "t", rest)
+    };
+    let layer = "queue_model = \"sq\"\n";
+    for (kind, rest) in [("kv", layer), ("ppa", ""), ("ppa", layer)] {
+        let says = [&format!("target t is a {kind}"), "no logical blocks"];
+        refuse(&over(kind, rest), 8, "\"t\"", &says);
     }
+    assert_eq!(parse(&with(&over("kv", ""))).unwrap().paths()[0].over, Beneath::Target(0));
+    let set = target("t", &pblk("1").replace("pblk", "kv"))
+        + "[[set]]\nname = \"s\"\nmembers = [\"t\"]\n";
+    refuse(&set, 8, "\"t\"", &["target t is a kv"]);
     let queues = target("t", &pblk("0-3"))
         + &path("p", "t", "queue_model = \"mq\"\ncores = 4\nqueues = 2\n");
     refuse(&queues, 11, "2", &["target t on drive oc has 1 write context", "allowed: 1 to 1"]);

@@ -2,6 +2,7 @@
 
 use controller::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
+use kv::KvStats;
 use media::MediaStats;
 use pblk::SuperblockHealth;
 use report::explain::{breakdown_json, request_json};
@@ -214,6 +215,9 @@ fn path_results(p: &PathOutcome, outcome: &SimOutcome, object: &mut Map<String, 
     if !p.shards.is_empty() {
         object.insert("shards".into(), p.shards.iter().map(shard).collect());
     }
+    if let Some(k) = &p.keys {
+        object.insert("key_value".into(), key_value(k));
+    }
     if let Some(steady) = &p.steady {
         object.insert("steady".into(), steady.to_json());
     }
@@ -404,6 +408,29 @@ fn ftl_over_time(p: &PathOutcome, timeline: &Timeline) -> Option<Value> {
     put("lines_reclaimed", found.iter().map(|i| i.lines_reclaimed).collect());
     put("write_amplification", found.iter().map(|i| i.write_amplification).collect());
     Some(Value::Object(object))
+}
+
+/// Returns the counters of a key-value target and its contents.
+fn key_value(k: &KvStats) -> Value {
+    json!({
+        "puts": k.puts,
+        "gets": k.gets,
+        "deletes": k.deletes,
+        "syncs": k.syncs,
+        "errors": k.errors,
+        "bytes_put": k.bytes_put,
+        "bytes_got": k.bytes_got,
+        "packed_bytes": k.packed_bytes,
+        "relocated_bytes": k.relocated_bytes,
+        "padded_bytes": k.padded_bytes,
+        "units_written": k.units_written,
+        "large_value_chunks_written": k.large_value_chunks_written,
+        "chunks_compacted": k.chunks_compacted,
+        "chunks_erased": k.chunks_erased,
+        "keys": k.keys,
+        "live_bytes": k.live_bytes,
+        "free_chunks": k.free_chunks,
+    })
 }
 
 /// Returns the counters of one shard; `ftl` and `gc` have the sums over all shards.

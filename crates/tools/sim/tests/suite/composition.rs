@@ -8,7 +8,7 @@ use serde_json::Value;
 use sluice_sim::{
     NoteCode, PathOutcome, SimError, SimOptions, SimOutcome, TraceOutput, simulate, to_json,
 };
-use workload::Direction;
+use workload::{Direction, JobResult, RunError};
 
 /// An open-channel drive with eight parallel units on four channels, and its two targets.
 const TARGETS: &str = "[[drive]]\nname = \"oc\"\npreset = \"femu-default\"\n\
@@ -51,10 +51,26 @@ fn bytes(path: &PathOutcome, direction: Direction) -> u64 {
     path.run.jobs.iter().map(|job| job.directions[direction as usize].bytes).sum()
 }
 
+/// A key-value target on a drive of its own.
+const KEYS: &str = "[[drive]]\nname = \"kv\"\npreset = \"femu-default\"\n\
+    personality = \"open-channel\"\ndata = \"memory\"\n\
+    geometry = { channels = 2, pus = 2, chunks = 64, pages = 64 }\n\
+    [[target]]\nname = \"keys\"\ndrive = \"kv\"\nkind = \"kv\"\npus = \"0-3\"\n\
+    [[path]]\nname = \"k\"\nover = \"keys\"\n";
+
+/// Two tenants of the key-value target: one loads records and runs YCSB on them, another puts and
+/// gets values of its own size.
+const TENANTS_OF_KEYS: &str = "[[job]]\npath = \"k\"\nname = \"load\"\nycsb = \"load\"\n\
+    recordcount = 500\nbs = 1000\nverify = \"crc32c\"\n\
+    [[job]]\npath = \"k\"\nname = \"a\"\nstonewall = true\nycsb = \"a\"\nrecordcount = 500\n\
+    operationcount = 3000\nbs = 1000\niodepth = 8\nverify = \"crc32c\"\n\
+    [[job]]\npath = \"k\"\nname = \"f\"\nycsb = \"f\"\nrecordcount = 500\noperationcount = 1000\n\
+    bs = 1000\niodepth = 4\nverify = \"crc32c\"\n";
+
 const MIX: &str = "rw = \"randrw\"\nbs = \"4k\"\niodepth = 8\nsize = \"8m\"\nio_size = \"12m\"\n\
     verify = \"crc32c\"\n";
 
-/// Two targets and a set, two tenants on each.
+/// Two targets, a set and a key-value target, two tenants on each.
 fn everything() -> String {
     let tenants = "queue_model = \"mq\"\ncores = 2\n";
     let mut text = format!("{TARGETS}{SET}");
@@ -63,7 +79,7 @@ fn everything() -> String {
         text += &job(name, MIX);
         text += &job(name, &format!("offset = \"8m\"\n{MIX}"));
     }
-    text
+    text + KEYS + TENANTS_OF_KEYS
 }
 
 #[test]
@@ -85,7 +101,7 @@ fn jobs_on_every_path_verify_and_counters_add_up() {
     let read: u64 = [1, 2].map(|i| outcome.drives[i].drive.bytes_read).iter().sum();
     assert_eq!(written, bytes(set, Direction::Write));
     assert_eq!(read, bytes(set, Direction::Read));
-    for drive in &outcome.drives[1..] {
+    for drive in &outcome.drives[1..3] {
         let (ftl, free_lines) = drive.shared_ftl.expect("no path has the drive alone");
         assert_eq!(ftl.host_writes * 4096, drive.drive.bytes_written);
         assert!(free_lines > 0.0);
@@ -97,6 +113,20 @@ fn jobs_on_every_path_verify_and_counters_add_up() {
     let media = outcome.drives[0].drive.media.as_ref().expect("NAND");
     let (all, of_ftls) = (media.programs, programs("l") + programs("r"));
     assert!((of_ftls..of_ftls + of_ftls / 50).contains(&all), "{all}, {of_ftls} without journals");
+    // Each get was checked against what had been put.
+    let keys = path(&outcome, "k");
+    let counts = keys.keys.expect("the counters of a key-value target");
+    let [load, a, f] = &keys.run.jobs[..] else { panic!("{} jobs", keys.run.jobs.len()) };
+    let ios = |job: &JobResult, direction: Direction| job.directions[direction as usize].ios;
+    assert_eq!((ios(load, Direction::Write), counts.keys), (500, 500));
+    // Without the reads that verify what a job wrote.
+    let operations = |job: &JobResult| job.requests.operations.iter().sum::<u64>();
+    assert_eq!((operations(load), operations(a), operations(f)), (500, 3_000, 1_000));
+    assert!((1_300..1_700).contains(&ios(a, Direction::Write)), "{}", ios(a, Direction::Write));
+    let puts: u64 = keys.run.jobs.iter().map(|job| ios(job, Direction::Write)).sum();
+    assert_eq!((counts.puts, counts.errors), (puts, 0));
+    assert!(a.requests.verified > 1_000, "{}", a.requests.verified);
+    assert_eq!((keys.drives.clone(), keys.ftl), (vec![3], None));
     // The results name paths, and a second run gives the same bytes.
     let json = to_json(&outcome);
     assert_eq!(json, to_json(&run(&everything())));
@@ -106,13 +136,14 @@ fn jobs_on_every_path_verify_and_counters_add_up() {
     };
     assert_eq!(
         (names("paths"), names("drives")),
-        (owned(&["l", "r", "s"]), owned(&["oc", "a", "b"]))
+        (owned(&["l", "r", "s", "k"]), owned(&["oc", "a", "b", "kv"]))
     );
     assert_eq!(json["sluice"]["paths"][2]["drives"], serde_json::json!(["a", "b"]));
     assert_eq!(json["sluice"]["drives"][0].get("ftl"), None, "its FTLs are those of the paths");
     assert_eq!(json["sluice"]["parameters"]["targets"][1]["pus"], "4-7");
     assert_eq!(json["sluice"]["parameters"]["sets"][0]["stripe_bytes"], 128 << 10);
-    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(6));
+    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(9));
+    assert_eq!(json["sluice"]["paths"][3]["key_value"]["keys"], 500);
 }
 
 fn owned(words: &[&str]) -> Vec<String> {
@@ -206,6 +237,24 @@ fn hosts_of_one_drive_see_the_same_blocks() {
         "the reader finds the writer's data"
     );
     assert!(outcome.paths.iter().all(|path| path.ftl.is_none()));
+}
+
+#[test]
+fn jobs_are_refused_where_they_have_no_addresses() {
+    let blocks = "rw = \"read\"\nbs = \"4k\"\n";
+    let text = format!("{KEYS}{}", job("k", blocks));
+    let refused = simulate(&parse(&text), SimOptions::default()).unwrap_err();
+    assert!(matches!(&refused, SimError::Host(RunError::WrongAddressing { .. })), "{refused}");
+    assert!(refused.is_usage() && refused.to_string().contains("ycsb"), "{refused}");
+    let keys = "ycsb = \"c\"\nrecordcount = 10\noperationcount = 10\n";
+    let text = format!("{TARGETS}{}{}", way("l", "left", ""), job("l", keys));
+    let refused = simulate(&parse(&text), SimOptions::default()).unwrap_err();
+    assert!(matches!(&refused, SimError::Host(RunError::WrongAddressing { .. })), "{refused}");
+    // Neither a program nor a server addresses by keys.
+    let scenario = parse(&format!("{KEYS}{}", job("k", keys)));
+    let refused = open::open_scenario(&scenario, Some("k"), &Default::default()).unwrap_err();
+    let text = refused.to_string();
+    assert!(refused.is_usage() && text.contains("target keys is a kv"), "{text}");
 }
 
 #[test]

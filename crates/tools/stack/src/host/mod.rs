@@ -8,9 +8,10 @@ use std::sync::Arc;
 use block::{BlockLayer, DeviceDriver, Raw};
 use controller::Controller;
 use driver::{ControllerHandle, LowLevelDriver, NvmeDevice};
+use kv::Kv;
 use mem::AddressSpace;
 use scenario::choice::{BLOCK_REQUESTS, Impossible};
-use scenario::{BlockLayerSpec, DriveSpec, HostTarget};
+use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
 use transport::Port;
 
@@ -84,7 +85,11 @@ impl StackHost {
     pub(super) fn check_device(plan: &DriveSpec) -> Result<(), StackError> {
         let (personality, has_target) = (plan.config.personality, plan.target != HostTarget::None);
         let name = &plan.config.name;
-        Ok(Impossible::check_logical_blocks(personality, has_target, name, BLOCK_REQUESTS)?)
+        Impossible::check_logical_blocks(personality, has_target, name, BLOCK_REQUESTS)?;
+        match &plan.target {
+            HostTarget::Named(target) => Ok(Impossible::check_blocks(&target.name, target.kind)?),
+            _ => Ok(()),
+        }
     }
 
     /// Inserts the block layer `plan` between the users of the device and what is beneath: the
@@ -157,6 +162,24 @@ impl StackHost {
         deleted.map_err(|source| StackError::Driver { name, source })?;
         Ok(HostHandles::Controller(Box::new(controller)))
     }
+}
+
+/// Attaches a host with a key-value target to a drive that is powered on, without advancing time.
+/// Returns the target and the port between drive and host.
+pub(super) fn attach_kv(
+    drive: &mut Controller,
+    plan: &DriveSpec,
+    named: &NamedTarget,
+    options: &HostOptions,
+) -> Result<(Kv, Arc<Port>), StackError> {
+    let port = drive
+        .attach_in(options.memory.clone())
+        .map_err(|source| StackError::Memory { name: plan.config.name.clone(), source })?;
+    drive.set_zero_latency(true);
+    let opened = open::open_kv(plan, named, drive, &port, options.vector);
+    drive.set_zero_latency(false);
+    drive.reset_stats();
+    Ok((opened?, port))
 }
 
 /// Opens the block layer `plan` over the queues of a target or of a set. `name` is that of the

@@ -6,6 +6,7 @@ use block::Raw;
 use controller::Controller;
 use driver::{ControllerHandle, ControllerInfo, DriverError};
 use ftl::FtlConfig;
+use kv::{Kv, KvConfig};
 use lnvm::TargetKind;
 use nvme::{Address, ChunkId, DeviceL2pLog, VendorExtensions};
 use pblk::{
@@ -139,25 +140,73 @@ fn find_target_share(
     controller: &mut ControllerHandle,
     progress: &mut dyn FnMut(),
 ) -> Result<(TargetShare, FtlConfig), StackError> {
+    let why = "a block device is needed: pblk or rrpc; jobs on keys run on a kv (`sluice sim`)";
+    let layout = |entry: &lnvm::TargetEntry| {
+        named.ftl_config(&plan.config.name, entry).map(|_| ()).map_err(NamedError::from)
+    };
+    let share =
+        find_share(plan, named, (TargetKind::is_block, why), &layout, controller, progress)?;
+    let config = share.ftl_config(&plan.config.name, named).map_err(StackError::Named)?;
+    Ok((share, config))
+}
+
+/// Finds the chunks of a named target whose kind satisfies `kinds`, which says otherwise what is
+/// needed, and whose layout satisfies `layout`.
+fn find_share(
+    plan: &DriveSpec,
+    named: &NamedTarget,
+    kinds: (impl Fn(TargetKind) -> bool, &'static str),
+    layout: &dyn Fn(&lnvm::TargetEntry) -> Result<(), NamedError>,
+    controller: &mut ControllerHandle,
+    progress: &mut dyn FnMut(),
+) -> Result<TargetShare, StackError> {
     let drive = &plan.config.name;
     let check = |entry: &lnvm::TargetEntry| {
         // Report an unsupported kind before an impossible layout.
         named.check_entry(drive, entry)?;
-        if !entry.spec.kind.is_block() {
+        if !kinds.0(entry.spec.kind) {
             return Err(NamedError::Kind {
                 drive: drive.clone(),
                 target: named.name.clone(),
                 kind: entry.spec.kind,
-                why: "a block device is needed: pblk or rrpc; `sluice kv bench --name` runs on kv",
+                why: kinds.1,
             });
         }
-        named.ftl_config(drive, entry).map(|_| ()).map_err(NamedError::from)
+        layout(entry)
     };
-    let share =
-        named_target::find(plan, &named.name, named.declaration(), controller, progress, &check);
-    let share = share.map_err(StackError::Named)?;
-    let config = share.ftl_config(drive, named).map_err(StackError::Named)?;
-    Ok((share, config))
+    let declared = named.declaration();
+    named_target::find(plan, &named.name, declared, controller, progress, &check)
+        .map_err(StackError::Named)
+}
+
+/// Opens the key-value target `named` on its chunks, without advancing time.
+pub(crate) fn open_kv(
+    plan: &DriveSpec,
+    named: &NamedTarget,
+    drive: &mut Controller,
+    port: &Arc<Port>,
+    vector: Option<u16>,
+) -> Result<Kv, StackError> {
+    let keeps_data = drive.stores_data();
+    let mut progress = || {
+        drive.poll(Nanos::ZERO);
+    };
+    let name = &plan.config.name;
+    let failed = |source| StackError::Driver { name: name.clone(), source };
+    let mut controller =
+        ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT).map_err(failed)?;
+    let kinds = (|kind| kind == TargetKind::Kv, "jobs on keys need one of kind kv");
+    let share = find_share(plan, named, kinds, &|_| Ok(()), &mut controller, &mut progress)?;
+    let depth = DEPTH.min(plan.config.controller.queue_depth);
+    let queue = controller.create_queue_pair(depth, vector, &mut progress).map_err(failed)?;
+    let owned = |chunk| share.has_chunk(chunk);
+    let (info, chunks, config) = (controller.info(), &share.chunks, KvConfig::default());
+    Kv::open(info, chunks, &owned, queue, port.clone(), config, &mut progress, keeps_data).map_err(
+        |source| {
+            let (drive, target) = (name.clone(), named.name.clone());
+            StackError::Kv { drive, target, source }
+        },
+    )
 }
 
 /// Opens a block device on the chunks of a named target. `map` has the contents of the device L2P.
