@@ -16,7 +16,7 @@ use std::time::Duration;
 use event::RealClock;
 use scenario::{HostTarget, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, PathTarget, PreparedPath, StackError, prepare_drive, prepare_path,
+    AssembledDrive, HostHandles, JobTarget, PreparedPath, StackError, prepare_drive, prepare_path,
     target_layers,
 };
 use time::Nanos;
@@ -109,7 +109,7 @@ impl Assembled {
 /// Builds the drives of a set and its device.
 fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
     let PreparedPath { drives, path, now } = prepare_path(scenario, &mut |_| {})?;
-    let PathTarget::Blocks(device) = path.device else {
+    let JobTarget::Blocks(device) = path.device else {
         return Err(StackError::NoPath { file: scenario.file.clone() }.into());
     };
     let cores = device.cores();

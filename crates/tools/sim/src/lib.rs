@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::Group;
 use scenario::{DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
-    BuildOptions, CoreQueues, PathTarget, PreconditionMarker, RunObserver, StackBuilder,
+    BuildOptions, CoreQueues, JobTarget, PreconditionMarker, RunObserver, StackBuilder,
     co_simulate, image, is_fresh, stores_data, target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
@@ -273,7 +273,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     Ok(outcome)
 }
 
-/// What the run does with the drives' images.
+/// Use of the drives' images by the run.
 struct Images {
     /// By drive: whether its contents must be on its image at the end.
     persist: Vec<bool>,
@@ -368,7 +368,7 @@ fn prepare(
     let mut ready = Vec::with_capacity(paths.len());
     for (index, (mut path, PathJobs { specs, groups })) in paths.into_iter().enumerate() {
         if let (Some(mut device), false) = (path.idle.take(), specs.is_empty()) {
-            if let PathTarget::Blocks(device) = &mut device
+            if let JobTarget::Blocks(device) = &mut device
                 && let Some(layer) = device.block_layer_mut()
             {
                 layer.set_groups(groups);

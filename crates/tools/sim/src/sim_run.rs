@@ -3,7 +3,7 @@
 use block::{BlockDevice, Request};
 use kv::{Kv, KvRequest};
 use stack::steady_state::SteadyResult;
-use stack::{CoreQueues, PathDevice, PathTarget, ShardCounts, target_layers};
+use stack::{CoreQueues, JobTarget, PathDevice, ShardCounts, target_layers};
 use time::{Component, Nanos};
 use workload::{IoCpuCosts, JobRunner, JobSpec, KeyValueDevice, RunError, RunResult};
 
@@ -25,7 +25,7 @@ pub(super) struct PathRun {
     pub(super) drives: Vec<usize>,
     pub(super) host: Option<PathJobRunner>,
     /// Device of a path without jobs.
-    pub(super) idle: Option<PathTarget>,
+    pub(super) idle: Option<JobTarget>,
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) shards_before: Vec<ShardCounts>,
     pub(super) steady: Option<SteadyResult>,
@@ -50,16 +50,16 @@ macro_rules! with_runner {
 impl PathJobRunner {
     /// Prepares jobs on a device.
     pub(super) fn new(
-        device: PathTarget,
+        device: JobTarget,
         jobs: Vec<JobSpec>,
         costs: IoCpuCosts,
         seed: u64,
     ) -> Result<PathJobRunner, RunError> {
         Ok(match device {
-            PathTarget::Blocks(device) => {
+            JobTarget::Blocks(device) => {
                 PathJobRunner::Blocks(Box::new(JobRunner::new(device, jobs, costs, seed)?))
             }
-            PathTarget::Keys(device) => {
+            JobTarget::Keys(device) => {
                 PathJobRunner::Keys(Box::new(JobRunner::new(*device, jobs, costs, seed)?))
             }
         })
@@ -137,8 +137,8 @@ impl PathRun {
             host: None,
             ftl_before: None,
             shards_before: match &mut device {
-                PathTarget::Blocks(device) => target_layers::shard_counts(device),
-                PathTarget::Keys(_) => Vec::new(),
+                JobTarget::Blocks(device) => target_layers::shard_counts(device),
+                JobTarget::Keys(_) => Vec::new(),
             },
             idle: Some(device),
             steady,
@@ -160,7 +160,7 @@ impl PathRun {
     pub(super) fn device(&self) -> Option<&CoreQueues> {
         match (&self.host, &self.idle) {
             (Some(PathJobRunner::Blocks(host)), _) => Some(host.device()),
-            (None, Some(PathTarget::Blocks(device))) => Some(device),
+            (None, Some(JobTarget::Blocks(device))) => Some(device),
             _ => None,
         }
     }
@@ -169,7 +169,7 @@ impl PathRun {
     pub(super) fn device_mut(&mut self) -> Option<&mut CoreQueues> {
         match (&mut self.host, &mut self.idle) {
             (Some(PathJobRunner::Blocks(host)), _) => Some(host.device_mut()),
-            (None, Some(PathTarget::Blocks(device))) => Some(device),
+            (None, Some(JobTarget::Blocks(device))) => Some(device),
             _ => None,
         }
     }
@@ -178,7 +178,7 @@ impl PathRun {
     pub(super) fn keys(&mut self) -> Option<&mut Kv> {
         match (&mut self.host, &mut self.idle) {
             (Some(PathJobRunner::Keys(host)), _) => Some(host.device_mut().kv_mut()),
-            (None, Some(PathTarget::Keys(device))) => Some(device.kv_mut()),
+            (None, Some(JobTarget::Keys(device))) => Some(device.kv_mut()),
             _ => None,
         }
     }

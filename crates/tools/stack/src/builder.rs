@@ -62,7 +62,7 @@ enum OpenDevices {
 
 /// The device of a path's jobs.
 #[derive(Debug)]
-pub enum PathTarget {
+pub enum JobTarget {
     /// A block device.
     Blocks(CoreQueues),
     /// A key-value target.
@@ -86,7 +86,7 @@ pub struct PathDevice {
     /// Indices of its drives in the scenario, in the order of the members of a set.
     pub drives: Vec<usize>,
     /// The device.
-    pub device: PathTarget,
+    pub device: JobTarget,
     /// The ports of its hosts, to set wakers on.
     pub ports: Vec<Arc<Port>>,
     /// Result of preconditioning until steady state, if that was requested.
@@ -302,7 +302,7 @@ impl OpenPath {
             OpenDevices::Blocks(members) => members,
             OpenDevices::Keys { kv, drive, port } => {
                 let (name, drives, ports) = (spec.name, vec![drive], vec![port]);
-                let device = PathTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
+                let device = JobTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
                 return Ok(PathDevice { name, drives, device, ports, steady: None });
             }
         };
@@ -335,7 +335,7 @@ impl OpenPath {
                 }
             }
         };
-        let device = PathTarget::Blocks(device);
+        let device = JobTarget::Blocks(device);
         Ok(PathDevice { name, drives, device, ports, steady })
     }
 }

@@ -33,7 +33,7 @@ use transport::Port;
 
 pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer_counts::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
-pub use builder::{BuildOptions, OpenPath, PathDevice, PathTarget, StackBuilder};
+pub use builder::{BuildOptions, JobTarget, OpenPath, PathDevice, StackBuilder};
 pub use co_simulate::{RunObserver, co_simulate};
 pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, StackBlockLayer};
 pub use error::StackError;

@@ -5,6 +5,8 @@
 //!
 //! Invariant: the fragments of a range cover it once, in order, and each is on one member.
 
+// guarantee: B-23
+
 /// The distribution of sectors over the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeLayout {

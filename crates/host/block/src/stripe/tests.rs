@@ -1,5 +1,7 @@
 //! A stripe over devices with small queues, against a device of the same size.
 
+// guarantee: B-23
+
 use std::collections::VecDeque;
 
 use mem::{Iova, SharedRegion};

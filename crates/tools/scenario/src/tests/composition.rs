@@ -1,5 +1,7 @@
 //! Tests of named targets, sets and paths.
 
+// guarantee: B-22
+
 use super::*;
 use crate::{Beneath, MEMBERS_MAX};
 

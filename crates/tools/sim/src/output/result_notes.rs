@@ -165,7 +165,7 @@ pub(crate) fn notes(
                      [precondition] had no effect",
                     drive.name
                 );
-                notes.push(path.note(NoteCode::NotPreconditioned, text));
+                notes.push(path.annotate(NoteCode::NotPreconditioned, text));
             }
         }
         for job in &path.path.run.jobs {
@@ -193,11 +193,11 @@ struct NotedPath<'a> {
 
 impl NotedPath<'_> {
     /// Returns a note on the path; without named paths, it is a note on the path's drive.
-    fn note(self, code: NoteCode, text: String) -> Note {
-        let note = Note::new(code, text);
+    fn annotate(self, code: NoteCode, text: String) -> Note {
+        let on_path = Note::new(code, text);
         match self.outcome.is_composed {
-            true => Note { path: Some(self.path.name.clone()), ..note },
-            false => note.for_drive(&self.path.name),
+            true => Note { path: Some(self.path.name.clone()), ..on_path },
+            false => on_path.for_drive(&self.path.name),
         }
     }
 
@@ -221,7 +221,7 @@ fn unwritten_reads(path: NotedPath<'_>, notes: &mut Vec<Note>) {
         count(all),
         path.label()
     );
-    let note = path.note(NoteCode::UnwrittenReads, text);
+    let note = path.annotate(NoteCode::UnwrittenReads, text);
     let note = note.with("unwritten_sectors", unwritten).with("read_sectors", all);
     notes.push(note.with("share", share));
 }
@@ -237,7 +237,7 @@ fn not_steady(path: NotedPath<'_>, notes: &mut Vec<Note>) {
                 steady.rounds.len(),
                 steady.missing().join("; ")
             );
-            let note = path.note(NoteCode::NotSteady, text);
+            let note = path.annotate(NoteCode::NotSteady, text);
             notes.push(note.with("rounds", steady.rounds.len()));
         }
         return;
@@ -255,14 +255,14 @@ fn not_steady(path: NotedPath<'_>, notes: &mut Vec<Note>) {
         count(reclaimed),
         count(capacity.lines)
     );
-    let note = path.note(NoteCode::NotSteady, text);
+    let note = path.annotate(NoteCode::NotSteady, text);
     notes.push(note.with("lines_reclaimed", reclaimed).with("lines", capacity.lines));
 }
 
 fn job_notes(path: NotedPath<'_>, job: &JobResult, elapsed: Nanos, notes: &mut Vec<Note>) {
     let name = &job.spec.name;
     let mut push = |note: Note| {
-        let of_path = path.note(note.code, note.text);
+        let of_path = path.annotate(note.code, note.text);
         notes.push(Note { numbers: note.numbers, ..of_path }.for_job(name));
     };
     if job.requests.issued == 0 {
@@ -310,7 +310,7 @@ fn block_layer_notes(path: NotedPath<'_>, plan: Option<&BlockLayerSpec>, notes: 
              modelled, so that sq, mq and raw differ only where requests merge or queue",
             layer.kind
         );
-        notes.push(path.note(NoteCode::CostsNothing, text));
+        notes.push(path.annotate(NoteCode::CostsNothing, text));
         return;
     }
     let staged = layer.staging.iter().map(|s| s.peak).max().unwrap_or(0);
@@ -327,6 +327,6 @@ fn block_layer_notes(path: NotedPath<'_>, plan: Option<&BlockLayerSpec>, notes: 
          hardware queues took every request at once",
         path.label()
     );
-    let note = path.note(NoteCode::NothingToOrder, text);
+    let note = path.annotate(NoteCode::NothingToOrder, text);
     notes.push(note.with("staged_max", staged));
 }

@@ -1,6 +1,8 @@
 //! Named targets, sets and paths: what jobs write is there, counters add up, and neighbours keep to
 //! their share.
 
+// guarantee: B-21
+
 use std::path::Path;
 
 use scenario::Scenario;

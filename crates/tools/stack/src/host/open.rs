@@ -140,7 +140,7 @@ fn find_target_share(
     controller: &mut ControllerHandle,
     progress: &mut dyn FnMut(),
 ) -> Result<(TargetShare, FtlConfig), StackError> {
-    let why = "a block device is needed: pblk or rrpc; jobs on keys run on a kv (`sluice sim`)";
+    let why = "a block device is needed: pblk or rrpc; `sluice kv bench --name` and jobs on keys run on kv";
     let layout = |entry: &lnvm::TargetEntry| {
         named.ftl_config(&plan.config.name, entry).map(|_| ()).map_err(NamedError::from)
     };
