@@ -249,7 +249,7 @@ impl Scenario {
                 return Err(value.refuse_name(&names));
             }
         } else if !self.composition.is_empty() {
-            over = if let [only] = &paths[..] { Some(only) } else { None };
+            over = if let [only] = paths { Some(only) } else { None };
         }
         if let Some(value) = &refs.drive {
             let names: Vec<&str> = self.drives.iter().map(|d| d.config.name.as_str()).collect();

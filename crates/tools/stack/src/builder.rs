@@ -62,6 +62,7 @@ enum OpenDevices {
 
 /// The device of a path's jobs.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a path has one, which is moved once")]
 pub enum JobTarget {
     /// A block device.
     Blocks(CoreQueues),
