@@ -5,7 +5,8 @@
 //! become one request per member, and a flush goes to all of them.
 //!
 //! Invariants: every accepted request completes exactly once; a member never has more requests than
-//! its queue takes, and the others wait here; nothing is allocated per request.
+//! its queue takes, and the others wait here. Memory grows to the largest number of parts that were
+//! outstanding, and is then reused: in steady state nothing is allocated.
 
 mod layout;
 
@@ -86,7 +87,7 @@ struct StripedRequest {
 }
 
 /// A part of a request.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Part {
     /// Index of the request.
     request: u32,
@@ -104,17 +105,14 @@ impl<D: BlockDevice> Stripe<D> {
     /// [`StripeError`].
     pub fn new(members: Vec<D>, stripe: u32) -> Result<Stripe<D>, StripeError> {
         let (limits, layout) = Stripe::limits_of(members.iter(), stripe)?;
-        let count = layout.members();
         let depth = limits.queue_depth;
-        let parts_max = layout.fragments_max(limits.max_sectors).max(count.into());
-        let parts = depth as usize * parts_max as usize;
-        let member = |device| Member { device, waiting: VecDeque::with_capacity(parts) };
+        let member = |device| Member { device, waiting: VecDeque::new() };
         Ok(Stripe {
             members: members.into_iter().map(member).collect(),
             layout,
             limits,
             requests: Slab::with_free((0..depth).map(|_| StripedRequest::default())),
-            parts: Slab::with_free((0..parts).map(|_| Part::default())),
+            parts: Slab::with_capacity(depth as usize),
             completed: VecDeque::with_capacity(depth as usize),
         })
     }
