@@ -54,8 +54,10 @@ struct Member {
 /// The devices beneath a path.
 #[derive(Debug)]
 enum OpenDevices {
-    /// Block devices.
-    Blocks(Vec<Member>),
+    /// A drive or a target.
+    One(Box<Member>),
+    /// A set, with its stripe size in sectors.
+    Set { name: String, stripe: u32, members: Vec<Member> },
     /// A key-value target on the drive with this index, and the port of its host.
     Keys { kv: Box<Kv>, drive: usize, port: Arc<Port> },
 }
@@ -74,8 +76,6 @@ pub enum JobTarget {
 #[derive(Debug)]
 pub struct OpenPath {
     spec: PathSpec,
-    /// The set that the path is over, with its stripe size in sectors.
-    set: Option<(SetSpec, u32)>,
     devices: OpenDevices,
 }
 
@@ -147,42 +147,48 @@ impl StackBuilder {
             let running = &mut self.drives[drive];
             let (kv, port) = attach_kv(running, &options.plan(plan.clone()), named, &host)?;
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
-            return Ok(OpenPath { spec, set: None, devices });
+            return Ok(OpenPath { spec, devices });
         }
-        let memory = AddressSpace::default();
-        let set = match spec.over {
-            Beneath::Set(i) => Some(scenario.composition.sets[i].clone()),
-            Beneath::Drive(_) | Beneath::Target(_) => None,
+        let Beneath::Set(set) = spec.over else {
+            // A block layer creates the queues that it needs.
+            let (queues, memory) = (NonZeroU16::MIN, AddressSpace::default());
+            let member = self.open_member(scenario, spec.over, options, (queues, memory), ready)?;
+            return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
         };
-        let mut members = Vec::new();
-        for beneath in scenario.members(spec.over) {
-            let drive = scenario.drive_of(beneath);
-            let plan = scenario.drive_spec(beneath);
-            // A block layer over a single drive creates the queues that it needs.
-            let raw_queues = match (&spec.config.block_layer, &set) {
-                (Some(layer), Some(_)) => {
-                    layer.hardware_queues(plan.config.controller.max_io_queues)
-                }
-                _ => 1,
-            };
-            let raw_queues = NonZeroU16::new(raw_queues).unwrap_or(NonZeroU16::MIN);
-            let host = match ready[drive].take() {
-                Some(host) => host,
-                None => {
-                    let (vector, memory) = (options.vector, memory.clone());
-                    let options_of_host = HostOptions { vector, memory, raw_queues };
-                    let running = &mut self.drives[drive];
-                    StackHost::attach(running, &options.plan(plan), &options_of_host)?
-                }
-            };
-            members.push(Member { beneath, drive, host });
+        let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
+        let memory = AddressSpace::default();
+        let (mut opened, mut sector_bytes) = (Vec::with_capacity(members.len()), 1);
+        for beneath in members {
+            let drive = &scenario.drives[scenario.drive_of(*beneath)];
+            sector_bytes = drive.sector_bytes().max(1);
+            let granted = drive.config.controller.max_io_queues;
+            let queues =
+                spec.config.block_layer.as_ref().map(|layer| layer.hardware_queues(granted));
+            let queues = queues.and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN);
+            let with = (queues, memory.clone());
+            opened.push(self.open_member(scenario, *beneath, options, with, ready)?);
         }
-        let sector = members.first().map_or(1, |m| m.host.device.limits().sector_bytes.max(1));
-        let set = set.map(|set| {
-            let sectors = u32::try_from(set.stripe_bytes / u64::from(sector)).unwrap_or(u32::MAX);
-            (set, sectors)
-        });
-        Ok(OpenPath { spec, set, devices: OpenDevices::Blocks(members) })
+        let stripe = u32::try_from(stripe_bytes / u64::from(sector_bytes)).unwrap_or(u32::MAX);
+        let devices = OpenDevices::Set { name: name.clone(), stripe, members: opened };
+        Ok(OpenPath { spec, devices })
+    }
+
+    fn open_member(
+        &mut self,
+        scenario: &Scenario,
+        beneath: Beneath,
+        options: BuildOptions,
+        (raw_queues, memory): (NonZeroU16, AddressSpace),
+        ready: &mut [Option<StackHost>],
+    ) -> Result<Member, StackError> {
+        let drive = scenario.drive_of(beneath);
+        if let Some(host) = ready[drive].take() {
+            return Ok(Member { beneath, drive, host });
+        }
+        let plan = options.plan(scenario.drive_spec(beneath));
+        let host = HostOptions { vector: options.vector, memory, raw_queues };
+        let host = StackHost::attach(&mut self.drives[drive], &plan, &host)?;
+        Ok(Member { beneath, drive, host })
     }
 
     /// Returns the drives, in the order of the scenario.
@@ -209,28 +215,19 @@ impl OpenPath {
     /// # Errors
     /// [`StackError::Stripe`].
     pub fn limits(&self) -> Result<JobLimits, StackError> {
-        let members = match &self.devices {
-            OpenDevices::Blocks(members) => members,
+        Ok(match &self.devices {
+            OpenDevices::One(member) => JobLimits::Blocks(*member.host.device.limits()),
+            OpenDevices::Set { name, stripe, members } => {
+                let devices = members.iter().map(|member| &member.host.device);
+                let (limits, _) = Stripe::<CoreQueues>::limits_of(devices, *stripe)
+                    .map_err(|source| StackError::Stripe { name: name.clone(), source })?;
+                JobLimits::Blocks(limits)
+            }
             OpenDevices::Keys { kv, .. } => {
                 let (value_bytes_max, queue_depth) = (kv.layout().value_bytes(), kv.queue_depth());
-                return Ok(JobLimits::Keys(KeyLimits { value_bytes_max, queue_depth }));
+                JobLimits::Keys(KeyLimits { value_bytes_max, queue_depth })
             }
-        };
-        let mut devices = members.iter().map(|member| &member.host.device);
-        let blocks = match (&self.set, devices.next()) {
-            (Some((set, stripe)), _) => {
-                let devices = members.iter().map(|member| &member.host.device);
-                Stripe::<CoreQueues>::limits_of(devices, *stripe)
-                    .map(|(limits, _)| limits)
-                    .map_err(|source| StackError::Stripe { name: set.name.clone(), source })?
-            }
-            (None, Some(only)) => *only.limits(),
-            (None, None) => {
-                let name = self.spec.name.clone();
-                return Err(StackError::Stripe { name, source: StripeError::Members(0) });
-            }
-        };
-        Ok(JobLimits::Blocks(blocks))
+        })
     }
 
     /// Preconditions the drives and targets beneath the path, each drive once, starting at an
@@ -248,7 +245,11 @@ impl OpenPath {
         seed: u64,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), StackError> {
-        let OpenDevices::Blocks(members) = &mut self.devices else { return Ok(()) };
+        let members = match &mut self.devices {
+            OpenDevices::One(member) => std::slice::from_mut(&mut **member),
+            OpenDevices::Set { members, .. } => members,
+            OpenDevices::Keys { .. } => return Ok(()),
+        };
         let count = members.len() as f64;
         for (i, member) in members.iter_mut().enumerate() {
             let Member { beneath, drive, host } = member;
@@ -278,11 +279,11 @@ impl OpenPath {
         plan: &DriveSpec,
     ) -> Result<Option<Stack>, StackError> {
         match &self.devices {
-            OpenDevices::Blocks(members) if members.len() == 1 => {
-                let Member { drive, host, .. } = &members[0];
-                Stack::duplicate_parts(&builder.drives[*drive], &host.device, plan)
+            OpenDevices::One(member) => {
+                let drive = &builder.drives[member.drive];
+                Stack::duplicate_parts(drive, &member.host.device, plan)
             }
-            OpenDevices::Blocks(_) | OpenDevices::Keys { .. } => Ok(None),
+            OpenDevices::Set { .. } | OpenDevices::Keys { .. } => Ok(None),
         }
     }
 
@@ -298,45 +299,35 @@ impl OpenPath {
         now: Nanos,
         interrupts: bool,
     ) -> Result<PathDevice, StackError> {
-        let OpenPath { spec, set, devices } = self;
-        let members = match devices {
-            OpenDevices::Blocks(members) => members,
-            OpenDevices::Keys { kv, drive, port } => {
-                let (name, drives, ports) = (spec.name, vec![drive], vec![port]);
-                let device = JobTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
-                return Ok(PathDevice { name, drives, device, ports, steady: None });
-            }
-        };
-        let drives: Vec<usize> = members.iter().map(|member| member.drive).collect();
-        let ports: Vec<_> = members.iter().map(|member| member.host.port.clone()).collect();
-        let steady = members.iter().find_map(|member| member.host.steady.clone());
-        let layer = spec.config.block_layer.as_ref();
-        let name = spec.name;
-        let mut devices = Vec::new();
-        for Member { drive, host, .. } in members {
-            devices.push(match (layer, &set) {
-                (Some(layer), None) => {
+        let PathSpec { name, config, .. } = self.spec;
+        let layer = config.block_layer.as_ref();
+        let (drives, ports, steady, device) = match self.devices {
+            OpenDevices::One(member) => {
+                let Member { drive, mut host, .. } = *member;
+                if let Some(layer) = layer {
                     let running = &mut builder.drives[drive];
-                    host.with_block_layer(running, layer, now, interrupts)?.device
+                    host = host.with_block_layer(running, layer, now, interrupts)?;
                 }
-                _ => host.device,
-            });
-        }
-        let device = match (set, devices.pop()) {
-            (None, Some(only)) => only,
-            (set, last) => {
-                devices.extend(last);
-                let (set, stripe) =
-                    set.map_or((name.clone(), 0), |(set, stripe)| (set.name, stripe));
-                let device = stripe_devices(devices, stripe)
-                    .map_err(|source| StackError::Stripe { name: set.clone(), source })?;
-                match layer {
-                    Some(layer) => block_layer_over(device, layer, set)?,
-                    None => device,
+                let StackHost { device, port, steady, .. } = host;
+                (vec![drive], vec![port], steady, JobTarget::Blocks(device))
+            }
+            OpenDevices::Set { name, stripe, members } => {
+                let drives = members.iter().map(|member| member.drive).collect();
+                let ports = members.iter().map(|member| member.host.port.clone()).collect();
+                let steady = members.iter().find_map(|member| member.host.steady.clone());
+                let devices = members.into_iter().map(|member| member.host.device).collect();
+                let mut device = stripe_devices(devices, stripe)
+                    .map_err(|source| StackError::Stripe { name: name.clone(), source })?;
+                if let Some(layer) = layer {
+                    device = block_layer_over(device, layer, name)?;
                 }
+                (drives, ports, steady, JobTarget::Blocks(device))
+            }
+            OpenDevices::Keys { kv, drive, port } => {
+                let device = JobTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
+                (vec![drive], vec![port], None, device)
             }
         };
-        let device = JobTarget::Blocks(device);
         Ok(PathDevice { name, drives, device, ports, steady })
     }
 }
