@@ -238,7 +238,6 @@ impl Scenario {
     ) -> Result<(), ScenarioError> {
         let mut over = paths.iter().find(|path| matches!(path.over, Beneath::Drive(0)));
         if let Some(value) = &refs.path {
-            let names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
             if self.composition.is_empty() {
                 let message = "`path` is the name of a [[path]], and the scenario has none";
                 return Err(value.conflict(message, "name a `drive` instead"));
@@ -246,19 +245,20 @@ impl Scenario {
             let name = value.string()?;
             over = paths.iter().find(|path| path.name == name);
             if over.is_none() {
+                let names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
                 return Err(value.refuse_name(&names));
             }
         } else if !self.composition.is_empty() {
             over = if let [only] = paths { Some(only) } else { None };
         }
         if let Some(value) = &refs.drive {
-            let names: Vec<&str> = self.drives.iter().map(|d| d.config.name.as_str()).collect();
             if !self.composition.is_empty() {
                 let message = "a scenario with named targets, sets or paths has jobs on paths";
                 return Err(value.conflict(message, "name a `path` instead"));
             }
             let name = value.string()?;
             if self.drive(name).is_none() {
+                let names: Vec<&str> = self.drives.iter().map(|d| d.config.name.as_str()).collect();
                 return Err(value.refuse_name(&names));
             }
             over = paths.iter().find(|path| path.name == name);

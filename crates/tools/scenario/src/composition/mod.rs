@@ -10,7 +10,7 @@ mod read;
 
 use std::path::PathBuf;
 
-use lnvm::ScrubConfig;
+use lnvm::{ScrubConfig, TargetKind};
 
 use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
 
@@ -111,8 +111,9 @@ impl Composition {
 }
 
 impl Scenario {
-    /// Returns the paths of the scenario, at least one. Without `[[path]]` there is one for each
-    /// device that nothing else is over, named after it, in the order of drives, targets and sets.
+    /// Returns the paths of the scenario. Without `[[path]]` there is one for each device that
+    /// nothing else is over, named after it, in the order of drives, targets and sets; none for
+    /// targets of kind `ppa`.
     pub fn paths(&self) -> Vec<PathSpec> {
         let named = &self.composition;
         if !named.paths.is_empty() {
@@ -129,7 +130,11 @@ impl Scenario {
             over,
             config: self.path.clone(),
         };
-        devices.filter(|device| !named.is_member(*device)).map(path).collect()
+        // Physical addresses are for programs.
+        let is_free = |device: &Beneath| {
+            !named.is_member(*device) && self.kind_of(*device) != Some(TargetKind::Ppa)
+        };
+        devices.filter(is_free).map(path).collect()
     }
 
     /// Returns the path of this name, or the only one.
@@ -167,6 +172,14 @@ impl Scenario {
         match device {
             Beneath::Set(i) => self.composition.sets[i].members.clone(),
             one => vec![one],
+        }
+    }
+
+    /// Returns the kind of a named target, if the scenario sets it; `None` for other devices.
+    pub fn kind_of(&self, device: Beneath) -> Option<TargetKind> {
+        match device {
+            Beneath::Target(i) => self.composition.targets[i].target.kind,
+            Beneath::Drive(_) | Beneath::Set(_) => None,
         }
     }
 

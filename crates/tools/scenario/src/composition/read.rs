@@ -17,9 +17,6 @@ const STRIPE_BYTES: u64 = 128 << 10;
 /// The allowed names of targets, sets and paths.
 const NAME: &str = "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
 
-/// The user of a path without a block layer.
-const KEYS_OR_BLOCKS: &str = "jobs";
-
 /// The sections of a composition.
 #[derive(Default)]
 pub(crate) struct CompositionSections<'a> {
@@ -197,7 +194,8 @@ impl Scenario {
                 let message = format!("set {name} has the member \"{word}\" twice");
                 return Err(item.conflict(message, "list each member once"));
             }
-            self.check_owner(member, item, BLOCK_REQUESTS)?;
+            self.check_owner(member, item)?;
+            self.check_blocks(member, item, BLOCK_REQUESTS)?;
             let bytes = self.drives[self.drive_of(member)].sector_bytes();
             if let Some(first) = members.first() {
                 let expected = self.drives[self.drive_of(*first)].sector_bytes();
@@ -241,8 +239,13 @@ impl Scenario {
         };
         let over = self.find_device(&value, paths)?;
         let config = PathConfig::read_keys(&mut s)?;
-        let user = if config.block_layer.is_some() { BLOCK_LAYER } else { KEYS_OR_BLOCKS };
-        self.check_owner(over, &value, user)?;
+        self.check_owner(over, &value)?;
+        match &config.block_layer {
+            Some(_) => self.check_blocks(over, &value, BLOCK_LAYER)?,
+            // Jobs on keys go straight to a key-value target.
+            None if self.kind_of(over) == Some(TargetKind::Kv) => {}
+            None => self.check_blocks(over, &value, BLOCK_REQUESTS)?,
+        }
         if let Beneath::Drive(drive) = over {
             // Each path is a host of its own, with at least one queue pair.
             let has = usize::from(self.drives[drive].config.controller.max_io_queues);
@@ -277,36 +280,33 @@ impl Scenario {
         Err(value.refuse_name(&names))
     }
 
-    /// Checks that `device` has logical blocks for `user`, and no other owner.
-    fn check_owner(&self, device: Beneath, value: &Value<'_>, user: &'static str) -> Result<()> {
-        let name = self.device_name(device);
-        let owner = self.composition.sets.iter().find(|set| set.members.contains(&device));
+    /// Checks that `device` has no other owner.
+    fn check_owner(&self, device: Beneath, value: &Value<'_>) -> Result<()> {
+        let set = self.composition.sets.iter().find(|set| set.members.contains(&device));
         let path = self.composition.paths.iter().find(|path| path.over == device);
-        let (what, owner) = match (owner, path) {
-            (Some(set), _) => (format!("\"{name}\""), format!("set {}", set.name)),
-            (None, Some(path)) if !self.is_shareable(device) => {
-                (format!("\"{name}\""), format!("path {}", path.name))
-            }
-            _ => {
-                let why = match device {
-                    // Jobs on keys go straight to a key-value target.
-                    Beneath::Target(i) => match self.composition.targets[i].target.kind {
-                        Some(TargetKind::Kv) if user == KEYS_OR_BLOCKS => Ok(()),
-                        kind => Impossible::check_blocks(name, kind),
-                    },
-                    Beneath::Drive(i) => {
-                        let DriveSpec { config, target, .. } = &self.drives[i];
-                        let has_target = *target != HostTarget::None;
-                        let user = if user == KEYS_OR_BLOCKS { BLOCK_REQUESTS } else { user };
-                        Impossible::check_logical_blocks(config.personality, has_target, name, user)
-                    }
-                    Beneath::Set(_) => Ok(()),
-                };
-                return why.map_err(|why| value.source_span().error(why.into()));
-            }
+        let owner = match (set, path.filter(|_| !self.is_shareable(device))) {
+            (Some(set), _) => format!("set {}", set.name),
+            (None, Some(path)) => format!("path {}", path.name),
+            (None, None) => return Ok(()),
         };
-        let why = Impossible::SecondOwner { device: what, owner };
-        Err(value.source_span().error(why.into()))
+        let device = format!("\"{}\"", self.device_name(device));
+        Err(value.source_span().error(Impossible::SecondOwner { device, owner }.into()))
+    }
+
+    /// Checks that `device` has logical blocks for `user`.
+    fn check_blocks(&self, device: Beneath, value: &Value<'_>, user: &'static str) -> Result<()> {
+        let name = self.device_name(device);
+        let checked = match device {
+            Beneath::Target(_) => Impossible::check_blocks(name, self.kind_of(device)),
+            Beneath::Drive(i) => {
+                let DriveSpec { config, target, .. } = &self.drives[i];
+                let has_target = *target != HostTarget::None;
+                Impossible::check_logical_blocks(config.personality, has_target, name, user)
+            }
+            // Its members have been checked.
+            Beneath::Set(_) => Ok(()),
+        };
+        checked.map_err(|why| value.source_span().error(why.into()))
     }
 
     /// Returns whether several hosts can use a device: a drive that maps its logical blocks itself.
@@ -323,20 +323,12 @@ impl Scenario {
     ) -> Result<()> {
         let queues = section.get("queues");
         for member in self.members(over) {
+            if let Some(value) = section.get("queue_model") {
+                self.check_blocks(member, &value, BLOCK_LAYER)?;
+            }
             let plan = self.drive_spec(member);
             let name = &plan.config.name;
             let has_target = plan.target != HostTarget::None;
-            if let (Err(why), Some(block)) = (
-                Impossible::check_logical_blocks(
-                    plan.config.personality,
-                    has_target,
-                    name,
-                    BLOCK_LAYER,
-                ),
-                section.get("queue_model"),
-            ) {
-                return Err(block.source_span().error(why.into()));
-            }
             let (Some(asked), Some(value)) = (layer.queues, &queues) else { continue };
             if has_target {
                 let contexts = plan.shards.unwrap_or(1);

@@ -210,6 +210,16 @@ fn targets_that_cannot_be_on_their_drive_are_refused() {
         refuse(&over(kind, rest), 8, "\"t\"", &says);
     }
     assert_eq!(parse(&with(&over("kv", ""))).unwrap().paths()[0].over, Beneath::Target(0));
+    // Without paths, `[path]` is over it as well; physical addresses have none.
+    let kv = target("t", &pblk("1").replace("pblk", "kv"));
+    refuse(
+        &format!("{kv}[path]\n{layer}"),
+        7,
+        "\"sq\"",
+        &["target t is a kv", "no logical blocks"],
+    );
+    let ppa = parse(&with(&kv.replace("\"kv\"", "\"ppa\""))).unwrap();
+    assert_eq!(ppa.paths().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let set = target("t", &pblk("1").replace("pblk", "kv"))
         + "[[set]]\nname = \"s\"\nmembers = [\"t\"]\n";
     refuse(&set, 8, "\"t\"", &["target t is a kv"]);
