@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::Group;
-use scenario::{DriveSpec, JobTable, PathSpec, Scenario};
+use lnvm::TargetKind;
+use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, JobTarget, PreconditionMarker, RunObserver, StackBuilder,
     co_simulate, image, is_fresh, stores_data, target_layers,
@@ -215,17 +216,17 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     if options.blktrace.is_some() && paths.iter().all(|path| path.config.block_layer.is_none()) {
         return Err(SimError::NoBlockLayer { file: scenario.file.clone() });
     }
+    let is_followed = can_follow(scenario, &paths);
+    if !is_followed && options.trace.is_some() {
+        return Err(SimError::SharedDrive { file: scenario.file.clone() });
+    }
     let costs = IoCpuCosts {
         submit: scenario.host.submit_cost.unwrap_or_default(),
         complete: scenario.host.complete_cost.unwrap_or_default(),
     };
     let mut runner = VirtualRunner::new();
     let (mut run, images) = prepare(scenario, per_path, costs, &mut runner, &mut options)?;
-    let is_followed = run.is_paired();
-    if !is_followed && options.trace.is_some() {
-        return Err(SimError::SharedDrive { file: scenario.file.clone() });
-    }
-    let mut recording = Recording::start(scenario, &mut options, &mut run)?;
+    let mut recording = Recording::start(scenario, &mut options, is_followed, &mut run)?;
     let started = runner.now();
     let mut sampler = Sampler::start(started, &mut run);
     let partial = execute(&mut runner, &mut run, &mut recording, &mut sampler, &mut options)?;
@@ -271,6 +272,17 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         outcome.notes.push(Note::not_followed());
     }
     Ok(outcome)
+}
+
+/// Returns whether requests can be followed to the flash: every path has a drive of its own and
+/// block requests. Only then the events of a drive are those of one path's requests.
+fn can_follow(scenario: &Scenario, paths: &[PathSpec]) -> bool {
+    let mut users = vec![0u32; scenario.drives.len()];
+    let members = paths.iter().flat_map(|path| scenario.members(path.over));
+    members.for_each(|member| users[scenario.drive_of(member)] += 1);
+    let is_set = |path: &PathSpec| matches!(path.over, Beneath::Set(_));
+    let has_keys = |path: &PathSpec| scenario.kind_of(path.over) == Some(TargetKind::Kv);
+    users.iter().all(|users| *users <= 1) && !paths.iter().any(|p| is_set(p) || has_keys(p))
 }
 
 /// Use of the drives' images by the run.

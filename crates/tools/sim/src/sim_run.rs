@@ -233,13 +233,6 @@ impl SimRun {
         run
     }
 
-    /// Returns whether every path has a drive of its own and block requests. Only then the events of
-    /// a drive are those of one path's requests, which can be followed.
-    pub(super) fn is_paired(&self) -> bool {
-        let followed = self.paths.iter().all(|path| path.device().is_some());
-        followed && self.own_drives.iter().all(Option::is_some)
-    }
-
     /// Returns the index of the path that has a drive alone.
     pub(super) fn path_of(&self, drive: usize) -> Option<usize> {
         self.own_paths[drive]

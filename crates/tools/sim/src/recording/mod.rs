@@ -25,14 +25,14 @@ impl Recording {
     pub(crate) fn start(
         scenario: &Scenario,
         options: &mut SimOptions<'_>,
+        is_followed: bool,
         run: &mut SimRun,
     ) -> Result<Recording, SimError> {
         let dir = options.blktrace.as_deref();
         let output = options.trace.take();
         let spans = output.map(|output| SpanTrace::create(output, scenario, run));
         let mut spans = spans.transpose()?;
-        // Where a drive's events belong to several paths, requests cannot be followed.
-        let explains = run.is_paired() && (spans.is_some() || options.slowest > 0);
+        let explains = is_followed && (spans.is_some() || options.slowest > 0);
         let stories = match explains {
             true => Some(ExplanationRecorder::start(options.slowest, run)?),
             false => None,
