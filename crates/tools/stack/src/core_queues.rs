@@ -1,5 +1,5 @@
-//! [`CoreQueues`]: the block device of the host, as one queue per core. Threads that each own a core take it apart
-//! ([`split`](CoreQueues::split)).
+//! [`CoreQueues`]: the block device of the host, as one queue per core. Threads that each own a core
+//! take it apart ([`split`](CoreQueues::split)).
 //!
 //! A queue is a queue pair of the drive, a target or a shard of it, or a core's queue of a block
 //! layer. A call is dispatched to it dynamically once; everything beneath is monomorphic.

@@ -92,8 +92,8 @@ pub struct PreparedPath {
     pub now: Nanos,
 }
 
-/// Builds a scenario's only path, a set, with interrupts. Drives without data are preconditioned without
-/// advancing real time.
+/// Builds a scenario's only path, a set, with interrupts. Drives without data are preconditioned
+/// without advancing real time.
 ///
 /// # Errors
 /// [`PrepareError`].

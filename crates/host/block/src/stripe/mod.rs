@@ -162,11 +162,6 @@ impl<D: BlockDevice> Stripe<D> {
         Features { segments: 0, extents: false, ..features }
     }
 
-    /// Returns the layout.
-    pub fn layout(&self) -> StripeLayout {
-        self.layout
-    }
-
     /// Gives the members the waiting requests that their queues take. Returns whether one took any.
     fn submit_waiting(&mut self, now: Nanos) -> bool {
         let mut any = false;

@@ -138,7 +138,7 @@ fn a_stripe_is_one_device() {
     for (members, size, seed) in [(1, 8, 1), (2, 4, 2), (3, 8, 3), (5, 1, 4), (7, 5, 5)] {
         let (mut set, memory) = stripe(members, 200, size);
         let sectors = set.limits().sectors;
-        assert_eq!(sectors, set.layout().sectors());
+        assert_eq!(sectors, set.layout.sectors());
         let mut model = vec![0u8; sectors as usize * SECTOR as usize];
         let buffer = SharedRegion::anonymous(64 * SECTOR as usize).unwrap();
         let at = memory.register(&buffer).unwrap();

@@ -8,9 +8,9 @@
 //! wakes the drive's thread, and a completion wakes a server's through its interrupt vector. Queues
 //! that share a lock or a shard wake each other's threads. A stack with one core has one thread on a
 //! machine without enough cores, and every stack with `--threads 1`: a server that polls the drive
-//! and all queues, and submits on the first. The calling thread only waits for signals and prints. With `--socket`, one more thread for all
-//! drives gives clients their queues ([`share_server`]). A drive without NBD has only its own
-//! thread.
+//! and all queues, and submits on the first. The calling thread only waits for signals and prints.
+//! With `--socket`, one more thread for all drives gives clients their queues ([`share_server`]). A
+//! drive without NBD has only its own thread.
 //!
 //! # Shutdown
 //!

@@ -8,7 +8,6 @@ use std::{io, thread};
 use block::BlockDevice;
 use controller::Controller;
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use media::MediaConfig;
 use nbd::{Endpoint, NbdConfig, NbdServer};
 use scenario::{DriveSpec, HostTarget};
 use share_server::{OwnerCalls, StatsSource};
@@ -276,12 +275,7 @@ impl DriveService {
     ) -> Result<DriveService, ServeError> {
         let stats = drive.stats();
         let drive_cell = SnapshotCell::new();
-        let sector_bytes = match &plan.config.media {
-            MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
-            MediaConfig::Pcm(pcm) => pcm.sector_bytes,
-            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
-        };
-        let bytes = drive.sectors() * u64::from(sector_bytes);
+        let bytes = drive.sectors() * u64::from(plan.sector_bytes());
         let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
         live.drive.record_command_times();
         let errands = live.owner_calls();
