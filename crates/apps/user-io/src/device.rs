@@ -4,6 +4,7 @@ use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
+use block::notify::CompletionPolicy;
 use block::{BlockDevice, Features, Limits, Raw};
 use driver::pci::{OpenedController, PciDriver};
 use driver::{
@@ -108,6 +109,7 @@ impl IoDevice {
             remote: served,
             timeout: IoDevice::COMMAND_TIMEOUT_DEFAULT,
             bound_driver: given_by,
+            completion: None,
             _keep_alive: keeper,
         };
         IoDevice { inner: Arc::new(opened) }
@@ -255,6 +257,21 @@ impl IoDevice {
         let behind = (None, Some(KeepAlive::new(keeper)));
         let name = (name, DeviceKind::Target);
         Ok(IoDevice::new(name, (limits, config.features), memory, way, behind))
+    }
+
+    /// Sets how completions are noticed: the wait mode of the handles that are created later. Only
+    /// for a device without queues and clones.
+    #[must_use]
+    pub fn with_completion(mut self, policy: Option<CompletionPolicy>) -> IoDevice {
+        if let Some(opened) = Arc::get_mut(&mut self.inner) {
+            opened.completion = policy;
+        }
+        self
+    }
+
+    /// Returns how completions are noticed, if whoever opened the device said so.
+    pub fn completion(&self) -> Option<CompletionPolicy> {
+        self.inner.completion
     }
 
     /// Returns the name: a drive's serial number, or a path.

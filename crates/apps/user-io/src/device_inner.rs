@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use block::notify::CompletionPolicy;
 use block::{BlockDevice, Features, Limits, Raw};
 use driver::pci::PciDriver;
 use driver::{
@@ -100,6 +101,8 @@ pub(crate) struct DeviceInner {
     pub(crate) timeout: Nanos,
     /// Kernel driver of a real controller.
     pub(crate) bound_driver: Option<PciDriver>,
+    /// How completions are noticed, if whoever opened the device said so.
+    pub(crate) completion: Option<CompletionPolicy>,
     pub(crate) _keep_alive: Option<KeepAlive>,
 }
 

@@ -39,15 +39,17 @@ pub struct Handle<D> {
 }
 
 impl<D: BlockDevice> Handle<D> {
-    /// Creates a handle over `device`, whose queues belong to `opened`. It busy-polls until
-    /// [`set_wait`](Handle::set_wait) selects another mode.
+    /// Creates a handle over `device`, whose queues belong to `opened`. Until
+    /// [`set_wait`](Handle::set_wait) selects another mode it waits as
+    /// [`IoDevice::completion`](crate::IoDevice::completion) says, and busy-polls without that.
     ///
     /// # Errors
-    /// [`DirectError::Memory`] if no file descriptor is left.
+    /// [`DirectError::Memory`] if no file descriptor is left; [`DirectError::NoInterrupts`] if the
+    /// mode sleeps and `device` cannot wake the handle.
     pub fn new(opened: &crate::IoDevice, device: D) -> Result<Handle<D>, DirectError> {
         let memory = |source: io::Error| DirectError::Memory { bytes: 0, source };
         let parker = Parker::new().map_err(memory)?;
-        Ok(Handle {
+        let mut handle = Handle {
             device,
             opened: opened.inner().clone(),
             clock: opened.clock(),
@@ -57,7 +59,11 @@ impl<D: BlockDevice> Handle<D> {
             next_internal_tag: INTERNAL_TAG_MIN,
             sleeps_in_device: false,
             has_waker: false,
-        })
+        };
+        if let Some(policy) = opened.completion() {
+            handle.set_wait(policy.into())?;
+        }
+        Ok(handle)
     }
 
     /// Sets the wait mode; no request may be outstanding.

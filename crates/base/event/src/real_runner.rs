@@ -19,11 +19,18 @@ pub struct IdlePolicy {
     /// Time before a deadline at which the runner wakes, to spin until the deadline. It covers the
     /// wake-up latency of the machine, which `sluice calibrate` measures.
     pub wake_margin: Nanos,
+    /// Maximum time that the runner is parked, for one that polls on a timer; [`Nanos::MAX`] for
+    /// others.
+    pub poll_interval: Nanos,
 }
 
 impl Default for IdlePolicy {
     fn default() -> IdlePolicy {
-        IdlePolicy { spin_time: Nanos::from_micros(50), wake_margin: Nanos::from_micros(100) }
+        IdlePolicy {
+            spin_time: Nanos::from_micros(50),
+            wake_margin: Nanos::from_micros(100),
+            poll_interval: Nanos::MAX,
+        }
     }
 }
 
@@ -58,10 +65,11 @@ impl IdleWait {
 
     /// Returns the time to park for at `now`; [`Nanos::MAX`] without a deadline.
     pub fn park_timeout(&self, now: Nanos, deadline: Nanos) -> Nanos {
-        match deadline {
+        let until_deadline = match deadline {
             Nanos::MAX => Nanos::MAX,
             _ => deadline.since(now + self.policy.wake_margin),
-        }
+        };
+        until_deadline.min(self.policy.poll_interval)
     }
 }
 
@@ -169,7 +177,8 @@ mod tests {
     #[test]
     fn a_wait_spins_for_its_time_and_before_the_deadline() {
         let (spin_time, wake_margin) = (Nanos(50), Nanos(100));
-        let mut wait = IdleWait::new(IdlePolicy { spin_time, wake_margin });
+        let idle = IdlePolicy { spin_time, wake_margin, ..IdlePolicy::default() };
+        let mut wait = IdleWait::new(idle);
         let never = || Nanos::MAX;
         assert!(wait.must_spin(Nanos(1_000), never) && wait.must_spin(Nanos(1_049), never));
         assert!(!wait.must_spin(Nanos(1_050), never), "the spin time is over");
@@ -180,6 +189,9 @@ mod tests {
         assert_eq!(wait.park_timeout(Nanos(2_000), Nanos::MAX), Nanos::MAX);
         assert_eq!(wait.park_timeout(Nanos(2_000), Nanos(2_300)), Nanos(200));
         assert_eq!(wait.park_timeout(Nanos(2_000), Nanos(2_010)), Nanos::ZERO);
+        let timer = IdleWait::new(IdlePolicy { poll_interval: Nanos(150), ..idle });
+        assert_eq!(timer.park_timeout(Nanos(2_000), Nanos::MAX), Nanos(150));
+        assert_eq!(timer.park_timeout(Nanos(2_000), Nanos(2_200)), Nanos(100));
     }
 
     #[test]

@@ -122,7 +122,8 @@
 #define SLUICE_CHUNK_OFFLINE 8
 
 /**
- * Busy-poll for completions: lowest latency, occupies a core.
+ * Busy-poll for completions: lowest latency, occupies a core. A new handle over a target of a
+ * scenario that sets `path.completion` waits as that says instead.
  */
 #define SLUICE_WAIT_POLL 0
 

@@ -206,6 +206,8 @@ impl BlockLayer {
                 waiting: false,
                 parker: None,
                 shows_hardware: users_of[&queue].first() == Some(&(core as u16)),
+                has_waker: false,
+                handler: None,
             });
         }
         Ok((layer, queues))

@@ -23,6 +23,7 @@ mod device;
 mod device_queue;
 mod dispatch;
 mod layer;
+pub mod notify;
 mod ownership;
 mod queue;
 mod raw;

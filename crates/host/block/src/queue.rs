@@ -22,6 +22,7 @@ use mem::AddressSpace;
 use time::{Component, Nanos};
 
 use crate::dispatch::queue::DispatchQueue;
+use crate::notify::CompletionHandler;
 use crate::ownership::OwnedOrLocked;
 use crate::run_queue::{complete_or_steer, flush_plug, reap_hw, run_staging};
 use crate::staging::Staging;
@@ -79,6 +80,10 @@ pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     pub(crate) parker: Option<Parker>,
     /// Whether this core is the first user of its dispatch queue.
     pub(crate) shows_hardware: bool,
+    /// Whether the core sleeps: it has a waker.
+    pub(crate) has_waker: bool,
+    /// The interrupt context that fetches completions of this core.
+    pub(crate) handler: Option<Arc<CompletionHandler>>,
 }
 
 impl<Q: HardwareQueue, P: Platform> fmt::Debug for Queue<Q, P> {
@@ -149,6 +154,19 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         self.ctx.hooks.tracer.as_mut()
     }
 
+    /// Sets the interrupt context of a shared hardware queue, which has another endpoint of it. The
+    /// context runs until the last queue that has it is dropped.
+    pub fn set_handler(&mut self, handler: Arc<CompletionHandler>) {
+        self.handler = Some(handler);
+    }
+
+    /// Returns whether the interrupt context fetches the completions at `now`. It does not know of
+    /// work that falls due by this core's last run.
+    #[inline]
+    fn leaves_completions(&self, now: Nanos) -> bool {
+        now < self.due && self.handler.as_ref().is_some_and(|handler| handler.fetches_alone())
+    }
+
     /// Returns the number of requests that are submitted and not completed. With an owned hardware
     /// queue, a completed request counts until it is reaped.
     pub fn outstanding(&self) -> u32 {
@@ -169,11 +187,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             parker.unpark();
             Ok(())
         } else {
-            // If another core has gone, no waker reports completions on its dispatch queue: limit
-            // the sleep.
-            let foreign = !self.sibling_dispatch.is_empty() && self.ctx.outstanding() > 0;
-            let most = if foreign { SIBLING_POLL_PERIOD } else { Nanos::MAX };
-            parker.park(&[], timeout.min(self.deadline().since(now)).min(most))
+            parker.park(&[], timeout.min(self.deadline().since(now)))
         };
         self.parker = Some(parker);
         slept
@@ -405,8 +419,9 @@ fn due<Q: HardwareQueue>(staging: &Staging, shared: &DispatchQueue<Q>) -> Nanos 
     staged.min(shared.dispatch.deadline())
 }
 
-/// Maximum sleep of a core whose requests may be on other cores' dispatch queues.
-const SIBLING_POLL_PERIOD: Nanos = Nanos::from_millis(1);
+/// Maximum sleep of a core whose completions another core may have to find. That core may have gone,
+/// or may do something else.
+const SHARED_POLL_PERIOD: Nanos = Nanos::from_millis(1);
 
 impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     /// Dispatches submitted requests as far as there are tags, and looks for completions.
@@ -418,7 +433,12 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
             moved |= self.receive(now);
             let idle = self.ctx.plug.is_empty() && !self.ctx.is_splitting();
             let reason = if idle { RunReason::Poll } else { RunReason::Requests };
-            moved |= self.run_queue(now, reason, RunScope::ALL);
+            let scope = match self.leaves_completions(now) {
+                true if idle => return moved,
+                true => RunScope::RUN,
+                false => RunScope::ALL,
+            };
+            moved |= self.run_queue(now, reason, scope);
             if !self.sibling_dispatch.is_empty() && self.ctx.outstanding() > 0 {
                 moved |= self.run_siblings(now);
                 moved |= self.receive(now);
@@ -451,6 +471,9 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
                 dispatch: OwnedOrLocked::Owned(shared),
             } => due(staging, shared),
             // The deadline of the last run under the lock.
+            _ if self.has_waker && self.handler.is_none() && self.ctx.outstanding() > 0 => {
+                self.due.min(self.ctx.now + SHARED_POLL_PERIOD)
+            }
             _ => self.due,
         }
     }
@@ -528,10 +551,11 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
 
     /// Sets the waker for completions, including those that another core finds.
     fn set_waker(&mut self, waker: Waker) {
-        for receiver in &self.receivers {
-            receiver.set_waker(waker.clone());
-        }
         let submitter = self.ctx.submitter;
+        for foreign in &self.sibling_dispatch {
+            foreign.lock().set_steered_waker(submitter, waker.clone());
+        }
+        self.has_waker = true;
         self.with_path(RunReason::Requests, |_, _, shared| shared.set_waker(submitter, waker));
     }
 }

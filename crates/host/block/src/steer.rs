@@ -8,9 +8,8 @@
 
 // guarantee: B-07
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use event::Waker;
 use nvme::Status;
 
 use crate::Submitter;
@@ -27,8 +26,6 @@ struct Mailbox {
     sent: Aligned<AtomicU64>,
     /// Whether the consumer has been dropped.
     closed: AtomicBool,
-    /// The waker of the consumer.
-    waker: OnceLock<Waker>,
 }
 
 /// A value on a cache line of its own.
@@ -58,7 +55,6 @@ pub(crate) fn completion_mailbox(submitter: Submitter, requests: usize) -> (Send
         slots: (0..places).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
         sent: Aligned(AtomicU64::new(0)),
         closed: AtomicBool::new(false),
-        waker: OnceLock::new(),
     });
     (Sender { shared: shared.clone(), sent: 0 }, Receiver { shared, received: 0, submitter })
 }
@@ -85,11 +81,6 @@ impl Sender {
         self.shared.sent.0.store(self.sent, Ordering::Release);
     }
 
-    /// Returns the consumer's waker, if it has set one.
-    pub(crate) fn waker(&self) -> Option<&Waker> {
-        self.shared.waker.get()
-    }
-
     /// Returns whether the consumer has been dropped.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
@@ -98,11 +89,6 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Sets the consumer's waker. Later calls are ignored.
-    pub(crate) fn set_waker(&self, waker: Waker) {
-        let _ = self.shared.waker.set(waker);
-    }
-
     /// Receives the next completion, if there is one.
     #[inline]
     pub(crate) fn receive<P: Platform>(&mut self) -> Option<ReapedRequest> {

@@ -16,8 +16,8 @@ use std::time::Duration;
 use event::RealClock;
 use scenario::{HostTarget, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, JobTarget, PreparedPath, StackError, prepare_drive, prepare_path,
-    target_layers,
+    AssembledDrive, HostHandles, JobTarget, Notification, PreparedPath, StackError, prepare_drive,
+    prepare_path, target_layers,
 };
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
@@ -59,6 +59,7 @@ pub fn open_scenario(
         None => assemble_drive(scenario, select_drive(scenario, name)?, options)?,
     };
     let Assembled { name, drives, host, now: prepared } = assembled;
+    let completion = path.as_ref().map_or(scenario.path.completion, |path| path.config.completion);
     let name = path.map_or(name, |path| path.name);
     let no_thread = |source| TargetOpenError::Thread { drive: name.clone(), source };
     // Real time continues from the drives' time after preconditioning.
@@ -70,16 +71,18 @@ pub fn open_scenario(
             let granted = controller.info().io_queues;
             check_queues(options.queues, granted, &name)?;
             let (keeper, view) = start(None).map_err(no_thread)?;
-            (IoDevice::drive(*controller, keeper), view)
+            (IoDevice::drive(*controller, keeper).with_completion(completion), view)
         }
         HostHandles::Queues(mut device) => {
+            device.start_handler(clock).map_err(no_thread)?;
             let config = TargetConfig {
                 features: device.features(),
                 polls_idle_queues: target_layers::has_shards(&mut *device),
             };
             let (ends, queues) = TargetQueues::from_devices(device.into_queues());
             let (keeper, view) = start(Some(ends)).map_err(no_thread)?;
-            (IoDevice::target(name.clone(), queues, config, keeper)?, view)
+            let device = IoDevice::target(name.clone(), queues, config, keeper)?;
+            (device.with_completion(completion), view)
         }
     };
     check_depth(options.depth, &device)?;
@@ -166,7 +169,8 @@ fn assemble_drive(
             return refused("queues", queues.to_string(), &allowed);
         }
         let (stack, now) = prepare_drive(scenario, index, plan, &mut |_| {})?;
-        let stack = stack.with_block_layer(layer, now, true)?;
+        let notification = Notification::Real(scenario.path.completion);
+        let stack = stack.with_block_layer(layer, now, notification)?;
         return Ok(Assembled::one(stack.into_assembled(now)?, now));
     }
     // The number of shards is the number of queues, unless the scenario sets it.

@@ -6,6 +6,7 @@
 // guarantee: B-18
 
 use block::BlockError;
+use block::notify::CompletionMethod;
 use block::sched::SchedulerConfig;
 use controller::PersonalityKind;
 use lnvm::TargetKind;
@@ -118,6 +119,8 @@ pub struct Choice {
     pub block: BlockChoice,
     /// The scheduler of the block layer.
     pub scheduler: SchedulerChoice,
+    /// Who notices completions, and who finishes requests.
+    pub completion: CompletionMethod,
 }
 
 /// The reason why choices do not combine.
@@ -167,6 +170,24 @@ pub enum Impossible {
     /// A policy that compares submitters which have staging queues of their own.
     #[error(transparent)]
     SeparateStaging(#[from] SeparateStaging),
+    /// A context besides the submitters that fetches completions, where each hardware queue has one
+    /// owner.
+    #[error(
+        "`{completion}` has an interrupt context beside the submitters, but a hardware queue of `{model}` \
+         belongs to those who submit to it, without a lock"
+    )]
+    NoSecondContext {
+        /// The method of completion.
+        completion: &'static str,
+        /// The queue model.
+        model: &'static str,
+    },
+    /// A method of completion on a device without hardware queues of block requests.
+    #[error("{device} works by vector commands, and who submits them fetches their completions")]
+    NoCompletionMethod {
+        /// The drive or target.
+        device: String,
+    },
     /// Several hardware queues over one write context.
     #[error(
         "{target} on drive {drive} has {contexts} write context{}, so that {queues} hardware queues would \
@@ -221,6 +242,12 @@ impl Impossible {
             Impossible::SeparateStaging(_) => {
                 "set staging = \"global\", or queue_model = \"sq\"".into()
             }
+            Impossible::NoSecondContext { .. } => {
+                "set queue_model = \"sq\", or completion = \"interrupt\"".into()
+            }
+            Impossible::NoCompletionMethod { .. } => {
+                "remove `completion` and `poll_interval`".into()
+            }
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),
@@ -273,6 +300,21 @@ impl Impossible {
         }
     }
 
+    /// Checks that the context of an interrupt can fetch what submitters wait for.
+    ///
+    /// # Errors
+    /// [`Impossible::NoSecondContext`].
+    pub fn check_completion(
+        method: CompletionMethod,
+        model: QueueModelKind,
+    ) -> Result<(), Impossible> {
+        let completion = method.word();
+        match (method.needs_handler(), model) {
+            (false, _) | (true, QueueModelKind::Sq) => Ok(()),
+            (true, model) => Err(Impossible::NoSecondContext { completion, model: model.word() }),
+        }
+    }
+
     /// Checks that a policy that compares submitters finds all of them in one staging queue.
     ///
     /// # Errors
@@ -304,9 +346,15 @@ impl Choice {
             BlockChoice::ALL.iter().map(move |block| (front, drive, target, *block))
         };
         let schedulers = |(front, drive, target, block)| {
-            let choice =
-                move |scheduler: &_| Choice { front, drive, target, block, scheduler: *scheduler };
-            SchedulerChoice::ALL.iter().map(choice)
+            SchedulerChoice::ALL
+                .iter()
+                .map(move |scheduler| (front, drive, target, block, *scheduler))
+        };
+        let methods = |(front, drive, target, block, scheduler)| {
+            CompletionMethod::ALL.iter().map(move |method| {
+                let completion = *method;
+                Choice { front, drive, target, block, scheduler, completion }
+            })
         };
         FrontEnd::ALL
             .iter()
@@ -314,6 +362,7 @@ impl Choice {
             .flat_map(targets)
             .flat_map(blocks)
             .flat_map(schedulers)
+            .flat_map(methods)
     }
 
     fn personality(&self) -> PersonalityKind {
@@ -341,6 +390,7 @@ impl Choice {
     /// [`Impossible`].
     pub fn check(&self) -> Result<(), Impossible> {
         let layered = self.block != BlockChoice::Raw;
+        Impossible::check_completion(self.completion, self.queue_model())?;
         if !layered && self.scheduler != SchedulerChoice::None {
             return Err(Impossible::NoBlockLayer { key: "scheduler" });
         }
@@ -353,6 +403,10 @@ impl Choice {
         }
         if self.target == TargetChoice::Rrpc && self.drive != DriveChoice::OpenChannelWithMap {
             return Err(Impossible::NoDeviceMap);
+        }
+        let works_by_vectors = self.personality() == PersonalityKind::OpenChannel && !has_target;
+        if works_by_vectors && !layered && self.completion != CompletionMethod::Poll {
+            return Err(Impossible::NoCompletionMethod { device: "drive0".into() });
         }
         let user = match self.front {
             _ if layered => BLOCK_LAYER,
@@ -402,7 +456,11 @@ impl Choice {
             SchedulerChoice::None => String::new(),
             other => format!("scheduler = \"{}\"\n", other.word()),
         };
-        format!("[drive]\n{drive}{target}[path]\n{block}{scheduler}")
+        let completion = match self.completion {
+            CompletionMethod::Poll => String::new(),
+            other => format!("completion = \"{}\"\n", other.word()),
+        };
+        format!("[drive]\n{drive}{target}[path]\n{block}{scheduler}{completion}")
     }
 }
 
@@ -440,17 +498,28 @@ mod tests {
                 (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
             }
         }
-        assert_eq!(allowed + refused, 3 * 4 * 4 * 4 * 5);
-        assert!(allowed > 250, "{allowed}");
+        assert_eq!(allowed + refused, 3 * 4 * 4 * 4 * 5 * 5);
+        assert!(allowed > 900, "{allowed}");
+    }
+
+    /// The page of `sluice matrix` shows schedulers and methods of completion side by side.
+    #[test]
+    fn schedulers_and_methods_of_completion_are_refused_independently() {
+        for choice in Choice::all() {
+            let with_scheduler = Choice { completion: CompletionMethod::Poll, ..choice };
+            let with_method = Choice { scheduler: SchedulerChoice::None, ..choice };
+            let both = with_scheduler.check().is_ok() && with_method.check().is_ok();
+            assert_eq!(choice.check().is_ok(), both, "{choice:?}");
+        }
     }
 
     #[test]
     fn every_value_has_its_own_word() {
         let mut words: Vec<String> = Choice::all()
             .map(|c| {
-                let Choice { front, drive, target, block, scheduler } = c;
-                [front.word(), drive.word(), target.word(), block.word(), scheduler.word()]
-                    .join("|")
+                let Choice { front, drive, target, block, scheduler, completion } = c;
+                let below = [target.word(), block.word(), scheduler.word(), completion.word()];
+                [front.word(), drive.word()].join("|") + &below.join("|")
             })
             .collect();
         let count = words.len();

@@ -1,9 +1,11 @@
 //! `[path]` and `[host]`: the path of I/O to the drive, and the host's cost of it.
 
+use block::notify::{CompletionMethod, CompletionPolicy, NotifyConfig};
 use time::Nanos;
 
+use super::choice::Impossible;
 use super::keys::layer_keys::BlockLayerSpec;
-use super::ranges::STEP_TIME;
+use super::ranges::{POLL_INTERVAL, STEP_TIME};
 use super::section::{Keyword, Result, Section};
 
 /// Queues between submitters and hardware queues.
@@ -18,12 +20,15 @@ pub enum QueueModelKind {
     Mq,
 }
 
-/// Method of completion.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CompletionMethod {
-    /// The submitter polls.
-    #[default]
-    Poll,
+impl QueueModelKind {
+    /// Returns the word of a scenario for the model.
+    pub const fn word(self) -> &'static str {
+        match self {
+            QueueModelKind::Raw => "raw",
+            QueueModelKind::Sq => "sq",
+            QueueModelKind::Mq => "mq",
+        }
+    }
 }
 
 /// `[path]`.
@@ -31,8 +36,9 @@ pub enum CompletionMethod {
 pub struct PathConfig {
     /// Queue model of the block layer.
     pub queue_model: QueueModelKind,
-    /// Method of completion.
-    pub completion: CompletionMethod,
+    /// Who notices completions and who finishes requests; `None` for the default of the program that
+    /// submits.
+    pub completion: Option<CompletionPolicy>,
     /// Configuration of the block layer; `None` for [`QueueModelKind::Raw`], which has none.
     pub block_layer: Option<BlockLayerSpec>,
 }
@@ -42,6 +48,15 @@ impl PathConfig {
         let path = PathConfig::read_keys(&mut s)?;
         s.finish()?;
         Ok(path)
+    }
+
+    /// Returns the notification of the path's hardware queues in virtual time.
+    pub fn notification(&self, host: &HostConfig) -> NotifyConfig {
+        NotifyConfig {
+            policy: self.completion.unwrap_or_default(),
+            interrupt_cost: host.interrupt_cost.unwrap_or_default(),
+            finish_cost: host.complete_cost.unwrap_or_default(),
+        }
     }
 
     /// Reads the settings of a section that has other keys as well.
@@ -54,14 +69,29 @@ impl PathConfig {
                 Keyword("mq", QueueModelKind::Mq),
             ])
         })?;
-        s.set("completion", &mut path.completion, |v| {
-            v.choice_or_later(
-                &[Keyword("poll", CompletionMethod::Poll)],
-                &["interrupt", "lazy", "coop", "hybrid", "speculate"],
-            )
-        })?;
+        path.completion = path.read_completion(s)?;
         path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
         Ok(path)
+    }
+
+    fn read_completion(&self, s: &mut Section<'_>) -> Result<Option<CompletionPolicy>> {
+        let words: Vec<_> =
+            CompletionMethod::ALL.iter().map(|method| Keyword(method.word(), *method)).collect();
+        let (mut policy, method) = (None, s.get("completion"));
+        if let Some(value) = &method {
+            let method = value.choice_or_later(&words, &["speculate"])?;
+            Impossible::check_completion(method, self.queue_model)
+                .map_err(|why| value.source_span().error(why.into()))?;
+            policy = Some(CompletionPolicy { method, poll_interval: None });
+        }
+        let Some(value) = s.get("poll_interval") else { return Ok(policy) };
+        let poll_interval = Some(value.duration_in(&POLL_INTERVAL)?);
+        let method = policy.unwrap_or_default().method;
+        if method != CompletionMethod::Poll {
+            let message = format!("`{}` has no interval between polls", method.word());
+            return Err(value.conflict(message, "set completion = \"poll\", or remove the key"));
+        }
+        Ok(Some(CompletionPolicy { method, poll_interval }))
     }
 }
 
@@ -72,6 +102,8 @@ pub struct HostConfig {
     pub submit_cost: Option<Nanos>,
     /// From the completion entry to the job.
     pub complete_cost: Option<Nanos>,
+    /// From the completion entry to the first instruction that an interrupt starts.
+    pub interrupt_cost: Option<Nanos>,
 }
 
 impl HostConfig {
@@ -79,6 +111,7 @@ impl HostConfig {
         let mut host = HostConfig::default();
         s.set("submit_cost", &mut host.submit_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.set("complete_cost", &mut host.complete_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        s.set("interrupt_cost", &mut host.interrupt_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.finish()?;
         Ok(host)
     }

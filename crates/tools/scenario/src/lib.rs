@@ -32,12 +32,13 @@ use std::sync::Arc;
 use controller::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
+pub use block::notify::{CompletionMethod, CompletionPolicy};
 pub use capacity::{Capacity, DriveCapacityError};
 pub use composition::{
     Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec, UnknownPath,
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
-pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
+pub use host::{HostConfig, PathConfig, QueueModelKind};
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
@@ -209,9 +210,12 @@ impl Scenario {
         root.finish()?;
         scenario.read_drives(drives, target.as_ref())?;
         scenario.read_composition(composition)?;
-        if let (Some(value), Some(layer)) = (unnamed_path, &scenario.path.block_layer) {
+        if let Some(value) = unnamed_path {
             for path in scenario.paths() {
-                scenario.check_layer(layer, &mut value.section()?, path.over)?;
+                if let Some(layer) = &scenario.path.block_layer {
+                    scenario.check_layer(layer, &mut value.section()?, path.over)?;
+                }
+                scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
             }
         }
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();

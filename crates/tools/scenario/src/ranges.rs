@@ -17,6 +17,8 @@ pub(super) const MEDIA_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_s
 pub(super) const STEP_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
 /// Timeouts of commands.
 pub(super) const TIMEOUT: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(30 * 86_400);
+/// Times from one poll to the next.
+pub(super) const POLL_INTERVAL: RangeInclusive<Nanos> = Nanos(1)..=block::notify::POLL_INTERVAL_MAX;
 /// Ages of data.
 pub(super) const AGE: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos(100 * YEAR.0);
 /// Bandwidths of a bus, a link or a medium. 0 is outside: it stands for no limit.

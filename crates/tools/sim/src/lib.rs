@@ -19,11 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::Group;
+use block::notify::CompletionMethod;
 use lnvm::TargetKind;
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
-    BuildOptions, CoreQueues, JobTarget, PreconditionMarker, RunObserver, StackBuilder,
-    co_simulate, image, is_fresh, stores_data, target_layers,
+    BuildOptions, CoreQueues, JobTarget, Notification, PreconditionMarker, RunObserver,
+    StackBuilder, co_simulate, image, is_fresh, stores_data, target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
@@ -371,14 +372,23 @@ fn prepare(
             let copy = || path.duplicate(&builder, plan).ok().flatten();
             cache.insert(scenario, plan, runner.now(), copy);
         }
-        let path = path.finish(&mut builder, runner.now(), false)?;
-        paths.push((PathRun::new(path), jobs));
+        let mut costs = costs;
+        let path = path.finish(&mut builder, runner.now(), |config| {
+            let notify = config.notification(&scenario.host);
+            if notify.policy.method == CompletionMethod::Interrupt {
+                // The handler finishes requests instead of the jobs.
+                costs.complete = Nanos::ZERO;
+            }
+            Notification::Virtual(notify)
+        })?;
+        paths.push((PathRun::new(path), jobs, costs));
     }
     remove(marks)?;
     // fio has no drives: logs are numbered over the jobs of all paths.
     let mut next_log = options.jobs_before + 1;
     let mut ready = Vec::with_capacity(paths.len());
-    for (index, (mut path, PathJobs { specs, groups })) in paths.into_iter().enumerate() {
+    for (index, (mut path, jobs, costs)) in paths.into_iter().enumerate() {
+        let PathJobs { specs, groups } = jobs;
         if let (Some(mut device), false) = (path.idle.take(), specs.is_empty()) {
             if let JobTarget::Blocks(device) = &mut device
                 && let Some(layer) = device.block_layer_mut()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use block::notify::NotifyStats;
 use controller::DriveStats;
 use ftl::FtlStats;
 use kv::KvStats;
@@ -72,6 +73,8 @@ pub struct PathOutcome {
     pub capacity: Option<Capacity>,
     /// Counters of the block layer; `None` without one.
     pub block_layer: Option<BlockLayerCounts>,
+    /// Counters of the notification of completions; `None` if they arrive without delay.
+    pub notify: Option<NotifyStats>,
     /// Counters of each shard of the target; empty without shards.
     pub shards: Vec<ShardCounts>,
     /// Counters of a key-value target since it was opened, and its contents; `None` for a path to
@@ -167,6 +170,7 @@ impl PathOutcome {
             free_lines,
             capacity: None,
             block_layer: layer,
+            notify: path.device_mut().and_then(CoreQueues::notify_stats),
             shards,
             keys: path.keys().map(|kv| kv.stats()),
             explanation: None,

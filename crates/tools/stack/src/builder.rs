@@ -12,7 +12,9 @@ use controller::Controller;
 use kv::Kv;
 use lnvm::TargetKind;
 use mem::AddressSpace;
-use scenario::{Beneath, DriveSpec, HostTarget, PathSpec, Precondition, Scenario, SetSpec};
+use scenario::{
+    Beneath, DriveSpec, HostTarget, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
+};
 use time::{Nanos, VirtualRunner};
 use transport::Port;
 use workload::{JobLimits, KeyLimits, KeyValueDevice};
@@ -20,7 +22,9 @@ use workload::{JobLimits, KeyLimits, KeyValueDevice};
 use super::host::{attach_kv, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
-use super::{CoreQueue, CoreQueues, HostOptions, Stack, StackError, StackHost, with_overlay};
+use super::{
+    CoreQueue, CoreQueues, HostOptions, Notification, Stack, StackError, StackHost, with_overlay,
+};
 
 impl CoreQueue for Stripe<CoreQueues> {}
 
@@ -297,18 +301,21 @@ impl OpenPath {
         self,
         builder: &mut StackBuilder,
         now: Nanos,
-        interrupts: bool,
+        notification: impl FnOnce(&PathConfig) -> Notification,
     ) -> Result<PathDevice, StackError> {
         let PathSpec { name, config, .. } = self.spec;
-        let layer = config.block_layer.as_ref();
+        let (layer, notification) = (config.block_layer.as_ref(), notification(&config));
         let (drives, ports, steady, device) = match self.devices {
             OpenDevices::One(member) => {
                 let Member { drive, mut host, .. } = *member;
                 if let Some(layer) = layer {
                     let running = &mut builder.drives[drive];
-                    host = host.with_block_layer(running, layer, now, interrupts)?;
+                    host = host.with_block_layer(running, layer, now, notification)?;
                 }
-                let StackHost { device, port, steady, .. } = host;
+                let StackHost { mut device, port, steady, .. } = host;
+                if layer.is_none() {
+                    device = device.with_notification(notification);
+                }
                 (vec![drive], vec![port], steady, JobTarget::Blocks(device))
             }
             OpenDevices::Set { name, stripe, members } => {
@@ -318,9 +325,10 @@ impl OpenPath {
                 let devices = members.into_iter().map(|member| member.host.device).collect();
                 let mut device = stripe_devices(devices, stripe)
                     .map_err(|source| StackError::Stripe { name: name.clone(), source })?;
-                if let Some(layer) = layer {
-                    device = block_layer_over(device, layer, name)?;
-                }
+                device = match layer {
+                    Some(layer) => block_layer_over(device, layer, notification, name)?,
+                    None => device.with_notification(notification),
+                };
                 (drives, ports, steady, JobTarget::Blocks(device))
             }
             OpenDevices::Keys { kv, drive, port } => {

@@ -10,16 +10,23 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
 
+use block::notify::{
+    CompletionHandler, CompletionMethod, CompletionPolicy, NotifiedDriver, NotifiedQueue,
+    NotifyConfig, NotifyStats,
+};
 use block::trace::Tracer;
 use block::{
-    BlockDevice, BlockLayer, Completion, Features, Group, Limits, Queue, QueueFull, Raw, Request,
-    WaitResult,
+    BlockDevice, BlockError, BlockLayer, Completion, DeviceQueue, Features, Group, Limits, Queue,
+    QueueFull, QueueModel, Raw, Request, WaitResult,
 };
-use driver::HardwareQueue;
-use event::Waker;
+use driver::{HardwareQueue, LowLevelDriver};
+use event::{RealClock, Waker};
 use mem::AddressSpace;
 use pblk::{Pblk, Rrpc, ShardHandle};
+use scenario::BlockLayerSpec;
 use time::{Component, Nanos};
 use workload::job_index_of_tag;
 
@@ -31,7 +38,7 @@ pub trait CoreQueue: BlockDevice + Any + Debug + Send {
     }
 }
 
-impl CoreQueue for Raw {}
+impl<Q: HardwareQueue + Debug + 'static> CoreQueue for Raw<Q> {}
 impl CoreQueue for Pblk {}
 impl CoreQueue for Rrpc {}
 impl CoreQueue for ShardHandle {}
@@ -52,6 +59,9 @@ pub trait BlockLayerQueue {
 
     /// Returns the tracer, if tracing has been started.
     fn tracer(&mut self) -> Option<&mut Tracer>;
+
+    /// Sets the interrupt context that fetches completions.
+    fn set_handler(&mut self, handler: Arc<CompletionHandler>);
 }
 
 impl<Q: HardwareQueue> BlockLayerQueue for Queue<Q> {
@@ -65,6 +75,37 @@ impl<Q: HardwareQueue> BlockLayerQueue for Queue<Q> {
 
     fn tracer(&mut self) -> Option<&mut Tracer> {
         Queue::tracer(self)
+    }
+
+    fn set_handler(&mut self, handler: Arc<CompletionHandler>) {
+        Queue::set_handler(self, handler);
+    }
+}
+
+/// How the completions of the hardware queues of a path are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notification {
+    /// In virtual time, with these delays.
+    Virtual(NotifyConfig),
+    /// In real time, by interrupts and threads. `None` is the default of the program that submits.
+    Real(Option<CompletionPolicy>),
+}
+
+impl Notification {
+    /// Returns whether hardware queues raise interrupt vectors.
+    pub(super) fn uses_interrupts(self) -> bool {
+        matches!(self, Notification::Real(_))
+    }
+
+    /// Returns the method of the interrupt context that a block layer has beside its cores, in real
+    /// time.
+    fn handler(self, plan: &BlockLayerSpec) -> Option<CompletionMethod> {
+        match (self, plan.layout) {
+            (Notification::Real(policy), QueueModel::SingleQueue) => {
+                policy.map(|policy| policy.method).filter(|method| method.uses_handler())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -108,6 +149,8 @@ pub struct CoreQueues {
     first_polled: usize,
     /// Time of the last rotation.
     rotated_at: Nanos,
+    /// The endpoint of the interrupt context, until that starts.
+    handler: Option<(CompletionMethod, Box<dyn CoreQueue>)>,
 }
 
 impl CoreQueues {
@@ -126,7 +169,7 @@ impl CoreQueues {
 
     /// Returns the device with the block layer whose queues it has. `kind` is the queue model.
     #[must_use]
-    pub fn with_block_layer(self, kind: &'static str, counters: BlockLayer) -> CoreQueues {
+    fn with_block_layer(self, kind: &'static str, counters: BlockLayer) -> CoreQueues {
         let layer = StackBlockLayer { kind, counters, groups: Vec::new() };
         CoreQueues { block_layer: Some(layer), ..self }
     }
@@ -139,7 +182,93 @@ impl CoreQueues {
             pending_completion: None,
             first_polled: 0,
             rotated_at: Nanos::ZERO,
+            handler: None,
         }
+    }
+
+    /// Opens the block layer `plan` on a driver, with the interrupt context of `notification`, if it
+    /// needs one.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub(super) fn open_layer<D: LowLevelDriver>(
+        driver: D,
+        plan: &BlockLayerSpec,
+        notification: Notification,
+    ) -> Result<CoreQueues, BlockError>
+    where
+        D::Queue: 'static,
+    {
+        match notification {
+            Notification::Virtual(config) if !config.is_immediate() => {
+                CoreQueues::open_layer_on(&mut NotifiedDriver::new(driver, config), plan, None)
+            }
+            other => {
+                let mut driver = driver;
+                CoreQueues::open_layer_on(&mut driver, plan, other.handler(plan))
+            }
+        }
+    }
+
+    fn open_layer_on<D: LowLevelDriver>(
+        driver: &mut D,
+        plan: &BlockLayerSpec,
+        handler: Option<CompletionMethod>,
+    ) -> Result<CoreQueues, BlockError>
+    where
+        D::Queue: 'static,
+    {
+        let features = driver.features();
+        let mut config = plan.config(driver.limits().sector_bytes);
+        // `sq` has one socket. The context has an endpoint like a core.
+        config.topology.cores += u16::from(handler.is_some());
+        let (layer, mut queues) = BlockLayer::open(driver, &config)?;
+        let spare = handler.and_then(|method| Some((method, queues.pop()?)));
+        let device = CoreQueues::new(queues, features).ok_or(BlockError::NoQueues)?;
+        let handler = spare.map(|(method, queue)| (method, Box::new(queue) as Box<dyn CoreQueue>));
+        Ok(CoreQueues { handler, ..device }.with_block_layer(plan.name(), layer))
+    }
+
+    /// Starts the interrupt context, if the completion method of the device needs one. `clock` is
+    /// that of the threads that submit. Nothing may be outstanding.
+    ///
+    /// # Errors
+    /// The thread or its eventfd cannot be created.
+    pub fn start_handler(&mut self, clock: RealClock) -> io::Result<()> {
+        let Some((method, endpoint)) = self.handler.take() else { return Ok(()) };
+        let handler = Arc::new(CompletionHandler::start(endpoint, method, clock)?);
+        for queue in self.block_layer_queues() {
+            queue.set_handler(handler.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns a device without a block layer whose completions are noticed as `notification` says.
+    /// In real time threads do that, so that the device is the same.
+    pub(super) fn with_notification(self, notification: Notification) -> CoreQueues {
+        let config = match notification {
+            Notification::Virtual(config) if !config.is_immediate() => config,
+            _ => return self,
+        };
+        let features = self.features;
+        let queues = self.split().into_iter().map(|device| {
+            let limits = *device.limits();
+            let queue = NotifiedQueue::new(DeviceQueue::new(device), config);
+            Box::new(Raw::new(queue, limits)) as Box<dyn CoreQueue>
+        });
+        CoreQueues::from_boxes(queues.collect(), features)
+    }
+
+    /// Returns the counters of notifications in virtual time, summed over the hardware queues;
+    /// `None` if completions arrive without delay.
+    pub fn notify_stats(&mut self) -> Option<NotifyStats> {
+        let mut sum = None::<NotifyStats>;
+        self.visit_layers(&mut |layer: &mut dyn Any| {
+            if let Some(stats) = layer.downcast_ref::<NotifyStats>() {
+                sum.get_or_insert_default().add(stats);
+            }
+        });
+        sum
     }
 
     /// Distributes the queues over the hardware queues of a block layer: `count` devices of

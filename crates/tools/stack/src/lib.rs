@@ -35,7 +35,7 @@ pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer_counts::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 pub use builder::{BuildOptions, JobTarget, OpenPath, PathDevice, StackBuilder};
 pub use co_simulate::{RunObserver, co_simulate};
-pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, StackBlockLayer};
+pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, Notification, StackBlockLayer};
 pub use error::StackError;
 pub use host::{HostOptions, StackHost};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
@@ -125,10 +125,10 @@ impl Stack {
         self,
         plan: &BlockLayerSpec,
         now: Nanos,
-        interrupts: bool,
+        notification: Notification,
     ) -> Result<Stack, StackError> {
         let (mut drive, host) = self.split();
-        let host = host.with_block_layer(&mut drive, plan, now, interrupts)?;
+        let host = host.with_block_layer(&mut drive, plan, now, notification)?;
         Ok(Stack::join(drive, host))
     }
 

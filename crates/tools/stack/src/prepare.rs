@@ -7,8 +7,8 @@ use scenario::{DriveSpec, Scenario};
 use time::{Nanos, VirtualRunner};
 
 use super::{
-    BuildOptions, PathDevice, PreconditionMarker, Stack, StackBuilder, StackError, is_fresh,
-    precondition,
+    BuildOptions, Notification, PathDevice, PreconditionMarker, Stack, StackBuilder, StackError,
+    is_fresh, precondition,
 };
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
@@ -127,6 +127,7 @@ pub fn prepare_path(
     for mark in marks {
         mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
     }
-    let path = path.finish(&mut builder, runner.now(), true)?;
+    let path =
+        path.finish(&mut builder, runner.now(), |config| Notification::Real(config.completion))?;
     Ok(PreparedPath { drives: builder.into_drives(), path, now: runner.now() })
 }

@@ -9,6 +9,7 @@ pub(crate) mod poller;
 
 use std::collections::VecDeque;
 
+use block::notify::{CompletionMethod, CompletionPolicy, POLL_INTERVAL_MAX};
 use block::{Completion, Op, Request};
 use event::Parker;
 use time::Nanos;
@@ -25,6 +26,23 @@ pub enum WaitMode {
     Interrupt,
     /// Sleeps for a part of the expected latency, then busy-polls.
     Hybrid(HybridPolling),
+    /// Sleeps between two polls: the time, above zero and at most a second.
+    Interval(Nanos),
+}
+
+impl From<CompletionPolicy> for WaitMode {
+    /// Returns how a handle waits for completions that are noticed by `policy`.
+    fn from(policy: CompletionPolicy) -> WaitMode {
+        match (policy.method, policy.poll_interval) {
+            (CompletionMethod::Poll, None) => WaitMode::Poll,
+            (CompletionMethod::Poll, Some(interval)) => WaitMode::Interval(interval),
+            // The handler of the block layer wakes the handle, or the vector of its own queue does.
+            (CompletionMethod::Interrupt | CompletionMethod::Lazy | CompletionMethod::Coop, _) => {
+                WaitMode::Interrupt
+            }
+            (CompletionMethod::Hybrid, _) => WaitMode::Hybrid(HybridPolling::default()),
+        }
+    }
 }
 
 /// The part of the expected latency that is slept through.
@@ -52,6 +70,12 @@ impl WaitMode {
                 let value = sleep_percent.into();
                 let allowed = "1 to 99 percent of the expected time";
                 Err(DirectError::Config { key: "sleep_percent", value, allowed })
+            }
+            WaitMode::Interval(interval)
+                if interval == Nanos::ZERO || interval > POLL_INTERVAL_MAX =>
+            {
+                let allowed = "1 ns to 1 s between two polls";
+                Err(DirectError::Config { key: "interval", value: interval.0, allowed })
             }
             _ => Ok(()),
         }
@@ -185,6 +209,7 @@ impl WaitState {
         let until = match self.mode {
             WaitMode::Poll => return std::hint::spin_loop(),
             WaitMode::Interrupt => deadline,
+            WaitMode::Interval(interval) => deadline.min(now() + interval),
             WaitMode::Hybrid(HybridPolling { sleep_percent, wakeup_latency: late }) => {
                 let Some(first) = self.in_flight.iter().min_by_key(|f| f.expected) else {
                     return std::hint::spin_loop();

@@ -20,7 +20,7 @@ use crate::error::{CallError, call};
 use crate::handle::device::HandleDevice;
 use crate::handle::event_fd::set_wait;
 use crate::handle::options::{
-    parse_cache, parse_selector, parse_wait, sluice_handle_options, value_error,
+    SLUICE_WAIT_POLL, parse_cache, parse_selector, parse_wait, sluice_handle_options, value_error,
 };
 use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
 use crate::options::read_struct;
@@ -72,6 +72,10 @@ fn create_handle(
                 }
             }
         }
+    };
+    let wait = match (options.wait, device.completion()) {
+        (SLUICE_WAIT_POLL, Some(policy)) => policy.into(),
+        _ => wait,
     };
     let mut handle = Handle::new(&device, stack)?;
     set_wait(&mut handle, wait)?;

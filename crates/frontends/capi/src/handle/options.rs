@@ -10,7 +10,8 @@ use crate::error::CallError;
 use crate::options::ExtensibleStruct;
 use crate::request::op_code;
 
-/// Busy-poll for completions: lowest latency, occupies a core.
+/// Busy-poll for completions: lowest latency, occupies a core. A new handle over a target of a
+/// scenario that sets `path.completion` waits as that says instead.
 pub const SLUICE_WAIT_POLL: u32 = 0;
 /// Sleep until the device, or the poller that watches the queue, wakes the handle.
 pub const SLUICE_WAIT_EVENT: u32 = 1;

@@ -12,6 +12,8 @@ use crate::sync::Platform;
 #[derive(Debug)]
 struct CoreEndpoint {
     sender: Option<Sender>,
+    /// The waker of the core.
+    waker: Option<Waker>,
     /// Whether the core must be woken: it was sent a completion, or a tag that it waits for has
     /// become free.
     wake: bool,
@@ -51,6 +53,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
             .into_iter()
             .map(|sender| CoreEndpoint {
                 sender,
+                waker: None,
                 wake: false,
                 starving: false,
                 uses_notices: false,
@@ -152,10 +155,17 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
         for submitter in self.to_wake.drain(..) {
             if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
                 core.wake = false;
-                if let Some(waker) = core.sender.as_ref().and_then(Sender::waker) {
+                if let Some(waker) = &core.waker {
                     waker.wake();
                 }
             }
+        }
+    }
+
+    /// Sets the waker of a submitter that may find completions of others here.
+    pub(crate) fn set_steered_waker(&mut self, submitter: Submitter, waker: Waker) {
+        if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            core.waker = Some(waker);
         }
     }
 
@@ -163,6 +173,7 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
     /// this; that one finds all completions and wakes their submitters.
     pub(crate) fn set_waker(&mut self, submitter: Submitter, waker: Waker) {
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
+            core.waker = Some(waker.clone());
             core.sleeps_here = true;
         }
         if self.waker_owner.is_none_or(|s| s == submitter) {
@@ -176,13 +187,12 @@ impl<Q: HardwareQueue> DispatchQueue<Q> {
     pub(crate) fn remove_submitter(&mut self, submitter: Submitter) {
         self.dispatch.remove_submitter(submitter);
         if let Some(core) = self.cores.get_mut(usize::from(submitter.0)) {
-            (core.starving, core.sleeps_here) = (false, false);
+            (core.starving, core.sleeps_here, core.waker) = (false, false, None);
         }
         if self.waker_owner == Some(submitter) {
             self.waker_owner = None;
             let mut others = self.cores.iter().enumerate().filter(|(_, core)| core.sleeps_here);
-            let next =
-                others.find_map(|(i, core)| Some((i, core.sender.as_ref()?.waker()?.clone())));
+            let next = others.find_map(|(i, core)| Some((i, core.waker.clone()?)));
             if let Some((next, waker)) = next {
                 self.set_waker(Submitter(next as u16), waker.clone());
                 // The new owner may sleep although there are completions, which have woken the

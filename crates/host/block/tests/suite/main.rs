@@ -8,6 +8,7 @@ mod exactly_once;
 mod limits;
 #[path = "../../../driver/tests/suite/common/mod.rs"]
 mod mock_drive;
+mod notify;
 mod raw;
 mod reads;
 mod sched;

@@ -31,9 +31,10 @@ pub fn text(
     }
     out.push_str(&table(machine));
     out.push_str("\nfor a scenario, through a queue pair in process\n\n");
-    out.push_str(&host_lines(machine.in_process()));
+    let wake = machine.threads.wake.p50;
+    out.push_str(&host_lines(machine.in_process(), wake));
     out.push_str("\nfor a scenario, through NBD on a Unix socket\n\n");
-    out.push_str(&host_lines(machine.through_nbd()));
+    out.push_str(&host_lines(machine.through_nbd(), wake));
     if let Some((scenario, verdicts)) = judged {
         for verdict in verdicts {
             out.push('\n');
@@ -43,11 +44,12 @@ pub fn text(
     out
 }
 
-/// Returns the `[host]` section to paste into a scenario.
-pub fn host_lines(host: HostCpuCosts) -> String {
+/// Returns the `[host]` section to paste into a scenario. `wake` is the time until a parked thread
+/// runs, which is what an interrupt starts here.
+pub fn host_lines(host: HostCpuCosts, wake: Nanos) -> String {
     format!(
-        "[host]\nsubmit_cost = \"{}ns\"\ncomplete_cost = \"{}ns\"\n",
-        host.submit.0, host.complete.0
+        "[host]\nsubmit_cost = \"{}ns\"\ncomplete_cost = \"{}ns\"\ninterrupt_cost = \"{}ns\"\n",
+        host.submit.0, host.complete.0, wake.0
     )
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use scenario::CompletionMethod;
 use scenario::choice::{
     BlockChoice, Choice, DriveChoice, FrontEnd, Impossible, SchedulerChoice, TargetChoice,
 };
@@ -31,6 +32,7 @@ fn to_json(choice: &Choice) -> Value {
         "target": choice.target.word(),
         "block": choice.block.word(),
         "scheduler": choice.scheduler.word(),
+        "completion": choice.completion.word(),
         "verdict": "runs",
     });
     if let Err(reason) = choice.check() {
@@ -45,9 +47,10 @@ fn to_json(choice: &Choice) -> Value {
 const HEAD: &str = "\
 # What combines
 
-This page is the output of `sluice matrix`. Every combination of a front end, a drive, a target, a block layer and a scheduler
-either runs or is refused for a reason. The numbers name the reasons below. Where only some schedulers are refused, they are
-named. Scenarios, `sluice sim`, `sluice serve` and `sluice::open` apply the same rules (`scenario::choice`).
+This page is the output of `sluice matrix`. Every combination of a front end, a drive, a target, a block layer, a scheduler and
+a method of completion either runs or is refused for a reason. The numbers name the reasons below. Where only some schedulers
+or methods are refused, they are named. Scenarios, `sluice sim`, `sluice serve` and `sluice::open` apply the same rules
+(`scenario::choice`).
 
 `sim` is `sluice sim`, in virtual time. `serve` is `sluice serve` with NBD. `open` is `sluice::open`, the C library and `sluice
 exec`; there, an open-channel drive without a target takes vector commands. Two cores submit here.
@@ -71,14 +74,15 @@ fn to_text() -> String {
             for target in TargetChoice::ALL {
                 let _ = write!(page, "| {} | {} |", drive.word(), target.word());
                 for block in BlockChoice::ALL {
-                    let of = |scheduler: &SchedulerChoice| Choice {
+                    let choice = Choice {
                         front: *front,
                         drive: *drive,
                         target: *target,
                         block: *block,
-                        scheduler: *scheduler,
+                        scheduler: SchedulerChoice::None,
+                        completion: CompletionMethod::Poll,
                     };
-                    let _ = write!(page, " {} |", cell(of, &mut reasons));
+                    let _ = write!(page, " {} |", cell(choice, &mut reasons));
                 }
                 page.push('\n');
             }
@@ -91,8 +95,9 @@ fn to_text() -> String {
     page
 }
 
-/// Returns the verdicts of all schedulers as one cell.
-fn cell(of: impl Fn(&SchedulerChoice) -> Choice, reasons: &mut Vec<Impossible>) -> String {
+/// Returns the verdicts of all schedulers, and of all methods of completion, as one cell. `choice`
+/// has the first of both: the rules of one do not depend on the other.
+fn cell(choice: Choice, reasons: &mut Vec<Impossible>) -> String {
     let mut number = |reason: Impossible| match reasons.iter().position(|known| *known == reason) {
         Some(index) => index + 1,
         None => {
@@ -100,9 +105,15 @@ fn cell(of: impl Fn(&SchedulerChoice) -> Choice, reasons: &mut Vec<Impossible>) 
             reasons.len()
         }
     };
-    let verdicts: Vec<(&str, Option<usize>)> = SchedulerChoice::ALL
+    let schedulers = SchedulerChoice::ALL
         .iter()
-        .map(|scheduler| (scheduler.word(), of(scheduler).check().err().map(&mut number)))
+        .map(|scheduler| (scheduler.word(), Choice { scheduler: *scheduler, ..choice }));
+    let methods = CompletionMethod::ALL
+        .iter()
+        .map(|method| (method.word(), Choice { completion: *method, ..choice }));
+    let verdicts: Vec<(&str, Option<usize>)> = schedulers
+        .chain(methods)
+        .map(|(word, choice)| (word, choice.check().err().map(&mut number)))
         .collect();
     match verdicts[0].1 {
         Some(reason) => format!("refused: {reason}"),

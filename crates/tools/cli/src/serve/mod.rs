@@ -43,7 +43,7 @@ use share_proto::ResourceName;
 use share_server::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
-use stack::{HOST_VECTOR, PrepareEvent, Stack, StackError, prepare_drive};
+use stack::{HOST_VECTOR, Notification, PrepareEvent, Stack, StackError, prepare_drive};
 use time::Nanos;
 
 pub use error::ServeError;
@@ -198,6 +198,7 @@ pub fn serve(
                     drives,
                     is_shared: shares,
                     allow_remote: options.allow_remote,
+                    completion: scenario.path.completion,
                 };
                 DriveService::start(plan, *stack, endpoints, with, clock, parker.waker())
             }
@@ -295,7 +296,10 @@ fn prepare(
 
 fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
     match &scenario.path.block_layer {
-        Some(layer) => Ok(stack.with_block_layer(layer, now, true)?),
+        Some(layer) => {
+            let notification = Notification::Real(scenario.path.completion);
+            Ok(stack.with_block_layer(layer, now, notification)?)
+        }
         None => Ok(stack),
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use block::BlockDevice;
+use block::notify::CompletionPolicy;
+use event::Waker;
 use ftl::FtlStats;
 use stack::{CoreQueues, ShardCounts, SnapshotCell, SnapshotSource, target_layers};
 use time::{Component, Nanos};
@@ -47,11 +49,19 @@ pub(super) type FtlSource = SnapshotSource<Option<FtlSnapshot>>;
 pub(super) struct ObservedDevice {
     device: CoreQueues,
     cell: FtlCell,
+    /// Whether completions do not wake the server, which polls for them.
+    masks_waker: bool,
 }
 
 impl ObservedDevice {
-    pub(super) fn new(device: CoreQueues, cell: FtlCell) -> ObservedDevice {
-        ObservedDevice { device, cell }
+    /// Returns the device of a server that learns of completions by `completion`.
+    pub(super) fn new(
+        device: CoreQueues,
+        cell: FtlCell,
+        completion: Option<CompletionPolicy>,
+    ) -> ObservedDevice {
+        let masks_waker = completion.is_some_and(|policy| !policy.method.uses_interrupts());
+        ObservedDevice { device, cell, masks_waker }
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -73,5 +83,15 @@ impl Component for ObservedDevice {
 }
 
 impl BlockDevice for ObservedDevice {
-    block::delegate_block_device!(self => self.device);
+    block::delegate_block_device!(
+        self => self.device;
+        limits, submit, reap, memory, can_wake, enable_sharing, can_wait, wait_for_event,
+        visit_layers
+    );
+
+    fn set_waker(&mut self, waker: Waker) {
+        if !self.masks_waker {
+            self.device.set_waker(waker);
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::{io, thread};
 
 use block::BlockDevice;
+use block::notify::{CompletionMethod, CompletionPolicy};
 use controller::Controller;
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use nbd::{Endpoint, NbdConfig, NbdServer};
@@ -56,6 +57,22 @@ fn idle_policy(threads: Threads, drives: usize, cores: usize) -> IdlePolicy {
     }
 }
 
+/// Returns the policy of a server's thread that notices completions by `completion`. The default is
+/// to poll while there is work, as `hybrid`.
+fn server_idle_policy(completion: Option<CompletionPolicy>, default: IdlePolicy) -> IdlePolicy {
+    let Some(CompletionPolicy { method, poll_interval }) = completion else { return default };
+    match (method, poll_interval) {
+        (CompletionMethod::Poll, None) => IdlePolicy { spin_time: Nanos::MAX, ..default },
+        (CompletionMethod::Poll, Some(interval)) => {
+            IdlePolicy { spin_time: Nanos::ZERO, poll_interval: interval, ..default }
+        }
+        (CompletionMethod::Hybrid, _) => default,
+        (CompletionMethod::Interrupt | CompletionMethod::Lazy | CompletionMethod::Coop, _) => {
+            IdlePolicy { spin_time: Nanos::ZERO, ..default }
+        }
+    }
+}
+
 impl DriveThread {
     fn start(
         name: Builder,
@@ -83,6 +100,8 @@ pub(super) struct ServiceOptions {
     pub(super) is_shared: bool,
     /// Whether other machines may connect over NBD.
     pub(super) allow_remote: bool,
+    /// How completions are noticed; `None` for the default.
+    pub(super) completion: Option<CompletionPolicy>,
 }
 
 /// Result of a server's thread.
@@ -150,7 +169,8 @@ impl DriveService {
     ) -> Result<DriveService, ServeError> {
         let ftl_at_start = stack.ftl_stats();
         let shards_at_start = target_layers::shard_counts(&mut stack.device);
-        let Stack { drive, device, port, .. } = stack;
+        let Stack { drive, mut device, port, .. } = stack;
+        device.start_handler(clock).map_err(ServeError::Threads)?;
         let bytes = device.limits().bytes();
         let block_layer =
             device.block_layer().map(|layer| (layer.kind(), layer.counters().clone()));
@@ -167,7 +187,8 @@ impl DriveService {
         };
         let cells: Vec<_> = devices.iter().map(|_| SnapshotCell::new()).collect();
         let observed = devices.into_iter().zip(&cells);
-        let observed = observed.map(|(device, cell)| ObservedDevice::new(device, cell.clone()));
+        let observed = observed
+            .map(|(device, cell)| ObservedDevice::new(device, cell.clone(), options.completion));
         let servers = NbdServer::group(observed.collect(), endpoints, config)
             .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
         // A group has at least one server.
@@ -219,6 +240,7 @@ impl DriveService {
             servers: Vec::new(),
             drive,
         };
+        let idle = server_idle_policy(options.completion, idle);
         service.start_servers(servers, local, idle, &ended)?;
         Ok(service)
     }

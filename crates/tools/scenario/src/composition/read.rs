@@ -1,5 +1,6 @@
 //! Reading of `[[target]]`, `[[set]]` and `[[path]]`, and the rules of what may be over what.
 
+use block::notify::CompletionPolicy;
 use lnvm::{PuSet, TargetKind, is_name};
 use media::{DataStore, MediaConfig};
 use nvme::PuId;
@@ -261,6 +262,7 @@ impl Scenario {
         if let Some(layer) = &config.block_layer {
             self.check_layer(layer, &mut s, over)?;
         }
+        self.check_method(&config, &mut s, over)?;
         s.finish()?;
         Ok(PathSpec { name, over, config })
     }
@@ -312,6 +314,30 @@ impl Scenario {
     /// Returns whether several hosts can use a device: a drive that maps its logical blocks itself.
     fn is_shareable(&self, device: Beneath) -> bool {
         matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None)
+    }
+
+    /// Checks that completions of a device can be noticed as `config` says; `section` has its keys.
+    pub(crate) fn check_method(
+        &self,
+        config: &PathConfig,
+        section: &mut Section<'_>,
+        over: Beneath,
+    ) -> Result<()> {
+        let works_by_vectors = match over {
+            Beneath::Drive(i) => !self.drives[i].is_block_device(),
+            _ => self.kind_of(over).is_some_and(|kind| !kind.is_block()),
+        };
+        if config.completion.unwrap_or_default() == CompletionPolicy::default() || !works_by_vectors
+        {
+            return Ok(());
+        }
+        match section.get("poll_interval").or(section.get("completion")) {
+            Some(value) => {
+                let device = self.device_name(over).to_owned();
+                Err(value.source_span().error(Impossible::NoCompletionMethod { device }.into()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks that a block layer can be over a device; `section` has its keys.

@@ -1,6 +1,7 @@
 //! Tests of valid scenarios, and of invalid ones: each error has file, line and the allowed values.
 
 mod block_layer;
+mod completion;
 mod composition;
 mod datasheet;
 mod ftl_choices;
@@ -105,7 +106,8 @@ time_based = true
     assert_eq!(capacity.physical_sectors(), (1067 * 32 - 7) * (4 * 4096 - 3 * 16));
     assert!((capacity.over_provisioning() - 0.11).abs() < 1e-4);
     assert_eq!(nand(&s).host_geometry().mw_cunits, 7 * 16);
-    assert_eq!(s.host, HostConfig { submit_cost: Some(Nanos(850)), complete_cost: None });
+    let submit_cost = Some(Nanos(850));
+    assert_eq!(s.host, HostConfig { submit_cost, ..HostConfig::default() });
     let twice = Overwrite { amount: Amount::Times(2.0), words: Vec::new() };
     let expected = Precondition { fill: Fill::Sequential, overwrite: vec![twice], until: None };
     assert_eq!(s.precondition, expected);
@@ -342,9 +344,9 @@ fn values_of_later_versions_say_so() {
         );
     }
     assert_refused(
-        &format!("{SMALL}[path]\ncompletion = \"hybrid\"\n"),
+        &format!("{SMALL}[path]\ncompletion = \"speculate\"\n"),
         4,
-        "\"hybrid\"",
+        "\"speculate\"",
         &["is not available yet", "allowed: \"poll\""],
     );
     let (_, _, message) = refused(&format!("{SMALL}[path]\nqueue_model = \"fast\"\n"));

@@ -1,5 +1,6 @@
 //! JSON of an outcome: fio's result format with a `sluice` section.
 
+use block::notify::NotifyStats;
 use controller::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
 use kv::KvStats;
@@ -156,6 +157,16 @@ fn entries(
     }
     if let Some(d) = drive {
         drive_use(d, outcome, &mut object);
+    }
+    if let Some(notify) = path.and_then(|p| p.notify.as_ref()) {
+        let NotifyStats { interrupts, polls, by_submitter, completions } = *notify;
+        let counters = json!({
+            "interrupts": interrupts,
+            "polls": polls,
+            "by_submitter": by_submitter,
+            "completions": completions,
+        });
+        object.insert("notification".into(), counters);
     }
     if let Some(layer) = path.and_then(|p| p.block_layer.as_ref()) {
         object.insert("block_layer".into(), layer.to_json());

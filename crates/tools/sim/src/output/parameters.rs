@@ -10,8 +10,8 @@ use ftl::{
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
-    Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig, PathSpec,
-    Precondition, Scenario, SetSpec, TargetSpec,
+    Amount, BlockLayerSpec, CompletionPolicy, DriveSpec, Fill, HostTarget, Overwrite, PathConfig,
+    PathSpec, Precondition, Scenario, SetSpec, TargetSpec,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,6 +27,9 @@ pub fn parameters(scenario: &Scenario) -> Value {
         },
         "precondition": precondition(&scenario.precondition),
     });
+    if let Some(cost) = scenario.host.interrupt_cost {
+        parameters["host"]["interrupt_ns"] = json!(cost.0);
+    }
     if !scenario.composition.is_empty() {
         let named = &scenario.composition;
         parameters["targets"] = named.targets.iter().map(|t| target(scenario, t)).collect();
@@ -300,12 +303,13 @@ fn ftl(config: &FtlConfig) -> Value {
 }
 
 fn path(path: &PathConfig) -> Value {
-    let Some(layer) = &path.block_layer else {
-        return json!({ "queue_model": "raw", "completion": "poll" });
-    };
-    json!({
-        "queue_model": layer.name(),
-        "completion": "poll",
+    let CompletionPolicy { method, poll_interval } = path.completion.unwrap_or_default();
+    let mut value = json!({ "queue_model": path.queue_model.word(), "completion": method.word() });
+    if let Some(interval) = poll_interval {
+        value["poll_interval_ns"] = json!(interval.0);
+    }
+    let Some(layer) = &path.block_layer else { return value };
+    let settings = json!({
         "sockets": layer.topology.sockets,
         "cores_per_socket": layer.topology.cores,
         "hardware_queues": layer.queues,
@@ -313,7 +317,11 @@ fn path(path: &PathConfig) -> Value {
         "merge": layer.merge,
         "scheduler": scheduler(&layer.scheduler),
         "limits": limits(layer),
-    })
+    });
+    if let (Value::Object(path), Value::Object(settings)) = (&mut value, settings) {
+        path.extend(settings);
+    }
+    value
 }
 
 fn scheduler(config: &SchedulerConfig) -> Value {

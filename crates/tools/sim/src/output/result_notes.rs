@@ -172,6 +172,16 @@ pub(crate) fn notes(
             job_notes(path, job, outcome.elapsed, &mut notes);
         }
         block_layer_notes(path, spec.config.block_layer.as_ref(), &mut notes);
+        let notify = spec.config.notification(&scenario.host);
+        let method = notify.policy.method;
+        if method.uses_interrupts() && notify.interrupt_cost == Nanos::ZERO {
+            let text = format!(
+                "completion = \"{}\" costs nothing in virtual time without host.interrupt_cost, which \
+                 `sluice calibrate` measures",
+                method.word()
+            );
+            notes.push(path.annotate(NoteCode::CostsNothing, text));
+        }
     }
     if outcome.untraced_events > 0 {
         let events = outcome.untraced_events;

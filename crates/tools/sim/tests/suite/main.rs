@@ -2,6 +2,7 @@
 
 mod block_layer;
 mod closed_forms;
+mod completion;
 mod composition;
 mod explain;
 mod note_codes;

@@ -5,9 +5,9 @@ mod open;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use block::{BlockLayer, DeviceDriver, Raw};
+use block::{DeviceDriver, Raw};
 use controller::Controller;
-use driver::{ControllerHandle, LowLevelDriver, NvmeDevice};
+use driver::{ControllerHandle, NvmeDevice};
 use kv::Kv;
 use mem::AddressSpace;
 use scenario::choice::{BLOCK_REQUESTS, Impossible};
@@ -15,7 +15,9 @@ use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
 use transport::Port;
 
-use super::{CoreQueues, DEPTH, HostHandles, StackError, steady_state, target_layers};
+use super::{
+    CoreQueues, DEPTH, HostHandles, Notification, StackError, steady_state, target_layers,
+};
 
 /// Options of a host of a drive.
 #[derive(Clone, Debug)]
@@ -96,7 +98,7 @@ impl StackHost {
     /// drive's queue pairs, or the queues of the target.
     ///
     /// The change takes place at the instant `now` without advancing time. Nothing may be
-    /// outstanding. With `interrupts`, hardware queue `i` of the drive raises interrupt vector `i`.
+    /// outstanding. In real time, hardware queue `i` of the drive raises interrupt vector `i`.
     ///
     /// Preconditioning comes first, so its resulting state does not depend on the block layer.
     ///
@@ -107,14 +109,14 @@ impl StackHost {
         drive: &mut Controller,
         plan: &BlockLayerSpec,
         now: Nanos,
-        interrupts: bool,
+        notification: Notification,
     ) -> Result<StackHost, StackError> {
         let (steady, port) = (self.steady.clone(), self.port.clone());
         let name = drive.config().name.clone();
         let controller = match self.into_handles(drive, now)? {
             HostHandles::Controller(controller) => *controller,
             HostHandles::Queues(queues) => {
-                let device = block_layer_over(*queues, plan, name)?;
+                let device = block_layer_over(*queues, plan, notification, name)?;
                 return Ok(StackHost { device, port, controller: None, steady });
             }
         };
@@ -124,9 +126,13 @@ impl StackHost {
         let mut progress = || {
             drive.poll(now);
         };
+        let interrupts = notification.uses_interrupts();
         let opened = NvmeDevice::open(controller, queues, depth, interrupts, &mut progress)
             .map_err(|source| StackError::Raw { name: name.clone(), source })
-            .and_then(|mut driver| open_block_layer(&mut driver, plan, name));
+            .and_then(|driver| {
+                CoreQueues::open_layer(driver, plan, notification)
+                    .map_err(|source| StackError::BlockLayer { name, source })
+            });
         drive.set_zero_latency(false);
         drive.reset_stats();
         Ok(StackHost { device: opened?, port, controller: None, steady })
@@ -187,29 +193,13 @@ pub(super) fn attach_kv(
 pub(super) fn block_layer_over(
     queues: CoreQueues,
     plan: &BlockLayerSpec,
+    notification: Notification,
     name: String,
 ) -> Result<CoreQueues, StackError> {
     let (count, features) = (queues.cores() as u16, queues.features());
     let queues = queues.into_hardware_queues(plan.hardware_queues(count));
-    let mut driver = DeviceDriver::new(queues, features)
+    let driver = DeviceDriver::new(queues, features)
         .map_err(|source| StackError::Queues { name: name.clone(), source })?;
-    open_block_layer(&mut driver, plan, name)
-}
-
-/// Opens the block layer `plan` on a driver.
-fn open_block_layer<D: LowLevelDriver>(
-    driver: &mut D,
-    plan: &BlockLayerSpec,
-    name: String,
-) -> Result<CoreQueues, StackError>
-where
-    D::Queue: 'static,
-{
-    let features = driver.features();
-    BlockLayer::open(driver, &plan.config(driver.limits().sector_bytes))
-        .and_then(|(layer, queues)| {
-            let device = CoreQueues::new(queues, features).ok_or(block::BlockError::NoQueues)?;
-            Ok(device.with_block_layer(plan.name(), layer))
-        })
+    CoreQueues::open_layer(driver, plan, notification)
         .map_err(|source| StackError::BlockLayer { name, source })
 }

@@ -10,12 +10,13 @@
 
 use std::path::Path;
 
+use block::notify::{CompletionMethod, CompletionPolicy, NotifyConfig};
 use block::{BlockDevice, Payload, Request};
 use controller::Controller;
 use mem::{Iova, SharedRegion};
 use rng::Rng;
 use scenario::Scenario;
-use sluice_stack::{CoreQueues, Stack};
+use sluice_stack::{CoreQueues, Notification, Stack};
 use std::sync::Arc;
 use time::{Component, Nanos};
 
@@ -27,6 +28,13 @@ const WRITES: usize = 24;
 const LONGEST: u64 = 4;
 /// Tags of flushes follow those of writes.
 const FLUSH: u64 = 1000;
+
+/// Completions arrive without delay.
+const IMMEDIATE: Notification = Notification::Virtual(NotifyConfig {
+    policy: CompletionPolicy { method: CompletionMethod::Poll, poll_interval: None },
+    interrupt_cost: Nanos::ZERO,
+    finish_cost: Nanos::ZERO,
+});
 
 /// A drive with a volatile write buffer in a file, with paired pages.
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
@@ -79,7 +87,7 @@ impl Case {
     fn new(dir: &Path, text: &str, seed: u64) -> Case {
         let (stack, scenario) = open(dir, text);
         let stack = match &scenario.path.block_layer {
-            Some(layer) => stack.with_block_layer(layer, Nanos::ZERO, false).unwrap(),
+            Some(layer) => stack.with_block_layer(layer, Nanos::ZERO, IMMEDIATE).unwrap(),
             None => stack,
         };
         let Stack { device, drive, .. } = stack;
