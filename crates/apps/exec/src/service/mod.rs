@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use block::BlockDevice;
+use block::notify::{CompletionMethod, CompletionPolicy};
 use event::RealClock;
 use exec_proto::{AdaptiveSpin, Call, CallOp, slot_protocol};
 use mem::{RegisterError, SharedRegion};
@@ -230,7 +231,23 @@ impl<D: BlockDevice> Service<D> {
     ///
     /// # Errors
     /// [`ServiceError`].
-    pub fn run(mut self, clock: RealClock) -> Result<(D, ServiceStats), ServiceError> {
+    pub fn run(self, clock: RealClock) -> Result<(D, ServiceStats), ServiceError> {
+        self.run_with(
+            clock,
+            CompletionPolicy { method: CompletionMethod::Hybrid, ..Default::default() },
+        )
+    }
+
+    /// As [`run`](Service::run), which polls as long as that has paid before it sleeps: while
+    /// operations are in flight, `completion` says how the service learns of their end.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub fn run_with(
+        mut self,
+        clock: RealClock,
+        completion: CompletionPolicy,
+    ) -> Result<(D, ServiceStats), ServiceError> {
         // One statistic while the device works; one after a sync, when programs usually do
         // something else first; one otherwise.
         let waits = [BUSY_SPIN, IDLE_SPIN, IDLE_SPIN]
@@ -263,10 +280,15 @@ impl<D: BlockDevice> Service<D> {
                 wait = if busy { 0 } else { 2 - usize::from(self.last_calls.sync) };
                 since = self.clock.now;
             }
-            idle += 1;
+            idle = u32::saturating_add(idle, 1);
             // Posted writes do not justify a spin: they arrive in bulk, or before a call.
             slept |= self.last_calls.only_posted && !busy;
-            if idle <= waits[wait].0.budget() && !slept {
+            let rounds = match (busy, completion.method, completion.poll_interval) {
+                (false, ..) | (true, CompletionMethod::Hybrid, _) => waits[wait].0.budget(),
+                (true, CompletionMethod::Poll, None) => u32::MAX,
+                (true, ..) => 0,
+            };
+            if idle <= rounds && !slept {
                 std::thread::yield_now();
                 continue;
             }
@@ -274,7 +296,7 @@ impl<D: BlockDevice> Service<D> {
                 waits[wait].0.miss();
                 slept = true;
             }
-            self.sleep(bell, busy, clock)?;
+            self.sleep(bell, busy, clock, completion.poll_interval)?;
         }
         self.close(clock)
     }
@@ -506,15 +528,22 @@ impl<D: BlockDevice> Service<D> {
         self.stats.writeback_failures += 1;
     }
 
-    /// Sleeps on the doorbell; with operations in flight, the device rings it too, if it can.
-    fn sleep(&mut self, bell: u32, busy: bool, clock: RealClock) -> Result<(), ServiceError> {
+    /// Sleeps on the doorbell; with operations in flight, the device rings it too, if it can. With
+    /// `poll_interval` the device is polled in this interval instead.
+    fn sleep(
+        &mut self,
+        bell: u32,
+        busy: bool,
+        clock: RealClock,
+        poll_interval: Option<Nanos>,
+    ) -> Result<(), ServiceError> {
         if cfg!(debug_assertions)
             && let Err(violation) = self.check_invariants()
         {
             panic!("file service: {violation}");
         }
         // A device that cannot wake is polled between short sleeps.
-        let rings = busy && self.volume.device().can_wake();
+        let rings = busy && poll_interval.is_none() && self.volume.device().can_wake();
         if rings {
             self.connections.on_park();
             // Completions since the last poll did not ring: poll once more.
@@ -526,7 +555,10 @@ impl<D: BlockDevice> Service<D> {
         }
         let until = self.volume.deadline();
         let sleeps = until > self.clock.now && rings == busy;
-        let most = if sleeps { SLEEP_MAX.min(until - self.clock.now) } else { POLL_SLEEP };
+        let most = match sleeps {
+            true => SLEEP_MAX.min(until - self.clock.now),
+            false => poll_interval.unwrap_or(POLL_SLEEP),
+        };
         let (word, asleep) = (
             self.doorbell.atomic_u32(exec_proto::DOORBELL),
             self.doorbell.atomic_u32(exec_proto::SERVICE_PARKED),

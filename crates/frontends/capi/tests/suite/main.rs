@@ -3,6 +3,7 @@
 #[macro_use]
 mod support;
 
+mod choices;
 mod fio_engine;
 mod former_names;
 #[allow(dead_code, reason = "tests of another crate use the rest")]

@@ -168,12 +168,13 @@ fn notes_come_with_their_cause() {
 fn host_lines_are_a_section_of_a_scenario() {
     let machine = machine(2);
     for host in [machine.in_process(), machine.through_nbd()] {
-        let lines = report::host_lines(host);
+        let lines = report::host_lines(host, machine.threads.wake.p50);
         let read = scenario(&format!("[drive]\npreset = \"pcm\"\n{lines}"));
         assert_eq!(
             (read.host.submit_cost, read.host.complete_cost),
             (Some(host.submit), Some(host.complete))
         );
+        assert_eq!(read.host.interrupt_cost, Some(Nanos(20_000)));
     }
     assert_eq!(machine.through_nbd().submit, Nanos(2_030));
     assert_eq!(machine.through_nbd().complete, Nanos(15_040));

@@ -75,7 +75,11 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     if waiter.is_err() {
         service.stop().stop();
     }
-    let served = service.run(device.clock()).map_err(other);
+    let served = match device.completion() {
+        Some(completion) => service.run_with(device.clock(), completion),
+        None => service.run(device.clock()),
+    };
+    let served = served.map_err(other);
     let waiter = waiter.map_err(|e| other(format!("{}: {e}", program.display())))?;
     let status = waiter.join().map_err(|_| other("the program could not be waited for"))?;
     let (queue, counters) = served?;

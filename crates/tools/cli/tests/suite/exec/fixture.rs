@@ -5,21 +5,37 @@ use std::process::{Command, Output};
 
 pub(crate) use super::library::{SLUICE, build, text};
 
-/// A temporary directory with a volume in `disk.img`.
+/// A temporary directory with a volume.
 pub(crate) struct Fixture {
     dir: tempfile::TempDir,
+    /// Name of the volume's device in the directory.
+    device: &'static str,
 }
 
 impl Fixture {
     /// Creates a volume on a file of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Fixture {
+        let stage = Fixture::empty("disk.img");
+        std::fs::File::create(stage.path("disk.img")).unwrap().set_len(bytes).unwrap();
+        stage.format()
+    }
+
+    /// Creates a volume on the drive of a scenario, which keeps its data in an image.
+    pub(crate) fn on_scenario(text: &str) -> Fixture {
+        let stage = Fixture::empty("drive.toml");
+        std::fs::write(stage.path("drive.toml"), text).unwrap();
+        stage.format()
+    }
+
+    fn empty(device: &'static str) -> Fixture {
         build();
-        let stage = Fixture { dir: tempfile::tempdir().unwrap() };
-        let device = stage.path("disk.img");
-        std::fs::File::create(&device).unwrap().set_len(bytes).unwrap();
-        let out = stage.sluice(&["volume", "format", &device]);
+        Fixture { dir: tempfile::tempdir().unwrap(), device }
+    }
+
+    fn format(self) -> Fixture {
+        let out = self.sluice(&["volume", "format", &self.path(self.device)]);
         assert!(out.status.success(), "{}", text(&out.stderr));
-        stage
+        self
     }
 
     /// Returns a path in the directory.
@@ -41,7 +57,7 @@ impl Fixture {
     /// Returns the command that runs a program with the volume at `at`.
     pub(crate) fn command(&self, program: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        let (disk, at) = (self.path("disk.img"), self.path("at"));
+        let (disk, at) = (self.path(self.device), self.path("at"));
         command.args(["--foreground", "-s", "KILL", "120", SLUICE, "exec", "--volume", &disk]);
         command.args(["--at", &at, "--"]).args(program);
         command
@@ -75,7 +91,7 @@ impl Fixture {
 
     /// Checks that the volume is not in use, and that fsck finds it clean.
     pub(crate) fn is_clean(&self) {
-        let device = self.path("disk.img");
+        let device = self.path(self.device);
         let out = self.sluice(&["volume", "fsck", &device]);
         assert_eq!(text(&out.stdout), "clean\n", "{}", text(&out.stderr));
         let info = self.sluice(&["volume", "info", &device]);

@@ -68,6 +68,34 @@ fn sqlite_processes_share_a_write_ahead_log_on_a_volume() {
     stage.is_clean();
 }
 
+/// A program on the drive of a scenario, whose file service waits by each method of completion.
+#[test]
+fn a_program_runs_by_every_method_of_completion() {
+    let drive = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
+        geometry = { channels = 2, pus = 4, chunks = 64, pages = 64 }\n\
+        timing = { read = \"10us\", program = \"50us\", erase = \"100us\" }\n[path]\n";
+    for keys in [
+        "completion = \"poll\"\n",
+        "poll_interval = \"200us\"\n",
+        "completion = \"interrupt\"\n",
+        "completion = \"hybrid\"\nqueue_model = \"mq\"\n",
+        "completion = \"lazy\"\nqueue_model = \"sq\"\n",
+        "completion = \"coop\"\nqueue_model = \"sq\"\n",
+        "completion = \"interrupt\"\nqueue_model = \"sq\"\n",
+    ] {
+        let stage = Fixture::on_scenario(&format!("{drive}{keys}"));
+        let db = stage.path("at") + "/test.db";
+        let fill = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL \
+                    SELECT x + 1 FROM c WHERE x < 500) INSERT INTO t SELECT x, hex(randomblob(200)) FROM c;";
+        let out = stage.exec(&["sqlite3", &db, fill]);
+        assert!(out.status.success(), "{keys}: {}", text(&out.stderr));
+        let check = "PRAGMA integrity_check; SELECT count(*) FROM t;";
+        let out = stage.exec(&["sqlite3", &db, check]);
+        assert_eq!(text(&out.stdout), "ok\n500\n", "{keys}: {}", text(&out.stderr));
+        stage.is_clean();
+    }
+}
+
 /// Appends, a background rewrite by a forked child, a snapshot, and a restart that reads both.
 #[test]
 fn redis_rewrites_in_the_background_and_starts_again() {

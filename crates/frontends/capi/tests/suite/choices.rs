@@ -1,0 +1,84 @@
+//! The choices of a scenario, from C: a combination that cannot be is refused with the reason of the
+//! other front ends, and a handle waits by the method of completion.
+
+// guarantee: B-18, B-24
+
+use std::ffi::CString;
+use std::ptr::{null, null_mut};
+use std::time::Instant;
+
+use scenario::CompletionMethod;
+use scenario::choice::{Choice, FrontEnd};
+use sluice_c::*;
+
+use crate::support::last_error;
+
+fn written(dir: &tempfile::TempDir, text: &str) -> CString {
+    let file = dir.path().join("c.toml");
+    std::fs::write(&file, text).unwrap();
+    CString::new(file.to_str().unwrap()).unwrap()
+}
+
+/// One combination for each reason.
+#[test]
+fn a_refused_combination_has_the_reason_of_the_matrix() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut told = Vec::new();
+    for choice in Choice::all().filter(|choice| choice.front == FrontEnd::Application) {
+        let Err(why) = choice.check() else { continue };
+        if told.contains(&why.to_string()) {
+            continue;
+        }
+        let name = written(&dir, &choice.scenario());
+        let mut device: *mut sluice_device = null_mut();
+        // SAFETY: the pointers are to live objects.
+        let code =
+            unsafe { sluice_open_version(SLUICE_VERSION, name.as_ptr(), null(), &mut device) };
+        let said = last_error();
+        assert_eq!(code, -libc::EINVAL, "{choice:?}: {said}");
+        assert!(device.is_null());
+        for part in [why.to_string(), why.help()] {
+            assert!(said.contains(&part), "{choice:?}: {said}, not {part}");
+        }
+        assert!(said.contains("c.toml:"), "{said}");
+        told.push(why.to_string());
+    }
+    assert!(told.len() >= 8, "{told:?}");
+}
+
+/// A handle with default options sleeps where the scenario says so, and spins where it does not.
+#[test]
+fn a_handle_waits_by_the_method_of_the_scenario() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\nnull = { latency = \"5ms\" }\n[path]\n";
+    for method in CompletionMethod::ALL {
+        for model in ["raw", "sq", "mq"] {
+            if method.needs_handler() && model != "sq" {
+                continue;
+            }
+            let keys = format!("queue_model = \"{model}\"\ncompletion = \"{}\"\n", method.word());
+            let name = written(&dir, &format!("{drive}{keys}"));
+            let (mut device, mut queue) = (null_mut(), null_mut());
+            let (mut handle, mut buffer) = (null_mut(), null_mut());
+            ok!(sluice_open_version(SLUICE_VERSION, name.as_ptr(), null(), &mut device));
+            ok!(sluice_queue_create(device, null(), &mut queue));
+            ok!(sluice_handle_create(queue, null(), &mut handle));
+            ok!(sluice_buffer_create(device, 4096, &mut buffer));
+            let begin = Instant::now();
+            for _ in 0..8 {
+                ok!(sluice_read(handle, 0, 1, buffer, 0));
+            }
+            assert!(begin.elapsed().as_millis() >= 40, "{keys}");
+            let mut stats = options!(sluice_handle_stats {});
+            ok!(sluice_handle_get_stats(handle, &mut stats));
+            assert_eq!(stats.sleeps > 0, *method != CompletionMethod::Poll, "{keys}");
+            ok!(sluice_handle_destroy(handle));
+            ok!(sluice_queue_destroy(queue));
+            // SAFETY: no call uses these objects any more.
+            unsafe {
+                sluice_buffer_destroy(buffer);
+                assert_eq!(sluice_close(device), 0);
+            }
+        }
+    }
+}
