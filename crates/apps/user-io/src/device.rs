@@ -269,7 +269,7 @@ impl IoDevice {
         self
     }
 
-    /// Returns how completions are noticed, if whoever opened the device said so.
+    /// Returns how completions are noticed, if the scenario of the device says so.
     pub fn completion(&self) -> Option<CompletionPolicy> {
         self.inner.completion
     }

@@ -101,7 +101,7 @@ pub(crate) struct DeviceInner {
     pub(crate) timeout: Nanos,
     /// Kernel driver of a real controller.
     pub(crate) bound_driver: Option<PciDriver>,
-    /// How completions are noticed, if whoever opened the device said so.
+    /// How completions are noticed, if the scenario of the device says so.
     pub(crate) completion: Option<CompletionPolicy>,
     pub(crate) _keep_alive: Option<KeepAlive>,
 }

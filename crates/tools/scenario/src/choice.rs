@@ -119,7 +119,7 @@ pub struct Choice {
     pub block: BlockChoice,
     /// The scheduler of the block layer.
     pub scheduler: SchedulerChoice,
-    /// Who notices completions, and who finishes requests.
+    /// The contexts that notice completions and finish requests.
     pub completion: CompletionMethod,
 }
 

@@ -36,8 +36,8 @@ impl QueueModelKind {
 pub struct PathConfig {
     /// Queue model of the block layer.
     pub queue_model: QueueModelKind,
-    /// Who notices completions and who finishes requests; `None` for the default of the program that
-    /// submits.
+    /// The contexts that notice completions and finish requests; `None` for the default of the
+    /// program that submits.
     pub completion: Option<CompletionPolicy>,
     /// Configuration of the block layer; `None` for [`QueueModelKind::Raw`], which has none.
     pub block_layer: Option<BlockLayerSpec>,

@@ -24,8 +24,8 @@ pub struct CompletionHandler {
 }
 
 impl CompletionHandler {
-    /// Starts the thread with its endpoint of the block layer, whose waker nobody has set. `clock` is
-    /// that of the submitters.
+    /// Starts the thread with its endpoint of the block layer. No other endpoint may have a waker
+    /// yet. `clock` is that of the submitters.
     ///
     /// # Errors
     /// The thread or an eventfd cannot be created.

@@ -25,7 +25,7 @@ use time::Nanos;
 pub use handler::CompletionHandler;
 pub use queue::{NotifiedDriver, NotifiedQueue, NotifyStats};
 
-/// Who notices completions, and who finishes the requests.
+/// The context that notices completions, and the one that finishes the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CompletionMethod {
     /// The submitter polls.

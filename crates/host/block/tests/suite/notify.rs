@@ -21,7 +21,7 @@ use sluice_block::{
 };
 use time::{Component, Nanos};
 
-/// What the hardware queue and the device's thread share.
+/// The state that the hardware queue and the device's thread share.
 #[derive(Default)]
 struct Shared {
     issued: Mutex<VecDeque<Tag>>,

@@ -1,5 +1,5 @@
-//! Who notices completions and who finishes requests, in virtual time: exact latencies of each
-//! method, the same data with all of them, and the counters.
+//! Methods of completion in virtual time: exact latencies of each method, the same data with all of
+//! them, and the counters.
 
 // guarantee: B-24
 
@@ -86,8 +86,7 @@ fn a_timer_polls_at_multiples_of_its_interval() {
     }
 }
 
-/// Of 32 completions at one instant, the handler of `interrupt` finishes one after the other, and
-/// the submitter of the others does.
+/// A handler fetches all completions that have arrived. With `coop` submitters fetch as well.
 #[test]
 fn one_interrupt_serves_all_that_has_arrived() {
     let sq = |method: &str| {
