@@ -56,10 +56,32 @@ or methods are refused, they are named. Scenarios, `sluice sim`, `sluice serve` 
 exec`; there, an open-channel drive without a target takes vector commands. Two cores submit here.
 ";
 
+/// Returns the picture of the interfaces with all choices, from the program down to the drive.
+fn picture() -> String {
+    fn row<T>(page: &mut String, name: &str, all: &[T], word: impl Fn(&T) -> &'static str) {
+        let words: Vec<&str> = all.iter().map(word).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "  {name:<18} {}", words.join(" | "));
+    }
+    let mut page = "\n```text\n".to_owned();
+    row(&mut page, "front end", FrontEnd::ALL, |front| front.word());
+    page.push_str("      │ block requests: block::BlockDevice\n");
+    row(&mut page, "block layer", BlockChoice::ALL, |block| block.word());
+    row(&mut page, "  scheduler", SchedulerChoice::ALL, |scheduler| scheduler.word());
+    page.push_str("      │ tags and events: driver::HardwareQueue\n");
+    row(&mut page, "completion", CompletionMethod::ALL, |method| method.word());
+    page.push_str("      │ hardware queues of the drive, or those that the target is\n");
+    row(&mut page, "target", TargetChoice::ALL, |target| target.word());
+    page.push_str("      │ commands: transport::Port\n");
+    row(&mut page, "drive", DriveChoice::ALL, |drive| drive.word());
+    page.push_str("```\n");
+    page
+}
+
 /// Returns all combinations as a page.
 fn to_text() -> String {
     let mut reasons: Vec<Impossible> = Vec::new();
-    let mut page = HEAD.to_owned();
+    let mut page = HEAD.to_owned() + &picture();
     for front in FrontEnd::ALL {
         let blocks: Vec<&str> = BlockChoice::ALL.iter().map(|block| block.word()).collect();
         // Writing to a string cannot fail.

@@ -1,5 +1,6 @@
 //! Conversion of an outcome to a [`Variant`] of the report.
 
+use block::notify::NotifyStats;
 use report::explain::{band_bar, breakdown_title, request_bar};
 use report::{
     FtlPoint, FtlSeries, GcSummary, Intervals, JobRow, Latency, LatencyBreakdown, LatencyPoint,
@@ -66,6 +67,16 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
         if let Some(layer) = &path.block_layer {
             let of = if several { format!("{}: ", path.name) } else { String::new() };
             way.remarks.push(format!("{of}{}", layer.summary_line()));
+        }
+        if let Some(NotifyStats { interrupts, polls, by_submitter, completions }) = path.notify {
+            let of = if several { format!("{}: ", path.name) } else { String::new() };
+            way.remarks.push(format!(
+                "{of}{} completions noticed by {} interrupts, {} polls of a timer and {} times by a submitter",
+                count(completions),
+                count(interrupts),
+                count(polls),
+                count(by_submitter)
+            ));
         }
     }
     if !outcome.ignored.is_empty() {
