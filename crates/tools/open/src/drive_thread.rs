@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
-use controller::{Controller, DriveStats};
+use controller::DriveStats;
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use stack::{DriveSnapshot, DriveThreadState, SnapshotCell};
-use transport::Port;
+use stack::{DriveSnapshot, DriveThreadState, PoweredDevice, SnapshotCell};
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
@@ -37,13 +36,6 @@ struct DriveThread {
     thread: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
-/// A drive to start a thread for, and the ports of its hosts in this process.
-#[derive(Debug)]
-pub(super) struct PoweredDrive {
-    pub(super) drive: Controller,
-    pub(super) ports: Vec<Arc<Port>>,
-}
-
 /// Reads the counters of a device's drives from any thread. It costs a drive's thread one load per
 /// iteration.
 #[derive(Clone, Debug)]
@@ -53,7 +45,7 @@ pub struct DriveStatsReader {
 
 impl DriveStatsReader {
     /// Returns the current counters of the drive, at most a fifth of a second old; of the first one
-    /// of a set. `None` if the drive has never answered.
+    /// of a set. The SATA drives at an AHCI controller count as one. `None` if the drive has never answered.
     pub fn stats(&self) -> Option<DriveStats> {
         self.all_stats().next().flatten()
     }
@@ -71,7 +63,7 @@ impl DriveThreadGuard {
     /// # Errors
     /// The error of the operating system, if it provides no thread or no descriptor.
     pub(super) fn start(
-        drives: Vec<PoweredDrive>,
+        drives: Vec<PoweredDevice>,
         clock: RealClock,
         core: Option<usize>,
         target: Option<Arc<TargetQueues>>,
@@ -81,14 +73,14 @@ impl DriveThreadGuard {
         // After an error the guard ends the threads that have started.
         let threads = Vec::with_capacity(drives.len());
         let mut guard = DriveThreadGuard { clock, threads, target, close_errors: closed };
-        for PoweredDrive { drive, ports } in drives {
+        for PoweredDevice { device: drive, ports } in drives {
             let runner = RealRunner::new(clock, IdlePolicy::default())?;
             for port in &ports {
                 port.set_drive_waker(runner.waker())?;
             }
             let (stopper, pane) = (runner.stop_handle(), SnapshotCell::new());
             view.cells.push((pane.clone(), runner.waker()));
-            let name = drive.config().name.clone();
+            let name = drive.name().to_owned();
             let mut live = DriveThreadState::new(drive, clock, pane);
             let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
                 if let Some(core) = core {
@@ -126,7 +118,7 @@ impl DriveThreadGuard {
             first = first.and(queues.close(&mut live, self.clock));
         }
         for drive in live {
-            let name = drive.drive.config().name.clone();
+            let name = drive.drive.name().to_owned();
             let down = drive.drive.shut_down();
             first = first.and(down.map_err(|source| CloseError::ShutDown { drive: name, source }));
         }

@@ -7,6 +7,7 @@
 //! | open-channel with `[target]` | `DeviceKind::Target` | one, or one per shard of a `pblk` |
 //! | open-channel without `[target]` | `DeviceKind::Drive` | queue pairs for vector commands |
 //! | any of the first two with a block layer | `DeviceKind::Target` | one per core of the block layer |
+//! | SATA drive | `DeviceKind::Target` | one per core of the block layer, else one |
 //! | a set | `DeviceKind::Target` | one per core of the block layer, else one |
 //!
 //! In a scenario with named paths, the device is a path, and only its drives are powered on.
@@ -14,15 +15,15 @@
 use std::time::Duration;
 
 use event::RealClock;
-use scenario::{HostTarget, Precondition, Scenario};
+use scenario::{Beneath, HostTarget, PathSpec, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, JobTarget, PreparedPath, StackError, prepare_drive, prepare_path,
-    target_layers,
+    AssembledDrive, HostHandles, JobTarget, PoweredDevice, PreparedPath, StackError, prepare_drive,
+    prepare_path, target_layers,
 };
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
 
-use super::drive_thread::{DriveThreadGuard, PoweredDrive};
+use super::drive_thread::DriveThreadGuard;
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenOptions, TargetOpenError};
 
@@ -55,7 +56,7 @@ pub fn open_scenario(
     let assembled = match &reduced {
         // A path to one drive is that drive with this path.
         Some(alone) if alone.composition.is_empty() => assemble_drive(alone, 0, options)?,
-        Some(set) => assemble_set(set, options)?,
+        Some(set) => assemble_path(set, options)?,
         None => assemble_drive(scenario, select_drive(scenario, name)?, options)?,
     };
     let Assembled { name, drives, host, now: prepared } = assembled;
@@ -92,7 +93,7 @@ pub fn open_scenario(
 /// The drives of a device and the host's side, before the threads start.
 struct Assembled {
     name: String,
-    drives: Vec<PoweredDrive>,
+    drives: Vec<PoweredDevice>,
     host: HostHandles,
     /// The drives' current time.
     now: Nanos,
@@ -102,29 +103,25 @@ impl Assembled {
     fn one(hands: AssembledDrive, now: Nanos) -> Assembled {
         let AssembledDrive { drive, port, host } = hands;
         let name = drive.config().name.clone();
-        Assembled { name, drives: vec![PoweredDrive { drive, ports: vec![port] }], host, now }
+        let device = PoweredDevice { device: drive.into(), ports: vec![port] };
+        Assembled { name, drives: vec![device], host, now }
     }
 }
 
-/// Builds the drives of a set and its device.
-fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
-    let PreparedPath { drives, path, now } = prepare_path(scenario, &mut |_| {})?;
+/// Builds the drives of the scenario's only path and its device.
+fn assemble_path(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
+    let PreparedPath { devices, path, now } = prepare_path(scenario, &mut |_| {})?;
     let JobTarget::Blocks(device) = path.device else {
         return Err(StackError::NoPath { file: scenario.file.clone() }.into());
     };
     let cores = device.cores();
     if let Some(asked) = options.queues.filter(|asked| usize::from(*asked) > cores) {
         let (option, value, what) = ("queues", asked.to_string(), format!("path {}", path.name));
-        let allowed = format!("1 to {cores}: the path's block layer has a queue for each core");
+        let allowed = format!("1 to {cores}: a block layer has a queue for each core (cores)");
         return Err(TargetOpenError::Option { option, value, what, allowed });
     }
-    let mut powered: Vec<PoweredDrive> =
-        drives.into_iter().map(|drive| PoweredDrive { drive, ports: Vec::new() }).collect();
-    for (drive, port) in path.drives.iter().zip(path.ports) {
-        powered[*drive].ports.push(port);
-    }
     let host = HostHandles::Queues(Box::new(device));
-    Ok(Assembled { name: path.name, drives: powered, host, now })
+    Ok(Assembled { name: path.name, drives: devices, host, now })
 }
 
 fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, TargetOpenError> {
@@ -157,6 +154,11 @@ fn assemble_drive(
             return refused("precondition", "set".into(), allowed);
         }
         return Ok(Assembled::one(AssembledDrive::without_host(plan)?, Nanos::ZERO));
+    }
+    if plan.sata().is_some() {
+        let (name, config) = (plan.config.name.clone(), scenario.path.clone());
+        let alone = PathSpec { name, over: Beneath::Drive(index), config };
+        return assemble_path(&scenario.reduced_to(&alone), options);
     }
     if let Some(layer) = &scenario.path.block_layer {
         let cores = layer.cores();

@@ -11,6 +11,7 @@ use controller::PersonalityKind;
 use lnvm::TargetKind;
 
 use super::host::QueueModelKind;
+use super::{DriveKind, DriveSpec};
 
 /// The words of a choice's values, in the order of the matrix.
 macro_rules! choices {
@@ -182,6 +183,40 @@ pub enum Impossible {
         /// Number of hardware queues.
         queues: u16,
     },
+    /// Several submitters' queues over an AHCI port.
+    #[error(
+        "drive {drive} is at an AHCI port, which has one command list, so that {users} would share it"
+    )]
+    OneCommandList {
+        /// Name of the drive.
+        drive: String,
+        /// The queues or the owners.
+        users: String,
+    },
+    /// More drives than an AHCI controller has ports.
+    #[error("drive {drive} has no port: an AHCI controller has 32, one for each drive")]
+    NoPort {
+        /// Name of the drive.
+        drive: String,
+    },
+    /// A key of an NVMe drive for a drive of another kind.
+    #[error("`drive.{key}` describes an emulated NVMe drive, and this drive has kind = \"{kind}\"")]
+    NotNvme {
+        /// The key.
+        key: &'static str,
+        /// The kind of the drive.
+        kind: &'static str,
+    },
+    /// NVMe commands for a drive of another kind.
+    #[error("{user} needs the NVMe queues of a drive, and drive {drive} has kind = \"{kind}\"")]
+    NoNvmeQueues {
+        /// The program that needs them.
+        user: &'static str,
+        /// Name of the drive.
+        drive: String,
+        /// Its kind.
+        kind: &'static str,
+    },
 }
 
 /// [`BlockError::SeparateStaging`], as a value that can be compared.
@@ -221,6 +256,14 @@ impl Impossible {
             Impossible::SeparateStaging(_) => {
                 "set staging = \"global\", or queue_model = \"sq\"".into()
             }
+            Impossible::OneCommandList { .. } => {
+                "allowed: 1 queue of one path or set; `cores` may be more".into()
+            }
+            Impossible::NoPort { .. } => "allowed: 1 to 32 drives with kind = \"ahci\"".into(),
+            Impossible::NotNvme { key, .. } => {
+                format!("remove `{key}`, or set kind = \"nvme\"")
+            }
+            Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),
@@ -238,6 +281,20 @@ impl Impossible {
         match personality {
             PersonalityKind::OpenChannel => Ok(()),
             _ => Err(Impossible::FlashNotExposed { target: target() }),
+        }
+    }
+
+    /// Checks that a drive is an emulated NVMe drive, whose queues `user` needs.
+    ///
+    /// # Errors
+    /// [`Impossible::NoNvmeQueues`].
+    pub fn check_nvme(plan: &DriveSpec, user: &'static str) -> Result<(), Impossible> {
+        match plan.kind {
+            DriveKind::Nvme => Ok(()),
+            _ => {
+                let (drive, kind) = (plan.config.name.clone(), plan.kind.word());
+                Err(Impossible::NoNvmeQueues { user, drive, kind })
+            }
         }
     }
 

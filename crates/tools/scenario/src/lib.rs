@@ -38,6 +38,8 @@ pub use composition::{
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{CompletionMethod, HostConfig, PathConfig, QueueModelKind};
+pub use keys::ahci_keys::AhciUplink;
+pub use keys::drive_kind::DriveKind;
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
@@ -48,6 +50,7 @@ pub use target::HostTarget;
 
 use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
+use keys::drive_kind::KindWord;
 use keys::job::JobRefs;
 use section::Section;
 use source::SourceText;
@@ -74,6 +77,8 @@ pub struct Scenario {
     pub path: PathConfig,
     /// Named targets, sets and paths.
     pub composition: Composition,
+    /// What the drives at the AHCI controller share.
+    pub ahci_uplink: AhciUplink,
     /// Costs of the host's side.
     pub host: HostConfig,
     /// State of the drives when the jobs begin.
@@ -91,7 +96,9 @@ pub struct Scenario {
 /// One drive of a scenario, with the target that manages its flash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveSpec {
-    /// The drive.
+    /// What it is.
+    pub kind: DriveKind,
+    /// The NVMe drive; of a drive of another kind, its name, its size and its sectors.
     pub config: DriveConfig,
     /// Target between the drive and the jobs.
     pub target: HostTarget,
@@ -160,6 +167,7 @@ impl Scenario {
             drives: Vec::new(),
             path: PathConfig::default(),
             composition: Composition::default(),
+            ahci_uplink: AhciUplink::default(),
             host: HostConfig::default(),
             precondition: Precondition::default(),
             jobs: Vec::new(),
@@ -180,6 +188,7 @@ impl Scenario {
         if let Some(value) = unnamed_path {
             scenario.path = PathConfig::read(value.section()?)?;
         }
+        root.set("ahci", &mut scenario.ahci_uplink, |v| AhciUplink::read(v.section()?))?;
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
         root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
         let target_value = root.get("target");
@@ -285,12 +294,16 @@ impl Scenario {
         sections: Vec<Section<'_>>,
         target: Option<&TargetBuilder>,
     ) -> Result<(), ScenarioError> {
-        for (index, section) in sections.into_iter().enumerate() {
+        for (index, mut section) in sections.into_iter().enumerate() {
             let whole = section.source_span();
-            let draft = DriveBuilder::read(section)?;
-            let plan = draft.finish(index, self.seed, target)?;
+            let at_name = section.get("name").map(|value| value.source_span());
+            let plan = match KindWord::read(&mut section)? {
+                KindWord::Nvme => DriveBuilder::read(section)?.finish(index, self.seed, target)?,
+                KindWord::Ahci => keys::ahci_keys::read(section, index, target)?,
+            };
+            self.check_ahci_port(&plan).map_err(|problem| whole.error(problem))?;
             if self.drive(&plan.config.name).is_some() {
-                let place = draft.name.as_ref().map_or(&whole, |(_, place)| place);
+                let place = at_name.as_ref().unwrap_or(&whole);
                 return Err(place.error(ProblemKind::Conflict {
                     message: format!("two drives are called \"{}\"", plan.config.name),
                     help: "give each a `name` of its own".into(),

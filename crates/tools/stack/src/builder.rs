@@ -5,22 +5,25 @@
 //! time, apart from preconditioning until steady state.
 
 use std::num::NonZeroU16;
-use std::sync::Arc;
 
 use block::{BlockDevice, Stripe, StripeError};
 use controller::Controller;
 use kv::Kv;
 use lnvm::TargetKind;
 use mem::AddressSpace;
+use scenario::choice::Impossible;
 use scenario::{Beneath, DriveSpec, HostTarget, PathSpec, Precondition, Scenario, SetSpec};
 use time::{Nanos, VirtualRunner};
-use transport::Port;
 use workload::{JobLimits, KeyLimits, KeyValueDevice};
 
+use super::host::ahci::connect as connect_ahci;
 use super::host::{attach_kv, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
-use super::{CoreQueue, CoreQueues, HostOptions, Stack, StackError, StackHost, with_overlay};
+use super::{
+    CoreQueue, CoreQueues, DevicePort, EmulatedDevice, HostOptions, Stack, StackError, StackHost,
+    with_overlay,
+};
 
 impl CoreQueue for Stripe<CoreQueues> {}
 
@@ -37,7 +40,11 @@ pub struct BuildOptions {
 /// The drives of a scenario while the devices of its paths are built.
 #[derive(Debug)]
 pub struct StackBuilder {
-    drives: Vec<Controller>,
+    devices: Vec<EmulatedDevice>,
+    /// By drive of the scenario: index of its device. The drives at an AHCI controller share one.
+    device_of: Vec<usize>,
+    /// The time at which all devices are initialized.
+    ready_at: Nanos,
     /// Whether the blocks of a drive itself have been preconditioned.
     preconditioned: Vec<bool>,
 }
@@ -48,6 +55,8 @@ struct Member {
     beneath: Beneath,
     /// Index of the drive.
     drive: usize,
+    /// Name of the drive.
+    name: String,
     host: StackHost,
 }
 
@@ -59,7 +68,7 @@ enum OpenDevices {
     /// A set, with its stripe size in sectors.
     Set { name: String, stripe: u32, members: Vec<Member> },
     /// A key-value target on the drive with this index, and the port of its host.
-    Keys { kv: Box<Kv>, drive: usize, port: Arc<Port> },
+    Keys { kv: Box<Kv>, drive: usize, port: DevicePort },
 }
 
 /// The device of a path's jobs.
@@ -88,8 +97,8 @@ pub struct PathDevice {
     pub drives: Vec<usize>,
     /// The device.
     pub device: JobTarget,
-    /// The ports of its hosts, to set wakers on.
-    pub ports: Vec<Arc<Port>>,
+    /// What its hosts share with the drives, to set wakers on.
+    pub ports: Vec<DevicePort>,
     /// Result of preconditioning until steady state, if that was requested.
     pub steady: Option<SteadyResult>,
 }
@@ -107,8 +116,23 @@ impl StackBuilder {
         reuse: &mut dyn FnMut(&DriveSpec) -> Option<Stack>,
     ) -> Result<(StackBuilder, Vec<OpenPath>), StackError> {
         let specs = scenario.paths();
-        let (mut drives, mut hosts) = (Vec::new(), Vec::new());
+        let (mut devices, mut hosts) = (Vec::new(), Vec::new());
+        let mut device_of = Vec::with_capacity(scenario.drives.len());
+        let (mut ready_at, mut at_ports, mut ahci) = (Nanos::ZERO, None, None);
         for (index, plan) in scenario.drives.iter().enumerate() {
+            if plan.sata().is_some() {
+                if at_ports.is_none()
+                    && let Some(opened) = connect_ahci(scenario)?
+                {
+                    ready_at = opened.ready_at;
+                    at_ports = Some(opened.hosts.into_iter());
+                    ahci = Some(devices.len());
+                    devices.push(opened.device);
+                }
+                device_of.extend(ahci);
+                hosts.push(at_ports.as_mut().and_then(Iterator::next));
+                continue;
+            }
             let mut users = specs.iter().flat_map(|spec| scenario.members(spec.over));
             let only = users.find(|member| scenario.drive_of(*member) == index);
             // The target's name is part of the messages.
@@ -120,10 +144,12 @@ impl StackBuilder {
                 }
                 None => (Stack::power_on(&options.plan(plan))?, None),
             };
-            drives.push(drive);
+            device_of.push(devices.len());
+            devices.push(EmulatedDevice::Nvme(drive));
             hosts.push(host);
         }
-        let mut builder = StackBuilder { preconditioned: vec![false; drives.len()], drives };
+        let preconditioned = vec![false; device_of.len()];
+        let mut builder = StackBuilder { devices, device_of, ready_at, preconditioned };
         let mut paths = Vec::with_capacity(specs.len());
         for spec in specs {
             paths.push(builder.open_path(scenario, spec, options, &mut hosts)?);
@@ -144,8 +170,10 @@ impl StackBuilder {
         {
             let drive = scenario.drive_of(spec.over);
             let host = HostOptions { vector: options.vector, ..HostOptions::default() };
-            let running = &mut self.drives[drive];
-            let (kv, port) = attach_kv(running, &options.plan(plan.clone()), named, &host)?;
+            let plan = options.plan(plan.clone());
+            let running = self.nvme_mut(drive, &plan)?;
+            let (kv, port) = attach_kv(running, &plan, named, &host)?;
+            let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
             return Ok(OpenPath { spec, devices });
         }
@@ -156,7 +184,12 @@ impl StackBuilder {
             return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
         };
         let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
-        let memory = AddressSpace::default();
+        // The memory of an AHCI controller is its own: the other hosts use it as well.
+        let at_ports = members.iter().filter_map(|member| {
+            let ready = ready[scenario.drive_of(*member)].as_ref()?;
+            Some(ready.device.memory().clone())
+        });
+        let memory = at_ports.reduce(|first, _| first).unwrap_or_default();
         let (mut opened, mut sector_bytes) = (Vec::with_capacity(members.len()), 1);
         for beneath in members {
             let drive = &scenario.drives[scenario.drive_of(*beneath)];
@@ -182,18 +215,32 @@ impl StackBuilder {
         ready: &mut [Option<StackHost>],
     ) -> Result<Member, StackError> {
         let drive = scenario.drive_of(beneath);
+        let name = scenario.drives[drive].config.name.clone();
         if let Some(host) = ready[drive].take() {
-            return Ok(Member { beneath, drive, host });
+            return Ok(Member { beneath, drive, name, host });
         }
         let plan = options.plan(scenario.drive_spec(beneath));
         let host = HostOptions { vector: options.vector, memory, raw_queues };
-        let host = StackHost::attach(&mut self.drives[drive], &plan, &host)?;
-        Ok(Member { beneath, drive, host })
+        let host = StackHost::attach(self.nvme_mut(drive, &plan)?, &plan, &host)?;
+        Ok(Member { beneath, drive, name, host })
     }
 
-    /// Returns the drives, in the order of the scenario.
-    pub fn into_drives(self) -> Vec<Controller> {
-        self.drives
+    /// Returns the NVMe drive with this index in the scenario.
+    fn nvme_mut(&mut self, drive: usize, plan: &DriveSpec) -> Result<&mut Controller, StackError> {
+        self.devices[self.device_of[drive]].nvme_mut().ok_or_else(|| {
+            let (drive, kind) = (plan.config.name.clone(), plan.kind.word());
+            Impossible::NoNvmeQueues { user: "a second host", drive, kind }.into()
+        })
+    }
+
+    /// Returns the time at which all devices are initialized: zero, apart from AHCI controllers.
+    pub fn ready_at(&self) -> Nanos {
+        self.ready_at
+    }
+
+    /// Returns the devices, and the index of that of each drive, in the order of the scenario.
+    pub fn into_devices(self) -> (Vec<EmulatedDevice>, Vec<usize>) {
+        (self.devices, self.device_of)
     }
 }
 
@@ -252,7 +299,7 @@ impl OpenPath {
         };
         let count = members.len() as f64;
         for (i, member) in members.iter_mut().enumerate() {
-            let Member { beneath, drive, host } = member;
+            let Member { beneath, drive, name, host } = member;
             if !needs(*drive) {
                 continue;
             }
@@ -261,9 +308,15 @@ impl OpenPath {
             {
                 continue;
             }
-            let running = &mut builder.drives[*drive];
             let mut tell = |part: f64| progress((i as f64 + part) / count);
-            precondition_host(running, host, what, runner, seed, &mut tell)?;
+            match &mut builder.devices[builder.device_of[*drive]] {
+                EmulatedDevice::Nvme(running) => {
+                    precondition_host(name, running, host, what, runner, seed, &mut tell)?;
+                }
+                EmulatedDevice::Ahci(running) => {
+                    precondition_host(name, running, host, what, runner, seed, &mut tell)?;
+                }
+            }
         }
         Ok(())
     }
@@ -279,10 +332,12 @@ impl OpenPath {
         plan: &DriveSpec,
     ) -> Result<Option<Stack>, StackError> {
         match &self.devices {
-            OpenDevices::One(member) => {
-                let drive = &builder.drives[member.drive];
-                Stack::duplicate_parts(drive, &member.host.device, plan)
-            }
+            OpenDevices::One(member) => match &builder.devices[builder.device_of[member.drive]] {
+                EmulatedDevice::Nvme(drive) => {
+                    Stack::duplicate_parts(drive, &member.host.device, plan)
+                }
+                EmulatedDevice::Ahci(_) => Ok(None),
+            },
             OpenDevices::Set { .. } | OpenDevices::Keys { .. } => Ok(None),
         }
     }
@@ -305,8 +360,16 @@ impl OpenPath {
             OpenDevices::One(member) => {
                 let Member { drive, mut host, .. } = *member;
                 if let Some(layer) = layer {
-                    let running = &mut builder.drives[drive];
-                    host = host.with_block_layer(running, layer, now, interrupts)?;
+                    host = match &mut builder.devices[builder.device_of[drive]] {
+                        EmulatedDevice::Nvme(running) => {
+                            host.with_block_layer(running, layer, now, interrupts)?
+                        }
+                        EmulatedDevice::Ahci(_) => {
+                            let StackHost { device, port, controller, steady } = host;
+                            let device = block_layer_over(device, layer, name.clone())?;
+                            StackHost { device, port, controller, steady }
+                        }
+                    };
                 }
                 let StackHost { device, port, steady, .. } = host;
                 (vec![drive], vec![port], steady, JobTarget::Blocks(device))

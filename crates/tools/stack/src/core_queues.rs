@@ -16,7 +16,7 @@ use block::{
     BlockDevice, BlockLayer, Completion, Features, Group, Limits, Queue, QueueFull, Raw, Request,
     WaitResult,
 };
-use driver::HardwareQueue;
+use driver::{AhciPort, HardwareQueue};
 use event::Waker;
 use mem::AddressSpace;
 use pblk::{Pblk, Rrpc, ShardHandle};
@@ -32,6 +32,7 @@ pub trait CoreQueue: BlockDevice + Any + Debug + Send {
 }
 
 impl CoreQueue for Raw {}
+impl CoreQueue for Raw<AhciPort> {}
 impl CoreQueue for Pblk {}
 impl CoreQueue for Rrpc {}
 impl CoreQueue for ShardHandle {}

@@ -31,6 +31,24 @@ pub enum StackError {
         #[source]
         source: driver::DriverError,
     },
+    /// The AHCI controller cannot be powered on.
+    #[error("the AHCI controller of drive {name}: {source}")]
+    AhciDevice {
+        /// Name of the controller's first drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: controller::AhciConfigError,
+    },
+    /// The driver cannot initialize the AHCI controller.
+    #[error("the AHCI controller of drive {name}: {source}")]
+    AhciHost {
+        /// Name of the controller's first drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: driver::AhciError,
+    },
     /// The NVMe block device cannot be created.
     #[error("drive {name}: {source}")]
     Raw {

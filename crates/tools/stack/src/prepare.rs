@@ -2,13 +2,12 @@
 
 use std::io;
 
-use controller::Controller;
 use scenario::{DriveSpec, Scenario};
 use time::{Nanos, VirtualRunner};
 
 use super::{
-    BuildOptions, PathDevice, PreconditionMarker, Stack, StackBuilder, StackError, is_fresh,
-    precondition,
+    BuildOptions, DevicePort, EmulatedDevice, PathDevice, PreconditionMarker, Stack, StackBuilder,
+    StackError, is_fresh, precondition,
 };
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
@@ -81,18 +80,27 @@ pub fn prepare_drive(
     Ok((stack, runner.now()))
 }
 
+/// A device to start a thread for, and what the hosts in this process share with it.
+#[derive(Debug)]
+pub struct PoweredDevice {
+    /// The device.
+    pub device: EmulatedDevice,
+    /// What its hosts share with it.
+    pub ports: Vec<DevicePort>,
+}
+
 /// The drives of a path and its device, in real time.
 #[derive(Debug)]
 pub struct PreparedPath {
-    /// The drives, in the order of the scenario.
-    pub drives: Vec<Controller>,
+    /// The devices, in the order of the scenario. The drives at an AHCI controller are one.
+    pub devices: Vec<PoweredDevice>,
     /// The path's device, with interrupts.
     pub path: PathDevice,
     /// The drives' current time.
     pub now: Nanos,
 }
 
-/// Builds a scenario's only path, a set, with interrupts. Drives without data are preconditioned
+/// Builds a scenario's only path with interrupts. Drives without data are preconditioned
 /// without advancing real time.
 ///
 /// # Errors
@@ -109,6 +117,7 @@ pub fn prepare_path(
         return Err(StackError::NoPath { file: scenario.file.clone() }.into());
     };
     let mut runner = VirtualRunner::new();
+    runner.advance_to(builder.ready_at());
     let mut marks = Vec::new();
     for (plan, fresh) in scenario.drives.iter().zip(&fresh).filter(|_| preconditions) {
         if *fresh {
@@ -128,5 +137,11 @@ pub fn prepare_path(
         mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
     }
     let path = path.finish(&mut builder, runner.now(), true)?;
-    Ok(PreparedPath { drives: builder.into_drives(), path, now: runner.now() })
+    let (devices, device_of) = builder.into_devices();
+    let mut devices: Vec<_> =
+        devices.into_iter().map(|device| PoweredDevice { device, ports: Vec::new() }).collect();
+    for (drive, port) in path.drives.iter().zip(&path.ports) {
+        devices[device_of[*drive]].ports.push(port.clone());
+    }
+    Ok(PreparedPath { devices, path, now: runner.now() })
 }

@@ -177,7 +177,9 @@ impl DriveService {
         let drive_cell = SnapshotCell::new();
         let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
         if options.is_shared {
-            live.drive.record_command_times();
+            if let Some(drive) = live.drive.nvme_mut() {
+                drive.record_command_times();
+            }
         }
         let owner_calls = live.owner_calls();
         let stop = Arc::new(AtomicBool::new(false));

@@ -289,6 +289,12 @@ impl Scenario {
             (None, Some(path)) => format!("path {}", path.name),
             (None, None) => return Ok(()),
         };
+        if let Some(drive) = self.at_ahci(device) {
+            let users = format!("{owner} and another");
+            return Err(value
+                .source_span()
+                .error(Impossible::OneCommandList { drive, users }.into()));
+        }
         let device = format!("\"{}\"", self.device_name(device));
         Err(value.source_span().error(Impossible::SecondOwner { device, owner }.into()))
     }
@@ -312,6 +318,15 @@ impl Scenario {
     /// Returns whether several hosts can use a device: a drive that maps its logical blocks itself.
     fn is_shareable(&self, device: Beneath) -> bool {
         matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None)
+            && self.at_ahci(device).is_none()
+    }
+
+    /// Returns the name of a drive that is at an AHCI port.
+    fn at_ahci(&self, device: Beneath) -> Option<String> {
+        match device {
+            Beneath::Drive(i) => self.drives[i].sata().map(|_| self.drives[i].config.name.clone()),
+            Beneath::Target(_) | Beneath::Set(_) => None,
+        }
     }
 
     /// Checks that a block layer can be over a device; `section` has its keys.
@@ -339,6 +354,11 @@ impl Scenario {
                     return Err(value.source_span().error(why.into()));
                 }
                 continue;
+            }
+            if asked > 1 && plan.sata().is_some() {
+                let (drive, users) = (name.clone(), format!("{asked} hardware queues"));
+                let why = Impossible::OneCommandList { drive, users };
+                return Err(value.source_span().error(why.into()));
             }
             let has = plan.config.controller.max_io_queues;
             if asked > has {

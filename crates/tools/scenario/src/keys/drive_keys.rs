@@ -8,6 +8,7 @@ use media::{DataStore, MediaConfig};
 use time::Nanos;
 use toml::de::DeTable;
 
+use super::drive_kind::{DriveKind, read_name};
 use super::ftl_keys::FtlBuilder;
 use super::interface_keys::{InterfaceBuilder, suspension};
 use super::media_keys::{MediaBuilder, MediaKind};
@@ -163,17 +164,8 @@ impl DriveBuilder {
     }
 
     fn read_keys(&mut self, s: &mut Section<'_>) -> Result<()> {
-        if let Some(value) = s.get("name") {
-            let name = value.string()?;
-            let fits = (1..=20).contains(&name.len())
-                && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
-            if !fits {
-                return Err(value.refuse(
-                    "1 to 20 printable ASCII letters without spaces or slashes: it is also the \
-                     drive's NVMe serial number",
-                ));
-            }
-            self.name = Some((name.to_owned(), value.source_span()));
+        if let Some(name) = read_name(s)? {
+            self.name = Some(name);
         }
         let place = s.set("personality", &mut self.personality.0, |v| v.choice(&PERSONALITIES))?;
         if place.is_some() {
@@ -443,6 +435,7 @@ impl DriveBuilder {
             open_channel,
         };
         Ok(DriveSpec {
+            kind: DriveKind::Nvme,
             config,
             target,
             shards,

@@ -1,6 +1,8 @@
 //! Readers of the keys of each section.
 
+pub(crate) mod ahci_keys;
 pub(crate) mod drive_keys;
+pub(crate) mod drive_kind;
 pub(crate) mod ftl_keys;
 pub(crate) mod interface_keys;
 pub(crate) mod job;

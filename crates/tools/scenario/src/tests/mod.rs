@@ -1,5 +1,6 @@
 //! Tests of valid scenarios, and of invalid ones: each error has file, line and the allowed values.
 
+mod ahci;
 mod block_layer;
 mod composition;
 mod datasheet;

@@ -61,6 +61,15 @@ fn sections() -> Vec<Section> {
             )
         },
         section(
+            "`[[drive]]` with `kind = \"ahci\"`",
+            "[drive]\nkind = \"ahci\"\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[drive.sata]`",
+            "[drive]\nkind = \"ahci\"\n[drive.sata]\nnonsense = 1\n".to_owned(),
+        ),
+        section("`[ahci]`", simple("ahci")),
+        section(
             "`[[set]]`",
             format!("{BLOCK_DRIVE}[[set]]\nname = \"s\"\nmembers = [\"drive0\"]\nnonsense = 1\n"),
         ),

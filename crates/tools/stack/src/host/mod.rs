@@ -1,5 +1,7 @@
 //! [`StackHost`]: the host's side of one drive, which may have several hosts.
 
+pub(super) mod ahci;
+pub(super) mod device;
 mod open;
 
 use std::num::NonZeroU16;
@@ -14,6 +16,8 @@ use scenario::choice::{BLOCK_REQUESTS, Impossible};
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
 use transport::Port;
+
+use device::DevicePort;
 
 use super::{CoreQueues, DEPTH, HostHandles, StackError, steady_state, target_layers};
 
@@ -40,8 +44,8 @@ impl Default for HostOptions {
 pub struct StackHost {
     /// The block device.
     pub device: CoreQueues,
-    /// The port between drive and host, to set wakers on.
-    pub port: Arc<Port>,
+    /// What the drive and the host share, to set wakers on.
+    pub port: DevicePort,
     /// The admin queue, unless the device owns it.
     pub(super) controller: Option<ControllerHandle>,
     /// Result of preconditioning until steady state, if that was requested.
@@ -78,7 +82,7 @@ impl StackHost {
         if let Some(admin) = controller {
             controller = target_layers::subscribe_events(&mut device, admin);
         }
-        Ok(StackHost { device, port, controller, steady: None })
+        Ok(StackHost { device, port: DevicePort::Nvme(port), controller, steady: None })
     }
 
     /// Checks that there are logical blocks for block requests.
