@@ -56,8 +56,9 @@ fn a_drive_reads_at_the_rate_of_its_processor() {
 fn a_stripe_is_as_fast_as_its_drives_until_the_uplink_is_full() {
     let rate = |text: &str| {
         let outcome = run(text);
-        let sum: f64 = outcome.paths[0].run.jobs.iter().map(reads).sum();
-        (sum, outcome)
+        let jobs = outcome.paths[0].run.jobs.iter();
+        let ios: u64 = jobs.map(|job| job.directions[0].ios).sum();
+        (ios as f64 * 1e9 / outcome.elapsed.0 as f64, outcome)
     };
     let (one, _) = rate(&stripe(1, "queue_model = \"mq\"\ncores = 6\n", READS));
     let (six, outcome) = rate(&stripe(6, "queue_model = \"mq\"\ncores = 6\n", READS));
