@@ -469,6 +469,63 @@ fn named_paths_are_opened_by_name_and_keep_their_data() {
     assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
 }
 
+/// Three SATA drives, of which two are a stripe.
+fn sata_drives(path: &str) -> String {
+    let drive = |i| format!("[[drive]]\nname = \"disk{i}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
+    let set = "[[set]]\nname = \"ab\"\nmembers = [\"disk0\", \"disk1\"]\nstripe = \"16K\"\n";
+    (0..3).map(drive).collect::<String>()
+        + set
+        + &format!("[[path]]\nname = \"s\"\nover = \"ab\"\n{path}")
+        + &format!("[[path]]\nname = \"one\"\nover = \"disk2\"\n{path}")
+}
+
+#[test]
+fn sata_drives_and_a_stripe_of_them_are_opened_in_real_time() {
+    let place = TestDir::new();
+    let (send, failed) = mpsc::channel();
+    let options = OpenOptions { close_errors: Some(send), ..OpenOptions::default() };
+    for (path, cores) in [
+        ("", 1u64),
+        ("queue_model = \"sq\"\ncores = 3\n", 3),
+        ("queue_model = \"mq\"\ncores = 3\nqueues = 1\n", 3),
+        ("queue_model = \"mq\"\ncores = 2\nstaging = \"global\"\n", 2),
+    ] {
+        let what = place.scenario(&sata_drives(path));
+        for name in ["s", "one"] {
+            let scenario = Scenario::load(Path::new(&what)).unwrap();
+            let (device, view) = open_scenario(&scenario, Some(name), &options).unwrap();
+            assert_eq!((device.kind(), device.name()), (DeviceKind::Target, name));
+            assert_eq!(device.limits().sector_bytes, 512);
+            std::thread::scope(|threads| {
+                for core in 0..cores {
+                    let mut handle = handle(&device);
+                    let device = &device;
+                    threads.spawn(move || {
+                        let own = || (0..100).map(move |i| core + i * cores);
+                        write(&mut handle, device, own(), 7);
+                        handle.flush().expect("a flush");
+                        check(&mut handle, device, own(), 7);
+                    });
+                }
+            });
+            let stats = view.stats().expect("an answer");
+            assert_eq!((stats.bytes_written, stats.errors), (cores * 100 * 512, 0), "{path}{name}");
+        }
+    }
+    // Without named paths, the drive itself is opened.
+    let what = place.scenario("[drive]\nkind = \"ahci\"\n[precondition]\nfill = \"none\"\n");
+    let device = sluice_open::open(&what, &options).unwrap();
+    assert_eq!((device.name(), device.limits().bytes()), ("drive0", 500_118_192 * 512));
+    let mut handle = handle(&device);
+    write(&mut handle, &device, 0..10, 1);
+    check(&mut handle, &device, 0..10, 1);
+    drop((handle, device));
+    let two = OpenOptions { queues: Some(2), ..OpenOptions::default() };
+    let error = sluice_open::open(&what, &two).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("1 to 1"), "{error}");
+    assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
 #[test]
 fn a_path_that_does_not_exist_is_refused_with_the_names() {
     let place = TestDir::new();
