@@ -20,6 +20,7 @@
 pub mod greedy;
 #[cfg(test)]
 mod preset_tests;
+mod sata_sheet;
 mod settings;
 pub mod steady_state;
 pub mod summary;

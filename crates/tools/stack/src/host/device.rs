@@ -9,6 +9,7 @@ use controller::{
 };
 use event::Waker;
 use ftl::Ftl;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 use transport::{PciFunction, Port};
 
@@ -54,6 +55,14 @@ impl DevicePort {
                 function.set_device_waker(waker);
                 Ok(())
             }
+        }
+    }
+
+    /// Returns the memory that the device may access.
+    pub fn memory(&self) -> &AddressSpace {
+        match self {
+            DevicePort::Nvme(port) => port.memory(),
+            DevicePort::Ahci(function) => function.memory(),
         }
     }
 }
