@@ -12,7 +12,9 @@ use std::thread::{Builder, JoinHandle};
 
 use controller::DriveStats;
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use stack::{DriveSnapshot, DriveThreadState, PoweredDevice, SnapshotCell};
+use stack::{
+    DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, PoweredDevice, SnapshotCell,
+};
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
@@ -26,6 +28,8 @@ pub(super) struct DriveThreadGuard {
     /// have deleted them.
     target: Option<Arc<TargetQueues>>,
     close_errors: Option<Sender<CloseError>>,
+    /// Devices of this machine, which are closed after the host's side.
+    real: Vec<DevicePort>,
 }
 
 /// The thread of one drive.
@@ -38,7 +42,7 @@ struct DriveThread {
 
 /// Reads the counters of a device's drives from any thread. It costs a drive's thread one load per
 /// iteration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DriveStatsReader {
     cells: Vec<(Arc<SnapshotCell<DriveSnapshot>>, Waker)>,
 }
@@ -50,7 +54,7 @@ impl DriveStatsReader {
         self.all_stats().next().flatten()
     }
 
-    /// Returns the current counters of each drive, as [`stats`](DriveStatsReader::stats) does. The
+    /// Returns the current counters of each emulated drive, as [`stats`](DriveStatsReader::stats) does. The
     /// drives of a set are in the order of the scenario.
     pub fn all_stats(&self) -> impl Iterator<Item = Option<DriveStats>> {
         self.cells.iter().map(|(cell, waker)| cell.request(waker).map(|seen| seen.stats))
@@ -69,11 +73,17 @@ impl DriveThreadGuard {
         target: Option<Arc<TargetQueues>>,
         closed: Option<Sender<CloseError>>,
     ) -> io::Result<(DriveThreadGuard, DriveStatsReader)> {
-        let mut view = DriveStatsReader { cells: Vec::new() };
+        let mut view = DriveStatsReader::default();
         // After an error the guard ends the threads that have started.
         let threads = Vec::with_capacity(drives.len());
-        let mut guard = DriveThreadGuard { clock, threads, target, close_errors: closed };
+        let mut guard =
+            DriveThreadGuard { clock, threads, target, close_errors: closed, real: Vec::new() };
         for PoweredDevice { device: drive, ports } in drives {
+            if let EmulatedDevice::Real(_) = drive {
+                // It works by itself, and is open as long as its queues.
+                guard.real.extend(ports);
+                continue;
+            }
             let runner = RealRunner::new(clock, IdlePolicy::default())?;
             for port in &ports {
                 port.set_drive_waker(runner.waker())?;
@@ -96,9 +106,6 @@ impl DriveThreadGuard {
 
     fn close(&mut self) -> Result<(), CloseError> {
         let threads = std::mem::take(&mut self.threads);
-        if threads.is_empty() {
-            return Ok(());
-        }
         threads.iter().for_each(|thread| thread.stopper.stop());
         let (mut live, mut first) = (Vec::new(), Ok(()));
         for DriveThread { name, thread, .. } in threads {
@@ -114,7 +121,7 @@ impl DriveThreadGuard {
         // A target whose drive is lost cannot be flushed. The other drives are shut down in any
         // case, to save as much data as possible.
         let lost = matches!(first, Err(CloseError::Panicked { .. }));
-        if let (Some(queues), false) = (&self.target, lost) {
+        if let (Some(queues), false) = (self.target.take(), lost) {
             first = first.and(queues.close(&mut live, self.clock));
         }
         for drive in live {

@@ -7,15 +7,17 @@
 //! | open-channel with `[target]` | `DeviceKind::Target` | one, or one per shard of a `pblk` |
 //! | open-channel without `[target]` | `DeviceKind::Drive` | queue pairs for vector commands |
 //! | any of the first two with a block layer | `DeviceKind::Target` | one per core of the block layer |
-//! | SATA drive | `DeviceKind::Target` | one per core of the block layer, else one |
+//! | controller of this machine (`kind = "pci"`) without a block layer | `DeviceKind::Controller` | queue pairs |
+//! | SATA drive, file, kernel's device, controller | `DeviceKind::Target` | one per core of the block layer, else one |
 //! | a set | `DeviceKind::Target` | one per core of the block layer, else one |
 //!
 //! In a scenario with named paths, the device is a path, and only its drives are powered on.
 
 use std::time::Duration;
 
+use driver::pci::PciDriver;
 use event::RealClock;
-use scenario::{Beneath, HostTarget, PathSpec, Precondition, Scenario};
+use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Precondition, Scenario};
 use stack::{
     AssembledDrive, HostHandles, JobTarget, PoweredDevice, PreparedPath, StackError, prepare_drive,
     prepare_path, target_layers,
@@ -23,6 +25,7 @@ use stack::{
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
 
+use super::controller;
 use super::drive_thread::DriveThreadGuard;
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenOptions, TargetOpenError};
@@ -53,6 +56,19 @@ pub fn open_scenario(
         false => Some(scenario.select_path(name)?),
     };
     let reduced = path.as_ref().map(|path| scenario.reduced_to(path));
+    let alone = reduced.as_ref().filter(|alone| alone.composition.is_empty());
+    if let (Some(DriveKind::Pci(pci)), None) = match alone {
+        Some(alone) => (alone.drives.first().map(|plan| &plan.kind), &alone.path.block_layer),
+        None if path.is_none() => {
+            let plan = &scenario.drives[select_drive(scenario, name)?];
+            (Some(&plan.kind), &scenario.path.block_layer)
+        }
+        None => (None, &None),
+    } {
+        // An application has queues of its own at a controller, which are supervised.
+        let device = controller::open(pci.address, pci.namespace, PciDriver::VfioPci, options)?;
+        return Ok((device, DriveStatsReader::default()));
+    }
     let assembled = match &reduced {
         // A path to one drive is that drive with this path.
         Some(alone) if alone.composition.is_empty() => assemble_drive(alone, 0, options)?,
@@ -155,7 +171,7 @@ fn assemble_drive(
         }
         return Ok(Assembled::one(AssembledDrive::without_host(plan)?, Nanos::ZERO));
     }
-    if plan.sata().is_some() {
+    if plan.kind != DriveKind::Nvme {
         let (name, config) = (plan.config.name.clone(), scenario.path.clone());
         let alone = PathSpec { name, over: Beneath::Drive(index), config };
         return assemble_path(&scenario.reduced_to(&alone), options);

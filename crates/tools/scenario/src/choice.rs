@@ -207,6 +207,19 @@ pub enum Impossible {
         /// The kind of the drive.
         kind: &'static str,
     },
+    /// A device of this machine in virtual time.
+    #[error(
+        "{user} runs in virtual time, and drive {drive} (kind = \"{kind}\") is a device of this machine, \
+         which takes its own"
+    )]
+    RealDevice {
+        /// The program or the setting that runs in virtual time.
+        user: &'static str,
+        /// Name of the drive.
+        drive: String,
+        /// Its kind.
+        kind: &'static str,
+    },
     /// NVMe commands for a drive of another kind.
     #[error("{user} needs the NVMe queues of a drive, and drive {drive} has kind = \"{kind}\"")]
     NoNvmeQueues {
@@ -263,6 +276,9 @@ impl Impossible {
             Impossible::NotNvme { key, .. } => {
                 format!("remove `{key}`, or set kind = \"nvme\"")
             }
+            Impossible::RealDevice { .. } => "use an emulated drive (kind = \"nvme\" or \"ahci\"); \
+                 real devices are for `sluice serve`, `sluice exec`, `sluice::open` and the C library"
+                .into(),
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"

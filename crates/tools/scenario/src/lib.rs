@@ -43,6 +43,7 @@ pub use keys::drive_kind::DriveKind;
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
+pub use keys::real_keys::{FileDrive, KernelDrive, PciDrive};
 pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
@@ -298,8 +299,17 @@ impl Scenario {
             let whole = section.source_span();
             let at_name = section.get("name").map(|value| value.source_span());
             let plan = match KindWord::read(&mut section)? {
-                KindWord::Nvme => DriveBuilder::read(section)?.finish(index, self.seed, target)?,
+                KindWord::Nvme => {
+                    DriveBuilder::read(section, None)?.finish(index, self.seed, target)?
+                }
+                KindWord::Null => {
+                    let null = Some(PersonalityKind::Null);
+                    DriveBuilder::read(section, null)?.finish(index, self.seed, target)?
+                }
                 KindWord::Ahci => keys::ahci_keys::read(section, index, target)?,
+                KindWord::File => keys::real_keys::read_file(section, index, target)?,
+                KindWord::Kernel => keys::real_keys::read_kernel(section, index, target)?,
+                KindWord::Pci => keys::real_keys::read_pci(section, index, target)?,
             };
             self.check_ahci_port(&plan).map_err(|problem| whole.error(problem))?;
             if self.drive(&plan.config.name).is_some() {

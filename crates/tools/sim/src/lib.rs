@@ -20,10 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::Group;
 use lnvm::TargetKind;
+use scenario::choice::Impossible;
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, PreconditionMarker, RunObserver,
-    StackBuilder, co_simulate, image, is_fresh, stores_data, target_layers,
+    StackBuilder, StackError, co_simulate, image, is_fresh, stores_data, target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
@@ -211,6 +212,9 @@ const STRIDE: u32 = 1024;
 /// # Errors
 /// [`SimError`]. Failed requests are not errors: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
+    for plan in &scenario.drives {
+        Impossible::check_virtual(plan, "`sluice sim`").map_err(StackError::from)?;
+    }
     let paths = scenario.paths();
     let (per_path, ignored) = jobs(scenario, &paths, &options.job_files)?;
     if options.blktrace.is_some() && paths.iter().all(|path| path.config.block_layer.is_none()) {

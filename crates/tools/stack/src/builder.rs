@@ -17,6 +17,7 @@ use time::{Nanos, VirtualRunner};
 use workload::{JobLimits, KeyLimits, KeyValueDevice};
 
 use super::host::ahci::connect as connect_ahci;
+use super::host::real::open as open_real;
 use super::host::{attach_kv, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
@@ -133,6 +134,12 @@ impl StackBuilder {
                 hosts.push(at_ports.as_mut().and_then(Iterator::next));
                 continue;
             }
+            if plan.is_real() {
+                device_of.push(devices.len());
+                devices.push(EmulatedDevice::Real(plan.config.name.clone()));
+                hosts.push(None);
+                continue;
+            }
             let mut users = specs.iter().flat_map(|spec| scenario.members(spec.over));
             let only = users.find(|member| scenario.drive_of(*member) == index);
             // The target's name is part of the messages.
@@ -178,9 +185,13 @@ impl StackBuilder {
             return Ok(OpenPath { spec, devices });
         }
         let Beneath::Set(set) = spec.over else {
-            // A block layer creates the queues that it needs.
-            let (queues, memory) = (NonZeroU16::MIN, AddressSpace::default());
-            let member = self.open_member(scenario, spec.over, options, (queues, memory), ready)?;
+            // On an emulated drive a block layer creates the queues that it needs.
+            let queues = match plan.is_real() {
+                true => queues_of(&spec, &plan),
+                false => NonZeroU16::MIN,
+            };
+            let with = (queues, AddressSpace::default());
+            let member = self.open_member(scenario, spec.over, options, with, ready)?;
             return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
         };
         let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
@@ -190,16 +201,17 @@ impl StackBuilder {
             Some(ready.device.memory().clone())
         });
         let memory = at_ports.reduce(|first, _| first).unwrap_or_default();
-        let (mut opened, mut sector_bytes) = (Vec::with_capacity(members.len()), 1);
+        let mut opened = Vec::with_capacity(members.len());
         for beneath in members {
             let drive = &scenario.drives[scenario.drive_of(*beneath)];
-            sector_bytes = drive.sector_bytes().max(1);
-            let granted = drive.config.controller.max_io_queues;
-            let queues =
-                spec.config.block_layer.as_ref().map(|layer| layer.hardware_queues(granted));
-            let queues = queues.and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN);
-            let with = (queues, memory.clone());
+            let with = (queues_of(&spec, drive), memory.clone());
             opened.push(self.open_member(scenario, *beneath, options, with, ready)?);
+        }
+        let sector_bytes =
+            opened.first().map_or(1, |member: &Member| member.host.device.limits().sector_bytes);
+        if !stripe_bytes.is_multiple_of(sector_bytes.into()) {
+            let (name, stripe_bytes) = (name.clone(), *stripe_bytes);
+            return Err(StackError::StripeSectors { name, stripe_bytes, sector_bytes });
         }
         let stripe = u32::try_from(stripe_bytes / u64::from(sector_bytes)).unwrap_or(u32::MAX);
         let devices = OpenDevices::Set { name: name.clone(), stripe, members: opened };
@@ -220,6 +232,10 @@ impl StackBuilder {
             return Ok(Member { beneath, drive, name, host });
         }
         let plan = options.plan(scenario.drive_spec(beneath));
+        if plan.is_real() {
+            let host = open_real(&plan, raw_queues, memory)?;
+            return Ok(Member { beneath, drive, name, host });
+        }
         let host = HostOptions { vector: options.vector, memory, raw_queues };
         let host = StackHost::attach(self.nvme_mut(drive, &plan)?, &plan, &host)?;
         Ok(Member { beneath, drive, name, host })
@@ -316,6 +332,8 @@ impl OpenPath {
                 EmulatedDevice::Ahci(running) => {
                     precondition_host(name, running, host, what, runner, seed, &mut tell)?;
                 }
+                // It is not preconditioned: see `prepare_path`.
+                EmulatedDevice::Real(_) => {}
             }
         }
         Ok(())
@@ -336,7 +354,7 @@ impl OpenPath {
                 EmulatedDevice::Nvme(drive) => {
                     Stack::duplicate_parts(drive, &member.host.device, plan)
                 }
-                EmulatedDevice::Ahci(_) => Ok(None),
+                EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => Ok(None),
             },
             OpenDevices::Set { .. } | OpenDevices::Keys { .. } => Ok(None),
         }
@@ -364,7 +382,7 @@ impl OpenPath {
                         EmulatedDevice::Nvme(running) => {
                             host.with_block_layer(running, layer, now, interrupts)?
                         }
-                        EmulatedDevice::Ahci(_) => {
+                        EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => {
                             let StackHost { device, port, controller, steady } = host;
                             let device = block_layer_over(device, layer, name.clone())?;
                             StackHost { device, port, controller, steady }
@@ -393,6 +411,13 @@ impl OpenPath {
         };
         Ok(PathDevice { name, drives, device, ports, steady })
     }
+}
+
+/// Returns the number of hardware queues that a path needs on a drive.
+fn queues_of(spec: &PathSpec, drive: &DriveSpec) -> NonZeroU16 {
+    let granted = drive.config.controller.max_io_queues;
+    let queues = spec.config.block_layer.as_ref().map(|layer| layer.hardware_queues(granted));
+    queues.and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN)
 }
 
 /// Stripes devices by `stripe` sectors, with as many queues as the member with the fewest has.

@@ -16,7 +16,7 @@ use block::{
     BlockDevice, BlockLayer, Completion, Features, Group, Limits, Queue, QueueFull, Raw, Request,
     WaitResult,
 };
-use driver::{AhciPort, HardwareQueue};
+use driver::HardwareQueue;
 use event::Waker;
 use mem::AddressSpace;
 use pblk::{Pblk, Rrpc, ShardHandle};
@@ -31,8 +31,7 @@ pub trait CoreQueue: BlockDevice + Any + Debug + Send {
     }
 }
 
-impl CoreQueue for Raw {}
-impl CoreQueue for Raw<AhciPort> {}
+impl<Q: HardwareQueue + Debug + 'static> CoreQueue for Raw<Q> {}
 impl CoreQueue for Pblk {}
 impl CoreQueue for Rrpc {}
 impl CoreQueue for ShardHandle {}

@@ -108,7 +108,7 @@ impl DriveSnapshot {
     pub fn new(drive: &EmulatedDevice) -> DriveSnapshot {
         DriveSnapshot {
             stats: drive.stats(),
-            late: drive.lateness().clone(),
+            late: drive.lateness(),
             times: drive.nvme().and_then(Controller::command_times).cloned(),
             outstanding: drive.outstanding(),
             hosts: drive.nvme().map_or(1, Controller::host_count),
@@ -166,7 +166,7 @@ impl Component for DriveThreadState {
     fn poll(&mut self, _: Nanos) -> bool {
         let mut moved = match &mut self.drive {
             EmulatedDevice::Nvme(drive) => self.owner_calls.0.run_pending(drive),
-            EmulatedDevice::Ahci(_) => false,
+            EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => false,
         };
         moved |= self.drive.poll(self.clock.now());
         self.cell.publish_if_requested(|| DriveSnapshot::new(&self.drive));

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use scenario::choice::Impossible;
 use scenario::{DriveSpec, Scenario};
 use time::{Nanos, VirtualRunner};
 
@@ -111,6 +112,11 @@ pub fn prepare_path(
 ) -> Result<PreparedPath, PrepareError> {
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
+    if preconditions {
+        for plan in &scenario.drives {
+            Impossible::check_virtual(plan, "[precondition]").map_err(StackError::from)?;
+        }
+    }
     let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
     let (mut builder, mut paths) = StackBuilder::open(scenario, options, &mut |_| None)?;
     let Some(mut path) = paths.pop() else {

@@ -39,7 +39,7 @@ use controller::Controller;
 use event::{Parker, RealClock};
 use nbd::Endpoint;
 use scenario::choice::Impossible;
-use scenario::{Beneath, DriveSpec, PathSpec, Scenario};
+use scenario::{Beneath, DriveKind, DriveSpec, PathSpec, Scenario};
 use share_proto::ResourceName;
 use share_server::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
@@ -304,7 +304,7 @@ fn prepare_alone(
     plan: &DriveSpec,
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<(ServedDrive, Nanos), ServeError> {
-    if plan.sata().is_none() {
+    if plan.kind == DriveKind::Nvme {
         let (stack, now) = prepare(scenario, index, plan, tell)?;
         return Ok((stack.into(), now));
     }

@@ -9,7 +9,7 @@ use block::BlockDevice;
 use controller::Controller;
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use nbd::{Endpoint, NbdConfig, NbdServer};
-use scenario::{DriveSpec, HostTarget};
+use scenario::{DriveKind, DriveSpec, HostTarget};
 use share_server::{OwnerCalls, StatsSource};
 use stack::{
     CoreQueues, DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SimulatedDevice,
@@ -192,10 +192,8 @@ impl DriveService {
         let wakers: Vec<Waker> = servers.iter().map(NbdServer::waker).collect();
         let drive_cell = SnapshotCell::new();
         let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
-        if options.is_shared {
-            if let Some(drive) = live.drive.nvme_mut() {
-                drive.record_command_times();
-            }
+        if let (true, Some(drive)) = (options.is_shared, live.drive.nvme_mut()) {
+            drive.record_command_times();
         }
         let owner_calls = live.owner_calls();
         let stop = Arc::new(AtomicBool::new(false));
@@ -481,8 +479,12 @@ fn describe(plan: &DriveSpec) -> String {
         HostTarget::None => "managed by itself",
         HostTarget::Named(named) => &format!("target {} of its partition table", named.name),
     };
-    if plan.sata().is_some() {
-        return "an emulated SATA drive at an AHCI controller".into();
+    match &plan.kind {
+        DriveKind::Nvme => {}
+        DriveKind::Ahci(_) => return "an emulated SATA drive at an AHCI controller".into(),
+        DriveKind::File(file) => return format!("{} of this machine", file.path.display()),
+        DriveKind::Kernel(kernel) => return format!("{} of this machine", kernel.path.display()),
+        DriveKind::Pci(pci) => return format!("the controller {} of this machine", pci.address),
     }
     match &plan.preset {
         Some(preset) => format!("an emulated drive from the preset {preset}, {by}"),

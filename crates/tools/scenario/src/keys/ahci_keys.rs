@@ -50,7 +50,7 @@ pub(crate) fn read(
     index: usize,
     target: Option<&TargetBuilder>,
 ) -> Result<DriveSpec> {
-    refuse_keys(&s, "ahci")?;
+    refuse_keys(&s, "ahci", &["capacity", "data"])?;
     let name = read_name(&mut s)?.map_or_else(|| format!("drive{index}"), |(name, _)| name);
     check_no_target(target)?;
     let mut sata = SataDriveConfig { serial: name.clone(), ..SataDriveConfig::default() };
@@ -148,7 +148,7 @@ impl DriveSpec {
     pub fn sata(&self) -> Option<&SataDriveConfig> {
         match &self.kind {
             DriveKind::Ahci(sata) => Some(sata),
-            DriveKind::Nvme => None,
+            _ => None,
         }
     }
 }

@@ -107,8 +107,11 @@ const PERSONALITIES: [Keyword<'static, PersonalityKind>; 3] = [
 ];
 
 impl DriveBuilder {
-    /// Reads the section of one drive.
-    pub(crate) fn read(mut section: Section<'_>) -> Result<DriveBuilder> {
+    /// Reads the section of one drive, which has the personality `only` if it is given.
+    pub(crate) fn read(
+        mut section: Section<'_>,
+        only: Option<PersonalityKind>,
+    ) -> Result<DriveBuilder> {
         let mut draft = DriveBuilder {
             section_span: section.source_span(),
             name: None,
@@ -133,6 +136,17 @@ impl DriveBuilder {
             draft.apply_preset(&value)?;
         }
         draft.read_keys(&mut section)?;
+        if let Some(only) = only {
+            match &draft.personality {
+                (other, Some(at)) if *other != only => {
+                    return Err(at.error(ProblemKind::Conflict {
+                        message: "a drive with kind = \"null\" has the null personality".into(),
+                        help: "remove `personality`, or set kind = \"nvme\"".into(),
+                    }));
+                }
+                (_, at) => draft.personality = (only, at.clone()),
+            }
+        }
         section.finish()?;
         Ok(draft)
     }

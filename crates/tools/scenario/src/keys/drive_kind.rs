@@ -6,6 +6,7 @@ use controller::{
 };
 use media::MediaConfig;
 
+use super::real_keys::{FileDrive, KernelDrive, PciDrive};
 use crate::DriveSpec;
 use crate::choice::Impossible;
 use crate::section::{Keyword, Result, Section};
@@ -20,6 +21,12 @@ pub enum DriveKind {
     Nvme,
     /// An emulated SATA drive at a port of the scenario's AHCI controller.
     Ahci(Box<SataDriveConfig>),
+    /// A file or block device of the host.
+    File(FileDrive),
+    /// A namespace of a controller that the kernel drives.
+    Kernel(KernelDrive),
+    /// An NVMe controller of this machine.
+    Pci(PciDrive),
 }
 
 impl DriveKind {
@@ -28,6 +35,9 @@ impl DriveKind {
         match self {
             DriveKind::Nvme => "nvme",
             DriveKind::Ahci(_) => "ahci",
+            DriveKind::File(_) => "file",
+            DriveKind::Kernel(_) => "kernel",
+            DriveKind::Pci(_) => "pci",
         }
     }
 }
@@ -36,21 +46,35 @@ impl DriveKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KindWord {
     Nvme,
+    /// An NVMe drive with the null personality.
+    Null,
     Ahci,
+    File,
+    Kernel,
+    Pci,
 }
 
 impl KindWord {
     /// Reads `kind`; without it the drive is an NVMe drive.
     pub(crate) fn read(s: &mut Section<'_>) -> Result<KindWord> {
         let mut word = KindWord::Nvme;
-        let kinds = [Keyword("nvme", KindWord::Nvme), Keyword("ahci", KindWord::Ahci)];
+        let kinds = [
+            Keyword("nvme", KindWord::Nvme),
+            Keyword("null", KindWord::Null),
+            Keyword("ahci", KindWord::Ahci),
+            Keyword("file", KindWord::File),
+            Keyword("kernel", KindWord::Kernel),
+            Keyword("pci", KindWord::Pci),
+        ];
         s.set("kind", &mut word, |v| v.choice(&kinds))?;
         Ok(word)
     }
 }
 
-/// The keys of an NVMe drive that other kinds do not have.
+/// The keys of an NVMe drive, which other kinds do not have or only in part.
 const NVME_KEYS: &[&str] = &[
+    "capacity",
+    "data",
     "preset",
     "personality",
     "media",
@@ -80,9 +104,10 @@ const NVME_KEYS: &[&str] = &[
     "target",
 ];
 
-/// Refuses the keys of an NVMe drive in the section of a drive of another kind.
-pub(crate) fn refuse_keys(s: &Section<'_>, kind: &'static str) -> Result<()> {
-    match s.first_of(NVME_KEYS) {
+/// Refuses the keys of an NVMe drive in the section of a drive of another kind, `except` some.
+pub(crate) fn refuse_keys(s: &Section<'_>, kind: &'static str, except: &[&str]) -> Result<()> {
+    let refused: Vec<_> = NVME_KEYS.iter().copied().filter(|key| !except.contains(key)).collect();
+    match s.first_of(&refused) {
         Some((key, at)) => Err(at.error(Impossible::NotNvme { key, kind }.into())),
         None => Ok(()),
     }

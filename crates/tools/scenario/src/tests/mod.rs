@@ -1,9 +1,9 @@
 //! Tests of valid scenarios, and of invalid ones: each error has file, line and the allowed values.
 
-mod ahci;
 mod block_layer;
 mod composition;
 mod datasheet;
+mod drive_kinds;
 mod ftl_choices;
 mod precondition;
 mod ranges;

@@ -18,9 +18,9 @@
 //! for `sluice drive show`.
 
 pub mod greedy;
+mod other_sheets;
 #[cfg(test)]
 mod preset_tests;
-mod sata_sheet;
 mod settings;
 pub mod steady_state;
 pub mod summary;

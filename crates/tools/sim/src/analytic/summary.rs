@@ -7,9 +7,9 @@ use ftl::{FtlConfig, LineMetadata, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;
 use scenario::format::{bytes_binary, bytes_decimal, count, duration, rate};
-use scenario::{Capacity, DriveSpec, HostTarget};
+use scenario::{Capacity, DriveKind, DriveSpec, HostTarget};
 
-use super::sata_sheet::sata_sheet;
+use super::other_sheets::{real_sheet, sata_sheet};
 use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
 
 /// Host memory that a simulated drive needs.
@@ -56,8 +56,10 @@ impl Memory {
 pub fn summary(plan: &DriveSpec) -> String {
     let mut out = String::new();
     let config = &plan.config;
-    if let Some(sata) = plan.sata() {
-        return sata_sheet(&config.name, sata);
+    match &plan.kind {
+        DriveKind::Nvme => {}
+        DriveKind::Ahci(sata) => return sata_sheet(&config.name, sata),
+        real => return real_sheet(&config.name, real),
     }
     let mut heading = format!("drive \"{}\"", config.name);
     if let Some(preset) = &plan.preset {

@@ -11,8 +11,8 @@ use ftl::{
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
-    AhciUplink, Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig,
-    PathSpec, Precondition, Scenario, SetSpec, TargetSpec,
+    AhciUplink, Amount, BlockLayerSpec, DriveKind, DriveSpec, FileDrive, Fill, HostTarget,
+    KernelDrive, Overwrite, PathConfig, PathSpec, Precondition, Scenario, SetSpec, TargetSpec,
 };
 use serde_json::{Map, Value, json};
 
@@ -120,8 +120,17 @@ fn sata_drive(name: &str, sata: &SataDriveConfig) -> Value {
 
 fn drive(plan: &DriveSpec) -> Value {
     let config = &plan.config;
-    if let Some(sata) = plan.sata() {
-        return sata_drive(&config.name, sata);
+    match &plan.kind {
+        DriveKind::Nvme => {}
+        DriveKind::Ahci(sata) => return sata_drive(&config.name, sata),
+        DriveKind::File(FileDrive { path, .. }) | DriveKind::Kernel(KernelDrive { path, .. }) => {
+            let path = path.display().to_string();
+            return json!({ "name": config.name, "kind": plan.kind.word(), "path": path });
+        }
+        DriveKind::Pci(pci) => {
+            let address = pci.address.to_string();
+            return json!({ "name": config.name, "kind": plan.kind.word(), "address": address });
+        }
     }
     let mut object = Map::new();
     let mut set = |key: &str, value: Value| {

@@ -124,6 +124,19 @@ fn requests_are_not_followed_to_flash_that_is_not_shown() {
 }
 
 #[test]
+fn a_device_of_this_machine_does_not_run_in_virtual_time() {
+    let text = "[drive]\nname = \"d\"\nkind = \"file\"\npath = \"x\"\n[[job]]\nrw = \"read\"\n";
+    let scenario = Scenario::parse(Path::new("s.toml"), text).expect("a scenario");
+    let refused = simulate(&scenario, SimOptions::default()).expect_err("refused");
+    let text = refused.to_string();
+    assert!(refused.is_usage() && text.contains("`sluice sim` runs in virtual time"), "{text}");
+    assert!(
+        text.contains("drive d (kind = \"file\")") && text.contains("`sluice serve`"),
+        "{text}"
+    );
+}
+
+#[test]
 fn drives_of_both_kinds_are_one_set() {
     let text = format!(
         "{}[[drive]]\nname = \"nvme\"\npreset = \"femu-default\"\ndata = \"memory\"\n\

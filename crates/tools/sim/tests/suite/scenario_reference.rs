@@ -68,6 +68,18 @@ fn sections() -> Vec<Section> {
             "`[drive.sata]`",
             "[drive]\nkind = \"ahci\"\n[drive.sata]\nnonsense = 1\n".to_owned(),
         ),
+        section(
+            "`[[drive]]` with `kind = \"file\"`",
+            "[drive]\nkind = \"file\"\npath = \"x\"\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[[drive]]` with `kind = \"kernel\"`",
+            "[drive]\nkind = \"kernel\"\npath = \"x\"\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[[drive]]` with `kind = \"pci\"`",
+            "[drive]\nkind = \"pci\"\naddress = \"1:0.0\"\nnonsense = 1\n".to_owned(),
+        ),
         section("`[ahci]`", simple("ahci")),
         section(
             "`[[set]]`",

@@ -1,6 +1,7 @@
 //! [`EmulatedDevice`]: the device's side of a stack, an NVMe drive or an AHCI controller with its
 //! SATA drives. [`DevicePort`]: what it shares with its host.
 
+use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub enum EmulatedDevice {
     Nvme(Controller),
     /// An AHCI controller with its SATA drives.
     Ahci(AhciDevice),
+    /// A device of this machine, by name: the run has nothing to poll.
+    Real(String),
 }
 
 /// An AHCI controller with its SATA drives, of which one at least stores data or none does.
@@ -41,7 +44,19 @@ pub enum DevicePort {
     Nvme(Arc<Port>),
     /// The PCI function of an AHCI controller.
     Ahci(Arc<PciFunction>),
+    /// Of a device of this machine: the memory, and what must be dropped after its queues.
+    Real {
+        /// Memory that the device may access.
+        memory: AddressSpace,
+        /// Dropped after the queues, if anything must be.
+        keeper: Option<Arc<dyn KeepOpen>>,
+    },
 }
+
+/// A value that keeps a device of this machine open.
+pub trait KeepOpen: Debug + Send + Sync {}
+
+impl<T: Debug + Send + Sync> KeepOpen for T {}
 
 impl DevicePort {
     /// Sets the waker of the thread that polls the device.
@@ -55,6 +70,7 @@ impl DevicePort {
                 function.set_device_waker(waker);
                 Ok(())
             }
+            DevicePort::Real { .. } => Ok(()),
         }
     }
 
@@ -63,6 +79,7 @@ impl DevicePort {
         match self {
             DevicePort::Nvme(port) => port.memory(),
             DevicePort::Ahci(function) => function.memory(),
+            DevicePort::Real { memory, .. } => memory,
         }
     }
 }
@@ -173,6 +190,7 @@ impl EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => &drive.config().name,
             EmulatedDevice::Ahci(ahci) => &ahci.name,
+            EmulatedDevice::Real(name) => name,
         }
     }
 
@@ -180,7 +198,7 @@ impl EmulatedDevice {
     pub fn nvme(&self) -> Option<&Controller> {
         match self {
             EmulatedDevice::Nvme(drive) => Some(drive),
-            EmulatedDevice::Ahci(_) => None,
+            EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => None,
         }
     }
 
@@ -188,7 +206,7 @@ impl EmulatedDevice {
     pub fn nvme_mut(&mut self) -> Option<&mut Controller> {
         match self {
             EmulatedDevice::Nvme(drive) => Some(drive),
-            EmulatedDevice::Ahci(_) => None,
+            EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => None,
         }
     }
 
@@ -210,14 +228,16 @@ impl EmulatedDevice {
                 }
                 sata_drive_stats(&all, late)
             }
+            EmulatedDevice::Real(_) => DriveStats::default(),
         }
     }
 
-    /// Returns the distribution of completion lateness.
-    pub fn lateness(&self) -> &LatenessRecord {
+    /// Returns the distribution of completion lateness; empty for a real device.
+    pub fn lateness(&self) -> LatenessRecord {
         match self {
-            EmulatedDevice::Nvme(drive) => drive.lateness(),
-            EmulatedDevice::Ahci(ahci) => ahci.controller.lateness(),
+            EmulatedDevice::Nvme(drive) => drive.lateness().clone(),
+            EmulatedDevice::Ahci(ahci) => ahci.controller.lateness().clone(),
+            EmulatedDevice::Real(_) => LatenessRecord::new(),
         }
     }
 
@@ -226,6 +246,7 @@ impl EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.outstanding(),
             EmulatedDevice::Ahci(ahci) => ahci.controller.outstanding(),
+            EmulatedDevice::Real(_) => 0,
         }
     }
 
@@ -234,6 +255,7 @@ impl EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.stores_data(),
             EmulatedDevice::Ahci(ahci) => ahci.stores_data,
+            EmulatedDevice::Real(_) => true,
         }
     }
 
@@ -245,7 +267,7 @@ impl EmulatedDevice {
     pub fn shut_down(self) -> io::Result<()> {
         match self {
             EmulatedDevice::Nvme(drive) => drive.shut_down(),
-            EmulatedDevice::Ahci(_) => Ok(()),
+            EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => Ok(()),
         }
     }
 }
@@ -256,6 +278,7 @@ impl Component for EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.poll(now),
             EmulatedDevice::Ahci(ahci) => ahci.poll(now),
+            EmulatedDevice::Real(_) => false,
         }
     }
 
@@ -264,6 +287,7 @@ impl Component for EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.deadline(),
             EmulatedDevice::Ahci(ahci) => ahci.deadline(),
+            EmulatedDevice::Real(_) => Nanos::MAX,
         }
     }
 }
@@ -274,6 +298,7 @@ impl SimulatedDevice for EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.posted(),
             EmulatedDevice::Ahci(ahci) => ahci.posted(),
+            EmulatedDevice::Real(_) => 0,
         }
     }
 
@@ -281,6 +306,7 @@ impl SimulatedDevice for EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.set_zero_latency(instant),
             EmulatedDevice::Ahci(ahci) => ahci.set_zero_latency(instant),
+            EmulatedDevice::Real(_) => {}
         }
     }
 
@@ -288,6 +314,7 @@ impl SimulatedDevice for EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.reset_stats(),
             EmulatedDevice::Ahci(ahci) => ahci.reset_stats(),
+            EmulatedDevice::Real(_) => {}
         }
     }
 

@@ -3,6 +3,7 @@
 pub(super) mod ahci;
 pub(super) mod device;
 mod open;
+pub(super) mod real;
 
 use std::num::NonZeroU16;
 use std::sync::Arc;

@@ -183,6 +183,25 @@ fn a_sata_drive_is_served_with_every_queue_model() {
 }
 
 #[test]
+fn a_file_of_this_machine_is_served_with_every_queue_model() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::File::create(dir.path().join("disk")).unwrap().set_len(64 << 20).unwrap();
+    let file = "[drive]\nkind = \"file\"\npath = \"disk\"\ndirect = false\nsector_bytes = 4096\n";
+    for (text, cores) in
+        [(file.to_owned(), 1), (on_cores(file, "sq", 4), 4), (on_cores(file, "mq", 4), 4)]
+    {
+        let server = Server::start(dir.path(), &text);
+        verify(&server, 1);
+        let drive = server.stop();
+        assert_eq!(connections(&drive).len(), cores);
+        assert!(number(&drive, "/nbd/flushes") > 0 && number(&drive, "/nbd/writes") > 500);
+        assert_eq!((drive.get("commands"), drive.get("lateness_ns")), (None, None));
+    }
+    let written = std::fs::read(dir.path().join("disk")).unwrap();
+    assert!(written.iter().any(|byte| *byte != 0), "the data is in the file");
+}
+
+#[test]
 fn what_needs_nvme_queues_refuses_a_sata_drive() {
     let dir = tempfile::tempdir().unwrap();
     let (file, socket) = (dir.path().join("sata.toml"), dir.path().join("share.sock"));

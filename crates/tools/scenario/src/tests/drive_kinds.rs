@@ -1,7 +1,9 @@
-//! Tests of SATA drives at an AHCI controller.
+//! Tests of kinds of drives: SATA drives at an AHCI controller, and devices of this machine.
+
+// guarantee: B-25
 
 use super::*;
-use crate::DriveKind;
+use crate::{DriveKind, FileDrive};
 
 fn drives(count: usize) -> String {
     (0..count).map(|i| format!("[[drive]]\nname = \"d{i}\"\nkind = \"ahci\"\n")).collect()
@@ -63,7 +65,12 @@ fn keys_of_other_kinds_are_refused_by_name() {
     }
     let nvme = "[drive]\npreset = \"femu-default\"\n";
     assert_refused(&format!("{nvme}sata = {{}}\n"), 3, "sata", &["has no key `sata`"]);
-    assert_refused("[drive]\nkind = \"scsi\"\n", 2, "\"scsi\"", &["\"nvme\", \"ahci\""]);
+    assert_refused(
+        "[drive]\nkind = \"scsi\"\n",
+        2,
+        "\"scsi\"",
+        &["\"nvme\", \"null\", \"ahci\", \"file\", \"kernel\", \"pci\""],
+    );
 }
 
 #[test]
@@ -82,4 +89,59 @@ fn a_port_has_one_command_list() {
     assert_refused(&member, 12, "\"d0\"", &[why, "set s and another"]);
     let target = "[[target]]\nname = \"t\"\nkind = \"pblk\"\npus = \"0\"\n";
     assert_refused(&format!("{}{target}", drives(1)), 7, "\"0\"", &["a drive with parallel units"]);
+}
+
+#[test]
+fn devices_of_this_machine_have_their_keys() {
+    let s = parse(
+        "[[drive]]\nname = \"f\"\nkind = \"file\"\npath = \"disk.img\"\ndirect = false\n\
+         sector_bytes = 4096\nqueue_depth = 8\n\
+         [[drive]]\nname = \"k\"\nkind = \"kernel\"\npath = \"/dev/ng0n1\"\n\
+         [[drive]]\nname = \"p\"\nkind = \"pci\"\naddress = \"0000:01:00.0\"\nnamespace = 2\n\
+         [[set]]\nname = \"s\"\nmembers = [\"f\", \"k\"]\n\
+         [[path]]\nname = \"one\"\nover = \"p\"\nqueue_model = \"mq\"\ncores = 2\nqueues = 2\n\
+         [[path]]\nname = \"two\"\nover = \"s\"\n",
+    )
+    .unwrap();
+    let DriveKind::File(FileDrive { path, sector_bytes, direct, queue_depth }) = &s.drives[0].kind
+    else {
+        panic!("{:?}", s.drives[0].kind)
+    };
+    assert!(path.ends_with("disk.img"));
+    assert_eq!((*sector_bytes, *direct, *queue_depth), (Some(4096), false, 8));
+    assert!(s.drives.iter().all(|drive| drive.is_real() && drive.is_block_device()));
+    let words: Vec<&str> = s.drives.iter().map(|drive| drive.kind.word()).collect();
+    assert_eq!(words, ["file", "kernel", "pci"]);
+    let DriveKind::Pci(pci) = &s.drives[2].kind else { panic!("{:?}", s.drives[2].kind) };
+    assert_eq!((pci.address.to_string(), pci.namespace), ("0000:01:00.0".to_owned(), Some(2)));
+    let null = parse("[drive]\nkind = \"null\"\ncapacity = \"1M\"\n").unwrap();
+    let spelled = parse("[drive]\npersonality = \"null\"\ncapacity = \"1M\"\n").unwrap();
+    assert_eq!(null.drives, spelled.drives);
+}
+
+#[test]
+fn keys_of_emulated_drives_are_refused_for_devices_of_this_machine() {
+    for (text, line, caret, says) in [
+        ("kind = \"file\"\n", 1, "[drive]", "[drive] needs `path`"),
+        ("kind = \"kernel\"\n", 1, "[drive]", "/dev/ng0n1"),
+        ("kind = \"pci\"\n", 1, "[drive]", "0000:01:00.0"),
+        ("kind = \"pci\"\naddress = \"nvme0\"\n", 3, "\"nvme0\"", "0000:01:00.0"),
+        ("kind = \"pci\"\naddress = \"1:0.0\"\nnamespace = 0\n", 4, "0", "from 1 on"),
+        ("kind = \"pci\"\npath = \"x\"\n", 3, "path", "describes an emulated NVMe drive"),
+        ("kind = \"file\"\npath = \"x\"\ncapacity = \"1G\"\n", 4, "capacity", "kind = \"file\""),
+        ("kind = \"file\"\npath = \"x\"\ndata = \"none\"\n", 4, "data", "kind = \"file\""),
+        ("kind = \"file\"\npath = \"x\"\nqueue_depth = 0\n", 4, "0", "from 1"),
+        ("kind = \"file\"\npath = \"x\"\nqueue_depth = 40000\n", 4, "40000", "1 to 32768"),
+        ("kind = \"file\"\npath = \"x\"\nsector_bytes = 100\n", 4, "100", "powers of two"),
+        ("kind = \"kernel\"\npath = \"x\"\ndirect = true\n", 4, "direct", "has no key `direct`"),
+        (
+            "kind = \"file\"\npath = \"x\"\n[target]\nkind = \"pblk\"\n",
+            5,
+            "\"pblk\"",
+            "does not expose",
+        ),
+        ("kind = \"null\"\npersonality = \"block\"\n", 3, "\"block\"", "has the null personality"),
+    ] {
+        assert_refused(&format!("[drive]\n{text}"), line, caret, &[says]);
+    }
 }

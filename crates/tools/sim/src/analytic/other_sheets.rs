@@ -1,6 +1,8 @@
-//! The properties of a SATA drive, for a terminal.
+//! The properties of drives that show no flash, for a terminal: SATA drives, and devices of this
+//! machine.
 
 use controller::{SataData, SataDriveConfig};
+use scenario::DriveKind;
 use scenario::format::{bytes_binary, count, duration};
 
 use super::summary::{bandwidth, bytes_in_both_units, line, section};
@@ -45,6 +47,22 @@ pub(super) fn sata_sheet(name: &str, sata: &SataDriveConfig) -> String {
         );
         line(&mut out, "per second", &rate);
     }
+    out
+}
+
+/// Returns what a scenario knows of a device of this machine.
+pub(super) fn real_sheet(name: &str, kind: &DriveKind) -> String {
+    let mut out = format!("drive \"{name}\"\n");
+    let (what, place) = match kind {
+        DriveKind::File(file) => ("file or block device", file.path.display().to_string()),
+        DriveKind::Kernel(kernel) => {
+            ("namespace under the kernel's driver", kernel.path.display().to_string())
+        }
+        DriveKind::Pci(pci) => ("NVMe controller by vfio-pci", pci.address.to_string()),
+        DriveKind::Nvme | DriveKind::Ahci(_) => ("emulated drive", String::new()),
+    };
+    line(&mut out, "kind", &format!("{what} of this machine"));
+    line(&mut out, "device", &place);
     out
 }
 
