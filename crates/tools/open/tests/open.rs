@@ -1,6 +1,6 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
-// guarantee, B-21
+// guarantee, B-21, B-24, B-25
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! `sluice serve` with a server per core: clients on all cores verify their data, statistics are sums, and
 //! what one core flushed of all others survives a kill.
 
-// guarantee: B-19, B-20
+// guarantee: B-19, B-20, B-24
 
 use crate::served;
 
