@@ -59,6 +59,10 @@ choices! {
         OpenChannel = "open-channel",
         /// Open-channel, with a map of the host's logical addresses.
         OpenChannelWithMap = "open-channel, device_l2p",
+        /// A SATA drive at an AHCI controller.
+        Ahci = "ahci",
+        /// A file of this machine.
+        File = "file",
     }
 }
 
@@ -364,6 +368,9 @@ pub const BLOCK_LAYER: &str = "a block layer";
 /// The name of a front end that submits block requests in [`Impossible::NoLogicalBlocks`].
 pub const BLOCK_REQUESTS: &str = "block requests";
 
+/// The name of a simulation in [`Impossible::RealDevice`].
+pub const SIMULATION: &str = "`sluice sim`";
+
 impl Choice {
     /// Number of cores that submit in the matrix.
     pub const CORES: u16 = 2;
@@ -392,7 +399,7 @@ impl Choice {
     fn personality(&self) -> PersonalityKind {
         match self.drive {
             DriveChoice::Block => PersonalityKind::Block,
-            DriveChoice::Null => PersonalityKind::Null,
+            DriveChoice::Null | DriveChoice::Ahci | DriveChoice::File => PersonalityKind::Null,
             DriveChoice::OpenChannel | DriveChoice::OpenChannelWithMap => {
                 PersonalityKind::OpenChannel
             }
@@ -427,6 +434,10 @@ impl Choice {
         if self.target == TargetChoice::Rrpc && self.drive != DriveChoice::OpenChannelWithMap {
             return Err(Impossible::NoDeviceMap);
         }
+        if (self.front, self.drive) == (FrontEnd::Simulation, DriveChoice::File) {
+            let (user, drive, kind) = (SIMULATION, "drive0".to_owned(), "file");
+            return Err(Impossible::RealDevice { user, drive, kind });
+        }
         let user = match self.front {
             _ if layered => BLOCK_LAYER,
             FrontEnd::Simulation | FrontEnd::Server => BLOCK_REQUESTS,
@@ -445,10 +456,15 @@ impl Choice {
         }
     }
 
-    /// Returns a scenario with these choices, on a small drive without jobs.
+    /// Returns a scenario with these choices, on a small drive without jobs. A file is `disk.img`
+    /// beside the scenario.
     pub fn scenario(&self) -> String {
         let drive = match self.drive {
             DriveChoice::Null => "personality = \"null\"\ncapacity = \"32M\"\n".to_owned(),
+            DriveChoice::Ahci => "kind = \"ahci\"\ncapacity = \"32M\"\n".to_owned(),
+            DriveChoice::File => {
+                "kind = \"file\"\npath = \"disk.img\"\ndirect = false\n".to_owned()
+            }
             DriveChoice::Block => SMALL_DRIVE.to_owned(),
             DriveChoice::OpenChannel => format!("{SMALL_DRIVE}personality = \"open-channel\"\n"),
             DriveChoice::OpenChannelWithMap => {
@@ -499,6 +515,7 @@ mod tests {
             let parsed = Scenario::parse(Path::new("m.toml"), &choice.scenario());
             let front_only = match &choice.check() {
                 Err(Impossible::NoLogicalBlocks { user, .. }) => *user != BLOCK_LAYER,
+                Err(Impossible::RealDevice { .. }) => true,
                 _ => false,
             };
             match (choice.check(), parsed) {
@@ -513,7 +530,7 @@ mod tests {
                 (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
             }
         }
-        assert_eq!(allowed + refused, 3 * 4 * 4 * 4 * 5);
+        assert_eq!(allowed + refused, 3 * 6 * 4 * 4 * 5);
         assert!(allowed > 250, "{allowed}");
     }
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::Group;
 use lnvm::TargetKind;
-use scenario::choice::Impossible;
+use scenario::choice::{Impossible, SIMULATION};
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, PreconditionMarker, RunObserver,
@@ -213,7 +213,7 @@ const STRIDE: u32 = 1024;
 /// [`SimError`]. Failed requests are not errors: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
     for plan in &scenario.drives {
-        Impossible::check_virtual(plan, "`sluice sim`").map_err(StackError::from)?;
+        Impossible::check_virtual(plan, SIMULATION).map_err(StackError::from)?;
     }
     let paths = scenario.paths();
     let (per_path, ignored) = jobs(scenario, &paths, &options.job_files)?;
