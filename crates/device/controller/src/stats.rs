@@ -58,9 +58,15 @@ pub struct LatenessRecord {
     late: Histogram<u64>,
 }
 
-impl LatenessRecord {
+impl Default for LatenessRecord {
     /// Returns a distribution of nothing.
-    pub fn new() -> LatenessRecord {
+    fn default() -> LatenessRecord {
+        LatenessRecord::new()
+    }
+}
+
+impl LatenessRecord {
+    pub(crate) fn new() -> LatenessRecord {
         // Two significant digits suffice; the bounds are valid constants.
         let late = Histogram::new_with_bounds(1, 1_000_000_000_000, 2);
         let late = late.unwrap_or_else(|_| unreachable!("constant bounds"));

@@ -469,7 +469,7 @@ fn named_paths_are_opened_by_name_and_keep_their_data() {
     assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// Three SATA drives, of which two are a stripe.
+/// A stripe of two SATA drives, and a third drive.
 fn sata_drives(path: &str) -> String {
     let drive = |i| format!("[[drive]]\nname = \"disk{i}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
     let set = "[[set]]\nname = \"ab\"\nmembers = [\"disk0\", \"disk1\"]\nstripe = \"16K\"\n";

@@ -78,7 +78,7 @@ pub struct Scenario {
     pub path: PathConfig,
     /// Named targets, sets and paths.
     pub composition: Composition,
-    /// What the drives at the AHCI controller share.
+    /// The controller that the SATA drives share.
     pub ahci_uplink: AhciUplink,
     /// Costs of the host's side.
     pub host: HostConfig,
@@ -97,7 +97,7 @@ pub struct Scenario {
 /// One drive of a scenario, with the target that manages its flash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveSpec {
-    /// What it is.
+    /// Its kind.
     pub kind: DriveKind,
     /// The NVMe drive; of a drive of another kind, its name, its size and its sectors.
     pub config: DriveConfig,

@@ -98,7 +98,7 @@ pub struct PathDevice {
     pub drives: Vec<usize>,
     /// The device.
     pub device: JobTarget,
-    /// What its hosts share with the drives, to set wakers on.
+    /// The parts of the drives that the hosts share, to set wakers on.
     pub ports: Vec<DevicePort>,
     /// Result of preconditioning until steady state, if that was requested.
     pub steady: Option<SteadyResult>,

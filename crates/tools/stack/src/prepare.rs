@@ -81,12 +81,12 @@ pub fn prepare_drive(
     Ok((stack, runner.now()))
 }
 
-/// A device to start a thread for, and what the hosts in this process share with it.
+/// A device to start a thread for, and the parts of it that hosts in this process share.
 #[derive(Debug)]
 pub struct PoweredDevice {
     /// The device.
     pub device: EmulatedDevice,
-    /// What its hosts share with it.
+    /// The part of it that each host shares.
     pub ports: Vec<DevicePort>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) const PORTS_MAX: usize = 32;
 /// Maximum capacity of a SATA drive in bytes.
 const BYTES_MAX: u64 = 64 << 40;
 
-/// What the SATA drives of a scenario share: `[ahci]`.
+/// The controller that the SATA drives of a scenario share: `[ahci]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhciUplink {
     /// Bandwidth of the controller's uplink in bytes per second; 0 for no limit.
@@ -139,16 +139,6 @@ impl Scenario {
                 help: "give the drives of the AHCI controller equal sectors".into(),
             }),
             _ => Ok(()),
-        }
-    }
-}
-
-impl DriveSpec {
-    /// Returns the SATA drive, if it is one.
-    pub fn sata(&self) -> Option<&SataDriveConfig> {
-        match &self.kind {
-            DriveKind::Ahci(sata) => Some(sata),
-            _ => None,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::section::{Keyword, Result, Section};
 use crate::source::SourceSpan;
 use crate::target::{HostTarget, TargetBuilder};
 
-/// What a drive of a scenario is.
+/// The kind of a drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum DriveKind {
     /// An emulated NVMe drive.
@@ -140,6 +140,22 @@ pub(crate) fn check_no_target(target: Option<&TargetBuilder>) -> Result<()> {
 }
 
 impl DriveSpec {
+    /// Returns the SATA drive, if it is one.
+    pub fn sata(&self) -> Option<&SataDriveConfig> {
+        match &self.kind {
+            DriveKind::Ahci(sata) => Some(sata),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the drive is a device of this machine, which takes its own time.
+    pub fn is_real(&self) -> bool {
+        match self.kind {
+            DriveKind::Nvme | DriveKind::Ahci(_) => false,
+            DriveKind::File(_) | DriveKind::Kernel(_) | DriveKind::Pci(_) => true,
+        }
+    }
+
     /// Returns a drive that shows neither flash nor NVMe queues.
     pub(crate) fn without_flash(
         name: String,

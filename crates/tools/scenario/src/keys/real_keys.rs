@@ -137,16 +137,6 @@ fn real_drive(name: String, kind: DriveKind, sector_bytes: u32) -> DriveSpec {
     plan
 }
 
-impl DriveSpec {
-    /// Returns whether the drive is a device of this machine, which takes its own time.
-    pub fn is_real(&self) -> bool {
-        match self.kind {
-            DriveKind::Nvme | DriveKind::Ahci(_) => false,
-            DriveKind::File(_) | DriveKind::Kernel(_) | DriveKind::Pci(_) => true,
-        }
-    }
-}
-
 impl Impossible {
     /// Checks that a drive is emulated, for a `user` that runs in virtual time.
     ///

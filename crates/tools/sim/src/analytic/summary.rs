@@ -9,7 +9,7 @@ use nvme::PpaFormat;
 use scenario::format::{bytes_binary, bytes_decimal, count, duration, rate};
 use scenario::{Capacity, DriveKind, DriveSpec, HostTarget};
 
-use super::other_sheets::{real_sheet, sata_sheet};
+use super::other_summaries::{real_summary, sata_summary};
 use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
 
 /// Host memory that a simulated drive needs.
@@ -58,8 +58,8 @@ pub fn summary(plan: &DriveSpec) -> String {
     let config = &plan.config;
     match &plan.kind {
         DriveKind::Nvme => {}
-        DriveKind::Ahci(sata) => return sata_sheet(&config.name, sata),
-        real => return real_sheet(&config.name, real),
+        DriveKind::Ahci(sata) => return sata_summary(&config.name, sata),
+        real => return real_summary(&config.name, real),
     }
     let mut heading = format!("drive \"{}\"", config.name);
     if let Some(preset) = &plan.preset {

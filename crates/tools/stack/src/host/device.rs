@@ -1,5 +1,5 @@
 //! [`EmulatedDevice`]: the device's side of a stack, an NVMe drive or an AHCI controller with its
-//! SATA drives. [`DevicePort`]: what it shares with its host.
+//! SATA drives. [`DevicePort`]: the part that it shares with its host.
 
 use std::fmt::Debug;
 use std::io;
@@ -26,30 +26,31 @@ pub enum EmulatedDevice {
     Real(String),
 }
 
-/// An AHCI controller with its SATA drives, of which one at least stores data or none does.
+/// An AHCI controller with its SATA drives.
 #[derive(Debug)]
 pub struct AhciDevice {
     controller: AhciController,
     /// Name of the first drive, for messages and threads.
     name: String,
+    /// Whether one of the drives stores data.
     stores_data: bool,
     /// Number of polls that made progress.
     progress: u64,
 }
 
-/// What a host and its device share.
+/// The part of a device that its host shares.
 #[derive(Clone, Debug)]
 pub enum DevicePort {
     /// The port of an NVMe drive.
     Nvme(Arc<Port>),
     /// The PCI function of an AHCI controller.
     Ahci(Arc<PciFunction>),
-    /// Of a device of this machine: the memory, and what must be dropped after its queues.
+    /// A device of this machine, which is open as long as its queues.
     Real {
         /// Memory that the device may access.
         memory: AddressSpace,
         /// Dropped after the queues, if anything must be.
-        keeper: Option<Arc<dyn KeepOpen>>,
+        guard: Option<Arc<dyn KeepOpen>>,
     },
 }
 
@@ -237,7 +238,7 @@ impl EmulatedDevice {
         match self {
             EmulatedDevice::Nvme(drive) => drive.lateness().clone(),
             EmulatedDevice::Ahci(ahci) => ahci.controller.lateness().clone(),
-            EmulatedDevice::Real(_) => LatenessRecord::new(),
+            EmulatedDevice::Real(_) => LatenessRecord::default(),
         }
     }
 

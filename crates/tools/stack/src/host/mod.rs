@@ -45,7 +45,7 @@ impl Default for HostOptions {
 pub struct StackHost {
     /// The block device.
     pub device: CoreQueues,
-    /// What the drive and the host share, to set wakers on.
+    /// The part of the drive that the host shares, to set wakers on.
     pub port: DevicePort,
     /// The admin queue, unless the device owns it.
     pub(super) controller: Option<ControllerHandle>,

@@ -72,7 +72,7 @@ pub(crate) fn open(
 fn host<D: LowLevelDriver>(
     name: &str,
     mut driver: D,
-    keeper: Option<Arc<dyn KeepOpen>>,
+    guard: Option<Arc<dyn KeepOpen>>,
 ) -> Result<StackHost, StackError>
 where
     D::Queue: Debug + 'static,
@@ -86,6 +86,6 @@ where
         name: name.to_owned(),
         source: BlockError::NoQueues,
     })?;
-    let port = DevicePort::Real { memory, keeper };
+    let port = DevicePort::Real { memory, guard };
     Ok(StackHost { device, port, controller: None, steady: None })
 }

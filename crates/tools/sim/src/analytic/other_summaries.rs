@@ -8,7 +8,7 @@ use scenario::format::{bytes_binary, count, duration};
 use super::summary::{bandwidth, bytes_in_both_units, line, section};
 
 /// Returns all properties of the SATA drive `name`, and its closed-form rates of 4 KB and 128 KB.
-pub(super) fn sata_sheet(name: &str, sata: &SataDriveConfig) -> String {
+pub(super) fn sata_summary(name: &str, sata: &SataDriveConfig) -> String {
     let mut out = format!("drive \"{name}\"\n");
     line(&mut out, "kind", "SATA drive at a port of the AHCI controller");
     line(&mut out, "capacity", &bytes_in_both_units(sata.sectors * u64::from(sata.sector_bytes)));
@@ -50,8 +50,8 @@ pub(super) fn sata_sheet(name: &str, sata: &SataDriveConfig) -> String {
     out
 }
 
-/// Returns what a scenario knows of a device of this machine.
-pub(super) fn real_sheet(name: &str, kind: &DriveKind) -> String {
+/// Returns the properties of a device of this machine that a scenario has.
+pub(super) fn real_summary(name: &str, kind: &DriveKind) -> String {
     let mut out = format!("drive \"{name}\"\n");
     let (what, place) = match kind {
         DriveKind::File(file) => ("file or block device", file.path.display().to_string()),
@@ -84,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sheet_has_the_rates_of_the_paper_s_drive() {
+    fn the_summary_has_the_rates_of_the_paper_s_drive() {
         let sata = SataDriveConfig::default();
-        let sheet = sata_sheet("d", &sata);
-        assert!(sheet.contains("32 commands") && sheet.contains("540 MB/s"), "{sheet}");
+        let text = sata_summary("d", &sata);
+        assert!(text.contains("32 commands") && text.contains("540 MB/s"), "{text}");
         // The maker's numbers: 100,000 reads of 4 KB, and 540 MB/s.
         let (small, large) = (reads_per_sec(&sata, 4096), reads_per_sec(&sata, 128 << 10));
         assert!((0.95..1.05).contains(&(small / 100_000.0)), "{small}");
