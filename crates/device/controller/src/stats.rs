@@ -58,6 +58,13 @@ pub struct LatenessRecord {
     late: Histogram<u64>,
 }
 
+impl Default for LatenessRecord {
+    /// Returns a distribution of nothing.
+    fn default() -> LatenessRecord {
+        LatenessRecord::new()
+    }
+}
+
 impl LatenessRecord {
     pub(crate) fn new() -> LatenessRecord {
         // Two significant digits suffice; the bounds are valid constants.

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
-use controller::{Controller, DriveStats};
+use controller::DriveStats;
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use stack::{DriveSnapshot, DriveThreadState, SnapshotCell};
-use transport::Port;
+use stack::{
+    DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, PoweredDevice, SnapshotCell,
+};
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
@@ -27,6 +28,8 @@ pub(super) struct DriveThreadGuard {
     /// have deleted them.
     target: Option<Arc<TargetQueues>>,
     close_errors: Option<Sender<CloseError>>,
+    /// Devices of this machine, which are closed after the host's side.
+    real: Vec<DevicePort>,
 }
 
 /// The thread of one drive.
@@ -37,28 +40,21 @@ struct DriveThread {
     thread: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
-/// A drive to start a thread for, and the ports of its hosts in this process.
-#[derive(Debug)]
-pub(super) struct PoweredDrive {
-    pub(super) drive: Controller,
-    pub(super) ports: Vec<Arc<Port>>,
-}
-
 /// Reads the counters of a device's drives from any thread. It costs a drive's thread one load per
 /// iteration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DriveStatsReader {
     cells: Vec<(Arc<SnapshotCell<DriveSnapshot>>, Waker)>,
 }
 
 impl DriveStatsReader {
     /// Returns the current counters of the drive, at most a fifth of a second old; of the first one
-    /// of a set. `None` if the drive has never answered.
+    /// of a set. The SATA drives at an AHCI controller count as one. `None` if the drive has never answered.
     pub fn stats(&self) -> Option<DriveStats> {
         self.all_stats().next().flatten()
     }
 
-    /// Returns the current counters of each drive, as [`stats`](DriveStatsReader::stats) does. The
+    /// Returns the current counters of each emulated drive, as [`stats`](DriveStatsReader::stats) does. The
     /// drives of a set are in the order of the scenario.
     pub fn all_stats(&self) -> impl Iterator<Item = Option<DriveStats>> {
         self.cells.iter().map(|(cell, waker)| cell.request(waker).map(|seen| seen.stats))
@@ -71,24 +67,30 @@ impl DriveThreadGuard {
     /// # Errors
     /// The error of the operating system, if it provides no thread or no descriptor.
     pub(super) fn start(
-        drives: Vec<PoweredDrive>,
+        drives: Vec<PoweredDevice>,
         clock: RealClock,
         core: Option<usize>,
         target: Option<Arc<TargetQueues>>,
         closed: Option<Sender<CloseError>>,
     ) -> io::Result<(DriveThreadGuard, DriveStatsReader)> {
-        let mut view = DriveStatsReader { cells: Vec::new() };
+        let mut view = DriveStatsReader::default();
         // After an error the guard ends the threads that have started.
         let threads = Vec::with_capacity(drives.len());
-        let mut guard = DriveThreadGuard { clock, threads, target, close_errors: closed };
-        for PoweredDrive { drive, ports } in drives {
+        let mut guard =
+            DriveThreadGuard { clock, threads, target, close_errors: closed, real: Vec::new() };
+        for PoweredDevice { device: drive, ports } in drives {
+            if let EmulatedDevice::Real(_) = drive {
+                // It works by itself, and is open as long as its queues.
+                guard.real.extend(ports);
+                continue;
+            }
             let runner = RealRunner::new(clock, IdlePolicy::default())?;
             for port in &ports {
                 port.set_drive_waker(runner.waker())?;
             }
             let (stopper, pane) = (runner.stop_handle(), SnapshotCell::new());
             view.cells.push((pane.clone(), runner.waker()));
-            let name = drive.config().name.clone();
+            let name = drive.name().to_owned();
             let mut live = DriveThreadState::new(drive, clock, pane);
             let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
                 if let Some(core) = core {
@@ -104,9 +106,6 @@ impl DriveThreadGuard {
 
     fn close(&mut self) -> Result<(), CloseError> {
         let threads = std::mem::take(&mut self.threads);
-        if threads.is_empty() {
-            return Ok(());
-        }
         threads.iter().for_each(|thread| thread.stopper.stop());
         let (mut live, mut first) = (Vec::new(), Ok(()));
         for DriveThread { name, thread, .. } in threads {
@@ -122,11 +121,11 @@ impl DriveThreadGuard {
         // A target whose drive is lost cannot be flushed. The other drives are shut down in any
         // case, to save as much data as possible.
         let lost = matches!(first, Err(CloseError::Panicked { .. }));
-        if let (Some(queues), false) = (&self.target, lost) {
+        if let (Some(queues), false) = (self.target.take(), lost) {
             first = first.and(queues.close(&mut live, self.clock));
         }
         for drive in live {
-            let name = drive.drive.config().name.clone();
+            let name = drive.drive.name().to_owned();
             let down = drive.drive.shut_down();
             first = first.and(down.map_err(|source| CloseError::ShutDown { drive: name, source }));
         }

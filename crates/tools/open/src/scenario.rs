@@ -7,22 +7,26 @@
 //! | open-channel with `[target]` | `DeviceKind::Target` | one, or one per shard of a `pblk` |
 //! | open-channel without `[target]` | `DeviceKind::Drive` | queue pairs for vector commands |
 //! | any of the first two with a block layer | `DeviceKind::Target` | one per core of the block layer |
+//! | controller of this machine (`kind = "pci"`) without a block layer | `DeviceKind::Controller` | queue pairs |
+//! | SATA drive, file, kernel's device, controller | `DeviceKind::Target` | one per core of the block layer, else one |
 //! | a set | `DeviceKind::Target` | one per core of the block layer, else one |
 //!
 //! In a scenario with named paths, the device is a path, and only its drives are powered on.
 
 use std::time::Duration;
 
+use driver::pci::PciDriver;
 use event::RealClock;
-use scenario::{HostTarget, Precondition, Scenario};
+use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, JobTarget, Notification, PreparedPath, StackError, prepare_drive,
-    prepare_path, target_layers,
+    AssembledDrive, HostHandles, JobTarget, Notification, PoweredDevice, PreparedPath, StackError,
+    prepare_drive, prepare_path, target_layers,
 };
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
 
-use super::drive_thread::{DriveThreadGuard, PoweredDrive};
+use super::controller;
+use super::drive_thread::DriveThreadGuard;
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenOptions, TargetOpenError};
 
@@ -52,10 +56,23 @@ pub fn open_scenario(
         false => Some(scenario.select_path(name)?),
     };
     let reduced = path.as_ref().map(|path| scenario.reduced_to(path));
+    let alone = reduced.as_ref().filter(|alone| alone.composition.is_empty());
+    if let (Some(DriveKind::Pci(pci)), None) = match alone {
+        Some(alone) => (alone.drives.first().map(|plan| &plan.kind), &alone.path.block_layer),
+        None if path.is_none() => {
+            let plan = &scenario.drives[select_drive(scenario, name)?];
+            (Some(&plan.kind), &scenario.path.block_layer)
+        }
+        None => (None, &None),
+    } {
+        // An application has queues of its own at a controller, which are supervised.
+        let device = controller::open(pci.address, pci.namespace, PciDriver::VfioPci, options)?;
+        return Ok((device, DriveStatsReader::default()));
+    }
     let assembled = match &reduced {
         // A path to one drive is that drive with this path.
         Some(alone) if alone.composition.is_empty() => assemble_drive(alone, 0, options)?,
-        Some(set) => assemble_set(set, options)?,
+        Some(set) => assemble_path(set, options)?,
         None => assemble_drive(scenario, select_drive(scenario, name)?, options)?,
     };
     let Assembled { name, drives, host, now: prepared } = assembled;
@@ -95,7 +112,7 @@ pub fn open_scenario(
 /// The drives of a device and the host's side, before the threads start.
 struct Assembled {
     name: String,
-    drives: Vec<PoweredDrive>,
+    drives: Vec<PoweredDevice>,
     host: HostHandles,
     /// The drives' current time.
     now: Nanos,
@@ -105,29 +122,25 @@ impl Assembled {
     fn one(hands: AssembledDrive, now: Nanos) -> Assembled {
         let AssembledDrive { drive, port, host } = hands;
         let name = drive.config().name.clone();
-        Assembled { name, drives: vec![PoweredDrive { drive, ports: vec![port] }], host, now }
+        let device = PoweredDevice { device: drive.into(), ports: vec![port] };
+        Assembled { name, drives: vec![device], host, now }
     }
 }
 
-/// Builds the drives of a set and its device.
-fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
-    let PreparedPath { drives, path, now } = prepare_path(scenario, &mut |_| {})?;
+/// Builds the drives of the scenario's only path and its device.
+fn assemble_path(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
+    let PreparedPath { devices, path, now } = prepare_path(scenario, &mut |_| {})?;
     let JobTarget::Blocks(device) = path.device else {
         return Err(StackError::NoPath { file: scenario.file.clone() }.into());
     };
     let cores = device.cores();
     if let Some(asked) = options.queues.filter(|asked| usize::from(*asked) > cores) {
         let (option, value, what) = ("queues", asked.to_string(), format!("path {}", path.name));
-        let allowed = format!("1 to {cores}: the path's block layer has a queue for each core");
+        let allowed = format!("1 to {cores}: a block layer has a queue for each core (cores)");
         return Err(TargetOpenError::Option { option, value, what, allowed });
     }
-    let mut powered: Vec<PoweredDrive> =
-        drives.into_iter().map(|drive| PoweredDrive { drive, ports: Vec::new() }).collect();
-    for (drive, port) in path.drives.iter().zip(path.ports) {
-        powered[*drive].ports.push(port);
-    }
     let host = HostHandles::Queues(Box::new(device));
-    Ok(Assembled { name: path.name, drives: powered, host, now })
+    Ok(Assembled { name: path.name, drives: devices, host, now })
 }
 
 fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, TargetOpenError> {
@@ -160,6 +173,11 @@ fn assemble_drive(
             return refused("precondition", "set".into(), allowed);
         }
         return Ok(Assembled::one(AssembledDrive::without_host(plan)?, Nanos::ZERO));
+    }
+    if plan.kind != DriveKind::Nvme {
+        let (name, config) = (plan.config.name.clone(), scenario.path.clone());
+        let alone = PathSpec { name, over: Beneath::Drive(index), config };
+        return assemble_path(&scenario.reduced_to(&alone), options);
     }
     if let Some(layer) = &scenario.path.block_layer {
         let cores = layer.cores();

@@ -10,7 +10,7 @@ use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use event::{RealClock, Waker};
 use mem::AddressSpace;
 use nvme::Status;
-use stack::{CoreQueue, DriveThreadState, target_layers};
+use stack::{CoreQueue, DriveThreadState, SimulatedDevice, target_layers};
 use time::{Component, Nanos};
 
 use super::CloseError;
@@ -65,7 +65,7 @@ impl TargetQueues {
         live: &mut [DriveThreadState],
         clock: RealClock,
     ) -> Result<(), CloseError> {
-        let drive = live.first().map(|live| live.drive.config().name.clone()).unwrap_or_default();
+        let drive = live.first().map(|live| live.drive.name().to_owned()).unwrap_or_default();
         let mut back =
             std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         let until = clock.now() + CLOSE_TIMEOUT;

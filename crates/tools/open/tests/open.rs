@@ -1,6 +1,6 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
-// guarantee: A-01, A-02, A-03, A-15, B-21
+// guarantee: A-01, A-02, A-03, A-15, B-21, B-26, B-27
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -467,6 +467,145 @@ fn named_paths_are_opened_by_name_and_keep_their_data() {
     assert!(written.iter().all(|bytes| *bytes > 150 * SECTOR as u64), "{written:?}");
     drop(device);
     assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// A stripe of two SATA drives, and a third drive.
+fn sata_drives(path: &str) -> String {
+    let drive = |i| format!("[[drive]]\nname = \"disk{i}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
+    let set = "[[set]]\nname = \"ab\"\nmembers = [\"disk0\", \"disk1\"]\nstripe = \"16K\"\n";
+    (0..3).map(drive).collect::<String>()
+        + set
+        + &format!("[[path]]\nname = \"s\"\nover = \"ab\"\n{path}")
+        + &format!("[[path]]\nname = \"one\"\nover = \"disk2\"\n{path}")
+}
+
+#[test]
+fn sata_drives_and_a_stripe_of_them_are_opened_in_real_time() {
+    let place = TestDir::new();
+    let (send, failed) = mpsc::channel();
+    let options = OpenOptions { close_errors: Some(send), ..OpenOptions::default() };
+    for (path, cores) in [
+        ("", 1u64),
+        ("queue_model = \"sq\"\ncores = 3\n", 3),
+        ("queue_model = \"mq\"\ncores = 3\nqueues = 1\n", 3),
+        ("queue_model = \"mq\"\ncores = 2\nstaging = \"global\"\n", 2),
+    ] {
+        let what = place.scenario(&sata_drives(path));
+        for name in ["s", "one"] {
+            let scenario = Scenario::load(Path::new(&what)).unwrap();
+            let (device, view) = open_scenario(&scenario, Some(name), &options).unwrap();
+            assert_eq!((device.kind(), device.name()), (DeviceKind::Target, name));
+            assert_eq!(device.limits().sector_bytes, 512);
+            std::thread::scope(|threads| {
+                for core in 0..cores {
+                    let mut handle = handle(&device);
+                    let device = &device;
+                    threads.spawn(move || {
+                        let own = || (0..100).map(move |i| core + i * cores);
+                        write(&mut handle, device, own(), 7);
+                        handle.flush().expect("a flush");
+                        check(&mut handle, device, own(), 7);
+                    });
+                }
+            });
+            let stats = view.stats().expect("an answer");
+            assert_eq!((stats.bytes_written, stats.errors), (cores * 100 * 512, 0), "{path}{name}");
+        }
+    }
+    // Without named paths, the drive itself is opened.
+    let what = place.scenario("[drive]\nkind = \"ahci\"\n[precondition]\nfill = \"none\"\n");
+    let device = sluice_open::open(&what, &options).unwrap();
+    assert_eq!((device.name(), device.limits().bytes()), ("drive0", 500_118_192 * 512));
+    let mut handle = handle(&device);
+    write(&mut handle, &device, 0..10, 1);
+    check(&mut handle, &device, 0..10, 1);
+    drop((handle, device));
+    let two = OpenOptions { queues: Some(2), ..OpenOptions::default() };
+    let error = sluice_open::open(&what, &two).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("1 to 1"), "{error}");
+    assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// Two files of this machine, alone and as a stripe.
+fn files(place: &TestDir, path: &str) -> String {
+    let drive = |name: &str| {
+        let file = place.path(&format!("{name}.disk"));
+        if !file.exists() {
+            std::fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
+        }
+        format!(
+            "[[drive]]\nname = \"{name}\"\nkind = \"file\"\npath = {file:?}\ndirect = false\n\
+             sector_bytes = 4096\n"
+        )
+    };
+    drive("a")
+        + &drive("b")
+        + &drive("c")
+        + "[[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\nstripe = \"16K\"\n"
+        + &format!("[[path]]\nname = \"s\"\nover = \"ab\"\n{path}")
+        + &format!("[[path]]\nname = \"one\"\nover = \"c\"\n{path}")
+}
+
+#[test]
+fn files_of_this_machine_are_opened_with_every_block_layer() {
+    let place = TestDir::new();
+    let (send, failed) = mpsc::channel();
+    let options = OpenOptions { close_errors: Some(send), ..OpenOptions::default() };
+    for (round, (path, cores)) in [
+        ("", 1u64),
+        ("queue_model = \"sq\"\ncores = 3\n", 3),
+        ("queue_model = \"mq\"\ncores = 3\n", 3),
+        ("queue_model = \"mq\"\ncores = 3\nqueues = 2\n", 3),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let what = place.scenario(&files(&place, path));
+        for name in ["s", "one"] {
+            let device = sluice_open::open(&format!("{what}#{name}"), &options).unwrap();
+            assert_eq!((device.kind(), device.name()), (DeviceKind::Target, name));
+            std::thread::scope(|threads| {
+                for core in 0..cores {
+                    let mut handle = handle(&device);
+                    let device = &device;
+                    threads.spawn(move || {
+                        let own = || (0..100).map(move |i| core + i * cores);
+                        write(&mut handle, device, own(), round as u8);
+                        handle.flush().expect("a flush");
+                        check(&mut handle, device, own(), round as u8);
+                    });
+                }
+            });
+            drop(device);
+            // The data is in the files.
+            let device = sluice_open::open(&format!("{what}#{name}"), &options).unwrap();
+            check(&mut handle(&device), &device, 0..cores * 100, round as u8);
+        }
+    }
+    let bytes = std::fs::read(place.path("c.disk")).unwrap();
+    assert_eq!(bytes[5 * SECTOR], byte(5, 3), "sectors are where a program finds them");
+    assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn devices_that_are_not_there_are_told_by_name() {
+    let place = TestDir::new();
+    let real = |keys: &str| format!("[drive]\nname = \"d\"\n{keys}");
+    let here = files(&place, "");
+    let (file, _) = here.split_once("[[drive]]\nname = \"b\"").unwrap();
+    for (text, says) in [
+        (real("kind = \"file\"\npath = \"gone.img\"\n"), "gone.img"),
+        (real("kind = \"kernel\"\npath = \"/dev/null\"\n"), "/dev/null"),
+        // No machine has that many domains.
+        (real("kind = \"pci\"\naddress = \"7ffffff0:01:00.0\"\n"), "7ffffff0:01:00.0"),
+        (
+            format!("{file}[precondition]\nfill = \"sequential\"\n"),
+            "[precondition] runs in virtual time",
+        ),
+    ] {
+        let error = open(&place.scenario(&text)).unwrap_err().to_string();
+        assert!(error.contains("drive ") && error.contains(says), "{error}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use controller::PersonalityKind;
 use lnvm::TargetKind;
 
 use super::host::QueueModelKind;
+use super::{DriveKind, DriveSpec};
 
 /// The words of a choice's values, in the order of the matrix.
 macro_rules! choices {
@@ -59,6 +60,10 @@ choices! {
         OpenChannel = "open-channel",
         /// Open-channel, with a map of the host's logical addresses.
         OpenChannelWithMap = "open-channel, device_l2p",
+        /// A SATA drive at an AHCI controller.
+        Ahci = "ahci",
+        /// A file of this machine.
+        File = "file",
     }
 }
 
@@ -203,6 +208,53 @@ pub enum Impossible {
         /// Number of hardware queues.
         queues: u16,
     },
+    /// Several submitters' queues over an AHCI port.
+    #[error(
+        "drive {drive} is at an AHCI port, which has one command list, so that {users} would share it"
+    )]
+    OneCommandList {
+        /// Name of the drive.
+        drive: String,
+        /// The queues or the owners.
+        users: String,
+    },
+    /// More drives than an AHCI controller has ports.
+    #[error("drive {drive} has no port: an AHCI controller has 32, one for each drive")]
+    NoPort {
+        /// Name of the drive.
+        drive: String,
+    },
+    /// A key of an NVMe drive for a drive of another kind.
+    #[error("`drive.{key}` describes an emulated NVMe drive, and this drive has kind = \"{kind}\"")]
+    NotNvme {
+        /// The key.
+        key: &'static str,
+        /// The kind of the drive.
+        kind: &'static str,
+    },
+    /// A device of this machine in virtual time.
+    #[error(
+        "{user} runs in virtual time, and drive {drive} (kind = \"{kind}\") is a device of this machine, \
+         which takes its own"
+    )]
+    RealDevice {
+        /// The program or the setting that runs in virtual time.
+        user: &'static str,
+        /// Name of the drive.
+        drive: String,
+        /// Its kind.
+        kind: &'static str,
+    },
+    /// NVMe commands for a drive of another kind.
+    #[error("{user} needs the NVMe queues of a drive, and drive {drive} has kind = \"{kind}\"")]
+    NoNvmeQueues {
+        /// The program that needs them.
+        user: &'static str,
+        /// Name of the drive.
+        drive: String,
+        /// Its kind.
+        kind: &'static str,
+    },
 }
 
 /// [`BlockError::SeparateStaging`], as a value that can be compared.
@@ -248,6 +300,17 @@ impl Impossible {
             Impossible::NoCompletionMethod { .. } => {
                 "remove `completion` and `poll_interval`".into()
             }
+            Impossible::OneCommandList { .. } => {
+                "allowed: 1 queue of one path or set; `cores` may be more".into()
+            }
+            Impossible::NoPort { .. } => "allowed: 1 to 32 drives with kind = \"ahci\"".into(),
+            Impossible::NotNvme { key, .. } => {
+                format!("remove `{key}`, or set kind = \"nvme\"")
+            }
+            Impossible::RealDevice { .. } => "use an emulated drive (kind = \"nvme\" or \"ahci\"); \
+                 real devices are for `sluice serve`, `sluice exec`, `sluice::open` and the C library"
+                .into(),
+            Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),
@@ -265,6 +328,20 @@ impl Impossible {
         match personality {
             PersonalityKind::OpenChannel => Ok(()),
             _ => Err(Impossible::FlashNotExposed { target: target() }),
+        }
+    }
+
+    /// Checks that a drive is an emulated NVMe drive, whose queues `user` needs.
+    ///
+    /// # Errors
+    /// [`Impossible::NoNvmeQueues`].
+    pub fn check_nvme(plan: &DriveSpec, user: &'static str) -> Result<(), Impossible> {
+        match plan.kind {
+            DriveKind::Nvme => Ok(()),
+            _ => {
+                let (drive, kind) = (plan.config.name.clone(), plan.kind.word());
+                Err(Impossible::NoNvmeQueues { user, drive, kind })
+            }
         }
     }
 
@@ -333,6 +410,9 @@ pub const BLOCK_LAYER: &str = "a block layer";
 /// The name of a front end that submits block requests in [`Impossible::NoLogicalBlocks`].
 pub const BLOCK_REQUESTS: &str = "block requests";
 
+/// The name of a simulation in [`Impossible::RealDevice`].
+pub const SIMULATION: &str = "`sluice sim`";
+
 impl Choice {
     /// Number of cores that submit in the matrix.
     pub const CORES: u16 = 2;
@@ -368,7 +448,7 @@ impl Choice {
     fn personality(&self) -> PersonalityKind {
         match self.drive {
             DriveChoice::Block => PersonalityKind::Block,
-            DriveChoice::Null => PersonalityKind::Null,
+            DriveChoice::Null | DriveChoice::Ahci | DriveChoice::File => PersonalityKind::Null,
             DriveChoice::OpenChannel | DriveChoice::OpenChannelWithMap => {
                 PersonalityKind::OpenChannel
             }
@@ -408,6 +488,10 @@ impl Choice {
         if works_by_vectors && !layered && self.completion != CompletionMethod::Poll {
             return Err(Impossible::NoCompletionMethod { device: "drive0".into() });
         }
+        if (self.front, self.drive) == (FrontEnd::Simulation, DriveChoice::File) {
+            let (user, drive, kind) = (SIMULATION, "drive0".to_owned(), "file");
+            return Err(Impossible::RealDevice { user, drive, kind });
+        }
         let user = match self.front {
             _ if layered => BLOCK_LAYER,
             FrontEnd::Simulation | FrontEnd::Server => BLOCK_REQUESTS,
@@ -426,10 +510,15 @@ impl Choice {
         }
     }
 
-    /// Returns a scenario with these choices, on a small drive without jobs.
+    /// Returns a scenario with these choices, on a small drive without jobs. A file is `disk.img`
+    /// beside the scenario.
     pub fn scenario(&self) -> String {
         let drive = match self.drive {
             DriveChoice::Null => "personality = \"null\"\ncapacity = \"32M\"\n".to_owned(),
+            DriveChoice::Ahci => "kind = \"ahci\"\ncapacity = \"32M\"\n".to_owned(),
+            DriveChoice::File => {
+                "kind = \"file\"\npath = \"disk.img\"\ndirect = false\n".to_owned()
+            }
             DriveChoice::Block => SMALL_DRIVE.to_owned(),
             DriveChoice::OpenChannel => format!("{SMALL_DRIVE}personality = \"open-channel\"\n"),
             DriveChoice::OpenChannelWithMap => {
@@ -484,6 +573,7 @@ mod tests {
             let parsed = Scenario::parse(Path::new("m.toml"), &choice.scenario());
             let front_only = match &choice.check() {
                 Err(Impossible::NoLogicalBlocks { user, .. }) => *user != BLOCK_LAYER,
+                Err(Impossible::RealDevice { .. }) => true,
                 _ => false,
             };
             match (choice.check(), parsed) {
@@ -498,7 +588,7 @@ mod tests {
                 (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
             }
         }
-        assert_eq!(allowed + refused, 3 * 4 * 4 * 4 * 5 * 5);
+        assert_eq!(allowed + refused, 3 * 6 * 4 * 4 * 5 * 5);
         assert!(allowed > 900, "{allowed}");
     }
 

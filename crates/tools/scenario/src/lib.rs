@@ -39,9 +39,12 @@ pub use composition::{
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
+pub use keys::ahci_keys::AhciUplink;
+pub use keys::drive_kind::DriveKind;
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
+pub use keys::real_keys::{FileDrive, KernelDrive, PciDrive};
 pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
@@ -49,6 +52,7 @@ pub use target::HostTarget;
 
 use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
+use keys::drive_kind::KindWord;
 use keys::job::JobRefs;
 use section::Section;
 use source::SourceText;
@@ -75,6 +79,8 @@ pub struct Scenario {
     pub path: PathConfig,
     /// Named targets, sets and paths.
     pub composition: Composition,
+    /// The controller that the SATA drives share.
+    pub ahci_uplink: AhciUplink,
     /// Costs of the host's side.
     pub host: HostConfig,
     /// State of the drives when the jobs begin.
@@ -92,7 +98,9 @@ pub struct Scenario {
 /// One drive of a scenario, with the target that manages its flash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveSpec {
-    /// The drive.
+    /// Its kind.
+    pub kind: DriveKind,
+    /// The NVMe drive; of a drive of another kind, its name, its size and its sectors.
     pub config: DriveConfig,
     /// Target between the drive and the jobs.
     pub target: HostTarget,
@@ -161,6 +169,7 @@ impl Scenario {
             drives: Vec::new(),
             path: PathConfig::default(),
             composition: Composition::default(),
+            ahci_uplink: AhciUplink::default(),
             host: HostConfig::default(),
             precondition: Precondition::default(),
             jobs: Vec::new(),
@@ -181,6 +190,7 @@ impl Scenario {
         if let Some(value) = unnamed_path {
             scenario.path = PathConfig::read(value.section()?)?;
         }
+        root.set("ahci", &mut scenario.ahci_uplink, |v| AhciUplink::read(v.section()?))?;
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
         root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
         let target_value = root.get("target");
@@ -289,12 +299,25 @@ impl Scenario {
         sections: Vec<Section<'_>>,
         target: Option<&TargetBuilder>,
     ) -> Result<(), ScenarioError> {
-        for (index, section) in sections.into_iter().enumerate() {
+        for (index, mut section) in sections.into_iter().enumerate() {
             let whole = section.source_span();
-            let draft = DriveBuilder::read(section)?;
-            let plan = draft.finish(index, self.seed, target)?;
+            let at_name = section.get("name").map(|value| value.source_span());
+            let plan = match KindWord::read(&mut section)? {
+                KindWord::Nvme => {
+                    DriveBuilder::read(section, None)?.finish(index, self.seed, target)?
+                }
+                KindWord::Null => {
+                    let null = Some(PersonalityKind::Null);
+                    DriveBuilder::read(section, null)?.finish(index, self.seed, target)?
+                }
+                KindWord::Ahci => keys::ahci_keys::read(section, index, target)?,
+                KindWord::File => keys::real_keys::read_file(section, index, target)?,
+                KindWord::Kernel => keys::real_keys::read_kernel(section, index, target)?,
+                KindWord::Pci => keys::real_keys::read_pci(section, index, target)?,
+            };
+            self.check_ahci_port(&plan).map_err(|problem| whole.error(problem))?;
             if self.drive(&plan.config.name).is_some() {
-                let place = draft.name.as_ref().map_or(&whole, |(_, place)| place);
+                let place = at_name.as_ref().unwrap_or(&whole);
                 return Err(place.error(ProblemKind::Conflict {
                     message: format!("two drives are called \"{}\"", plan.config.name),
                     help: "give each a `name` of its own".into(),

@@ -80,6 +80,14 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Returns the first of these keys that the table has, and its span, without requesting them.
+    pub(super) fn first_of(&self, keys: &[&'static str]) -> Option<(&'static str, SourceSpan)> {
+        let found =
+            keys.iter().filter_map(|key| Some((*key, self.table.get_key_value(*key)?.0.span())));
+        let (key, span) = found.min_by_key(|(_, span)| span.start)?;
+        Some((key, SourceSpan { source: self.source.clone(), span }))
+    }
+
     /// If the key is set, reads its value with `read` and stores it. Returns its span.
     pub(super) fn set<T>(
         &mut self,

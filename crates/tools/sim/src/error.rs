@@ -84,10 +84,12 @@ pub enum SimError {
         /// Path of the scenario.
         file: PathBuf,
     },
-    /// A trace of requests is requested, but the events of a drive belong to several paths.
+    /// A trace of requests is requested, but the events of a drive belong to several paths, or a
+    /// drive is a SATA drive.
     #[error(
         "{file}: a trace follows requests to the flash, and needs one path for each drive: several \
-         paths lead to one drive here, or one to several; `--blktrace` traces them in the block layer"
+         paths lead to one drive here, or one to several, or a drive is a SATA drive, which shows no \
+         flash; `--blktrace` traces them in the block layer"
     )]
     SharedDrive {
         /// Path of the scenario.

@@ -21,16 +21,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::Group;
 use block::notify::CompletionMethod;
 use lnvm::TargetKind;
+use scenario::choice::{Impossible, SIMULATION};
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
-    BuildOptions, CoreQueues, JobTarget, Notification, PreconditionMarker, RunObserver,
-    StackBuilder, co_simulate, image, is_fresh, stores_data, target_layers,
+    BuildOptions, CoreQueues, EmulatedDevice, JobTarget, Notification, PreconditionMarker,
+    RunObserver, StackBuilder, StackError, co_simulate, image, is_fresh, stores_data,
+    target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
-pub use outcome::{DriveOutcome, PathOutcome, SimOutcome};
+pub use outcome::{DriveOutcome, PathOutcome, SataOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
 pub use output::parameters::parameters;
@@ -43,7 +45,7 @@ pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
 use recording::Recording;
 use recording::time_series::Sampler;
-use sim_run::{DriveRun, PathJobRunner, PathRun, SimRun, drive_ftl_snapshot};
+use sim_run::{PathJobRunner, PathRun, SimRun, drive_ftl_snapshot};
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -212,6 +214,9 @@ const STRIDE: u32 = 1024;
 /// # Errors
 /// [`SimError`]. Failed requests are not errors: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
+    for plan in &scenario.drives {
+        Impossible::check_virtual(plan, SIMULATION).map_err(StackError::from)?;
+    }
     let paths = scenario.paths();
     let (per_path, ignored) = jobs(scenario, &paths, &options.job_files)?;
     if options.blktrace.is_some() && paths.iter().all(|path| path.config.block_layer.is_none()) {
@@ -245,7 +250,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
             run.flush(path, now);
         }
     }
-    let SimRun { paths: ended, drives: running, .. } = run;
+    let SimRun { paths: ended, devices: running, drives: named, .. } = run;
     for (outcome, path) in outcomes.iter_mut().zip(ended) {
         outcome.run = match path.host {
             Some(host) => host.finish()?,
@@ -253,11 +258,11 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         };
         // Here the host's side ends: it must not refer to the drive any more.
     }
-    for (DriveRun { name: drive, drive: running, .. }, persists) in
-        running.into_iter().zip(images.persist)
-    {
-        if persists {
-            running.shut_down().map_err(|source| SimError::Image { drive, source })?;
+    for (index, device) in running.into_iter().enumerate() {
+        let mut persisted = named.iter().zip(&images.persist).filter(|(_, persists)| **persists);
+        if let Some((drive, _)) = persisted.find(|(drive, _)| drive.device == index) {
+            let drive = drive.name.clone();
+            device.shut_down().map_err(|source| SimError::Image { drive, source })?;
         }
     }
     // A trace also needs explanations, but must not change the results.
@@ -276,14 +281,18 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
 }
 
 /// Returns whether requests can be followed to the flash: every path has a drive of its own and
-/// block requests. Only then the events of a drive are those of one path's requests.
+/// block requests. Only then the events of a drive are those of one path's requests. A SATA drive
+/// has no flash to follow them to.
 fn can_follow(scenario: &Scenario, paths: &[PathSpec]) -> bool {
     let mut users = vec![0u32; scenario.drives.len()];
     let members = paths.iter().flat_map(|path| scenario.members(path.over));
     members.for_each(|member| users[scenario.drive_of(member)] += 1);
     let is_set = |path: &PathSpec| matches!(path.over, Beneath::Set(_));
     let has_keys = |path: &PathSpec| scenario.kind_of(path.over) == Some(TargetKind::Kv);
-    users.iter().all(|users| *users <= 1) && !paths.iter().any(|p| is_set(p) || has_keys(p))
+    let has_sata = scenario.sata_drives().next().is_some();
+    !has_sata
+        && users.iter().all(|users| *users <= 1)
+        && !paths.iter().any(|p| is_set(p) || has_keys(p))
 }
 
 /// Use of the drives' images by the run.
@@ -352,6 +361,7 @@ fn prepare(
             return Err(error.into());
         }
     };
+    runner.advance_to(builder.ready_at());
     // Check the jobs before preconditioning, which may take long.
     for (path, jobs) in open.iter().zip(&per_path) {
         workload::check_jobs_on(&jobs.specs, &path.limits()?)?;
@@ -402,7 +412,9 @@ fn prepare(
         }
         ready.push(path);
     }
-    Ok((SimRun::new(builder.into_drives(), ready), images))
+    let (devices, device_of) = builder.into_devices();
+    let drives = plans.iter().map(|plan| plan.config.name.clone()).zip(device_of);
+    Ok((SimRun::new(devices, drives, ready), images))
 }
 
 /// Runs the jobs; returns whether they were stopped early.
@@ -418,9 +430,9 @@ fn execute(
     let mut stopped = false;
     if let (
         [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
-        [DriveRun { drive, .. }],
+        [EmulatedDevice::Nvme(drive)],
         true,
-    ) = (&mut run.paths[..], &mut run.drives[..], recording.is_coarse())
+    ) = (&mut run.paths[..], &mut run.devices[..], recording.is_coarse())
     {
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::notify::NotifyStats;
-use controller::DriveStats;
+use controller::{AhciStats, DriveStats, SataDriveStats};
 use ftl::FtlStats;
 use kv::KvStats;
 use media::MediaStats;
@@ -11,7 +11,7 @@ use report::explain::Names;
 use scenario::{Capacity, Scenario};
 use serde_json::Value;
 use stack::steady_state::SteadyResult;
-use stack::{CoreQueues, ShardCounts, target_layers};
+use stack::{CoreQueues, EmulatedDevice, ShardCounts, sata_drive_stats, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
@@ -99,22 +99,53 @@ pub struct DriveOutcome {
     pub shared_ftl: Option<(FtlStats, f64)>,
     /// Number of channels, and of parallel units per channel; `None` for media without them.
     pub geometry: Option<(u32, u32)>,
+    /// Counters of a SATA drive and of its controller.
+    pub sata: Option<SataOutcome>,
+}
+
+/// Results of a SATA drive at a port of the AHCI controller.
+#[derive(Clone, Debug, Default)]
+pub struct SataOutcome {
+    /// Its port.
+    pub port: usize,
+    /// Counters of the drive.
+    pub drive: SataDriveStats,
+    /// Transfer time of the uplink that all drives of the controller share.
+    pub uplink_busy: Nanos,
+    /// Number of times that the controller raised its interrupt line.
+    pub interrupts: u64,
+}
+
+impl SataOutcome {
+    fn new(stats: &AhciStats, port: usize) -> SataOutcome {
+        let drive = stats.drives.get(port).copied().unwrap_or_default();
+        let AhciStats { uplink_busy, interrupts, .. } = *stats;
+        SataOutcome { port, drive, uplink_busy, interrupts }
+    }
 }
 
 impl DriveOutcome {
     /// Returns the outcome of drive `index` of a run.
     pub(super) fn from_run(run: &SimRun, index: usize) -> DriveOutcome {
         let lane = &run.drives[index];
-        let shape = match &lane.drive.config().media {
-            media::MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
-            media::MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
-            media::MediaConfig::Null { .. } => None,
+        let device = run.device_of(index);
+        let shape = match device.nvme().map(|drive| &drive.config().media) {
+            Some(media::MediaConfig::Nand(n)) => Some((n.geometry.channels, n.geometry.pus)),
+            Some(media::MediaConfig::Pcm(p)) => Some((p.channels, p.pus)),
+            Some(media::MediaConfig::Null { .. }) | None => None,
         };
-        let mut drive = lane.drive.stats();
+        let sata = match (device, lane.port) {
+            (EmulatedDevice::Ahci(ahci), Some(port)) => Some(SataOutcome::new(&ahci.stats(), port)),
+            _ => None,
+        };
+        let mut drive = match &sata {
+            Some(sata) => sata_drive_stats(&sata.drive, device.lateness().read()),
+            None => device.stats(),
+        };
         if let (Some(media), Some(before)) = (&mut drive.media, &lane.media_before) {
             *media = media.since(before);
         }
-        let shared_ftl = match (run.path_of(index), drive_ftl_snapshot(&lane.drive)) {
+        let shared_ftl = match (run.path_of(index), drive_ftl_snapshot(device)) {
             (None, Some((after, lines))) => {
                 Some((lane.ftl_before.map_or(after, |before| after.since(&before)), lines))
             }
@@ -126,6 +157,7 @@ impl DriveOutcome {
             media_before: lane.media_before,
             shared_ftl,
             geometry: shape,
+            sata,
         }
     }
 

@@ -3,7 +3,9 @@
 use block::{BlockDevice, Request};
 use kv::{Kv, KvRequest};
 use stack::steady_state::SteadyResult;
-use stack::{CoreQueues, JobTarget, PathDevice, ShardCounts, target_layers};
+use stack::{
+    CoreQueues, EmulatedDevice, JobTarget, PathDevice, ShardCounts, SimulatedDevice, target_layers,
+};
 use time::{Component, Nanos};
 use workload::{IoCpuCosts, JobRunner, JobSpec, KeyValueDevice, RunError, RunResult};
 
@@ -13,7 +15,10 @@ const FLUSH_POLL_LIMIT: u32 = 10_000_000;
 /// A drive during the run.
 pub(super) struct DriveRun {
     pub(super) name: String,
-    pub(super) drive: controller::Controller,
+    /// Index of its device.
+    pub(super) device: usize,
+    /// Its port, if the device is an AHCI controller.
+    pub(super) port: Option<usize>,
     pub(super) media_before: Option<media::MediaStats>,
     pub(super) ftl_before: Option<ftl::FtlStats>,
 }
@@ -84,10 +89,11 @@ impl PathJobRunner {
 
 /// The drives and paths of a scenario during the run.
 pub(super) struct SimRun {
+    pub(super) devices: Vec<EmulatedDevice>,
     pub(super) drives: Vec<DriveRun>,
     pub(super) paths: Vec<PathRun>,
-    /// The order of polling: the paths of each drive, then the drive. A path over several drives is
-    /// among those of the first.
+    /// The order of polling: the paths of each device, then the device. A path over several drives
+    /// is among those of the first.
     order: Vec<Polled>,
     /// By path: the drive that it alone uses, if it uses one.
     own_drives: Vec<Option<usize>>,
@@ -95,11 +101,11 @@ pub(super) struct SimRun {
     own_paths: Vec<Option<usize>>,
 }
 
-/// Index of a path or of a drive.
+/// Index of a path, or of a device with that of its first drive.
 #[derive(Clone, Copy)]
 enum Polled {
     Path(usize),
-    Drive(usize),
+    Device { device: usize, drive: usize },
 }
 
 impl Component for SimRun {
@@ -109,9 +115,9 @@ impl Component for SimRun {
         for polled in &self.order {
             moved |= match *polled {
                 Polled::Path(i) => self.paths[i].poll(now),
-                Polled::Drive(i) => {
-                    tracepoint::set_drive(i as u16);
-                    self.drives[i].drive.poll(now)
+                Polled::Device { device, drive } => {
+                    tracepoint::set_drive(drive as u16);
+                    self.devices[device].poll(now)
                 }
             };
         }
@@ -122,8 +128,8 @@ impl Component for SimRun {
     fn deadline(&self) -> Nanos {
         let paths = self.paths.iter().filter_map(|path| path.host.as_ref());
         let paths = paths.map(|host| with_runner!(host, runner => runner.deadline()));
-        let drives = self.drives.iter().map(|drive| drive.drive.deadline());
-        paths.chain(drives).min().unwrap_or(Nanos::MAX)
+        let devices = self.devices.iter().map(Component::deadline);
+        paths.chain(devices).min().unwrap_or(Nanos::MAX)
     }
 }
 
@@ -195,25 +201,40 @@ impl PathRun {
 }
 
 impl SimRun {
-    /// Returns the run of drives and paths, from whose present state counters count. Each path has
-    /// a drive at least.
-    pub(super) fn new(drives: Vec<controller::Controller>, paths: Vec<PathRun>) -> SimRun {
-        let drive = |drive: controller::Controller| DriveRun {
-            name: drive.config().name.clone(),
-            media_before: drive.stats().media,
-            ftl_before: drive.ftl().map(|ftl| *ftl.stats()),
-            drive,
+    /// Returns the run of devices and paths, from whose present state counters count. `drives` has
+    /// the name of each drive and the index of its device. Each path has a drive at least.
+    pub(super) fn new(
+        devices: Vec<EmulatedDevice>,
+        drives: impl Iterator<Item = (String, usize)>,
+        paths: Vec<PathRun>,
+    ) -> SimRun {
+        let mut ports = vec![0; devices.len()];
+        let drive = |(name, device): (String, usize)| {
+            let nvme = devices[device].nvme();
+            let port = ports[device];
+            ports[device] += 1;
+            DriveRun {
+                name,
+                device,
+                port: nvme.is_none().then_some(port),
+                media_before: nvme.and_then(|drive| drive.stats().media),
+                ftl_before: devices[device].ftl().map(|ftl| *ftl.stats()),
+            }
         };
-        let drives: Vec<DriveRun> = drives.into_iter().map(drive).collect();
+        let drives: Vec<DriveRun> = drives.map(drive).collect();
         let mut users = vec![Vec::new(); drives.len()];
         for (index, path) in paths.iter().enumerate() {
             path.drives.iter().for_each(|drive| users[*drive].push(index));
         }
         let mut order = Vec::with_capacity(drives.len() + paths.len());
-        for (drive, users) in users.iter().enumerate() {
-            let first = users.iter().filter(|path| paths[**path].drives[0] == drive);
+        for (drive, of_drive) in users.iter().enumerate() {
+            let first = of_drive.iter().filter(|path| paths[**path].drives[0] == drive);
             order.extend(first.map(|path| Polled::Path(*path)));
-            order.push(Polled::Drive(drive));
+            let device = drives[drive].device;
+            if drives[drive + 1..].iter().all(|later| later.device != device) {
+                let drive = drives.iter().position(|other| other.device == device);
+                order.push(Polled::Device { device, drive: drive.unwrap_or(0) });
+            }
         }
         let own_drive = |path: &PathRun| match path.drives[..] {
             [drive] if users[drive].len() == 1 => Some(drive),
@@ -225,12 +246,17 @@ impl SimRun {
             _ => None,
         };
         let own_paths = users.iter().map(own_path).collect();
-        let mut run = SimRun { drives, paths, order, own_drives, own_paths };
+        let mut run = SimRun { devices, drives, paths, order, own_drives, own_paths };
         for path in 0..run.paths.len() {
             let before = run.ftl_snapshot(path).map(|(stats, _)| stats);
             run.paths[path].ftl_before = before;
         }
         run
+    }
+
+    /// Returns the device of a drive.
+    pub(super) fn device_of(&self, drive: usize) -> &EmulatedDevice {
+        &self.devices[self.drives[drive].device]
     }
 
     /// Returns the index of the path that has a drive alone.
@@ -242,7 +268,7 @@ impl SimRun {
     /// this path uses.
     pub(super) fn ftl_snapshot(&mut self, path: usize) -> Option<(ftl::FtlStats, f64)> {
         let host = self.paths[path].device_mut().and_then(target_layers::ftl_snapshot);
-        host.or_else(|| drive_ftl_snapshot(&self.drives[self.own_drives[path]?].drive))
+        host.or_else(|| drive_ftl_snapshot(self.device_of(self.own_drives[path]?)))
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -257,14 +283,14 @@ impl SimRun {
     /// Flushes a path, and makes an FTL in the host write a checkpoint, without advancing the time
     /// of the run. Nothing may be outstanding.
     pub(super) fn flush(&mut self, path: usize, mut now: Nanos) {
-        let SimRun { drives, paths, .. } = self;
+        let SimRun { devices: drives, paths, drives: named, .. } = self;
         let path = &mut paths[path];
-        let of_path = path.drives.clone();
-        let zero_latency = |drives: &mut [DriveRun], on| {
-            of_path.iter().for_each(|drive| drives[*drive].drive.set_zero_latency(on));
+        let of_path: Vec<usize> = path.drives.iter().map(|drive| named[*drive].device).collect();
+        let zero_latency = |drives: &mut [EmulatedDevice], on| {
+            of_path.iter().for_each(|drive| drives[*drive].set_zero_latency(on));
         };
-        let poll = |drives: &mut [DriveRun], now| {
-            of_path.iter().fold(false, |moved, i| drives[*i].drive.poll(now) | moved)
+        let poll = |drives: &mut [EmulatedDevice], now| {
+            of_path.iter().fold(false, |moved, i| drives[*i].poll(now) | moved)
         };
         if let Some(kv) = path.keys() {
             zero_latency(drives, true);
@@ -285,7 +311,7 @@ impl SimRun {
             if device.reap().is_some() {
                 break;
             }
-            let due = of_path.iter().map(|i| drives[*i].drive.deadline()).min();
+            let due = of_path.iter().map(|i| drives[*i].deadline()).min();
             match due.unwrap_or(Nanos::MAX).min(device.deadline()) {
                 _ if moved => {}
                 Nanos::MAX => break,
@@ -299,6 +325,6 @@ impl SimRun {
 }
 
 /// Returns counters and free lines of the FTL in a drive.
-pub(super) fn drive_ftl_snapshot(drive: &controller::Controller) -> Option<(ftl::FtlStats, f64)> {
+pub(super) fn drive_ftl_snapshot(drive: &impl SimulatedDevice) -> Option<(ftl::FtlStats, f64)> {
     drive.ftl().map(|f| (*f.stats(), f.free_lines()))
 }

@@ -12,7 +12,7 @@ use scenario::DriveSpec;
 use time::{Component, Nanos};
 use transport::Port;
 
-use super::{ADMIN_POLL_LIMIT, CoreQueues, Stack, StackError};
+use super::{ADMIN_POLL_LIMIT, CoreQueues, DevicePort, Stack, StackError};
 
 /// A drive and the host's handles.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct AssembledDrive {
     /// The drive.
     pub drive: Controller,
     /// The port between drive and host, to set wakers on.
-    pub port: Arc<Port>,
+    pub port: DevicePort,
     /// The host's handles.
     pub host: HostHandles,
 }
@@ -59,13 +59,14 @@ impl AssembledDrive {
         drive.set_zero_latency(false);
         drive.reset_stats();
         let held = HostHandles::Controller(Box::new(controller?));
-        Ok(AssembledDrive { drive, port, host: held })
+        Ok(AssembledDrive { drive, port: DevicePort::Nvme(port), host: held })
     }
 }
 
 /// Powers the drive on with zero latency; returns it and its port.
 fn power_on(plan: &DriveSpec) -> Result<(Controller, Arc<Port>), StackError> {
     let name = || plan.config.name.clone();
+    super::check_nvme(plan)?;
     let drive = Controller::new(plan.config.clone());
     let mut drive = drive.map_err(|source| StackError::Drive { name: name(), source })?;
     let port = drive.attach().map_err(|source| StackError::Memory { name: name(), source })?;

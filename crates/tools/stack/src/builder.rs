@@ -5,25 +5,27 @@
 //! time, apart from preconditioning until steady state.
 
 use std::num::NonZeroU16;
-use std::sync::Arc;
 
 use block::{BlockDevice, Stripe, StripeError};
 use controller::Controller;
 use kv::Kv;
 use lnvm::TargetKind;
 use mem::AddressSpace;
+use scenario::choice::Impossible;
 use scenario::{
     Beneath, DriveSpec, HostTarget, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
 };
 use time::{Nanos, VirtualRunner};
-use transport::Port;
 use workload::{JobLimits, KeyLimits, KeyValueDevice};
 
+use super::host::ahci::connect as connect_ahci;
+use super::host::real::open as open_real;
 use super::host::{attach_kv, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
 use super::{
-    CoreQueue, CoreQueues, HostOptions, Notification, Stack, StackError, StackHost, with_overlay,
+    CoreQueue, CoreQueues, DevicePort, EmulatedDevice, HostOptions, Notification, Stack,
+    StackError, StackHost, with_overlay,
 };
 
 impl CoreQueue for Stripe<CoreQueues> {}
@@ -41,7 +43,11 @@ pub struct BuildOptions {
 /// The drives of a scenario while the devices of its paths are built.
 #[derive(Debug)]
 pub struct StackBuilder {
-    drives: Vec<Controller>,
+    devices: Vec<EmulatedDevice>,
+    /// By drive of the scenario: index of its device. The drives at an AHCI controller share one.
+    device_of: Vec<usize>,
+    /// The time at which all devices are initialized.
+    ready_at: Nanos,
     /// Whether the blocks of a drive itself have been preconditioned.
     preconditioned: Vec<bool>,
 }
@@ -52,6 +58,8 @@ struct Member {
     beneath: Beneath,
     /// Index of the drive.
     drive: usize,
+    /// Name of the drive.
+    name: String,
     host: StackHost,
 }
 
@@ -63,7 +71,7 @@ enum OpenDevices {
     /// A set, with its stripe size in sectors.
     Set { name: String, stripe: u32, members: Vec<Member> },
     /// A key-value target on the drive with this index, and the port of its host.
-    Keys { kv: Box<Kv>, drive: usize, port: Arc<Port> },
+    Keys { kv: Box<Kv>, drive: usize, port: DevicePort },
 }
 
 /// The device of a path's jobs.
@@ -92,8 +100,8 @@ pub struct PathDevice {
     pub drives: Vec<usize>,
     /// The device.
     pub device: JobTarget,
-    /// The ports of its hosts, to set wakers on.
-    pub ports: Vec<Arc<Port>>,
+    /// The parts of the drives that the hosts share, to set wakers on.
+    pub ports: Vec<DevicePort>,
     /// Result of preconditioning until steady state, if that was requested.
     pub steady: Option<SteadyResult>,
 }
@@ -111,8 +119,29 @@ impl StackBuilder {
         reuse: &mut dyn FnMut(&DriveSpec) -> Option<Stack>,
     ) -> Result<(StackBuilder, Vec<OpenPath>), StackError> {
         let specs = scenario.paths();
-        let (mut drives, mut hosts) = (Vec::new(), Vec::new());
+        let (mut devices, mut hosts) = (Vec::new(), Vec::new());
+        let mut device_of = Vec::with_capacity(scenario.drives.len());
+        let (mut ready_at, mut at_ports, mut ahci) = (Nanos::ZERO, None, None);
         for (index, plan) in scenario.drives.iter().enumerate() {
+            if plan.sata().is_some() {
+                if at_ports.is_none()
+                    && let Some(opened) = connect_ahci(scenario)?
+                {
+                    ready_at = opened.ready_at;
+                    at_ports = Some(opened.hosts.into_iter());
+                    ahci = Some(devices.len());
+                    devices.push(opened.device);
+                }
+                device_of.extend(ahci);
+                hosts.push(at_ports.as_mut().and_then(Iterator::next));
+                continue;
+            }
+            if plan.is_real() {
+                device_of.push(devices.len());
+                devices.push(EmulatedDevice::Real(plan.config.name.clone()));
+                hosts.push(None);
+                continue;
+            }
             let mut users = specs.iter().flat_map(|spec| scenario.members(spec.over));
             let only = users.find(|member| scenario.drive_of(*member) == index);
             // The target's name is part of the messages.
@@ -124,10 +153,12 @@ impl StackBuilder {
                 }
                 None => (Stack::power_on(&options.plan(plan))?, None),
             };
-            drives.push(drive);
+            device_of.push(devices.len());
+            devices.push(EmulatedDevice::Nvme(drive));
             hosts.push(host);
         }
-        let mut builder = StackBuilder { preconditioned: vec![false; drives.len()], drives };
+        let preconditioned = vec![false; device_of.len()];
+        let mut builder = StackBuilder { devices, device_of, ready_at, preconditioned };
         let mut paths = Vec::with_capacity(specs.len());
         for spec in specs {
             paths.push(builder.open_path(scenario, spec, options, &mut hosts)?);
@@ -148,29 +179,41 @@ impl StackBuilder {
         {
             let drive = scenario.drive_of(spec.over);
             let host = HostOptions { vector: options.vector, ..HostOptions::default() };
-            let running = &mut self.drives[drive];
-            let (kv, port) = attach_kv(running, &options.plan(plan.clone()), named, &host)?;
+            let plan = options.plan(plan.clone());
+            let running = self.nvme_mut(drive, &plan)?;
+            let (kv, port) = attach_kv(running, &plan, named, &host)?;
+            let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
             return Ok(OpenPath { spec, devices });
         }
         let Beneath::Set(set) = spec.over else {
-            // A block layer creates the queues that it needs.
-            let (queues, memory) = (NonZeroU16::MIN, AddressSpace::default());
-            let member = self.open_member(scenario, spec.over, options, (queues, memory), ready)?;
+            // On an emulated drive a block layer creates the queues that it needs.
+            let queues = match plan.is_real() {
+                true => queues_of(&spec, &plan),
+                false => NonZeroU16::MIN,
+            };
+            let with = (queues, AddressSpace::default());
+            let member = self.open_member(scenario, spec.over, options, with, ready)?;
             return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
         };
         let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
-        let memory = AddressSpace::default();
-        let (mut opened, mut sector_bytes) = (Vec::with_capacity(members.len()), 1);
+        // The memory of an AHCI controller is its own: the other hosts use it as well.
+        let at_ports = members.iter().filter_map(|member| {
+            let ready = ready[scenario.drive_of(*member)].as_ref()?;
+            Some(ready.device.memory().clone())
+        });
+        let memory = at_ports.reduce(|first, _| first).unwrap_or_default();
+        let mut opened = Vec::with_capacity(members.len());
         for beneath in members {
             let drive = &scenario.drives[scenario.drive_of(*beneath)];
-            sector_bytes = drive.sector_bytes().max(1);
-            let granted = drive.config.controller.max_io_queues;
-            let queues =
-                spec.config.block_layer.as_ref().map(|layer| layer.hardware_queues(granted));
-            let queues = queues.and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN);
-            let with = (queues, memory.clone());
+            let with = (queues_of(&spec, drive), memory.clone());
             opened.push(self.open_member(scenario, *beneath, options, with, ready)?);
+        }
+        let sector_bytes =
+            opened.first().map_or(1, |member: &Member| member.host.device.limits().sector_bytes);
+        if !stripe_bytes.is_multiple_of(sector_bytes.into()) {
+            let (name, stripe_bytes) = (name.clone(), *stripe_bytes);
+            return Err(StackError::StripeSectors { name, stripe_bytes, sector_bytes });
         }
         let stripe = u32::try_from(stripe_bytes / u64::from(sector_bytes)).unwrap_or(u32::MAX);
         let devices = OpenDevices::Set { name: name.clone(), stripe, members: opened };
@@ -186,18 +229,36 @@ impl StackBuilder {
         ready: &mut [Option<StackHost>],
     ) -> Result<Member, StackError> {
         let drive = scenario.drive_of(beneath);
+        let name = scenario.drives[drive].config.name.clone();
         if let Some(host) = ready[drive].take() {
-            return Ok(Member { beneath, drive, host });
+            return Ok(Member { beneath, drive, name, host });
         }
         let plan = options.plan(scenario.drive_spec(beneath));
+        if plan.is_real() {
+            let host = open_real(&plan, raw_queues, memory)?;
+            return Ok(Member { beneath, drive, name, host });
+        }
         let host = HostOptions { vector: options.vector, memory, raw_queues };
-        let host = StackHost::attach(&mut self.drives[drive], &plan, &host)?;
-        Ok(Member { beneath, drive, host })
+        let host = StackHost::attach(self.nvme_mut(drive, &plan)?, &plan, &host)?;
+        Ok(Member { beneath, drive, name, host })
     }
 
-    /// Returns the drives, in the order of the scenario.
-    pub fn into_drives(self) -> Vec<Controller> {
-        self.drives
+    /// Returns the NVMe drive with this index in the scenario.
+    fn nvme_mut(&mut self, drive: usize, plan: &DriveSpec) -> Result<&mut Controller, StackError> {
+        self.devices[self.device_of[drive]].nvme_mut().ok_or_else(|| {
+            let (drive, kind) = (plan.config.name.clone(), plan.kind.word());
+            Impossible::NoNvmeQueues { user: "a second host", drive, kind }.into()
+        })
+    }
+
+    /// Returns the time at which all devices are initialized: zero, apart from AHCI controllers.
+    pub fn ready_at(&self) -> Nanos {
+        self.ready_at
+    }
+
+    /// Returns the devices, and the index of that of each drive, in the order of the scenario.
+    pub fn into_devices(self) -> (Vec<EmulatedDevice>, Vec<usize>) {
+        (self.devices, self.device_of)
     }
 }
 
@@ -256,7 +317,7 @@ impl OpenPath {
         };
         let count = members.len() as f64;
         for (i, member) in members.iter_mut().enumerate() {
-            let Member { beneath, drive, host } = member;
+            let Member { beneath, drive, name, host } = member;
             if !needs(*drive) {
                 continue;
             }
@@ -265,9 +326,17 @@ impl OpenPath {
             {
                 continue;
             }
-            let running = &mut builder.drives[*drive];
             let mut tell = |part: f64| progress((i as f64 + part) / count);
-            precondition_host(running, host, what, runner, seed, &mut tell)?;
+            match &mut builder.devices[builder.device_of[*drive]] {
+                EmulatedDevice::Nvme(running) => {
+                    precondition_host(name, running, host, what, runner, seed, &mut tell)?;
+                }
+                EmulatedDevice::Ahci(running) => {
+                    precondition_host(name, running, host, what, runner, seed, &mut tell)?;
+                }
+                // It is not preconditioned: see `prepare_path`.
+                EmulatedDevice::Real(_) => {}
+            }
         }
         Ok(())
     }
@@ -283,10 +352,12 @@ impl OpenPath {
         plan: &DriveSpec,
     ) -> Result<Option<Stack>, StackError> {
         match &self.devices {
-            OpenDevices::One(member) => {
-                let drive = &builder.drives[member.drive];
-                Stack::duplicate_parts(drive, &member.host.device, plan)
-            }
+            OpenDevices::One(member) => match &builder.devices[builder.device_of[member.drive]] {
+                EmulatedDevice::Nvme(drive) => {
+                    Stack::duplicate_parts(drive, &member.host.device, plan)
+                }
+                EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => Ok(None),
+            },
             OpenDevices::Set { .. } | OpenDevices::Keys { .. } => Ok(None),
         }
     }
@@ -309,8 +380,17 @@ impl OpenPath {
             OpenDevices::One(member) => {
                 let Member { drive, mut host, .. } = *member;
                 if let Some(layer) = layer {
-                    let running = &mut builder.drives[drive];
-                    host = host.with_block_layer(running, layer, now, notification)?;
+                    host = match &mut builder.devices[builder.device_of[drive]] {
+                        EmulatedDevice::Nvme(running) => {
+                            host.with_block_layer(running, layer, now, notification)?
+                        }
+                        EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => {
+                            let StackHost { device, port, controller, steady } = host;
+                            let name = name.clone();
+                            let device = block_layer_over(device, layer, notification, name)?;
+                            StackHost { device, port, controller, steady }
+                        }
+                    };
                 }
                 let StackHost { mut device, port, steady, .. } = host;
                 if layer.is_none() {
@@ -338,6 +418,13 @@ impl OpenPath {
         };
         Ok(PathDevice { name, drives, device, ports, steady })
     }
+}
+
+/// Returns the number of hardware queues that a path needs on a drive.
+fn queues_of(spec: &PathSpec, drive: &DriveSpec) -> NonZeroU16 {
+    let granted = drive.config.controller.max_io_queues;
+    let queues = spec.config.block_layer.as_ref().map(|layer| layer.hardware_queues(granted));
+    queues.and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN)
 }
 
 /// Stripes devices by `stripe` sectors, with as many queues as the member with the fewest has.

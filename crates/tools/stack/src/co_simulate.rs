@@ -10,35 +10,37 @@ use controller::Controller;
 use time::{Component, Nanos, VirtualRunner};
 use workload::JobRunner;
 
+use super::SimulatedDevice;
+
 /// Progress callback; returns `false` to stop the run.
-type ProgressFn<'t, D> =
-    &'t mut dyn FnMut(&mut VirtualRunner, &mut JobRunner<D>, &mut Controller) -> bool;
+type ProgressFn<'t, D, C> =
+    &'t mut dyn FnMut(&mut VirtualRunner, &mut JobRunner<D>, &mut C) -> bool;
 /// Takes a sample at an instant and returns the instant of the next sample.
-type SampleFn<'t, D> = &'t mut dyn FnMut(Nanos, &mut JobRunner<D>, &Controller) -> Nanos;
+type SampleFn<'t, D, C> = &'t mut dyn FnMut(Nanos, &mut JobRunner<D>, &C) -> Nanos;
 
 /// Default number of steps between two calls of the progress callback.
 const STEPS_PER_CALL: u32 = 1024;
 
 /// Callbacks during a run. They do not influence the simulation.
-pub struct RunObserver<'t, D> {
+pub struct RunObserver<'t, D, C = Controller> {
     /// Number of steps between two calls of `progress`. On a drive with zero latency everything
     /// happens in one step; there, polls count as well.
     interval: u32,
-    progress: ProgressFn<'t, D>,
+    progress: ProgressFn<'t, D, C>,
     sample_at: Nanos,
-    sample: Option<SampleFn<'t, D>>,
+    sample: Option<SampleFn<'t, D, C>>,
 }
 
-impl<'t, D> RunObserver<'t, D> {
+impl<'t, D, C> RunObserver<'t, D, C> {
     /// Returns an observer that calls `progress` every `STEPS_PER_CALL` steps to ask whether to
     /// continue.
-    pub fn new(progress: ProgressFn<'t, D>) -> RunObserver<'t, D> {
+    pub fn new(progress: ProgressFn<'t, D, C>) -> RunObserver<'t, D, C> {
         RunObserver { interval: STEPS_PER_CALL, progress, sample_at: Nanos::MAX, sample: None }
     }
 
     /// Sets the number of steps between two calls of the progress callback.
     #[must_use]
-    pub fn with_interval(self, turns: u32) -> RunObserver<'t, D> {
+    pub fn with_interval(self, turns: u32) -> RunObserver<'t, D, C> {
         RunObserver { interval: turns, ..self }
     }
 
@@ -46,12 +48,12 @@ impl<'t, D> RunObserver<'t, D> {
     ///
     /// At the time of a call, all events before that instant have happened, and none at it.
     #[must_use]
-    pub fn with_sampling(self, first: Nanos, sample: SampleFn<'t, D>) -> RunObserver<'t, D> {
+    pub fn with_sampling(self, first: Nanos, sample: SampleFn<'t, D, C>) -> RunObserver<'t, D, C> {
         RunObserver { sample_at: first, sample: Some(sample), ..self }
     }
 
     /// Takes all samples that are due by `at`.
-    fn sample_until(&mut self, at: Nanos, host: &mut JobRunner<D>, drive: &Controller) {
+    fn sample_until(&mut self, at: Nanos, host: &mut JobRunner<D>, drive: &C) {
         while at >= self.sample_at {
             self.sample_at = match &mut self.sample {
                 Some(sample) => sample(self.sample_at, host, drive),
@@ -63,11 +65,11 @@ impl<'t, D> RunObserver<'t, D> {
 
 /// Runs until the host has finished, no event remains, or the observer's `progress` returns
 /// `false`. Returns whether the host has finished.
-pub fn co_simulate<D: BlockDevice>(
+pub fn co_simulate<D: BlockDevice, C: SimulatedDevice>(
     runner: &mut VirtualRunner,
     host: &mut JobRunner<D>,
-    drive: &mut Controller,
-    mut watcher: RunObserver<'_, D>,
+    drive: &mut C,
+    mut watcher: RunObserver<'_, D, C>,
 ) -> bool {
     let mut turns = 0u32;
     loop {

@@ -31,6 +31,42 @@ pub enum StackError {
         #[source]
         source: driver::DriverError,
     },
+    /// The AHCI controller cannot be powered on.
+    #[error("the AHCI controller of drive {name}: {source}")]
+    AhciDevice {
+        /// Name of the controller's first drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: controller::AhciConfigError,
+    },
+    /// The driver cannot initialize the AHCI controller.
+    #[error("the AHCI controller of drive {name}: {source}")]
+    AhciHost {
+        /// Name of the controller's first drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: driver::AhciError,
+    },
+    /// The file, the block device or the kernel's character device cannot be opened.
+    #[error("drive {name}: {source}")]
+    File {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: driver::UringError,
+    },
+    /// The controller of this machine cannot be opened.
+    #[error("drive {name}: {source}")]
+    Pci {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: driver::pci::PciError,
+    },
     /// The NVMe block device cannot be created.
     #[error("drive {name}: {source}")]
     Raw {
@@ -146,6 +182,20 @@ pub enum StackError {
         #[source]
         source: block::StripeError,
     },
+    /// A stripe of a set is not a multiple of its members' sectors, which are known when they are
+    /// opened.
+    #[error(
+        "set {name}: a stripe of {stripe_bytes} bytes is no multiple of sectors of {sector_bytes} \
+         bytes"
+    )]
+    StripeSectors {
+        /// Name of the set.
+        name: String,
+        /// Size of a stripe in bytes.
+        stripe_bytes: u64,
+        /// Sector size in bytes.
+        sector_bytes: u32,
+    },
     /// Scrubbing is configured, but the target does not support it.
     #[error(
         "drive {name}: its target is neither a pblk nor an rrpc, and only those read data that nobody \
@@ -190,9 +240,11 @@ impl StackError {
     pub fn is_usage(&self) -> bool {
         match self {
             StackError::Impossible(_)
+            | StackError::StripeSectors { .. }
             | StackError::Partitioned { .. }
             | StackError::PreconditionMisfit { .. } => true,
             StackError::Named(e) => e.is_usage(),
+            StackError::Pci { source, .. } => source.is_usage_error(),
             _ => false,
         }
     }

@@ -21,15 +21,13 @@ mod precondition;
 mod prepare;
 pub mod target_layers;
 
-use std::sync::Arc;
-
 use block::Features;
 use controller::Controller;
 use driver::ControllerHandle;
 use pblk::{Pblk, Rrpc};
+use scenario::choice::Impossible;
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget};
 use time::Nanos;
-use transport::Port;
 
 pub use assembled::{AssembledDrive, HostHandles};
 pub use block_layer_counts::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
@@ -37,12 +35,14 @@ pub use builder::{BuildOptions, JobTarget, OpenPath, PathDevice, StackBuilder};
 pub use co_simulate::{RunObserver, co_simulate};
 pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, Notification, StackBlockLayer};
 pub use error::StackError;
+pub use host::device::{AhciDevice, DevicePort, EmulatedDevice, SimulatedDevice, sata_drive_stats};
 pub use host::{HostOptions, StackHost};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
 pub use precondition::{precondition, steady_state};
 pub use prepare::{
-    HOST_VECTOR, PrepareError, PrepareEvent, PreparedPath, prepare_drive, prepare_path,
+    HOST_VECTOR, PoweredDevice, PrepareError, PrepareEvent, PreparedPath, prepare_drive,
+    prepare_path,
 };
 pub use target_layers::ShardCounts;
 
@@ -55,11 +55,16 @@ pub struct Stack {
     /// The block device.
     pub device: CoreQueues,
     /// The port between drive and host, to set wakers on.
-    pub port: Arc<Port>,
+    pub port: DevicePort,
     /// The admin queue, unless the device owns it.
     controller: Option<ControllerHandle>,
     /// Result of preconditioning until steady state, if that was requested.
     pub steady: Option<steady_state::SteadyResult>,
+}
+
+/// Checks that a drive is an emulated NVMe drive.
+fn check_nvme(plan: &DriveSpec) -> Result<(), StackError> {
+    Ok(Impossible::check_nvme(plan, "a stack of one drive")?)
 }
 
 /// Maximum number of polls of the drive for one admin command.
@@ -92,6 +97,7 @@ impl Stack {
     /// [`StackError::Drive`], [`StackError::Named`].
     pub fn power_on(plan: &DriveSpec) -> Result<Controller, StackError> {
         let name = &plan.config.name;
+        check_nvme(plan)?;
         if let HostTarget::Named(target) = &plan.target
             && target.pus.is_none()
         {

@@ -13,6 +13,8 @@ use event::{RealClock, Waker};
 use share_server::OwnerCalls;
 use time::{Component, Nanos};
 
+use super::EmulatedDevice;
+
 /// Maximum time for the owner to answer; then the reader uses the previous answer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval at which a reader checks for the answer.
@@ -103,13 +105,13 @@ pub struct DriveSnapshot {
 
 impl DriveSnapshot {
     /// Returns the current state of a drive.
-    pub fn new(drive: &Controller) -> DriveSnapshot {
+    pub fn new(drive: &EmulatedDevice) -> DriveSnapshot {
         DriveSnapshot {
             stats: drive.stats(),
-            late: drive.lateness().clone(),
-            times: drive.command_times().cloned(),
+            late: drive.lateness(),
+            times: drive.nvme().and_then(Controller::command_times).cloned(),
             outstanding: drive.outstanding(),
-            hosts: drive.host_count(),
+            hosts: drive.nvme().map_or(1, Controller::host_count),
         }
     }
 }
@@ -118,7 +120,7 @@ impl DriveSnapshot {
 #[derive(Debug)]
 pub struct DriveThreadState {
     /// The drive.
-    pub drive: Controller,
+    pub drive: EmulatedDevice,
     clock: RealClock,
     cell: Arc<SnapshotCell<DriveSnapshot>>,
     owner_calls: OwnerCallsGuard,
@@ -137,10 +139,11 @@ impl Drop for OwnerCallsGuard {
 impl DriveThreadState {
     /// Returns the state of a drive in the time of `clock`, which publishes snapshots in `cell`.
     pub fn new(
-        drive: Controller,
+        drive: impl Into<EmulatedDevice>,
         clock: RealClock,
         cell: Arc<SnapshotCell<DriveSnapshot>>,
     ) -> DriveThreadState {
+        let drive = drive.into();
         DriveThreadState { drive, clock, cell, owner_calls: OwnerCallsGuard(OwnerCalls::new()) }
     }
 
@@ -161,7 +164,10 @@ impl Component for DriveThreadState {
     /// (ARCHITECTURE.md, R6).
     #[inline]
     fn poll(&mut self, _: Nanos) -> bool {
-        let mut moved = self.owner_calls.0.run_pending(&mut self.drive);
+        let mut moved = match &mut self.drive {
+            EmulatedDevice::Nvme(drive) => self.owner_calls.0.run_pending(drive),
+            EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => false,
+        };
         moved |= self.drive.poll(self.clock.now());
         self.cell.publish_if_requested(|| DriveSnapshot::new(&self.drive));
         moved

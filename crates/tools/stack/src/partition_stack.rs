@@ -7,7 +7,7 @@ use driver::ControllerHandle;
 use time::{Component, Nanos};
 use transport::Port;
 
-use super::{ADMIN_POLL_LIMIT, CoreQueues, DEPTH, Stack, StackError};
+use super::{ADMIN_POLL_LIMIT, CoreQueues, DEPTH, DevicePort, Stack, StackError};
 
 impl Stack {
     /// Confines the host's side to a partition of a drive that manages its own media; the drive
@@ -31,6 +31,7 @@ impl Stack {
             return Err(wrong(AttachError::Port));
         }
         drop(device);
+        let DevicePort::Nvme(whole) = whole else { return Err(wrong(AttachError::Port)) };
         drive.detach(&whole).map_err(|_| wrong(AttachError::Port))?;
         let port =
             Port::new().map_err(|source| StackError::Memory { name: name.clone(), source })?;
@@ -57,6 +58,7 @@ impl Stack {
         drive.reset_stats();
         let (raw, features, controller) = made?;
         let (device, controller) = (CoreQueues::single(raw, features), Some(controller));
+        let port = DevicePort::Nvme(port);
         Ok(Stack { drive, device, port, controller, steady })
     }
 }

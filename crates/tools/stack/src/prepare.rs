@@ -2,13 +2,13 @@
 
 use std::io;
 
-use controller::Controller;
+use scenario::choice::Impossible;
 use scenario::{DriveSpec, Scenario};
 use time::{Nanos, VirtualRunner};
 
 use super::{
-    BuildOptions, Notification, PathDevice, PreconditionMarker, Stack, StackBuilder, StackError,
-    is_fresh, precondition,
+    BuildOptions, DevicePort, EmulatedDevice, Notification, PathDevice, PreconditionMarker, Stack,
+    StackBuilder, StackError, is_fresh, precondition,
 };
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
@@ -81,18 +81,27 @@ pub fn prepare_drive(
     Ok((stack, runner.now()))
 }
 
+/// A device to start a thread for, and the parts of it that hosts in this process share.
+#[derive(Debug)]
+pub struct PoweredDevice {
+    /// The device.
+    pub device: EmulatedDevice,
+    /// The part of it that each host shares.
+    pub ports: Vec<DevicePort>,
+}
+
 /// The drives of a path and its device, in real time.
 #[derive(Debug)]
 pub struct PreparedPath {
-    /// The drives, in the order of the scenario.
-    pub drives: Vec<Controller>,
+    /// The devices, in the order of the scenario. The drives at an AHCI controller are one.
+    pub devices: Vec<PoweredDevice>,
     /// The path's device, with interrupts.
     pub path: PathDevice,
     /// The drives' current time.
     pub now: Nanos,
 }
 
-/// Builds a scenario's only path, a set, with interrupts. Drives without data are preconditioned
+/// Builds a scenario's only path with interrupts. Drives without data are preconditioned
 /// without advancing real time.
 ///
 /// # Errors
@@ -103,12 +112,18 @@ pub fn prepare_path(
 ) -> Result<PreparedPath, PrepareError> {
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
+    if preconditions {
+        for plan in &scenario.drives {
+            Impossible::check_virtual(plan, "[precondition]").map_err(StackError::from)?;
+        }
+    }
     let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
     let (mut builder, mut paths) = StackBuilder::open(scenario, options, &mut |_| None)?;
     let Some(mut path) = paths.pop() else {
         return Err(StackError::NoPath { file: scenario.file.clone() }.into());
     };
     let mut runner = VirtualRunner::new();
+    runner.advance_to(builder.ready_at());
     let mut marks = Vec::new();
     for (plan, fresh) in scenario.drives.iter().zip(&fresh).filter(|_| preconditions) {
         if *fresh {
@@ -129,5 +144,11 @@ pub fn prepare_path(
     }
     let path =
         path.finish(&mut builder, runner.now(), |config| Notification::Real(config.completion))?;
-    Ok(PreparedPath { drives: builder.into_drives(), path, now: runner.now() })
+    let (devices, device_of) = builder.into_devices();
+    let mut devices: Vec<_> =
+        devices.into_iter().map(|device| PoweredDevice { device, ports: Vec::new() }).collect();
+    for (drive, port) in path.drives.iter().zip(&path.ports) {
+        devices[device_of[*drive]].ports.push(port.clone());
+    }
+    Ok(PreparedPath { devices, path, now: runner.now() })
 }

@@ -6,12 +6,13 @@
 use std::any::Any;
 
 use block::BlockDevice;
-use controller::Controller;
 use driver::ControllerHandle;
 use ftl::{Ftl, FtlStats};
 use lnvm::ScrubConfig;
 use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
-use time::{Component, Nanos};
+use time::Nanos;
+
+use super::SimulatedDevice;
 
 /// A target, or a shard of one.
 enum TargetLayer<'a> {
@@ -186,7 +187,11 @@ pub fn is_checkpointing(device: &mut (impl BlockDevice + ?Sized)) -> bool {
 /// The snapshot on power-down is described in [LightNVM17 §4.2.2]. All writes must have been
 /// flushed. An FTL that cannot write a checkpoint is left unchanged; recovery then finds the
 /// flushed data by a scan.
-pub fn checkpoint(device: &mut (impl BlockDevice + ?Sized), now: Nanos, drive: &mut Controller) {
+pub fn checkpoint(
+    device: &mut (impl BlockDevice + ?Sized),
+    now: Nanos,
+    drive: &mut impl SimulatedDevice,
+) {
     begin_checkpoint(device);
     drive.set_zero_latency(true);
     while is_checkpointing(device) && device.poll(now) | drive.poll(now) {}

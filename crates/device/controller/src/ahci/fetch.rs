@@ -164,13 +164,13 @@ impl SataPort {
             command::FLUSH_CACHE_EXT => Some((CommandKind::Flush, disk.flush_ready(now))),
             command::DATA_SET_MANAGEMENT if trims && (1..=8).contains(&fis.count.get()) => {
                 let kind = CommandKind::Trim { blocks: fis.count.get() };
-                Some((kind, now + disk.config.trim_time))
+                Some((kind, disk.ready_after(now, disk.config.trim_time)))
             }
             command::IDENTIFY_DEVICE => {
-                Some((CommandKind::Identify, now + disk.config.inquiry_time))
+                Some((CommandKind::Identify, disk.ready_after(now, disk.config.inquiry_time)))
             }
             command::READ_LOG_EXT if asks_error_log => {
-                Some((CommandKind::ErrorLog, now + disk.config.inquiry_time))
+                Some((CommandKind::ErrorLog, disk.ready_after(now, disk.config.inquiry_time)))
             }
             _ => None,
         };

@@ -94,6 +94,10 @@ struct Part {
     in_use: bool,
 }
 
+/// Maximum number of outstanding requests, unless a single member takes more: that of a deep NVMe
+/// queue.
+const QUEUE_DEPTH_MAX: u32 = 4095;
+
 /// Bit of the tags of parts, which tags of jobs do not have.
 const PART: u64 = 1 << 63;
 
@@ -117,7 +121,8 @@ impl<D: BlockDevice> Stripe<D> {
         })
     }
 
-    /// Returns the limits of a stripe over `members`, and the layout.
+    /// Returns the limits of a stripe over `members`, and the layout. It takes as many requests as
+    /// all members together: a drive with few tags, such as a SATA drive, has its own at any time.
     ///
     /// # Errors
     /// [`StripeError`].
@@ -130,6 +135,7 @@ impl<D: BlockDevice> Stripe<D> {
     {
         let all = members.len();
         let mut first: Option<(&D, Limits)> = None;
+        let mut together = 0u32;
         for (member, device) in members.enumerate() {
             let other = device.limits();
             let (first, limits) = first.get_or_insert((device, *other));
@@ -144,6 +150,7 @@ impl<D: BlockDevice> Stripe<D> {
             limits.max_sectors = limits.max_sectors.min(other.max_sectors);
             limits.optimal_sectors = limits.optimal_sectors.max(other.optimal_sectors);
             limits.queue_depth = limits.queue_depth.min(other.queue_depth);
+            together = together.saturating_add(other.queue_depth);
             limits.volatile_cache |= other.volatile_cache;
         }
         let (Some((_, mut limits)), Ok(count)) = (first, u16::try_from(all)) else {
@@ -152,6 +159,7 @@ impl<D: BlockDevice> Stripe<D> {
         let wrong = StripeError::Layout { sectors: limits.sectors, stripe };
         let layout = StripeLayout::new(count, limits.sectors, stripe).ok_or(wrong)?;
         limits.sectors = layout.sectors();
+        limits.queue_depth = together.min(limits.queue_depth.max(QUEUE_DEPTH_MAX));
         limits.optimal_sectors = limits.optimal_sectors.min(limits.max_sectors);
         Ok((limits, layout))
     }

@@ -8,6 +8,7 @@ use bench::kv::{puts, ycsb};
 use bench::{ExpectedMisses, Format, RunLength, Sink};
 use kv::KvConfig;
 use scenario::Scenario;
+use scenario::choice::Impossible;
 use stack::named_target::NamedError;
 use stack::with_overlay;
 use workload::ycsb::YcsbWorkload;
@@ -37,6 +38,8 @@ fn bench(args: &KvBenchArgs) -> Result<(), CliError> {
         let count = scenario.drives.len();
         return Err(CliError::Usage(format!("kv bench takes one drive, not {count}")));
     }
+    Impossible::check_nvme(plan, "kv bench")
+        .map_err(|why| CliError::Usage(format!("{why}: {}", why.help())))?;
     let named = plan.target.name();
     if let (Some(asked), Some(name)) = (&args.name, named)
         && asked != name

@@ -244,6 +244,14 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
         let drive = &mut section["drives"][i];
         drive["elapsed_ns"] = reading.elapsed.0.into();
         drive["nbd"] = reading.nbd_json();
+        if reading.plan.is_real() {
+            // Its commands are those of the clients, and no model is late.
+            if let Value::Object(drive) = drive {
+                drive.remove("commands");
+                drive.remove("lateness_ns");
+            }
+            continue;
+        }
         drive["lateness_ns"]["media_time_min"] = reading.media_time_min().map(|t| t.0).into();
         drive["lateness_ns"]["kept_up"] = reading.has_kept_up().into();
     }

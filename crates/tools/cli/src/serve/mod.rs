@@ -38,19 +38,23 @@ use std::time::Duration;
 use controller::Controller;
 use event::{Parker, RealClock};
 use nbd::Endpoint;
-use scenario::{DriveSpec, Scenario};
+use scenario::choice::Impossible;
+use scenario::{Beneath, DriveKind, DriveSpec, PathSpec, Scenario};
 use share_proto::ResourceName;
 use share_server::{
     AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
 };
-use stack::{HOST_VECTOR, Notification, PrepareEvent, Stack, StackError, prepare_drive};
+use stack::{
+    DevicePort, HOST_VECTOR, JobTarget, Notification, PoweredDevice, PrepareEvent, PreparedPath,
+    Stack, StackError, prepare_drive, prepare_path,
+};
 use time::Nanos;
 
 pub use error::ServeError;
 pub use live_stats::{ActivityCounts, LiveStats, to_json};
 pub(crate) use signals::Signals;
 
-use service::{DriveService, ServiceOptions, Threads};
+use service::{DriveService, ServedDrive, ServiceOptions, Threads};
 use sharing::PartitionTableBuilder;
 
 /// Options of serving a scenario.
@@ -170,8 +174,8 @@ pub fn serve(
     let mut sharing = shares.then(PartitionTableBuilder::new);
     for (index, plan) in scenario.drives.iter().enumerate() {
         let (stack, at) = match &mut sharing {
-            None => prepare(scenario, index, plan, tell)
-                .map(|(stack, at)| (HostPlacement::ThisProcess(Box::new(stack)), at))?,
+            None => prepare_alone(scenario, index, plan, tell)
+                .map(|(served, at)| (HostPlacement::ThisProcess(Box::new(served)), at))?,
             Some(sharing) => {
                 let nbd = !options.nbd.is_empty();
                 prepare_shared(scenario, index, plan, (sharing, nbd), tell)?
@@ -294,6 +298,30 @@ fn prepare(
     Ok((with_block_layer(scenario, stack, now)?, now))
 }
 
+/// Prepares a drive that has its only host in this process; returns the drive's current time.
+fn prepare_alone(
+    scenario: &Scenario,
+    index: usize,
+    plan: &DriveSpec,
+    tell: &mut dyn FnMut(ServeEvent<'_>),
+) -> Result<(ServedDrive, Nanos), ServeError> {
+    if plan.kind == DriveKind::Nvme {
+        let (stack, now) = prepare(scenario, index, plan, tell)?;
+        return Ok((stack.into(), now));
+    }
+    let (name, config) = (plan.config.name.clone(), scenario.path.clone());
+    let alone = PathSpec { name, over: Beneath::Drive(index), config };
+    let alone = scenario.reduced_to(&alone);
+    let PreparedPath { mut devices, path, now } =
+        prepare_path(&alone, &mut |event| tell(event.into()))?;
+    match (devices.pop(), path.ports.into_iter().next(), path.device) {
+        (Some(PoweredDevice { device: drive, .. }), Some(port), JobTarget::Blocks(device)) => {
+            Ok((ServedDrive { drive, device, port }, now))
+        }
+        _ => Err(StackError::NoPath { file: scenario.file.clone() }.into()),
+    }
+}
+
 fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
     match &scenario.path.block_layer {
         Some(layer) => {
@@ -307,7 +335,7 @@ fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Sta
 /// Location of a drive's hosts.
 enum HostPlacement {
     /// A server in this process.
-    ThisProcess(Box<Stack>),
+    ThisProcess(Box<ServedDrive>),
     /// All hosts are in other processes.
     OtherProcesses(Box<Controller>),
 }
@@ -320,6 +348,8 @@ fn prepare_shared(
     (sharing, nbd): (&mut PartitionTableBuilder, bool),
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<(HostPlacement, Nanos), ServeError> {
+    let shared = "sharing a drive between processes (`--socket`)";
+    Impossible::check_nvme(plan, shared).map_err(StackError::from)?;
     if !nbd && !plan.is_block_device() {
         // No FTL in this process manages the flash, so it cannot be preconditioned.
         let name = plan.config.name.clone();
@@ -332,13 +362,16 @@ fn prepare_shared(
     match sharing.add(scenario, plan, &stack.drive, nbd)? {
         Some(part) => {
             let stack = stack.confine_to_partition(part, Some(HOST_VECTOR))?;
-            Ok((HostPlacement::ThisProcess(Box::new(with_block_layer(scenario, stack, now)?)), now))
+            let stack = with_block_layer(scenario, stack, now)?;
+            Ok((HostPlacement::ThisProcess(Box::new(stack.into())), now))
         }
         None => {
             let Stack { mut drive, device, port, .. } = stack;
             drop(device);
             // The port was attached above, so this succeeds.
-            let _ = drive.detach(&port);
+            if let DevicePort::Nvme(port) = port {
+                let _ = drive.detach(&port);
+            }
             Ok((HostPlacement::OtherProcesses(Box::new(drive)), now))
         }
     }

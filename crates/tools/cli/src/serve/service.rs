@@ -10,10 +10,11 @@ use block::notify::{CompletionMethod, CompletionPolicy};
 use controller::Controller;
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
 use nbd::{Endpoint, NbdConfig, NbdServer};
-use scenario::{DriveSpec, HostTarget};
+use scenario::{DriveKind, DriveSpec, HostTarget};
 use share_server::{OwnerCalls, StatsSource};
 use stack::{
-    CoreQueues, DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource, Stack, target_layers,
+    CoreQueues, DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SimulatedDevice,
+    SnapshotCell, SnapshotSource, Stack, target_layers,
 };
 use time::{Component, Nanos};
 
@@ -118,6 +119,20 @@ struct DriveThread {
     handle: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
+/// A drive to serve, with the device of its host in this process.
+pub(super) struct ServedDrive {
+    pub(super) drive: EmulatedDevice,
+    pub(super) device: CoreQueues,
+    pub(super) port: DevicePort,
+}
+
+impl From<Stack> for ServedDrive {
+    fn from(stack: Stack) -> ServedDrive {
+        let Stack { drive, device, port, .. } = stack;
+        ServedDrive { drive: drive.into(), device, port }
+    }
+}
+
 /// A served drive.
 pub(super) struct DriveService {
     bytes: u64,
@@ -161,16 +176,17 @@ impl DriveService {
     /// [`ServeError`]; all listeners are closed then.
     pub(super) fn start(
         plan: &DriveSpec,
-        mut stack: Stack,
+        served: ServedDrive,
         endpoints: &[Endpoint],
         options: ServiceOptions,
         clock: RealClock,
         ended: Waker,
     ) -> Result<DriveService, ServeError> {
-        let ftl_at_start = stack.ftl_stats();
-        let shards_at_start = target_layers::shard_counts(&mut stack.device);
-        let Stack { drive, mut device, port, .. } = stack;
+        let ServedDrive { drive, mut device, port } = served;
         device.start_handler(clock).map_err(ServeError::Threads)?;
+        let in_host = target_layers::ftl_snapshot(&mut device).map(|(stats, _)| stats);
+        let ftl_at_start = in_host.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
+        let shards_at_start = target_layers::shard_counts(&mut device);
         let bytes = device.limits().bytes();
         let block_layer =
             device.block_layer().map(|layer| (layer.kind(), layer.counters().clone()));
@@ -197,8 +213,8 @@ impl DriveService {
         let wakers: Vec<Waker> = servers.iter().map(NbdServer::waker).collect();
         let drive_cell = SnapshotCell::new();
         let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
-        if options.is_shared {
-            live.drive.record_command_times();
+        if let (true, Some(drive)) = (options.is_shared, live.drive.nvme_mut()) {
+            drive.record_command_times();
         }
         let owner_calls = live.owner_calls();
         let stop = Arc::new(AtomicBool::new(false));
@@ -291,15 +307,15 @@ impl DriveService {
     /// [`ServeError`].
     pub(super) fn start_without_host(
         plan: &DriveSpec,
-        drive: Controller,
+        mut drive: Controller,
         clock: RealClock,
         ended: Waker,
     ) -> Result<DriveService, ServeError> {
         let stats = drive.stats();
         let drive_cell = SnapshotCell::new();
         let bytes = drive.sectors() * u64::from(plan.sector_bytes());
-        let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
-        live.drive.record_command_times();
+        drive.record_command_times();
+        let live = DriveThreadState::new(drive, clock, drive_cell.clone());
         let errands = live.owner_calls();
         let runner = RealRunner::new(clock, IdlePolicy::default()).map_err(ServeError::Threads)?;
         let waker = runner.waker();
@@ -485,6 +501,13 @@ fn describe(plan: &DriveSpec) -> String {
         HostTarget::None => "managed by itself",
         HostTarget::Named(named) => &format!("target {} of its partition table", named.name),
     };
+    match &plan.kind {
+        DriveKind::Nvme => {}
+        DriveKind::Ahci(_) => return "an emulated SATA drive at an AHCI controller".into(),
+        DriveKind::File(file) => return format!("{} of this machine", file.path.display()),
+        DriveKind::Kernel(kernel) => return format!("{} of this machine", kernel.path.display()),
+        DriveKind::Pci(pci) => return format!("the controller {} of this machine", pci.address),
+    }
     match &plan.preset {
         Some(preset) => format!("an emulated drive from the preset {preset}, {by}"),
         None => format!("an emulated drive, {by}"),

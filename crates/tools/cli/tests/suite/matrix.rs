@@ -43,6 +43,21 @@ fn keeps_data(choice: &Choice) -> bool {
     choice.drive != DriveChoice::Null
 }
 
+/// Writes the scenario of a choice into a folder, with the file of a drive that is one.
+fn write_scenario(dir: &Path, choice: &Choice) -> PathBuf {
+    let path = dir.join("m.toml");
+    std::fs::write(&path, choice.scenario()).unwrap();
+    make_file(dir, choice);
+    path
+}
+
+fn make_file(dir: &Path, choice: &Choice) {
+    if choice.drive == DriveChoice::File {
+        let file = std::fs::File::create(dir.join("disk.img")).unwrap();
+        file.set_len(32 << 20).unwrap();
+    }
+}
+
 /// A step of the mix on the sectors of one submitter.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -154,15 +169,17 @@ fn assert_same_reason(choice: &Choice, why: &Impossible, error: &str) {
 #[test]
 fn every_combination_is_opened_or_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("m.toml");
     let mut ran = 0;
     for (seed, choice) in of(FrontEnd::Application).enumerate() {
-        std::fs::write(&path, choice.scenario()).unwrap();
+        let path = write_scenario(dir.path(), &choice);
         let opened = open(path.to_str().unwrap(), &OpenOptions::default());
         match (choice.check(), opened) {
             (Ok(()), Ok(device))
                 if choice.target == TargetChoice::None
-                    && !matches!(choice.drive, DriveChoice::Block | DriveChoice::Null) =>
+                    && matches!(
+                        choice.drive,
+                        DriveChoice::OpenChannel | DriveChoice::OpenChannelWithMap
+                    ) =>
             {
                 let queue = device.vector_queue(QueueConfig::default()).unwrap();
                 assert!(device.kind() == DeviceKind::Drive && queue.max_sectors() > 0);
@@ -184,6 +201,8 @@ fn every_combination_is_opened_or_refused() {
 /// one queue per shard.
 fn run_threads(choice: &Choice, device: &IoDevice, seed: u64) {
     let raw_queues = match choice.target {
+        // One command list, and one ring.
+        _ if matches!(choice.drive, DriveChoice::Ahci | DriveChoice::File) => 1,
         TargetChoice::None | TargetChoice::Shards => 2,
         TargetChoice::Pblk | TargetChoice::Rrpc => 1,
     };
@@ -220,6 +239,7 @@ fn run_threads(choice: &Choice, device: &IoDevice, seed: u64) {
 
 /// Serves a combination to two NBD clients.
 fn serve(dir: &Path, choice: &Choice, seed: u64) {
+    make_file(dir, choice);
     let server = Server::start(dir, &choice.scenario());
     let mut clients: Vec<NbdClient> =
         (0..2).map(|_| NbdClient::transmission(&server.socket)).collect();
@@ -265,8 +285,7 @@ fn a_server_refuses_with_the_reason_of_the_matrix() {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
-        let path: PathBuf = dir.path().join("m.toml");
-        std::fs::write(&path, choice.scenario()).unwrap();
+        let path = write_scenario(dir.path(), &choice);
         let socket = format!("unix:{}", dir.path().join("s").display());
         let out = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg("serve")

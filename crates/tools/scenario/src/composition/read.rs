@@ -200,7 +200,8 @@ impl Scenario {
             let bytes = self.drives[self.drive_of(member)].sector_bytes();
             if let Some(first) = members.first() {
                 let expected = self.drives[self.drive_of(*first)].sector_bytes();
-                if bytes != expected {
+                // The sectors of a real device are known when it is opened.
+                if bytes != expected && bytes != 0 && expected != 0 {
                     let first = self.device_name(*first);
                     let message = format!(
                         "\"{word}\" has sectors of {bytes} bytes, and \"{first}\" of {expected}: a \
@@ -211,8 +212,10 @@ impl Scenario {
             }
             members.push(member);
         }
-        let sector = u64::from(self.drives[self.drive_of(members[0])].sector_bytes());
-        let mut stripe_bytes = STRIPE_BYTES.next_multiple_of(sector.max(1));
+        let sectors =
+            members.iter().map(|member| self.drives[self.drive_of(*member)].sector_bytes());
+        let sector = u64::from(sectors.max().unwrap_or(1).max(1));
+        let mut stripe_bytes = STRIPE_BYTES.next_multiple_of(sector);
         s.set("stripe", &mut stripe_bytes, |v| match v.size()? {
             bytes if bytes > 0 && bytes.is_multiple_of(sector) && bytes / sector < 1 << 31 => {
                 Ok(bytes)
@@ -291,6 +294,12 @@ impl Scenario {
             (None, Some(path)) => format!("path {}", path.name),
             (None, None) => return Ok(()),
         };
+        if let Some(drive) = self.at_ahci(device) {
+            let users = format!("{owner} and another");
+            return Err(value
+                .source_span()
+                .error(Impossible::OneCommandList { drive, users }.into()));
+        }
         let device = format!("\"{}\"", self.device_name(device));
         Err(value.source_span().error(Impossible::SecondOwner { device, owner }.into()))
     }
@@ -314,6 +323,15 @@ impl Scenario {
     /// Returns whether several hosts can use a device: a drive that maps its logical blocks itself.
     fn is_shareable(&self, device: Beneath) -> bool {
         matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None)
+            && self.at_ahci(device).is_none()
+    }
+
+    /// Returns the name of a drive that is at an AHCI port.
+    fn at_ahci(&self, device: Beneath) -> Option<String> {
+        match device {
+            Beneath::Drive(i) => self.drives[i].sata().map(|_| self.drives[i].config.name.clone()),
+            Beneath::Target(_) | Beneath::Set(_) => None,
+        }
     }
 
     /// Checks that completions of a device can be noticed as `config` says; `section` has its keys.
@@ -365,6 +383,11 @@ impl Scenario {
                     return Err(value.source_span().error(why.into()));
                 }
                 continue;
+            }
+            if asked > 1 && plan.sata().is_some() {
+                let (drive, users) = (name.clone(), format!("{asked} hardware queues"));
+                let why = Impossible::OneCommandList { drive, users };
+                return Err(value.source_span().error(why.into()));
             }
             let has = plan.config.controller.max_io_queues;
             if asked > has {

@@ -8,6 +8,7 @@ use media::{DataStore, MediaConfig};
 use time::Nanos;
 use toml::de::DeTable;
 
+use super::drive_kind::{DriveKind, read_name};
 use super::ftl_keys::FtlBuilder;
 use super::interface_keys::{InterfaceBuilder, suspension};
 use super::media_keys::{MediaBuilder, MediaKind};
@@ -106,8 +107,11 @@ const PERSONALITIES: [Keyword<'static, PersonalityKind>; 3] = [
 ];
 
 impl DriveBuilder {
-    /// Reads the section of one drive.
-    pub(crate) fn read(mut section: Section<'_>) -> Result<DriveBuilder> {
+    /// Reads the section of one drive, which has the personality `only` if it is given.
+    pub(crate) fn read(
+        mut section: Section<'_>,
+        only: Option<PersonalityKind>,
+    ) -> Result<DriveBuilder> {
         let mut draft = DriveBuilder {
             section_span: section.source_span(),
             name: None,
@@ -132,6 +136,17 @@ impl DriveBuilder {
             draft.apply_preset(&value)?;
         }
         draft.read_keys(&mut section)?;
+        if let Some(only) = only {
+            match &draft.personality {
+                (other, Some(at)) if *other != only => {
+                    return Err(at.error(ProblemKind::Conflict {
+                        message: "a drive with kind = \"null\" has the null personality".into(),
+                        help: "remove `personality`, or set kind = \"nvme\"".into(),
+                    }));
+                }
+                (_, at) => draft.personality = (only, at.clone()),
+            }
+        }
         section.finish()?;
         Ok(draft)
     }
@@ -163,17 +178,8 @@ impl DriveBuilder {
     }
 
     fn read_keys(&mut self, s: &mut Section<'_>) -> Result<()> {
-        if let Some(value) = s.get("name") {
-            let name = value.string()?;
-            let fits = (1..=20).contains(&name.len())
-                && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
-            if !fits {
-                return Err(value.refuse(
-                    "1 to 20 printable ASCII letters without spaces or slashes: it is also the \
-                     drive's NVMe serial number",
-                ));
-            }
-            self.name = Some((name.to_owned(), value.source_span()));
+        if let Some(name) = read_name(s)? {
+            self.name = Some(name);
         }
         let place = s.set("personality", &mut self.personality.0, |v| v.choice(&PERSONALITIES))?;
         if place.is_some() {
@@ -443,6 +449,7 @@ impl DriveBuilder {
             open_channel,
         };
         Ok(DriveSpec {
+            kind: DriveKind::Nvme,
             config,
             target,
             shards,

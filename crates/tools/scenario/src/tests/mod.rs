@@ -4,6 +4,7 @@ mod block_layer;
 mod completion;
 mod composition;
 mod datasheet;
+mod drive_kinds;
 mod ftl_choices;
 mod precondition;
 mod ranges;

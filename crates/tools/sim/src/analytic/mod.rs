@@ -18,6 +18,7 @@
 //! for `sluice drive show`.
 
 pub mod greedy;
+mod other_summaries;
 #[cfg(test)]
 mod preset_tests;
 mod settings;

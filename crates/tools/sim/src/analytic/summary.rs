@@ -7,8 +7,9 @@ use ftl::{FtlConfig, LineMetadata, VictimPolicyKind};
 use media::{CellType, DataStore, MediaConfig, NandConfig};
 use nvme::PpaFormat;
 use scenario::format::{bytes_binary, bytes_decimal, count, duration, rate};
-use scenario::{Capacity, DriveSpec, HostTarget};
+use scenario::{Capacity, DriveKind, DriveSpec, HostTarget};
 
+use super::other_summaries::{real_summary, sata_summary};
 use super::{ClosedFormLimits, Limit, mean_program, mean_read, settings};
 
 /// Host memory that a simulated drive needs.
@@ -55,6 +56,11 @@ impl Memory {
 pub fn summary(plan: &DriveSpec) -> String {
     let mut out = String::new();
     let config = &plan.config;
+    match &plan.kind {
+        DriveKind::Nvme => {}
+        DriveKind::Ahci(sata) => return sata_summary(&config.name, sata),
+        real => return real_summary(&config.name, real),
+    }
     let mut heading = format!("drive \"{}\"", config.name);
     if let Some(preset) = &plan.preset {
         let _ = write!(heading, ", preset {preset}");
@@ -104,11 +110,11 @@ pub(super) fn line(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "  {name:<24}{value}");
 }
 
-fn bytes_in_both_units(bytes: u64) -> String {
+pub(super) fn bytes_in_both_units(bytes: u64) -> String {
     format!("{} = {}", bytes_binary(bytes), bytes_decimal(bytes))
 }
 
-fn bandwidth(bytes_per_sec: u64) -> String {
+pub(super) fn bandwidth(bytes_per_sec: u64) -> String {
     if bytes_per_sec == 0 { "no limit".into() } else { rate(bytes_per_sec as f64) }
 }
 

@@ -280,6 +280,32 @@ fn drive_use(d: &DriveOutcome, outcome: &SimOutcome, object: &mut Map<String, Va
             json!({ "channels": channels, "pus": pus, "per_pu": per_pu, "per_channel": channel }),
         );
     }
+    if let Some(sata) = &d.sata {
+        object.insert(
+            "commands".into(),
+            json!({
+                "reads": sata.drive.reads,
+                "writes": sata.drive.writes,
+                "other_commands": sata.drive.others,
+                "errors": sata.drive.errors,
+                "bytes_read": sata.drive.bytes_read,
+                "bytes_written": sata.drive.bytes_written,
+            }),
+        );
+        object.insert(
+            "ahci".into(),
+            json!({
+                "port": sata.port,
+                "link_utilization": share(sata.drive.link_busy),
+                "uplink_utilization": share(sata.uplink_busy),
+                "interrupts": sata.interrupts,
+                "fatal_errors": sata.drive.fatal_errors,
+                "dropped": sata.drive.dropped,
+                "resets": sata.drive.resets,
+            }),
+        );
+        return;
+    }
     object.insert(
         "commands".into(),
         json!({

@@ -3,15 +3,17 @@
 
 use block::sched::{GroupThrottle, SchedulerConfig};
 use controller::{
-    ArbitrationConfig, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer,
+    ArbitrationConfig, DriveConfig, PersonalityKind, PuScheduling, SataData, SataDriveConfig,
+    SuspendConfig, WriteBuffer,
 };
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
-    Amount, BlockLayerSpec, CompletionPolicy, DriveSpec, Fill, HostTarget, Overwrite, PathConfig,
-    PathSpec, Precondition, Scenario, SetSpec, TargetSpec,
+    AhciUplink, Amount, BlockLayerSpec, CompletionPolicy, DriveKind, DriveSpec, FileDrive, Fill,
+    HostTarget, KernelDrive, Overwrite, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
+    TargetSpec,
 };
 use serde_json::{Map, Value, json};
 
@@ -29,6 +31,11 @@ pub fn parameters(scenario: &Scenario) -> Value {
     });
     if let Some(cost) = scenario.host.interrupt_cost {
         parameters["host"]["interrupt_ns"] = json!(cost.0);
+    }
+    if scenario.ahci().is_some() {
+        let AhciUplink { bytes_per_sec, link_up } = scenario.ahci_uplink;
+        parameters["ahci"] =
+            json!({ "uplink_bytes_per_sec": bytes_per_sec, "link_up_ns": link_up.0 });
     }
     if !scenario.composition.is_empty() {
         let named = &scenario.composition;
@@ -86,8 +93,49 @@ fn overwrite(o: &Overwrite) -> Value {
     Value::Object(object)
 }
 
+/// Returns the parameters of a SATA drive; its sizes and times have the names of the scenario's keys.
+fn sata_drive(name: &str, sata: &SataDriveConfig) -> Value {
+    json!({
+        "name": name,
+        "kind": "ahci",
+        "capacity_bytes": sata.sectors * u64::from(sata.sector_bytes),
+        "data": match sata.data {
+            SataData::Memory => "memory",
+            SataData::Pattern | SataData::Untouched => "none",
+        },
+        "sata": {
+            "sector_bytes": sata.sector_bytes,
+            "queue_depth": sata.queue_depth,
+            "read_command_ns": sata.read_command.0,
+            "write_command_ns": sata.write_command.0,
+            "processor_bytes_per_sec": sata.processor_bytes_per_sec,
+            "units": sata.units,
+            "unit_bytes": sata.unit_bytes,
+            "array_read_ns": sata.array_read.0,
+            "link_bytes_per_sec": sata.link_bytes_per_sec,
+            "link_command_ns": sata.link_command.0,
+            "cache_bytes": sata.cache_bytes,
+            "drain_bytes_per_sec": sata.drain_bytes_per_sec,
+            "flush_ns": sata.flush_time.0,
+            "trim_ns": sata.trim_time.0,
+        },
+    })
+}
+
 fn drive(plan: &DriveSpec) -> Value {
     let config = &plan.config;
+    match &plan.kind {
+        DriveKind::Nvme => {}
+        DriveKind::Ahci(sata) => return sata_drive(&config.name, sata),
+        DriveKind::File(FileDrive { path, .. }) | DriveKind::Kernel(KernelDrive { path, .. }) => {
+            let path = path.display().to_string();
+            return json!({ "name": config.name, "kind": plan.kind.word(), "path": path });
+        }
+        DriveKind::Pci(pci) => {
+            let address = pci.address.to_string();
+            return json!({ "name": config.name, "kind": plan.kind.word(), "address": address });
+        }
+    }
     let mut object = Map::new();
     let mut set = |key: &str, value: Value| {
         object.insert(key.to_owned(), value);

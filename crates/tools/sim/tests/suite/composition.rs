@@ -10,6 +10,7 @@ use serde_json::Value;
 use sluice_sim::{
     NoteCode, PathOutcome, SimError, SimOptions, SimOutcome, TraceOutput, simulate, to_json,
 };
+use time::Nanos;
 use workload::{Direction, JobResult, RunError};
 
 /// An open-channel drive with eight parallel units on four channels, and its two targets.
@@ -72,11 +73,21 @@ const TENANTS_OF_KEYS: &str = "[[job]]\npath = \"k\"\nname = \"load\"\nycsb = \"
 const MIX: &str = "rw = \"randrw\"\nbs = \"4k\"\niodepth = 8\nsize = \"8m\"\nio_size = \"12m\"\n\
     verify = \"crc32c\"\n";
 
-/// Two targets, a set and a key-value target, two tenants on each.
+/// Six SATA drives at an AHCI controller, and a stripe of them [HIOPS14 §4].
+fn stripe_of_sata() -> String {
+    let mut text = String::new();
+    for i in 0..6 {
+        text += &format!("[[drive]]\nname = \"disk{i}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
+    }
+    text + "[[set]]\nname = \"disks\"\nmembers = [\"disk0\", \"disk1\", \"disk2\", \"disk3\", \"disk4\", \
+            \"disk5\"]\nstripe = \"64k\"\n"
+}
+
+/// Two targets, a set, an AHCI stripe and a key-value target, two tenants on each.
 fn everything() -> String {
     let tenants = "queue_model = \"mq\"\ncores = 2\n";
-    let mut text = format!("{TARGETS}{SET}");
-    for (name, over) in [("l", "left"), ("r", "right"), ("s", "ab")] {
+    let mut text = format!("{TARGETS}{SET}{}", stripe_of_sata());
+    for (name, over) in [("l", "left"), ("r", "right"), ("s", "ab"), ("h", "disks")] {
         text += &way(name, over, tenants);
         text += &job(name, MIX);
         text += &job(name, &format!("offset = \"8m\"\n{MIX}"));
@@ -110,6 +121,22 @@ fn jobs_on_every_path_verify_and_counters_add_up() {
         let share = drive.drive.bytes_written as f64 / written as f64;
         assert!((0.4..0.6).contains(&share), "{share}");
     }
+    // Each SATA drive has its share of the stripe, and all of them share the uplink.
+    let stripe = path(&outcome, "h");
+    assert_eq!(stripe.drives, (3..9).collect::<Vec<_>>());
+    let disks = &outcome.drives[3..9];
+    let written: u64 = disks.iter().map(|disk| disk.drive.bytes_written).sum();
+    let read: u64 = disks.iter().map(|disk| disk.drive.bytes_read).sum();
+    assert_eq!((written, read), (bytes(stripe, Direction::Write), bytes(stripe, Direction::Read)));
+    let layer = stripe.block_layer.as_ref().expect("a block layer");
+    assert_eq!(layer.dispatch.len(), 1, "an AHCI port has one command list");
+    for (port, disk) in disks.iter().enumerate() {
+        let sata = disk.sata.as_ref().expect("a SATA drive");
+        assert_eq!((sata.port, disk.drive.errors), (port, 0));
+        assert!(sata.drive.link_busy > Nanos::ZERO && sata.uplink_busy > sata.drive.link_busy);
+        let share = disk.drive.bytes_written as f64 / written as f64;
+        assert!((0.1..0.25).contains(&share), "{share}");
+    }
     // The open-channel drive programs what both targets do.
     let programs = |name| path(&outcome, name).ftl.map_or(0, |f| f.programs);
     let media = outcome.drives[0].drive.media.as_ref().expect("NAND");
@@ -128,7 +155,7 @@ fn jobs_on_every_path_verify_and_counters_add_up() {
     let puts: u64 = keys.run.jobs.iter().map(|job| ios(job, Direction::Write)).sum();
     assert_eq!((counts.puts, counts.errors), (puts, 0));
     assert!(a.requests.verified > 1_000, "{}", a.requests.verified);
-    assert_eq!((keys.drives.clone(), keys.ftl), (vec![3], None));
+    assert_eq!((keys.drives.clone(), keys.ftl), (vec![9], None));
     // The results name paths, and a second run gives the same bytes.
     let json = to_json(&outcome);
     assert_eq!(json, to_json(&run(&everything())));
@@ -138,14 +165,23 @@ fn jobs_on_every_path_verify_and_counters_add_up() {
     };
     assert_eq!(
         (names("paths"), names("drives")),
-        (owned(&["l", "r", "s", "k"]), owned(&["oc", "a", "b", "kv"]))
+        (
+            owned(&["l", "r", "s", "h", "k"]),
+            owned(&["oc", "a", "b", "disk0", "disk1", "disk2", "disk3", "disk4", "disk5", "kv"])
+        )
     );
+    let disk = &json["sluice"]["drives"][4];
+    assert_eq!(
+        (&disk["ahci"]["port"], disk["commands"].get("page_register_hits")),
+        (&1.into(), None)
+    );
+    assert_eq!(json["sluice"]["parameters"]["drives"][4]["sata"]["queue_depth"], 32);
     assert_eq!(json["sluice"]["paths"][2]["drives"], serde_json::json!(["a", "b"]));
     assert_eq!(json["sluice"]["drives"][0].get("ftl"), None, "its FTLs are those of the paths");
     assert_eq!(json["sluice"]["parameters"]["targets"][1]["pus"], "4-7");
     assert_eq!(json["sluice"]["parameters"]["sets"][0]["stripe_bytes"], 128 << 10);
-    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(9));
-    assert_eq!(json["sluice"]["paths"][3]["key_value"]["keys"], 500);
+    assert_eq!(json["jobs"].as_array().map(Vec::len), Some(11));
+    assert_eq!(json["sluice"]["paths"][4]["key_value"]["keys"], 500);
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

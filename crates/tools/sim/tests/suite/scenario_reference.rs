@@ -61,6 +61,27 @@ fn sections() -> Vec<Section> {
             )
         },
         section(
+            "`[[drive]]` with `kind = \"ahci\"`",
+            "[drive]\nkind = \"ahci\"\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[drive.sata]`",
+            "[drive]\nkind = \"ahci\"\n[drive.sata]\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[[drive]]` with `kind = \"file\"`",
+            "[drive]\nkind = \"file\"\npath = \"x\"\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[[drive]]` with `kind = \"kernel\"`",
+            "[drive]\nkind = \"kernel\"\npath = \"x\"\nnonsense = 1\n".to_owned(),
+        ),
+        section(
+            "`[[drive]]` with `kind = \"pci\"`",
+            "[drive]\nkind = \"pci\"\naddress = \"1:0.0\"\nnonsense = 1\n".to_owned(),
+        ),
+        section("`[ahci]`", simple("ahci")),
+        section(
             "`[[set]]`",
             format!("{BLOCK_DRIVE}[[set]]\nname = \"s\"\nmembers = [\"drive0\"]\nnonsense = 1\n"),
         ),

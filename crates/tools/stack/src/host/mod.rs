@@ -1,6 +1,9 @@
 //! [`StackHost`]: the host's side of one drive, which may have several hosts.
 
+pub(super) mod ahci;
+pub(super) mod device;
 mod open;
+pub(super) mod real;
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -18,6 +21,7 @@ use transport::Port;
 use super::{
     CoreQueues, DEPTH, HostHandles, Notification, StackError, steady_state, target_layers,
 };
+use device::DevicePort;
 
 /// Options of a host of a drive.
 #[derive(Clone, Debug)]
@@ -42,8 +46,8 @@ impl Default for HostOptions {
 pub struct StackHost {
     /// The block device.
     pub device: CoreQueues,
-    /// The port between drive and host, to set wakers on.
-    pub port: Arc<Port>,
+    /// The part of the drive that the host shares, to set wakers on.
+    pub port: DevicePort,
     /// The admin queue, unless the device owns it.
     pub(super) controller: Option<ControllerHandle>,
     /// Result of preconditioning until steady state, if that was requested.
@@ -80,7 +84,7 @@ impl StackHost {
         if let Some(admin) = controller {
             controller = target_layers::subscribe_events(&mut device, admin);
         }
-        Ok(StackHost { device, port, controller, steady: None })
+        Ok(StackHost { device, port: DevicePort::Nvme(port), controller, steady: None })
     }
 
     /// Checks that there are logical blocks for block requests.

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use controller::SataData;
 use media::{DataStore, MediaConfig};
 use scenario::DriveSpec;
 
@@ -22,6 +23,9 @@ fn store(plan: &DriveSpec) -> &DataStore {
 
 /// Returns whether written data can be read again.
 pub fn stores_data(plan: &DriveSpec) -> bool {
+    if let Some(sata) = plan.sata() {
+        return sata.data == SataData::Memory;
+    }
     *store(plan) != DataStore::None
 }
 

@@ -15,7 +15,6 @@ pub mod steady_state;
 use std::path::Path;
 
 use block::{BlockDevice, Limits};
-use controller::Controller;
 use ftl::FtlStats;
 use scenario::{Amount, Fill, Overwrite, Precondition, Until};
 use time::{Nanos, VirtualRunner};
@@ -24,7 +23,7 @@ use workload::{IoCpuCosts, JobRunner, JobSpec};
 use steady_state::{Round, SteadyResult};
 
 use super::co_simulate::{RunObserver, co_simulate};
-use super::{CoreQueues, Stack, StackError, StackHost, target_layers};
+use super::{CoreQueues, SimulatedDevice, Stack, StackError, StackHost, target_layers};
 
 /// Number of polls between two updates of the monitor; around the start and end of rounds it is
 /// updated at every poll.
@@ -49,14 +48,16 @@ pub fn precondition(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Stack, StackError> {
     let (mut drive, mut host) = stack.split();
-    precondition_host(&mut drive, &mut host, what, runner, seed, progress)?;
+    let name = drive.config().name.clone();
+    precondition_host(&name, &mut drive, &mut host, what, runner, seed, progress)?;
     Ok(Stack::join(drive, host))
 }
 
 /// Brings a drive and one of its hosts to the state that `what` describes, as
-/// [`precondition`](precondition()) does.
-pub(super) fn precondition_host(
-    drive: &mut Controller,
+/// [`precondition`](precondition()) does. `name` is that of the drive.
+pub(super) fn precondition_host<C: SimulatedDevice>(
+    name: &str,
+    drive: &mut C,
     host: &mut StackHost,
     what: &Precondition,
     runner: &mut VirtualRunner,
@@ -64,7 +65,7 @@ pub(super) fn precondition_host(
     progress: &mut dyn FnMut(f64),
 ) -> Result<(), StackError> {
     let device = &mut host.device;
-    let name = drive.config().name.clone();
+    let name = name.to_owned();
     let failed = |message: String| StackError::Precondition { name: name.clone(), message };
     let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
     let plan = PreconditionPlan::new(what, device.limits()).map_err(misfit)?;
@@ -79,7 +80,7 @@ pub(super) fn precondition_host(
     let mut shown = 0.0f64;
     let mut jobs = JobRunner::new(&mut *device, plan.jobs, IoCpuCosts::default(), seed)
         .map_err(|e| misfit(e.to_string()))?;
-    let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut Controller| {
+    let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut C| {
         let part = watch.update(runner.now(), host, drive);
         if part >= shown + STEP {
             shown = part;
@@ -213,7 +214,7 @@ impl PreconditionMonitor {
         &mut self,
         now: Nanos,
         host: &mut JobRunner<&mut CoreQueues>,
-        drive: &mut Controller,
+        drive: &mut impl SimulatedDevice,
     ) -> f64 {
         // Jobs run one after the other: the jobs before the current one are done.
         let done = host.progress() * self.bytes.len() as f64;
@@ -246,7 +247,7 @@ impl SteadyRounds {
         now: Nanos,
         bytes: u64,
         host: &mut JobRunner<&mut CoreQueues>,
-        drive: &mut Controller,
+        drive: &mut impl SimulatedDevice,
     ) {
         if bytes < self.begin || self.is_finished() {
             return;

@@ -38,6 +38,19 @@ impl Passthrough {
     /// [`UringError`]; [`UringError::Conflict`] for options that passthrough does not support: the
     /// page cache, another sector size, polled completions.
     pub fn open(path: impl AsRef<Path>, config: UringConfig) -> Result<Passthrough, UringError> {
+        Passthrough::open_with(path, config, AddressSpace::default())
+    }
+
+    /// Opens the namespace as [`open`](Passthrough::open) does. Payloads are in `memory`, which
+    /// several devices may share.
+    ///
+    /// # Errors
+    /// As [`open`](Passthrough::open).
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        config: UringConfig,
+        memory: AddressSpace,
+    ) -> Result<Passthrough, UringError> {
         config.check()?;
         if !config.direct {
             return Err(UringError::Conflict("commands of a controller go past the page cache"));
@@ -93,7 +106,7 @@ impl Passthrough {
         };
         let reset_timeout = config.reset_timeout;
         let queue_config = RingQueueConfig { limits, features, setup, reset_timeout };
-        RingDevice::new(namespace, AddressSpace::default(), queue_config, config.queues)
+        RingDevice::new(namespace, memory, queue_config, config.queues)
     }
 
     /// Returns the description of the controller and the namespace; `io_queues` are the kernel's.

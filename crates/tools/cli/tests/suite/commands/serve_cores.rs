@@ -1,7 +1,7 @@
 //! `sluice serve` with a server per core: clients on all cores verify their data, statistics are sums, and
 //! what one core flushed of all others survives a kill.
 
-// guarantee: B-19, B-20
+// guarantee: B-19, B-20, B-26
 
 use crate::served;
 
@@ -161,6 +161,68 @@ fn killed_under_load_a_server_per_shard_has_everything_that_was_flushed() {
 #[test]
 fn interrupted_under_load_four_cores_have_everything_that_was_answered() {
     ends_under_load(&on_cores(&shards(), "mq", 4), 4, Signal::INT);
+}
+
+/// A SATA drive of 64 MiB.
+const SATA: &str = "[drive]\nkind = \"ahci\"\ncapacity = \"64M\"\n";
+
+#[test]
+fn a_sata_drive_is_served_with_every_queue_model() {
+    for (text, cores) in
+        [(SATA.to_owned(), 1), (on_cores(SATA, "sq", 4), 4), (on_cores(SATA, "mq", 4), 4)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::start(dir.path(), &text);
+        verify(&server, 1);
+        let drive = server.stop();
+        assert_eq!(connections(&drive).len(), cores);
+        assert!(number(&drive, "/nbd/flushes") > 0 && number(&drive, "/commands/writes") > 500);
+        assert_eq!(number(&drive, "/commands/errors"), 0);
+        assert!(number(&drive, "/lateness_ns/count") > 1_000);
+    }
+}
+
+#[test]
+fn a_file_of_this_machine_is_served_with_every_queue_model() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::File::create(dir.path().join("disk")).unwrap().set_len(64 << 20).unwrap();
+    let file = "[drive]\nkind = \"file\"\npath = \"disk\"\ndirect = false\nsector_bytes = 4096\n";
+    for (text, cores) in
+        [(file.to_owned(), 1), (on_cores(file, "sq", 4), 4), (on_cores(file, "mq", 4), 4)]
+    {
+        let server = Server::start(dir.path(), &text);
+        verify(&server, 1);
+        let drive = server.stop();
+        assert_eq!(connections(&drive).len(), cores);
+        assert!(number(&drive, "/nbd/flushes") > 0 && number(&drive, "/nbd/writes") > 500);
+        assert_eq!((drive.get("commands"), drive.get("lateness_ns")), (None, None));
+    }
+    let written = std::fs::read(dir.path().join("disk")).unwrap();
+    assert!(written.iter().any(|byte| *byte != 0), "the data is in the file");
+}
+
+#[test]
+fn what_needs_nvme_queues_refuses_a_sata_drive() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, socket) = (dir.path().join("sata.toml"), dir.path().join("share.sock"));
+    std::fs::write(&file, SATA).unwrap();
+    let sluice = |arguments: &[&std::ffi::OsStr]| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_sluice")).args(arguments).output().unwrap()
+    };
+    let serve = ["serve".as_ref(), file.as_os_str(), "--socket".as_ref(), socket.as_os_str()];
+    let bench = ["kv".as_ref(), "bench".as_ref(), "--quick".as_ref(), file.as_os_str()];
+    for (arguments, says) in [
+        (&serve, "sharing a drive between processes (`--socket`) needs the NVMe queues"),
+        (&bench, "kv bench needs the NVMe queues"),
+    ] {
+        let out = sluice(arguments);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{text}");
+        assert!(text.contains(says) && text.contains("kind = \"nvme\""), "{text}");
+    }
+    let shown = sluice(&["drive".as_ref(), "show".as_ref(), file.as_os_str()]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.status.success() && text.contains("32 commands (NCQ)"), "{text}");
 }
 
 /// Two targets of one drive, each with a path.

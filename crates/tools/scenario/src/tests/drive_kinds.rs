@@ -1,0 +1,147 @@
+//! Tests of kinds of drives: SATA drives at an AHCI controller, and devices of this machine.
+
+// guarantee: B-27
+
+use super::*;
+use crate::{DriveKind, FileDrive};
+
+fn drives(count: usize) -> String {
+    (0..count).map(|i| format!("[[drive]]\nname = \"d{i}\"\nkind = \"ahci\"\n")).collect()
+}
+
+#[test]
+fn a_sata_drive_has_the_keys_of_its_model() {
+    let s = parse(
+        "[ahci]\nuplink_bandwidth = \"2GB/s\"\nlink_up = \"2ms\"\n\
+         [[drive]]\nkind = \"ahci\"\ncapacity = \"1G\"\ndata = \"none\"\n\
+         [drive.sata]\nsector_bytes = 4096\nqueue_depth = 16\narray_read = \"50us\"\ncache = 0\n\
+         [[drive]]\nname = \"b\"\nkind = \"ahci\"\nsata = { sector_bytes = 4096 }\n\
+         [[drive]]\nkind = \"nvme\"\npreset = \"femu-default\"\n",
+    )
+    .unwrap();
+    let ahci = s.ahci().unwrap();
+    assert_eq!((ahci.drives.len(), ahci.uplink_bytes_per_sec), (2, 2_000_000_000));
+    assert_eq!(s.sata_drives().collect::<Vec<_>>(), [0, 1]);
+    let first = s.drives[0].sata().unwrap();
+    assert_eq!((first.sectors, first.queue_depth, first.cache_bytes), (1 << 18, 16, 0));
+    assert_eq!((s.drives[0].sector_bytes(), first.serial.as_str()), (4096, "drive0"));
+    assert_eq!(s.drives[1].sata().unwrap().sectors, 500_118_192 / 8);
+    assert_eq!((&s.drives[2].kind, s.drives[2].is_block_device()), (&DriveKind::Nvme, true));
+    assert!(parse(&drives(32)).unwrap().ahci().is_some());
+    assert_eq!(parse("[drive]\npreset = \"femu-default\"\n").unwrap().ahci(), None);
+}
+
+#[test]
+fn a_controller_has_32_ports_and_one_sector_size() {
+    assert_refused(&drives(33), 97, "[[drive]]", &["drive d32 has no port", "1 to 32 drives"]);
+    let odd =
+        format!("{}[[drive]]\nkind = \"ahci\"\nsata = {{ sector_bytes = 4096 }}\n", drives(1));
+    assert_refused(&odd, 4, "[[drive]]", &["sectors of 4096 bytes", "equal sectors"]);
+}
+
+#[test]
+fn keys_of_other_kinds_are_refused_by_name() {
+    let ahci = "[drive]\nkind = \"ahci\"\n";
+    for (text, line, caret, says) in [
+        ("personality = \"open-channel\"\n", 3, "personality", "describes an emulated NVMe drive"),
+        ("preset = \"femu-default\"\n", 3, "preset", "kind = \"ahci\""),
+        ("device_l2p = true\n", 3, "device_l2p", "set kind = \"nvme\""),
+        ("[drive.geometry]\nchannels = 1\n", 3, "geometry", "remove `geometry`"),
+        ("[drive.controller]\nmax_io_queues = 4\n", 3, "controller", "remove `controller`"),
+        ("data = \"file\"\n", 3, "\"file\"", "\"memory\", \"none\""),
+        ("capacity = 1000\n", 3, "1000", "sectors of 512 bytes"),
+        ("capacity = 0\n", 3, "0", "sectors of 512 bytes"),
+        ("capacity = \"65T\"\n", 3, "\"65T\"", "64 TiB"),
+        ("frobs = 1\n", 3, "frobs", "allowed: name, kind, data, capacity, sata"),
+        ("sata = { queue_depth = 33 }\n", 3, "33", "whole numbers from 1 to 32"),
+        ("sata = { units = 0 }\n", 3, "0", "whole numbers from 1 to 4096"),
+        ("sata = { sector_bytes = 520 }\n", 3, "520", "powers of two"),
+        ("sata = { unit_bytes = 0 }\n", 3, "0", "1 byte and more"),
+        ("sata = { dies = 1 }\n", 3, "dies", "[drive.sata] has no key"),
+        ("[ahci]\nports = 2\n", 4, "ports", "[ahci] has no key"),
+        ("[target]\nkind = \"pblk\"\n", 4, "\"pblk\"", "does not expose it"),
+    ] {
+        assert_refused(&format!("{ahci}{text}"), line, caret, &[says]);
+    }
+    let nvme = "[drive]\npreset = \"femu-default\"\n";
+    assert_refused(&format!("{nvme}sata = {{}}\n"), 3, "sata", &["has no key `sata`"]);
+    assert_refused(
+        "[drive]\nkind = \"scsi\"\n",
+        2,
+        "\"scsi\"",
+        &["\"nvme\", \"null\", \"ahci\", \"file\", \"kernel\", \"pci\""],
+    );
+}
+
+#[test]
+fn a_port_has_one_command_list() {
+    let why = "one command list";
+    let mq = "[path]\nqueue_model = \"mq\"\ncores = 4\n";
+    assert!(parse(&format!("{}{mq}", drives(1))).is_ok());
+    assert!(parse(&format!("{}{mq}queues = 1\n", drives(1))).is_ok());
+    let several = format!("{}{mq}queues = 2\n", drives(1));
+    assert_refused(&several, 7, "2", &[why, "2 hardware queues", "allowed: 1 queue"]);
+    let path = |name: &str| format!("[[path]]\nname = \"{name}\"\nover = \"d0\"\n");
+    let both = format!("{}{}{}", drives(1), path("a"), path("b"));
+    assert_refused(&both, 9, "\"d0\"", &[why, "path a and another"]);
+    let set = "[[set]]\nname = \"s\"\nmembers = [\"d0\", \"d1\"]\n";
+    let member = format!("{}{set}{}", drives(2), path("a"));
+    assert_refused(&member, 12, "\"d0\"", &[why, "set s and another"]);
+    let target = "[[target]]\nname = \"t\"\nkind = \"pblk\"\npus = \"0\"\n";
+    assert_refused(&format!("{}{target}", drives(1)), 7, "\"0\"", &["a drive with parallel units"]);
+}
+
+#[test]
+fn devices_of_this_machine_have_their_keys() {
+    let s = parse(
+        "[[drive]]\nname = \"f\"\nkind = \"file\"\npath = \"disk.img\"\ndirect = false\n\
+         sector_bytes = 4096\nqueue_depth = 8\n\
+         [[drive]]\nname = \"k\"\nkind = \"kernel\"\npath = \"/dev/ng0n1\"\n\
+         [[drive]]\nname = \"p\"\nkind = \"pci\"\naddress = \"0000:01:00.0\"\nnamespace = 2\n\
+         [[set]]\nname = \"s\"\nmembers = [\"f\", \"k\"]\n\
+         [[path]]\nname = \"one\"\nover = \"p\"\nqueue_model = \"mq\"\ncores = 2\nqueues = 2\n\
+         [[path]]\nname = \"two\"\nover = \"s\"\n",
+    )
+    .unwrap();
+    let DriveKind::File(FileDrive { path, sector_bytes, direct, queue_depth }) = &s.drives[0].kind
+    else {
+        panic!("{:?}", s.drives[0].kind)
+    };
+    assert!(path.ends_with("disk.img"));
+    assert_eq!((*sector_bytes, *direct, *queue_depth), (Some(4096), false, 8));
+    assert!(s.drives.iter().all(|drive| drive.is_real() && drive.is_block_device()));
+    let words: Vec<&str> = s.drives.iter().map(|drive| drive.kind.word()).collect();
+    assert_eq!(words, ["file", "kernel", "pci"]);
+    let DriveKind::Pci(pci) = &s.drives[2].kind else { panic!("{:?}", s.drives[2].kind) };
+    assert_eq!((pci.address.to_string(), pci.namespace), ("0000:01:00.0".to_owned(), Some(2)));
+    let null = parse("[drive]\nkind = \"null\"\ncapacity = \"1M\"\n").unwrap();
+    let spelled = parse("[drive]\npersonality = \"null\"\ncapacity = \"1M\"\n").unwrap();
+    assert_eq!(null.drives, spelled.drives);
+}
+
+#[test]
+fn keys_of_emulated_drives_are_refused_for_devices_of_this_machine() {
+    for (text, line, caret, says) in [
+        ("kind = \"file\"\n", 1, "[drive]", "[drive] needs `path`"),
+        ("kind = \"kernel\"\n", 1, "[drive]", "/dev/ng0n1"),
+        ("kind = \"pci\"\n", 1, "[drive]", "0000:01:00.0"),
+        ("kind = \"pci\"\naddress = \"nvme0\"\n", 3, "\"nvme0\"", "0000:01:00.0"),
+        ("kind = \"pci\"\naddress = \"1:0.0\"\nnamespace = 0\n", 4, "0", "from 1 on"),
+        ("kind = \"pci\"\npath = \"x\"\n", 3, "path", "describes an emulated NVMe drive"),
+        ("kind = \"file\"\npath = \"x\"\ncapacity = \"1G\"\n", 4, "capacity", "kind = \"file\""),
+        ("kind = \"file\"\npath = \"x\"\ndata = \"none\"\n", 4, "data", "kind = \"file\""),
+        ("kind = \"file\"\npath = \"x\"\nqueue_depth = 0\n", 4, "0", "from 1"),
+        ("kind = \"file\"\npath = \"x\"\nqueue_depth = 40000\n", 4, "40000", "1 to 32768"),
+        ("kind = \"file\"\npath = \"x\"\nsector_bytes = 100\n", 4, "100", "powers of two"),
+        ("kind = \"kernel\"\npath = \"x\"\ndirect = true\n", 4, "direct", "has no key `direct`"),
+        (
+            "kind = \"file\"\npath = \"x\"\n[target]\nkind = \"pblk\"\n",
+            5,
+            "\"pblk\"",
+            "does not expose",
+        ),
+        ("kind = \"null\"\npersonality = \"block\"\n", 3, "\"block\"", "has the null personality"),
+    ] {
+        assert_refused(&format!("[drive]\n{text}"), line, caret, &[says]);
+    }
+}
