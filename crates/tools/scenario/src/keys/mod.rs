@@ -1,6 +1,7 @@
 //! Readers of the keys of each section.
 
 pub(crate) mod drive_keys;
+pub(crate) mod export_keys;
 pub(crate) mod ftl_keys;
 pub(crate) mod interface_keys;
 pub(crate) mod job;

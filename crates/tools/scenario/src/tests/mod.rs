@@ -3,6 +3,7 @@
 mod block_layer;
 mod composition;
 mod datasheet;
+mod exports;
 mod ftl_choices;
 mod precondition;
 mod ranges;
