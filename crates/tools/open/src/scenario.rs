@@ -16,8 +16,8 @@ use std::time::Duration;
 use event::RealClock;
 use scenario::{HostTarget, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, JobTarget, PreparedPath, StackError, prepare_drive, prepare_path,
-    target_layers,
+    AssembledDrive, HostHandles, JobTarget, PreparedPaths, StackError, prepare_drive,
+    prepare_paths, target_layers,
 };
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
@@ -108,9 +108,11 @@ impl Assembled {
 
 /// Builds the drives of a set and its device.
 fn assemble_set(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
-    let PreparedPath { drives, path, now } = prepare_path(scenario, &mut |_| {})?;
+    let PreparedPaths { drives, mut paths, now } = prepare_paths(scenario, &mut |_| {})?;
+    let no_path = || StackError::NoPath { file: scenario.file.clone() };
+    let path = paths.pop().ok_or_else(no_path)?;
     let JobTarget::Blocks(device) = path.device else {
-        return Err(StackError::NoPath { file: scenario.file.clone() }.into());
+        return Err(no_path().into());
     };
     let cores = device.cores();
     if let Some(asked) = options.queues.filter(|asked| usize::from(*asked) > cores) {

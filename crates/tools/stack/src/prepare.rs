@@ -81,33 +81,30 @@ pub fn prepare_drive(
     Ok((stack, runner.now()))
 }
 
-/// The drives of a path and its device, in real time.
+/// The drives of a scenario and the devices of its paths, in real time.
 #[derive(Debug)]
-pub struct PreparedPath {
+pub struct PreparedPaths {
     /// The drives, in the order of the scenario.
     pub drives: Vec<Controller>,
-    /// The path's device, with interrupts.
-    pub path: PathDevice,
+    /// The device of each path, with interrupts, in the order of [`Scenario::paths`].
+    pub paths: Vec<PathDevice>,
     /// The drives' current time.
     pub now: Nanos,
 }
 
-/// Builds a scenario's only path, a set, with interrupts. Drives without data are preconditioned
-/// without advancing real time.
+/// Builds the drives and paths of a scenario, with interrupts. Drives without data are
+/// preconditioned without advancing real time.
 ///
 /// # Errors
 /// [`PrepareError`].
-pub fn prepare_path(
+pub fn prepare_paths(
     scenario: &Scenario,
     tell: &mut dyn FnMut(PrepareEvent<'_>),
-) -> Result<PreparedPath, PrepareError> {
+) -> Result<PreparedPaths, PrepareError> {
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
     let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
-    let (mut builder, mut paths) = StackBuilder::open(scenario, options, &mut |_| None)?;
-    let Some(mut path) = paths.pop() else {
-        return Err(StackError::NoPath { file: scenario.file.clone() }.into());
-    };
+    let (mut builder, mut open) = StackBuilder::open(scenario, options, &mut |_| None)?;
     let mut runner = VirtualRunner::new();
     let mut marks = Vec::new();
     for (plan, fresh) in scenario.drives.iter().zip(&fresh).filter(|_| preconditions) {
@@ -118,7 +115,7 @@ pub fn prepare_path(
             tell(PrepareEvent::ImageKept(&plan.config.name));
         }
     }
-    if preconditions {
+    for path in open.iter_mut().filter(|_| preconditions) {
         let name = path.name().to_owned();
         let mut progress = |part| tell(PrepareEvent::Preconditioning(&name, part));
         let (what, seed) = (&scenario.precondition, scenario.seed);
@@ -127,6 +124,10 @@ pub fn prepare_path(
     for mark in marks {
         mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
     }
-    let path = path.finish(&mut builder, runner.now(), true)?;
-    Ok(PreparedPath { drives: builder.into_drives(), path, now: runner.now() })
+    let now = runner.now();
+    let mut paths = Vec::with_capacity(open.len());
+    for path in open {
+        paths.push(path.finish(&mut builder, now, true)?);
+    }
+    Ok(PreparedPaths { drives: builder.into_drives(), paths, now })
 }

@@ -181,14 +181,26 @@ pub fn is_checkpointing(device: &mut (impl BlockDevice + ?Sized)) -> bool {
 }
 
 /// Makes every FTL in the host write a checkpoint without advancing time, so that the next recovery
-/// has nothing to scan.
+/// has nothing to scan. `drives` are those beneath the device.
 ///
 /// The snapshot on power-down is described in [LightNVM17 §4.2.2]. All writes must have been
 /// flushed. An FTL that cannot write a checkpoint is left unchanged; recovery then finds the
 /// flushed data by a scan.
-pub fn checkpoint(device: &mut (impl BlockDevice + ?Sized), now: Nanos, drive: &mut Controller) {
+pub fn checkpoint(
+    device: &mut (impl BlockDevice + ?Sized),
+    now: Nanos,
+    drives: &mut [&mut Controller],
+) {
     begin_checkpoint(device);
-    drive.set_zero_latency(true);
-    while is_checkpointing(device) && device.poll(now) | drive.poll(now) {}
-    drive.set_zero_latency(false);
+    drives.iter_mut().for_each(|drive| drive.set_zero_latency(true));
+    while is_checkpointing(device) {
+        let mut moved = device.poll(now);
+        for drive in &mut *drives {
+            moved |= drive.poll(now);
+        }
+        if !moved {
+            break;
+        }
+    }
+    drives.iter_mut().for_each(|drive| drive.set_zero_latency(false));
 }
