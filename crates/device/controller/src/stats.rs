@@ -104,6 +104,17 @@ impl LatenessRecord {
         LatenessRecord { on_time: self.on_time.saturating_sub(before.on_time), max, late }
     }
 
+    /// Returns the record of the completions of both.
+    #[must_use]
+    pub fn plus(&self, other: &LatenessRecord) -> LatenessRecord {
+        let mut late = self.late.clone();
+        // Both have equal bounds.
+        let added = late.add(&other.late);
+        debug_assert!(added.is_ok(), "records have other bounds: {added:?}");
+        let (on_time, max) = (self.on_time + other.on_time, self.max.max(other.max));
+        LatenessRecord { on_time, max, late }
+    }
+
     /// Returns the summary of the distribution.
     pub fn read(&self) -> Lateness {
         Lateness {
@@ -258,5 +269,7 @@ mod tests {
         assert_eq!(last.count, 4);
         assert!((990..=1_010).contains(&last.max.0) && last.p99 <= last.max, "{last:?}");
         assert_eq!(record.read().max, Nanos::from_millis(5), "the whole is as it was");
+        let both = record.plus(&before).read();
+        assert_eq!((both.count, both.max), (104 + 100, Nanos::from_millis(5)));
     }
 }

@@ -5,7 +5,7 @@ use time::Nanos;
 /// Name, limits and timeouts of an export. The defaults suit clients on one machine.
 #[derive(Clone, Debug)]
 pub struct NbdConfig {
-    /// The export's name. The empty name always means this export too. At most 4096 bytes.
+    /// The export's name. The empty name means the first export at an endpoint. At most 4096 bytes.
     pub name: String,
     /// A description for users, shown by `nbdinfo --list`. At most 4096 bytes.
     pub description: String,

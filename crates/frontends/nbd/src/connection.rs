@@ -295,6 +295,8 @@ impl WorkQueues {
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     fd: OwnedFd,
+    /// Index of the listener that accepted it.
+    pub(super) listener: usize,
     pub(super) phase: Phase,
     pub(super) recv_buffer: RecvBuffer,
     pub(super) send_queue: SendQueue,
@@ -311,10 +313,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    fn new(id: ConnectionId, fd: OwnedFd, now: Nanos) -> Connection {
+    pub(super) fn new(fd: OwnedFd, listener: usize, now: Nanos) -> Connection {
         Connection {
-            id,
+            id: ConnectionId::default(),
             fd,
+            listener,
             phase: Phase::Handshake(Handshake::default()),
             recv_buffer: RecvBuffer::new(),
             send_queue: SendQueue::default(),
@@ -327,6 +330,14 @@ impl Connection {
             in_flight: 0,
             progress: ConnectionProgress::new(now),
         }
+    }
+
+    /// Forgets the queues and the epoll set of the server that had the connection.
+    pub(super) fn leave_server(&mut self) {
+        self.queued = QueuedFlags::default();
+        self.output.awaits_writable = false;
+        // Bytes may have arrived while it was watched by no server.
+        self.input.readable = !self.input.eof;
     }
 
     /// Records that the connection was taken from the ready queue.
@@ -470,12 +481,13 @@ impl Connections {
         self.open_count
     }
 
-    pub(super) fn insert(&mut self, fd: OwnedFd, now: Nanos) -> &mut Connection {
+    /// Inserts a new connection, or one that another server has retired.
+    pub(super) fn insert(&mut self, mut connection: Box<Connection>) -> &mut Connection {
         self.open_count += 1;
         let slot = self.slots.take_or_push(ConnectionSlot::default);
         let entry = &mut self.slots[slot];
-        let id = ConnectionId { slot, generation: entry.generation };
-        entry.connection.insert(Box::new(Connection::new(id, fd, now)))
+        connection.id = ConnectionId { slot, generation: entry.generation };
+        entry.connection.insert(connection)
     }
 
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
@@ -501,7 +513,7 @@ impl Connections {
     }
 
     /// Removes a connection that was taken out; its id becomes invalid.
-    pub(super) fn retire(&mut self, connection: Box<Connection>) {
+    pub(super) fn retire(&mut self, connection: &Connection) {
         let slot = &mut self.slots[connection.id.slot];
         // Generations have 31 bits in an epoll token, so they repeat after two billion clients.
         slot.generation = (slot.generation + 1) & 0x7fff_ffff;

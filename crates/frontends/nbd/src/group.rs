@@ -1,15 +1,18 @@
-//! [`GroupMember`]: a server's place among the servers of one export.
+//! [`GroupMember`]: a server's place among the servers of a group of exports.
 //!
 //! Each server of an export owns one queue of the device, its clients and its payload memory. The
-//! servers share the export's name, its limit of connections, and its end.
+//! servers of an export share its name, its limit of connections, and its end. Exports at one
+//! endpoint share a listener, which is that of the first server of the first of them.
 //!
-//! The first server listens. It gives each client to the server with the fewest, through a mailbox
-//! that only the arrival of a client locks. A request touches nothing of this file except one flag
-//! per iteration, which a server without new clients only reads.
+//! The listening server gives each client to the server of its export with the fewest, through a
+//! mailbox that only the arrival of a client locks. A client that selects another export is moved to
+//! a server of that one in the same way. A request touches nothing of this file except one flag per
+//! iteration, which a server without new clients only reads.
 //!
 //! Invariants: a client is counted by exactly one server from its arrival until it is closed. No
-//! server ends before every server has finished, because a request on one queue may need polls of
-//! another, such as that of a shard. When the last server was dropped, no mailbox has a client.
+//! server ends before every server of its end group has finished, because a request on one queue may
+//! need polls of another, such as that of a shard, or of a drive that another server polls. When the
+//! last server was dropped, no mailbox has a client.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,16 +20,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use event::Waker;
 
+use crate::connection::Connection;
 use crate::stats::NbdStatsReader;
+
+/// A client that another server gives to a server.
+#[derive(Debug)]
+pub(super) enum AssignedClient {
+    /// A client that has connected at the listener with this index.
+    Arrived(OwnedFd, usize),
+    /// A client that has selected an export of the server.
+    Negotiated(Box<Connection>),
+}
 
 /// The part of a server that the other servers see.
 #[derive(Debug)]
 struct SharedMember {
+    /// Index of its export.
+    export: usize,
+    /// The servers with this number end together.
+    end_group: usize,
     /// Clients that are open or in the mailbox. The acceptor adds, the server subtracts.
     clients: AtomicUsize,
     /// Whether the mailbox may have clients.
     has_assigned: AtomicBool,
-    mailbox: Mutex<Vec<OwnedFd>>,
+    mailbox: Mutex<Vec<AssignedClient>>,
     /// Whether the server needs no other server any more.
     has_finished: AtomicBool,
     waker: Waker,
@@ -41,18 +58,21 @@ pub(super) struct GroupMember {
     all: Arc<[Arc<SharedMember>]>,
     /// Whether the server takes no more clients.
     is_stopping: bool,
-    /// The counters of all servers.
+    /// The counters of all servers of the export.
     stats: NbdStatsReader,
 }
 
 impl GroupMember {
-    /// Creates the places of a group's servers, in the order of their wakers.
+    /// Creates the places of a group's servers, in the order of their wakers, each with the index of
+    /// its export and the number of its end group. `stats` has the readers of the exports.
     pub(super) fn group(
-        wakers: impl IntoIterator<Item = Waker>,
-        stats: &NbdStatsReader,
+        wakers: impl IntoIterator<Item = (Waker, usize, usize)>,
+        stats: &[NbdStatsReader],
     ) -> Vec<GroupMember> {
-        let member = |waker| {
+        let member = |(waker, export, end_group)| {
             Arc::new(SharedMember {
+                export,
+                end_group,
                 clients: AtomicUsize::new(0),
                 has_assigned: AtomicBool::new(false),
                 mailbox: Mutex::default(),
@@ -66,19 +86,25 @@ impl GroupMember {
             own: own.clone(),
             all: all.clone(),
             is_stopping: false,
-            stats: stats.clone(),
+            stats: stats[own.export].clone(),
         };
         all.iter().enumerate().map(place).collect()
     }
 
-    /// Returns the reader of the counters of all servers.
+    /// Returns the reader of the counters of all servers of the export.
     pub(super) fn stats(&self) -> &NbdStatsReader {
         &self.stats
     }
 
-    /// Returns the number of clients of all servers.
-    pub(super) fn clients_of_all(&self) -> usize {
-        self.all.iter().map(|member| member.clients.load(Ordering::Relaxed)).sum()
+    /// Returns the index of the server's export.
+    pub(super) fn export(&self) -> usize {
+        self.own.export
+    }
+
+    /// Returns the number of clients of all servers of an export, with those in mailboxes.
+    pub(super) fn clients_of(&self, export: usize) -> usize {
+        let members = self.all.iter().filter(|member| member.export == export);
+        members.map(|member| member.clients.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns the number of clients of this server, with those in its mailbox.
@@ -87,12 +113,14 @@ impl GroupMember {
         self.own.clients.load(Ordering::Relaxed)
     }
 
-    /// Gives a client to the server with the fewest, of equals to the first. Returns the client if
-    /// that is this server. Called by the acceptor.
-    pub(super) fn assign(&self, client: OwnedFd) -> Option<OwnedFd> {
+    /// Gives a client to the server of an export with the fewest, of equals to the first. Returns the
+    /// client if that is this server, or if no server of the export takes clients any more; it is
+    /// then counted by this server.
+    pub(super) fn assign(&self, client: AssignedClient, export: usize) -> Option<AssignedClient> {
         let fewest = self
             .all
             .iter()
+            .filter(|member| member.export == export)
             .filter(|member| !member.has_finished.load(Ordering::Relaxed))
             .min_by_key(|member| member.clients.load(Ordering::Relaxed))
             .unwrap_or(&self.own);
@@ -116,7 +144,7 @@ impl GroupMember {
 
     /// Takes the clients out of the mailbox.
     #[cold]
-    pub(super) fn take_assigned(&self) -> Vec<OwnedFd> {
+    pub(super) fn take_assigned(&self) -> Vec<AssignedClient> {
         let mut mailbox = self.own.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         self.own.has_assigned.store(false, Ordering::Relaxed);
         std::mem::take(&mut *mailbox)
@@ -162,9 +190,10 @@ impl GroupMember {
         }
     }
 
-    /// Returns whether every server has finished.
+    /// Returns whether every server of the end group has finished.
     pub(super) fn have_all_finished(&self) -> bool {
-        self.all.iter().all(|member| member.has_finished.load(Ordering::Acquire))
+        let mut members = self.all.iter().filter(|one| one.end_group == self.own.end_group);
+        members.all(|member| member.has_finished.load(Ordering::Acquire))
     }
 }
 
@@ -185,14 +214,14 @@ mod tests {
 
     fn group(servers: usize) -> (Vec<Parker>, Vec<GroupMember>) {
         let parkers: Vec<Parker> = (0..servers).map(|_| Parker::new().unwrap()).collect();
-        let members =
-            GroupMember::group(parkers.iter().map(Parker::waker), &NbdStatsReader::new(&[]));
+        let wakers = parkers.iter().map(|parker| (parker.waker(), 0, 0));
+        let members = GroupMember::group(wakers, &[NbdStatsReader::new(&[])]);
         (parkers, members)
     }
 
-    fn client() -> (OwnedFd, UnixStream) {
+    fn client() -> (AssignedClient, UnixStream) {
         let (server, client) = UnixStream::pair().unwrap();
-        (server.into(), client)
+        (AssignedClient::Arrived(server.into(), 0), client)
     }
 
     fn clients(members: &[GroupMember]) -> Vec<usize> {
@@ -206,7 +235,7 @@ mod tests {
         for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1], [2, 1, 1]] {
             let (fd, other) = client();
             others.push(other);
-            let kept = members[0].assign(fd);
+            let kept = members[0].assign(fd, 0);
             assert_eq!(clients(&members), expected);
             assert_eq!(kept.is_some(), others.len() % 3 == 1);
         }
@@ -214,9 +243,30 @@ mod tests {
         assert!(!members[2].has_assigned());
         members[2].on_closed();
         let (fd, _other) = client();
-        assert!(members[0].assign(fd).is_none());
+        assert!(members[0].assign(fd, 0).is_none());
         assert_eq!(clients(&members), [2, 1, 1]);
-        assert_eq!(members[1].clients_of_all(), 4);
+        assert_eq!(members[1].clients_of(0), 4);
+    }
+
+    /// Two exports with two servers each; the first export ends alone.
+    #[test]
+    fn a_client_of_another_export_is_moved_and_exports_end_apart() {
+        let parkers: Vec<Parker> = (0..4).map(|_| Parker::new().unwrap()).collect();
+        let wakers = parkers.iter().enumerate().map(|(i, parker)| (parker.waker(), i / 2, i / 2));
+        let stats = [NbdStatsReader::new(&[]), NbdStatsReader::new(&[])];
+        let members = GroupMember::group(wakers, &stats);
+        let (fd, _other) = client();
+        let Some(moved) = members[0].assign(fd, 0) else { panic!("the first server has none") };
+        members[0].on_closed();
+        assert!(members[0].assign(moved, 1).is_none());
+        assert_eq!(clients(&members), [0, 0, 1, 0]);
+        assert_eq!((members[3].clients_of(0), members[3].clients_of(1)), (0, 1));
+        members[0].finish();
+        assert!(!members[0].have_all_finished());
+        members[1].finish();
+        assert!(members[0].have_all_finished() && !members[2].have_all_finished());
+        let (fd, _other) = client();
+        assert!(members[2].assign(fd, 0).is_some(), "the export has ended");
     }
 
     #[test]
@@ -226,12 +276,12 @@ mod tests {
         for _ in 0..4 {
             let (fd, other) = client();
             pairs.push(other);
-            drop(members[0].assign(fd));
+            drop(members[0].assign(fd, 0));
         }
         members[1].finish();
         assert!(!members[0].have_all_finished());
         let (fd, _other) = client();
-        assert!(members[0].assign(fd).is_some(), "a finished server is given no client");
+        assert!(members[0].assign(fd, 0).is_some(), "a finished server is given no client");
         drop(members.remove(1));
         members[0].finish();
         assert!(members[0].have_all_finished());

@@ -2,7 +2,8 @@
 //!
 //! A server owns its device and the thread that polls it, so that its path takes no lock
 //! (ARCHITECTURE.md, R4). A device with several queues, one per core, has a server per queue:
-//! [`NbdServer::group`].
+//! [`NbdServer::group`]. Several exports may share an endpoint, where clients select one of them by
+//! its name: [`NbdServer::exports`].
 //!
 //! # What a client can rely on
 //!
@@ -48,6 +49,7 @@ mod stats;
 
 pub use config::NbdConfig;
 pub use endpoint::{Endpoint, EndpointBindError, EndpointError};
+pub use export::listen::NbdExport;
 pub use latency::LatencyCounts;
 pub use server::{NbdError, NbdServer};
 pub use stats::{NbdActivity, NbdStats, NbdStatsReader};

@@ -1,8 +1,8 @@
 //! [`NbdServer`]: a server thread. It owns a device and its clients; it polls the device and the sockets, spins
 //! while there is work, and sleeps otherwise.
 //!
-//! An export has one server, or a group of them: one per queue of a device
-//! ([`group`](crate::group)).
+//! An export has one server, or several: one per queue of a device. The servers of exports that
+//! share a listener are a group ([`group`](crate::group)).
 //!
 //! One iteration: poll the sockets, serve the ready clients, poll the device, reap its completions,
 //! and send each client's replies in one call. While the device is busy, sockets are polled once
@@ -25,12 +25,13 @@ use time::{Component, Nanos};
 
 use crate::NbdConfig;
 use crate::connection::{Connection, ConnectionId, Connections, Phase, WorkQueues};
-use crate::endpoint::{Endpoint, EndpointBindError, StreamListener};
-use crate::export::Export;
+use crate::endpoint::{Endpoint, EndpointBindError};
+use crate::export::listen::{ListenerSet, NbdExport, payload_bytes_max};
+use crate::export::{Export, ExportList};
 use crate::group::GroupMember;
 use crate::in_flight::InFlightRequests;
 use crate::pool::{PayloadPool, SIZE_CLASSES};
-use crate::protocol::wire::{PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
+use crate::protocol::wire::STRING_BYTES_MAX;
 use crate::socket_set::{LISTENER, SocketSet};
 use crate::stats::{Counters, NbdStats, NbdStatsReader};
 
@@ -60,6 +61,14 @@ pub enum NbdError {
     /// No device was given.
     #[error("an NBD server needs at least one device")]
     NoDevice,
+    /// Two exports at one endpoint have one name.
+    #[error("{endpoint} has two exports named \"{name}\"; clients select an export by its name")]
+    DuplicateName {
+        /// The endpoint.
+        endpoint: Endpoint,
+        /// The name.
+        name: String,
+    },
     /// The devices of a group differ, so that they are not queues of one device.
     #[error("queue {queue} of the exported device has other limits than queue 0")]
     Queues {
@@ -97,6 +106,7 @@ pub(super) struct ClientLimits {
 /// The parts of a server that its group has made.
 struct ServerParts {
     group: GroupMember,
+    exports: ExportList,
     parker: Parker,
     counters: Arc<Counters>,
 }
@@ -106,7 +116,7 @@ struct ServerParts {
 pub struct NbdServer<D> {
     pub(super) device: D,
     pub(super) limits: Limits,
-    pub(super) export: Export,
+    pub(super) exports: ExportList,
     pub(super) pool: PayloadPool<ConnectionId>,
     pub(super) client_limits: ClientLimits,
     pub(super) connections: Connections,
@@ -125,7 +135,7 @@ impl<D> fmt::Debug for NbdServer<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NbdServer")
             .field("endpoints", &self.sockets.endpoints)
-            .field("export", &self.export)
+            .field("export", self.exports.own())
             .field("group", &self.group)
             .finish_non_exhaustive()
     }
@@ -156,49 +166,61 @@ impl<D: BlockDevice> NbdServer<D> {
     /// # Errors
     /// [`NbdError`]; nothing is left listening then.
     pub fn group(
-        mut devices: Vec<D>,
+        devices: Vec<D>,
         endpoints: &[Endpoint],
         config: NbdConfig,
     ) -> Result<Vec<NbdServer<D>>, NbdError> {
-        let limits = *devices.first().ok_or(NbdError::NoDevice)?.limits();
-        if let Some(queue) = devices.iter().position(|device| *device.limits() != limits) {
-            return Err(NbdError::Queues { queue });
+        let export = NbdExport { devices, endpoints: endpoints.to_vec(), config, end_group: 0 };
+        NbdServer::exports(vec![export])?.pop().ok_or(NbdError::NoDevice)
+    }
+
+    /// Creates the servers of several exports, each as [`group`](NbdServer::group) does, in the
+    /// order of the exports. All of them have one `stop` when they [run](NbdServer::run).
+    ///
+    /// # Errors
+    /// [`NbdError`]; nothing is left listening then.
+    pub fn exports(exports: Vec<NbdExport<D>>) -> Result<Vec<Vec<NbdServer<D>>>, NbdError> {
+        for export in &exports {
+            export.check()?;
         }
-        if !limits.sector_bytes.is_power_of_two() || limits.sector_bytes > 1 << 16 {
-            return Err(NbdError::SectorSize(limits.sector_bytes));
+        let mut listeners = ListenerSet::bind(&exports)?;
+        let mut properties = Vec::with_capacity(exports.len());
+        for NbdExport { devices, config, .. } in &exports {
+            let device = devices.first().ok_or(NbdError::NoDevice)?;
+            properties.push(Export::new(device.limits(), config, payload_bytes_max(config)));
         }
-        for (what, text) in [("name", &config.name), ("description", &config.description)] {
-            if text.len() > STRING_BYTES_MAX {
-                return Err(NbdError::TooLong { what, bytes: text.len() });
+        let lists = ExportList::group(properties, std::mem::take(&mut listeners.exports));
+        let (mut parkers, mut counters) = (Vec::new(), Vec::new());
+        for NbdExport { devices, .. } in &exports {
+            let mut of_export = Vec::with_capacity(devices.len());
+            for _ in devices {
+                of_export.push(Parker::new()?);
             }
+            parkers.push(of_export);
+            counters.push(devices.iter().map(|_| Arc::default()).collect::<Vec<Arc<Counters>>>());
         }
-        if endpoints.is_empty() {
-            return Err(NbdError::NoEndpoint);
+        let stats: Vec<_> = counters.iter().map(|each| NbdStatsReader::new(each)).collect();
+        let places = exports.iter().zip(&parkers).enumerate().flat_map(|(i, (export, parkers))| {
+            parkers.iter().map(move |parker| (parker.waker(), i, export.end_group))
+        });
+        let mut members = GroupMember::group(places, &stats).into_iter();
+        let mut groups = Vec::with_capacity(exports.len());
+        for (index, export) in exports.into_iter().enumerate() {
+            let mut servers = Vec::with_capacity(export.devices.len());
+            let each = parkers.remove(0).into_iter().zip(counters.remove(0));
+            let mut listening = std::mem::take(&mut listeners.own[index]);
+            for (mut device, (parker, counters)) in export.devices.into_iter().zip(each) {
+                device.set_waker(parker.waker());
+                let listening = std::mem::take(&mut listening);
+                let sockets = SocketSet::new(listening, listeners.endpoints[index].clone())?;
+                // As many as there are devices.
+                let group = members.next().ok_or(NbdError::NoDevice)?;
+                let parts = ServerParts { group, exports: lists[index].clone(), parker, counters };
+                servers.push(NbdServer::from_parts(device, parts, sockets, export.config.clone())?);
+            }
+            groups.push(servers);
         }
-        let mut listeners = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            listeners.push(StreamListener::bind(endpoint, config.allow_remote)?);
-        }
-        let bound: Vec<Endpoint> = listeners.iter().map(|l| l.endpoint().clone()).collect();
-        let mut parkers = Vec::with_capacity(devices.len());
-        for device in &mut devices {
-            let parker = Parker::new()?;
-            device.set_waker(parker.waker());
-            parkers.push(parker);
-        }
-        let counters: Vec<Arc<Counters>> = devices.iter().map(|_| Arc::default()).collect();
-        let stats = NbdStatsReader::new(&counters);
-        let members = GroupMember::group(parkers.iter().map(Parker::waker), &stats);
-        let mut servers = Vec::with_capacity(devices.len());
-        let each = devices.into_iter().zip(parkers).zip(members.into_iter().zip(counters));
-        for ((device, parker), (group, counters)) in each {
-            let listeners = std::mem::take(&mut listeners);
-            let sockets = SocketSet::new(listeners, bound.clone())?;
-            let config = config.clone();
-            let parts = ServerParts { group, parker, counters };
-            servers.push(NbdServer::from_parts(device, parts, sockets, config)?);
-        }
-        Ok(servers)
+        Ok(groups)
     }
 
     /// Creates one server and registers its payload memory.
@@ -210,11 +232,10 @@ impl<D: BlockDevice> NbdServer<D> {
     ) -> Result<NbdServer<D>, NbdError> {
         let limits = *device.limits();
         let quarter = PayloadPool::<ConnectionId>::quarter_bytes(config.pool_bytes);
-        let payload_max = (2 * quarter).min(PAYLOAD_BYTES_MAX as usize) as u32;
         let (region, base) = device.memory().allocate_registered(4 * quarter)?;
-        let ServerParts { group, parker, counters } = parts;
+        let ServerParts { group, exports, parker, counters } = parts;
         Ok(NbdServer {
-            export: Export::new(&limits, &config, payload_max),
+            exports,
             limits,
             device,
             pool: PayloadPool::new(region, base),
@@ -268,7 +289,8 @@ impl<D: BlockDevice> NbdServer<D> {
     /// signal. A stopped server no longer listens and cannot be run again.
     ///
     /// All servers of a group have the same `stop`, and each must be woken. A server whose sockets
-    /// fail sets it and wakes the others. Each returns when all have flushed or were dropped.
+    /// fail sets it and wakes the others. Each returns when all of its end group have flushed or were
+    /// dropped.
     ///
     /// # Errors
     /// The first of: those of `epoll_wait(2)`, `epoll_ctl(2)` and `ppoll(2)`, and the status of the

@@ -1,7 +1,6 @@
 //! Per-client processing: accept, read, parse, submit, reply, close. Nothing here blocks.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use block::{BlockDevice, Extent};
 use event::RealClock;
@@ -10,6 +9,7 @@ use rustix::io::Errno;
 use time::Nanos;
 
 use crate::connection::{Connection, ConnectionId, IncomingPayload, Phase};
+use crate::group::AssignedClient;
 use crate::in_flight::{DeviceBuffer, InFlightRequest};
 use crate::pool::{PayloadBuffer, PayloadPool, SMALL_BYTES_MAX};
 use crate::protocol::command::{CommandAction, NbdCommand};
@@ -30,6 +30,8 @@ enum Parsed {
     NeedMore,
     /// Another event must happen first: a completion, free memory, or space in the send queue.
     Blocked,
+    /// The client has selected an export of another server.
+    MoveTo(usize),
     /// The client violated the protocol.
     Violation(&'static str),
 }
@@ -38,7 +40,7 @@ impl<D: BlockDevice> NbdServer<D> {
     /// Accepts waiting clients.
     pub(super) fn accept(&mut self, listener: usize, now: Nanos) -> io::Result<()> {
         for _ in 0..ACCEPTS_PER_ITERATION {
-            let Some(from) = self.sockets.listeners.get(listener) else {
+            let Some((listener, from)) = self.sockets.listeners.get(listener) else {
                 return Ok(());
             };
             let fd = match from.accept() {
@@ -53,14 +55,17 @@ impl<D: BlockDevice> NbdServer<D> {
                 // No client waits, or it has disconnected already.
                 Err(_) => return Ok(()),
             };
-            let open = self.group.clients_of_all();
-            if open >= self.config.connections_max {
+            // The limit of each export holds when a client selects it.
+            let exports = self.exports.at(*listener);
+            let open: usize = exports.at.iter().map(|one| self.group.clients_of(*one)).sum();
+            if open >= self.config.connections_max.saturating_mul(exports.len()) {
                 self.counters.connections_refused.add(1);
                 tracing::warn!(open, "NBD client refused: too many connections");
                 continue;
             }
-            if let Some(fd) = self.group.assign(fd) {
-                self.admit(fd, now);
+            let client = AssignedClient::Arrived(fd, *listener);
+            if let Some(client) = self.group.assign(client, self.group.export()) {
+                self.admit(client, now);
             }
         }
         Ok(())
@@ -69,24 +74,31 @@ impl<D: BlockDevice> NbdServer<D> {
     /// Admits the clients that the acceptor has assigned to this server.
     #[cold]
     pub(super) fn admit_assigned(&mut self, now: Nanos) -> bool {
-        for fd in self.group.take_assigned() {
-            self.admit(fd, now);
+        for client in self.group.take_assigned() {
+            self.admit(client, now);
         }
         true
     }
 
-    /// Greets a client that was assigned to this server; closes it if the server is stopping.
-    fn admit(&mut self, fd: OwnedFd, now: Nanos) {
+    /// Greets a client that was assigned to this server, unless another server has done so; closes
+    /// it if the server is stopping.
+    fn admit(&mut self, client: AssignedClient, now: Nanos) {
         if self.is_stopping() {
-            drop(fd);
+            drop(client);
             self.group.on_closed();
             return;
         }
         self.counters.connections.add(1);
-        let c = self.connections.insert(fd, now);
+        let c = match client {
+            AssignedClient::Arrived(fd, listener) => {
+                let c = self.connections.insert(Box::new(Connection::new(fd, listener, now)));
+                c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
+                c
+            }
+            AssignedClient::Negotiated(connection) => self.connections.insert(connection),
+        };
         let id = c.id;
         tracing::info!(client = ?id, "NBD client connected");
-        c.send_queue.append(|out| out.extend_from_slice(&Handshake::greeting()));
         if self.sockets.watch(c).is_err() {
             // Out of kernel memory for the watch: this client cannot be served.
             if let Some(c) = self.connections.take(id) {
@@ -97,6 +109,24 @@ impl<D: BlockDevice> NbdServer<D> {
         self.work.mark_dirty(c);
         self.work.mark_ready(c);
         self.counters.connections_open.set(self.connections.open_count() as u64);
+    }
+
+    /// Gives a client that has selected another export to a server of that export.
+    fn move_client(&mut self, mut c: Box<Connection>, export: usize) {
+        if self.sockets.unwatch(&c).is_err() {
+            return self.drop_client(c, "epoll_ctl failed");
+        }
+        self.connections.retire(&c);
+        self.counters.connections_open.set(self.connections.open_count() as u64);
+        // The other server counts it.
+        self.counters.connections.add(u64::MAX);
+        self.group.on_closed();
+        c.leave_server();
+        if let Some(client) = self.group.assign(AssignedClient::Negotiated(c), export) {
+            // The servers of the export have ended.
+            drop(client);
+            self.group.on_closed();
+        }
     }
 
     /// Reads once from a client and processes its messages as far as possible. Returns whether it
@@ -117,6 +147,10 @@ impl<D: BlockDevice> NbdServer<D> {
         match parsed {
             Parsed::Violation(why) => {
                 self.drop_client(c, why);
+                return true;
+            }
+            Parsed::MoveTo(export) => {
+                self.move_client(c, export);
                 return true;
             }
             Parsed::NeedMore if c.input.eof && c.closing.since.is_none() => {
@@ -155,10 +189,11 @@ impl<D: BlockDevice> NbdServer<D> {
         match &mut c.phase {
             Phase::Handshake(handshake) => {
                 let mut step = HandshakeStep::NeedMore;
+                let exports = self.exports.at(c.listener);
                 c.send_queue.append(|out| {
-                    step = handshake.step(c.recv_buffer.as_slice(), &self.export, out);
+                    step = handshake.step(c.recv_buffer.as_slice(), exports, out);
                 });
-                let session = handshake.session();
+                let (session, selected) = (handshake.session(), handshake.selected());
                 match step {
                     HandshakeStep::NeedMore => return Parsed::NeedMore,
                     HandshakeStep::Violation(why) => return Parsed::Violation(why),
@@ -166,6 +201,15 @@ impl<D: BlockDevice> NbdServer<D> {
                     HandshakeStep::Transmission(n) => {
                         c.recv_buffer.consume(n);
                         c.phase = Phase::Transmission(session);
+                        let moves = selected != self.group.export();
+                        let open = self.group.clients_of(selected) + usize::from(moves);
+                        if open > self.exports.get(selected).connections_max {
+                            self.counters.connections_refused.add(1);
+                            return Parsed::Violation("too many connections");
+                        }
+                        if moves {
+                            return Parsed::MoveTo(selected);
+                        }
                     }
                     HandshakeStep::Abort(n) => {
                         c.recv_buffer.consume(n);
@@ -202,7 +246,7 @@ impl<D: BlockDevice> NbdServer<D> {
             c.closing.since = Some(now);
             return Parsed::Blocked;
         }
-        let command = match NbdCommand::check(&header, &self.export, session) {
+        let command = match NbdCommand::check(&header, self.exports.own(), session) {
             Ok(command) => command,
             Err(refusal) => {
                 if header.kind == command::WRITE && header.length > PAYLOAD_BYTES_MAX {
@@ -532,7 +576,7 @@ impl<D: BlockDevice> NbdServer<D> {
     /// Frees the connection and closes its socket.
     fn retire(&mut self, mut c: Box<Connection>) {
         c.release(&mut self.pool);
-        self.connections.retire(c);
+        self.connections.retire(&c);
         self.group.on_closed();
         self.counters.connections_open.set(self.connections.open_count() as u64);
     }

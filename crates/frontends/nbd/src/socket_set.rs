@@ -14,8 +14,9 @@ pub(super) const LISTENER: u64 = 1 << 63;
 /// Listeners, and the epoll set of all sockets.
 #[derive(Debug)]
 pub(super) struct SocketSet {
-    /// Empty for a server that does not listen.
-    pub(super) listeners: Vec<StreamListener>,
+    /// The listeners, each with its index among those of all exports; empty for a server that does
+    /// not listen.
+    pub(super) listeners: Vec<(usize, StreamListener)>,
     /// The endpoints of the export.
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) epoll: OwnedFd,
@@ -29,7 +30,7 @@ impl SocketSet {
     /// # Errors
     /// Those of `epoll_create1(2)` and `epoll_ctl(2)`.
     pub(super) fn new(
-        listeners: Vec<StreamListener>,
+        listeners: Vec<(usize, StreamListener)>,
         endpoints: Vec<Endpoint>,
     ) -> io::Result<SocketSet> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -40,7 +41,7 @@ impl SocketSet {
 
     /// Removes the listeners from the epoll set.
     pub(super) fn pause_accept(&mut self) -> io::Result<()> {
-        for listener in &self.listeners {
+        for (_, listener) in &self.listeners {
             epoll::delete(&self.epoll, listener)?;
         }
         self.accept_paused = true;
@@ -49,7 +50,7 @@ impl SocketSet {
 
     /// Adds the listeners to the epoll set.
     pub(super) fn resume_accept(&mut self) -> io::Result<()> {
-        for (i, listener) in self.listeners.iter().enumerate() {
+        for (i, (_, listener)) in self.listeners.iter().enumerate() {
             let token = EventData::new_u64(LISTENER | i as u64);
             epoll::add(&self.epoll, listener, token, EventFlags::IN)?;
         }
@@ -62,6 +63,11 @@ impl SocketSet {
     pub(super) fn watch(&self, c: &Connection) -> rustix::io::Result<()> {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, c.as_fd(), token(c.id), flags)
+    }
+
+    /// Stops watching a client's socket, which another server will watch.
+    pub(super) fn unwatch(&self, c: &Connection) -> rustix::io::Result<()> {
+        epoll::delete(&self.epoll, c.as_fd())
     }
 
     /// Enables or disables notification when a client's socket becomes writable.

@@ -47,7 +47,7 @@ pub(super) struct ClientConnection {
     pub(super) device: Option<OpenDevice>,
     /// Snapshot of the list that it reads entry by entry.
     pub(super) listing: Vec<ListEntry>,
-    /// Per drive: a follower that knows where this client's last statistics interval ended.
+    /// Per drive or path: a follower that knows where this client's last statistics interval ended.
     followers: BTreeMap<usize, StatsFollower>,
 }
 
@@ -92,10 +92,10 @@ impl ClientConnection {
         socket::send(&self.socket, &packet, &descriptors, SendFlags::DONTWAIT).is_ok()
     }
 
-    /// Returns the drive's statistics since this client's previous request, or since the drive is
-    /// served.
-    pub(super) fn interval(&mut self, drive: usize, source: &StatsSource) -> Option<IntervalStats> {
-        let follower = self.followers.entry(drive).or_insert_with(|| source.follow());
+    /// Returns the statistics of the drive or path with this index since this client's previous
+    /// request, or since it is served.
+    pub(super) fn interval(&mut self, index: usize, source: &StatsSource) -> Option<IntervalStats> {
+        let follower = self.followers.entry(index).or_insert_with(|| source.follow());
         follower()
     }
 

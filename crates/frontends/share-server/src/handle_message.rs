@@ -14,7 +14,7 @@ use transport::{Port, PortLimits};
 
 use super::client::OpenDevice;
 use super::partition_table::PartitionTable;
-use super::server::{AfterReply, ControlThread};
+use super::server::{AfterReply, ControlThread, NamedStats};
 
 /// Maximum number of I/O queues of a connection: each needs an interrupt vector, as does the admin
 /// queue.
@@ -355,15 +355,14 @@ impl ControlThread {
     }
 
     fn interval(&mut self, client: u64, index: usize) -> HandleResult {
-        let Some(drive) = self.drives.get(index) else { return reply_done(index as u64) };
-        let connection = self.connections.get_mut(&client);
-        let stats = match (&drive.stats, connection) {
-            (Some(source), Some(connection)) => connection.interval(index, source),
-            _ => None,
+        let Some(NamedStats { name, source }) = self.stats.get(index) else {
+            return reply_done(index as u64);
         };
-        let device = drive.name;
+        let connection = self.connections.get_mut(&client);
+        let stats = connection.and_then(|connection| connection.interval(index, source));
+        let device = *name;
         let stats = stats.ok_or_else(|| {
-            ProtocolError::new(Code::Drive, format!("drive {device} does not tell what it does"))
+            ProtocolError::new(Code::Drive, format!("{device} does not tell what it does"))
         })?;
         Ok((Message::Interval { device, stats: Box::new(stats) }, Vec::new()))
     }

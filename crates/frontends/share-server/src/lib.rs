@@ -24,5 +24,6 @@ pub use listener::{ListenError, check};
 pub use owner_call::{DriveStopped, OwnerCalls};
 pub use partition_table::{Partition, PartitionError, PartitionTable, UserIds};
 pub use server::{
-    ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower, StatsSource,
+    NamedStats, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower,
+    StatsSource,
 };

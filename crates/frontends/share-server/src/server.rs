@@ -42,12 +42,19 @@ pub struct SharedDrive {
     pub waker: Waker,
     /// Maximum number of I/O queues of a host.
     pub io_queues: u16,
-    /// Statistics of the drive; `None` if they are not collected.
-    pub stats: Option<StatsSource>,
 }
 
-/// Returns a drive's statistics since its previous call, or since the drive is served. Returns
-/// `None` if the drive's threads do not answer.
+/// A served drive or path whose statistics administrators can read.
+#[derive(Clone, Debug)]
+pub struct NamedStats {
+    /// Name of the drive or path.
+    pub name: ResourceName,
+    /// Its statistics.
+    pub source: StatsSource,
+}
+
+/// Returns the statistics of a drive or path since its previous call, or since it is served. Returns
+/// `None` if the threads do not answer.
 pub type StatsFollower = Box<dyn FnMut() -> Option<IntervalStats> + Send>;
 
 /// Creates a [`StatsFollower`] for each connection that requests statistics.
@@ -140,6 +147,7 @@ pub(super) enum AfterReply {
 pub(super) struct ControlThread {
     pub(super) table: PartitionTable,
     pub(super) drives: Vec<SharedDrive>,
+    pub(super) stats: Vec<NamedStats>,
     pub(super) limits: ShareLimits,
     pub(super) acl_file: Option<AclFile>,
     epoll: OwnedFd,
@@ -167,7 +175,8 @@ const EVENTS: usize = 64;
 const DESCRIPTORS: usize = 1;
 
 impl ShareServer {
-    /// Loads the rules file, if configured, into the table; listens, and starts the thread.
+    /// Loads the rules file, if configured, into the table; listens, and starts the thread. `stats`
+    /// has the statistics for administrators.
     ///
     /// # Errors
     /// [`ShareError`]; nothing is left listening then.
@@ -175,6 +184,7 @@ impl ShareServer {
         config: &ShareConfig,
         mut table: PartitionTable,
         drives: Vec<SharedDrive>,
+        stats: Vec<NamedStats>,
     ) -> Result<ShareServer, ShareError> {
         if let Some(rules) = &config.acl_file {
             rules.load_or_create(&mut table)?;
@@ -197,6 +207,7 @@ impl ShareServer {
         let mut control = ControlThread {
             table,
             drives,
+            stats,
             limits: config.limits,
             acl_file: config.acl_file.clone(),
             epoll,

@@ -125,8 +125,13 @@ impl NbdClient {
 
     /// Negotiates simple replies only.
     pub fn simple(path: &Path) -> NbdClient {
+        NbdClient::named(path, "")
+    }
+
+    /// Negotiates simple replies and the export of this name.
+    pub fn named(path: &Path, name: &str) -> NbdClient {
         let mut client = NbdClient::greeted(path);
-        let go = client.option(7, &info_data("", &[3]));
+        let go = client.option(7, &info_data(name, &[3]));
         assert_eq!(go.last(), Some(&(ACK, vec![])));
         client
     }

@@ -267,21 +267,22 @@ impl SimArgs {
     }
 }
 
-/// `sluice serve`: serves a scenario's drives to other programs in real time.
+/// `sluice serve`: serves a scenario's drives and paths to other programs in real time.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The scenario file; `FILE#NAME` for one of its drives, or for a path if it names paths.
     pub scenario: PathBuf,
-    /// Serve NBD at `unix:PATH` or `tcp:HOST:PORT`. May be given several times. With several drives
-    /// in the scenario, each has its own endpoint: PATH.NAME, or a port from PORT up.
+    /// Serve NBD at `unix:PATH` or `tcp:HOST:PORT`. May be given several times. Paths of a scenario
+    /// are exports by their names at each endpoint. With several drives and no named paths, each
+    /// drive has its own endpoint: PATH.NAME, or a port from PORT up. Not with `[[export]]`.
     #[arg(long, value_name = "ENDPOINT")]
     pub nbd: Vec<Endpoint>,
     /// Allow NBD to listen on addresses that other machines can reach. NBD has no authentication:
     /// any client that can connect to the port can read and overwrite the drive.
-    #[arg(long, requires = "nbd")]
+    #[arg(long)]
     pub allow_remote: bool,
     /// Share the drives between processes at this socket (`docs/sharing.md`). Each client has its
-    /// own queues, as `[[partition]]` and `sluice admin` allow.
+    /// own queues, as `[[partition]]` and `sluice admin` allow. Not with `[[export]]`.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Permissions of the socket, which restrict the users that can connect.
@@ -290,7 +291,7 @@ pub struct ServeArgs {
     pub socket_mode: u32,
     /// Answer `sluice admin stats` at this socket, for this user and root, without sharing drives.
     /// For drives that only NBD serves; `--socket` answers it as well.
-    #[arg(long, value_name = "PATH", conflicts_with = "socket", requires = "nbd")]
+    #[arg(long, value_name = "PATH", conflicts_with = "socket")]
     pub admin_socket: Option<PathBuf>,
     /// Store the rules of `sluice admin` in this file (`docs/sharing.md`). It is written on every
     /// change, and read at the next start in place of the scenario's `[[partition.allow]]`.
@@ -310,10 +311,11 @@ pub struct ServeArgs {
     /// is 5.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub stats: Option<u64>,
-    /// Threads per drive. 1: one thread polls the drive and serves, submitting on the first core. 2:
-    /// the drive has a thread, and so has the server of each core: those of the block layer
-    /// (`path.cores`), or else the shards of a `pblk`. The default is 2 with several cores, and with
-    /// one core if the machine has enough.
+    /// Threads per drive. 1: one thread polls the drives of a path and serves, submitting on the first
+    /// core; of several paths over one drive, each has a thread, and the first polls the drive. 2:
+    /// each drive has a thread, and so has the server of each core of a path: those of the block layer
+    /// (`path.cores`), or else the shards of a `pblk`. The default is 2 with several cores or paths
+    /// over a drive, and with one core if the machine has enough.
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub threads: Option<u8>,
     /// Use this seed instead of the scenario's.

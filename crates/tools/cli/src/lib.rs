@@ -44,7 +44,7 @@ struct Cli {
 enum Command {
     /// Run scenarios in virtual time.
     Sim(args::SimArgs),
-    /// Serve a scenario's drives to other programs in real time, until SIGINT or SIGTERM.
+    /// Serve a scenario's drives and paths to other programs in real time, until SIGINT or SIGTERM.
     Serve(args::ServeArgs),
     /// Set the access rules of a running server, list its clients, and print statistics of its
     /// drives.

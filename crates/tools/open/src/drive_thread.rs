@@ -12,12 +12,19 @@ use std::thread::{Builder, JoinHandle};
 
 use controller::DriveStats;
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use stack::{
-    DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, PoweredDevice, SnapshotCell,
-};
+use stack::{DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell};
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
+
+/// A device to start a thread for, and the parts of it that hosts in this process share.
+#[derive(Debug)]
+pub(super) struct PoweredDevice {
+    /// The device.
+    pub(super) device: EmulatedDevice,
+    /// The part of it that each host shares.
+    pub(super) ports: Vec<DevicePort>,
+}
 
 /// Owns the threads of a device's drives; shuts the drives down when dropped.
 #[derive(Debug)]

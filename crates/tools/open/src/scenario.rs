@@ -19,14 +19,14 @@ use driver::pci::PciDriver;
 use event::RealClock;
 use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Precondition, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, JobTarget, Notification, PoweredDevice, PreparedPath, StackError,
-    prepare_drive, prepare_path, target_layers,
+    AssembledDrive, HostHandles, JobTarget, Notification, PreparedPaths, StackError, prepare_drive,
+    prepare_paths, target_layers,
 };
 use time::Nanos;
 use user_io::{IoDevice, TargetConfig};
 
 use super::controller;
-use super::drive_thread::DriveThreadGuard;
+use super::drive_thread::{DriveThreadGuard, PoweredDevice};
 use super::target_queue::TargetQueues;
 use super::{DriveStatsReader, OpenOptions, TargetOpenError};
 
@@ -129,9 +129,12 @@ impl Assembled {
 
 /// Builds the drives of the scenario's only path and its device.
 fn assemble_path(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled, TargetOpenError> {
-    let PreparedPath { devices, path, now } = prepare_path(scenario, &mut |_| {})?;
+    let PreparedPaths { devices, device_of, mut paths, now } =
+        prepare_paths(scenario, &mut |_| {})?;
+    let no_path = || StackError::NoPath { file: scenario.file.clone() };
+    let path = paths.pop().ok_or_else(no_path)?;
     let JobTarget::Blocks(device) = path.device else {
-        return Err(StackError::NoPath { file: scenario.file.clone() }.into());
+        return Err(no_path().into());
     };
     let cores = device.cores();
     if let Some(asked) = options.queues.filter(|asked| usize::from(*asked) > cores) {
@@ -139,8 +142,13 @@ fn assemble_path(scenario: &Scenario, options: &OpenOptions) -> Result<Assembled
         let allowed = format!("1 to {cores}: a block layer has a queue for each core (cores)");
         return Err(TargetOpenError::Option { option, value, what, allowed });
     }
+    let powered = |device| PoweredDevice { device, ports: Vec::new() };
+    let mut drives: Vec<_> = devices.into_iter().map(powered).collect();
+    for (drive, port) in path.drives.iter().zip(path.ports) {
+        drives[device_of[*drive]].ports.push(port);
+    }
     let host = HostHandles::Queues(Box::new(device));
-    Ok(Assembled { name: path.name, drives: devices, host, now })
+    Ok(Assembled { name: path.name, drives, host, now })
 }
 
 fn select_drive(scenario: &Scenario, name: Option<&str>) -> Result<usize, TargetOpenError> {

@@ -166,6 +166,16 @@ pub enum Impossible {
         /// The path or set that owns it.
         owner: String,
     },
+    /// Queue pairs of a path on which something else of the host is between clients and drive.
+    #[error(
+        "path {path} has {between} on the host, and clients of a socket get queue pairs of the drive itself"
+    )]
+    NoQueuePairs {
+        /// Name of the path.
+        path: String,
+        /// The set, target or block layer.
+        between: String,
+    },
     /// A key of the block layer without a block layer.
     #[error("`path.{key}` is about the block layer, and `raw` has none")]
     NoBlockLayer {
@@ -287,6 +297,10 @@ impl Impossible {
             Impossible::NoBlocksOnTarget { .. } => "give it a pblk or an rrpc".into(),
             Impossible::SecondOwner { .. } => {
                 "send both by one path, or give each parallel units of its own".into()
+            }
+            Impossible::NoQueuePairs { .. } => {
+                "export it over `nbd`, or a path over a drive without a target and a block layer"
+                    .into()
             }
             Impossible::NoBlockLayer { .. } => {
                 "set queue_model = \"sq\" or \"mq\", or remove the key".into()

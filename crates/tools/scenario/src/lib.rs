@@ -41,6 +41,7 @@ pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
 pub use keys::ahci_keys::AhciUplink;
 pub use keys::drive_kind::DriveKind;
+pub use keys::export_keys::{ExportAddress, ExportSpec};
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
@@ -91,6 +92,8 @@ pub struct Scenario {
     pub job_files: Vec<(PathBuf, usize)>,
     /// Partitions of the drives for users.
     pub shares: Vec<ShareSpec>,
+    /// Where `sluice serve` serves the paths, if the scenario says so.
+    pub exports: Vec<ExportSpec>,
     /// Former spellings of keys and values in the text, which work for one more release.
     pub former_spellings: Vec<FormerSpelling>,
 }
@@ -175,6 +178,7 @@ impl Scenario {
             jobs: Vec::new(),
             job_files: Vec::new(),
             shares: Vec::new(),
+            exports: Vec::new(),
             former_spellings: Vec::new(),
         };
         root.set("title", &mut scenario.title, |v| v.printable().map(str::to_owned))?;
@@ -208,6 +212,10 @@ impl Scenario {
             Some(value) => value.sections("partition")?,
             None => Vec::new(),
         };
+        let exports = match root.get("export") {
+            Some(value) => value.sections("export")?,
+            None => Vec::new(),
+        };
         if drives.is_empty() {
             // A section under another name is the more likely mistake, and the better message.
             let missing = root.missing(
@@ -234,6 +242,10 @@ impl Scenario {
             scenario.shares.push(ShareSpec::read(section, &names)?);
         }
         let paths = scenario.paths();
+        for section in exports {
+            let export = scenario.read_export(section, &paths)?;
+            scenario.exports.push(export);
+        }
         for (index, section) in jobs.iter().enumerate() {
             let (job, named) = keys::job::read(section, index)?;
             scenario.check_job(&job, &named, &paths)?;

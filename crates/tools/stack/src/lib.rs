@@ -41,8 +41,7 @@ pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
 pub use precondition::{precondition, steady_state};
 pub use prepare::{
-    HOST_VECTOR, PoweredDevice, PrepareError, PrepareEvent, PreparedPath, prepare_drive,
-    prepare_path,
+    HOST_VECTOR, PrepareError, PrepareEvent, PreparedPaths, prepare_drive, prepare_paths,
 };
 pub use target_layers::ShardCounts;
 

@@ -3,11 +3,11 @@
 use std::io;
 
 use scenario::choice::Impossible;
-use scenario::{DriveSpec, Scenario};
+use scenario::{DriveSpec, PathConfig, Scenario};
 use time::{Nanos, VirtualRunner};
 
 use super::{
-    BuildOptions, DevicePort, EmulatedDevice, Notification, PathDevice, PreconditionMarker, Stack,
+    BuildOptions, EmulatedDevice, Notification, PathDevice, PreconditionMarker, Stack,
     StackBuilder, StackError, is_fresh, precondition,
 };
 
@@ -81,35 +81,28 @@ pub fn prepare_drive(
     Ok((stack, runner.now()))
 }
 
-/// A device to start a thread for, and the parts of it that hosts in this process share.
+/// The drives of a scenario and the devices of its paths, in real time.
 #[derive(Debug)]
-pub struct PoweredDevice {
-    /// The device.
-    pub device: EmulatedDevice,
-    /// The part of it that each host shares.
-    pub ports: Vec<DevicePort>,
-}
-
-/// The drives of a path and its device, in real time.
-#[derive(Debug)]
-pub struct PreparedPath {
-    /// The devices, in the order of the scenario. The drives at an AHCI controller are one.
-    pub devices: Vec<PoweredDevice>,
-    /// The path's device, with interrupts.
-    pub path: PathDevice,
+pub struct PreparedPaths {
+    /// The devices to poll, in the order of the scenario. The drives at an AHCI controller are one.
+    pub devices: Vec<EmulatedDevice>,
+    /// By drive of the scenario: index of its device.
+    pub device_of: Vec<usize>,
+    /// The device of each path, with interrupts, in the order of [`Scenario::paths`].
+    pub paths: Vec<PathDevice>,
     /// The drives' current time.
     pub now: Nanos,
 }
 
-/// Builds a scenario's only path with interrupts. Drives without data are preconditioned
-/// without advancing real time.
+/// Builds the drives and paths of a scenario, with interrupts. Drives without data are
+/// preconditioned without advancing real time.
 ///
 /// # Errors
 /// [`PrepareError`].
-pub fn prepare_path(
+pub fn prepare_paths(
     scenario: &Scenario,
     tell: &mut dyn FnMut(PrepareEvent<'_>),
-) -> Result<PreparedPath, PrepareError> {
+) -> Result<PreparedPaths, PrepareError> {
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
     if preconditions {
@@ -118,10 +111,7 @@ pub fn prepare_path(
         }
     }
     let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
-    let (mut builder, mut paths) = StackBuilder::open(scenario, options, &mut |_| None)?;
-    let Some(mut path) = paths.pop() else {
-        return Err(StackError::NoPath { file: scenario.file.clone() }.into());
-    };
+    let (mut builder, mut open) = StackBuilder::open(scenario, options, &mut |_| None)?;
     let mut runner = VirtualRunner::new();
     runner.advance_to(builder.ready_at());
     let mut marks = Vec::new();
@@ -133,7 +123,7 @@ pub fn prepare_path(
             tell(PrepareEvent::ImageKept(&plan.config.name));
         }
     }
-    if preconditions {
+    for path in open.iter_mut().filter(|_| preconditions) {
         let name = path.name().to_owned();
         let mut progress = |part| tell(PrepareEvent::Preconditioning(&name, part));
         let (what, seed) = (&scenario.precondition, scenario.seed);
@@ -142,13 +132,12 @@ pub fn prepare_path(
     for mark in marks {
         mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
     }
-    let path =
-        path.finish(&mut builder, runner.now(), |config| Notification::Real(config.completion))?;
-    let (devices, device_of) = builder.into_devices();
-    let mut devices: Vec<_> =
-        devices.into_iter().map(|device| PoweredDevice { device, ports: Vec::new() }).collect();
-    for (drive, port) in path.drives.iter().zip(&path.ports) {
-        devices[device_of[*drive]].ports.push(port.clone());
+    let now = runner.now();
+    let mut paths = Vec::with_capacity(open.len());
+    for path in open {
+        let notification = |config: &PathConfig| Notification::Real(config.completion);
+        paths.push(path.finish(&mut builder, now, notification)?);
     }
-    Ok(PreparedPath { devices, path, now: runner.now() })
+    let (devices, device_of) = builder.into_devices();
+    Ok(PreparedPaths { devices, device_of, paths, now })
 }

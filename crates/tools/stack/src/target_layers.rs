@@ -10,9 +10,9 @@ use driver::ControllerHandle;
 use ftl::{Ftl, FtlStats};
 use lnvm::ScrubConfig;
 use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
-use time::Nanos;
+use time::{Component, Nanos};
 
-use super::SimulatedDevice;
+use super::{EmulatedDevice, SimulatedDevice};
 
 /// A target, or a shard of one.
 enum TargetLayer<'a> {
@@ -182,7 +182,7 @@ pub fn is_checkpointing(device: &mut (impl BlockDevice + ?Sized)) -> bool {
 }
 
 /// Makes every FTL in the host write a checkpoint without advancing time, so that the next recovery
-/// has nothing to scan.
+/// has nothing to scan. `drives` are those beneath the device.
 ///
 /// The snapshot on power-down is described in [LightNVM17 §4.2.2]. All writes must have been
 /// flushed. An FTL that cannot write a checkpoint is left unchanged; recovery then finds the
@@ -190,10 +190,18 @@ pub fn is_checkpointing(device: &mut (impl BlockDevice + ?Sized)) -> bool {
 pub fn checkpoint(
     device: &mut (impl BlockDevice + ?Sized),
     now: Nanos,
-    drive: &mut impl SimulatedDevice,
+    drives: &mut [&mut EmulatedDevice],
 ) {
     begin_checkpoint(device);
-    drive.set_zero_latency(true);
-    while is_checkpointing(device) && device.poll(now) | drive.poll(now) {}
-    drive.set_zero_latency(false);
+    drives.iter_mut().for_each(|drive| drive.set_zero_latency(true));
+    while is_checkpointing(device) {
+        let mut moved = device.poll(now);
+        for drive in &mut *drives {
+            moved |= drive.poll(now);
+        }
+        if !moved {
+            break;
+        }
+    }
+    drives.iter_mut().for_each(|drive| drive.set_zero_latency(false));
 }

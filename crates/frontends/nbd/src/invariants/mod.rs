@@ -42,7 +42,7 @@ mod tests {
     use block::Limits;
     use time::Nanos;
 
-    use crate::connection::{Connections, WorkQueues};
+    use crate::connection::{Connection, Connections, WorkQueues};
     use crate::in_flight::{InFlightRequest, InFlightRequests};
     use crate::protocol::command::{CommandAction, NbdCommand};
 
@@ -50,7 +50,7 @@ mod tests {
     fn a_client_is_queued_as_its_flags_say() {
         let (stream, _other) = UnixStream::pair().expect("a socket");
         let (mut connections, mut work) = (Connections::default(), WorkQueues::default());
-        let c = connections.insert(stream.into(), Nanos(0));
+        let c = connections.insert(Box::new(Connection::new(stream.into(), 0, Nanos(0))));
         work.mark_ready(c);
         work.mark_ready(c);
         work.mark_dirty(c);

@@ -2,7 +2,7 @@
 //! uses no socket. For any input it replies, asks for more input, or requests that the connection
 //! be closed.
 
-use crate::export::Export;
+use crate::export::{Export, ListenerExports};
 use crate::protocol::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, INIT_MAGIC, OPTION_HEADER_BYTES, OPTION_MAGIC,
     OPTION_REPLY_MAGIC, STRING_BYTES_MAX, WireInput, handshake_flag, info, option,
@@ -46,6 +46,10 @@ pub(crate) struct Handshake {
     /// Bytes of an oversized option still to be skipped.
     skip: usize,
     session: NegotiatedSession,
+    /// Index of the export for which `base:allocation` was selected.
+    allocation_of: Option<usize>,
+    /// Index of the export that `EXPORT_NAME` or `GO` has selected.
+    selected: usize,
 }
 
 impl Handshake {
@@ -59,16 +63,22 @@ impl Handshake {
         out
     }
 
-    /// Returns the options negotiated so far.
+    /// Returns the options negotiated so far. A metadata context is that of one export (NBD
+    /// "Metadata querying").
     pub(crate) fn session(&self) -> NegotiatedSession {
-        self.session
+        NegotiatedSession { allocation: self.allocation_of == Some(self.selected), ..self.session }
+    }
+
+    /// Returns the index of the export that was selected, once the transmission phase begins.
+    pub(crate) fn selected(&self) -> usize {
+        self.selected
     }
 
     /// Parses at most one message at the start of `input` and appends the reply to `out`.
     pub(crate) fn step(
         &mut self,
         input: &[u8],
-        export: &Export,
+        exports: ListenerExports<'_>,
         out: &mut Vec<u8>,
     ) -> HandshakeStep {
         if self.skip > 0 {
@@ -100,7 +110,7 @@ impl Handshake {
             _ => return HandshakeStep::NeedMore,
         };
         debug_assert_eq!(magic, OPTION_MAGIC);
-        if length > export.option_bytes_max {
+        if length > exports.option_bytes_max() {
             if opt == option::EXPORT_NAME || length > SKIP_BYTES_MAX {
                 return HandshakeStep::Violation("oversized option");
             }
@@ -113,20 +123,20 @@ impl Handshake {
         };
         let used = OPTION_HEADER_BYTES + data.len();
         match opt {
-            option::EXPORT_NAME => self.export_name(data, export, out, used),
+            option::EXPORT_NAME => self.export_name(data, exports, out, used),
             option::ABORT => {
                 reply(out, opt, rep::ACK, &[]);
                 HandshakeStep::Abort(used)
             }
             option::LIST => {
-                list(data, export, out);
+                list(data, exports, out);
                 HandshakeStep::Consumed(used)
             }
             option::INFO => {
-                self.info(opt, data, export, out);
+                self.info(opt, data, exports, out);
                 HandshakeStep::Consumed(used)
             }
-            option::GO => match self.info(opt, data, export, out) {
+            option::GO => match self.info(opt, data, exports, out) {
                 true => HandshakeStep::Transmission(used),
                 false => HandshakeStep::Consumed(used),
             },
@@ -140,7 +150,7 @@ impl Handshake {
                 HandshakeStep::Consumed(used)
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                self.meta_context(opt, data, export, out);
+                self.meta_context(opt, data, exports, out);
                 HandshakeStep::Consumed(used)
             }
             _ => {
@@ -153,15 +163,17 @@ impl Handshake {
     /// Handles `NBD_OPT_EXPORT_NAME`, which has no error reply: an unknown name closes the
     /// connection.
     fn export_name(
-        &self,
+        &mut self,
         name: &[u8],
-        export: &Export,
+        exports: ListenerExports<'_>,
         out: &mut Vec<u8>,
         used: usize,
     ) -> HandshakeStep {
-        if !export.is_named(name) {
+        let Some(selected) = exports.find(name) else {
             return HandshakeStep::Violation("unknown export name");
-        }
+        };
+        self.selected = selected;
+        let export = &exports.all[selected];
         out.extend_from_slice(&export.bytes.to_be_bytes());
         out.extend_from_slice(&export.flags(self.session.structured).to_be_bytes());
         if !self.no_zeroes {
@@ -171,15 +183,22 @@ impl Handshake {
     }
 
     /// Handles `NBD_OPT_INFO` and `NBD_OPT_GO`. Returns whether the reply was `NBD_REP_ACK`.
-    fn info(&mut self, opt: u32, data: &[u8], export: &Export, out: &mut Vec<u8>) -> bool {
+    fn info(
+        &mut self,
+        opt: u32,
+        data: &[u8],
+        exports: ListenerExports<'_>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let Some((name, asked)) = parse_info(data) else {
             reply_error(out, opt, rep::ERR_INVALID, "malformed name or information requests");
             return false;
         };
-        if !export.is_named(name) {
+        let Some(selected) = exports.find(name) else {
             reply_error(out, opt, rep::ERR_UNKNOWN, "no such export");
             return false;
-        }
+        };
+        let export: &Export = &exports.all[selected];
         let wants = |kind: u16| asked.chunks_exact(2).any(|c| c == kind.to_be_bytes());
         let mut body = info::EXPORT.to_be_bytes().to_vec();
         body.extend_from_slice(&export.bytes.to_be_bytes());
@@ -209,6 +228,7 @@ impl Handshake {
         }
         if opt == option::GO {
             self.session.sized = sized;
+            self.selected = selected;
         }
         reply(out, opt, rep::ACK, &[]);
         true
@@ -216,11 +236,17 @@ impl Handshake {
 
     /// Handles `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT` (also NBD "Metadata
     /// querying").
-    fn meta_context(&mut self, opt: u32, data: &[u8], export: &Export, out: &mut Vec<u8>) {
+    fn meta_context(
+        &mut self,
+        opt: u32,
+        data: &[u8],
+        exports: ListenerExports<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let set = opt == option::SET_META_CONTEXT;
         if set {
             // "replaces all previously-set metadata contexts (including when this command fails)".
-            self.session.allocation = false;
+            self.allocation_of = None;
         }
         if !self.session.structured {
             let text = "structured replies must be negotiated first";
@@ -229,9 +255,9 @@ impl Handshake {
         let Some((name, queries)) = parse_meta(data) else {
             return reply_error(out, opt, rep::ERR_INVALID, "malformed queries");
         };
-        if !export.is_named(name) {
+        let Some(export) = exports.find(name) else {
             return reply_error(out, opt, rep::ERR_UNKNOWN, "no such export");
-        }
+        };
         let mut selected = !set && queries.clone().next().is_none();
         for query in queries {
             if !query.contains(&b':') {
@@ -245,21 +271,25 @@ impl Handshake {
             let mut body = id.to_be_bytes().to_vec();
             body.extend_from_slice(BASE_ALLOCATION.as_bytes());
             reply(out, opt, rep::META_CONTEXT, &body);
-            self.session.allocation |= set;
+            if set {
+                self.allocation_of = Some(export);
+            }
         }
         reply(out, opt, rep::ACK, &[]);
     }
 }
 
 /// Handles `NBD_OPT_LIST`.
-fn list(data: &[u8], export: &Export, out: &mut Vec<u8>) {
+fn list(data: &[u8], exports: ListenerExports<'_>, out: &mut Vec<u8>) {
     if !data.is_empty() {
         return reply_error(out, option::LIST, rep::ERR_INVALID, "LIST has no data");
     }
-    let mut body = (export.name.len() as u32).to_be_bytes().to_vec();
-    body.extend_from_slice(export.name.as_bytes());
-    body.extend_from_slice(export.description.as_bytes());
-    reply(out, option::LIST, rep::SERVER, &body);
+    for export in exports.iter() {
+        let mut body = (export.name.len() as u32).to_be_bytes().to_vec();
+        body.extend_from_slice(export.name.as_bytes());
+        body.extend_from_slice(export.description.as_bytes());
+        reply(out, option::LIST, rep::SERVER, &body);
+    }
     reply(out, option::LIST, rep::ACK, &[]);
 }
 
@@ -318,6 +348,11 @@ mod tests {
         Export::new(&limits, &config, 32 << 20)
     }
 
+    /// One export at one listener.
+    fn only(export: &Export) -> ListenerExports<'_> {
+        ListenerExports { all: std::slice::from_ref(export), at: &[0] }
+    }
+
     fn opt(kind: u32, data: &[u8]) -> Vec<u8> {
         let mut out = OPTION_MAGIC.to_be_bytes().to_vec();
         out.extend_from_slice(&kind.to_be_bytes());
@@ -350,7 +385,7 @@ mod tests {
         for len in 0..message.len() {
             let mut out = Vec::new();
             assert_eq!(
-                started().step(&message[..len], &export(4096), &mut out),
+                started().step(&message[..len], only(&export(4096)), &mut out),
                 HandshakeStep::NeedMore
             );
             assert!(out.is_empty());
@@ -362,12 +397,12 @@ mod tests {
         let unsized_go = opt(option::GO, &[0, 0, 0, 0, 0, 0]);
         let (mut out, mut h) = (Vec::new(), started());
         assert_eq!(
-            h.step(&unsized_go, &export(4096), &mut out),
+            h.step(&unsized_go, only(&export(4096)), &mut out),
             HandshakeStep::Consumed(unsized_go.len())
         );
         assert_eq!(kinds(&out, 7), [rep::INFO, rep::INFO, rep::ERR_BLOCK_SIZE_REQD]);
         out.clear();
-        let go = h.step(&unsized_go, &export(512), &mut out);
+        let go = h.step(&unsized_go, only(&export(512)), &mut out);
         assert_eq!(go, HandshakeStep::Transmission(unsized_go.len()));
         assert!(!h.session().sized);
     }
@@ -383,7 +418,7 @@ mod tests {
         let mut h = started();
         let run = |h: &mut Handshake, name: &str| {
             let mut out = Vec::new();
-            h.step(&query(name), &export(512), &mut out);
+            h.step(&query(name), only(&export(512)), &mut out);
             kinds(&out, option::SET_META_CONTEXT)
         };
         assert_eq!(run(&mut h, BASE_ALLOCATION), [rep::ERR_INVALID]);
@@ -396,6 +431,44 @@ mod tests {
         assert_eq!(run(&mut h, "x-other:thing"), [rep::ACK]);
     }
 
+    /// Two exports of one listener: each is selected by its name, the first by the empty name, and
+    /// a metadata context belongs to the export for which it was set.
+    #[test]
+    fn an_export_is_selected_by_its_name() {
+        let named = |name: &str, bytes| Export { name: name.into(), bytes, ..export(512) };
+        let all = [named("a", 1 << 20), named("hidden", 2 << 20), named("b", 3 << 20)];
+        let exports = ListenerExports { all: &all, at: &[2, 0] };
+        let go = |h: &mut Handshake, name: &str| {
+            let mut data = (name.len() as u32).to_be_bytes().to_vec();
+            data.extend_from_slice(name.as_bytes());
+            data.extend_from_slice(&[0, 0]);
+            let mut out = Vec::new();
+            let step = h.step(&opt(option::GO, &data), exports, &mut out);
+            matches!(step, HandshakeStep::Transmission(_)).then(|| {
+                let bytes = &out[OPTION_HEADER_BYTES + 4 + 2..][..8];
+                (h.selected(), u64::from_be_bytes(bytes.try_into().unwrap()))
+            })
+        };
+        assert_eq!(go(&mut started(), "a"), Some((0, 1 << 20)));
+        assert_eq!(go(&mut started(), "b"), Some((2, 3 << 20)));
+        assert_eq!(go(&mut started(), ""), Some((2, 3 << 20)), "the default");
+        assert_eq!(go(&mut started(), "hidden"), None, "it is at another listener");
+        assert_eq!(go(&mut started(), "c"), None);
+        let mut out = Vec::new();
+        started().step(&opt(option::LIST, &[]), exports, &mut out);
+        assert_eq!(kinds(&out, option::LIST), [rep::SERVER, rep::SERVER, rep::ACK]);
+        for (name, allocation) in [("a", true), ("b", false)] {
+            let mut h = started();
+            h.session.structured = true;
+            let mut data = vec![0, 0, 0, 1, b'a', 0, 0, 0, 1];
+            data.extend_from_slice(&(BASE_ALLOCATION.len() as u32).to_be_bytes());
+            data.extend_from_slice(BASE_ALLOCATION.as_bytes());
+            h.step(&opt(option::SET_META_CONTEXT, &data), exports, &mut Vec::new());
+            assert!(go(&mut h, name).is_some());
+            assert_eq!(h.session().allocation, allocation, "{name}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn no_bytes_make_it_panic_or_stand_still(
@@ -405,14 +478,14 @@ mod tests {
             let mut h = started();
             h.session.structured = true;
             let (message, mut out) = (opt(kind, &data), Vec::new());
-            match h.step(&message, &export(512), &mut out) {
+            match h.step(&message, only(&export(512)), &mut out) {
                 HandshakeStep::Consumed(n) | HandshakeStep::Transmission(n) | HandshakeStep::Abort(n) => {
                     proptest::prop_assert_eq!(n, message.len());
                 }
                 HandshakeStep::Violation(_) => {}
                 HandshakeStep::NeedMore => proptest::prop_assert!(false, "a whole message is enough"),
             }
-            let _ = started().step(&data, &export(512), &mut out);
+            let _ = started().step(&data, only(&export(512)), &mut out);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod common;
 mod examples;
+mod exports;
 mod group;
 mod hostile;
 mod nbd_bytes;

@@ -13,8 +13,8 @@ use ftl::FtlConfig;
 use media::MediaConfig;
 use share_proto::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
 use share_server::{
-    AclFile, OwnerCalls, Partition, PartitionTable, ShareConfig, ShareError, ShareLimits,
-    ShareServer, SharedDrive, StatsSource,
+    AclFile, NamedStats, OwnerCalls, Partition, PartitionTable, ShareConfig, ShareError,
+    ShareLimits, ShareServer, SharedDrive, StatsSource,
 };
 use tempfile::TempDir;
 use time::{Component, Nanos};
@@ -105,20 +105,20 @@ impl Server {
         let socket = dir.path().join("s");
         let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, acl_file: rules };
         // Each interval counts one more read than the previous one.
-        let stats = Some(StatsSource::new(|| {
+        let source = StatsSource::new(|| {
             let mut reads = 0;
             Box::new(move || {
                 reads += 1;
                 let requests = RequestCounts { reads, ..RequestCounts::default() };
                 Some(IntervalStats { requests, ..IntervalStats::default() })
             })
-        }));
-        let drive =
-            SharedDrive { name: name("d"), owner_calls: errands.clone(), waker, io_queues, stats };
+        });
+        let stats = vec![NamedStats { name: name("d"), source }];
+        let drive = SharedDrive { name: name("d"), owner_calls: errands.clone(), waker, io_queues };
         let thread = Some(thread);
         let mut server =
             Server { share: None, owner_calls: errands, stopper, thread, socket, _dir: dir };
-        server.share = Some(ShareServer::start(&config, table, vec![drive])?);
+        server.share = Some(ShareServer::start(&config, table, vec![drive], stats)?);
         Ok(server)
     }
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use open::Target;
-use scenario::Scenario;
 use scenario::format::{bytes_binary, count};
+use scenario::{ExportAddress, ExportSpec, Scenario};
+use stack::StackError;
 use stack::named_target::NamedError;
-use stack::{StackError, stores_data};
 
 use share_server::Partition;
 
@@ -17,7 +17,7 @@ use crate::args::ServeArgs;
 use crate::output::{Output, is_standard};
 use crate::progress::Progress;
 use crate::serve::{
-    LiveStats, ServeError, ServeEvent, ServeOptions, SocketOptions, serve, to_json,
+    LiveStats, ServeError, ServeEvent, ServeOptions, Served, SocketOptions, serve, to_json,
 };
 use crate::{CliError, print, print_or_stderr};
 
@@ -49,7 +49,9 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     if let Some(seed) = args.seed {
         scenario.set_seed(seed);
     }
-    if args.socket.is_none() && !scenario.shares.is_empty() {
+    let has_socket = |export: &ExportSpec| matches!(export.address, ExportAddress::Socket(_));
+    let shares = args.socket.is_some() || scenario.exports.iter().any(has_socket);
+    if !shares && !scenario.shares.is_empty() {
         print_line("[[partition]] is for `--socket`, and has no effect without it");
     }
     let socket = |path: &PathBuf, shares| SocketOptions {
@@ -76,13 +78,6 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
             None => std::io::stderr().is_terminal().then_some(STATS_INTERVAL),
         },
     };
-    if options.nbd.is_empty() && args.socket.is_none() {
-        return Err(CliError::Usage(
-            "nothing to serve at: give --nbd unix:PATH or --nbd tcp:HOST:PORT for NBD clients, or \
-             --socket PATH to share the drives between processes"
-                .into(),
-        ));
-    }
     let schema = chosen_json_schema(args.json_schema);
     // Report outputs that cannot be opened before the drives exist.
     let mut json = args.json.as_deref().map(Output::open).transpose()?;
@@ -111,17 +106,14 @@ fn split_name(file: &Path) -> (PathBuf, Option<String>) {
     }
 }
 
-/// Returns the scenario with the path of this name alone; a scenario that names no paths as it is.
+/// Returns the scenario with the path of this name alone, which may be the only one; without a name,
+/// the scenario as it is.
 fn select(scenario: Scenario, name: Option<String>) -> Result<Scenario, ServeError> {
-    if scenario.composition.is_empty() && name.is_none() {
+    if name.is_none() && (scenario.composition.is_empty() || scenario.paths().len() != 1) {
         return Ok(scenario);
     }
     let path = scenario.select_path(name.as_deref())?;
-    let alone = scenario.reduced_to(&path);
-    if !alone.composition.is_empty() {
-        return Err(ServeError::Set { path: path.name });
-    }
-    Ok(alone)
+    Ok(scenario.reduced_to(&path))
 }
 
 /// Prints events.
@@ -156,16 +148,23 @@ impl EventPrinter {
                     "{name}: the image is there already, and is not preconditioned again"
                 ));
             }
-            ServeEvent::Ready(plan, bytes, endpoints) => {
-                let name = &plan.config.name;
+            ServeEvent::NotServed(name, why) => {
+                print_line(&format!("path {name} is not served over NBD: {why}"));
+            }
+            ServeEvent::Ready(served) => {
+                let Served { name, bytes, endpoints, export, read_only, stores_data } = served;
                 let mut lines = String::new();
                 for endpoint in endpoints {
-                    let size = format!("{} ({} bytes)", bytes_binary(bytes), count(bytes));
-                    lines.push_str(&format!("serving {name}: {size} at {endpoint}\n"));
+                    let size = format!("{} ({} bytes)", bytes_binary(*bytes), count(*bytes));
+                    lines.push_str(&format!("serving {name}: {size} at {endpoint}"));
+                    if let Some(export) = export {
+                        lines.push_str(&format!(", export {export}"));
+                    }
+                    lines.push_str(if *read_only { ", read-only\n" } else { "\n" });
                 }
                 // Print the warning first: a client that waits for the line below connects
                 // immediately.
-                if !stores_data(plan) {
+                if !stores_data {
                     print_line(&format!(
                         "{name} keeps no data: what is read is not what was written"
                     ));

@@ -3,6 +3,7 @@
 use std::io;
 
 use scenario::UnknownPath;
+use scenario::choice::Impossible;
 use stack::{PrepareError, StackError};
 
 use nbd::{Endpoint, EndpointBindError, NbdError};
@@ -17,14 +18,50 @@ pub enum ServeError {
     /// The scenario names several paths and none was selected, or the selected one does not exist.
     #[error(transparent)]
     WhichPath(#[from] UnknownPath),
-    /// The path leads to a set.
+    /// NBD can serve none of the paths.
+    #[error("{why}: {}", why.help())]
+    Impossible {
+        /// The reason of the first path.
+        why: Impossible,
+    },
+    /// Neither the scenario nor the command line has an address.
     #[error(
-        "path {path} leads to a set of drives, and an NBD server is over one drive: serve its members, \
-         or open it in a program (`sluice exec`, `sluice::open`, the C library)"
+        "nothing to serve at: give --nbd unix:PATH or --nbd tcp:HOST:PORT for NBD clients, or \
+         --socket PATH to share the drives between processes, or the scenario [[export]] sections"
     )]
-    Set {
-        /// Name of the path.
-        path: String,
+    NoAddress,
+    /// The command line and the scenario both have addresses.
+    #[error(
+        "the scenario says where its paths are served ([[export]]), and so does {option}: remove \
+         one of them"
+    )]
+    AddressTwice {
+        /// The option.
+        option: &'static str,
+    },
+    /// Other machines are admitted, and there is no NBD server.
+    #[error("--allow-remote is about NBD, and nothing is served over NBD: remove it, or add --nbd")]
+    RemoteWithoutNbd,
+    /// There are more paths than one process serves.
+    #[error(
+        "{paths} paths would be served over NBD, and one process serves at most {}: export some of \
+         them ([[export]]), or serve one with FILE#NAME",
+        super::NBD_PATHS_MAX
+    )]
+    TooManyPaths {
+        /// Number of paths.
+        paths: usize,
+    },
+    /// A drive of a socket belongs to a path or a target.
+    #[error(
+        "drive {drive} cannot be shared at a socket: {owner} has all of it, and two owners would \
+         write what the other does not know; give users a drive of their own"
+    )]
+    SharedOwner {
+        /// Name of the drive.
+        drive: String,
+        /// The path or target.
+        owner: String,
     },
     /// An NBD server could not start.
     #[error("drive {drive}: {source}")]
@@ -35,6 +72,9 @@ pub enum ServeError {
         #[source]
         source: NbdError,
     },
+    /// The NBD servers of several exports could not start.
+    #[error(transparent)]
+    Exports(NbdError),
     /// Several drives need several ports, but the port numbers are exhausted.
     #[error("drive number {} would listen on TCP port {first} + {index}: there is none", index + 1)]
     PortTooHigh {
@@ -121,13 +161,18 @@ impl ServeError {
             ServeError::Stack(e) => e.is_usage(),
             ServeError::PortTooHigh { .. }
             | ServeError::WhichPath(_)
-            | ServeError::Set { .. }
+            | ServeError::Impossible { .. }
+            | ServeError::NoAddress
+            | ServeError::AddressTwice { .. }
+            | ServeError::TooManyPaths { .. }
+            | ServeError::RemoteWithoutNbd
+            | ServeError::SharedOwner { .. }
             | ServeError::DuplicateEndpoint { .. }
             | ServeError::Share { .. }
             | ServeError::Socket(ShareError::Listen(
                 ListenError::Path(_) | ListenError::NotASocket(_) | ListenError::InUse(_),
             )) => true,
-            ServeError::Nbd { source, .. } => matches!(
+            ServeError::Nbd { source, .. } | ServeError::Exports(source) => matches!(
                 source,
                 NbdError::Bind(
                     EndpointBindError::Endpoint(_) | EndpointBindError::NotLoopback { .. }

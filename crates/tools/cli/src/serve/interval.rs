@@ -1,4 +1,4 @@
-//! [`IntervalStats`] of a served drive: the difference of two readings, as a line and as JSON.
+//! [`IntervalStats`] of a served path or drive: the difference of two readings, as a line and as JSON.
 //! `sluice serve` and `sluice admin stats` print the same line.
 
 use std::fmt::Write as _;
@@ -33,9 +33,18 @@ impl LiveStats {
     /// commands.
     fn requests(&self) -> RequestCounts {
         if self.activity.socket_clients.is_some() {
-            let DriveStats { reads, writes, others, bytes_read, bytes_written, errors, .. } =
-                self.drive;
-            return RequestCounts { reads, writes, others, bytes_read, bytes_written, errors };
+            let mut sum = RequestCounts::default();
+            for DriveStats { reads, writes, others, bytes_read, bytes_written, errors, .. } in
+                self.drives.iter().map(|drive| &drive.stats)
+            {
+                sum.reads += reads;
+                sum.writes += writes;
+                sum.others += others;
+                sum.bytes_read += bytes_read;
+                sum.bytes_written += bytes_written;
+                sum.errors += errors;
+            }
+            return sum;
         }
         let n = &self.nbd;
         RequestCounts {
@@ -101,10 +110,12 @@ impl LiveStats {
                 free_lines_milli: (self.free_lines.unwrap_or(0.0).max(0.0) * 1_000.0) as u64,
             }
         });
-        let late = match then {
-            Some(then) => live.late.since(&then.late).read(),
-            None => live.late.read(),
-        };
+        let before = then.and_then(|then| then.late.as_ref());
+        let late = live.late.as_ref().map(|late| match before {
+            Some(before) => late.since(before).read(),
+            None => late.read(),
+        });
+        let late = late.unwrap_or_default();
         IntervalStats {
             interval: length,
             uptime: self.elapsed,

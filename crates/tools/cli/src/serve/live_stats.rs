@@ -1,9 +1,9 @@
-//! [`LiveStats`]: the statistics of a served drive. They are printed as a line while it is served,
-//! and as a summary and JSON at the end.
+//! [`LiveStats`]: the statistics of a served path, or of a drive without one. They are printed as a
+//! line while it is served, and as a summary and JSON at the end.
 
 use std::fmt::Write as _;
 
-use controller::{CommandTimes, DriveStats, LatenessRecord};
+use controller::{CommandTimes, DriveStats, Lateness, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
 use nbd::{Endpoint, NbdActivity, NbdStats};
@@ -17,11 +17,27 @@ use workload::{IoCpuCosts, RunResult};
 
 use super::interval;
 
-/// Statistics of a served drive.
+/// Reading of a drive.
 #[derive(Clone, Debug)]
-pub struct LiveStats {
+pub struct DriveReading {
+    /// Index in the scenario.
+    pub index: usize,
     /// The drive.
     pub plan: DriveSpec,
+    /// Counters of the drive, from all paths over it, without those of its FTL.
+    pub stats: DriveStats,
+    /// Counters and free lines of the drive's FTL since clients can connect, if several paths are
+    /// over the drive.
+    pub shared_ftl: Option<(FtlStats, f64)>,
+}
+
+/// Statistics of a served path, or of a drive without a path.
+#[derive(Clone, Debug)]
+pub struct LiveStats {
+    /// Name of the path or of the drive.
+    pub name: String,
+    /// Its drives, in the order of the scenario.
+    pub drives: Vec<DriveReading>,
     /// Endpoints that serve it.
     pub endpoints: Vec<Endpoint>,
     /// Time since clients can connect.
@@ -30,9 +46,8 @@ pub struct LiveStats {
     pub nbd: NbdStats,
     /// Requests of NBD clients by the server of each core; `nbd` has the sums.
     pub nbd_by_core: Vec<NbdStats>,
-    /// Counters of the drive; those of its FTL are in `ftl`.
-    pub drive: DriveStats,
-    /// Counters of the FTL since clients can connect, in the drive or in the host.
+    /// Counters of the FTL since clients can connect: in the host, or in drives that no other path is
+    /// over.
     pub ftl: Option<FtlStats>,
     /// Free lines of the FTL.
     pub free_lines: Option<f64>,
@@ -50,17 +65,17 @@ pub struct LiveStats {
 pub struct ActivityCounts {
     /// Activity of NBD clients.
     pub nbd: NbdActivity,
-    /// Lateness of the drive's completions.
-    pub late: LatenessRecord,
+    /// Lateness of the drives' completions.
+    pub late: Option<LatenessRecord>,
     /// Latencies of the drive's commands; `None` for a drive that is not shared.
     pub times: Option<CommandTimes>,
-    /// Number of in-flight commands of the drive.
+    /// Number of in-flight commands of the drives.
     pub outstanding: u64,
     /// Number of clients with queues of their own; `None` for a drive that is not shared.
     pub socket_clients: Option<u32>,
 }
 
-impl LiveStats {
+impl DriveReading {
     /// Returns the shortest time of any operation of the drive's media; `None` for media without
     /// timing.
     pub fn media_time_min(&self) -> Option<Nanos> {
@@ -81,13 +96,35 @@ impl LiveStats {
     /// Returns whether completions were on time: at most one in a hundred was later than the
     /// shortest time of a media operation (ARCHITECTURE.md, R6).
     pub fn has_kept_up(&self) -> bool {
-        self.media_time_min().is_none_or(|shortest| self.drive.late.p99 <= shortest)
+        self.media_time_min().is_none_or(|shortest| self.stats.late.p99 <= shortest)
+    }
+
+    fn outcome(&self) -> DriveOutcome {
+        let shape = match &self.plan.config.media {
+            MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
+            MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
+            MediaConfig::Null { .. } => None,
+        };
+        DriveOutcome {
+            name: self.plan.config.name.clone(),
+            drive: self.stats.clone(),
+            geometry: shape,
+            shared_ftl: self.shared_ftl,
+            ..DriveOutcome::default()
+        }
+    }
+}
+
+impl LiveStats {
+    /// Returns the lateness of the drives' completions.
+    fn lateness(&self) -> Lateness {
+        self.activity.late.as_ref().map(LatenessRecord::read).unwrap_or_default()
     }
 
     /// Returns one line: the activity since the reading `before`, or since the start, and the
     /// current state of the drive.
     pub fn status_line(&self, before: Option<&LiveStats>) -> String {
-        interval::status_line(&self.plan.config.name, &self.interval(before))
+        interval::status_line(&self.name, &self.interval(before))
     }
 
     /// Returns the complete statistics, for people.
@@ -95,7 +132,7 @@ impl LiveStats {
         let n = &self.nbd;
         let mut out = format!(
             "{}: served for {}, {} connections, {} dropped\n",
-            self.plan.config.name,
+            self.name,
             duration(self.elapsed.0),
             count(n.connections),
             count(n.clients_dropped),
@@ -135,14 +172,16 @@ impl LiveStats {
         if let Some(layer) = &self.block_layer {
             let _ = writeln!(out, "  {}", layer.summary_line());
         }
-        let late = &self.drive.late;
+        let late = self.lateness();
         let [p50, p99, max] = [late.p50, late.p99, late.max].map(|n| duration(n.0));
         let _ = writeln!(
             out,
             "  lateness  late_p50 {p50}, late_p99 {p99}, late_max {max}, of {} commands",
             count(late.count)
         );
-        if let (false, Some(shortest)) = (self.has_kept_up(), self.media_time_min()) {
+        for drive in self.drives.iter().filter(|drive| !drive.has_kept_up()) {
+            let Some(shortest) = drive.media_time_min() else { continue };
+            let p99 = duration(drive.stats.late.p99.0);
             let _ = writeln!(
                 out,
                 "  The emulator could not keep up: one command in a hundred was over {p99} late, and \
@@ -154,29 +193,19 @@ impl LiveStats {
         out
     }
 
-    fn drive_outcome(&self) -> DriveOutcome {
-        let shape = match &self.plan.config.media {
-            MediaConfig::Nand(n) => Some((n.geometry.channels, n.geometry.pus)),
-            MediaConfig::Pcm(p) => Some((p.channels, p.pus)),
-            MediaConfig::Null { .. } => None,
-        };
-        DriveOutcome {
-            name: self.plan.config.name.clone(),
-            drive: self.drive.clone(),
-            geometry: shape,
-            ..DriveOutcome::default()
-        }
-    }
-
-    /// Returns the outcome of the path to drive `index`.
-    fn path_outcome(&self, index: usize) -> PathOutcome {
+    /// Returns the outcome of the path; `drives` are the drives of all readings, in order.
+    fn path_outcome(&self, drives: &[&DriveReading]) -> PathOutcome {
+        let place = |own: &DriveReading| drives.iter().position(|drive| drive.index == own.index);
         PathOutcome {
-            name: self.plan.config.name.clone(),
-            drives: vec![index],
+            name: self.name.clone(),
+            drives: self.drives.iter().filter_map(place).collect(),
             run: RunResult { seed: 0, elapsed: self.elapsed, jobs: Vec::new() },
             ftl: self.ftl,
             free_lines: self.free_lines,
-            capacity: self.plan.capacity,
+            capacity: match &self.drives[..] {
+                [only] => only.plan.capacity,
+                _ => None,
+            },
             block_layer: self.block_layer.clone(),
             shards: self.shards.clone(),
             ..PathOutcome::default()
@@ -215,10 +244,17 @@ impl LiveStats {
     }
 }
 
-/// Returns the drives of a scenario as in the `sluice` section of `sluice sim`, with the statistics
-/// of their servers.
+/// Returns the drives and paths of a scenario as in the `sluice` section of `sluice sim`, with the
+/// statistics of their servers. Those are in the drives if the scenario names no paths.
 pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
     let elapsed = readings.iter().map(|r| r.elapsed).max().unwrap_or(Nanos::ZERO);
+    let is_composed = !scenario.composition.is_empty();
+    let mut drives: Vec<&DriveReading> =
+        readings.iter().flat_map(|reading| &reading.drives).collect();
+    drives.sort_by_key(|drive| drive.index);
+    drives.dedup_by_key(|drive| drive.index);
+    let has_path = |reading: &&LiveStats| !is_composed || !reading.endpoints.is_empty();
+    let paths: Vec<&LiveStats> = readings.iter().filter(has_path).collect();
     let outcome = SimOutcome {
         title: scenario.title.clone(),
         question: scenario.question.clone(),
@@ -228,8 +264,9 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
         elapsed,
         costs: IoCpuCosts::default(),
         ignored: Vec::new(),
-        drives: readings.iter().map(LiveStats::drive_outcome).collect(),
-        paths: readings.iter().enumerate().map(|(i, reading)| reading.path_outcome(i)).collect(),
+        drives: drives.iter().map(|drive| drive.outcome()).collect(),
+        paths: paths.iter().map(|reading| reading.path_outcome(&drives)).collect(),
+        is_composed,
         ..SimOutcome::default()
     };
     let mut section = sim::to_json(&outcome)["sluice"].take();
@@ -240,20 +277,25 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
             section.remove(key);
         }
     }
-    for (i, reading) in readings.iter().enumerate() {
-        let drive = &mut section["drives"][i];
-        drive["elapsed_ns"] = reading.elapsed.0.into();
-        drive["nbd"] = reading.nbd_json();
-        if reading.plan.is_real() {
+    let of_paths = if is_composed { "paths" } else { "drives" };
+    for (i, reading) in paths.iter().enumerate() {
+        let path = &mut section[of_paths][i];
+        path["elapsed_ns"] = reading.elapsed.0.into();
+        path["nbd"] = reading.nbd_json();
+    }
+    for (i, drive) in drives.iter().enumerate() {
+        let section = &mut section["drives"][i];
+        if drive.plan.is_real() {
             // Its commands are those of the clients, and no model is late.
-            if let Value::Object(drive) = drive {
-                drive.remove("commands");
-                drive.remove("lateness_ns");
+            if let Value::Object(section) = section {
+                section.remove("commands");
+                section.remove("lateness_ns");
             }
             continue;
         }
-        drive["lateness_ns"]["media_time_min"] = reading.media_time_min().map(|t| t.0).into();
-        drive["lateness_ns"]["kept_up"] = reading.has_kept_up().into();
+        let lateness = &mut section["lateness_ns"];
+        lateness["media_time_min"] = drive.media_time_min().map(|t| t.0).into();
+        lateness["kept_up"] = drive.has_kept_up().into();
     }
     json!({ "sluice": section })
 }

@@ -2,15 +2,16 @@
 //!
 //! # Threads
 //!
-//! Each drive has a thread for the NBD server of each core of its stack, with that core's queue, and
-//! a thread for the drive itself, which stands for other hardware. A stack has a core per core of
-//! its block layer, or else per shard of its target. The threads meet at the queue pairs: a doorbell
-//! wakes the drive's thread, and a completion wakes a server's through its interrupt vector. Queues
-//! that share a lock or a shard wake each other's threads. A stack with one core has one thread on a
-//! machine without enough cores, and every stack with `--threads 1`: a server that polls the drive
-//! and all queues, and submits on the first. The calling thread only waits for signals and prints.
-//! With `--socket`, one more thread for all drives gives clients their queues ([`share_server`]). A
-//! drive without NBD has only its own thread.
+//! Each path has a thread for the NBD server of each core, with that core's queue, and each drive has
+//! a thread, which stands for other hardware. A path has a core per core of its block layer, or else
+//! per shard of its target; without named paths, each drive has one. The threads meet at the queue
+//! pairs: a doorbell wakes the drive's thread, and a completion wakes a server's through its
+//! interrupt vector. Queues that share a lock or a shard wake each other's threads. A path with one
+//! core has one thread with its drives on a machine without enough cores, and every path with
+//! `--threads 1`: a server that polls the drives and all queues, and submits on the first; of several
+//! paths over one drive, the first polls it. The calling thread only waits for signals and prints.
+//! Each socket has one more thread, which gives clients their queues ([`share_server`]). A drive
+//! without NBD has only its own thread.
 //!
 //! # Shutdown
 //!
@@ -24,37 +25,40 @@ pub mod interval;
 mod live_stats;
 mod observed_device;
 mod observer;
+mod plan;
+mod prepared;
 mod service;
 mod sharing;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod unit;
 
-use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use controller::Controller;
 use event::{Parker, RealClock};
 use nbd::Endpoint;
+use scenario::Scenario;
 use scenario::choice::Impossible;
-use scenario::{Beneath, DriveKind, DriveSpec, PathSpec, Scenario};
 use share_proto::ResourceName;
 use share_server::{
-    AclFile, Partition, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+    AclFile, NamedStats, Partition, ShareConfig, ShareLimits, ShareServer, SharedDrive,
 };
-use stack::{
-    DevicePort, HOST_VECTOR, JobTarget, Notification, PoweredDevice, PrepareEvent, PreparedPath,
-    Stack, StackError, prepare_drive, prepare_path,
-};
+use stack::PrepareEvent;
 use time::Nanos;
 
 pub use error::ServeError;
-pub use live_stats::{ActivityCounts, LiveStats, to_json};
+pub use live_stats::{ActivityCounts, DriveReading, LiveStats, to_json};
+pub use plan::NBD_PATHS_MAX;
 pub(crate) use signals::Signals;
+pub use unit::Served;
 
-use service::{DriveService, ServedDrive, ServiceOptions, Threads};
+use plan::{ServePlan, SocketPlan};
+use prepared::Prepared;
+use service::{ServiceOptions, Services};
 use sharing::PartitionTableBuilder;
 
 /// Options of serving a scenario.
@@ -94,8 +98,10 @@ pub enum ServeEvent<'a> {
     Preconditioning(&'a str, f64),
     /// A drive has an image already and is served with its contents.
     ImageKept(&'a str),
-    /// Clients can connect to a drive: its plan, its size in bytes, and its endpoints.
-    Ready(&'a DriveSpec, u64, &'a [Endpoint]),
+    /// Clients can connect to a path or a drive.
+    Ready(&'a Served),
+    /// NBD cannot serve this path, for this reason; other paths are served.
+    NotServed(&'a str, &'a Impossible),
     /// A partition of a drive is shared at this socket.
     Shared(&'a Partition, &'a Path),
     /// This socket is only for administration.
@@ -153,8 +159,8 @@ pub fn endpoints_of(
         .collect()
 }
 
-/// Serves every drive of a scenario until a signal arrives; returns their statistics in the order
-/// of the scenario.
+/// Serves the paths and drives of a scenario until a signal arrives; returns the statistics of each
+/// path, and of each drive without a path, in the order of the scenario.
 ///
 /// # Errors
 /// [`ServeError`]. If a drive fails, all others are still shut down cleanly.
@@ -163,71 +169,37 @@ pub fn serve(
     options: &ServeOptions,
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<Vec<LiveStats>, ServeError> {
-    let mut endpoints = Vec::new();
-    for index in 0..scenario.drives.len() {
-        endpoints.push(endpoints_of(scenario, index, &options.nbd)?);
+    let plan = ServePlan::new(scenario, options)?;
+    for (path, why) in &plan.unserved {
+        tell(ServeEvent::NotServed(path, why));
     }
-    check_endpoints(scenario, &endpoints, options)?;
-    let mut stacks = Vec::new();
-    let mut prepared = Nanos::ZERO;
-    let shares = options.socket.as_ref().is_some_and(|socket| socket.is_shared);
-    let mut sharing = shares.then(PartitionTableBuilder::new);
-    for (index, plan) in scenario.drives.iter().enumerate() {
-        let (stack, at) = match &mut sharing {
-            None => prepare_alone(scenario, index, plan, tell)
-                .map(|(served, at)| (HostPlacement::ThisProcess(Box::new(served)), at))?,
-            Some(sharing) => {
-                let nbd = !options.nbd.is_empty();
-                prepare_shared(scenario, index, plan, (sharing, nbd), tell)?
-            }
-        };
-        prepared = prepared.max(at);
-        stacks.push(stack);
-    }
+    let mut prepared = Prepared::new(scenario, &plan, tell)?;
+    let tables = std::mem::take(&mut prepared.tables);
     // Real time continues from the drives' time after preconditioning.
-    let clock = RealClock::starting_at(prepared);
-    while clock.now() < prepared {
-        std::thread::sleep(Duration::from_nanos(prepared.since(clock.now()).0));
+    let clock = RealClock::starting_at(prepared.now);
+    while clock.now() < prepared.now {
+        std::thread::sleep(Duration::from_nanos(prepared.now.since(clock.now()).0));
     }
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let parker = Parker::new().map_err(ServeError::Threads)?;
-    let mut services = Vec::new();
+    let with = ServiceOptions {
+        threads: options.threads,
+        allow_remote: options.allow_remote,
+        shares_listeners: plan.shares_listeners,
+    };
+    let mut services = Services::start(scenario, prepared, with, clock, &parker.waker())?;
+    for served in services.served() {
+        tell(ServeEvent::Ready(served));
+    }
     let mut begun = Ok(());
-    for ((plan, stack), endpoints) in scenario.drives.iter().zip(stacks).zip(&endpoints) {
-        let started = match stack {
-            HostPlacement::ThisProcess(stack) => {
-                let (drives, cores) = (scenario.drives.len(), stack.device.cores());
-                let with = ServiceOptions {
-                    threads: Threads::choose(options.threads, drives, cores),
-                    drives,
-                    is_shared: shares,
-                    allow_remote: options.allow_remote,
-                    completion: scenario.path.completion,
-                };
-                DriveService::start(plan, *stack, endpoints, with, clock, parker.waker())
-            }
-            HostPlacement::OtherProcesses(drive) => {
-                DriveService::start_without_host(plan, *drive, clock, parker.waker())
-            }
-        };
-        match started {
-            Ok(service) => {
-                tell(ServeEvent::Ready(plan, service.bytes(), service.endpoints()));
-                services.push(service);
-            }
+    let mut sockets = Vec::new();
+    for (SocketPlan { options, drives }, table) in plan.sockets.iter().zip(tables) {
+        match share(scenario, (options, drives), table, &services, tell) {
+            Ok(server) => sockets.push(server),
             Err(error) => {
                 begun = Err(error);
                 break;
             }
-        }
-    }
-    let mut shared = None;
-    if let (Ok(()), Some(socket)) = (&begun, &options.socket) {
-        // Without partitions, the socket serves administrators only.
-        let sharing = sharing.unwrap_or_else(PartitionTableBuilder::new);
-        match share(scenario, socket, sharing, &services, tell) {
-            Ok(server) => shared = Some(server),
-            Err(error) => begun = Err(error),
         }
     }
     if begun.is_ok() {
@@ -235,165 +207,45 @@ pub fn serve(
         begun = monitor(&mut services, &signals, &parker, clock, every, tell);
         tell(ServeEvent::Stopping);
     }
-    // Stop the socket while the drives still exist to detach its clients.
-    if let Some(server) = shared {
+    // Stop the sockets while the drives still exist to detach their clients.
+    for server in sockets {
         server.stop();
     }
-    for service in &services {
-        service.stop();
-    }
+    services.stop();
     // Finish all drives, even if one of them fails.
-    let mut readings = Vec::new();
-    for service in services {
-        let (reading, finished) = service.finish();
-        if let Some(reading) = reading {
-            tell(ServeEvent::Stopped(&reading));
-            readings.push(reading);
-        }
-        begun = begun.and(finished);
+    let (readings, finished) = services.finish();
+    for reading in &readings {
+        tell(ServeEvent::Stopped(reading));
     }
-    begun.map(|()| readings)
+    begun.and(finished).map(|()| readings)
 }
 
-/// Checks that all endpoints can be listened on, before the drives are preconditioned, which takes
-/// time.
-fn check_endpoints(
-    scenario: &Scenario,
-    endpoints: &[Vec<Endpoint>],
-    options: &ServeOptions,
-) -> Result<(), ServeError> {
-    let mut taken = BTreeSet::new();
-    for (plan, endpoints) in scenario.drives.iter().zip(endpoints) {
-        for endpoint in endpoints {
-            let any_port = matches!(endpoint, Endpoint::Tcp { port: 0, .. });
-            if !any_port && !taken.insert(endpoint.to_string()) {
-                return Err(ServeError::DuplicateEndpoint { endpoint: endpoint.clone() });
-            }
-            endpoint.check(options.allow_remote).map_err(|source| ServeError::Nbd {
-                drive: plan.config.name.clone(),
-                source: source.into(),
-            })?;
-        }
-    }
-    if let Some(socket) = &options.socket {
-        if taken.contains(&Endpoint::Unix(socket.path.clone()).to_string()) {
-            return Err(ServeError::DuplicateEndpoint {
-                endpoint: Endpoint::Unix(socket.path.clone()),
-            });
-        }
-        share_server::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
-    }
-    Ok(())
-}
-
-/// Builds the stack of a drive with the configured block layer and preconditions it; returns the
-/// drive's current time.
-fn prepare(
-    scenario: &Scenario,
-    index: usize,
-    plan: &DriveSpec,
-    tell: &mut dyn FnMut(ServeEvent<'_>),
-) -> Result<(Stack, Nanos), ServeError> {
-    let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
-    Ok((with_block_layer(scenario, stack, now)?, now))
-}
-
-/// Prepares a drive that has its only host in this process; returns the drive's current time.
-fn prepare_alone(
-    scenario: &Scenario,
-    index: usize,
-    plan: &DriveSpec,
-    tell: &mut dyn FnMut(ServeEvent<'_>),
-) -> Result<(ServedDrive, Nanos), ServeError> {
-    if plan.kind == DriveKind::Nvme {
-        let (stack, now) = prepare(scenario, index, plan, tell)?;
-        return Ok((stack.into(), now));
-    }
-    let (name, config) = (plan.config.name.clone(), scenario.path.clone());
-    let alone = PathSpec { name, over: Beneath::Drive(index), config };
-    let alone = scenario.reduced_to(&alone);
-    let PreparedPath { mut devices, path, now } =
-        prepare_path(&alone, &mut |event| tell(event.into()))?;
-    match (devices.pop(), path.ports.into_iter().next(), path.device) {
-        (Some(PoweredDevice { device: drive, .. }), Some(port), JobTarget::Blocks(device)) => {
-            Ok((ServedDrive { drive, device, port }, now))
-        }
-        _ => Err(StackError::NoPath { file: scenario.file.clone() }.into()),
-    }
-}
-
-fn with_block_layer(scenario: &Scenario, stack: Stack, now: Nanos) -> Result<Stack, ServeError> {
-    match &scenario.path.block_layer {
-        Some(layer) => {
-            let notification = Notification::Real(scenario.path.completion);
-            Ok(stack.with_block_layer(layer, now, notification)?)
-        }
-        None => Ok(stack),
-    }
-}
-
-/// Location of a drive's hosts.
-enum HostPlacement {
-    /// A server in this process.
-    ThisProcess(Box<ServedDrive>),
-    /// All hosts are in other processes.
-    OtherProcesses(Box<Controller>),
-}
-
-/// Prepares a shared drive as [`prepare`] does, with NBD on a partition of it, or without NBD.
-fn prepare_shared(
-    scenario: &Scenario,
-    index: usize,
-    plan: &DriveSpec,
-    (sharing, nbd): (&mut PartitionTableBuilder, bool),
-    tell: &mut dyn FnMut(ServeEvent<'_>),
-) -> Result<(HostPlacement, Nanos), ServeError> {
-    let shared = "sharing a drive between processes (`--socket`)";
-    Impossible::check_nvme(plan, shared).map_err(StackError::from)?;
-    if !nbd && !plan.is_block_device() {
-        // No FTL in this process manages the flash, so it cannot be preconditioned.
-        let name = plan.config.name.clone();
-        let drive = Controller::new(plan.config.clone())
-            .map_err(|source| StackError::Drive { name, source })?;
-        sharing.add(scenario, plan, &drive, false)?;
-        return Ok((HostPlacement::OtherProcesses(Box::new(drive)), Nanos::ZERO));
-    }
-    let (stack, now) = prepare_drive(scenario, index, plan, &mut |event| tell(event.into()))?;
-    match sharing.add(scenario, plan, &stack.drive, nbd)? {
-        Some(part) => {
-            let stack = stack.confine_to_partition(part, Some(HOST_VECTOR))?;
-            let stack = with_block_layer(scenario, stack, now)?;
-            Ok((HostPlacement::ThisProcess(Box::new(stack.into())), now))
-        }
-        None => {
-            let Stack { mut drive, device, port, .. } = stack;
-            drop(device);
-            // The port was attached above, so this succeeds.
-            if let DevicePort::Nvme(port) = port {
-                let _ = drive.detach(&port);
-            }
-            Ok((HostPlacement::OtherProcesses(Box::new(drive)), now))
-        }
-    }
-}
-
-/// Accepts clients.
+/// Accepts clients at a socket.
 fn share(
     scenario: &Scenario,
-    socket: &SocketOptions,
+    (socket, indices): (&SocketOptions, &[usize]),
     sharing: PartitionTableBuilder,
-    services: &[DriveService],
+    services: &Services,
     tell: &mut dyn FnMut(ServeEvent<'_>),
 ) -> Result<ShareServer, ServeError> {
+    let resource = |name: &str| {
+        let refused = |e: share_proto::NameError| ServeError::Share {
+            drive: name.to_owned(),
+            why: e.to_string(),
+        };
+        ResourceName::new(name).map_err(refused)
+    };
     let mut drives = Vec::new();
-    for (plan, service) in scenario.drives.iter().zip(services) {
-        let (errands, waker) = service.owner_channel();
-        let drive = plan.config.name.clone();
-        let name = ResourceName::new(&drive)
-            .map_err(|e| ServeError::Share { drive, why: e.to_string() })?;
-        let io_queues = plan.config.controller.max_io_queues;
-        let stats = Some(service.stats());
-        drives.push(SharedDrive { name, owner_calls: errands, waker, io_queues, stats });
+    for (index, owner_calls, waker) in services.owner_channels() {
+        if indices.contains(&index) {
+            let config = &scenario.drives[index].config;
+            let (name, io_queues) = (resource(&config.name)?, config.controller.max_io_queues);
+            drives.push(SharedDrive { name, owner_calls, waker, io_queues });
+        }
+    }
+    let mut stats = Vec::new();
+    for (name, source) in services.stats() {
+        stats.push(NamedStats { name: resource(&name)?, source });
     }
     let config = ShareConfig {
         path: socket.path.clone(),
@@ -402,7 +254,7 @@ fn share(
         acl_file: socket.acl.clone().map(AclFile::new),
     };
     let partitions = sharing.table.partitions().to_vec();
-    let server = ShareServer::start(&config, sharing.table, drives)?;
+    let server = ShareServer::start(&config, sharing.table, drives, stats)?;
     for partition in &partitions {
         tell(ServeEvent::Shared(partition, &socket.path));
     }
@@ -414,7 +266,7 @@ fn share(
 
 /// Waits until a signal arrives or a service ends by itself; reports statistics meanwhile.
 fn monitor(
-    services: &mut [DriveService],
+    services: &mut Services,
     signals: &Signals,
     parker: &Parker,
     clock: RealClock,
@@ -425,7 +277,7 @@ fn monitor(
     let mut next = every.map_or(Nanos::MAX, |e| clock.now() + e);
     loop {
         parker.prepare();
-        if signals.is_received() || services.iter().any(DriveService::has_ended) {
+        if signals.is_received() || services.has_ended() {
             parker.unpark();
             return Ok(());
         }
@@ -435,12 +287,7 @@ fn monitor(
             && clock.now() >= next
         {
             next = clock.now() + every;
-            for service in &mut *services {
-                if let Some(why) = service.read(|now, before| tell(ServeEvent::Stats(now, before)))
-                {
-                    tell(ServeEvent::HostDiskFull(service.name(), &why));
-                }
-            }
+            services.read(tell);
         }
     }
 }

@@ -1,515 +1,412 @@
-//! [`DriveService`]: serves one drive, from the start of its threads to the synced image.
+//! [`Services`]: the served paths and drives, from the start of their threads to the synced images.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::{io, thread};
 
-use block::BlockDevice;
-use block::notify::{CompletionMethod, CompletionPolicy};
 use controller::Controller;
-use event::{IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use nbd::{Endpoint, NbdConfig, NbdServer};
-use scenario::{DriveKind, DriveSpec, HostTarget};
+use event::{RealClock, RealRunner, Waker};
+use nbd::{NbdConfig, NbdError, NbdExport, NbdServer};
+use scenario::{DriveSpec, Scenario};
 use share_server::{OwnerCalls, StatsSource};
 use stack::{
-    CoreQueues, DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SimulatedDevice,
-    SnapshotCell, SnapshotSource, Stack, target_layers,
+    DevicePort, DriveSnapshot, DriveThreadState, SimulatedDevice, SnapshotCell, SnapshotSource,
 };
-use time::{Component, Nanos};
 
-use super::observed_device::{FtlSnapshot, ObservedDevice};
-use super::observer::{Meter, Observer};
-use super::{LiveStats, ServeError, host_disk};
+use super::observed_device::ObservedDevice;
+use super::observer::MeterDrive;
+use super::plan::describe;
+use super::prepared::{Prepared, PreparedDrive};
+use super::threads::{DriveThread, ExitNotifier, Layout, LocalDrives, server_idle_policy};
+use super::unit::{PendingPath, Served, ServedUnit, ServerThreadResult, UnitEnd, UnitOptions};
+use super::{LiveStats, ServeError, ServeEvent, host_disk};
 
-/// Distribution of a drive's work over threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Threads {
-    /// One server, with all queues of the device, and the drive share a thread. The server submits
-    /// on the first core's queue and polls all.
-    One,
-    /// The drive has a thread, and each core of the device has one with a server.
-    Several,
-}
-
-impl Threads {
-    /// Returns the requested distribution. The default is one thread on a machine without cores for
-    /// two per drive beside one for the clients, unless the device has several cores.
-    pub(super) fn choose(asked: Option<u8>, drives: usize, cores: usize) -> Threads {
-        let machine = thread::available_parallelism().map_or(1, usize::from);
-        match asked {
-            Some(1) => Threads::One,
-            Some(_) => Threads::Several,
-            None if cores > 1 || machine > 2 * drives => Threads::Several,
-            None => Threads::One,
-        }
-    }
-}
-
-/// Returns the policy of the threads of `drives` drives with `cores` servers each. On a machine with
-/// fewer cores than threads, a thread that spins keeps the one that it waits for from running.
-fn idle_policy(threads: Threads, drives: usize, cores: usize) -> IdlePolicy {
-    let machine = thread::available_parallelism().map_or(1, usize::from);
-    match threads {
-        Threads::Several if cores > 1 && drives * (cores + 1) > machine => {
-            IdlePolicy { spin_time: Nanos::ZERO, ..IdlePolicy::default() }
-        }
-        _ => IdlePolicy::default(),
-    }
-}
-
-/// Returns the policy of a server's thread that notices completions by `completion`. The default is
-/// to poll while there is work, as `hybrid`.
-fn server_idle_policy(completion: Option<CompletionPolicy>, default: IdlePolicy) -> IdlePolicy {
-    let Some(CompletionPolicy { method, poll_interval }) = completion else { return default };
-    match (method, poll_interval) {
-        (CompletionMethod::Poll, None) => IdlePolicy { spin_time: Nanos::MAX, ..default },
-        (CompletionMethod::Poll, Some(interval)) => {
-            IdlePolicy { spin_time: Nanos::ZERO, poll_interval: interval, ..default }
-        }
-        (CompletionMethod::Hybrid, _) => default,
-        (CompletionMethod::Interrupt | CompletionMethod::Lazy | CompletionMethod::Coop, _) => {
-            IdlePolicy { spin_time: Nanos::ZERO, ..default }
-        }
-    }
-}
-
-impl DriveThread {
-    fn start(
-        name: Builder,
-        runner: RealRunner,
-        mut live: DriveThreadState,
-        bell: ExitNotifier,
-    ) -> Result<DriveThread, ServeError> {
-        let stopper = runner.stop_handle();
-        let handle = name.spawn(move || {
-            let _bell = bell;
-            let result = runner.run(&mut live);
-            (result, live)
-        });
-        Ok(DriveThread { stopper, handle: handle.map_err(ServeError::Threads)? })
-    }
-}
-
-/// Options of serving a drive over NBD.
+/// Options of serving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServiceOptions {
-    pub(super) threads: Threads,
-    /// Number of drives that are served.
-    pub(super) drives: usize,
-    /// Whether clients can have queues of their own in addition to NBD.
-    pub(super) is_shared: bool,
+    /// Number of threads as requested; see [`super::ServeOptions::threads`].
+    pub(super) threads: Option<u8>,
     /// Whether other machines may connect over NBD.
     pub(super) allow_remote: bool,
-    /// How completions are noticed; `None` for the default.
-    pub(super) completion: Option<CompletionPolicy>,
-}
-
-/// Result of a server's thread.
-struct ServerThreadResult {
-    result: io::Result<()>,
-    device: CoreQueues,
-    /// The drive, if this thread polled it.
-    drive: Option<DriveThreadState>,
-}
-
-/// The drive's own thread.
-struct DriveThread {
-    stopper: StopHandle,
-    handle: JoinHandle<(io::Result<()>, DriveThreadState)>,
-}
-
-/// A drive to serve, with the device of its host in this process.
-pub(super) struct ServedDrive {
-    pub(super) drive: EmulatedDevice,
-    pub(super) device: CoreQueues,
-    pub(super) port: DevicePort,
-}
-
-impl From<Stack> for ServedDrive {
-    fn from(stack: Stack) -> ServedDrive {
-        let Stack { drive, device, port, .. } = stack;
-        ServedDrive { drive: drive.into(), device, port }
-    }
+    /// Whether exports with an equal endpoint share a listener.
+    pub(super) shares_listeners: bool,
 }
 
 /// A served drive.
-pub(super) struct DriveService {
-    bytes: u64,
-    observer: Arc<Observer>,
+pub(super) struct ServedDrive {
+    /// Index in the scenario.
+    pub(super) index: usize,
+    pub(super) plan: DriveSpec,
+    pub(super) owner_calls: Arc<OwnerCalls>,
+    pub(super) snapshots: SnapshotSource<DriveSnapshot>,
+    /// Its own thread; `None` if a server polls it.
+    pub(super) thread: Option<DriveThread>,
+    /// Number of its group.
+    pub(super) group: usize,
+}
+
+impl ServedDrive {
+    /// Returns whether its thread has ended.
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.handle.is_finished())
+    }
+}
+
+/// The served paths and drives.
+pub(super) struct Services {
+    drives: Vec<ServedDrive>,
+    units: Vec<ServedUnit>,
     stop: Arc<AtomicBool>,
-    owner_calls: Arc<OwnerCalls>,
-    /// The previous reading.
-    previous: Option<LiveStats>,
-    /// The server of each core; empty for a drive without NBD.
-    servers: Vec<JoinHandle<ServerThreadResult>>,
-    drive: Option<DriveThread>,
+    /// The ports of the hosts, which keep devices of this machine open.
+    _ports: Vec<DevicePort>,
 }
 
-/// Wakes the waker when a thread ends, in any way.
-struct ExitNotifier(Waker);
+/// The parts of the drives while the threads are prepared; one entry of each list per drive, except
+/// the last two.
+struct DriveParts {
+    served: Vec<ServedDrive>,
+    meters: Vec<MeterDrive>,
+    bytes: Vec<u64>,
+    shared: Vec<bool>,
+    /// The drives with threads of their own.
+    threads: Vec<(usize, RealRunner, DriveThreadState)>,
+    /// The drives that the first server of each host polls.
+    local: Vec<LocalDrives>,
+}
 
-impl Drop for ExitNotifier {
-    fn drop(&mut self) {
-        self.0.wake();
+impl DriveParts {
+    fn new(servers: &[Vec<NbdServer<ObservedDevice>>]) -> DriveParts {
+        DriveParts {
+            served: Vec::new(),
+            meters: Vec::new(),
+            bytes: Vec::new(),
+            shared: Vec::new(),
+            threads: Vec::new(),
+            local: servers.iter().map(|_| LocalDrives::default()).collect(),
+        }
+    }
+
+    /// Adds a drive of a group, which the first server of the host `polling` polls, or else a thread
+    /// of its own. `beneath` has the drives and ports of each host.
+    fn add(
+        &mut self,
+        prepared: PreparedDrive,
+        (layout, group, polling): (&Layout, usize, Option<usize>),
+        beneath: &[(Vec<usize>, Vec<DevicePort>)],
+        servers: &[Vec<NbdServer<ObservedDevice>>],
+        clock: RealClock,
+    ) -> Result<(), ServeError> {
+        let PreparedDrive { index, plan, mut drive, is_shared } = prepared;
+        if let (true, Some(drive)) = (is_shared, drive.nvme_mut()) {
+            drive.record_command_times();
+        }
+        let position = self.served.len();
+        let users = beneath.iter().filter(|(own, _)| own.contains(&position)).count();
+        let (is_own, ftl_at_start) = (users <= 1, drive.ftl().map(|ftl| *ftl.stats()));
+        self.meters.push(MeterDrive { index, plan: plan.clone(), is_own, ftl_at_start });
+        let sectors = drive.nvme().map_or(0, Controller::sectors);
+        self.bytes.push(sectors * u64::from(plan.sector_bytes()));
+        self.shared.push(is_shared);
+        let cell = SnapshotCell::new();
+        let live = DriveThreadState::new(drive, clock, cell.clone());
+        let owner_calls = live.owner_calls();
+        let server = polling.and_then(|host| Some((host, servers[host].first()?)));
+        let waker = match server {
+            Some((host, server)) => {
+                self.local[host].0.push((position, live));
+                server.waker()
+            }
+            None => {
+                let runner = RealRunner::new(clock, layout.idle).map_err(ServeError::Threads)?;
+                let waker = runner.waker();
+                self.threads.push((position, runner, live));
+                waker
+            }
+        };
+        for (host, (own, ports)) in beneath.iter().enumerate() {
+            // The thread that polls the drive polls it after its own doorbells anyway.
+            if polling == Some(host) {
+                continue;
+            }
+            for (_, port) in own.iter().zip(ports).filter(|(drive, _)| **drive == position) {
+                port.set_drive_waker(waker.clone()).map_err(ServeError::Threads)?;
+            }
+        }
+        let snapshots = SnapshotSource { cell, waker };
+        self.served.push(ServedDrive { index, plan, owner_calls, snapshots, thread: None, group });
+        Ok(())
     }
 }
 
-/// Stands in for a drive that has a thread of its own.
-struct NoLocalDrive;
-
-impl Component for NoLocalDrive {
-    #[inline]
-    fn poll(&mut self, _: Nanos) -> bool {
-        false
+/// Creates the servers of each export.
+fn listen(
+    exports: Vec<NbdExport<ObservedDevice>>,
+    shares_listeners: bool,
+) -> Result<Vec<Vec<NbdServer<ObservedDevice>>>, ServeError> {
+    if shares_listeners {
+        return NbdServer::exports(exports).map_err(ServeError::Exports);
     }
-    #[inline]
-    fn deadline(&self) -> Nanos {
-        Nanos::MAX
+    let mut groups = Vec::with_capacity(exports.len());
+    for export in exports {
+        let drive = export.config.name.clone();
+        let made = NbdServer::exports(vec![export])
+            .and_then(|mut made| made.pop().ok_or(NbdError::NoDevice));
+        groups.push(made.map_err(|source| ServeError::Nbd { drive, source })?);
     }
+    Ok(groups)
 }
 
-impl DriveService {
+impl Services {
     /// Listens and starts the threads. `ended` is woken when one of them ends.
     ///
     /// # Errors
-    /// [`ServeError`]; all listeners are closed then.
+    /// [`ServeError`]; all listeners are closed then, and drives whose threads have started are shut
+    /// down.
     pub(super) fn start(
-        plan: &DriveSpec,
-        served: ServedDrive,
-        endpoints: &[Endpoint],
+        scenario: &Scenario,
+        prepared: Prepared,
         options: ServiceOptions,
         clock: RealClock,
-        ended: Waker,
-    ) -> Result<DriveService, ServeError> {
-        let ServedDrive { drive, mut device, port } = served;
-        device.start_handler(clock).map_err(ServeError::Threads)?;
-        let in_host = target_layers::ftl_snapshot(&mut device).map(|(stats, _)| stats);
-        let ftl_at_start = in_host.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
-        let shards_at_start = target_layers::shard_counts(&mut device);
-        let bytes = device.limits().bytes();
-        let block_layer =
-            device.block_layer().map(|layer| (layer.kind(), layer.counters().clone()));
-        let config = NbdConfig {
-            name: plan.config.name.clone(),
-            description: describe(plan),
-            allow_remote: options.allow_remote,
-            ..NbdConfig::default()
-        };
-        let idle = idle_policy(options.threads, options.drives, device.cores());
-        let devices = match options.threads {
-            Threads::One => vec![device],
-            Threads::Several => device.split(),
-        };
-        let cells: Vec<_> = devices.iter().map(|_| SnapshotCell::new()).collect();
-        let observed = devices.into_iter().zip(&cells);
-        let observed = observed
-            .map(|(device, cell)| ObservedDevice::new(device, cell.clone(), options.completion));
-        let servers = NbdServer::group(observed.collect(), endpoints, config)
-            .map_err(|source| ServeError::Nbd { drive: plan.config.name.clone(), source })?;
-        // A group has at least one server.
-        let endpoints = servers.first().map_or(&[][..], NbdServer::endpoints).to_vec();
-        let nbd = servers.first().map(NbdServer::stats_reader);
-        let wakers: Vec<Waker> = servers.iter().map(NbdServer::waker).collect();
-        let drive_cell = SnapshotCell::new();
-        let mut live = DriveThreadState::new(drive, clock, drive_cell.clone());
-        if let (true, Some(drive)) = (options.is_shared, live.drive.nvme_mut()) {
-            drive.record_command_times();
+        ended: &Waker,
+    ) -> Result<Services, ServeError> {
+        let Prepared { drives, hosts, .. } = prepared;
+        let layout = Layout::new(&hosts, drives.len(), options.threads);
+        let beneath: Vec<_> =
+            hosts.iter().map(|host| (host.drives.clone(), host.ports.clone())).collect();
+        let (mut pending, mut exports) = (Vec::new(), Vec::new());
+        for (index, host) in hosts.into_iter().enumerate() {
+            let (group, threads) = (layout.group_of_host[index], layout.threads[index]);
+            let (path, devices) = PendingPath::new(index, host, (group, threads), clock)?;
+            let config = NbdConfig {
+                name: path.plan.name.clone(),
+                description: describe(scenario, &path.plan.path),
+                read_only: path.plan.read_only,
+                allow_remote: options.allow_remote,
+                ..NbdConfig::default()
+            };
+            let (endpoints, end_group) = (path.plan.endpoints.clone(), path.group);
+            exports.push(NbdExport { devices, endpoints, config, end_group });
+            pending.push(path);
         }
-        let owner_calls = live.owner_calls();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (drive_waker, drive, local) = match options.threads {
-            Threads::One => (wakers[0].clone(), None, Some(live)),
-            Threads::Several => {
-                let runner = RealRunner::new(clock, idle).map_err(ServeError::Threads)?;
-                port.set_drive_waker(runner.waker()).map_err(ServeError::Threads)?;
-                let waker = runner.waker();
-                let name = Builder::new().name(format!("drive {}", plan.config.name));
-                let thread = DriveThread::start(name, runner, live, ExitNotifier(ended.clone()))?;
-                (waker, Some(thread), None)
-            }
-        };
-        let sources = cells.into_iter().zip(wakers);
-        let sources = sources.map(|(cell, waker)| SnapshotSource { cell, waker }).collect();
-        let observer = Arc::new(Observer {
-            meter: Meter {
-                plan: plan.clone(),
-                endpoints,
+        let servers = listen(exports, options.shares_listeners)?;
+        let mut parts = DriveParts::new(&servers);
+        for (position, prepared) in drives.into_iter().enumerate() {
+            let polling = layout.polling_host(position);
+            let group = layout.group_of_drive[position];
+            parts.add(prepared, (&layout, group, polling), &beneath, &servers, clock)?;
+        }
+        let DriveParts { served, meters, bytes, shared, threads, local } = parts;
+        let mut units = Vec::new();
+        for (path, servers) in pending.into_iter().zip(&servers) {
+            let of_path = path.drives.iter().map(|drive| meters[*drive].clone()).collect();
+            let is_shared = path.drives.iter().any(|drive| shared[*drive]);
+            let is_named = options.shares_listeners;
+            let with = UnitOptions { clock, is_named, is_shared };
+            units.push(path.into_unit(servers, &served, of_path, with));
+        }
+        let has_host = |drive: &usize| beneath.iter().any(|(own, _)| own.contains(drive));
+        for drive in (0..served.len()).filter(|drive| !has_host(drive)) {
+            units.push(ServedUnit::without_host(
+                drive,
+                &served[drive],
+                meters[drive].clone(),
                 clock,
-                started: clock.now(),
-                nbd,
-                ftl_at_start,
-                shards_at_start,
-                block_layer,
-                is_shared: options.is_shared,
-            },
-            servers: sources,
-            drive_waker,
-            drive_cell,
-        });
-        let mut service = DriveService {
-            bytes,
-            observer,
-            stop,
-            owner_calls,
-            previous: None,
-            servers: Vec::new(),
-            drive,
-        };
-        let idle = server_idle_policy(options.completion, idle);
-        service.start_servers(servers, local, idle, &ended)?;
-        Ok(service)
+                bytes[drive],
+            ));
+        }
+        if scenario.composition.is_empty() {
+            units.sort_by_key(|unit| unit.drives.first().map(|drive| served[*drive].index));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let ports = beneath.into_iter().flat_map(|(_, ports)| ports).collect();
+        let mut services = Services { drives: served, units, stop, _ports: ports };
+        match services.spawn(threads, servers, local, (clock, &layout, ended)) {
+            Ok(()) => Ok(services),
+            Err(error) => {
+                services.stop();
+                let _ = services.finish();
+                Err(error)
+            }
+        }
     }
 
-    /// Starts the threads of the servers. The first polls the drive, if that has no thread.
+    /// Starts the threads of drives and servers.
     ///
     /// # Errors
-    /// [`ServeError::Threads`]; servers that were started stop.
-    fn start_servers(
+    /// [`ServeError::Threads`]; some threads may have started.
+    fn spawn(
         &mut self,
-        servers: Vec<NbdServer<ObservedDevice>>,
-        mut drive: Option<DriveThreadState>,
-        idle: IdlePolicy,
-        ended: &Waker,
+        threads: Vec<(usize, RealRunner, DriveThreadState)>,
+        servers: Vec<Vec<NbdServer<ObservedDevice>>>,
+        local: Vec<LocalDrives>,
+        (clock, layout, ended): (RealClock, &Layout, &Waker),
     ) -> Result<(), ServeError> {
-        let clock = self.observer.meter.clock;
-        for (core, mut server) in servers.into_iter().enumerate() {
-            let (stop, mut drive) = (self.stop.clone(), drive.take());
+        for (position, runner, live) in threads {
+            let name = self.drives[position].plan.config.name.clone();
             let bell = ExitNotifier(ended.clone());
-            let run = move || {
-                let _bell = bell;
-                let result = {
-                    let mut elsewhere = NoLocalDrive;
-                    let with: &mut dyn Component = match &mut drive {
-                        Some(drive) => drive,
-                        None => &mut elsewhere,
-                    };
-                    server.run(clock, idle, with, &stop)
-                };
-                let device = server.into_device().into_device();
-                ServerThreadResult { result, device, drive }
+            self.drives[position].thread = Some(DriveThread::start(&name, runner, live, bell)?);
+        }
+        let idle = layout.idle;
+        for (host, (servers, local)) in servers.into_iter().zip(local).enumerate() {
+            let mut local = Some(local);
+            // The units may be in another order than the hosts.
+            let Some(unit) = self.units.iter_mut().find(|unit| unit.host == Some(host)) else {
+                continue;
             };
-            match Builder::new().name(format!("nbd{core} {}", self.name())).spawn(run) {
-                Ok(handle) => self.servers.push(handle),
-                Err(source) => {
-                    self.stop();
-                    return Err(ServeError::Threads(source));
-                }
+            for (core, mut server) in servers.into_iter().enumerate() {
+                let (stop, bell) = (self.stop.clone(), ExitNotifier(ended.clone()));
+                let mut drives = local.take().unwrap_or_default();
+                let idle = server_idle_policy(unit.completion, idle);
+                let run = move || {
+                    let _bell = bell;
+                    let result = server.run(clock, idle, &mut drives, &stop);
+                    let device = server.into_device().into_device();
+                    ServerThreadResult { result, device, drives }
+                };
+                let name = format!("nbd{core} {}", unit.served.name);
+                let handle = Builder::new().name(name).spawn(run).map_err(ServeError::Threads)?;
+                unit.servers.push(handle);
             }
         }
         Ok(())
     }
 
-    /// Starts the thread of a drive that has no host in this process. `ended` is woken when the
-    /// thread ends.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub(super) fn start_without_host(
-        plan: &DriveSpec,
-        mut drive: Controller,
-        clock: RealClock,
-        ended: Waker,
-    ) -> Result<DriveService, ServeError> {
-        let stats = drive.stats();
-        let drive_cell = SnapshotCell::new();
-        let bytes = drive.sectors() * u64::from(plan.sector_bytes());
-        drive.record_command_times();
-        let live = DriveThreadState::new(drive, clock, drive_cell.clone());
-        let errands = live.owner_calls();
-        let runner = RealRunner::new(clock, IdlePolicy::default()).map_err(ServeError::Threads)?;
-        let waker = runner.waker();
-        let name = Builder::new().name(format!("drive {}", plan.config.name));
-        let drive = Some(DriveThread::start(name, runner, live, ExitNotifier(ended))?);
-        let meter = Meter {
-            plan: plan.clone(),
-            endpoints: Vec::new(),
-            clock,
-            started: clock.now(),
-            nbd: None,
-            ftl_at_start: stats.ftl,
-            shards_at_start: Vec::new(),
-            block_layer: None,
-            is_shared: true,
+    /// Returns the paths and drives to which clients can connect.
+    pub(super) fn served(&self) -> impl Iterator<Item = &Served> {
+        self.units.iter().map(|unit| &unit.served)
+    }
+
+    /// Returns the index of each drive in the scenario, the calls to the thread that polls it, and the
+    /// waker of that thread.
+    pub(super) fn owner_channels(&self) -> impl Iterator<Item = (usize, Arc<OwnerCalls>, Waker)> {
+        let channel = |drive: &ServedDrive| {
+            (drive.index, drive.owner_calls.clone(), drive.snapshots.waker.clone())
         };
-        let observer = Observer { meter, servers: Vec::new(), drive_waker: waker, drive_cell };
-        Ok(DriveService {
-            bytes,
-            observer: Arc::new(observer),
-            stop: Arc::new(AtomicBool::new(false)),
-            owner_calls: errands,
-            previous: None,
-            servers: Vec::new(),
-            drive,
-        })
-    }
-
-    /// Returns the calls to the drive's thread, and the waker for it.
-    pub(super) fn owner_channel(&self) -> (Arc<OwnerCalls>, Waker) {
-        (self.owner_calls.clone(), self.observer.drive_waker.clone())
-    }
-
-    /// Returns the size of the export in bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the endpoints, with the ports that the system chose.
-    pub(super) fn endpoints(&self) -> &[Endpoint] {
-        &self.observer.meter.endpoints
+        self.drives.iter().map(channel)
     }
 
     /// Returns whether a thread has ended without a stop request.
     pub(super) fn has_ended(&self) -> bool {
-        self.servers.iter().any(JoinHandle::is_finished)
-            || self.drive.as_ref().is_some_and(|d| d.handle.is_finished())
+        let servers = self.units.iter().flat_map(|unit| &unit.servers);
+        servers.into_iter().any(JoinHandle::is_finished)
+            || self.drives.iter().any(ServedDrive::has_ended)
     }
 
-    /// Returns the name of the drive.
-    pub(super) fn name(&self) -> &str {
-        &self.observer.meter.plan.config.name
-    }
-
-    /// Takes a reading and passes it on with the previous one. Returns a message if requests have
-    /// failed since then because the host's disk is full.
-    pub(super) fn read(
-        &mut self,
-        tell: impl FnOnce(&LiveStats, Option<&LiveStats>),
-    ) -> Option<String> {
-        let now = self.observer.read()?;
-        tell(&now, self.previous.as_ref());
-        let failed = now.interval(self.previous.as_ref()).requests.errors > 0;
-        self.previous = Some(now);
-        failed.then(|| host_disk::disk_full_message(&self.observer.meter.plan)).flatten()
+    /// Takes a reading of each path and passes it on with the previous one; also tells if requests
+    /// have failed since then because the host's disk is full.
+    pub(super) fn read(&mut self, tell: &mut dyn FnMut(ServeEvent<'_>)) {
+        for unit in &mut self.units {
+            let Some(now) = unit.observer.read() else { continue };
+            tell(ServeEvent::Stats(&now, unit.previous.as_ref()));
+            let failed = now.interval(unit.previous.as_ref()).requests.errors > 0;
+            unit.previous = Some(now);
+            let full = unit.drives.iter().map(|drive| &self.drives[*drive].plan);
+            let full = full.filter(|_| failed).find_map(host_disk::disk_full_message);
+            if let Some(why) = full {
+                tell(ServeEvent::HostDiskFull(&unit.served.name, &why));
+            }
+        }
     }
 
     /// Stops accepting requests from clients.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.observer.wake_servers();
+        for unit in &self.units {
+            unit.observer.wake_servers();
+        }
     }
 
-    /// Returns the source of statistics for administrators; each of them has intervals of its own.
-    pub(super) fn stats(&self) -> StatsSource {
-        let observer = self.observer.clone();
-        StatsSource::new(move || {
-            let (observer, mut last) = (observer.clone(), None);
-            Box::new(move || {
-                let now = observer.read()?;
-                let interval = now.interval(last.as_ref());
-                last = Some(now);
-                Some(interval)
-            })
+    /// Returns the name of each path and drive and the source of its statistics for administrators;
+    /// each of them has intervals of its own.
+    pub(super) fn stats(&self) -> impl Iterator<Item = (String, StatsSource)> {
+        self.units.iter().map(|unit| {
+            let observer = unit.observer.clone();
+            let source = StatsSource::new(move || {
+                let (observer, mut last) = (observer.clone(), None);
+                Box::new(move || {
+                    let now = observer.read()?;
+                    let interval = now.interval(last.as_ref());
+                    last = Some(now);
+                    Some(interval)
+                })
+            });
+            (unit.served.name.clone(), source)
         })
     }
 
-    /// Completes and flushes in-flight requests and shuts the drive down.
+    /// Completes and flushes in-flight requests and shuts the drives down.
     ///
-    /// Returns the statistics, unless the threads have failed, and the result. After an error,
-    /// acknowledged flushes may not be durable.
-    pub(super) fn finish(self) -> (Option<LiveStats>, Result<(), ServeError>) {
-        let DriveService { observer, servers, drive, .. } = self;
-        match ServiceResult::join(&observer.meter, servers, drive) {
-            Err(error) => (None, Err(error)),
-            Ok(end) => {
-                let (reading, finished) = end.shut_down(&observer.meter);
-                (Some(reading), finished)
+    /// Returns the statistics, except of paths whose threads have failed, and the first error. After
+    /// an error, acknowledged flushes may not be durable.
+    pub(super) fn finish(self) -> (Vec<LiveStats>, Result<(), ServeError>) {
+        let Services { mut drives, units, .. } = self;
+        let mut first = Ok(());
+        // Without its drive a server would wait forever.
+        let mut lost: Vec<usize> =
+            drives.iter().filter(|drive| drive.has_ended()).map(|drive| drive.group).collect();
+        let mut live: Vec<Option<DriveThreadState>> = drives.iter().map(|_| None).collect();
+        let mut ended = Vec::with_capacity(units.len());
+        for mut unit in units {
+            let mut end = UnitEnd { result: Ok(()), devices: Vec::new(), is_lost: false };
+            if lost.contains(&unit.group) {
+                end.is_lost = true;
+                ended.push((unit, end));
+                continue;
+            }
+            // A server that panicked keeps no other from its end: wait for all.
+            for server in unit.servers.drain(..) {
+                match server.join() {
+                    Ok(ServerThreadResult { result, device, drives }) => {
+                        end.result = end.result.and(result);
+                        end.devices.push(device);
+                        for (position, drive) in drives.0 {
+                            live[position] = Some(drive);
+                        }
+                    }
+                    Err(_) => {
+                        let (drive, thread) = (unit.served.name.clone(), "the server's thread");
+                        first = first.and(Err(ServeError::Panicked { drive, thread }));
+                        end.is_lost = true;
+                        // It may have polled the drives of the group.
+                        if unit.host == Some(unit.group) {
+                            lost.push(unit.group);
+                        }
+                    }
+                }
+            }
+            ended.push((unit, end));
+        }
+        for (position, drive) in drives.iter_mut().enumerate() {
+            let Some(DriveThread { stopper, handle }) = drive.thread.take() else { continue };
+            stopper.stop();
+            match handle.join() {
+                Ok((ran, state)) => {
+                    first = first.and(ran.map_err(ServeError::Threads));
+                    live[position] = Some(state);
+                }
+                Err(_) => {
+                    let drive = drive.plan.config.name.clone();
+                    let thread = "the drive's thread";
+                    first = first.and(Err(ServeError::Panicked { drive, thread }));
+                }
             }
         }
-    }
-}
-
-/// Result of the threads of a service.
-struct ServiceResult {
-    /// The first error of a server.
-    result: io::Result<()>,
-    /// The device with the queues of all servers.
-    device: Option<CoreQueues>,
-    live: DriveThreadState,
-}
-
-impl ServiceResult {
-    /// Waits for the threads.
-    fn join(
-        meter: &Meter,
-        servers: Vec<JoinHandle<ServerThreadResult>>,
-        drive: Option<DriveThread>,
-    ) -> Result<ServiceResult, ServeError> {
-        let name = || meter.plan.config.name.clone();
-        let panicked = |thread| ServeError::Panicked { drive: name(), thread };
-        if let Some(thread) = &drive
-            && thread.handle.is_finished()
-        {
-            // Without its drive a server would wait forever.
-            return Err(panicked("the drive's thread"));
-        }
-        let (mut result, mut devices, mut on_server) = (Ok(()), Vec::new(), None);
-        // A server that panicked keeps no other from its end: wait for all.
-        let servers: Vec<_> = servers.into_iter().map(JoinHandle::join).collect();
-        for server in servers {
-            let one = server.map_err(|_| panicked("the server's thread"))?;
-            result = result.and(one.result);
-            devices.push(one.device);
-            on_server = on_server.or(one.drive);
-        }
-        let on_own = match drive {
-            Some(thread) => {
-                thread.stopper.stop();
-                let (ran, live) =
-                    thread.handle.join().map_err(|_| panicked("the drive's thread"))?;
-                ran.map_err(ServeError::Threads)?;
-                Some(live)
-            }
-            None => None,
-        };
-        let live = on_server.or(on_own).ok_or_else(|| panicked("every thread"))?;
-        Ok(ServiceResult { result, device: CoreQueues::join(devices), live })
-    }
-
-    fn shut_down(self, meter: &Meter) -> (LiveStats, Result<(), ServeError>) {
-        let ServiceResult { result, mut device, mut live } = self;
-        let view = device.as_mut().and_then(FtlSnapshot::read);
-        let reading = meter.live_stats(DriveSnapshot::new(&live.drive), view);
-        if let Some(device) = &mut device
-            && result.is_ok()
-            && live.drive.stores_data()
-        {
-            target_layers::checkpoint(device, live.now(), &mut live.drive);
-        }
-        // Drop the host's side first: it may still refer to the drive's memory.
-        drop(device);
-        let down = live.drive.shut_down();
-        let name = || meter.plan.config.name.clone();
-        let finished = match (result, down) {
-            (Ok(()), Ok(())) => Ok(()),
-            (Err(source), _) => {
-                let full = host_disk::disk_full_message(&meter.plan);
+        let mut readings = Vec::with_capacity(ended.len());
+        for (unit, end) in ended {
+            let (reading, result) = end.close(&unit, &mut live);
+            readings.extend(reading);
+            let plans = unit.drives.iter().map(|drive| &drives[*drive].plan);
+            first = first.and(result.map_err(|source| {
+                let full = plans.clone().find_map(host_disk::disk_full_message);
                 let why = full.map(|full| format!("; {full}")).unwrap_or_default();
-                Err(ServeError::Server { drive: name(), source, why })
-            }
-            (Ok(()), Err(source)) => Err(ServeError::ShutDown { drive: name(), source }),
-        };
-        (reading, finished)
-    }
-}
-
-/// Returns the description of the export for `nbdinfo`.
-fn describe(plan: &DriveSpec) -> String {
-    let by = match &plan.target {
-        HostTarget::Pblk(_) => "its flash managed by pblk on the host",
-        HostTarget::Rrpc(_) => "its flash managed by rrpc on the host",
-        HostTarget::None => "managed by itself",
-        HostTarget::Named(named) => &format!("target {} of its partition table", named.name),
-    };
-    match &plan.kind {
-        DriveKind::Nvme => {}
-        DriveKind::Ahci(_) => return "an emulated SATA drive at an AHCI controller".into(),
-        DriveKind::File(file) => return format!("{} of this machine", file.path.display()),
-        DriveKind::Kernel(kernel) => return format!("{} of this machine", kernel.path.display()),
-        DriveKind::Pci(pci) => return format!("the controller {} of this machine", pci.address),
-    }
-    match &plan.preset {
-        Some(preset) => format!("an emulated drive from the preset {preset}, {by}"),
-        None => format!("an emulated drive, {by}"),
+                ServeError::Server { drive: unit.served.name.clone(), source, why }
+            }));
+        }
+        for live in live.into_iter().flatten() {
+            let name = live.drive.name().to_owned();
+            let down = live.drive.shut_down();
+            first = first.and(down.map_err(|source| ServeError::ShutDown { drive: name, source }));
+        }
+        (readings, first)
     }
 }

@@ -1,7 +1,9 @@
 use std::path::Path;
 
 use scenario::Scenario;
+use stack::Stack;
 
+use super::prepared::prepare;
 use super::*;
 
 fn scenario(text: &str) -> Scenario {

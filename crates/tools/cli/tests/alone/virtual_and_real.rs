@@ -77,7 +77,7 @@ fn run_both(dir: &Path, host: &str, slowdown: u32) -> Option<[serde_json::Value;
     let server = Server::start(dir, &drive);
     let mut fio = program("fio", "fio");
     fio.args(["--output-format=json", "--ioengine=nbd"]);
-    fio.arg(format!("--uri={}", server.uri())).arg(&path).current_dir(dir);
+    fio.arg(format!("--uri={}", server.uri(""))).arg(&path).current_dir(dir);
     let output = succeed(&mut fio);
     let text = String::from_utf8(output.stdout).unwrap();
     let real = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();

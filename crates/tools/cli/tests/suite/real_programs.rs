@@ -35,7 +35,7 @@ fn fio_verifies_while_garbage_is_collected(scenario: &str) {
     let trims = ["--rw=trim", "--bs=1m", "--size=8m", "--iodepth=4"];
     fio_ok(&server, &trims);
     let zeros = ["-r", "-f", "raw", "-c", "read -P 0 0 8M"];
-    let out = succeed(program("qemu-io", "qemu-utils").args(zeros).arg(server.uri()));
+    let out = succeed(program("qemu-io", "qemu-utils").args(zeros).arg(server.uri("")));
     assert!(!String::from_utf8_lossy(&out.stdout).contains("failed"), "{out:?}");
     fio_ok(&server, &[&["--rw=randwrite", "--bs=4k", "--randseed=5"], &verify[..]].concat());
     let drive = server.stop();
@@ -80,12 +80,12 @@ fn nbdcopy_and_qemu_img_copy_a_file_system_in_and_out() {
     for scenario in [DRIVE.to_owned(), pblk()] {
         let dir = tempfile::tempdir().unwrap();
         let server = Server::start(dir.path(), &scenario);
-        let info = succeed(program("nbdinfo", "libnbd-bin").args(["--json", &server.uri()]));
+        let info = succeed(program("nbdinfo", "libnbd-bin").args(["--json", &server.uri("")]));
         let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
         let bytes = number(&info, "/exports/0/export-size");
         let image = file_system(dir.path(), bytes);
         let before = std::fs::read(&image).unwrap();
-        let uri = server.uri();
+        let uri = server.uri("");
         succeed(program("nbdcopy", "libnbd-bin").arg("--flush").arg(&image).arg(&uri));
         let out = dir.path().join("out.img");
         succeed(program("nbdcopy", "libnbd-bin").arg(&uri).arg(&out));
@@ -151,7 +151,7 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
     std::fs::create_dir(&mounted).unwrap();
     let file = mounted.join("disk");
     program("nbdfuse", "libnbd-bin");
-    let child = Command::new("nbdfuse").arg(&file).arg(server.uri()).spawn().unwrap();
+    let child = Command::new("nbdfuse").arg(&file).arg(server.uri("")).spawn().unwrap();
     let mut mount = Mount { child, dir: mounted };
     let start = Instant::now();
     while !file.exists() {
@@ -195,7 +195,7 @@ fn nbdinfo_shows_what_the_drive_is() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let server = Server::start(dir.path(), &scenario);
-        let list = ["--json", "--list", &server.uri()];
+        let list = ["--json", "--list", &server.uri("")];
         let info = succeed(program("nbdinfo", "libnbd-bin").args(list));
         let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
         let export = &info["exports"][0];
@@ -215,7 +215,7 @@ fn nbdinfo_shows_what_the_drive_is() {
                 .contains(&format!("({} bytes) at unix:", scenario::format::count(bytes)))
         );
         // The server also reports whether a drive that was never written is a hole.
-        let map = succeed(program("nbdinfo", "libnbd-bin").args(["--map", &server.uri()]));
+        let map = succeed(program("nbdinfo", "libnbd-bin").args(["--map", &server.uri("")]));
         assert!(String::from_utf8_lossy(&map.stdout).contains("hole"));
         let drive = server.stop();
         assert_eq!(

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use lnvm::{ScrubConfig, TargetKind};
 
-use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
+use super::{DriveSpec, ExportSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
 
 pub(super) use read::CompositionSections;
 
@@ -213,41 +213,78 @@ impl Scenario {
     /// are left out.
     #[must_use]
     pub fn reduced_to(&self, path: &PathSpec) -> Scenario {
-        let members = self.members(path.over);
-        let mut drives: Vec<usize> = members.iter().map(|member| self.drive_of(*member)).collect();
-        drives.sort_unstable();
-        drives.dedup();
-        let index_of = |drive: usize| drives.iter().position(|d| *d == drive).unwrap_or(0);
+        let reduced = self.restricted_to(std::slice::from_ref(path));
+        if let Beneath::Set(_) = path.over {
+            return reduced;
+        }
+        let drive = self.drive_spec(path.over);
+        // The path now has the name of the drive.
+        let named =
+            |export: &ExportSpec| ExportSpec { path: drive.config.name.clone(), ..export.clone() };
+        Scenario {
+            exports: reduced.exports.iter().map(named).collect(),
+            drives: vec![drive],
+            path: path.config.clone(),
+            composition: Composition::default(),
+            ..reduced
+        }
+    }
+
+    /// Returns the scenario with some of its paths, and with the drives, targets and sets that these
+    /// lead to. Jobs are left out.
+    #[must_use]
+    pub fn restricted_to(&self, paths: &[PathSpec]) -> Scenario {
+        let sorted = |mut indices: Vec<usize>| {
+            indices.sort_unstable();
+            indices.dedup();
+            indices
+        };
+        let members: Vec<Beneath> = paths.iter().flat_map(|path| self.members(path.over)).collect();
+        let drives = sorted(members.iter().map(|member| self.drive_of(*member)).collect());
+        let (mut targets, mut sets) = (Vec::new(), Vec::new());
+        for device in members.iter().copied().chain(paths.iter().map(|path| path.over)) {
+            match device {
+                Beneath::Drive(_) => {}
+                Beneath::Target(target) => targets.push(target),
+                Beneath::Set(set) => sets.push(set),
+            }
+        }
+        let (targets, sets) = (sorted(targets), sorted(sets));
+        let index = |among: &[usize], one: usize| among.binary_search(&one).unwrap_or(0);
+        let kept = |device: Beneath| match device {
+            Beneath::Drive(i) => Beneath::Drive(index(&drives, i)),
+            Beneath::Target(i) => Beneath::Target(index(&targets, i)),
+            Beneath::Set(i) => Beneath::Set(index(&sets, i)),
+        };
+        let target = |i: &usize| {
+            let target = &self.composition.targets[*i];
+            TargetSpec { drive: index(&drives, target.drive), ..target.clone() }
+        };
+        let set = |i: &usize| {
+            let set = &self.composition.sets[*i];
+            let members = set.members.iter().map(|member| kept(*member)).collect();
+            SetSpec { members, ..set.clone() }
+        };
+        let path = |path: &PathSpec| PathSpec { over: kept(path.over), ..path.clone() };
+        let composition = Composition {
+            targets: targets.iter().map(target).collect(),
+            sets: sets.iter().map(set).collect(),
+            paths: paths.iter().map(path).collect(),
+        };
         let names: Vec<&str> =
             drives.iter().map(|i| self.drives[*i].config.name.as_str()).collect();
         let is_kept =
             |share: &&ShareSpec| share.drive.as_deref().is_none_or(|name| names.contains(&name));
-        let reduced = Scenario {
+        let has_path = |export: &&ExportSpec| paths.iter().any(|path| path.name == export.path);
+        Scenario {
             drives: drives.iter().map(|drive| self.drives[*drive].clone()).collect(),
             jobs: Vec::new(),
             job_files: Vec::new(),
             shares: self.shares.iter().filter(is_kept).cloned().collect(),
-            path: path.config.clone(),
-            composition: Composition::default(),
+            exports: self.exports.iter().filter(has_path).cloned().collect(),
+            path: PathConfig::default(),
+            composition,
             ..self.clone()
-        };
-        let Beneath::Set(set) = path.over else {
-            return Scenario { drives: vec![self.drive_spec(path.over)], ..reduced };
-        };
-        let (mut targets, mut kept) = (Vec::new(), Vec::new());
-        for member in &members {
-            kept.push(match *member {
-                Beneath::Target(i) => {
-                    let target = &self.composition.targets[i];
-                    targets.push(TargetSpec { drive: index_of(target.drive), ..target.clone() });
-                    Beneath::Target(targets.len() - 1)
-                }
-                one => Beneath::Drive(index_of(self.drive_of(one))),
-            });
         }
-        let set = SetSpec { members: kept, ..self.composition.sets[set].clone() };
-        let paths = vec![PathSpec { over: Beneath::Set(0), ..path.clone() }];
-        let path = PathConfig::default();
-        Scenario { path, composition: Composition { targets, sets: vec![set], paths }, ..reduced }
     }
 }

@@ -305,7 +305,12 @@ impl Scenario {
     }
 
     /// Checks that `device` has logical blocks for `user`.
-    fn check_blocks(&self, device: Beneath, value: &Value<'_>, user: &'static str) -> Result<()> {
+    pub(crate) fn check_blocks(
+        &self,
+        device: Beneath,
+        value: &Value<'_>,
+        user: &'static str,
+    ) -> Result<()> {
         let name = self.device_name(device);
         let checked = match device {
             Beneath::Target(_) => Impossible::check_blocks(name, self.kind_of(device)),

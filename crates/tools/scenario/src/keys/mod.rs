@@ -3,6 +3,7 @@
 pub(crate) mod ahci_keys;
 pub(crate) mod drive_keys;
 pub(crate) mod drive_kind;
+pub(crate) mod export_keys;
 pub(crate) mod ftl_keys;
 pub(crate) mod interface_keys;
 pub(crate) mod job;

@@ -5,6 +5,7 @@ mod completion;
 mod composition;
 mod datasheet;
 mod drive_kinds;
+mod exports;
 mod ftl_choices;
 mod precondition;
 mod ranges;

@@ -107,6 +107,10 @@ fn sections() -> Vec<Section> {
             "`[[partition.allow]]`",
             format!("{partition}[[partition.allow]]\nuser = \"0\"\nnonsense = 1\n"),
         ),
+        section(
+            "`[[export]]`",
+            format!("{BLOCK_DRIVE}[[export]]\nnbd = \"unix:n\"\nnonsense = 1\n"),
+        ),
         // Values that are tables themselves.
         in_prose(
             "`[drive]`, or several `[[drive]]`",

@@ -9,5 +9,6 @@ mod machine;
 mod named_target;
 mod serve;
 mod serve_cores;
+mod serve_paths;
 mod target;
 mod volume;

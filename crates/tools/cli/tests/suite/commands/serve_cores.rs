@@ -225,30 +225,21 @@ fn what_needs_nvme_queues_refuses_a_sata_drive() {
     assert!(shown.status.success() && text.contains("32 commands (NCQ)"), "{text}");
 }
 
-/// Two targets of one drive, each with a path.
+/// Two targets of one drive.
 fn two_targets() -> String {
     let target = |name: &str, pus: &str| {
         format!("[[target]]\nname = \"{name}\"\nkind = \"pblk\"\npus = \"{pus}\"\n")
     };
-    let path = |name: &str, over: &str, rest: &str| {
-        format!("[[path]]\nname = \"{name}\"\nover = \"{over}\"\n{rest}")
-    };
     let drive = in_file(DRIVE) + "personality = \"open-channel\"\n";
-    drive
-        + &target("left", "0-3")
-        + &target("right", "4-7")
-        + "[[set]]\nname = \"both\"\nmembers = [\"left\", \"right\"]\n"
-        + &path("s", "both", "")
+    drive + &target("left", "0-3") + &target("right", "4-7")
 }
 
 #[test]
 fn a_named_path_is_served_alone() {
-    let whole = two_targets();
-    let (targets, _) = whole.split_once("[[set]]").unwrap();
     let path = |name: &str, over: &str, rest: &str| {
         format!("[[path]]\nname = \"{name}\"\nover = \"{over}\"\n{rest}")
     };
-    let text = targets.to_owned()
+    let text = two_targets()
         + &path("l", "left", "queue_model = \"mq\"\ncores = 2\n")
         + &path("r", "right", "");
     let dir = tempfile::tempdir().unwrap();
@@ -280,8 +271,5 @@ fn a_named_path_is_served_alone() {
         assert_eq!(out.status.code(), Some(2));
         String::from_utf8(out.stderr).unwrap()
     };
-    let several = refused(&text, "");
-    assert!(several.contains("it has several paths: name one of its paths: #l, #r"), "{several}");
     assert!(refused(&text, "#x").contains("it has no path \"x\""));
-    assert!(refused(&whole, "").contains("path s leads to a set of drives"));
 }

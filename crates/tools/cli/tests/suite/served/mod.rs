@@ -64,6 +64,12 @@ impl Server {
 
     /// Starts the process for a path of the scenario, as `"#NAME"`.
     pub fn launch_path(dir: &Path, scenario: &str, name: &str, extra: &[&str]) -> Server {
+        let nbd = format!("unix:{}", dir.join("nbd.sock").display());
+        Server::launch_exports(dir, scenario, name, &[&["--nbd", &nbd], extra].concat())
+    }
+
+    /// Starts the process for a scenario with `[[export]]` sections, one of them at `nbd.sock`.
+    pub fn launch_exports(dir: &Path, scenario: &str, name: &str, extra: &[&str]) -> Server {
         let path = dir.join("scenario.toml");
         std::fs::write(&path, scenario).unwrap();
         let socket = dir.join("nbd.sock");
@@ -73,7 +79,6 @@ impl Server {
         let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg("serve")
             .arg(format!("{}{name}", path.display()))
-            .args(["--nbd", &format!("unix:{}", socket.display())])
             .arg("--json")
             .arg(dir.join("served.json"))
             .args(extra)
@@ -104,8 +109,9 @@ impl Server {
         std::fs::read_to_string(self.dir.join("stderr")).unwrap()
     }
 
-    pub fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.socket.display())
+    /// Returns the URI of an export; the empty name is the default one.
+    pub fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -131,14 +137,19 @@ impl Server {
     }
 
     /// Stops the server, which must shut down cleanly. Returns the statistics of the first drive.
-    pub fn stop(mut self) -> Value {
+    pub fn stop(self) -> Value {
+        self.stop_all()["drives"][0].take()
+    }
+
+    /// Stops the server, which must shut down cleanly. Returns the statistics.
+    pub fn stop_all(mut self) -> Value {
         self.signal(Signal::TERM);
         let status = self.wait();
         assert!(status.success(), "{status}: {}", self.stderr());
         assert!(!self.socket.exists(), "a clean shutdown must remove the socket");
         assert!(self.stdout().contains("late_p99"), "{}", self.stdout());
         let json = std::fs::read_to_string(self.dir.join("served.json")).unwrap();
-        serde_json::from_str::<Value>(&json).unwrap()["sluice"]["drives"][0].take()
+        serde_json::from_str::<Value>(&json).unwrap()["sluice"].take()
     }
 }
 
@@ -177,17 +188,27 @@ pub fn succeed(command: &mut Command) -> Output {
 
 /// Returns the command for fio on a server.
 pub fn fio(server: &Server, options: &[&str]) -> Command {
+    fio_at(server, "", options)
+}
+
+/// Returns the command for fio on an export of a server.
+pub fn fio_at(server: &Server, export: &str, options: &[&str]) -> Command {
     let mut command = program("fio", "fio");
     command.args(["--name=job", "--ioengine=nbd", "--output-format=json"]);
     // Without this, fio would write its verification state into the current folder.
-    command.arg("--verify_state_save=0").arg(format!("--uri={}", server.uri())).args(options);
+    command.arg("--verify_state_save=0").arg(format!("--uri={}", server.uri(export))).args(options);
     command.current_dir(&server.dir);
     command
 }
 
 /// Runs fio, which must find no error, and returns its JSON.
 pub fn fio_ok(server: &Server, options: &[&str]) -> Value {
-    let output = succeed(&mut fio(server, options));
+    fio_ok_at(server, "", options)
+}
+
+/// Runs fio on an export, as [`fio_ok`].
+pub fn fio_ok_at(server: &Server, export: &str, options: &[&str]) -> Value {
+    let output = succeed(&mut fio_at(server, export, options));
     let text = String::from_utf8(output.stdout).unwrap();
     // fio's engine reports its connection before the JSON begins.
     let json = text.find('{').map_or("", |at| &text[at..]);

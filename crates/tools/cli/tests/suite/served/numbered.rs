@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::nbd_client::{self, NbdClient};
 
-use super::{DRIVE, Server, fio, fio_ok, in_file};
+use super::{DRIVE, Server, fio_at, fio_ok_at, in_file};
 
 pub const SECTOR: usize = 4096;
 /// The writer uses the sectors below this one.
@@ -53,10 +53,15 @@ pub struct Writer(UnixStream);
 
 impl Writer {
     pub fn connect(path: &Path) -> io::Result<Writer> {
+        Writer::connect_to(path, "")
+    }
+
+    /// Connects to the export of this name.
+    pub fn connect_to(path: &Path, export: &str) -> io::Result<Writer> {
         let mut socket = UnixStream::connect(path)?;
         let mut greeting = [0; 18];
         socket.read_exact(&mut greeting)?;
-        let go = nbd_client::info_data("", &[3]);
+        let go = nbd_client::info_data(export, &[3]);
         let mut out = 3u32.to_be_bytes().to_vec();
         out.extend_from_slice(b"IHAVEOPT");
         out.extend_from_slice(&7u32.to_be_bytes());
@@ -118,7 +123,12 @@ impl Writer {
 
 /// Reads the number of every sector from the drive.
 pub fn numbers(server: &Server) -> Vec<u64> {
-    let mut client = NbdClient::transmission(&server.socket);
+    numbers_at(server, "")
+}
+
+/// Reads the number of every sector from an export.
+pub fn numbers_at(server: &Server, export: &str) -> Vec<u64> {
+    let mut client = NbdClient::named(&server.socket, export);
     let step = 50;
     let mut numbers = Vec::new();
     for first in (0..SPAN).step_by(step) {
@@ -133,47 +143,64 @@ pub fn numbers(server: &Server) -> Vec<u64> {
 /// Ends a server under the load of `writers` connections with `signal`, starts it again, and
 /// compares; three rounds on one image. fio overwrites the rest of the drive at the same time, so that garbage is collected.
 pub fn ends_under_load(scenario: &str, writers: u64, signal: Signal) {
+    exports_end_under_load(&in_file(scenario), &[""], writers, signal);
+}
+
+/// Ends a server of a scenario with images as [`ends_under_load`], with `writers` connections to each
+/// of its exports.
+pub fn exports_end_under_load(scenario: &str, exports: &[&str], writers: u64, signal: Signal) {
     let dir = tempfile::tempdir().unwrap();
-    let scenario = in_file(scenario);
-    let mut on_drive = vec![0; SPAN as usize];
+    let mut on_drives = vec![vec![0; SPAN as usize]; exports.len()];
     for round in 0..3u64 {
-        let mut server = Server::start(dir.path(), &scenario);
-        let known = Known::from_numbers(on_drive);
+        let mut server = Server::start(dir.path(), scenario);
+        let known: Vec<_> = on_drives.into_iter().map(Known::from_numbers).collect();
         std::thread::scope(|scope| {
-            let known = &known;
-            for lane in 0..writers {
-                let writer = Writer::connect(&server.socket).unwrap();
-                scope.spawn(move || writer.run(1 + (round << 32), lane, writers, known));
+            for (export, known) in exports.iter().zip(&known) {
+                for lane in 0..writers {
+                    let writer = Writer::connect_to(&server.socket, export).unwrap();
+                    scope.spawn(move || writer.run(1 + (round << 32), lane, writers, known));
+                }
             }
             let job = "--rw=randwrite --bs=16k --iodepth=8 --offset=20m --size=30m --norandommap \
                        --time_based --runtime=30";
-            let mut load = fio(&server, &job.split_whitespace().collect::<Vec<_>>());
-            let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let job: Vec<_> = job.split_whitespace().collect();
+            let load = exports.iter().map(|export| {
+                let mut load = fio_at(&server, export, &job);
+                load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+            });
+            let load: Vec<_> = load.collect();
             std::thread::sleep(Duration::from_millis(900 + 150 * round));
             server.signal(signal);
             let status = server.wait();
             assert_eq!(status.success(), signal != Signal::KILL, "{}", server.stderr());
-            // fio ends by itself when its server does; its exit code is irrelevant.
-            let _ = load.wait();
+            for mut load in load {
+                // fio ends by itself when its server does; its exit code is irrelevant.
+                let _ = load.wait();
+            }
         });
-        let known = known.into_inner().unwrap();
-        assert!(known.flushes > 5, "the writers must have flushed before the signal");
-        let again = Server::start(dir.path(), &scenario);
-        let found = numbers(&again);
-        // After a clean shutdown, all acknowledged data must be there; after a kill, all flushed
-        // data.
-        let promised = match signal {
-            Signal::KILL => &known.flushed,
-            _ => &known.acknowledged,
-        };
-        for (lba, (found, promised)) in found.iter().zip(promised).enumerate() {
-            assert!(found >= promised, "sector {lba} has {found}, expected {promised} or later");
+        let again = Server::start(dir.path(), scenario);
+        on_drives = Vec::new();
+        for (export, known) in exports.iter().zip(known) {
+            let known = known.into_inner().unwrap();
+            assert!(known.flushes > 5, "the writers must have flushed before the signal");
+            let found = numbers_at(&again, export);
+            // After a clean shutdown, all acknowledged data must be there; after a kill, all flushed
+            // data.
+            let promised = match signal {
+                Signal::KILL => &known.flushed,
+                _ => &known.acknowledged,
+            };
+            for (lba, (found, promised)) in found.iter().zip(promised).enumerate() {
+                let at = format!("sector {lba} of \"{export}\"");
+                assert!(found >= promised, "{at} has {found}, expected {promised} or later");
+            }
+            // The drive accepts requests as before.
+            let job =
+                ["--rw=randwrite", "--bs=4k", "--offset=20m", "--size=16m", "--verify=crc32c"];
+            fio_ok_at(&again, export, &job);
+            on_drives.push(found);
         }
-        // The drive accepts requests as before.
-        let job = ["--rw=randwrite", "--bs=4k", "--offset=20m", "--size=16m", "--verify=crc32c"];
-        fio_ok(&again, &job);
-        again.stop();
-        on_drive = found;
+        again.stop_all();
     }
 }
 

@@ -1,4 +1,9 @@
-//! [`Export`]: properties reported to clients, computed once from the device and the configuration.
+//! [`Export`]: properties reported to clients, computed once from the device and the configuration;
+//! [`ExportList`]: the exports of each listener, from which a client selects one by its name.
+
+pub(super) mod listen;
+
+use std::sync::Arc;
 
 use block::Limits;
 
@@ -28,6 +33,80 @@ pub(super) struct Export {
     pub(super) option_bytes_max: u32,
     /// A `GO` must ask for block sizes.
     pub(super) sizes_required: bool,
+    pub(super) connections_max: usize,
+}
+
+/// The export of a server, those of its group, and those of each listener.
+#[derive(Clone, Debug)]
+pub(super) struct ExportList {
+    own: Export,
+    all: Arc<[Export]>,
+    /// Indices of the exports of each listener; the first is the default.
+    by_listener: Arc<[Vec<usize>]>,
+}
+
+impl ExportList {
+    /// Returns the list for the servers of each export.
+    pub(super) fn group(all: Vec<Export>, by_listener: Vec<Vec<usize>>) -> Vec<ExportList> {
+        let (all, by_listener): (Arc<[Export]>, Arc<[_]>) = (all.into(), by_listener.into());
+        let list = |own: &Export| {
+            let (own, all, by_listener) = (own.clone(), all.clone(), by_listener.clone());
+            ExportList { own, all, by_listener }
+        };
+        all.iter().map(list).collect()
+    }
+
+    /// Returns the export of the server.
+    #[inline]
+    pub(super) fn own(&self) -> &Export {
+        &self.own
+    }
+
+    /// Returns the exports at a listener.
+    pub(super) fn at(&self, listener: usize) -> ListenerExports<'_> {
+        let at = self.by_listener.get(listener).map_or(&[][..], Vec::as_slice);
+        ListenerExports { all: &self.all, at }
+    }
+
+    /// Returns the export with this index.
+    pub(super) fn get(&self, index: usize) -> &Export {
+        &self.all[index]
+    }
+}
+
+/// The exports among which a client of one listener selects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListenerExports<'a> {
+    pub(super) all: &'a [Export],
+    /// Indices of the exports; the first is the default.
+    pub(super) at: &'a [usize],
+}
+
+impl<'a> ListenerExports<'a> {
+    /// Returns the index of the export that a name selects. The empty name selects the default
+    /// export (NBD "Export names").
+    pub(super) fn find(self, name: &[u8]) -> Option<usize> {
+        let mut indices = self.at.iter().copied();
+        match name {
+            [] => indices.next(),
+            name => indices.find(|index| self.all[*index].name.as_bytes() == name),
+        }
+    }
+
+    /// Returns the exports, the default first.
+    pub(super) fn iter(self) -> impl Iterator<Item = &'a Export> {
+        self.at.iter().map(move |index| &self.all[*index])
+    }
+
+    /// Returns the number of exports.
+    pub(super) fn len(self) -> usize {
+        self.at.len()
+    }
+
+    /// Returns the limit of an option's length, the same for all.
+    pub(super) fn option_bytes_max(self) -> u32 {
+        self.iter().map(|export| export.option_bytes_max).min().unwrap_or(OPTION_BYTES_LIMIT)
+    }
 }
 
 impl Export {
@@ -54,12 +133,8 @@ impl Export {
             read_only: config.read_only,
             option_bytes_max: config.option_bytes_max.min(OPTION_BYTES_LIMIT),
             sizes_required: sector > 512 && !config.admit_unsized,
+            connections_max: config.connections_max,
         }
-    }
-
-    /// Returns whether a name selects this export: its own name, or the empty default name.
-    pub(super) fn is_named(&self, name: &[u8]) -> bool {
-        name.is_empty() || name == self.name.as_bytes()
     }
 
     /// Returns the transmission flags. `SEND_DF` requires structured replies.
@@ -72,6 +147,7 @@ impl Export {
         // - A target beneath `sq` or `mq`: one write buffer, under the lock of its dispatch queue.
         // - Shards, with or without `mq` and several hardware queues: every flush has a fragment on
         //   every shard, which the shard's owner executes after the writes that it has completed.
+        // - A set: every flush has a part on every member, and each part is as above.
         // - `sq` and `mq` serve a flush by none that was at the device before it.
         // Verified by `crates/tools/stack/tests/suite/flush_of_all_cores.rs`.
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::CAN_MULTI_CONN;
