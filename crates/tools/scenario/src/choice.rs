@@ -204,6 +204,11 @@ impl Impossible {
             Impossible::NoDeviceMap => {
                 "set device_l2p = true in the drive, or target.kind = \"pblk\"".into()
             }
+            Impossible::NoLogicalBlocks { user, .. } if *user == BLOCK_REQUESTS => {
+                "give the scenario a [target], the drive personality = \"block\", or `sluice sim` jobs \
+                 on parallel units (`pus`)"
+                    .into()
+            }
             Impossible::NoLogicalBlocks { .. } => {
                 "give the scenario a [target], or the drive personality = \"block\"".into()
             }
@@ -211,7 +216,11 @@ impl Impossible {
                 "give it a pblk or an rrpc, or jobs on keys over a path without a block layer"
                     .into()
             }
-            Impossible::NoBlocksOnTarget { .. } => "give it a pblk or an rrpc".into(),
+            Impossible::NoBlocksOnTarget { .. } => {
+                "give it a pblk or an rrpc, or jobs on parallel units (`pus`) over a path without a block \
+                 layer"
+                    .into()
+            }
             Impossible::SecondOwner { .. } => {
                 "send both by one path, or give each parallel units of its own".into()
             }

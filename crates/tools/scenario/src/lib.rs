@@ -46,6 +46,7 @@ pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
 
+use choice::BLOCK_REQUESTS;
 use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use keys::job::JobRefs;
@@ -271,6 +272,13 @@ impl Scenario {
             );
             return Err(self.conflict_in_line(job.line, message, help));
         };
+        let has_units = job.pairs.iter().any(|(key, _, _)| key == "pus");
+        if !self.composition.paths.is_empty() && self.has_units(over.over) && !has_units {
+            self.check_blocks(over.over, BLOCK_REQUESTS).map_err(|why| match &refs.path {
+                Some(value) => value.source_span().error(why.into()),
+                None => self.conflict_in_line(job.line, why.to_string(), why.help()),
+            })?;
+        }
         if let (Some(place), None) = (&refs.group, &over.config.block_layer) {
             return Err(place.error(ProblemKind::Conflict {
                 message: "groups are the block layer's, and `raw` has none".into(),

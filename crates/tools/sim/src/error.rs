@@ -107,7 +107,7 @@ impl SimError {
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {
                 use workload::RunError::{
-                    DeviceMismatch, NoJobs, TooLarge, Trace, WrongAddressing,
+                    DeviceMismatch, NoJobs, TooLarge, Trace, TwoWriters, Units, WrongAddressing,
                 };
                 matches!(
                     e,
@@ -115,6 +115,8 @@ impl SimError {
                         | NoJobs
                         | TooLarge { .. }
                         | Trace { .. }
+                        | TwoWriters { .. }
+                        | Units { .. }
                         | WrongAddressing { .. }
                 )
             }

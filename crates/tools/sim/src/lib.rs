@@ -20,13 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::Group;
 use lnvm::TargetKind;
+use scenario::choice::BLOCK_REQUESTS;
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
-    BuildOptions, CoreQueues, JobTarget, PreconditionMarker, RunObserver, StackBuilder,
+    BuildOptions, CoreQueues, JobTarget, PreconditionMarker, RunObserver, StackBuilder, StackError,
     co_simulate, image, is_fresh, stores_data, target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
-use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
+use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
 pub use outcome::{DriveOutcome, PathOutcome, SimOutcome};
@@ -161,6 +162,12 @@ fn jobs(
     if per_path.iter().all(|jobs| jobs.specs.is_empty()) {
         return Err(SimError::NoJobs { file: scenario.file.clone() });
     }
+    for (path, jobs) in paths.iter().zip(&per_path) {
+        let on_blocks = |job: &JobSpec| job.addressing() == Addressing::Blocks;
+        if scenario.has_units(path.over) && jobs.specs.iter().any(on_blocks) {
+            scenario.check_blocks(path.over, BLOCK_REQUESTS).map_err(StackError::from)?;
+        }
+    }
     ignored.sort();
     ignored.dedup();
     Ok((per_path, ignored))
@@ -280,9 +287,12 @@ fn can_follow(scenario: &Scenario, paths: &[PathSpec]) -> bool {
     let mut users = vec![0u32; scenario.drives.len()];
     let members = paths.iter().flat_map(|path| scenario.members(path.over));
     members.for_each(|member| users[scenario.drive_of(member)] += 1);
-    let is_set = |path: &PathSpec| matches!(path.over, Beneath::Set(_));
-    let has_keys = |path: &PathSpec| scenario.kind_of(path.over) == Some(TargetKind::Kv);
-    users.iter().all(|users| *users <= 1) && !paths.iter().any(|p| is_set(p) || has_keys(p))
+    let has_blocks = |path: &PathSpec| {
+        let is_set = matches!(path.over, Beneath::Set(_));
+        let has_keys = scenario.kind_of(path.over) == Some(TargetKind::Kv);
+        !is_set && !has_keys && !scenario.has_units(path.over)
+    };
+    users.iter().all(|users| *users <= 1) && paths.iter().all(has_blocks)
 }
 
 /// Use of the drives' images by the run.
@@ -334,7 +344,8 @@ fn prepare(
     let mut cache = options.precondition_cache.as_deref_mut();
     let cached = scenario.composition.is_empty();
     let mut shared = vec![false; plans.len()];
-    let build = BuildOptions { vector: None, write_images: options.write_image };
+    let build =
+        BuildOptions { vector: None, write_images: options.write_image, parallel_units: true };
     let mut reuse = |plan: &DriveSpec| {
         let index = plans.iter().position(|p| p.config.name == plan.config.name)?;
         let cache = cache.as_mut().filter(|_| cached && fresh[index])?;

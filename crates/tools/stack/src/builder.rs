@@ -15,9 +15,9 @@ use mem::AddressSpace;
 use scenario::{Beneath, DriveSpec, HostTarget, PathSpec, Precondition, Scenario, SetSpec};
 use time::{Nanos, VirtualRunner};
 use transport::Port;
-use workload::{JobLimits, KeyLimits, KeyValueDevice};
+use workload::{JobLimits, KeyLimits, KeyValueDevice, ParallelUnits};
 
-use super::host::{attach_kv, block_layer_over};
+use super::host::{attach_kv, attach_units, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
 use super::{CoreQueue, CoreQueues, HostOptions, Stack, StackError, StackHost, with_overlay};
@@ -32,6 +32,9 @@ pub struct BuildOptions {
     /// Whether images of drives are modified. Otherwise they are only read, and writes stay in
     /// memory.
     pub write_images: bool,
+    /// Whether devices without logical blocks are opened for jobs on parallel units. Otherwise paths
+    /// over them are refused.
+    pub parallel_units: bool,
 }
 
 /// The drives of a scenario while the devices of its paths are built.
@@ -60,6 +63,8 @@ enum OpenDevices {
     Set { name: String, stripe: u32, members: Vec<Member> },
     /// A key-value target on the drive with this index, and the port of its host.
     Keys { kv: Box<Kv>, drive: usize, port: Arc<Port> },
+    /// Parallel units of the drive with this index, and the port of their host.
+    Units { units: Box<ParallelUnits>, drive: usize, port: Arc<Port> },
 }
 
 /// The device of a path's jobs.
@@ -70,6 +75,8 @@ pub enum JobTarget {
     Blocks(CoreQueues),
     /// A key-value target.
     Keys(Box<KeyValueDevice>),
+    /// Parallel units.
+    Units(Box<ParallelUnits>),
 }
 
 /// A path whose members have hosts, and no device yet.
@@ -147,6 +154,14 @@ impl StackBuilder {
             let running = &mut self.drives[drive];
             let (kv, port) = attach_kv(running, &options.plan(plan.clone()), named, &host)?;
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
+            return Ok(OpenPath { spec, devices });
+        }
+        if options.parallel_units && scenario.has_units(spec.over) {
+            let drive = scenario.drive_of(spec.over);
+            let host = HostOptions { vector: options.vector, ..HostOptions::default() };
+            let running = &mut self.drives[drive];
+            let (units, port) = attach_units(running, &options.plan(plan), &host)?;
+            let devices = OpenDevices::Units { units: Box::new(units), drive, port };
             return Ok(OpenPath { spec, devices });
         }
         let Beneath::Set(set) = spec.over else {
@@ -227,12 +242,13 @@ impl OpenPath {
                 let (value_bytes_max, queue_depth) = (kv.layout().value_bytes(), kv.queue_depth());
                 JobLimits::Keys(KeyLimits { value_bytes_max, queue_depth })
             }
+            OpenDevices::Units { units, .. } => JobLimits::Units(units.unit_limits().clone()),
         })
     }
 
     /// Preconditions the drives and targets beneath the path, each drive once, starting at an
     /// instant of `runner`. Drives for which `needs` returns `false` keep their state, and so do
-    /// key-value targets, which jobs load.
+    /// key-value targets and parallel units, which jobs load.
     ///
     /// # Errors
     /// [`StackError`].
@@ -248,7 +264,7 @@ impl OpenPath {
         let members = match &mut self.devices {
             OpenDevices::One(member) => std::slice::from_mut(&mut **member),
             OpenDevices::Set { members, .. } => members,
-            OpenDevices::Keys { .. } => return Ok(()),
+            OpenDevices::Keys { .. } | OpenDevices::Units { .. } => return Ok(()),
         };
         let count = members.len() as f64;
         for (i, member) in members.iter_mut().enumerate() {
@@ -283,7 +299,9 @@ impl OpenPath {
                 let drive = &builder.drives[member.drive];
                 Stack::duplicate_parts(drive, &member.host.device, plan)
             }
-            OpenDevices::Set { .. } | OpenDevices::Keys { .. } => Ok(None),
+            OpenDevices::Set { .. } | OpenDevices::Keys { .. } | OpenDevices::Units { .. } => {
+                Ok(None)
+            }
         }
     }
 
@@ -326,6 +344,9 @@ impl OpenPath {
             OpenDevices::Keys { kv, drive, port } => {
                 let device = JobTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
                 (vec![drive], vec![port], None, device)
+            }
+            OpenDevices::Units { units, drive, port } => {
+                (vec![drive], vec![port], None, JobTarget::Units(units))
             }
         };
         Ok(PathDevice { name, drives, device, ports, steady })

@@ -103,7 +103,8 @@ pub fn prepare_path(
 ) -> Result<PreparedPath, PrepareError> {
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
-    let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
+    let options =
+        BuildOptions { vector: Some(HOST_VECTOR), write_images: true, parallel_units: false };
     let (mut builder, mut paths) = StackBuilder::open(scenario, options, &mut |_| None)?;
     let Some(mut path) = paths.pop() else {
         return Err(StackError::NoPath { file: scenario.file.clone() }.into());

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use lnvm::{ScrubConfig, TargetKind};
 
+use super::choice::Impossible;
 use super::{DriveSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
 
 pub(super) use read::CompositionSections;
@@ -180,6 +181,34 @@ impl Scenario {
         match device {
             Beneath::Target(i) => self.composition.targets[i].target.kind,
             Beneath::Drive(_) | Beneath::Set(_) => None,
+        }
+    }
+
+    /// Returns whether a device is addressed by parallel units: a target of kind `ppa`, or an
+    /// open-channel drive without a target.
+    pub fn has_units(&self, device: Beneath) -> bool {
+        match device {
+            Beneath::Target(_) => self.kind_of(device) == Some(TargetKind::Ppa),
+            Beneath::Drive(i) => !self.drives[i].is_block_device(),
+            Beneath::Set(_) => false,
+        }
+    }
+
+    /// Checks that `device` has logical blocks for `user`.
+    ///
+    /// # Errors
+    /// [`Impossible::NoLogicalBlocks`], [`Impossible::NoBlocksOnTarget`].
+    pub fn check_blocks(&self, device: Beneath, user: &'static str) -> Result<(), Impossible> {
+        let name = self.device_name(device);
+        match device {
+            Beneath::Target(_) => Impossible::check_blocks(name, self.kind_of(device)),
+            Beneath::Drive(i) => {
+                let DriveSpec { config, target, .. } = &self.drives[i];
+                let has_target = *target != HostTarget::None;
+                Impossible::check_logical_blocks(config.personality, has_target, name, user)
+            }
+            // Its members have been checked.
+            Beneath::Set(_) => Ok(()),
         }
     }
 

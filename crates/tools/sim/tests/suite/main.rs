@@ -6,6 +6,7 @@ mod composition;
 mod explain;
 mod note_codes;
 mod paper_effect;
+mod parallel_units;
 mod precondition;
 mod repository;
 mod scenario_reference;
