@@ -167,6 +167,15 @@ pub enum Impossible {
     /// A policy that compares submitters which have staging queues of their own.
     #[error(transparent)]
     SeparateStaging(#[from] SeparateStaging),
+    /// A change at an instant of virtual time, of a drive in real time.
+    #[error(
+        "line {line} changes settings at an instant of virtual time, and a drive in real time has none: \
+         its clients start when they like"
+    )]
+    VirtualTime {
+        /// Line of the scenario.
+        line: usize,
+    },
     /// Several hardware queues over one write context.
     #[error(
         "{target} on drive {drive} has {contexts} write context{}, so that {queues} hardware queues would \
@@ -230,6 +239,7 @@ impl Impossible {
             Impossible::SeparateStaging(_) => {
                 "set staging = \"global\", or queue_model = \"sq\"".into()
             }
+            Impossible::VirtualTime { .. } => "remove [[at]], or run `sluice sim`".into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),

@@ -23,6 +23,7 @@ mod source;
 mod target;
 #[cfg(test)]
 mod tests;
+mod timed_change;
 pub mod units;
 pub mod user;
 
@@ -45,6 +46,7 @@ pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
+pub use timed_change::TimedChange;
 
 use choice::BLOCK_REQUESTS;
 use composition::CompositionSections;
@@ -83,6 +85,8 @@ pub struct Scenario {
     pub jobs: Vec<JobTable>,
     /// Job files that the scenario names, relative to its directory, each with its line.
     pub job_files: Vec<(PathBuf, usize)>,
+    /// Changes of settings during the run (`[[at]]`), in the order of their times.
+    pub changes: Vec<TimedChange>,
     /// Partitions of the drives for users.
     pub shares: Vec<ShareSpec>,
     /// Former spellings of keys and values in the text, which work for one more release.
@@ -165,6 +169,7 @@ impl Scenario {
             precondition: Precondition::default(),
             jobs: Vec::new(),
             job_files: Vec::new(),
+            changes: Vec::new(),
             shares: Vec::new(),
             former_spellings: Vec::new(),
         };
@@ -194,6 +199,10 @@ impl Scenario {
             Some(value) => value.sections("job")?,
             None => Vec::new(),
         };
+        let changes = match root.get("at") {
+            Some(value) => value.sections("at")?,
+            None => Vec::new(),
+        };
         let shares = match root.get("partition") {
             Some(value) => value.sections("partition")?,
             None => Vec::new(),
@@ -215,6 +224,7 @@ impl Scenario {
                 scenario.check_layer(layer, &mut value.section()?, path.over)?;
             }
         }
+        scenario.read_changes(changes)?;
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {

@@ -12,6 +12,7 @@ mod output;
 mod precondition_cache;
 mod recording;
 mod sim_run;
+mod timed_changes;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -44,6 +45,7 @@ pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 use recording::Recording;
 use recording::time_series::Sampler;
 use sim_run::{DriveRun, PathJobRunner, PathRun, SimRun, drive_ftl_snapshot};
+use timed_changes::TimedChanges;
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -236,7 +238,13 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     let mut recording = Recording::start(scenario, &mut options, is_followed, &mut run)?;
     let started = runner.now();
     let mut sampler = Sampler::start(started, &mut run);
-    let partial = execute(&mut runner, &mut run, &mut recording, &mut sampler, &mut options)?;
+    let mut changes = TimedChanges::start(scenario, started, &mut run)?;
+    let parts =
+        RunParts { recording: &mut recording, sampler: &mut sampler, changes: &mut changes };
+    let partial = execute(&mut runner, &mut run, parts, &mut options)?;
+    if !partial {
+        changes.finish(runner.now())?;
+    }
     let (untraced, explanations) = recording.finish(&mut run)?;
     let (now, elapsed) = (runner.now(), runner.now().since(started));
     let over_time = sampler.finish(now, |i| run.ftl_snapshot(i));
@@ -406,14 +414,21 @@ fn prepare(
     Ok((SimRun::new(builder.into_drives(), ready), images))
 }
 
+/// The records, samples and changes of a run.
+struct RunParts<'r, 's> {
+    recording: &'r mut Recording,
+    sampler: &'r mut Sampler,
+    changes: &'r mut TimedChanges<'s>,
+}
+
 /// Runs the jobs; returns whether they were stopped early.
 fn execute(
     runner: &mut VirtualRunner,
     run: &mut SimRun,
-    recording: &mut Recording,
-    sampler: &mut Sampler,
+    parts: RunParts<'_, '_>,
     options: &mut SimOptions<'_>,
 ) -> Result<bool, SimError> {
+    let RunParts { recording, sampler, changes } = parts;
     let asked = options.stop;
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
@@ -421,7 +436,7 @@ fn execute(
         [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
         [DriveRun { drive, .. }],
         true,
-    ) = (&mut run.paths[..], &mut run.drives[..], recording.is_coarse())
+    ) = (&mut run.paths[..], &mut run.drives[..], recording.is_coarse() && changes.is_empty())
     {
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,
@@ -452,10 +467,11 @@ fn execute(
         // `JobRunner::finish` reports the job that cannot continue.
         return Ok(stopped);
     }
+    changes.apply(runner.now(), run)?;
     let mut steps = 0u32;
     loop {
         runner.run_until_idle(&mut [run]);
-        let next = run.deadline();
+        let next = run.deadline().min(changes.deadline());
         // Time does not advance after the last job.
         if run.is_done() || next == Nanos::MAX {
             // `JobRunner::finish` reports the job that cannot continue.
@@ -465,6 +481,7 @@ fn execute(
             sampler.sample(next, |i| run.ftl_snapshot(i));
         }
         runner.advance_to(next);
+        changes.apply(next, run)?;
         steps += 1;
         if steps == STRIDE || recording.is_buffer_low(run) {
             steps = 0;

@@ -60,6 +60,7 @@ pub fn prepare_drive(
     plan: &DriveSpec,
     tell: &mut dyn FnMut(PrepareEvent<'_>),
 ) -> Result<(Stack, Nanos), PrepareError> {
+    scenario.check_real_time().map_err(StackError::from)?;
     let name = &plan.config.name;
     let fresh = is_fresh(plan);
     let stack = Stack::build(plan, Some(HOST_VECTOR))?;
@@ -101,6 +102,7 @@ pub fn prepare_path(
     scenario: &Scenario,
     tell: &mut dyn FnMut(PrepareEvent<'_>),
 ) -> Result<PreparedPath, PrepareError> {
+    scenario.check_real_time().map_err(StackError::from)?;
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
     let options =

@@ -6,12 +6,13 @@ use controller::{
     ArbitrationConfig, DriveConfig, PersonalityKind, PuScheduling, SuspendConfig, WriteBuffer,
 };
 use ftl::{
-    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
+    ControlChange, FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind,
+    VictimPolicyKind,
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
     Amount, BlockLayerSpec, DriveSpec, Fill, HostTarget, Overwrite, PathConfig, PathSpec,
-    Precondition, Scenario, SetSpec, TargetSpec,
+    Precondition, Scenario, SetSpec, TargetSpec, TimedChange,
 };
 use serde_json::{Map, Value, json};
 
@@ -33,7 +34,44 @@ pub fn parameters(scenario: &Scenario) -> Value {
         parameters["sets"] = named.sets.iter().map(|s| set(scenario, s)).collect();
         parameters["paths"] = scenario.paths().iter().map(|p| named_path(scenario, p)).collect();
     }
+    if !scenario.changes.is_empty() {
+        let changes = scenario.changes.iter();
+        parameters["changes"] = changes.map(|timed| timed_change(scenario, timed)).collect();
+    }
     parameters
+}
+
+fn timed_change(scenario: &Scenario, timed: &TimedChange) -> Value {
+    let name = scenario.device_name(timed.device);
+    let mut value = json!({ "time_ns": timed.time.0, "device": name });
+    for (change, _) in &timed.changes {
+        match *change {
+            ControlChange::ActivePus(count) => value["active_pus"] = json!(count),
+            ControlChange::RateLimiter(kind) => value["rate_limiter"] = rate_limiter(kind),
+            ControlChange::VictimPolicy(kind) => {
+                value["victim_policy"] = json!(victim_policy(kind));
+            }
+        }
+    }
+    value
+}
+
+fn victim_policy(kind: VictimPolicyKind) -> &'static str {
+    match kind {
+        VictimPolicyKind::Greedy => "greedy",
+        VictimPolicyKind::CostBenefit => "cost-benefit",
+        VictimPolicyKind::Fifo => "fifo",
+        VictimPolicyKind::CostWear => "cost-wear",
+    }
+}
+
+fn rate_limiter(kind: RateLimiterKind) -> Value {
+    match kind {
+        RateLimiterKind::Proportional => json!({ "kind": "proportional" }),
+        RateLimiterKind::Pid { kp, ki, kd } => {
+            json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
+        }
+    }
 }
 
 fn target(scenario: &Scenario, t: &TargetSpec) -> Value {
@@ -261,12 +299,7 @@ fn ftl(config: &FtlConfig) -> Value {
     json!({
         "over_provisioning": config.over_provisioning,
         "active_pus": config.active_pus,
-        "victim_policy": match config.victim_policy {
-            VictimPolicyKind::Greedy => "greedy",
-            VictimPolicyKind::CostBenefit => "cost-benefit",
-            VictimPolicyKind::Fifo => "fifo",
-            VictimPolicyKind::CostWear => "cost-wear",
-        },
+        "victim_policy": victim_policy(config.victim_policy),
         "separate_gc_stream": config.hot_cold,
         "gc_low_watermark_lines": config.gc_low_watermark_lines,
         "gc_high_watermark_lines": config.gc_high_watermark_lines,
@@ -285,12 +318,7 @@ fn ftl(config: &FtlConfig) -> Value {
             P2lLocation::Memory => "memory",
             P2lLocation::Media => "media",
         },
-        "rate_limiter": match config.rate_limiter {
-            RateLimiterKind::Proportional => json!({ "kind": "proportional" }),
-            RateLimiterKind::Pid { kp, ki, kd } => {
-                json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
-            }
-        },
+        "rate_limiter": rate_limiter(config.rate_limiter),
         "gc_read_priority": match config.gc_read_priority {
             GcReadPriority::Off => "off",
             GcReadPriority::PerPu => "per-pu",

@@ -11,3 +11,4 @@ mod precondition;
 mod repository;
 mod scenario_reference;
 mod shards;
+mod timed_changes;
