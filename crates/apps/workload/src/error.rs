@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nvme::Status;
+use ocssd::ppa::PuSet;
 
 use crate::device::Addressing;
 use crate::parse::option_tables;
+use crate::runner::unit_source::UnitSourceError;
 use crate::trace::TraceError;
 use crate::units;
 
@@ -222,6 +224,28 @@ pub enum RunError {
         job_addressing: Addressing,
         /// Addressing of the device.
         device_addressing: Addressing,
+    },
+    /// Two jobs, or two clones of one, write to the same parallel units at the same time.
+    #[error(
+        "job `{job}` and job `{other}` both write to the parallel units {pus}: a write pointer has one \
+         owner; give each job `pus` of its own, `numjobs` 1, or a `stonewall` between them"
+    )]
+    TwoWriters {
+        /// Name of the job.
+        job: String,
+        /// Name of the earlier job.
+        other: String,
+        /// The common parallel units.
+        pus: PuSet,
+    },
+    /// A job on parallel units cannot continue.
+    #[error("job `{job}` stops: {source}")]
+    Units {
+        /// Name of the job.
+        job: String,
+        /// Cause of the error.
+        #[source]
+        source: UnitSourceError,
     },
     /// The run has no jobs.
     #[error("no jobs to run")]

@@ -33,7 +33,8 @@ pub(crate) fn io_range(spec: &JobSpec, clone: u32, limits: &Limits) -> Result<Io
     if !sector.is_power_of_two() || limits.max_sectors == 0 {
         return Err(format!("the device has sectors of {sector} bytes"));
     }
-    if spec.replay.is_some() {
+    // Units and chunks are chosen by the source of the job.
+    if spec.replay.is_some() || spec.units.is_some() {
         return Ok(IoRange { offset: 0, bytes: device, unit_bytes: sector });
     }
     for direction in crate::parse::options::used_directions(&spec.pattern.access) {

@@ -8,6 +8,7 @@ use time::Nanos;
 use crate::device::Addressing;
 use crate::key_spec::KeySpec;
 use crate::trace::{TraceAction, TraceFormat};
+use crate::unit_spec::UnitSpec;
 use crate::units::Size;
 
 /// Direction of a data transfer; index of arrays that have one entry per direction.
@@ -339,6 +340,8 @@ pub struct JobSpec {
     pub replay: Option<ReplayOptions>,
     /// The records of a job on keys; `None` for a job on blocks.
     pub keys: Option<KeySpec>,
+    /// The parallel units of a job on physical addresses; `None` for other jobs.
+    pub units: Option<UnitSpec>,
     /// Search for the depth that meets a latency.
     pub latency_target: Option<LatencyTarget>,
     /// Reported results.
@@ -397,6 +400,7 @@ impl JobSpec {
             },
             replay: None,
             keys: None,
+            units: None,
             latency_target: None,
             report: ReportSpec {
                 new_group: false,
@@ -411,7 +415,11 @@ impl JobSpec {
 
     /// Returns the addressing of the device that the job needs.
     pub fn addressing(&self) -> Addressing {
-        if self.keys.is_some() { Addressing::Keys } else { Addressing::Blocks }
+        match (&self.keys, &self.units) {
+            (Some(_), _) => Addressing::Keys,
+            (None, Some(_)) => Addressing::Units,
+            (None, None) => Addressing::Blocks,
+        }
     }
 
     /// Returns the maximum number of outstanding requests.

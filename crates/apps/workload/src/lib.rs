@@ -17,10 +17,12 @@ mod parse;
 mod results;
 mod runner;
 mod trace;
+mod unit_spec;
 pub mod units;
 pub mod ycsb;
 
 pub use device::key_value::KeyValueDevice;
+pub use device::parallel_units::ParallelUnits;
 pub use device::{
     Addressing, JobDevice, JobLimits, JobOperation, KeyLimits, RecordOp, RecordRequest,
 };
@@ -42,7 +44,9 @@ pub use results::result::{
 pub use results::time_series::{INTERVALS_MAX, Interval, TimeSeries};
 pub use runner::job_runner::{IoCpuCosts, JobRunner, check_jobs, check_jobs_on, job_index_of_tag};
 pub use runner::memory::available_memory;
+pub use runner::unit_source::UnitSourceError;
 pub use runner::verify::Mismatch;
 pub use trace::{
     Due, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceOp, TraceReader,
 };
+pub use unit_spec::{UnitLimits, UnitSpec};

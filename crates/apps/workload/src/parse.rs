@@ -14,6 +14,7 @@ mod key_options;
 pub(crate) mod option_tables;
 pub(crate) mod options;
 mod reference;
+mod unit_options;
 
 use expand::expand;
 use option_tables::OptionSupport;
@@ -231,7 +232,9 @@ impl<'a> JobReader<'a> {
 
     fn finish(mut self, at: SourceLocation) -> Result<JobSpec, JobError> {
         let has = |option: &str| self.given.iter().any(|(name, _)| name == option);
-        if let Err((option, what)) = key_options::complete(&mut self.spec, has) {
+        let checked = unit_options::check(&self.spec, has)
+            .and_then(|()| key_options::complete(&mut self.spec, has));
+        if let Err((option, what)) = checked {
             let place = self.given.into_iter().find(|(name, _)| name == option);
             let at = place.map_or(at, |(_, at)| at);
             return Err(JobProblem::Conflict { job: self.spec.name, what }.into_error(at));

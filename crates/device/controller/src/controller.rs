@@ -167,6 +167,17 @@ impl Controller {
         }
     }
 
+    /// Changes a setting of the drive's FTL. The drive must be polled afterwards.
+    ///
+    /// # Errors
+    /// [`ftl::ControlError`]; nothing changes.
+    pub fn apply_change(&mut self, change: &ftl::ControlChange) -> Result<(), ftl::ControlError> {
+        match &mut self.personality {
+            Personality::Block(d) => d.apply_change(change),
+            _ => Err(ftl::ControlError::NoFtl),
+        }
+    }
+
     pub(crate) fn array(&self) -> Option<&NandArray> {
         match &self.personality {
             Personality::Block(d) => Some(&d.array),

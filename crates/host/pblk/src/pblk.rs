@@ -28,7 +28,9 @@ use block::{
 };
 use driver::QueuePair;
 use event::Waker;
-use ftl::{ActivePusError, Ftl, FtlStats, LimiterSample, RecoveryStats};
+use ftl::{
+    ActivePusError, ControlChange, ControlError, Ftl, FtlStats, LimiterSample, RecoveryStats,
+};
 use mem::AddressSpace;
 use nvme::Status;
 use time::{Component, Nanos};
@@ -103,6 +105,17 @@ impl Pblk {
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.ftl.set_active_pus(count)?;
         // Waiting units may be placeable now.
+        self.kick = true;
+        self.has_new_requests = true;
+        Ok(())
+    }
+
+    /// Changes a setting of the FTL, see [`Ftl::apply_change`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; nothing changes.
+    pub fn apply_change(&mut self, change: &ControlChange) -> Result<(), ControlError> {
+        self.ftl.apply_change(change)?;
         self.kick = true;
         self.has_new_requests = true;
         Ok(())

@@ -27,7 +27,8 @@ use std::collections::BTreeSet;
 use block::{BlockDevice, Completion};
 use driver::{ControllerHandle, ControllerInfo, DriverError, MediaEvent, QueuePair};
 use ftl::{
-    ActivePusError, Ftl, FtlConfig, FtlStats, LineMetadata, RecoveryStats, VictimPolicyKind,
+    ActivePusError, ControlChange, ControlError, Ftl, FtlConfig, FtlStats, LineMetadata,
+    RecoveryStats, VictimPolicyKind,
 };
 use nvme::{Address, ChunkDescriptor, ChunkId, DeviceL2pLog, VendorExtensions};
 use time::Component;
@@ -166,6 +167,14 @@ impl Rrpc {
     /// changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.device.device_mut().set_active_pus(count)
+    }
+
+    /// Changes a setting of the FTL, see [`Pblk::apply_change`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; nothing changes.
+    pub fn apply_change(&mut self, change: &ControlChange) -> Result<(), ControlError> {
+        self.device.device_mut().apply_change(change)
     }
 
     /// Subscribes to the drive's media events and handles them, see [`Pblk::subscribe_events`]. A

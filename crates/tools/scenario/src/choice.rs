@@ -203,6 +203,15 @@ pub enum Impossible {
         /// The drive or target.
         device: String,
     },
+    /// A change at an instant of virtual time, of a drive in real time.
+    #[error(
+        "line {line} changes settings at an instant of virtual time, and a drive in real time has none: \
+         its clients start when they like"
+    )]
+    VirtualTime {
+        /// Line of the scenario.
+        line: usize,
+    },
     /// Several hardware queues over one write context.
     #[error(
         "{target} on drive {drive} has {contexts} write context{}, so that {queues} hardware queues would \
@@ -287,6 +296,11 @@ impl Impossible {
             Impossible::NoDeviceMap => {
                 "set device_l2p = true in the drive, or target.kind = \"pblk\"".into()
             }
+            Impossible::NoLogicalBlocks { user, .. } if *user == BLOCK_REQUESTS => {
+                "give the scenario a [target], the drive personality = \"block\", or `sluice sim` jobs \
+                 on parallel units (`pus`)"
+                    .into()
+            }
             Impossible::NoLogicalBlocks { .. } => {
                 "give the scenario a [target], or the drive personality = \"block\"".into()
             }
@@ -294,7 +308,11 @@ impl Impossible {
                 "give it a pblk or an rrpc, or jobs on keys over a path without a block layer"
                     .into()
             }
-            Impossible::NoBlocksOnTarget { .. } => "give it a pblk or an rrpc".into(),
+            Impossible::NoBlocksOnTarget { .. } => {
+                "give it a pblk or an rrpc, or jobs on parallel units (`pus`) over a path without a block \
+                 layer"
+                    .into()
+            }
             Impossible::SecondOwner { .. } => {
                 "send both by one path, or give each parallel units of its own".into()
             }
@@ -325,6 +343,7 @@ impl Impossible {
                  real devices are for `sluice serve`, `sluice exec`, `sluice::open` and the C library"
                 .into(),
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
+            Impossible::VirtualTime { .. } => "remove [[at]], or run `sluice sim`".into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),

@@ -4,6 +4,7 @@ use block::notify::{CompletionMethod, CompletionPolicy, NotifyConfig};
 use time::Nanos;
 
 use super::choice::Impossible;
+use super::keys::ahci_keys::AhciUplink;
 use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::{POLL_INTERVAL, STEP_TIME};
 use super::section::{Keyword, Result, Section};
@@ -95,7 +96,8 @@ impl PathConfig {
     }
 }
 
-/// `[host]`: CPU time of the host per I/O in virtual time; `None` selects the default.
+/// `[host]`: CPU time of the host per I/O in virtual time; `None` selects the default. `[ahci]`: its
+/// AHCI controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostConfig {
     /// From the job's decision to the doorbell.
@@ -104,6 +106,8 @@ pub struct HostConfig {
     pub complete_cost: Option<Nanos>,
     /// From the completion entry to the first instruction that an interrupt starts.
     pub interrupt_cost: Option<Nanos>,
+    /// `[ahci]`: the uplink of the controller that the SATA drives share.
+    pub ahci: AhciUplink,
 }
 
 impl HostConfig {

@@ -23,6 +23,7 @@ mod source;
 mod target;
 #[cfg(test)]
 mod tests;
+mod timed_change;
 pub mod units;
 pub mod user;
 
@@ -41,7 +42,7 @@ pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
 pub use keys::ahci_keys::AhciUplink;
 pub use keys::drive_kind::DriveKind;
-pub use keys::export_keys::{ExportAddress, ExportSpec};
+pub use keys::export_keys::{ExportAddress, ExportSpec, ServeSpec};
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
@@ -50,7 +51,9 @@ pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
+pub use timed_change::TimedChange;
 
+use choice::BLOCK_REQUESTS;
 use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use keys::drive_kind::KindWord;
@@ -80,9 +83,7 @@ pub struct Scenario {
     pub path: PathConfig,
     /// Named targets, sets and paths.
     pub composition: Composition,
-    /// The controller that the SATA drives share.
-    pub ahci_uplink: AhciUplink,
-    /// Costs of the host's side.
+    /// Costs of the host's side, and its AHCI controller.
     pub host: HostConfig,
     /// State of the drives when the jobs begin.
     pub precondition: Precondition,
@@ -90,10 +91,10 @@ pub struct Scenario {
     pub jobs: Vec<JobTable>,
     /// Job files that the scenario names, relative to its directory, each with its line.
     pub job_files: Vec<(PathBuf, usize)>,
-    /// Partitions of the drives for users.
-    pub shares: Vec<ShareSpec>,
-    /// Where `sluice serve` serves the paths, if the scenario says so.
-    pub exports: Vec<ExportSpec>,
+    /// Changes of settings during the run (`[[at]]`), in the order of their times.
+    pub changes: Vec<TimedChange>,
+    /// Settings of `sluice serve`.
+    pub serving: ServeSpec,
     /// Former spellings of keys and values in the text, which work for one more release.
     pub former_spellings: Vec<FormerSpelling>,
 }
@@ -172,13 +173,12 @@ impl Scenario {
             drives: Vec::new(),
             path: PathConfig::default(),
             composition: Composition::default(),
-            ahci_uplink: AhciUplink::default(),
             host: HostConfig::default(),
             precondition: Precondition::default(),
             jobs: Vec::new(),
             job_files: Vec::new(),
-            shares: Vec::new(),
-            exports: Vec::new(),
+            changes: Vec::new(),
+            serving: ServeSpec::default(),
             former_spellings: Vec::new(),
         };
         root.set("title", &mut scenario.title, |v| v.printable().map(str::to_owned))?;
@@ -194,8 +194,8 @@ impl Scenario {
         if let Some(value) = unnamed_path {
             scenario.path = PathConfig::read(value.section()?)?;
         }
-        root.set("ahci", &mut scenario.ahci_uplink, |v| AhciUplink::read(v.section()?))?;
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
+        root.set("ahci", &mut scenario.host.ahci, |v| AhciUplink::read(v.section()?))?;
         root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
         let target_value = root.get("target");
         let unnamed_target = target_value.as_ref().filter(|value| value.items().is_none());
@@ -206,6 +206,10 @@ impl Scenario {
             CompositionSections::new(target_value.as_ref(), set.as_ref(), path.as_ref())?;
         let jobs = match root.get("job") {
             Some(value) => value.sections("job")?,
+            None => Vec::new(),
+        };
+        let changes = match root.get("at") {
+            Some(value) => value.sections("at")?,
             None => Vec::new(),
         };
         let shares = match root.get("partition") {
@@ -236,15 +240,16 @@ impl Scenario {
                 scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
             }
         }
+        scenario.read_changes(changes)?;
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {
-            scenario.shares.push(ShareSpec::read(section, &names)?);
+            scenario.serving.shares.push(ShareSpec::read(section, &names)?);
         }
         let paths = scenario.paths();
         for section in exports {
             let export = scenario.read_export(section, &paths)?;
-            scenario.exports.push(export);
+            scenario.serving.exports.push(export);
         }
         for (index, section) in jobs.iter().enumerate() {
             let (job, named) = keys::job::read(section, index)?;
@@ -297,6 +302,13 @@ impl Scenario {
             );
             return Err(self.conflict_in_line(job.line, message, help));
         };
+        let has_units = job.pairs.iter().any(|(key, _, _)| key == "pus");
+        if !self.composition.paths.is_empty() && self.has_units(over.over) && !has_units {
+            self.check_blocks(over.over, BLOCK_REQUESTS).map_err(|why| match &refs.path {
+                Some(value) => value.source_span().error(why.into()),
+                None => self.conflict_in_line(job.line, why.to_string(), why.help()),
+            })?;
+        }
         if let (Some(place), None) = (&refs.group, &over.config.block_layer) {
             return Err(place.error(ProblemKind::Conflict {
                 message: "groups are the block layer's, and `raw` has none".into(),

@@ -109,7 +109,7 @@ impl SimError {
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {
                 use workload::RunError::{
-                    DeviceMismatch, NoJobs, TooLarge, Trace, WrongAddressing,
+                    DeviceMismatch, NoJobs, TooLarge, Trace, TwoWriters, Units, WrongAddressing,
                 };
                 matches!(
                     e,
@@ -117,6 +117,8 @@ impl SimError {
                         | NoJobs
                         | TooLarge { .. }
                         | Trace { .. }
+                        | TwoWriters { .. }
+                        | Units { .. }
                         | WrongAddressing { .. }
                 )
             }

@@ -12,6 +12,7 @@ mod output;
 mod precondition_cache;
 mod recording;
 mod sim_run;
+mod timed_changes;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::Group;
 use block::notify::CompletionMethod;
 use lnvm::TargetKind;
-use scenario::choice::{Impossible, SIMULATION};
+use scenario::choice::{BLOCK_REQUESTS, Impossible, SIMULATION};
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, Notification, PreconditionMarker,
@@ -29,7 +30,7 @@ use stack::{
     target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
-use workload::{IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
+use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
 pub use outcome::{DriveOutcome, PathOutcome, SataOutcome, SimOutcome};
@@ -46,6 +47,7 @@ pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 use recording::Recording;
 use recording::time_series::Sampler;
 use sim_run::{PathJobRunner, PathRun, SimRun, drive_ftl_snapshot};
+use timed_changes::TimedChanges;
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,6 +166,12 @@ fn jobs(
     if per_path.iter().all(|jobs| jobs.specs.is_empty()) {
         return Err(SimError::NoJobs { file: scenario.file.clone() });
     }
+    for (path, jobs) in paths.iter().zip(&per_path) {
+        let on_blocks = |job: &JobSpec| job.addressing() == Addressing::Blocks;
+        if scenario.has_units(path.over) && jobs.specs.iter().any(on_blocks) {
+            scenario.check_blocks(path.over, BLOCK_REQUESTS).map_err(StackError::from)?;
+        }
+    }
     ignored.sort();
     ignored.dedup();
     Ok((per_path, ignored))
@@ -235,7 +243,13 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     let mut recording = Recording::start(scenario, &mut options, is_followed, &mut run)?;
     let started = runner.now();
     let mut sampler = Sampler::start(started, &mut run);
-    let partial = execute(&mut runner, &mut run, &mut recording, &mut sampler, &mut options)?;
+    let mut changes = TimedChanges::start(scenario, started, &mut run)?;
+    let parts =
+        RunParts { recording: &mut recording, sampler: &mut sampler, changes: &mut changes };
+    let partial = execute(&mut runner, &mut run, parts, &mut options)?;
+    if !partial {
+        changes.finish(runner.now())?;
+    }
     let (untraced, explanations) = recording.finish(&mut run)?;
     let (now, elapsed) = (runner.now(), runner.now().since(started));
     let over_time = sampler.finish(now, |i| run.ftl_snapshot(i));
@@ -287,12 +301,13 @@ fn can_follow(scenario: &Scenario, paths: &[PathSpec]) -> bool {
     let mut users = vec![0u32; scenario.drives.len()];
     let members = paths.iter().flat_map(|path| scenario.members(path.over));
     members.for_each(|member| users[scenario.drive_of(member)] += 1);
-    let is_set = |path: &PathSpec| matches!(path.over, Beneath::Set(_));
-    let has_keys = |path: &PathSpec| scenario.kind_of(path.over) == Some(TargetKind::Kv);
+    let has_blocks = |path: &PathSpec| {
+        let is_set = matches!(path.over, Beneath::Set(_));
+        let has_keys = scenario.kind_of(path.over) == Some(TargetKind::Kv);
+        !is_set && !has_keys && !scenario.has_units(path.over)
+    };
     let has_sata = scenario.sata_drives().next().is_some();
-    !has_sata
-        && users.iter().all(|users| *users <= 1)
-        && !paths.iter().any(|p| is_set(p) || has_keys(p))
+    !has_sata && users.iter().all(|users| *users <= 1) && paths.iter().all(has_blocks)
 }
 
 /// Use of the drives' images by the run.
@@ -344,7 +359,8 @@ fn prepare(
     let mut cache = options.precondition_cache.as_deref_mut();
     let cached = scenario.composition.is_empty();
     let mut shared = vec![false; plans.len()];
-    let build = BuildOptions { vector: None, write_images: options.write_image };
+    let build =
+        BuildOptions { vector: None, write_images: options.write_image, parallel_units: true };
     let mut reuse = |plan: &DriveSpec| {
         let index = plans.iter().position(|p| p.config.name == plan.config.name)?;
         let cache = cache.as_mut().filter(|_| cached && fresh[index])?;
@@ -417,14 +433,21 @@ fn prepare(
     Ok((SimRun::new(devices, drives, ready), images))
 }
 
+/// The records, samples and changes of a run.
+struct RunParts<'r, 's> {
+    recording: &'r mut Recording,
+    sampler: &'r mut Sampler,
+    changes: &'r mut TimedChanges<'s>,
+}
+
 /// Runs the jobs; returns whether they were stopped early.
 fn execute(
     runner: &mut VirtualRunner,
     run: &mut SimRun,
-    recording: &mut Recording,
-    sampler: &mut Sampler,
+    parts: RunParts<'_, '_>,
     options: &mut SimOptions<'_>,
 ) -> Result<bool, SimError> {
+    let RunParts { recording, sampler, changes } = parts;
     let asked = options.stop;
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
@@ -432,7 +455,7 @@ fn execute(
         [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
         [EmulatedDevice::Nvme(drive)],
         true,
-    ) = (&mut run.paths[..], &mut run.devices[..], recording.is_coarse())
+    ) = (&mut run.paths[..], &mut run.devices[..], recording.is_coarse() && changes.is_empty())
     {
         tracepoint::set_drive(0);
         let mut tell = |_: &mut VirtualRunner,
@@ -463,10 +486,11 @@ fn execute(
         // `JobRunner::finish` reports the job that cannot continue.
         return Ok(stopped);
     }
+    changes.apply(runner.now(), run)?;
     let mut steps = 0u32;
     loop {
         runner.run_until_idle(&mut [run]);
-        let next = run.deadline();
+        let next = run.deadline().min(changes.deadline());
         // Time does not advance after the last job.
         if run.is_done() || next == Nanos::MAX {
             // `JobRunner::finish` reports the job that cannot continue.
@@ -476,6 +500,7 @@ fn execute(
             sampler.sample(next, |i| run.ftl_snapshot(i));
         }
         runner.advance_to(next);
+        changes.apply(next, run)?;
         steps += 1;
         if steps == STRIDE || recording.is_buffer_low(run) {
             steps = 0;

@@ -7,7 +7,9 @@ use stack::{
     CoreQueues, EmulatedDevice, JobTarget, PathDevice, ShardCounts, SimulatedDevice, target_layers,
 };
 use time::{Component, Nanos};
-use workload::{IoCpuCosts, JobRunner, JobSpec, KeyValueDevice, RunError, RunResult};
+use workload::{
+    IoCpuCosts, JobRunner, JobSpec, KeyValueDevice, ParallelUnits, RunError, RunResult,
+};
 
 /// Maximum number of polls of device and drives for a flush.
 const FLUSH_POLL_LIMIT: u32 = 10_000_000;
@@ -36,18 +38,20 @@ pub(super) struct PathRun {
     pub(super) steady: Option<SteadyResult>,
 }
 
-/// The jobs of a path, on blocks or on keys.
+/// The jobs of a path, on blocks, on keys or on parallel units.
 pub(super) enum PathJobRunner {
     Blocks(Box<JobRunner<CoreQueues>>),
     Keys(Box<JobRunner<KeyValueDevice>>),
+    Units(Box<JobRunner<ParallelUnits>>),
 }
 
-/// Calls a method of the runner of either kind.
+/// Calls a method of the runner of any kind.
 macro_rules! with_runner {
     ($host:expr, $runner:ident => $call:expr) => {
         match $host {
             PathJobRunner::Blocks($runner) => $call,
             PathJobRunner::Keys($runner) => $call,
+            PathJobRunner::Units($runner) => $call,
         }
     };
 }
@@ -66,6 +70,9 @@ impl PathJobRunner {
             }
             JobTarget::Keys(device) => {
                 PathJobRunner::Keys(Box::new(JobRunner::new(*device, jobs, costs, seed)?))
+            }
+            JobTarget::Units(device) => {
+                PathJobRunner::Units(Box::new(JobRunner::new(*device, jobs, costs, seed)?))
             }
         })
     }
@@ -144,7 +151,7 @@ impl PathRun {
             ftl_before: None,
             shards_before: match &mut device {
                 JobTarget::Blocks(device) => target_layers::shard_counts(device),
-                JobTarget::Keys(_) => Vec::new(),
+                JobTarget::Keys(_) | JobTarget::Units(_) => Vec::new(),
             },
             idle: Some(device),
             steady,
@@ -162,7 +169,7 @@ impl PathRun {
         self.host.as_ref().is_none_or(|host| with_runner!(host, runner => runner.is_done()))
     }
 
-    /// Returns the block device; `None` for a key-value target.
+    /// Returns the block device; `None` for keys and parallel units.
     pub(super) fn device(&self) -> Option<&CoreQueues> {
         match (&self.host, &self.idle) {
             (Some(PathJobRunner::Blocks(host)), _) => Some(host.device()),
@@ -171,7 +178,7 @@ impl PathRun {
         }
     }
 
-    /// Returns mutable access to the block device; `None` for a key-value target.
+    /// Returns mutable access to the block device; `None` for keys and parallel units.
     pub(super) fn device_mut(&mut self) -> Option<&mut CoreQueues> {
         match (&mut self.host, &mut self.idle) {
             (Some(PathJobRunner::Blocks(host)), _) => Some(host.device_mut()),
@@ -180,7 +187,7 @@ impl PathRun {
         }
     }
 
-    /// Returns the key-value target; `None` for a block device.
+    /// Returns the key-value target; `None` for other devices.
     pub(super) fn keys(&mut self) -> Option<&mut Kv> {
         match (&mut self.host, &mut self.idle) {
             (Some(PathJobRunner::Keys(host)), _) => Some(host.device_mut().kv_mut()),

@@ -16,11 +16,11 @@ use scenario::{
     Beneath, DriveSpec, HostTarget, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
 };
 use time::{Nanos, VirtualRunner};
-use workload::{JobLimits, KeyLimits, KeyValueDevice};
+use workload::{JobLimits, KeyLimits, KeyValueDevice, ParallelUnits};
 
 use super::host::ahci::connect as connect_ahci;
 use super::host::real::open as open_real;
-use super::host::{attach_kv, block_layer_over};
+use super::host::{attach_kv, attach_units, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
 use super::{
@@ -38,6 +38,9 @@ pub struct BuildOptions {
     /// Whether images of drives are modified. Otherwise they are only read, and writes stay in
     /// memory.
     pub write_images: bool,
+    /// Whether devices without logical blocks are opened for jobs on parallel units. Otherwise paths
+    /// over them are refused.
+    pub parallel_units: bool,
 }
 
 /// The drives of a scenario while the devices of its paths are built.
@@ -72,6 +75,8 @@ enum OpenDevices {
     Set { name: String, stripe: u32, members: Vec<Member> },
     /// A key-value target on the drive with this index, and the port of its host.
     Keys { kv: Box<Kv>, drive: usize, port: DevicePort },
+    /// Parallel units of the drive with this index, and the port of their host.
+    Units { units: Box<ParallelUnits>, drive: usize, port: DevicePort },
 }
 
 /// The device of a path's jobs.
@@ -82,6 +87,8 @@ pub enum JobTarget {
     Blocks(CoreQueues),
     /// A key-value target.
     Keys(Box<KeyValueDevice>),
+    /// Parallel units.
+    Units(Box<ParallelUnits>),
 }
 
 /// A path whose members have hosts, and no device yet.
@@ -184,6 +191,16 @@ impl StackBuilder {
             let (kv, port) = attach_kv(running, &plan, named, &host)?;
             let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
+            return Ok(OpenPath { spec, devices });
+        }
+        if options.parallel_units && scenario.has_units(spec.over) {
+            let drive = scenario.drive_of(spec.over);
+            let host = HostOptions { vector: options.vector, ..HostOptions::default() };
+            let plan = options.plan(plan);
+            let running = self.nvme_mut(drive, &plan)?;
+            let (units, port) = attach_units(running, &plan, &host)?;
+            let port = DevicePort::Nvme(port);
+            let devices = OpenDevices::Units { units: Box::new(units), drive, port };
             return Ok(OpenPath { spec, devices });
         }
         let Beneath::Set(set) = spec.over else {
@@ -292,12 +309,13 @@ impl OpenPath {
                 let (value_bytes_max, queue_depth) = (kv.layout().value_bytes(), kv.queue_depth());
                 JobLimits::Keys(KeyLimits { value_bytes_max, queue_depth })
             }
+            OpenDevices::Units { units, .. } => JobLimits::Units(units.unit_limits().clone()),
         })
     }
 
     /// Preconditions the drives and targets beneath the path, each drive once, starting at an
     /// instant of `runner`. Drives for which `needs` returns `false` keep their state, and so do
-    /// key-value targets, which jobs load.
+    /// key-value targets and parallel units, which jobs load.
     ///
     /// # Errors
     /// [`StackError`].
@@ -313,7 +331,7 @@ impl OpenPath {
         let members = match &mut self.devices {
             OpenDevices::One(member) => std::slice::from_mut(&mut **member),
             OpenDevices::Set { members, .. } => members,
-            OpenDevices::Keys { .. } => return Ok(()),
+            OpenDevices::Keys { .. } | OpenDevices::Units { .. } => return Ok(()),
         };
         let count = members.len() as f64;
         for (i, member) in members.iter_mut().enumerate() {
@@ -358,7 +376,9 @@ impl OpenPath {
                 }
                 EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => Ok(None),
             },
-            OpenDevices::Set { .. } | OpenDevices::Keys { .. } => Ok(None),
+            OpenDevices::Set { .. } | OpenDevices::Keys { .. } | OpenDevices::Units { .. } => {
+                Ok(None)
+            }
         }
     }
 
@@ -414,6 +434,9 @@ impl OpenPath {
             OpenDevices::Keys { kv, drive, port } => {
                 let device = JobTarget::Keys(Box::new(KeyValueDevice::new(*kv)));
                 (vec![drive], vec![port], None, device)
+            }
+            OpenDevices::Units { units, drive, port } => {
+                (vec![drive], vec![port], None, JobTarget::Units(units))
             }
         };
         Ok(PathDevice { name, drives, device, ports, steady })

@@ -167,6 +167,15 @@ pub enum StackError {
         #[source]
         source: kv::KvOpenError,
     },
+    /// The parallel units of the drive cannot be addressed.
+    #[error("drive {name}: {source}")]
+    Units {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: ocssd::OcssdError,
+    },
     /// The scenario has no path.
     #[error("{}: no device has a path", file.display())]
     NoPath {

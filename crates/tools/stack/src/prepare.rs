@@ -60,6 +60,7 @@ pub fn prepare_drive(
     plan: &DriveSpec,
     tell: &mut dyn FnMut(PrepareEvent<'_>),
 ) -> Result<(Stack, Nanos), PrepareError> {
+    scenario.check_real_time().map_err(StackError::from)?;
     let name = &plan.config.name;
     let fresh = is_fresh(plan);
     let stack = Stack::build(plan, Some(HOST_VECTOR))?;
@@ -103,6 +104,7 @@ pub fn prepare_paths(
     scenario: &Scenario,
     tell: &mut dyn FnMut(PrepareEvent<'_>),
 ) -> Result<PreparedPaths, PrepareError> {
+    scenario.check_real_time().map_err(StackError::from)?;
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
     let preconditions = scenario.precondition != Default::default();
     if preconditions {
@@ -110,7 +112,8 @@ pub fn prepare_paths(
             Impossible::check_virtual(plan, "[precondition]").map_err(StackError::from)?;
         }
     }
-    let options = BuildOptions { vector: Some(HOST_VECTOR), write_images: true };
+    let options =
+        BuildOptions { vector: Some(HOST_VECTOR), write_images: true, parallel_units: false };
     let (mut builder, mut open) = StackBuilder::open(scenario, options, &mut |_| None)?;
     let mut runner = VirtualRunner::new();
     runner.advance_to(builder.ready_at());

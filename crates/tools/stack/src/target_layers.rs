@@ -7,7 +7,7 @@ use std::any::Any;
 
 use block::BlockDevice;
 use driver::ControllerHandle;
-use ftl::{Ftl, FtlStats};
+use ftl::{ControlChange, ControlError, Ftl, FtlStats};
 use lnvm::ScrubConfig;
 use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
 use time::{Component, Nanos};
@@ -22,6 +22,14 @@ enum TargetLayer<'a> {
 }
 
 impl TargetLayer<'_> {
+    fn apply(&mut self, change: &ControlChange) -> Result<(), ControlError> {
+        match self {
+            TargetLayer::Pblk(pblk) => pblk.apply_change(change),
+            TargetLayer::Rrpc(rrpc) => rrpc.apply_change(change),
+            TargetLayer::Shard(shard) => shard.apply_change(change),
+        }
+    }
+
     fn ftl(&self) -> &Ftl {
         match self {
             TargetLayer::Pblk(pblk) => pblk.ftl(),
@@ -134,6 +142,51 @@ pub(super) fn set_scrub(device: &mut (impl BlockDevice + ?Sized), config: ScrubC
         TargetLayer::Shard(shard) => shard.set_scrub(config),
     });
     targets > 0
+}
+
+/// Checks a change of the FTLs in the host, see [`apply_change`].
+///
+/// # Errors
+/// [`ControlError`].
+pub fn check_change(
+    device: &mut (impl BlockDevice + ?Sized),
+    only: Option<usize>,
+    change: &ControlChange,
+) -> Result<(), ControlError> {
+    try_each(device, only, &mut |target| target.ftl().check_change(change))
+}
+
+/// Changes a setting of the FTLs in the host: of the target with index `only` in the order of the
+/// layers, or of all of them, which are the shards of one.
+///
+/// # Errors
+/// [`ControlError`]; nothing changes.
+pub fn apply_change(
+    device: &mut (impl BlockDevice + ?Sized),
+    only: Option<usize>,
+    change: &ControlChange,
+) -> Result<(), ControlError> {
+    // All shards are checked before the first one changes.
+    check_change(device, only, change)?;
+    try_each(device, only, &mut |target| target.apply(change))
+}
+
+/// Calls `visit` with the target that is meant, or with all of them until one fails.
+fn try_each(
+    device: &mut (impl BlockDevice + ?Sized),
+    only: Option<usize>,
+    visit: &mut dyn FnMut(&mut TargetLayer<'_>) -> Result<(), ControlError>,
+) -> Result<(), ControlError> {
+    let (mut index, mut failed, mut result) = (0, false, Err(ControlError::NoFtl));
+    for_each_target(device, &mut |mut target| {
+        let is_meant = only.is_none_or(|only| only == index);
+        index += 1;
+        if is_meant && !failed {
+            result = visit(&mut target);
+            failed = result.is_err();
+        }
+    });
+    result
 }
 
 /// Subscribes the first target to media events of the drive. Returns the admin queue to the caller

@@ -1,16 +1,21 @@
 //! [`JobDevice`]: the device of a job, which submits operations to it and reaps their completions.
 //!
-//! A device is addressed by blocks or by keys ([`Addressing`]). Every `BlockDevice` is a
-//! [`JobDevice`]; [`KeyValueDevice`] makes one of a key-value target. The runner is monomorphic in
+//! A device is addressed by blocks, by keys or by parallel units ([`Addressing`]). Every
+//! `BlockDevice` is a [`JobDevice`]; [`KeyValueDevice`] makes one of a key-value target, and
+//! [`ParallelUnits`] of a drive's physical addresses. The runner is monomorphic in
 //! the device, so that jobs on blocks execute no code of jobs on keys.
 
 pub(crate) mod key_value;
+pub(crate) mod parallel_units;
 
 use std::fmt;
 
 use block::{BlockDevice, Completion, Limits, QueueFull, Request};
 use mem::{AddressSpace, Iova};
+use ocssd::ReportedChunk;
 use time::{Component, Nanos};
+
+use crate::unit_spec::UnitLimits;
 
 /// How a device addresses its data, and how a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +24,8 @@ pub enum Addressing {
     Blocks,
     /// By key: records.
     Keys,
+    /// By parallel unit: sectors of chunks.
+    Units,
 }
 
 impl Addressing {
@@ -27,14 +34,16 @@ impl Addressing {
         match self {
             Addressing::Blocks => "sectors",
             Addressing::Keys => "records",
+            Addressing::Units => "sectors of parallel units",
         }
     }
 
     /// Returns the options that make a job one of this addressing, for messages.
     pub(crate) fn options(self) -> &'static str {
         match self {
-            Addressing::Blocks => "jobs without `ycsb` and `recordcount`",
+            Addressing::Blocks => "jobs without `ycsb`, `recordcount` and `pus`",
             Addressing::Keys => "jobs with `ycsb` or `recordcount`",
+            Addressing::Units => "jobs with `pus`",
         }
     }
 }
@@ -44,6 +53,7 @@ impl fmt::Display for Addressing {
         f.write_str(match self {
             Addressing::Blocks => "blocks",
             Addressing::Keys => "keys",
+            Addressing::Units => "parallel units",
         })
     }
 }
@@ -58,22 +68,40 @@ pub struct KeyLimits {
 }
 
 /// Limits of the device of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobLimits {
     /// The limits of a block device.
     Blocks(Limits),
     /// The limits of a key-value device.
     Keys(KeyLimits),
+    /// The limits of parallel units.
+    Units(UnitLimits),
 }
 
 impl JobLimits {
+    /// Returns the limits of parallel units; `None` for other devices.
+    pub fn units(&self) -> Option<&UnitLimits> {
+        match self {
+            JobLimits::Units(units) => Some(units),
+            JobLimits::Blocks(_) | JobLimits::Keys(_) => None,
+        }
+    }
+
     /// Returns the addressing of a device with these limits.
     pub fn addressing(&self) -> Addressing {
         match self {
             JobLimits::Blocks(_) => Addressing::Blocks,
             JobLimits::Keys(_) => Addressing::Keys,
+            JobLimits::Units(_) => Addressing::Units,
         }
     }
+}
+
+/// The addresses of a device: its sectors or records, and its parallel units, if it has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceSpace<'a> {
+    pub(crate) sectors: &'a Limits,
+    pub(crate) units: Option<&'a UnitLimits>,
 }
 
 /// Kind of an operation on records.
@@ -119,7 +147,7 @@ pub struct RecordRequest {
 /// An operation that a job submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobOperation {
-    /// A request to a device that is addressed by blocks.
+    /// A request for sectors, to a device that is addressed by blocks or by parallel units.
     Block(Request),
     /// An operation on a device that is addressed by keys.
     Record(RecordRequest),
@@ -135,6 +163,12 @@ pub trait JobDevice: Component {
 
     /// Returns the limits of the device.
     fn limits(&self) -> JobLimits;
+
+    /// Returns the chunks of parallel units when the device was opened, in their order; `None` is a
+    /// chunk that jobs must not use. Other devices have none.
+    fn chunks(&self) -> &[Option<ReportedChunk>] {
+        &[]
+    }
 
     /// Returns the address space in which the memory of operations must be registered.
     fn memory(&self) -> &AddressSpace;

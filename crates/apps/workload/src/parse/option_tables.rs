@@ -296,6 +296,12 @@ pub(crate) const SUPPORTED: &[SupportedOption] = &[
         "Sluice's own, as in YCSB: operations of `ycsb` a to f, per clone and loop.",
     ),
     supported_option(
+        "pus",
+        &[],
+        "0-3, 0,4,8-11",
+        "Sluice's own: the parallel units of a job on physical addresses, see *Parallel units*.",
+    ),
+    supported_option(
         "trace_format",
         &[],
         "auto, iolog, msr, mqsim",

@@ -9,6 +9,7 @@ use crate::job::{
 };
 use crate::key_spec::{KeySpec, RECORDS_MAX, YcsbPhase};
 use crate::trace::TraceFormat;
+use crate::unit_spec::UnitSpec;
 use crate::units::{Size, parse_bool, parse_bytes, parse_size, parse_time};
 
 /// Error of an option's value: the values that are allowed.
@@ -340,6 +341,10 @@ fn set(spec: &mut JobSpec, option: &str, value: &str) -> Result<Option<()>, Allo
         "group_reporting" => spec.report.group_reporting = flag(value)?,
         "continue_on_error" => spec.integrity.continue_on_error = continue_on_error(value)?,
         "percentile_list" => spec.report.percentiles = percentiles(value)?,
+        "pus" => {
+            let pus = or(value.parse().ok(), "parallel units such as 0-3 or 0,4,8-11")?;
+            spec.units = Some(UnitSpec { pus });
+        }
         _ if set_keys(spec, option, value)? => {}
         _ if set_latency(spec, option, value)? => {}
         _ if set_log(spec, option, value)? => {}

@@ -26,8 +26,8 @@ and IOPS are 1. With it there is one line per window and direction, stamped with
 and bytes are 0. As in fio, a last window that is not whole is in the latency logs only. What a run needs of folders must
 be there: logs are opened before it starts.
 
-**Keys.** A job with `recordcount` or `ycsb` runs on a key-value target, every other job on a block device. Record `i` has
-the key that YCSB's client gives it, and a value of `bs` bytes. Without `ycsb`, the job follows its `rw`: a read gets a
+**Keys.** A job with `recordcount` or `ycsb` runs on a key-value target, a job with `pus` on parallel units, every other
+job on a block device. Record `i` has the key that YCSB's client gives it, and a value of `bs` bytes. Without `ycsb`, the job follows its `rw`: a read gets a
 record, a write puts it, a trim deletes it, and `fsync` syncs. `offset` and `size` are in bytes of all values, whole values
 each. With `ycsb=a` to `f`, the job runs `operationcount` operations of that core workload over `recordcount` records, each
 clone and each loop as many; with `ycsb=load` its clones insert the records together. Values then have 1000 bytes unless `bs`
@@ -39,6 +39,18 @@ An error of the store is the failure of its operation. A get, an update or a sca
 `errno` 5, as does a value of another size than `bs`; a full store fails puts with `errno` 28. `continue_on_error=read` covers
 gets and scans, `write` all others. A delete of a key that does not exist succeeds, as the trim of an unmapped block does.
 Options that select blocks (`rw`, `size`, `bssplit` and others) are errors beside `ycsb`.
+
+**Parallel units.** A job with `pus` sends vector commands to these parallel units, by the drive's numbers, over a `ppa`
+target or an open-channel drive without a target. `rw` is `write`, `read`, `randread`, `rw` or `randrw`. Writes go round the
+units; in each they follow the write pointer of a chunk, then of the next chunk. A chunk with data is reset before it is
+written again: resets count as trims. Of a mixed job the reads are sequential or random, and the writes always at write
+pointers; it writes while there is nothing to read. Reads are of written sectors whose paired pages are written (`mw_cunits`).
+A job that only reads reads them once, or for `io_size` or `runtime`. `bs` is whole write units for writes and whole sectors
+for reads, at most a chunk. `size` (of all units of the job) limits the chunks of each unit. Two jobs that write to one unit
+need a `stonewall` between them. `verify` checks the data of reads as on blocks; reading back covers what can be read.
+
+A failed write or reset is the failure of its command, and ends the job unless `continue_on_error=write` (or `all`). The job
+then goes on in the next chunk: a chunk that failed is neither written nor read any more.
 ";
 
 /// Returns the reference page of fio's options, in Markdown.

@@ -10,12 +10,13 @@ use rng::Rng;
 use time::{Component, Nanos};
 use tracepoint::Event;
 
-use crate::device::{Addressing, JobDevice, JobLimits};
+use crate::device::{Addressing, DeviceSpace, JobDevice, JobLimits};
 use crate::error::RunError;
 use crate::io_range::io_range;
 use crate::job::JobSpec;
 use crate::results::job_log::JobLogs;
 use crate::results::result::RunResult;
+use crate::runner::chunk_states::ChunkStates;
 use crate::runner::memory;
 use crate::runner::ready_times::ReadyTimes;
 use crate::runner::source::RequestSource;
@@ -59,14 +60,16 @@ pub fn check_jobs(jobs: &[JobSpec], limits: &Limits) -> Result<(), RunError> {
 /// # Errors
 /// The errors of [`JobRunner::new`], of [`JobRunner::open_logs`] and of the replay.
 pub fn check_jobs_on(jobs: &[JobSpec], limits: &JobLimits) -> Result<(), RunError> {
+    let units = limits.units().cloned();
     let limits = &unit_limits(jobs, limits)?;
     memory::check(jobs, limits, memory::available_memory())?;
+    let device = DeviceSpace { sectors: limits, units: units.as_ref() };
     for spec in jobs {
         JobLogs::check(spec)?;
         for clone in [0, spec.numjobs.saturating_sub(1)] {
             let area = io_range(spec, clone, limits)
                 .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
-            let source = RequestSource::new(spec, clone, area, limits, &Rng::new(0))?;
+            let source = RequestSource::new(spec, clone, area, device, &Rng::new(0))?;
             if let (RequestSource::Replay(replay), 0) = (source, clone) {
                 let until =
                     spec.schedule.runtime.map_or(Nanos::MAX, |time| time + spec.schedule.ramp_time);
@@ -82,7 +85,8 @@ pub fn check_jobs_on(jobs: &[JobSpec], limits: &JobLimits) -> Result<(), RunErro
 ///
 /// # Errors
 /// [`RunError::WrongAddressing`] if a job is addressed otherwise than the device,
-/// [`RunError::DeviceMismatch`] if its values are larger than the device allows.
+/// [`RunError::DeviceMismatch`] if its values are larger than the device allows,
+/// [`RunError::TwoWriters`].
 fn unit_limits(jobs: &[JobSpec], limits: &JobLimits) -> Result<Limits, RunError> {
     let device = limits.addressing();
     if let Some(job) = jobs.iter().find(|job| job.addressing() != device) {
@@ -95,6 +99,17 @@ fn unit_limits(jobs: &[JobSpec], limits: &JobLimits) -> Result<Limits, RunError>
     let keys = match limits {
         JobLimits::Blocks(limits) => return Ok(*limits),
         JobLimits::Keys(limits) => limits,
+        JobLimits::Units(limits) => {
+            limits.check(jobs)?;
+            return Ok(Limits {
+                sector_bytes: limits.geometry.sector_bytes,
+                sectors: limits.sectors(),
+                max_sectors: limits.sectors_max,
+                optimal_sectors: limits.geometry.ws_opt,
+                queue_depth: limits.queue_depth,
+                volatile_cache: false,
+            });
+        }
     };
     if let Some(job) = jobs.iter().find(|job| job.value_bytes() > keys.value_bytes_max) {
         let (bytes, most) = (job.value_bytes(), keys.value_bytes_max);
@@ -157,7 +172,8 @@ impl<D: JobDevice> JobRunner<D> {
         if jobs.is_empty() {
             return Err(RunError::NoJobs);
         }
-        let limits = unit_limits(&jobs, &device.limits())?;
+        let device_limits = device.limits();
+        let (limits, units) = (unit_limits(&jobs, &device_limits)?, device_limits.units());
         memory::check(&jobs, &limits, memory::available_memory())?;
         let mut workers = Vec::new();
         let (mut stage, mut group) = (0, 0);
@@ -170,10 +186,12 @@ impl<D: JobDevice> JobRunner<D> {
                     Some(own) => Rng::new(own).fork(u64::from(clone)),
                     None => Rng::new(seed).fork(index),
                 };
-                workers.push(JobThread::new(spec.clone(), clone, stage, group, &limits, rng)?);
+                let limits = DeviceSpace { sectors: &limits, units };
+                workers.push(JobThread::new(spec.clone(), clone, stage, group, limits, rng)?);
             }
         }
         let is_keyed = device.addressing() == Addressing::Keys;
+        let chunks = units.map(|units| Box::new(ChunkStates::new(units, device.chunks())));
         let ledger = if workers.iter().any(JobThread::has_verify) {
             let ledger = match is_keyed {
                 true => VerifyState::of_records(limits.sectors),
@@ -190,9 +208,10 @@ impl<D: JobDevice> JobRunner<D> {
         let shared = RunContext {
             limits,
             costs,
-            has_completion_steps: ledger.is_some() || is_keyed,
+            has_completion_steps: ledger.is_some() || is_keyed || chunks.is_some(),
             verify_state: ledger,
             buffers,
+            chunks,
             submit_failed: false,
             epoch: Nanos::ZERO,
         };

@@ -7,12 +7,15 @@ use block::Limits;
 use rng::Rng;
 use time::Nanos;
 
+use crate::device::DeviceSpace;
 use crate::error::RunError;
 use crate::io_range::IoRange;
 use crate::job::{Direction, JobSpec, Rate};
+use crate::runner::chunk_states::ChunkStates;
 use crate::runner::key_source::KeySource;
 use crate::runner::pattern::Pattern;
-use crate::trace::{Due, TraceAction, TraceOp, TraceReader};
+use crate::runner::unit_source::{UnitSource, UnitSourceError};
+use crate::trace::{Due, TraceAction, TraceError, TraceOp, TraceReader};
 
 /// Default maximum of outstanding requests of a timed replay.
 const TIMED_DEPTH: u32 = 1024;
@@ -39,6 +42,8 @@ pub(crate) enum IssueDecision {
     Now(NextIo),
     /// Call again at this instant.
     WaitUntil(Nanos),
+    /// Call again when a request of the job has completed.
+    WaitForCompletion,
     /// The source has no more requests.
     End,
 }
@@ -49,6 +54,26 @@ pub(crate) enum RequestSource {
     Generated(Box<GeneratedIo>),
     Replay(Box<TraceReplay>),
     Keys(Box<KeySource>),
+    Units(Box<UnitSource>),
+}
+
+/// Error of [`RequestSource::next`].
+#[derive(Debug)]
+pub(crate) enum SourceError {
+    Trace(TraceError),
+    Units(UnitSourceError),
+}
+
+impl SourceError {
+    /// Returns the error of the run.
+    #[cold]
+    pub(crate) fn of_job(self, job: &str) -> RunError {
+        let job = job.to_owned();
+        match self {
+            SourceError::Trace(source) => RunError::Trace { job, source },
+            SourceError::Units(source) => RunError::Units { job, source },
+        }
+    }
 }
 
 /// Requests of a generated job.
@@ -236,6 +261,11 @@ impl GeneratedIo {
         }
     }
 
+    /// Limits the bytes to issue.
+    pub(super) fn limit_bytes(&mut self, most: u64) {
+        self.bytes_max = self.bytes_max.min(most);
+    }
+
     /// Starts the limits of rates at the start of the job.
     pub(super) fn start(&mut self, now: Nanos) {
         if let Some(pace) = &mut self.rate_control {
@@ -328,10 +358,16 @@ impl RequestSource {
         spec: &JobSpec,
         clone: u32,
         area: IoRange,
-        limits: &Limits,
+        device: DeviceSpace<'_>,
         rng: &Rng,
     ) -> Result<RequestSource, RunError> {
         let job = || spec.name.clone();
+        let limits = device.sectors;
+        if let (Some(own), Some(units)) = (&spec.units, device.units) {
+            let source = UnitSource::new(spec, own, units, rng);
+            let source = source.map_err(|what| RunError::DeviceMismatch { job: job(), what })?;
+            return Ok(RequestSource::Units(Box::new(source)));
+        }
         if let Some(keys) = &spec.keys {
             let source = KeySource::new(spec, keys, clone, area, rng);
             let source = source.map_err(|what| RunError::DeviceMismatch { job: job(), what })?;
@@ -364,6 +400,12 @@ impl RequestSource {
         let before = match self {
             RequestSource::Generated(g) => g.writes_since_flush,
             RequestSource::Replay(_) => 0,
+            RequestSource::Units(u) => {
+                return u.restart(spec, rng).map_err(|what| {
+                    let job = spec.name.clone();
+                    RunError::DeviceMismatch { job, what }
+                });
+            }
             RequestSource::Keys(k) => {
                 return k.restart(spec, area, rng).map_err(|what| {
                     let job = spec.name.clone();
@@ -371,7 +413,8 @@ impl RequestSource {
                 });
             }
         };
-        *self = RequestSource::new(spec, 0, area, limits, rng)?;
+        *self =
+            RequestSource::new(spec, 0, area, DeviceSpace { sectors: limits, units: None }, rng)?;
         if let RequestSource::Generated(g) = self {
             g.writes_since_flush = before;
         }
@@ -384,16 +427,25 @@ impl RequestSource {
             RequestSource::Generated(g) => g.start(now),
             RequestSource::Replay(r) => (r.start, r.wait_end) = (now, now),
             RequestSource::Keys(k) => k.start(now),
+            RequestSource::Units(u) => u.start(now),
         }
     }
 
     /// Returns the next request, or the time at which to call again.
     #[inline]
-    pub(crate) fn next(&mut self, now: Nanos) -> Result<IssueDecision, crate::trace::TraceError> {
+    pub(crate) fn next(
+        &mut self,
+        now: Nanos,
+        chunks: &mut Option<Box<ChunkStates>>,
+    ) -> Result<IssueDecision, SourceError> {
         match self {
             RequestSource::Generated(g) => Ok(g.next(now)),
-            RequestSource::Replay(r) => r.next(now),
+            RequestSource::Replay(r) => r.next(now).map_err(SourceError::Trace),
             RequestSource::Keys(k) => Ok(k.next(now)),
+            RequestSource::Units(u) => match chunks {
+                Some(chunks) => u.next(now, chunks).map_err(SourceError::Units),
+                None => Err(SourceError::Units(UnitSourceError::NoChunks)),
+            },
         }
     }
 
@@ -403,6 +455,7 @@ impl RequestSource {
             RequestSource::Generated(g) => g.progress(),
             RequestSource::Replay(r) => r.reader.progress(),
             RequestSource::Keys(k) => k.progress(),
+            RequestSource::Units(u) => u.progress(),
         }
     }
 }

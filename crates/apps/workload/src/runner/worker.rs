@@ -14,13 +14,14 @@ use rng::Rng;
 use time::Nanos;
 use tracepoint::{Event, RequestOp};
 
-use crate::device::{Addressing, JobDevice, JobOperation};
+use crate::device::{Addressing, DeviceSpace, JobDevice, JobOperation};
 use crate::error::RunError;
 use crate::io_range::{IoRange, io_range};
 use crate::job::{Direction, JobSpec};
 use crate::results::job_log::JobLogs;
 use crate::results::latency_recorder::{LatencyRecorder, Timestamps};
 use crate::results::result::{ErrorCause, IoFailure};
+use crate::runner::chunk_states::ChunkStates;
 use crate::runner::job_runner::IoCpuCosts;
 use crate::runner::source::{IoKind, IssueDecision, NextIo, RequestSource};
 use crate::runner::verify::VerifyState;
@@ -32,6 +33,7 @@ mod job_times;
 mod payload;
 mod records;
 mod think_time;
+mod vectors;
 
 use depth_search::DepthSearch;
 use io_slot::{EMPTY_SLOT, IoSlot, IoSlots};
@@ -47,8 +49,10 @@ pub(crate) struct RunContext {
     pub(crate) costs: IoCpuCosts,
     pub(crate) verify_state: Option<VerifyState>,
     pub(crate) buffers: Option<PayloadMemory>,
+    /// The chunks of parallel units.
+    pub(crate) chunks: Option<Box<ChunkStates>>,
     /// Whether completed requests have steps besides their accounting: data is verified, or they
-    /// are operations on records.
+    /// are operations on records or on parallel units.
     pub(crate) has_completion_steps: bool,
     /// Whether a request could not be submitted to the device.
     pub(crate) submit_failed: bool,
@@ -176,10 +180,10 @@ impl JobThread {
         clone: u32,
         stage: u32,
         group: u32,
-        limits: &Limits,
+        limits: DeviceSpace<'_>,
         rng: Rng,
     ) -> Result<JobThread, RunError> {
-        let area = io_range(&spec, clone, limits)
+        let area = io_range(&spec, clone, limits.sectors)
             .map_err(|what| RunError::DeviceMismatch { job: spec.name.clone(), what })?;
         spec.set_ycsb_directions();
         let source = RequestSource::new(&spec, clone, area, limits, &rng)?;
@@ -189,12 +193,19 @@ impl JobThread {
                 [true; 3]
             }
             RequestSource::Generated(_) | RequestSource::Keys(_) => spec.pattern.access.uses,
+            // A writer resets chunks.
+            RequestSource::Units(_) => {
+                let [reads, writes, _] = spec.pattern.access.uses;
+                [reads, writes, writes]
+            }
         };
         let depth = spec.depth();
-        let reserved = initial_slot_count(&spec, limits) as usize;
+        let reserved = initial_slot_count(&spec, limits.sectors) as usize;
         let slot_bytes = spec.payload_bytes();
         let slot_sectors = match spec.addressing() {
-            Addressing::Blocks => slot_bytes / u64::from(limits.sector_bytes),
+            Addressing::Blocks | Addressing::Units => {
+                slot_bytes / u64::from(limits.sectors.sector_bytes)
+            }
             Addressing::Keys => 1,
         };
         Ok(JobThread {
@@ -348,7 +359,7 @@ impl JobThread {
                     return Ok(StepResult { made_progress: moved, ready_at: then });
                 }
                 // Only a completion, or the end of its processing, can change the state.
-                Some(IssueDecision::End) | None => {
+                Some(IssueDecision::End | IssueDecision::WaitForCompletion) | None => {
                     let ready_at = if at > now { at } else { Nanos::MAX };
                     return Ok(StepResult { made_progress: moved, ready_at });
                 }
@@ -412,10 +423,8 @@ impl JobThread {
                     if !self.slots.has_free() || !self.can_issue_in_search(at) {
                         return Ok(None);
                     }
-                    let next = self.source.next(at);
-                    let job = &self.spec.name;
-                    let next =
-                        next.map_err(|source| RunError::Trace { job: job.clone(), source })?;
+                    let next = self.source.next(at, &mut shared.chunks);
+                    let next = next.map_err(|error| error.of_job(&self.spec.name))?;
                     match next {
                         // Trims that are still outstanding will be followed by writes.
                         IssueDecision::End
@@ -425,6 +434,7 @@ impl JobThread {
                             return Ok(None);
                         }
                         IssueDecision::End => self.ending.is_stopping = true,
+                        IssueDecision::WaitForCompletion => return Ok(None),
                         IssueDecision::WaitUntil(then) => {
                             let then = then.min(self.times.end_time());
                             return Ok(Some(IssueDecision::WaitUntil(then)));
@@ -446,6 +456,9 @@ impl JobThread {
                             if !self.ending.aborted && self.spec.integrity.do_verify =>
                         {
                             self.phase = Phase::ReadBack { next: lba + u64::from(sectors) };
+                            if let Some(chunks) = &mut shared.chunks {
+                                chunks.begin_read(lba);
+                            }
                             let kind = IoKind::Transfer(Direction::Read);
                             return Ok(Some(IssueDecision::Now(NextIo { kind, lba, sectors })));
                         }
@@ -476,6 +489,8 @@ impl JobThread {
         match &mut self.source {
             RequestSource::Generated(g) if chained.is_some() => g.write_after_trim(wanted.sectors),
             RequestSource::Generated(_) => {}
+            // Units have their state by chunk, not by slot.
+            RequestSource::Units(_) => {}
             RequestSource::Replay(_) | RequestSource::Keys(_) => {
                 wanted_at = self.prepare_not_generated(slot, chained.is_some(), at);
             }
@@ -499,6 +514,10 @@ impl JobThread {
         if device.addressing() == Addressing::Keys {
             return self.send_record(now, index, slot, device, shared);
         }
+        let units = device.addressing() == Addressing::Units;
+        if units && !shared.can_send_vector(self.slots.get(slot).io) {
+            return false;
+        }
         if shared.verify_state.is_some() && !self.prepare_payload(slot, shared) {
             return false;
         }
@@ -506,7 +525,11 @@ impl JobThread {
         let s = self.slots.get_mut(slot);
         let NextIo { kind, lba, sectors } = s.io;
         loop {
-            let part = (sectors - s.sectors_submitted).min(shared.limits.max_sectors);
+            let part = match kind {
+                // One command resets a chunk.
+                IoKind::Transfer(Direction::Trim) if units => sectors,
+                _ => (sectors - s.sectors_submitted).min(shared.limits.max_sectors),
+            };
             let data = match &shared.buffers {
                 Some(buffers) if self.payloads.has_buffers() => {
                     let skip =

@@ -237,7 +237,7 @@ mod tests {
                     issued[usize::from(next.kind == IoKind::Transfer(Direction::Write))] += 1;
                 }
                 (IssueDecision::WaitUntil(due), _) => now = due,
-                (IssueDecision::End, _) => break,
+                (IssueDecision::End | IssueDecision::WaitForCompletion, _) => break,
             }
         }
         assert_eq!(issued[0] + issued[1], 100);

@@ -6,9 +6,9 @@
 //! the FTL reports its completion.
 
 use ftl::{
-    CapacityError, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob,
-    OpToken, ReadAddress, ReadDest, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind,
-    RecoveryOpResult, SlotId, WriteUnit,
+    CapacityError, ChunkReport, ControlChange, ControlError, FlashBackend, FlashGeometry, Ftl,
+    FtlConfig, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, Recovery, RecoveryError,
+    RecoveryOp, RecoveryOpKind, RecoveryOpResult, SlotId, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
 use mem::{OwnedRegion, SharedRegion};
@@ -95,6 +95,13 @@ impl BlockDrive {
             kick: true,
             media_event_handler: care,
         })
+    }
+
+    /// Changes a setting of the FTL.
+    pub(crate) fn apply_change(&mut self, change: &ControlChange) -> Result<(), ControlError> {
+        self.ftl.apply_change(change)?;
+        self.kick = true;
+        Ok(())
     }
 
     /// Whether the media store data.

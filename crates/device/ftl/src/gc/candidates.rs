@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::VictimPolicy;
 use crate::check::{Subject, Violation, require_eq};
 use crate::env::Env;
 use crate::ids::LineId;
 use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
+use crate::{VictimPolicy, VictimPolicyKind};
 
 /// Closed lines by kind: lines with a failed chunk, which are reclaimed first; lines without valid
 /// sectors, which only need an erase; and all others, in the victim policy.
@@ -26,6 +26,16 @@ impl VictimCandidates {
             policy: env.config.victim_policy.build(),
             degraded: VecDeque::new(),
             empty: VecDeque::new(),
+        }
+    }
+
+    /// Replaces the policy. The new one learns of the closed lines in the order of their closing.
+    pub(super) fn set_policy(&mut self, kind: VictimPolicyKind, lines: &LineTable) {
+        self.policy = kind.build();
+        for closed in lines.closed_in_order() {
+            if !closed.degraded && closed.valid_sectors > 0 {
+                self.add(closed);
+            }
         }
     }
 

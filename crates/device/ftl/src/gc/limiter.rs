@@ -36,12 +36,21 @@ impl RateLimiter {
     /// credits.
     pub fn new(low: u64, high: u64, burst: u32, kind: RateLimiterKind) -> RateLimiter {
         let high = high.max(low + 1);
-        let pid = match kind {
-            RateLimiterKind::Proportional => None,
-            RateLimiterKind::Pid { kp, ki, kd } => Some(Pid::new(low, high, [kp, ki, kd])),
-        };
         let history = LimiterHistory::new(high - low);
-        RateLimiter { low, high, credits: 0.0, credits_max: f64::from(burst), pid, history }
+        let credits_max = f64::from(burst);
+        let mut limiter = RateLimiter { low, high, credits: 0.0, credits_max, pid: None, history };
+        limiter.set_kind(kind);
+        limiter
+    }
+
+    /// Changes the rule for the host's share. A controller starts anew; credits stay.
+    pub(crate) fn set_kind(&mut self, kind: RateLimiterKind) {
+        self.pid = match kind {
+            RateLimiterKind::Proportional => None,
+            RateLimiterKind::Pid { kp, ki, kd } => {
+                Some(Pid::new(self.low, self.high, [kp, ki, kd]))
+            }
+        };
     }
 
     /// Returns the position of this much free space between the watermarks, from 0 to 1: the host's

@@ -19,13 +19,13 @@ use collections::Slab;
 use nvme::ChunkId;
 use time::Nanos;
 
-use crate::RateLimiter;
 use crate::ReadAddress;
 use crate::check::{Subject, Violation, require};
 use crate::env::Env;
 use crate::ids::{LineId, SlotId, ToIndex, ToU32};
 use crate::space::line_meta::P2lTable;
 use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
+use crate::{RateLimiter, RateLimiterKind, VictimPolicyKind};
 use candidates::VictimCandidates;
 use defer::{GcDeferral, MemberUnit, VictimUnit};
 use victim_p2l::VictimP2lRead;
@@ -97,6 +97,16 @@ impl Gc {
             deferral: GcDeferral::new(geometry, config.gc_read_priority),
             limiter: RateLimiter::new(low, high, burst, config.rate_limiter),
         }
+    }
+
+    /// Changes the policy that chooses among the closed lines.
+    pub(crate) fn set_victim_policy(&mut self, kind: VictimPolicyKind, lines: &LineTable) {
+        self.candidates.set_policy(kind, lines);
+    }
+
+    /// Changes the rule of the rate limiter.
+    pub(crate) fn set_rate_limiter(&mut self, kind: RateLimiterKind) {
+        self.limiter.set_kind(kind);
     }
 
     /// Adds a line that was closed to the candidates.

@@ -270,6 +270,14 @@ impl LineTable {
         LineId::all().take(self.lines.len()).filter(|id| self.line(*id).state == LineState::Closed)
     }
 
+    /// The closed lines in the order of their closing.
+    pub(crate) fn closed_in_order(&self) -> Vec<ClosedLine> {
+        let close_index = |id: LineId| self.line(id).close_index;
+        let mut closed: Vec<LineId> = self.closed().collect();
+        closed.sort_by_key(|id| close_index(*id));
+        closed.into_iter().map(|id| self.closed_line(id, close_index(id))).collect()
+    }
+
     /// Free chunks.
     pub(crate) fn free_list(&self) -> impl Iterator<Item = ChunkId> {
         self.free.iter()

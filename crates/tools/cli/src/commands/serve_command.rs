@@ -50,8 +50,8 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         scenario.set_seed(seed);
     }
     let has_socket = |export: &ExportSpec| matches!(export.address, ExportAddress::Socket(_));
-    let shares = args.socket.is_some() || scenario.exports.iter().any(has_socket);
-    if !shares && !scenario.shares.is_empty() {
+    let shares = args.socket.is_some() || scenario.serving.exports.iter().any(has_socket);
+    if !shares && !scenario.serving.shares.is_empty() {
         print_line("[[partition]] is for `--socket`, and has no effect without it");
     }
     let socket = |path: &PathBuf, shares| SocketOptions {

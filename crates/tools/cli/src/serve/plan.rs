@@ -52,7 +52,7 @@ impl ServePlan {
         scenario: &Scenario,
         options: &ServeOptions,
     ) -> Result<ServePlan, ServeError> {
-        let mut plan = match scenario.exports.is_empty() {
+        let mut plan = match scenario.serving.exports.is_empty() {
             true => ServePlan::from_options(scenario, options)?,
             false => ServePlan::from_exports(scenario, options)?,
         };
@@ -120,7 +120,7 @@ impl ServePlan {
         }
         let mut plan = ServePlan { shares_listeners: true, ..ServePlan::default() };
         let paths = scenario.paths();
-        for export in &scenario.exports {
+        for export in &scenario.serving.exports {
             // The reader has found the path.
             let Some(path) = paths.iter().find(|path| path.name == export.path) else { continue };
             match &export.address {

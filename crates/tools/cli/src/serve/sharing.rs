@@ -145,7 +145,7 @@ impl PartitionTableBuilder {
         let mine = |share: &&ShareSpec| share.drive.as_ref().is_none_or(|drive| drive == name);
         let size = DriveExtent::from_drive(drive);
         let (mut spans, mut served, mut rules) = (Vec::new(), None, Vec::new());
-        for share in scenario.shares.iter().filter(mine) {
+        for share in scenario.serving.shares.iter().filter(mine) {
             let (line, partition) = (share.line, share.partition);
             let wrong =
                 |why: String| refused(format!("partition {partition} (line {line}): {why}"));

@@ -12,7 +12,10 @@ use std::path::PathBuf;
 
 use lnvm::{ScrubConfig, TargetKind};
 
-use super::{DriveSpec, ExportSpec, HostTarget, NamedTarget, PathConfig, Scenario, ShareSpec};
+use super::choice::Impossible;
+use super::{
+    DriveSpec, ExportSpec, HostTarget, NamedTarget, PathConfig, Scenario, ServeSpec, ShareSpec,
+};
 
 pub(super) use read::CompositionSections;
 
@@ -183,6 +186,34 @@ impl Scenario {
         }
     }
 
+    /// Returns whether a device is addressed by parallel units: a target of kind `ppa`, or an
+    /// open-channel drive without a target.
+    pub fn has_units(&self, device: Beneath) -> bool {
+        match device {
+            Beneath::Target(_) => self.kind_of(device) == Some(TargetKind::Ppa),
+            Beneath::Drive(i) => !self.drives[i].is_block_device(),
+            Beneath::Set(_) => false,
+        }
+    }
+
+    /// Checks that `device` has logical blocks for `user`.
+    ///
+    /// # Errors
+    /// [`Impossible::NoLogicalBlocks`], [`Impossible::NoBlocksOnTarget`].
+    pub fn check_blocks(&self, device: Beneath, user: &'static str) -> Result<(), Impossible> {
+        let name = self.device_name(device);
+        match device {
+            Beneath::Target(_) => Impossible::check_blocks(name, self.kind_of(device)),
+            Beneath::Drive(i) => {
+                let DriveSpec { config, target, .. } = &self.drives[i];
+                let has_target = *target != HostTarget::None;
+                Impossible::check_logical_blocks(config.personality, has_target, name, user)
+            }
+            // Its members have been checked.
+            Beneath::Set(_) => Ok(()),
+        }
+    }
+
     /// Returns the index of the drive of a drive or target; the first one's of a set.
     pub fn drive_of(&self, device: Beneath) -> usize {
         match device {
@@ -221,8 +252,12 @@ impl Scenario {
         // The path now has the name of the drive.
         let named =
             |export: &ExportSpec| ExportSpec { path: drive.config.name.clone(), ..export.clone() };
+        let serving = ServeSpec {
+            exports: reduced.serving.exports.iter().map(named).collect(),
+            ..reduced.serving.clone()
+        };
         Scenario {
-            exports: reduced.exports.iter().map(named).collect(),
+            serving,
             drives: vec![drive],
             path: path.config.clone(),
             composition: Composition::default(),
@@ -280,8 +315,10 @@ impl Scenario {
             drives: drives.iter().map(|drive| self.drives[*drive].clone()).collect(),
             jobs: Vec::new(),
             job_files: Vec::new(),
-            shares: self.shares.iter().filter(is_kept).cloned().collect(),
-            exports: self.exports.iter().filter(has_path).cloned().collect(),
+            serving: ServeSpec {
+                shares: self.serving.shares.iter().filter(is_kept).cloned().collect(),
+                exports: self.serving.exports.iter().filter(has_path).cloned().collect(),
+            },
             path: PathConfig::default(),
             composition,
             ..self.clone()

@@ -196,7 +196,7 @@ impl Scenario {
                 return Err(item.conflict(message, "list each member once"));
             }
             self.check_owner(member, item)?;
-            self.check_blocks(member, item, BLOCK_REQUESTS)?;
+            self.check_blocks_at(member, item, BLOCK_REQUESTS)?;
             let bytes = self.drives[self.drive_of(member)].sector_bytes();
             if let Some(first) = members.first() {
                 let expected = self.drives[self.drive_of(*first)].sector_bytes();
@@ -245,10 +245,11 @@ impl Scenario {
         let config = PathConfig::read_keys(&mut s)?;
         self.check_owner(over, &value)?;
         match &config.block_layer {
-            Some(_) => self.check_blocks(over, &value, BLOCK_LAYER)?,
-            // Jobs on keys go straight to a key-value target.
+            Some(_) => self.check_blocks_at(over, &value, BLOCK_LAYER)?,
+            // Jobs on keys go straight to a key-value target, and jobs on parallel units to those.
             None if self.kind_of(over) == Some(TargetKind::Kv) => {}
-            None => self.check_blocks(over, &value, BLOCK_REQUESTS)?,
+            None if self.has_units(over) => self.check_units(over, &value)?,
+            None => self.check_blocks_at(over, &value, BLOCK_REQUESTS)?,
         }
         if let Beneath::Drive(drive) = over {
             // Each path is a host of its own, with at least one queue pair.
@@ -304,30 +305,33 @@ impl Scenario {
         Err(value.source_span().error(Impossible::SecondOwner { device, owner }.into()))
     }
 
-    /// Checks that `device` has logical blocks for `user`.
-    pub(crate) fn check_blocks(
+    /// Checks that `device`, which `value` names, has logical blocks for `user`.
+    pub(crate) fn check_blocks_at(
         &self,
         device: Beneath,
         value: &Value<'_>,
         user: &'static str,
     ) -> Result<()> {
-        let name = self.device_name(device);
-        let checked = match device {
-            Beneath::Target(_) => Impossible::check_blocks(name, self.kind_of(device)),
-            Beneath::Drive(i) => {
-                let DriveSpec { config, target, .. } = &self.drives[i];
-                let has_target = *target != HostTarget::None;
-                Impossible::check_logical_blocks(config.personality, has_target, name, user)
+        self.check_blocks(device, user).map_err(|why| value.source_span().error(why.into()))
+    }
+
+    /// Checks that no target has parallel units of a drive that a path is over.
+    fn check_units(&self, device: Beneath, value: &Value<'_>) -> Result<()> {
+        let Beneath::Drive(drive) = device else { return Ok(()) };
+        match self.composition.targets.iter().find(|target| target.drive == drive) {
+            Some(TargetSpec { target, .. }) => {
+                let device = format!("\"{}\"", self.device_name(device));
+                let owner = format!("target {}", target.name);
+                Err(value.source_span().error(Impossible::SecondOwner { device, owner }.into()))
             }
-            // Its members have been checked.
-            Beneath::Set(_) => Ok(()),
-        };
-        checked.map_err(|why| value.source_span().error(why.into()))
+            None => Ok(()),
+        }
     }
 
     /// Returns whether several hosts can use a device: a drive that maps its logical blocks itself.
     fn is_shareable(&self, device: Beneath) -> bool {
         matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None)
+            && !self.has_units(device)
             && self.at_ahci(device).is_none()
     }
 
@@ -373,7 +377,7 @@ impl Scenario {
         let queues = section.get("queues");
         for member in self.members(over) {
             if let Some(value) = section.get("queue_model") {
-                self.check_blocks(member, &value, BLOCK_LAYER)?;
+                self.check_blocks_at(member, &value, BLOCK_LAYER)?;
             }
             let plan = self.drive_spec(member);
             let name = &plan.config.name;

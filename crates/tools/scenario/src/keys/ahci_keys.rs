@@ -119,7 +119,7 @@ impl Scenario {
     pub fn ahci(&self) -> Option<AhciConfig> {
         let drives: Vec<_> =
             self.drives.iter().filter_map(DriveSpec::sata).cloned().map(Some).collect();
-        let AhciUplink { bytes_per_sec: uplink_bytes_per_sec, link_up } = self.ahci_uplink;
+        let AhciUplink { bytes_per_sec: uplink_bytes_per_sec, link_up } = self.host.ahci;
         (!drives.is_empty()).then_some(AhciConfig { drives, uplink_bytes_per_sec, link_up })
     }
 

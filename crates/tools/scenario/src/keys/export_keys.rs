@@ -7,7 +7,7 @@ use nbd::Endpoint;
 use crate::choice::Impossible;
 use crate::error::ProblemKind;
 use crate::section::{Result, Section, Value};
-use crate::{Beneath, PathSpec, Scenario};
+use crate::{Beneath, PathSpec, Scenario, ShareSpec};
 
 /// Maximum bytes of an export's name, as of a path's.
 const NAME_BYTES_MAX: usize = 32;
@@ -26,6 +26,15 @@ pub enum ExportAddress {
     },
     /// A socket at which clients get queue pairs of the path's drive.
     Socket(PathBuf),
+}
+
+/// Settings of `sluice serve`: `[[partition]]` and `[[export]]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServeSpec {
+    /// Partitions of the drives for users.
+    pub shares: Vec<ShareSpec>,
+    /// Where the paths are served, if the scenario says so.
+    pub exports: Vec<ExportSpec>,
 }
 
 /// A path, and where `sluice serve` serves it.
@@ -121,7 +130,7 @@ impl Scenario {
     /// Checks that NBD finds logical blocks on every device of a path.
     fn check_export_blocks(&self, path: &PathSpec, value: &Value<'_>) -> Result<()> {
         for member in self.members(path.over) {
-            self.check_blocks(member, value, NBD)?;
+            self.check_blocks_at(member, value, NBD)?;
         }
         Ok(())
     }
@@ -181,7 +190,7 @@ impl Scenario {
         at_address: &Value<'_>,
         at_name: Option<&Value<'_>>,
     ) -> Result<()> {
-        for other in &self.exports {
+        for other in &self.serving.exports {
             match (&other.address, address) {
                 (
                     ExportAddress::Nbd { endpoint: taken, name: of_other, read_only: was },

@@ -18,7 +18,7 @@ pub(crate) struct FtlBuilder {
     spans: Vec<(&'static str, SourceSpan)>,
 }
 
-const POLICIES: [Keyword<'static, VictimPolicyKind>; 4] = [
+pub(crate) const POLICIES: [Keyword<'static, VictimPolicyKind>; 4] = [
     Keyword("greedy", VictimPolicyKind::Greedy),
     Keyword("cost-benefit", VictimPolicyKind::CostBenefit),
     Keyword("fifo", VictimPolicyKind::Fifo),
@@ -37,7 +37,7 @@ const LIMITERS: [Keyword<'static, RateLimiterKind>; 2] =
     [Keyword("proportional", RateLimiterKind::Proportional), Keyword("pid", RateLimiterKind::PID)];
 
 /// Reads a limiter: its name, or a table with its name and the gains of its controller.
-fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
+pub(crate) fn read_limiter(value: &Value<'_>) -> Result<RateLimiterKind> {
     if value.string().is_ok() {
         return value.choice(&LIMITERS);
     }

@@ -169,7 +169,7 @@ mod tests {
 
     fn shares(text: &str) -> std::result::Result<Vec<ShareSpec>, String> {
         let parsed = Scenario::parse(Path::new("s.toml"), &format!("{DRIVE}{text}"));
-        parsed.map(|s| s.shares).map_err(|e| e.to_string())
+        parsed.map(|s| s.serving.shares).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -93,7 +93,8 @@ fn a_path_over_nothing_itself_or_another_path_is_refused() {
     refuse(&path("p", "p", ""), 3, "\"p\"", &["\"p\" is a path, and a path is over a device"]);
     let two = path("p", "q", "") + &path("q", "p", "");
     refuse(&two, 3, "\"q\"", &["\"q\" is a path", "oc, a, b"]);
-    refuse(&path("p", "oc", ""), 3, "\"oc\"", &["open-channel", "no logical blocks"]);
+    let blocks = path("p", "oc", "") + "[[job]]\npath = \"p\"\n";
+    refuse(&blocks, 5, "\"p\"", &["open-channel", "no logical blocks"]);
     let mq = path("p", "oc", "queue_model = \"mq\"\n");
     refuse(&mq, 3, "\"oc\"", &["no logical blocks for a block layer"]);
     refuse("[[path]]\nover = \"a\"\n", 1, "[[path]]", &["needs `name`"]);
@@ -205,11 +206,25 @@ fn targets_that_cannot_be_on_their_drive_are_refused() {
         target("t", &pblk("1").replace("pblk", kind)) + &path("p", "t", rest)
     };
     let layer = "queue_model = \"sq\"\n";
-    for (kind, rest) in [("kv", layer), ("ppa", ""), ("ppa", layer)] {
+    for (kind, rest) in [("kv", layer), ("ppa", layer)] {
         let says = [&format!("target t is a {kind}"), "no logical blocks"];
         refuse(&over(kind, rest), 8, "\"t\"", &says);
     }
-    assert_eq!(parse(&with(&over("kv", ""))).unwrap().paths()[0].over, Beneath::Target(0));
+    for kind in ["kv", "ppa"] {
+        assert_eq!(parse(&with(&over(kind, ""))).unwrap().paths()[0].over, Beneath::Target(0));
+    }
+    // Jobs on parallel units say which, and all others need logical blocks.
+    let units = over("ppa", "") + "[[job]]\npath = \"p\"\nrw = \"write\"\nbs = \"64k\"\n";
+    refuse(&units, 10, "\"p\"", &["target t is a ppa", "no logical blocks", "`pus`"]);
+    let raw = path("p", "oc", "") + "[[job]]\nrw = \"write\"\n";
+    refuse(&raw, 5, "rw = \"write\"", &["drive oc is open-channel", "no logical blocks", "`pus`"]);
+    parse(&with(&(units + "pus = \"1\"\n"))).unwrap();
+    parse(&with(&(raw + "pus = \"0\"\n"))).unwrap();
+    // A write pointer has one owner.
+    let twice = path("p", "oc", "") + &path("q", "oc", "");
+    refuse(&twice, 6, "\"oc\"", &["belongs to path p"]);
+    let beside = target("t", &pblk("1")) + &path("p", "oc", "");
+    refuse(&beside, 8, "\"oc\"", &["belongs to target t"]);
     // Without paths, `[path]` is over it as well; physical addresses have none.
     let kv = target("t", &pblk("1").replace("pblk", "kv"));
     refuse(

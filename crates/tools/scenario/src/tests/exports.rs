@@ -26,7 +26,7 @@ fn export(path: &str, rest: &str) -> String {
 
 fn exports(text: &str) -> std::result::Result<Vec<ExportSpec>, String> {
     let parsed = Scenario::parse(Path::new("folder/s.toml"), &format!("{DEVICES}{text}"));
-    parsed.map(|scenario| scenario.exports).map_err(|error| error.to_string())
+    parsed.map(|scenario| scenario.serving.exports).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn every_export_has_a_path_and_an_address() {
     // The only path needs no name, and without [[path]] a path has that of its drive.
     let text = "[drive]\npreset = \"femu-default\"\n[[export]]\nnbd = \"tcp:localhost:1\"\n";
     let only = parse(text).unwrap();
-    assert_eq!(only.exports[0].path, "drive0");
+    assert_eq!(only.serving.exports[0].path, "drive0");
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn ten_thousand_paths_and_exports_are_read_in_bounded_time() {
     let start = Instant::now();
     let scenario = parse(&text).unwrap();
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
-    assert_eq!((scenario.paths().len(), scenario.exports.len()), (count, count));
-    assert_eq!(scenario.exports[count - 1].path, format!("p{}", count - 1));
+    assert_eq!((scenario.paths().len(), scenario.serving.exports.len()), (count, count));
+    assert_eq!(scenario.serving.exports[count - 1].path, format!("p{}", count - 1));
 }
 
 /// A scenario with some of its paths has the devices beneath them, and only their exports.
@@ -138,10 +138,12 @@ fn a_scenario_is_restricted_to_paths() {
         part.paths().iter().map(|path| part.device_name(path.over).to_owned()).collect();
     assert_eq!(over, ["s", "c"]);
     assert_eq!(part.members(part.paths()[0].over).len(), 2);
-    let exported: Vec<_> = part.exports.iter().map(|export| export.path.as_str()).collect();
+    let exported: Vec<_> = part.serving.exports.iter().map(|export| export.path.as_str()).collect();
     assert_eq!(exported, ["striped"]);
     // A path to one target is that of its drive, whose name the export has then.
     let alone = whole.reduced_to(&whole.select_path(Some("l")).unwrap());
-    assert_eq!((alone.exports.len(), alone.exports[0].path.as_str()), (1, "oc"));
-    assert!(matches!(&alone.exports[0].address, ExportAddress::Nbd { name, .. } if name == "l"));
+    assert_eq!((alone.serving.exports.len(), alone.serving.exports[0].path.as_str()), (1, "oc"));
+    assert!(
+        matches!(&alone.serving.exports[0].address, ExportAddress::Nbd { name, .. } if name == "l")
+    );
 }

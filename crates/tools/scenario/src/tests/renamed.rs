@@ -99,7 +99,7 @@ fn cases() -> Vec<(String, &'static str, &'static str, &'static str)> {
 
 /// Returns the parsed meaning of a scenario, without its text.
 fn meaning(s: &Scenario) -> String {
-    let Scenario { drives, path, host, precondition, shares, .. } = s;
+    let Scenario { drives, path, host, precondition, serving, .. } = s;
     let places = |text: String| {
         // Places are in a text; what is there has the same meaning.
         text.split("span: ").next().unwrap_or_default().to_owned()
@@ -117,7 +117,7 @@ fn meaning(s: &Scenario) -> String {
             )
         })
         .collect();
-    format!("{drives:?} {path:?} {host:?} {precondition:?} {shares:?}")
+    format!("{drives:?} {path:?} {host:?} {precondition:?} {serving:?}")
 }
 
 #[test]

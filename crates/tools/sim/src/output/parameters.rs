@@ -7,13 +7,14 @@ use controller::{
     SuspendConfig, WriteBuffer,
 };
 use ftl::{
-    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
+    ControlChange, FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind,
+    VictimPolicyKind,
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
     AhciUplink, Amount, BlockLayerSpec, CompletionPolicy, DriveKind, DriveSpec, FileDrive, Fill,
     HostTarget, KernelDrive, Overwrite, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
-    TargetSpec,
+    TargetSpec, TimedChange,
 };
 use serde_json::{Map, Value, json};
 
@@ -33,7 +34,7 @@ pub fn parameters(scenario: &Scenario) -> Value {
         parameters["host"]["interrupt_ns"] = json!(cost.0);
     }
     if scenario.ahci().is_some() {
-        let AhciUplink { bytes_per_sec, link_up } = scenario.ahci_uplink;
+        let AhciUplink { bytes_per_sec, link_up } = scenario.host.ahci;
         parameters["ahci"] =
             json!({ "uplink_bytes_per_sec": bytes_per_sec, "link_up_ns": link_up.0 });
     }
@@ -43,7 +44,44 @@ pub fn parameters(scenario: &Scenario) -> Value {
         parameters["sets"] = named.sets.iter().map(|s| set(scenario, s)).collect();
         parameters["paths"] = scenario.paths().iter().map(|p| named_path(scenario, p)).collect();
     }
+    if !scenario.changes.is_empty() {
+        let changes = scenario.changes.iter();
+        parameters["changes"] = changes.map(|timed| timed_change(scenario, timed)).collect();
+    }
     parameters
+}
+
+fn timed_change(scenario: &Scenario, timed: &TimedChange) -> Value {
+    let name = scenario.device_name(timed.device);
+    let mut value = json!({ "time_ns": timed.time.0, "device": name });
+    for (change, _) in &timed.changes {
+        match *change {
+            ControlChange::ActivePus(count) => value["active_pus"] = json!(count),
+            ControlChange::RateLimiter(kind) => value["rate_limiter"] = rate_limiter(kind),
+            ControlChange::VictimPolicy(kind) => {
+                value["victim_policy"] = json!(victim_policy(kind));
+            }
+        }
+    }
+    value
+}
+
+fn victim_policy(kind: VictimPolicyKind) -> &'static str {
+    match kind {
+        VictimPolicyKind::Greedy => "greedy",
+        VictimPolicyKind::CostBenefit => "cost-benefit",
+        VictimPolicyKind::Fifo => "fifo",
+        VictimPolicyKind::CostWear => "cost-wear",
+    }
+}
+
+fn rate_limiter(kind: RateLimiterKind) -> Value {
+    match kind {
+        RateLimiterKind::Proportional => json!({ "kind": "proportional" }),
+        RateLimiterKind::Pid { kp, ki, kd } => {
+            json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
+        }
+    }
 }
 
 fn target(scenario: &Scenario, t: &TargetSpec) -> Value {
@@ -312,12 +350,7 @@ fn ftl(config: &FtlConfig) -> Value {
     json!({
         "over_provisioning": config.over_provisioning,
         "active_pus": config.active_pus,
-        "victim_policy": match config.victim_policy {
-            VictimPolicyKind::Greedy => "greedy",
-            VictimPolicyKind::CostBenefit => "cost-benefit",
-            VictimPolicyKind::Fifo => "fifo",
-            VictimPolicyKind::CostWear => "cost-wear",
-        },
+        "victim_policy": victim_policy(config.victim_policy),
         "separate_gc_stream": config.hot_cold,
         "gc_low_watermark_lines": config.gc_low_watermark_lines,
         "gc_high_watermark_lines": config.gc_high_watermark_lines,
@@ -336,12 +369,7 @@ fn ftl(config: &FtlConfig) -> Value {
             P2lLocation::Memory => "memory",
             P2lLocation::Media => "media",
         },
-        "rate_limiter": match config.rate_limiter {
-            RateLimiterKind::Proportional => json!({ "kind": "proportional" }),
-            RateLimiterKind::Pid { kp, ki, kd } => {
-                json!({ "kind": "pid", "kp": kp, "ki": ki, "kd": kd })
-            }
-        },
+        "rate_limiter": rate_limiter(config.rate_limiter),
         "gc_read_priority": match config.gc_read_priority {
             GcReadPriority::Off => "off",
             GcReadPriority::PerPu => "per-pu",

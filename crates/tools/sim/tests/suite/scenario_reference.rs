@@ -51,6 +51,10 @@ fn sections() -> Vec<Section> {
             format!("{DRIVE}[target]\nkind = \"none\"\nnonsense = 1\n"),
         ),
         section("`[path]`", format!("{path}nonsense = 1\n")),
+        section(
+            "`[[at]]`",
+            format!("{BLOCK_DRIVE}[[at]]\ntime = \"1s\"\nactive_pus = 1\nnonsense = 1\n"),
+        ),
         Section {
             and: Some("`[drive.ftl]` and `[target]`"),
             ..section(

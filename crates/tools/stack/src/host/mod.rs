@@ -17,6 +17,7 @@ use scenario::choice::{BLOCK_REQUESTS, Impossible};
 use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
 use transport::Port;
+use workload::ParallelUnits;
 
 use super::{
     CoreQueues, DEPTH, HostHandles, Notification, StackError, steady_state, target_layers,
@@ -187,6 +188,24 @@ pub(super) fn attach_kv(
         .map_err(|source| StackError::Memory { name: plan.config.name.clone(), source })?;
     drive.set_zero_latency(true);
     let opened = open::open_kv(plan, named, drive, &port, options.vector);
+    drive.set_zero_latency(false);
+    drive.reset_stats();
+    Ok((opened?, port))
+}
+
+/// Attaches a host that addresses parallel units to a drive that is powered on, without advancing
+/// time: those of a target of kind `ppa`, or all of a drive without a target. Returns the units and
+/// the port between drive and host.
+pub(super) fn attach_units(
+    drive: &mut Controller,
+    plan: &DriveSpec,
+    options: &HostOptions,
+) -> Result<(ParallelUnits, Arc<Port>), StackError> {
+    let port = drive
+        .attach_in(options.memory.clone())
+        .map_err(|source| StackError::Memory { name: plan.config.name.clone(), source })?;
+    drive.set_zero_latency(true);
+    let opened = open::open_units(plan, drive, &port, options.vector);
     drive.set_zero_latency(false);
     drive.reset_stats();
     Ok((opened?, port))

@@ -9,6 +9,8 @@ use ftl::FtlConfig;
 use kv::{Kv, KvConfig};
 use lnvm::TargetKind;
 use nvme::{Address, ChunkId, DeviceL2pLog, VendorExtensions};
+use ocssd::ppa::PuSet;
+use ocssd::{OpenChannelSsd, ReportedChunk};
 use pblk::{
     DeviceL2pEntries, DriveQueue, Pblk, Rrpc, RrpcError, Sharded, ShardedConfig, ShardedError,
 };
@@ -16,6 +18,7 @@ use scenario::choice::{BLOCK_REQUESTS, Impossible};
 use scenario::{DriveSpec, HostTarget, NamedTarget};
 use time::{Component, Nanos};
 use transport::Port;
+use workload::ParallelUnits;
 
 use super::HostOptions;
 use crate::error::pblk_open_error;
@@ -207,6 +210,46 @@ pub(crate) fn open_kv(
             StackError::Kv { drive, target, source }
         },
     )
+}
+
+/// Opens the parallel units of a target of kind `ppa`, or all of a drive without a target, without
+/// advancing time.
+pub(crate) fn open_units(
+    plan: &DriveSpec,
+    drive: &mut Controller,
+    port: &Arc<Port>,
+    vector: Option<u16>,
+) -> Result<ParallelUnits, StackError> {
+    let mut progress = || {
+        drive.poll(Nanos::ZERO);
+    };
+    let name = &plan.config.name;
+    let failed = |source| StackError::Driver { name: name.clone(), source };
+    let mut controller =
+        ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT).map_err(failed)?;
+    let share = match &plan.target {
+        HostTarget::Named(named) => {
+            let kinds =
+                (|kind| kind == TargetKind::Ppa, "jobs on parallel units need one of kind ppa");
+            Some(find_share(plan, named, kinds, &|_| Ok(()), &mut controller, &mut progress)?)
+        }
+        _ => None,
+    };
+    let failed = |source| StackError::Units { name: name.clone(), source };
+    let mut ssd = OpenChannelSsd::from_controller(controller, ADMIN_POLL_LIMIT).map_err(failed)?;
+    let space = ssd.space();
+    let pus = share.as_ref().map_or_else(|| PuSet::all(&space), |s| s.entry.spec.pus.clone());
+    let chunks = ssd.chunks_on_pus(&pus, &mut progress).map_err(failed)?;
+    let owned = |chunk: ReportedChunk| {
+        let index = space.chunk_index(chunk.address).ok().and_then(|i| u32::try_from(i).ok());
+        let is_owned = share.as_ref().is_none_or(|s| index.is_some_and(|i| s.has_chunk(i)));
+        is_owned.then_some(chunk)
+    };
+    let chunks = chunks.into_iter().map(owned).collect();
+    // A ring holds one command fewer than it has entries.
+    let depth = DEPTH.min(plan.config.controller.queue_depth).saturating_sub(1);
+    let queue = ssd.create_queue(depth, vector, &mut progress).map_err(failed)?;
+    Ok(ParallelUnits::new(queue, space, pus, chunks))
 }
 
 /// Opens a block device on the chunks of a named target. `map` has the contents of the device L2P.

@@ -132,11 +132,11 @@ impl JobThread {
         let r = self.recorder;
         let trace_fit = match &self.source {
             RequestSource::Replay(replay) => replay.reader.adjustments(),
-            RequestSource::Generated(_) | RequestSource::Keys(_) => TraceAdjustments::default(),
+            _ => TraceAdjustments::default(),
         };
         let (operations, not_found) = match &self.source {
             RequestSource::Keys(keys) => (keys.counts, keys.not_found),
-            RequestSource::Generated(_) | RequestSource::Replay(_) => Default::default(),
+            _ => Default::default(),
         };
         JobResult {
             spec: self.spec,

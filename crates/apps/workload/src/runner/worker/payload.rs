@@ -4,11 +4,10 @@
 use mem::PAGE_BYTES;
 
 use super::{JobThread, RunContext};
-use crate::device::Addressing;
 use crate::io_range::largest_block;
 use crate::job::Direction;
 use crate::results::result::{ErrorCause, IoFailure};
-use crate::runner::source::{IoKind, NextIo};
+use crate::runner::source::{IoKind, NextIo, RequestSource};
 use crate::runner::verify;
 use time::Nanos;
 
@@ -70,6 +69,9 @@ impl JobThread {
     pub(super) fn next_written_range(&self, next: u64, shared: &RunContext) -> Option<(u64, u32)> {
         let ledger = shared.verify_state.as_ref().filter(|_| next != u64::MAX)?;
         let unit = self.io_range.unit_bytes;
+        if let (RequestSource::Units(units), Some(chunks)) = (&self.source, &shared.chunks) {
+            return units.next_written(next, largest_block(&self.spec) / unit, ledger, chunks);
+        }
         let first = self.io_range.offset / unit;
         let end = first + self.io_range.bytes / unit;
         let lba = (next.max(first)..end).find(|lba| ledger.is_known(*lba))?;
@@ -146,7 +148,7 @@ impl JobThread {
                     let cause = ErrorCause::Mismatch(mismatch);
                     self.recorder.fail(IoFailure {
                         op: "read",
-                        addressing: Addressing::Blocks,
+                        addressing: self.spec.addressing(),
                         lba: lba + i,
                         sectors: 1,
                         at,

@@ -32,6 +32,7 @@ impl JobThread {
                 }
             }
             RequestSource::Keys(keys) => keys.assign(slot, chained),
+            RequestSource::Units(_) => {}
         }
         at
     }
@@ -41,7 +42,9 @@ impl JobThread {
     pub(super) fn finish_steps(&mut self, slot: u32, at: Nanos, shared: &mut RunContext) {
         match self.source {
             RequestSource::Keys(_) => self.finish_record(slot, at, shared),
-            RequestSource::Generated(_) | RequestSource::Replay(_) => {
+            RequestSource::Generated(_) | RequestSource::Replay(_) | RequestSource::Units(_) => {
+                let s = self.slots.get(slot);
+                shared.finish_vector(s.io, s.status.is_success());
                 if shared.verify_state.is_some() {
                     self.finish_verify(slot, at, shared);
                 }
@@ -53,7 +56,9 @@ impl JobThread {
     fn record_op(&self, slot: u32) -> RecordOp {
         let kind = match &self.source {
             RequestSource::Keys(keys) => keys.kind(slot),
-            RequestSource::Generated(_) | RequestSource::Replay(_) => None,
+            RequestSource::Generated(_) | RequestSource::Replay(_) | RequestSource::Units(_) => {
+                None
+            }
         };
         match (self.slots.get(slot).io.kind, kind) {
             (IoKind::Flush, _) => RecordOp::Sync,

@@ -80,7 +80,7 @@ fn a_job_needs_a_device_of_its_addressing() {
     assert_eq!(
         message,
         "job `y` is addressed by keys, but the device by blocks; allowed on it are jobs without \
-         `ycsb` and `recordcount`"
+         `ycsb`, `recordcount` and `pus`"
     );
     let mixed = format!("{YCSB}[b]\nrw=randread\n");
     let message = refused(open(small_kv()).1, &mixed);

@@ -3,6 +3,7 @@
 pub(crate) mod active_pus;
 pub(crate) mod admit;
 mod check;
+pub(crate) mod control;
 pub(crate) mod dispatch;
 mod durability;
 mod gc;

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use block::{BlockDevice, Completion, Extent, Limits, Op, Payload, QueueFull, Request};
 use driver::QueuePair;
 use event::Waker;
-use ftl::ActivePusError;
+use ftl::{ActivePusError, ControlChange, ControlError};
 use mem::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use nvme::Status;
 use time::{Component, Nanos};
@@ -160,6 +160,16 @@ impl ShardHandle {
     /// changes.
     pub fn set_active_pus(&mut self, count: u32) -> Result<(), ActivePusError> {
         self.pblk.set_active_pus(count)?;
+        self.progressed = true;
+        Ok(())
+    }
+
+    /// Changes a setting of the core's own shard, see [`Pblk::apply_change`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; nothing changes.
+    pub fn apply_change(&mut self, change: &ControlChange) -> Result<(), ControlError> {
+        self.pblk.apply_change(change)?;
         self.progressed = true;
         Ok(())
     }

@@ -4,15 +4,15 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
 //! single_shard::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
-// guarantee: D-01
+// guarantee: D-01, B-32
 
 use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
 use block::{BlockDevice, Payload, Request};
 use ftl::{
-    CapacityPlan, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata, P2lLocation,
-    RateLimiterKind, VictimPolicyKind,
+    CapacityPlan, ControlChange, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata,
+    P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 use mem::{Iova, SharedRegion};
 use nvme::{Geometry, Status};
@@ -371,7 +371,21 @@ impl Case {
             if controls.chance(0.02) {
                 let most = self.pblk.ftl().capacity_plan().active_pus;
                 let asked = controls.below(u64::from(most) + 2) as u32;
-                assert_eq!(self.pblk.set_active_pus(asked).is_ok(), asked <= most);
+                let change = ControlChange::ActivePus(asked);
+                assert_eq!(self.pblk.apply_change(&change).is_ok(), asked <= most);
+                let policy = [
+                    VictimPolicyKind::Greedy,
+                    VictimPolicyKind::Fifo,
+                    VictimPolicyKind::CostBenefit,
+                    VictimPolicyKind::CostWear,
+                ][asked as usize % 4];
+                self.pblk.apply_change(&ControlChange::VictimPolicy(policy)).unwrap();
+                let limiter = match asked % 2 {
+                    0 => RateLimiterKind::Proportional,
+                    _ => RateLimiterKind::PID,
+                };
+                self.pblk.apply_change(&ControlChange::RateLimiter(limiter)).unwrap();
+                self.pblk.ftl().check_invariants().unwrap();
             }
             match self.rng.below(1000) {
                 0..650 => self.change(),

@@ -175,8 +175,14 @@ fn what_cannot_be_served_is_told_with_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
     let s = format!("unix:{}", dir.path().join("s").display());
     let open = DRIVE.to_owned() + "personality = \"open-channel\"\n";
+    let ppa = open.clone()
+        + "[[target]]\nname = \"t\"\nkind = \"ppa\"\npus = \"0\"\n\
+        [[path]]\nname = \"p\"\nover = \"t\"\n";
+    let at = DRIVE.to_owned() + "[[at]]\ntime = \"1s\"\nvictim_policy = \"fifo\"\n";
     for (scenario, nbd, says) in [
         (open.as_str(), s.as_str(), "no logical blocks for block requests"),
+        (&ppa, &s, "target t is a ppa, which has no logical blocks"),
+        (&at, &s, "changes settings at an instant of virtual time"),
         ("[drive]\npreset = \"no-such\"\n", &s, "scenario.toml:2:10"),
         (DRIVE, "tcp:localhost", "HOST:PORT"),
         (DRIVE, "tcp:0.0.0.0:0", "loopback"),

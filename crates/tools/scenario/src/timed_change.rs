@@ -1,0 +1,150 @@
+//! [`TimedChange`]: `[[at]]`, a change of settings at an instant of the run.
+
+use controller::PersonalityKind;
+use ftl::{ControlChange, RateLimiterKind, VictimPolicyKind};
+use lnvm::TargetKind;
+use time::Nanos;
+
+use crate::choice::Impossible;
+use crate::keys::ftl_keys::{POLICIES, read_limiter};
+use crate::section::{Result, Section, Value};
+use crate::{Beneath, HostTarget, PathSpec, Scenario};
+
+/// Changes of the settings of one FTL at an instant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimedChange {
+    /// Time since the start of the jobs.
+    pub time: Nanos,
+    /// The drive or target.
+    pub device: Beneath,
+    /// The changes, each with the line of its key.
+    pub changes: Vec<(ControlChange, usize)>,
+    /// Line of the time.
+    pub line: usize,
+}
+
+impl Scenario {
+    /// Reads the changes, in the order of their times.
+    pub(crate) fn read_changes(&mut self, sections: Vec<Section<'_>>) -> Result<()> {
+        for section in sections {
+            let change = self.read_change(section)?;
+            self.changes.push(change);
+        }
+        self.changes.sort_by_key(|change| change.time);
+        Ok(())
+    }
+
+    fn read_change(&self, mut s: Section<'_>) -> Result<TimedChange> {
+        let Some(at) = s.get("time") else {
+            return Err(s.missing("time", "the time since the start of the jobs, such as \"10s\""));
+        };
+        let (time, line) = (at.duration()?, at.line());
+        let device = self.read_changed_device(&mut s)?;
+        let mut changes = Vec::new();
+        if let Some(value) = s.get("active_pus") {
+            changes.push((ControlChange::ActivePus(value.u32()?), value.line()));
+        }
+        if let Some(value) = s.get("rate_limiter") {
+            let kind: RateLimiterKind = read_limiter(&value)?;
+            changes.push((ControlChange::RateLimiter(kind), value.line()));
+        }
+        if let Some(value) = s.get("victim_policy") {
+            let kind: VictimPolicyKind = value.choice(&POLICIES)?;
+            changes.push((ControlChange::VictimPolicy(kind), value.line()));
+        }
+        if changes.is_empty() {
+            let keys = "one of `active_pus`, `rate_limiter` and `victim_policy`";
+            return Err(at.conflict("nothing changes at this time", format!("set {keys}")));
+        }
+        s.finish()?;
+        Ok(TimedChange { time, device, changes, line })
+    }
+
+    /// Reads the device of a change: the only one with an FTL unless it is named.
+    fn read_changed_device(&self, s: &mut Section<'_>) -> Result<Beneath> {
+        let drives = (0..self.drives.len()).map(Beneath::Drive).collect::<Vec<_>>();
+        let targets = (0..self.composition.targets.len()).map(Beneath::Target);
+        let targets = targets.collect::<Vec<_>>();
+        let (value, devices) = match (s.get("target"), s.get("drive")) {
+            (Some(_), Some(drive)) => {
+                let message = "a change is of a target or of a drive";
+                return Err(drive.conflict(message, "remove one of both keys"));
+            }
+            (Some(value), None) => (value, targets),
+            (None, Some(value)) => (value, drives),
+            (None, None) => {
+                let all = drives.into_iter().chain(targets);
+                let with_ftl: Vec<Beneath> = all.filter(|device| self.has_ftl(*device)).collect();
+                let names = with_ftl.iter().map(|device| self.device_name(*device));
+                return match with_ftl[..] {
+                    [only] => Ok(only),
+                    [] => Err(s.missing("target", "no device of the scenario has an FTL")),
+                    _ => {
+                        let names = names.collect::<Vec<_>>().join(", ");
+                        Err(s.missing("target", format!("or `drive`; there are several: {names}")))
+                    }
+                };
+            }
+        };
+        let names: Vec<&str> = devices.iter().map(|device| self.device_name(*device)).collect();
+        let word = value.string()?;
+        let found = devices.iter().find(|device| self.device_name(**device) == word);
+        let device = *found.ok_or_else(|| value.refuse_name(&names))?;
+        self.check_changed_device(device, &value)?;
+        Ok(device)
+    }
+
+    fn check_changed_device(&self, device: Beneath, value: &Value<'_>) -> Result<()> {
+        let name = self.device_name(device);
+        if !self.has_ftl(device) {
+            let message = format!("\"{name}\" has no FTL whose settings could change");
+            return Err(value.conflict(message, "name a pblk, an rrpc, or a drive with its own"));
+        }
+        let is_on_host =
+            !matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None);
+        if is_on_host && self.path_to(device).is_none() {
+            let message = format!("no path leads to \"{name}\", so that it is not opened");
+            return Err(value.conflict(message, "give it a [[path]]"));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a device has an FTL: a target on the host, or a drive's own.
+    fn has_ftl(&self, device: Beneath) -> bool {
+        let is_block = |kind: Option<TargetKind>| kind.is_none_or(TargetKind::is_block);
+        match device {
+            Beneath::Target(_) => is_block(self.kind_of(device)),
+            Beneath::Drive(i) => match &self.drives[i].target {
+                HostTarget::None => {
+                    let drive = &self.drives[i];
+                    drive.config.personality == PersonalityKind::Block && drive.capacity.is_some()
+                }
+                HostTarget::Named(target) => is_block(target.kind),
+                HostTarget::Pblk(_) | HostTarget::Rrpc(_) => true,
+            },
+            Beneath::Set(_) => false,
+        }
+    }
+
+    /// Returns the path that leads to a drive or target, by its index in [`paths`](Scenario::paths),
+    /// and the index of the device among the members.
+    pub fn path_to(&self, device: Beneath) -> Option<(usize, usize)> {
+        let paths: Vec<PathSpec> = self.paths();
+        paths.iter().enumerate().find_map(|(path, spec)| {
+            let member = self.members(spec.over).iter().position(|member| *member == device)?;
+            Some((path, member))
+        })
+    }
+
+    /// Checks that nothing in the scenario happens at an instant of virtual time, for a drive in
+    /// real time.
+    ///
+    /// # Errors
+    /// [`Impossible::VirtualTime`].
+    pub fn check_real_time(&self) -> std::result::Result<(), Impossible> {
+        match self.changes.first() {
+            Some(change) => Err(Impossible::VirtualTime { line: change.line }),
+            None => Ok(()),
+        }
+    }
+}

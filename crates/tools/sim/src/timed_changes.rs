@@ -1,0 +1,117 @@
+//! [`TimedChanges`]: the changes of settings that a scenario has at instants of the run (`[[at]]`).
+
+use ftl::{ControlChange, ControlError};
+use scenario::{Beneath, HostTarget, Scenario, TimedChange};
+use stack::target_layers;
+use time::Nanos;
+
+use crate::SimError;
+use crate::sim_run::SimRun;
+
+/// The changes of a scenario during its run.
+///
+/// A change takes place when everything before its instant has happened, and nothing at it.
+pub(super) struct TimedChanges<'s> {
+    scenario: &'s Scenario,
+    /// Start of the jobs.
+    started: Nanos,
+    /// Changes that have not taken place, in the order of their times.
+    pending: &'s [TimedChange],
+}
+
+impl<'s> TimedChanges<'s> {
+    /// Returns the changes of a run that starts now, after checking that its devices accept them.
+    ///
+    /// # Errors
+    /// [`SimError::Scenario`] with file and line.
+    pub(super) fn start(
+        scenario: &'s Scenario,
+        started: Nanos,
+        run: &mut SimRun,
+    ) -> Result<TimedChanges<'s>, SimError> {
+        let changes = TimedChanges { scenario, started, pending: &scenario.changes };
+        for timed in changes.pending {
+            changes.visit(timed, run, false)?;
+        }
+        Ok(changes)
+    }
+
+    /// Returns whether all changes have taken place.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Returns the instant of the next change; [`Nanos::MAX`] if there is none.
+    pub(super) fn deadline(&self) -> Nanos {
+        self.pending.first().map_or(Nanos::MAX, |timed| self.started + timed.time)
+    }
+
+    /// Applies the changes that are due.
+    ///
+    /// # Errors
+    /// [`SimError::Scenario`] with file and line.
+    pub(super) fn apply(&mut self, now: Nanos, run: &mut SimRun) -> Result<(), SimError> {
+        while let [timed, rest @ ..] = self.pending
+            && self.started + timed.time <= now
+        {
+            self.visit(timed, run, true)?;
+            self.pending = rest;
+        }
+        Ok(())
+    }
+
+    /// Checks that every change has taken place.
+    ///
+    /// # Errors
+    /// [`SimError::Scenario`] for the first change after the end of the jobs.
+    pub(super) fn finish(&self, now: Nanos) -> Result<(), SimError> {
+        let Some(timed) = self.pending.first() else { return Ok(()) };
+        let elapsed = now.since(self.started);
+        let message = format!("the jobs end after {elapsed}, before this change at {}", timed.time);
+        let help = "let a job run longer (`runtime` with `time_based`), or move the change".into();
+        Err(self.scenario.conflict_in_line(timed.line, message, help).into())
+    }
+
+    /// Checks or applies the changes of one instant.
+    fn visit(&self, timed: &TimedChange, run: &mut SimRun, applies: bool) -> Result<(), SimError> {
+        for (change, line) in &timed.changes {
+            self.visit_one(timed.device, change, run, applies).map_err(|refused| {
+                let name = self.scenario.device_name(timed.device);
+                let message = format!("\"{name}\" refuses the change: {refused}");
+                let help = "change it to a value that the device was opened for".into();
+                SimError::from(self.scenario.conflict_in_line(*line, message, help))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn visit_one(
+        &self,
+        device: Beneath,
+        change: &ControlChange,
+        run: &mut SimRun,
+        applies: bool,
+    ) -> Result<(), ControlError> {
+        let scenario = self.scenario;
+        if let Beneath::Drive(i) = device
+            && scenario.drives[i].target == HostTarget::None
+        {
+            let drive = run.devices[run.drives[i].device].nvme_mut().ok_or(ControlError::NoFtl)?;
+            return match applies {
+                true => drive.apply_change(change),
+                false => drive.ftl().ok_or(ControlError::NoFtl)?.check_change(change),
+            };
+        }
+        let (path, member) = scenario.path_to(device).ok_or(ControlError::NoFtl)?;
+        // The layers of a set are visited in the order of its members.
+        let members = scenario.members(scenario.paths()[path].over);
+        let is_on_host = |member: &Beneath| !matches!(member, Beneath::Drive(i) if scenario.drives[*i].target == HostTarget::None);
+        let before = members[..member].iter().filter(|member| is_on_host(member)).count();
+        let only = (members.len() > 1).then_some(before);
+        let device = run.paths[path].device_mut().ok_or(ControlError::NoFtl)?;
+        match applies {
+            true => target_layers::apply_change(device, only, change),
+            false => target_layers::check_change(device, only, change),
+        }
+    }
+}
