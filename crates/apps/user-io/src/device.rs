@@ -20,7 +20,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::device_inner::{
     Backend, DeviceInner, KeepAlive, NvmeBackend, TargetBackend, lock, yield_to_drive,
 };
-use crate::queue::{HardwareQueueKind, LeasedQueue, Queue};
+use crate::queue::{HardwareQueueKind, Queue};
 use crate::queue_factory::QueueFactory;
 use crate::remote::RemoteDevice;
 use crate::{DirectError, RemovalReason};
@@ -382,8 +382,7 @@ impl IoDevice {
             Backend::Target(way) => {
                 let none =
                     || DirectError::NoQueueLeft { device: opened.name.clone(), queues: way.queues };
-                let target = way.lease().ok_or_else(none)?;
-                HardwareQueueKind::Target(LeasedQueue { target, outstanding: 0 })
+                HardwareQueueKind::Target(way.lease().ok_or_else(none)?)
             }
         };
         let mut queue = Queue {

@@ -12,7 +12,7 @@ use driver::{
     ControllerGeneration, ControllerHandle, ControllerInfo, DriverError, Null, NvmeQueue,
     Passthrough, QueuePair, Uring, UringQueue,
 };
-use event::RealClock;
+use event::{RealClock, Waker};
 use mem::AddressSpace;
 use time::Nanos;
 
@@ -60,6 +60,10 @@ pub(crate) struct TargetBackend {
     pub(crate) queues: usize,
     /// Whether unleased queues must be polled.
     polls_idle: bool,
+    /// Number of leases so far.
+    leases: AtomicU64,
+    /// The wakers of leased queues by lease, if unleased queues must be polled.
+    sleepers: Mutex<Vec<(u64, Waker)>>,
 }
 
 impl std::fmt::Debug for TargetBackend {
@@ -119,14 +123,24 @@ impl TargetBackend {
     pub(crate) fn new(queues: Vec<Box<dyn BlockDevice + Send>>, polls_idle: bool) -> TargetBackend {
         let idle_count = AtomicUsize::new(queues.len());
         let (count, idle_queues) = (queues.len(), Mutex::new(queues));
-        TargetBackend { queues: count, idle_count, idle_queues, polls_idle }
+        let (leases, sleepers) = (AtomicU64::new(0), Mutex::default());
+        TargetBackend { queues: count, idle_count, idle_queues, polls_idle, leases, sleepers }
     }
 
-    pub(crate) fn lease(&self) -> Option<Box<dyn BlockDevice + Send>> {
+    pub(crate) fn lease(&self) -> Option<LeasedQueue> {
         let mut left = lock(&self.idle_queues);
         let target = left.pop();
         self.idle_count.store(left.len(), Ordering::Relaxed);
-        target
+        let lease = self.leases.fetch_add(1, Ordering::Relaxed);
+        target.map(|target| LeasedQueue { target, outstanding: 0, lease })
+    }
+
+    fn set_sleeper(&self, lease: u64, waker: Option<Waker>) {
+        if self.polls_idle {
+            let mut sleepers = lock(&self.sleepers);
+            sleepers.retain(|(other, _)| *other != lease);
+            sleepers.extend(waker.map(|waker| (lease, waker)));
+        }
     }
 }
 
@@ -326,9 +340,20 @@ impl DeviceInner {
             }
             while borrowed.reap().is_some() {}
         }
+        way.set_sleeper(borrowed.lease, None);
         let mut left = lock(&way.idle_queues);
         left.push(borrowed.target);
         way.idle_count.store(left.len(), Ordering::Relaxed);
+        drop(left);
+        // The owners of the other queues must poll this one from now on.
+        lock(&way.sleepers).iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Sets the waker of the owner of a leased queue.
+    pub(crate) fn set_sleeper(&self, lease: u64, waker: Waker) {
+        if let Backend::Target(way) = &self.backend {
+            way.set_sleeper(lease, Some(waker));
+        }
     }
 
     /// Returns whether a target has unleased queues to poll; a single load if all are leased.

@@ -251,7 +251,9 @@ impl<D: BlockDevice> Handle<D> {
         }
         let (clock, device) = (self.clock, &mut self.device);
         let deadline = device.deadline().min(limit);
-        self.wait_state.pause(|| clock.now(), deadline, || device.poll(clock.now()));
+        // A queue that was returned meanwhile must be polled, too.
+        let look = || device.poll(clock.now()) || device.deadline() < deadline.min(clock.now());
+        self.wait_state.pause(|| clock.now(), deadline, look);
     }
 
     /// Executes one request and returns its result. `request.tag` is ignored.

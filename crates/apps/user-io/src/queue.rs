@@ -66,6 +66,8 @@ impl QueueStats {
 pub(crate) struct LeasedQueue {
     pub(crate) target: Box<dyn BlockDevice + Send>,
     pub(crate) outstanding: u64,
+    /// Number of the lease.
+    pub(crate) lease: u64,
 }
 
 impl LeasedQueue {
@@ -174,6 +176,9 @@ impl BlockDevice for Queue {
     }
 
     fn set_waker(&mut self, waker: Waker) {
+        if let HardwareQueueKind::Target(LeasedQueue { lease, .. }) = &self.hardware {
+            self.device.set_sleeper(*lease, waker.clone());
+        }
         dispatch!(self, queue => queue.set_waker(waker), ());
     }
 

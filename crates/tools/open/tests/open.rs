@@ -336,6 +336,25 @@ fn a_sharded_target_needs_only_one_of_its_queues() {
     check(&mut handle(&device), &device, 300..600, 7);
 }
 
+/// A handle that sleeps does not depend on the shard of a handle that was dropped meanwhile.
+#[test]
+fn the_shard_of_a_dropped_handle_is_polled_by_one_that_sleeps() {
+    let place = TestDir::new();
+    let target = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\nshards = 2\n\
+                  [path]\ncompletion = \"interrupt\"\n";
+    let what = imaged(&place, "personality = \"open-channel\"\n", target);
+    let device = open(&what).unwrap();
+    for round in 0..20 {
+        std::thread::scope(|s| {
+            let (mut short, mut long) = (handle(&device), handle(&device));
+            let device = &device;
+            s.spawn(move || write(&mut short, device, 0..4 + round, 3));
+            write(&mut long, device, 100..200, 5);
+            check(&mut long, device, 100..200, 5);
+        });
+    }
+}
+
 #[test]
 fn an_open_channel_drive_without_a_target_takes_vector_commands() {
     let place = TestDir::new();

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use event::Waker;
 
@@ -21,7 +21,8 @@ pub struct PciFunction {
     registers: Arc<SharedRegion>,
     memory: AddressSpace,
     device_waker: OnceLock<Waker>,
-    interrupt_waker: OnceLock<Waker>,
+    /// The wakers of the users of the interrupt line, by user.
+    interrupt_wakers: Mutex<Vec<(u32, Waker)>>,
 }
 
 impl PciFunction {
@@ -34,7 +35,7 @@ impl PciFunction {
             registers: SharedRegion::anonymous(register_bytes)?,
             memory: AddressSpace::default(),
             device_waker: OnceLock::new(),
-            interrupt_waker: OnceLock::new(),
+            interrupt_wakers: Mutex::default(),
         }))
     }
 
@@ -95,22 +96,20 @@ impl PciFunction {
         }
     }
 
-    /// Sets the waker of the interrupt line, and wakes it once, because the line may have been
-    /// raised before. Later calls have no effect.
-    pub fn set_interrupt_waker(&self, waker: Waker) {
-        if let Ok(()) = self.interrupt_waker.set(waker)
-            && let Some(waker) = self.interrupt_waker.get()
-        {
-            waker.wake();
-        }
+    /// Sets the waker of a user of the interrupt line instead of the user's previous one, and wakes
+    /// it once, because the line may have been raised before. The line wakes all of its users.
+    pub fn set_interrupt_waker(&self, user: u32, waker: Waker) {
+        let mut wakers = self.interrupt_wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.retain(|(other, _)| *other != user);
+        waker.wake();
+        wakers.push((user, waker));
     }
 
     /// Raises the interrupt line.
     #[inline]
     pub fn raise_interrupt(&self) {
-        if let Some(waker) = self.interrupt_waker.get() {
-            waker.wake();
-        }
+        let wakers = self.interrupt_wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -139,7 +138,25 @@ mod tests {
         function.raise_interrupt();
         let parker = Parker::new().unwrap();
         parker.prepare();
-        function.set_interrupt_waker(parker.waker());
+        function.set_interrupt_waker(0, parker.waker());
         parker.park(&[], Nanos::MAX).unwrap();
+    }
+
+    #[test]
+    fn an_interrupt_wakes_all_users_of_the_line_by_their_last_waker() {
+        let function = PciFunction::new(4096).unwrap();
+        let [first, second, old] = std::array::from_fn(|_| Parker::new().unwrap());
+        function.set_interrupt_waker(0, first.waker());
+        function.set_interrupt_waker(1, old.waker());
+        function.set_interrupt_waker(1, second.waker());
+        for parker in [&first, &second, &old] {
+            parker.prepare();
+        }
+        function.raise_interrupt();
+        first.park(&[], Nanos::MAX).unwrap();
+        second.park(&[], Nanos::MAX).unwrap();
+        let begin = std::time::Instant::now();
+        old.park(&[], Nanos::from_millis(20)).unwrap();
+        assert!(begin.elapsed().as_millis() >= 20, "a waker that was replaced is not called");
     }
 }

@@ -8,6 +8,9 @@ use ahci::{PORTS_MAX, port};
 use event::Waker;
 use transport::PciFunction;
 
+/// The user of the interrupt line that is no port.
+const LINE: u32 = u32::MAX;
+
 /// State shared by the queues of a controller and its interrupt handler.
 #[derive(Debug)]
 pub(super) struct HbaShared {
@@ -154,9 +157,9 @@ impl AhciInterrupt {
         self.shared.function.read(hba::GHC) & ghc::IE == 0
     }
 
-    /// Sets the waker of the line, and wakes it once. There is one line: later calls, and later
-    /// calls of [`set_waker`](crate::HardwareQueue::set_waker) on any port, are ignored.
+    /// Sets the waker of the line, and wakes it once. A later call replaces it. Ports may have
+    /// wakers in addition ([`set_waker`](crate::HardwareQueue::set_waker)).
     pub fn set_line(&self, waker: Waker) {
-        self.shared.function.set_interrupt_waker(waker);
+        self.shared.function.set_interrupt_waker(LINE, waker);
     }
 }

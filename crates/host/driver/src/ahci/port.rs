@@ -433,8 +433,9 @@ impl HardwareQueue for AhciPort {
         self.recovery.deadline()
     }
 
-    /// The controller has one line: the waker set first, through any port, is called for all ports.
+    /// The controller has one line: an interrupt of any port calls the wakers of all.
     fn set_waker(&mut self, waker: Waker) {
-        self.registers.shared.function.set_interrupt_waker(waker);
+        let user = self.registers.index.into();
+        self.registers.shared.function.set_interrupt_waker(user, waker);
     }
 }

@@ -12,7 +12,7 @@
 //! move between the cores once per batch. The peer is woken at most once per poll, and only if it
 //! is parked.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use block::Request;
 use driver::MediaEvent;
@@ -72,15 +72,25 @@ pub(crate) struct CoreChannel {
     peer_waker: PeerWaker,
 }
 
+/// The waker of a core, if the core may sleep. Its owner may change: a queue is leased to one handle
+/// after the other.
+pub(crate) type CoreWaker = Arc<RwLock<Option<Waker>>>;
+
 /// Wakes the peer. Dropping it wakes the peer as well, because no further reply will arrive.
 #[derive(Debug)]
-struct PeerWaker(Arc<OnceLock<Waker>>);
+struct PeerWaker(CoreWaker);
+
+impl PeerWaker {
+    fn wake(&self) {
+        if let Some(waker) = &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake();
+        }
+    }
+}
 
 impl Drop for PeerWaker {
     fn drop(&mut self) {
-        if let Some(waker) = self.0.get() {
-            waker.wake();
-        }
+        self.wake();
     }
 }
 
@@ -189,8 +199,8 @@ impl CoreChannel {
     pub(crate) fn publish_and_wake(&mut self) -> bool {
         self.publish();
         let sent = std::mem::take(&mut self.needs_wake);
-        if sent && let Some(waker) = self.peer_waker.0.get() {
-            waker.wake();
+        if sent {
+            self.peer_waker.wake();
         }
         sent
     }
@@ -238,13 +248,13 @@ pub(crate) struct ChannelEnds {
     /// Channels by peer; `None` for the core itself.
     pub(crate) channels: Vec<Option<CoreChannel>>,
     /// The cell for its waker.
-    pub(crate) waker: Arc<OnceLock<Waker>>,
+    pub(crate) waker: CoreWaker,
 }
 
 /// Creates channels between `cores` cores with up to `requests` requests each.
 pub(crate) fn mesh(cores: u32, requests: u32) -> Vec<ChannelEnds> {
     let cores = cores as usize;
-    let wakers: Vec<Arc<OnceLock<Waker>>> = (0..cores).map(|_| Arc::default()).collect();
+    let wakers: Vec<CoreWaker> = (0..cores).map(|_| Arc::default()).collect();
     let mut all: Vec<Vec<Option<CoreChannel>>> =
         (0..cores).map(|_| (0..cores).map(|_| None).collect()).collect();
     for (a, b) in (0..cores).flat_map(|a| (a + 1..cores).map(move |b| (a, b))) {

@@ -10,7 +10,7 @@
 mod invariants;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError};
 
 use block::{BlockDevice, Completion, Extent, Limits, Op, Payload, QueueFull, Request};
 use driver::QueuePair;
@@ -24,7 +24,7 @@ use tracepoint::Event;
 use super::super::stripe_layout::StripeMap;
 use super::super::{Pblk, check_request};
 use super::config::{SHARDS_MAX, ShardMap};
-use super::core_channel::{ChannelEnds, CoreChannel, ShardReply, ShardRequest};
+use super::core_channel::{ChannelEnds, CoreChannel, CoreWaker, ShardReply, ShardRequest};
 use super::extents::{ExtentQuery, merge_extents};
 use super::fragmented::{CompletedRequest, ParentRequests};
 use super::stripes::{ShardFragment, StripedSector, Stripes};
@@ -71,7 +71,7 @@ pub struct ShardHandle {
     extent_lists: Arc<SharedRegion>,
     extent_lists_at: Iova,
     /// The waker that the other cores use for this core.
-    waker: Arc<OnceLock<Waker>>,
+    waker: CoreWaker,
     /// Whether a request was accepted or completed since the last poll.
     pub(super) progressed: bool,
     stats: ShardStats,
@@ -513,9 +513,9 @@ impl BlockDevice for ShardHandle {
         self.pblk.memory()
     }
 
-    /// The drive uses the waker that was set last; other cores use the first one.
+    /// The drive and the other cores use the waker that was set last.
     fn set_waker(&mut self, waker: Waker) {
-        let _ = self.waker.set(waker.clone());
+        *self.waker.write().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
         self.pblk.set_waker(waker);
     }
 }
