@@ -57,16 +57,25 @@ pub fn open_scenario(
     };
     let reduced = path.as_ref().map(|path| scenario.reduced_to(path));
     let alone = reduced.as_ref().filter(|alone| alone.composition.is_empty());
-    if let (Some(DriveKind::Pci(pci)), None) = match alone {
-        Some(alone) => (alone.drives.first().map(|plan| &plan.kind), &alone.path.block_layer),
+    let (plan, layer) = match alone {
+        Some(alone) => (alone.drives.first(), &alone.path.block_layer),
         None if path.is_none() => {
-            let plan = &scenario.drives[select_drive(scenario, name)?];
-            (Some(&plan.kind), &scenario.path.block_layer)
+            (scenario.drives.get(select_drive(scenario, name)?), &scenario.path.block_layer)
         }
         None => (None, &None),
-    } {
+    };
+    if let (Some(plan), None) = (plan, layer)
+        && let DriveKind::Pci(pci) = &plan.kind
+    {
         // An application has queues of its own at a controller, which are supervised.
-        let device = controller::open(pci.address, pci.namespace, PciDriver::VfioPci, options)?;
+        let opened = controller::open(pci.address, pci.namespace, PciDriver::VfioPci, options);
+        let device = opened.map_err(|error| match error {
+            TargetOpenError::Controller(source) => {
+                let name = plan.config.name.clone();
+                TargetOpenError::Stack(Box::new(StackError::Pci { name, source }))
+            }
+            other => other,
+        })?;
         return Ok((device, DriveStatsReader::default()));
     }
     let assembled = match &reduced {
