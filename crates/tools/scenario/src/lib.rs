@@ -57,6 +57,7 @@ use choice::BLOCK_REQUESTS;
 use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use keys::drive_kind::KindWord;
+use keys::export_keys::ExportReader;
 use keys::job::JobRefs;
 use section::Section;
 use source::SourceText;
@@ -240,7 +241,7 @@ impl Scenario {
                 scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
             }
         }
-        scenario.read_changes(changes)?;
+        scenario.changes = timed_change::read_changes(&scenario, changes)?;
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {
@@ -248,7 +249,7 @@ impl Scenario {
         }
         let paths = scenario.paths();
         for section in exports {
-            let export = scenario.read_export(section, &paths)?;
+            let export = ExportReader { scenario: &scenario }.read(section, &paths)?;
             scenario.serving.exports.push(export);
         }
         for (index, section) in jobs.iter().enumerate() {

@@ -5,10 +5,9 @@ use ftl::{ControlChange, RateLimiterKind, VictimPolicyKind};
 use lnvm::TargetKind;
 use time::Nanos;
 
-use crate::choice::Impossible;
 use crate::keys::ftl_keys::{POLICIES, read_limiter};
 use crate::section::{Result, Section, Value};
-use crate::{Beneath, HostTarget, PathSpec, Scenario};
+use crate::{Beneath, HostTarget, Scenario};
 
 /// Changes of the settings of one FTL at an instant.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,18 +22,26 @@ pub struct TimedChange {
     pub line: usize,
 }
 
-impl Scenario {
-    /// Reads the changes, in the order of their times.
-    pub(crate) fn read_changes(&mut self, sections: Vec<Section<'_>>) -> Result<()> {
-        for section in sections {
-            let change = self.read_change(section)?;
-            self.changes.push(change);
-        }
-        self.changes.sort_by_key(|change| change.time);
-        Ok(())
-    }
+/// Reads the changes of a scenario whose devices and paths have been read, in the order of their
+/// times.
+pub(crate) fn read_changes(
+    scenario: &Scenario,
+    sections: Vec<Section<'_>>,
+) -> Result<Vec<TimedChange>> {
+    let reader = ChangeReader { scenario };
+    let changes: Result<Vec<TimedChange>> =
+        sections.into_iter().map(|section| reader.read(section)).collect();
+    let mut changes = changes?;
+    changes.sort_by_key(|change| change.time);
+    Ok(changes)
+}
 
-    fn read_change(&self, mut s: Section<'_>) -> Result<TimedChange> {
+struct ChangeReader<'a> {
+    scenario: &'a Scenario,
+}
+
+impl ChangeReader<'_> {
+    fn read(&self, mut s: Section<'_>) -> Result<TimedChange> {
         let Some(at) = s.get("time") else {
             return Err(s.missing("time", "the time since the start of the jobs, such as \"10s\""));
         };
@@ -62,8 +69,8 @@ impl Scenario {
 
     /// Reads the device of a change: the only one with an FTL unless it is named.
     fn read_changed_device(&self, s: &mut Section<'_>) -> Result<Beneath> {
-        let drives = (0..self.drives.len()).map(Beneath::Drive).collect::<Vec<_>>();
-        let targets = (0..self.composition.targets.len()).map(Beneath::Target);
+        let drives = (0..self.scenario.drives.len()).map(Beneath::Drive).collect::<Vec<_>>();
+        let targets = (0..self.scenario.composition.targets.len()).map(Beneath::Target);
         let targets = targets.collect::<Vec<_>>();
         let (value, devices) = match (s.get("target"), s.get("drive")) {
             (Some(_), Some(drive)) => {
@@ -75,7 +82,7 @@ impl Scenario {
             (None, None) => {
                 let all = drives.into_iter().chain(targets);
                 let with_ftl: Vec<Beneath> = all.filter(|device| self.has_ftl(*device)).collect();
-                let names = with_ftl.iter().map(|device| self.device_name(*device));
+                let names = with_ftl.iter().map(|device| self.scenario.device_name(*device));
                 return match with_ftl[..] {
                     [only] => Ok(only),
                     [] => Err(s.missing("target", "no device of the scenario has an FTL")),
@@ -86,23 +93,23 @@ impl Scenario {
                 };
             }
         };
-        let names: Vec<&str> = devices.iter().map(|device| self.device_name(*device)).collect();
+        let names: Vec<&str> =
+            devices.iter().map(|device| self.scenario.device_name(*device)).collect();
         let word = value.string()?;
-        let found = devices.iter().find(|device| self.device_name(**device) == word);
+        let found = devices.iter().find(|device| self.scenario.device_name(**device) == word);
         let device = *found.ok_or_else(|| value.refuse_name(&names))?;
         self.check_changed_device(device, &value)?;
         Ok(device)
     }
 
     fn check_changed_device(&self, device: Beneath, value: &Value<'_>) -> Result<()> {
-        let name = self.device_name(device);
+        let name = self.scenario.device_name(device);
         if !self.has_ftl(device) {
             let message = format!("\"{name}\" has no FTL whose settings could change");
             return Err(value.conflict(message, "name a pblk, an rrpc, or a drive with its own"));
         }
-        let is_on_host =
-            !matches!(device, Beneath::Drive(i) if self.drives[i].target == HostTarget::None);
-        if is_on_host && self.path_to(device).is_none() {
+        let is_on_host = !matches!(device, Beneath::Drive(i) if self.scenario.drives[i].target == HostTarget::None);
+        if is_on_host && self.scenario.path_to(device).is_none() {
             let message = format!("no path leads to \"{name}\", so that it is not opened");
             return Err(value.conflict(message, "give it a [[path]]"));
         }
@@ -113,38 +120,16 @@ impl Scenario {
     fn has_ftl(&self, device: Beneath) -> bool {
         let is_block = |kind: Option<TargetKind>| kind.is_none_or(TargetKind::is_block);
         match device {
-            Beneath::Target(_) => is_block(self.kind_of(device)),
-            Beneath::Drive(i) => match &self.drives[i].target {
+            Beneath::Target(_) => is_block(self.scenario.kind_of(device)),
+            Beneath::Drive(i) => match &self.scenario.drives[i].target {
                 HostTarget::None => {
-                    let drive = &self.drives[i];
+                    let drive = &self.scenario.drives[i];
                     drive.config.personality == PersonalityKind::Block && drive.capacity.is_some()
                 }
                 HostTarget::Named(target) => is_block(target.kind),
                 HostTarget::Pblk(_) | HostTarget::Rrpc(_) => true,
             },
             Beneath::Set(_) => false,
-        }
-    }
-
-    /// Returns the path that leads to a drive or target, by its index in [`paths`](Scenario::paths),
-    /// and the index of the device among the members.
-    pub fn path_to(&self, device: Beneath) -> Option<(usize, usize)> {
-        let paths: Vec<PathSpec> = self.paths();
-        paths.iter().enumerate().find_map(|(path, spec)| {
-            let member = self.members(spec.over).iter().position(|member| *member == device)?;
-            Some((path, member))
-        })
-    }
-
-    /// Checks that nothing in the scenario happens at an instant of virtual time, for a drive in
-    /// real time.
-    ///
-    /// # Errors
-    /// [`Impossible::VirtualTime`].
-    pub fn check_real_time(&self) -> std::result::Result<(), Impossible> {
-        match self.changes.first() {
-            Some(change) => Err(Impossible::VirtualTime { line: change.line }),
-            None => Ok(()),
         }
     }
 }

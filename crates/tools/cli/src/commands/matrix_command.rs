@@ -56,8 +56,8 @@ or methods are refused, they are named. Scenarios, `sluice sim`, `sluice serve` 
 exec`; there, an open-channel drive without a target takes vector commands. Two cores submit here.
 ";
 
-/// Returns the picture of the interfaces with all choices, from the program down to the drive.
-fn picture() -> String {
+/// Returns a diagram of the interfaces with all choices, from the program down to the drive.
+fn diagram() -> String {
     fn row<T>(page: &mut String, name: &str, all: &[T], word: impl Fn(&T) -> &'static str) {
         let words: Vec<&str> = all.iter().map(word).collect();
         // Writing to a string cannot fail.
@@ -81,7 +81,7 @@ fn picture() -> String {
 /// Returns all combinations as a page.
 fn to_text() -> String {
     let mut reasons: Vec<Impossible> = Vec::new();
-    let mut page = HEAD.to_owned() + &picture();
+    let mut page = HEAD.to_owned() + &diagram();
     for front in FrontEnd::ALL {
         let blocks: Vec<&str> = BlockChoice::ALL.iter().map(|block| block.word()).collect();
         // Writing to a string cannot fail.

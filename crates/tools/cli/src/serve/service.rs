@@ -176,7 +176,7 @@ impl Services {
         let (mut pending, mut exports) = (Vec::new(), Vec::new());
         for (index, host) in hosts.into_iter().enumerate() {
             let (group, threads) = (layout.group_of_host[index], layout.threads[index]);
-            let (path, devices) = PendingPath::new(index, host, (group, threads), clock)?;
+            let (path, devices) = PendingPath::new(index, host, group, threads, clock)?;
             let config = NbdConfig {
                 name: path.plan.name.clone(),
                 description: describe(scenario, &path.plan.path),

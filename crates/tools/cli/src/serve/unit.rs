@@ -142,7 +142,8 @@ impl PendingPath {
     pub(super) fn new(
         host: usize,
         prepared: PreparedHost,
-        (group, threads): (usize, Threads),
+        group: usize,
+        threads: Threads,
         clock: RealClock,
     ) -> Result<(PendingPath, Vec<ObservedDevice>), ServeError> {
         let PreparedHost { plan, mut drives, mut device, .. } = prepared;

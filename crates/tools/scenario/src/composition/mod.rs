@@ -160,6 +160,28 @@ impl Scenario {
         }
     }
 
+    /// Returns the path that leads to a drive or target, by its index in [`paths`](Scenario::paths),
+    /// and the index of the device among the members.
+    pub fn path_to(&self, device: Beneath) -> Option<(usize, usize)> {
+        let paths: Vec<PathSpec> = self.paths();
+        paths.iter().enumerate().find_map(|(path, spec)| {
+            let member = self.members(spec.over).iter().position(|member| *member == device)?;
+            Some((path, member))
+        })
+    }
+
+    /// Checks that nothing in the scenario happens at an instant of virtual time, for a drive in
+    /// real time.
+    ///
+    /// # Errors
+    /// [`Impossible::VirtualTime`].
+    pub fn check_real_time(&self) -> std::result::Result<(), Impossible> {
+        match self.changes.first() {
+            Some(change) => Err(Impossible::VirtualTime { line: change.line }),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the name of a device.
     pub fn device_name(&self, device: Beneath) -> &str {
         match device {

@@ -57,9 +57,14 @@ impl ExportAddress {
     }
 }
 
-impl Scenario {
-    /// Reads a section of a scenario whose `paths` and earlier sections have been read.
-    pub(crate) fn read_export(&self, mut s: Section<'_>, paths: &[PathSpec]) -> Result<ExportSpec> {
+/// Reads `[[export]]` of a scenario whose paths and earlier sections have been read.
+pub(crate) struct ExportReader<'a> {
+    pub(crate) scenario: &'a Scenario,
+}
+
+impl ExportReader<'_> {
+    /// Reads a section. `paths` are those of the scenario.
+    pub(crate) fn read(&self, mut s: Section<'_>, paths: &[PathSpec]) -> Result<ExportSpec> {
         let place = s.source_span();
         let at_path = s.get("path");
         let path = self.read_export_path(&s, at_path.as_ref(), paths)?;
@@ -129,8 +134,8 @@ impl Scenario {
 
     /// Checks that NBD finds logical blocks on every device of a path.
     fn check_export_blocks(&self, path: &PathSpec, value: &Value<'_>) -> Result<()> {
-        for member in self.members(path.over) {
-            self.check_blocks_at(member, value, NBD)?;
+        for member in self.scenario.members(path.over) {
+            self.scenario.check_blocks_at(member, value, NBD)?;
         }
         Ok(())
     }
@@ -138,10 +143,10 @@ impl Scenario {
     /// Checks that a path has queue pairs of its own drive to give to clients.
     fn check_queue_pairs(&self, path: &PathSpec, value: &Value<'_>) -> Result<()> {
         let between = match path.over {
-            Beneath::Set(_) => Some(format!("set {}", self.device_name(path.over))),
-            Beneath::Target(_) => Some(format!("target {}", self.device_name(path.over))),
-            Beneath::Drive(i) if self.drives[i].target != crate::HostTarget::None => {
-                Some(self.drives[i].target.label().to_owned())
+            Beneath::Set(_) => Some(format!("set {}", self.scenario.device_name(path.over))),
+            Beneath::Target(_) => Some(format!("target {}", self.scenario.device_name(path.over))),
+            Beneath::Drive(i) if self.scenario.drives[i].target != crate::HostTarget::None => {
+                Some(self.scenario.drives[i].target.label().to_owned())
             }
             Beneath::Drive(_) => path.config.block_layer.as_ref().map(|_| "a block layer".into()),
         };
@@ -175,7 +180,8 @@ impl Scenario {
     /// Returns the file of a socket, relative to the scenario's folder; `None` if a socket address
     /// cannot hold it.
     fn socket_file(&self, file: &str) -> Option<PathBuf> {
-        let whole = self.file.parent().map_or_else(|| file.into(), |folder| folder.join(file));
+        let whole =
+            self.scenario.file.parent().map_or_else(|| file.into(), |folder| folder.join(file));
         let is_valid =
             !file.is_empty() && format!("unix:{}", whole.display()).parse::<Endpoint>().is_ok();
         is_valid.then_some(whole)
@@ -190,7 +196,7 @@ impl Scenario {
         at_address: &Value<'_>,
         at_name: Option<&Value<'_>>,
     ) -> Result<()> {
-        for other in &self.serving.exports {
+        for other in &self.scenario.serving.exports {
             match (&other.address, address) {
                 (
                     ExportAddress::Nbd { endpoint: taken, name: of_other, read_only: was },
@@ -214,7 +220,7 @@ impl Scenario {
                 }
                 (ExportAddress::Socket(taken), ExportAddress::Socket(file)) => {
                     let drive = |name: &str| {
-                        self.paths().into_iter().find(|p| p.name == name).map(|p| p.over)
+                        self.scenario.paths().into_iter().find(|p| p.name == name).map(|p| p.over)
                     };
                     if drive(&other.path) == Some(path.over) {
                         let message = if taken == file && other.path == path.name {
