@@ -64,6 +64,10 @@ choices! {
         Ahci = "ahci",
         /// A file of this machine.
         File = "file",
+        /// A controller that the kernel drives.
+        Kernel = "kernel",
+        /// A controller that this process drives.
+        Pci = "pci",
     }
 }
 
@@ -481,7 +485,8 @@ impl Choice {
     fn personality(&self) -> PersonalityKind {
         match self.drive {
             DriveChoice::Block => PersonalityKind::Block,
-            DriveChoice::Null | DriveChoice::Ahci | DriveChoice::File => PersonalityKind::Null,
+            DriveChoice::Null | DriveChoice::Ahci => PersonalityKind::Null,
+            DriveChoice::File | DriveChoice::Kernel | DriveChoice::Pci => PersonalityKind::Null,
             DriveChoice::OpenChannel | DriveChoice::OpenChannelWithMap => {
                 PersonalityKind::OpenChannel
             }
@@ -521,8 +526,10 @@ impl Choice {
         if works_by_vectors && !layered && self.completion != CompletionMethod::Poll {
             return Err(Impossible::NoCompletionMethod { device: "drive0".into() });
         }
-        if (self.front, self.drive) == (FrontEnd::Simulation, DriveChoice::File) {
-            let (user, drive, kind) = (SIMULATION, "drive0".to_owned(), "file");
+        let is_real =
+            matches!(self.drive, DriveChoice::File | DriveChoice::Kernel | DriveChoice::Pci);
+        if is_real && self.front == FrontEnd::Simulation {
+            let (user, drive, kind) = (SIMULATION, "drive0".to_owned(), self.drive.word());
             return Err(Impossible::RealDevice { user, drive, kind });
         }
         let user = match self.front {
@@ -532,6 +539,11 @@ impl Choice {
             FrontEnd::Application => return Ok(()),
         };
         Impossible::check_logical_blocks(self.personality(), has_target, "drive0", user)
+    }
+
+    /// Returns whether the choice runs only on a machine with a controller of this kind.
+    pub fn needs_hardware(&self) -> bool {
+        matches!(self.drive, DriveChoice::Kernel | DriveChoice::Pci) && self.check().is_ok()
     }
 
     /// Returns the target's name in messages.
@@ -549,6 +561,9 @@ impl Choice {
         let drive = match self.drive {
             DriveChoice::Null => "personality = \"null\"\ncapacity = \"32M\"\n".to_owned(),
             DriveChoice::Ahci => "kind = \"ahci\"\ncapacity = \"32M\"\n".to_owned(),
+            DriveChoice::Kernel => "kind = \"kernel\"\npath = \"/dev/ng4095n1\"\n".to_owned(),
+            // No machine has that many domains.
+            DriveChoice::Pci => "kind = \"pci\"\naddress = \"7ffffff0:01:00.0\"\n".to_owned(),
             DriveChoice::File => {
                 "kind = \"file\"\npath = \"disk.img\"\ndirect = false\n".to_owned()
             }
@@ -621,7 +636,7 @@ mod tests {
                 (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
             }
         }
-        assert_eq!(allowed + refused, 3 * 6 * 4 * 4 * 5 * 5);
+        assert_eq!(allowed + refused, 3 * 8 * 4 * 4 * 5 * 5);
         assert!(allowed > 900, "{allowed}");
     }
 

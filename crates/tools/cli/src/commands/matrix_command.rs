@@ -24,7 +24,7 @@ pub fn run(args: &MatrixArgs) -> Result<(), CliError> {
     print(&to_text())
 }
 
-/// Returns a combination as JSON: `verdict` is `runs` or `refused`, with a `reason`.
+/// Returns a combination as JSON: `verdict` is `runs`, `needs hardware`, or `refused` with a `reason`.
 fn to_json(choice: &Choice) -> Value {
     let mut cell = json!({
         "front_end": choice.front.word(),
@@ -35,6 +35,9 @@ fn to_json(choice: &Choice) -> Value {
         "completion": choice.completion.word(),
         "verdict": "runs",
     });
+    if choice.needs_hardware() {
+        cell["verdict"] = "needs hardware".into();
+    }
     if let Err(reason) = choice.check() {
         cell["verdict"] = "refused".into();
         cell["reason"] = reason.to_string().into();
@@ -48,7 +51,7 @@ const HEAD: &str = "\
 # What combines
 
 This page is the output of `sluice matrix`. Every combination of a front end, a drive, a target, a block layer, a scheduler and
-a method of completion either runs or is refused for a reason. The numbers name the reasons below. Where only some schedulers
+a method of completion either runs, runs on a machine that has the hardware, or is refused for a reason. The numbers name the reasons below. Where only some schedulers
 or methods are refused, they are named. Scenarios, `sluice sim`, `sluice serve` and `sluice::open` apply the same rules
 (`scenario::choice`).
 
@@ -140,7 +143,8 @@ fn cell(choice: Choice, reasons: &mut Vec<Impossible>) -> String {
     match verdicts[0].1 {
         Some(reason) => format!("refused: {reason}"),
         None => {
-            let mut text = "runs".to_owned();
+            let runs = if choice.needs_hardware() { "needs hardware" } else { "runs" };
+            let mut text = runs.to_owned();
             let mut refused: Vec<usize> =
                 verdicts.iter().filter_map(|(_, reason)| *reason).collect();
             refused.dedup();

@@ -118,7 +118,10 @@ fn the_document_is_the_output() {
     for (cell, choice) in cells.iter().zip(Choice::all()) {
         assert_eq!(cell["target"], choice.target.word());
         match choice.check() {
-            Ok(()) => assert!(cell["verdict"] == "runs" && cell["reason"].is_null(), "{cell}"),
+            Ok(()) => {
+                let runs = if choice.needs_hardware() { "needs hardware" } else { "runs" };
+                assert!(cell["verdict"] == runs && cell["reason"].is_null(), "{cell}");
+            }
             Err(why) => {
                 assert_eq!(cell["verdict"], "refused");
                 assert_eq!(cell["reason"], why.to_string());
@@ -185,6 +188,11 @@ fn every_combination_is_opened_or_refused() {
                 assert!(device.kind() == DeviceKind::Drive && queue.max_sectors() > 0);
                 device.destroy_vector_queue(queue);
                 ran += 1;
+            }
+            // The guests of `make test-guest` have controllers. Here none has this name.
+            (Ok(()), Err(error)) if choice.needs_hardware() => {
+                let name = if choice.drive == DriveChoice::Pci { "7ffffff0" } else { "ng4095n1" };
+                assert!(error.to_string().contains(name), "{choice:?}: {error}");
             }
             (Ok(()), Ok(device)) => {
                 run_threads(&choice, &device, seed as u64);
@@ -269,6 +277,9 @@ fn serve(dir: &Path, choice: &Choice, seed: u64) {
 fn every_combination_is_served() {
     let mut served = 0;
     for choice in of(FrontEnd::Server).filter(|choice| choice.check().is_ok()) {
+        if choice.needs_hardware() {
+            continue;
+        }
         serve(tempfile::tempdir().unwrap().path(), &choice, served);
         served += 1;
     }
