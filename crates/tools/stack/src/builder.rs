@@ -352,7 +352,7 @@ impl OpenPath {
                 EmulatedDevice::Ahci(running) => {
                     precondition_host(name, running, host, what, runner, seed, &mut tell)?;
                 }
-                // It is not preconditioned: see `prepare_path`.
+                // It is not preconditioned: see `prepare_paths`.
                 EmulatedDevice::Real(_) => {}
             }
         }
