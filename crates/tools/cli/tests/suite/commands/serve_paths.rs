@@ -54,6 +54,18 @@ fn target_paths() -> String {
         + &path("k", "store", "")
 }
 
+/// The targets of [`targets`] and a set of two other drives, with a path to each.
+fn targets_and_set() -> String {
+    let scenario = targets()
+        + &drive("a", "")
+        + &drive("b", "")
+        + "[[set]]\nname = \"both\"\nmembers = [\"a\", \"b\"]\n"
+        + &target_paths()
+        + &path("s", "both", "");
+    let scenario = scenario.replace("kind = \"pblk\"", "drive = \"oc\"\nkind = \"pblk\"");
+    scenario.replace("kind = \"kv\"", "drive = \"oc\"\nkind = \"kv\"")
+}
+
 /// Two drives that are a set of targets, as `pblk` of each.
 fn set_of_targets() -> String {
     let target = |drive: &str| {
@@ -166,14 +178,7 @@ fn killed_under_load_every_path_has_everything_that_was_flushed() {
 /// Two targets of one drive and a set, at one endpoint: fio verifies on all at the same time.
 #[test]
 fn every_path_is_an_export_by_its_name() {
-    let scenario = targets()
-        + &drive("a", "")
-        + &drive("b", "")
-        + "[[set]]\nname = \"both\"\nmembers = [\"a\", \"b\"]\n"
-        + &target_paths()
-        + &path("s", "both", "");
-    let scenario = scenario.replace("kind = \"pblk\"", "drive = \"oc\"\nkind = \"pblk\"");
-    let scenario = scenario.replace("kind = \"kv\"", "drive = \"oc\"\nkind = \"kv\"");
+    let scenario = targets_and_set();
     for threads in ["1", "2"] {
         let dir = tempfile::tempdir().unwrap();
         let admin = dir.path().join("admin.sock");
@@ -285,14 +290,7 @@ fn exports_of_a_scenario_have_their_addresses() {
     let exports = "[[export]]\npath = \"l\"\nnbd = \"unix:nbd.sock\"\nname = \"fast\"\n\
         [[export]]\npath = \"s\"\nnbd = \"unix:nbd.sock\"\nread_only = true\n\
         [[export]]\npath = \"l\"\nnbd = \"unix:other.sock\"\nname = \"fast\"\n";
-    let scenario = targets()
-        + &drive("a", "")
-        + &drive("b", "")
-        + "[[set]]\nname = \"both\"\nmembers = [\"a\", \"b\"]\n"
-        + &target_paths()
-        + &path("s", "both", "");
-    let scenario = scenario.replace("kind = \"pblk\"", "drive = \"oc\"\nkind = \"pblk\"");
-    let scenario = scenario.replace("kind = \"kv\"", "drive = \"oc\"\nkind = \"kv\"") + exports;
+    let scenario = targets_and_set() + exports;
     let dir = tempfile::tempdir().unwrap();
     let server = Server::launch_exports(dir.path(), &scenario, "", &[]).wait_ready();
     let other = dir.path().join("other.sock");
