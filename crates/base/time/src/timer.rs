@@ -1,116 +1,168 @@
 //! [`TimerQueue`]: pending events in one deterministic order.
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
 use crate::Nanos;
 
 /// A priority queue of events by time. Events with equal times are returned in insertion order, so
 /// that a run depends only on its inputs (ARCHITECTURE.md, R3).
 ///
-/// The queue is a 4-ary implicit heap. At the usual sizes (two events per parallel unit), its sift
-/// operations touch one or two cache lines per level. It allocates only when it grows.
+/// Events of one kind become due after the same delay, and so in the order in which they are
+/// inserted. The queue therefore keeps a few sorted runs, and appends each event to the first run
+/// that ends before it (patience sorting: the ends of the runs descend). A heap holds the events
+/// that fit no run. The cost of an event does not depend on the number of pending events, unless it
+/// is in the heap. The queue allocates only when it grows.
 #[derive(Clone, Debug)]
 pub struct TimerQueue<T> {
-    heap: Vec<Entry<T>>,
+    runs: [VecDeque<Entry<T>>; RUNS],
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    /// Keys of the first event of each run, and of the heap; [`ABSENT`] without events.
+    first: [Key; SOURCES],
+    /// Times of the last event that each run had; they never ascend from one run to the next.
+    last: [Nanos; RUNS],
+    /// The source of the next event, and its key.
+    next: (usize, Key),
     pushed: u64,
 }
 
+/// The time of an event, and then its number in order of insertion.
+type Key = u128;
+
+/// The key of an event that does not exist: greater than that of any event.
+const ABSENT: Key = Key::MAX;
+const RUNS: usize = 7;
+/// The runs and the heap.
+const SOURCES: usize = RUNS + 1;
+const HEAP: usize = RUNS;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry<T> {
-    at: Nanos,
-    order: u64,
+    key: Key,
     event: T,
 }
 
-impl<T> Entry<T> {
-    #[inline]
-    fn key(&self) -> (Nanos, u64) {
-        (self.at, self.order)
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Entry<T>) -> bool {
+        self.key == other.key
     }
 }
 
-const ARITY: usize = 4;
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+#[inline]
+fn time_of(key: Key) -> Nanos {
+    Nanos((key >> 64) as u64)
+}
 
 impl<T: Copy> TimerQueue<T> {
-    /// Creates an empty queue with space for `capacity` events.
+    /// Creates an empty queue with space for `capacity` events that become due in order.
     pub fn with_capacity(capacity: usize) -> TimerQueue<T> {
-        TimerQueue { heap: Vec::with_capacity(capacity), pushed: 0 }
+        let mut runs: [VecDeque<Entry<T>>; RUNS] = Default::default();
+        runs[0].reserve(capacity);
+        TimerQueue {
+            runs,
+            heap: BinaryHeap::new(),
+            first: [ABSENT; SOURCES],
+            last: [Nanos::ZERO; RUNS],
+            next: (HEAP, ABSENT),
+            pushed: 0,
+        }
     }
 
     /// Returns the number of pending events.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.runs.iter().map(VecDeque::len).sum::<usize>() + self.heap.len()
     }
 
     /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.next.1 == ABSENT
     }
 
     /// Returns the time of the next event; [`Nanos::MAX`] if there is none.
     #[inline]
     pub fn next_at(&self) -> Nanos {
-        self.heap.first().map_or(Nanos::MAX, |e| e.at)
+        time_of(self.next.1)
     }
 
     /// Adds an event due `at`.
     #[inline]
     pub fn push(&mut self, at: Nanos, event: T) {
-        let entry = Entry { at, order: self.pushed, event };
+        let key = Key::from(at.0) << 64 | Key::from(self.pushed);
         self.pushed += 1;
-        let mut hole = self.heap.len();
-        self.heap.push(entry);
-        while hole > 0 {
-            let parent = (hole - 1) / ARITY;
-            if self.heap[parent].key() <= entry.key() {
-                break;
+        let source = self.last.iter().position(|last| *last <= at).unwrap_or(HEAP);
+        let entry = Entry { key, event };
+        match self.runs.get_mut(source) {
+            Some(run) => {
+                run.push_back(entry);
+                self.last[source] = at;
             }
-            self.heap[hole] = self.heap[parent];
-            hole = parent;
+            None => self.heap.push(Reverse(entry)),
         }
-        self.heap[hole] = entry;
+        self.first[source] = self.first[source].min(key);
+        if key < self.next.1 {
+            self.next = (source, key);
+        }
     }
 
     /// Removes the earliest event if it is due at `now` or earlier, and returns it with its time.
     #[inline]
     pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, T)> {
-        let first = *self.heap.first()?;
-        if first.at > now {
+        let (source, key) = self.next;
+        let at = time_of(key);
+        if at > now {
             return None;
         }
-        let last = self.heap.pop()?;
-        if !self.heap.is_empty() {
-            self.sift_down(last);
+        let event = match self.runs.get_mut(source) {
+            Some(run) => {
+                let event = run.pop_front()?.event;
+                self.first[source] = run.front().map_or(ABSENT, |next| next.key);
+                event
+            }
+            None => self.pop_heap()?,
+        };
+        self.find_next();
+        Some((at, event))
+    }
+
+    #[inline(never)]
+    fn pop_heap(&mut self) -> Option<T> {
+        let Reverse(entry) = self.heap.pop()?;
+        self.first[HEAP] = self.heap.peek().map_or(ABSENT, |Reverse(next)| next.key);
+        Some(entry.event)
+    }
+
+    /// Finds the source of the next event.
+    #[inline]
+    fn find_next(&mut self) {
+        self.next = (HEAP, self.first[HEAP]);
+        for (source, &key) in self.first[..RUNS].iter().enumerate() {
+            if key < self.next.1 {
+                self.next = (source, key);
+            }
         }
-        Some((first.at, first.event))
     }
 
     /// Removes every event.
     pub fn clear(&mut self) {
+        self.runs.iter_mut().for_each(VecDeque::clear);
         self.heap.clear();
-    }
-
-    #[inline]
-    fn sift_down(&mut self, entry: Entry<T>) {
-        let len = self.heap.len();
-        let key = entry.key();
-        let mut hole = 0;
-        loop {
-            let first = hole * ARITY + 1;
-            if first >= len {
-                break;
-            }
-            let mut least = first;
-            for child in first + 1..(first + ARITY).min(len) {
-                if self.heap[child].key() < self.heap[least].key() {
-                    least = child;
-                }
-            }
-            if key <= self.heap[least].key() {
-                break;
-            }
-            self.heap[hole] = self.heap[least];
-            hole = least;
-        }
-        self.heap[hole] = entry;
+        self.first = [ABSENT; SOURCES];
+        self.last = [Nanos::ZERO; RUNS];
+        self.next = (HEAP, ABSENT);
     }
 }
 
