@@ -104,19 +104,17 @@ pub fn co_simulate<D: BlockDevice, C: SimulatedDevice>(
         let wanted = host.deadline();
         let posted = drive.posted();
         loop {
-            let due = drive.deadline();
-            if due >= wanted {
-                if wanted == Nanos::MAX {
-                    return false;
-                }
-                watcher.sample_until(wanted, host, drive);
-                runner.advance_to(wanted);
+            let due = drive.run_before(wanted.min(watcher.sample_at));
+            if drive.posted() != posted {
+                runner.advance_to(due);
                 break;
             }
-            watcher.sample_until(due, host, drive);
-            runner.advance_to(due);
-            drive.poll(runner.now());
-            if drive.posted() != posted {
+            if due.min(wanted) == Nanos::MAX {
+                return false;
+            }
+            watcher.sample_until(due.min(wanted), host, drive);
+            if due >= wanted {
+                runner.advance_to(wanted);
                 break;
             }
         }

@@ -56,45 +56,76 @@ impl ServiceStage {
         }
         self.queue.pop_front()
     }
-
-    /// Removes all commands.
-    pub(crate) fn clear(&mut self) {
-        *self = ServiceStage::new(self.kind);
-    }
 }
 
 /// The stages that commands pass between the host and the media.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandStages {
-    pub(crate) fetch: ServiceStage,
-    pub(crate) dma: ServiceStage,
+    stages: [ServiceStage; 4],
+    /// The time at which the next command leaves any stage.
+    next_at: Nanos,
+}
+
+/// A stage of [`CommandStages`], in the order in which commands leave that are due at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Fetch,
+    Dma,
     /// The DMA stage of write data, if that direction has its own path.
-    pub(crate) dma_to_device: ServiceStage,
-    pub(crate) post: ServiceStage,
+    DmaToDevice,
+    Post,
+}
+
+impl Stage {
+    const ALL: [Stage; 4] = [Stage::Fetch, Stage::Dma, Stage::DmaToDevice, Stage::Post];
 }
 
 impl CommandStages {
     pub(crate) fn new() -> CommandStages {
-        CommandStages {
-            fetch: ServiceStage::new(tracepoint::StageKind::Fetch),
-            dma: ServiceStage::new(tracepoint::StageKind::Dma),
-            dma_to_device: ServiceStage::new(tracepoint::StageKind::Dma),
-            post: ServiceStage::new(tracepoint::StageKind::Completion),
-        }
+        use tracepoint::StageKind::{Completion, Dma, Fetch};
+        let stages = [Fetch, Dma, Dma, Completion].map(ServiceStage::new);
+        CommandStages { stages, next_at: Nanos::MAX }
     }
 
     /// Returns the time at which the next command leaves any stage.
     #[inline]
     pub(crate) fn next_at(&self) -> Nanos {
-        let (fetch, post) = (self.fetch.next_at(), self.post.next_at());
-        let (dma, dma_in) = (self.dma.next_at(), self.dma_to_device.next_at());
-        fetch.min(dma).min(dma_in).min(post)
+        self.next_at
+    }
+
+    /// Queues a command that occupies a stage for `time` once the stage is free.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, stage: Stage, now: Nanos, time: Nanos, command: u32) {
+        let queue = &mut self.stages[stage as usize];
+        queue.enqueue(now, time, command);
+        self.next_at = self.next_at.min(queue.next_at());
+    }
+
+    /// Queues a command that a stage delays by `time`; the delay is equal for all commands.
+    #[inline]
+    pub(crate) fn enqueue_delay(&mut self, stage: Stage, now: Nanos, time: Nanos, command: u32) {
+        let queue = &mut self.stages[stage as usize];
+        queue.enqueue_delay(now, time, command);
+        self.next_at = self.next_at.min(queue.next_at());
+    }
+
+    /// Removes the next command that has left its stage by `now`. Returns the stage, the time at
+    /// which it left, and the command.
+    #[inline]
+    pub(crate) fn dequeue(&mut self, now: Nanos) -> Option<(Stage, Nanos, u32)> {
+        if self.next_at > now {
+            return None;
+        }
+        let next = Stage::ALL.into_iter().find_map(|stage| {
+            let (at, command) = self.stages[stage as usize].dequeue(now)?;
+            Some((stage, at, command))
+        });
+        self.next_at = self.stages.iter().fold(Nanos::MAX, |next, s| next.min(s.next_at()));
+        next
     }
 
     /// Removes all commands.
     pub(crate) fn clear(&mut self) {
-        for stage in [&mut self.fetch, &mut self.dma, &mut self.dma_to_device, &mut self.post] {
-            stage.clear();
-        }
+        *self = CommandStages::new();
     }
 }

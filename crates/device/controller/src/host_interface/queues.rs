@@ -40,31 +40,14 @@ pub(crate) struct SubmissionQueue {
     rate_limited: bool,
 }
 
-impl SubmissionQueue {
-    /// Reads the doorbell of an empty queue, once per poll. Returns whether the queue has commands
-    /// now.
-    fn poll_doorbell(&mut self, round: u64, invalid: &mut u64) -> bool {
-        if self.broken || self.teardown.is_some() || self.last_poll == round {
-            return false;
-        }
-        self.last_poll = round;
-        match self.ring.read_tail() {
-            Ok(waiting) => waiting > 0,
-            Err(_) => {
-                self.broken = true;
-                *invalid += 1;
-                false
-            }
-        }
-    }
-
-    /// Fetches the next command as a copy, so that later changes by the host have no effect.
-    #[inline]
-    pub(crate) fn fetch(&mut self) -> Option<Sqe> {
-        let sqe = self.ring.fetch()?;
-        self.outstanding += 1;
-        Some(sqe)
-    }
+/// An entry that was fetched from a submission queue.
+#[derive(Debug)]
+pub(crate) struct FetchedEntry {
+    pub(crate) sqe: Sqe,
+    /// Index of the host.
+    pub(crate) port: usize,
+    pub(crate) qid: u16,
+    pub(crate) admin: bool,
 }
 
 /// The reason for which a queue is torn down; it is removed after its last command has completed.
@@ -115,6 +98,14 @@ struct Arbiter {
     current_burst: Option<Burst>,
     /// Number of polls.
     poll_count: u64,
+    /// Every queue was empty when a command was looked for last.
+    drained: bool,
+    /// Commands in the rings, as far as doorbells were read.
+    waiting: u32,
+    /// Queues in the classes.
+    queues: u32,
+    /// Queues whose doorbell has not been read in this poll, or more.
+    unread: u32,
     /// Earliest time at which a skipped rate-limited queue has tokens.
     throttled_until: Nanos,
 }
@@ -137,6 +128,10 @@ impl Arbiter {
             credits: [0; 4],
             current_burst: None,
             poll_count: 0,
+            drained: false,
+            waiting: 0,
+            queues: 0,
+            unread: 0,
             throttled_until: Nanos::MAX,
         }
     }
@@ -196,6 +191,41 @@ impl Queues {
     pub(crate) fn begin_poll(&mut self) {
         self.arbiter.poll_count += 1;
         self.arbiter.throttled_until = Nanos::MAX;
+        self.arbiter.unread = self.arbiter.queues;
+    }
+
+    /// Fetches the next command of a queue as a copy, so that later changes by the host have no
+    /// effect. Returns the index of its host, and the identifier of the queue if it is an I/O queue.
+    #[inline]
+    pub(crate) fn fetch(&mut self, index: usize) -> Option<FetchedEntry> {
+        let queue = self.submissions[index].as_mut()?;
+        let sqe = queue.ring.fetch()?;
+        queue.outstanding += 1;
+        self.arbiter.waiting -= 1;
+        Some(FetchedEntry { sqe, port: queue.port, qid: queue.ring.qid(), admin: queue.admin })
+    }
+
+    /// Reads the doorbell of an empty queue, once per poll. Returns whether the queue has commands
+    /// now.
+    #[inline]
+    fn poll_doorbell(&mut self, index: usize) -> bool {
+        let Some(queue) = self.submissions[index].as_mut() else { return false };
+        if queue.broken || queue.teardown.is_some() || queue.last_poll == self.arbiter.poll_count {
+            return false;
+        }
+        queue.last_poll = self.arbiter.poll_count;
+        match queue.ring.read_tail() {
+            Ok(waiting) => {
+                self.arbiter.waiting += u32::from(waiting);
+                self.arbiter.unread -= 1;
+                waiting > 0
+            }
+            Err(_) => {
+                queue.broken = true;
+                self.invalid_doorbells += 1;
+                false
+            }
+        }
     }
 
     pub(crate) fn set_arbitration(&mut self, arbitration: ArbitrationConfig) {
@@ -208,6 +238,18 @@ impl Queues {
     fn classify(&mut self) {
         self.arbiter.classes = self.arbiter.classes_of(&self.submissions);
         self.arbiter.empty_in_poll = [0; 4];
+        self.arbiter.drained = false;
+        let waiting = self.submissions.iter().flatten().map(|q| u32::from(q.ring.waiting()));
+        self.arbiter.waiting = waiting.sum();
+        self.arbiter.queues = self.arbiter.classes.iter().map(|class| class.len() as u32).sum();
+        // New queues may be read in this poll, too.
+        self.arbiter.unread = u32::MAX;
+    }
+
+    /// Returns whether every queue was empty when the last poll ended.
+    #[inline]
+    pub(crate) fn are_drained(&self) -> bool {
+        self.arbiter.drained
     }
 
     /// Returns the number of completions posted, or waiting for a free entry.
@@ -232,6 +274,8 @@ impl Queues {
         check.equal("completions that wait are counted", stalled, self.posting.stalled)?;
         let classes = self.arbiter.classes_of(&self.submissions);
         check.equal("every queue is in its class", &classes, &self.arbiter.classes)?;
+        let waiting = self.submissions.iter().flatten().map(|q| u32::from(q.ring.waiting())).sum();
+        check.equal("commands in rings are counted", waiting, self.arbiter.waiting)?;
         for (index, queue) in (0..).zip(&self.submissions) {
             let Some(queue) = queue else { continue };
             let check = DriveCheck { part: DrivePart::Queues, subject: "queue", index };
@@ -326,6 +370,12 @@ impl Queues {
     /// execute it now.
     #[inline]
     pub(crate) fn next_queue(&mut self, now: Nanos) -> Option<usize> {
+        let round_robin = matches!(self.arbiter.arbitration, ArbitrationConfig::RoundRobin { .. });
+        if round_robin && self.arbiter.waiting == 0 && self.arbiter.unread == 0 {
+            self.arbiter.current_burst = None;
+            self.arbiter.drained = true;
+            return None;
+        }
         if let Some(Burst { queue: index, remaining }) = self.arbiter.current_burst {
             if self.has_command(index, now) {
                 let remaining = remaining - 1;
@@ -364,6 +414,10 @@ impl Queues {
                 }
             }
             if !passed_over {
+                let arbiter = &mut self.arbiter;
+                let mut classes = arbiter.classes.iter().zip(arbiter.empty_in_poll);
+                arbiter.drained =
+                    classes.all(|(queues, poll)| queues.is_empty() || poll == arbiter.poll_count);
                 return None;
             }
             self.arbiter.credits = weights;
@@ -394,12 +448,12 @@ impl Queues {
     /// Whether a queue has a command that the drive may execute now.
     #[inline]
     fn has_command(&mut self, index: usize, now: Nanos) -> bool {
-        let Some(queue) = self.submissions[index].as_mut() else { return false };
-        if queue.ring.waiting() == 0
-            && !queue.poll_doorbell(self.arbiter.poll_count, &mut self.invalid_doorbells)
+        let has_entries = |queue: &SubmissionQueue| queue.ring.waiting() > 0;
+        if !self.submissions[index].as_ref().is_some_and(has_entries) && !self.poll_doorbell(index)
         {
             return false;
         }
+        let Some(queue) = self.submissions[index].as_ref() else { return false };
         if queue.teardown.is_some() || queue.outstanding >= queue.outstanding_max {
             return false;
         }
@@ -464,8 +518,14 @@ impl Queues {
 
     /// Posts completions that waited for a free entry, and raises interrupts. Returns whether it
     /// posted any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flush_completions(&mut self) -> bool {
+        let posting = &self.posting;
+        (posting.stalled > 0 || !posting.posted.is_empty()) && self.flush_all_completions()
+    }
+
+    #[inline(never)]
+    fn flush_all_completions(&mut self) -> bool {
         let mut moved = false;
         if self.posting.stalled > 0 {
             for at in 0..self.completions.len() {
@@ -526,6 +586,7 @@ impl Queues {
     #[cold]
     fn finish_detach(&mut self, index: usize) {
         if let Some(queue) = self.submissions[index].take() {
+            self.arbiter.waiting -= u32::from(queue.ring.waiting());
             self.release_port(queue.port);
         }
     }

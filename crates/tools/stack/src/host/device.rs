@@ -90,6 +90,24 @@ pub trait SimulatedDevice: Component {
     /// Returns a number that changes with everything that a host can find when it is polled.
     fn posted(&self) -> u64;
 
+    /// Processes the device's own events before `limit`, until [`posted`](SimulatedDevice::posted)
+    /// changes. Returns the time of the last event if it has changed, and else the device's
+    /// deadline, which is not before `limit`. No host may have been polled since the device was.
+    #[inline]
+    fn run_before(&mut self, limit: Nanos) -> Nanos {
+        let posted = self.posted();
+        loop {
+            let next = self.deadline();
+            if next >= limit {
+                return next;
+            }
+            self.poll(next);
+            if self.posted() != posted {
+                return next;
+            }
+        }
+    }
+
     /// Switches all latencies off or on.
     fn set_zero_latency(&mut self, instant: bool);
 
@@ -104,6 +122,11 @@ impl SimulatedDevice for Controller {
     #[inline]
     fn posted(&self) -> u64 {
         Controller::posted(self)
+    }
+
+    #[inline]
+    fn run_before(&mut self, limit: Nanos) -> Nanos {
+        Controller::run_before(self, limit)
     }
 
     fn set_zero_latency(&mut self, instant: bool) {
