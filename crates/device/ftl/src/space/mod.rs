@@ -117,7 +117,9 @@ impl Space {
             0 => 0,
             units => u64::from(chunks / env.plan.active_pus * units) * unit,
         };
-        let open: u32 = self.open_lines.iter().flatten().map(|o| o.free_units).sum();
+        // Called often: two plain loops are faster than a flattened one.
+        let free_units = |lines: &Vec<OpenLine>| lines.iter().map(|o| o.free_units).sum::<u32>();
+        let open: u32 = self.open_lines.iter().map(free_units).sum();
         u64::from(chunks) * u64::from(env.geometry.sectors_per_chunk) - meta
             + u64::from(open) * unit
     }

@@ -6,10 +6,14 @@ use crate::durability::journal::Lsn;
 use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
+use crate::space::programs::ProgramsInFlight;
 use nvme::{ChunkId, PuId};
 
 /// Position for a ring without units that wait for a footer.
 pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
+
+/// Index for a parallel unit on which a line has no member.
+const NO_MEMBER: u16 = u16::MAX;
 
 /// A chunk of an open line.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +55,9 @@ pub(crate) struct PreviousLine {
 pub(crate) struct OpenLine {
     pub(crate) line: LineId,
     pub(crate) members: Vec<Member>,
+    /// Index of the member on each parallel unit, [`NO_MEMBER`] if there is none; `None` if several
+    /// members are on one parallel unit.
+    member_of_pu: Option<Vec<u16>>,
     cursor: usize,
     /// Write units that can still be placed; and those of them in the tails of chunks that end with
     /// a footer. A unit in a tail retains its slots of the write buffer until the line is full. So
@@ -96,6 +103,7 @@ impl OpenLine {
         let members: Vec<Member> = chunks.into_iter().map(member).collect();
         let room = members.iter().map(|m| (m.end - m.next) / shape.ws_opt);
         OpenLine {
+            member_of_pu: index_by_pu(shape, &members),
             line,
             footer_bound_units: 0,
             retained: [NO_RETAINED_UNIT; 2],
@@ -126,14 +134,15 @@ impl OpenLine {
         self.count_footer_bound(shape);
     }
 
-    /// Maps the next write unit, of `from`: round robin over the members whose parallel unit `accepts`, of
-    /// the first `width` that are not full.
+    /// Maps the next write unit, of `from`: round robin over the members whose parallel unit takes a
+    /// program and need not be avoided, of the first `width` that are not full.
     pub(crate) fn allocate(
         &mut self,
         shape: &FlashGeometry,
         from: PlacementBudget,
         width: u32,
-        mut accepts: impl FnMut(PuId) -> bool,
+        programs: &ProgramsInFlight,
+        avoid: impl Fn(PuId) -> bool,
     ) -> Option<(ChunkId, u32)> {
         if self.free_units == 0 {
             return None;
@@ -145,18 +154,32 @@ impl OpenLine {
         if self.cursor >= n {
             self.cursor = 0;
         }
-        for i in 0..n {
-            let at = if self.cursor + i >= n { self.cursor + i - n } else { self.cursor + i };
-            let member = &mut self.members[at];
+        let takes = |at: usize| {
+            let member = &self.members[at];
             let end = if with_tails { member.end } else { member.footer_bound_from };
-            if member.next < end && !(self.header_due && at == 0) && accepts(member.pu) {
-                let placed = (member.chunk, member.next);
-                self.advance(shape, from, at);
-                self.cursor = if at + 1 == n { 0 } else { at + 1 };
-                return Some(placed);
+            member.next < end && !(self.header_due && at == 0) && !avoid(member.pu)
+        };
+        let at = match &self.member_of_pu {
+            // Usually the next member will do, or few parallel units take a program.
+            Some(member_of) => {
+                let is_next = |at: &usize| programs.has_slot(self.members[*at].pu) && takes(*at);
+                Some(self.cursor).filter(is_next).or_else(|| {
+                    let free = programs.free_pus().iter();
+                    let free = free.map(|pu| usize::from(member_of[pu]));
+                    let free = free.filter(|at| *at < n && takes(*at));
+                    // The number of steps from the cursor on.
+                    free.min_by_key(|at| if *at >= self.cursor { *at } else { at + n })
+                })?
             }
-        }
-        None
+            None => {
+                let mut places = (self.cursor..n).chain(0..self.cursor);
+                places.find(|at| programs.has_slot(self.members[*at].pu) && takes(*at))?
+            }
+        };
+        let placed = (self.members[at].chunk, self.members[at].next);
+        self.advance(shape, from, at);
+        self.cursor = if at + 1 == n { 0 } else { at + 1 };
+        Some(placed)
     }
 
     /// Members up to the `width`-th that takes a write unit now.
@@ -287,4 +310,17 @@ impl OpenLine {
         }
         self.count_footer_bound(shape);
     }
+}
+
+/// Returns the index of the member on each parallel unit; `None` if one has several members.
+fn index_by_pu(shape: &FlashGeometry, members: &[Member]) -> Option<Vec<u16>> {
+    let mut member_of = vec![NO_MEMBER; shape.pus.index()];
+    for (at, member) in (0..NO_MEMBER).zip(members) {
+        let of_pu = &mut member_of[member.pu.index()];
+        if *of_pu != NO_MEMBER {
+            return None;
+        }
+        *of_pu = at;
+    }
+    (members.len() <= usize::from(NO_MEMBER)).then_some(member_of)
 }

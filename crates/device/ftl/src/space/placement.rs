@@ -142,8 +142,8 @@ impl Space {
         for stream in 0..STREAM_COUNT {
             let lines = self.open_lines[stream].iter_mut();
             for open in lines.filter(|o| o.retained[from.ring] != NO_RETAINED_UNIT) {
-                let accepts = |pu: PuId| busy.has_slot(pu);
-                if let Some((chunk, sector)) = open.allocate(&env.geometry, from, width, accepts) {
+                let placed = open.allocate(&env.geometry, from, width, busy, |_| false);
+                if let Some((chunk, sector)) = placed {
                     let line = open.line;
                     self.retire_full(stream);
                     return Some(Placement { line, chunk, sector });
@@ -171,8 +171,8 @@ impl Space {
                 room += open.free_units;
                 continue;
             }
-            let accepts = |pu: PuId| busy.has_slot(pu) && !avoid(pu);
-            if let Some((chunk, sector)) = open.allocate(&env.geometry, from, width, accepts) {
+            let placed = open.allocate(&env.geometry, from, width, busy, &avoid);
+            if let Some((chunk, sector)) = placed {
                 let line = open.line;
                 if open.free_units == 0 {
                     self.retire_full(stream);

@@ -1,6 +1,8 @@
 //! [`ProgramsInFlight`]: programs in flight on lines, and the streams that wait for one of them to
 //! complete.
 
+use collections::BitSet;
+
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::STREAM_COUNT;
@@ -24,6 +26,8 @@ pub(crate) struct PadWrite {
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramsInFlight {
     per_pu: Vec<u8>,
+    /// Parallel units that take another program.
+    free_pus: BitSet,
     total: u32,
     pads: Vec<PadWrite>,
     /// Streams for which no location was found. Set until something completes that may make one.
@@ -33,8 +37,13 @@ pub(crate) struct ProgramsInFlight {
 impl ProgramsInFlight {
     /// Creates the state of flash with `pus` parallel units and no programs.
     pub(crate) fn new(pus: u32) -> ProgramsInFlight {
+        let mut free_pus = BitSet::new(pus.index());
+        for pu in 0..pus.index() {
+            free_pus.insert(pu);
+        }
         ProgramsInFlight {
             per_pu: vec![0; pus.index()],
+            free_pus,
             total: 0,
             pads: Vec::new(),
             blocked: [false; STREAM_COUNT],
@@ -44,7 +53,11 @@ impl ProgramsInFlight {
     /// Counts a program that starts on a parallel unit.
     #[inline]
     pub(crate) fn start(&mut self, pu: PuId) {
-        self.per_pu[pu.index()] += 1;
+        let on_pu = &mut self.per_pu[pu.index()];
+        *on_pu += 1;
+        if *on_pu == PROGRAMS_PER_PU {
+            self.free_pus.remove(pu.index());
+        }
         self.total += 1;
     }
 
@@ -57,6 +70,9 @@ impl ProgramsInFlight {
         let on_pu = &mut self.per_pu[pu.index()];
         assert!(*on_pu > 0, "no program is in flight on {pu}");
         *on_pu -= 1;
+        if *on_pu < PROGRAMS_PER_PU {
+            self.free_pus.insert(pu.index());
+        }
         self.total -= 1;
         self.unblock();
     }
@@ -71,6 +87,12 @@ impl ProgramsInFlight {
     #[inline]
     pub(crate) fn has_slot(&self, pu: PuId) -> bool {
         self.per_pu[pu.index()] < PROGRAMS_PER_PU
+    }
+
+    /// Returns the parallel units that take another program.
+    #[inline]
+    pub(crate) fn free_pus(&self) -> &BitSet {
+        &self.free_pus
     }
 
     /// Whether no location was found for a stream since something completed last.
@@ -128,6 +150,8 @@ impl ProgramsInFlight {
             let subject = Subject::Pu(pu);
             let found = u32::from(found);
             require_eq!(Space, "programs in flight per parallel unit", subject, expected, found);
+            let (has_slot, is_free) = (self.has_slot(pu), self.free_pus.contains(pu.index()));
+            require_eq!(Space, "parallel unit that takes a program", subject, has_slot, is_free);
             let pads = self.pads.iter().filter(|p| geometry.pu_of(p.chunk) == pu).count().to_u32();
             let most = u32::from(PROGRAMS_PER_PU) + pads;
             require!(
