@@ -8,7 +8,7 @@ use controller::{AccessPolicy, AccessScope, PortStats};
 use mem::{RegisterError, SharedMemoryError, SharedRegion};
 use share_proto::{
     AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
-    ResourceName, SessionGrant,
+    ResourceName, SessionGrant, SettingChange,
 };
 use transport::{Port, PortLimits};
 
@@ -96,6 +96,7 @@ impl ControlThread {
             | Message::Kick(_)
             | Message::List { .. }
             | Message::Stats { .. }
+            | Message::Set { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -128,6 +129,7 @@ impl ControlThread {
             }
             Message::List { index } => self.list_entry(client, index),
             Message::Stats { index } => self.interval(client, index as usize),
+            Message::Set { device, change } => self.set(device, change),
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }
@@ -176,8 +178,9 @@ impl ControlThread {
         let connection = self.connections.get(&client).ok_or_else(gone)?;
         let peer = connection.peer;
         let (partition, rule) = self.table.find(peer.user(), device, partition)?;
-        let place = self.drives.iter().position(|d| d.name == partition.device);
-        let (index, drive) = place.and_then(|i| Some((i, self.drives.get(i)?))).ok_or_else(gone)?;
+        let place = self.parts.drives.iter().position(|d| d.name == partition.device);
+        let (index, drive) =
+            place.and_then(|i| Some((i, self.parts.drives.get(i)?))).ok_or_else(gone)?;
         let queues = self.grant_queues(peer.uid, &rule, drive.io_queues, queues)?;
         // A connection gets the share of the rates that corresponds to its share of the queues.
         let share = |rate: u64| {
@@ -211,9 +214,9 @@ impl ControlThread {
         };
         let limits = PortLimits { vectors: queues + 1, regions, bytes };
         let port = Port::shared(limits).map_err(|e| resources("port", e))?;
-        port.set_drive_waker(drive.waker.clone()).map_err(|e| resources("wire", e))?;
+        port.set_drive_waker(drive.owner.waker.clone()).map_err(|e| resources("wire", e))?;
         let attaching = port.clone();
-        let attached = drive.owner_calls.call(&drive.waker, move |drive| {
+        let attached = drive.owner.call(move |drive| {
             drive.attach_as(&attaching, access).map_err(|error| error.to_string())
         });
         match attached {
@@ -355,7 +358,7 @@ impl ControlThread {
     }
 
     fn interval(&mut self, client: u64, index: usize) -> HandleResult {
-        let Some(NamedStats { name, source }) = self.stats.get(index) else {
+        let Some(NamedStats { name, source }) = self.parts.stats.get(index) else {
             return reply_done(index as u64);
         };
         let connection = self.connections.get_mut(&client);
@@ -365,6 +368,19 @@ impl ControlThread {
             ProtocolError::new(Code::Drive, format!("{device} does not tell what it does"))
         })?;
         Ok((Message::Interval { device, stats: Box::new(stats) }, Vec::new()))
+    }
+
+    /// Changes a setting of the FTL of a drive or target.
+    fn set(&self, device: ResourceName, change: SettingChange) -> HandleResult {
+        let ftls = &self.parts.ftls;
+        let Some(ftl) = ftls.iter().find(|ftl| ftl.name == device) else {
+            let names: Vec<_> = ftls.iter().map(|ftl| ftl.name.as_str()).collect();
+            let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+            let text = format!("no drive or target {device} is served; there are: {names}");
+            return Err(ProtocolError::new(Code::Unknown, text));
+        };
+        let settings = ftl.change(change)?;
+        Ok((Message::Entry(ListEntry::Settings(settings)), Vec::new()))
     }
 
     fn list(&self) -> Vec<ListEntry> {
@@ -381,12 +397,12 @@ impl ControlThread {
         });
         let rules = self.table.rules().iter().copied().map(ListEntry::Rule);
         let mut entries: Vec<_> = partitions.chain(rules).collect();
-        for (index, drive) in self.drives.iter().enumerate() {
+        for (index, drive) in self.parts.drives.iter().enumerate() {
             let here = self.connections.values();
             let here = here.filter(|c| c.device.as_ref().is_some_and(|o| o.drive == index));
             let ports: Vec<Arc<Port>> =
                 here.clone().filter_map(|c| Some(c.device.as_ref()?.port.clone())).collect();
-            let asked = drive.owner_calls.call(&drive.waker, move |drive| -> Vec<PortStats> {
+            let asked = drive.owner.call(move |drive| -> Vec<PortStats> {
                 ports.iter().map(|port| drive.port_stats(port).unwrap_or_default()).collect()
             });
             // A drive that is shutting down returns no statistics.
@@ -394,6 +410,9 @@ impl ControlThread {
             let lines = here.zip(stats).filter_map(|(connection, stats)| connection.entry(stats));
             entries.extend(lines);
         }
+        // An FTL whose thread does not answer has no entry.
+        let settings = self.parts.ftls.iter().filter_map(|ftl| ftl.settings().ok());
+        entries.extend(settings.map(ListEntry::Settings));
         entries.truncate(LIST_ENTRIES_MAX);
         entries
     }

@@ -1,5 +1,6 @@
-//! [`OwnerCalls`]: functions that the control thread sends to the thread that owns a drive (ARCHITECTURE.md, R4).
-//! The owner checks one flag per poll; it takes a lock only when a call is pending.
+//! [`OwnerCalls`]: functions that other threads send to the thread that owns a device
+//! (ARCHITECTURE.md, R4). The owner checks one flag per poll; it takes a lock only when a call is
+//! pending.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,99 +9,131 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use controller::Controller;
 use event::Waker;
 
-type OwnerCall = Box<dyn FnOnce(&mut Controller) + Send>;
+type OwnerCall<D> = Box<dyn FnOnce(&mut D) + Send>;
 
 /// Timeout of a call. The owner runs it between two commands.
 const OWNER_CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Calls to a drive, executed by its owner thread.
-#[derive(Default)]
-pub struct OwnerCalls {
-    pending: AtomicBool,
-    queue: Mutex<OwnerCallQueue>,
+/// Calls to a device of type `D`, executed by its owner thread. The queue is closed when the owner
+/// drops it: pending and later calls fail.
+pub struct OwnerCalls<D> {
+    shared: Arc<CallQueue<D>>,
 }
 
-#[derive(Default)]
-struct OwnerCallQueue {
-    calls: VecDeque<OwnerCall>,
+struct CallQueue<D> {
+    pending: AtomicBool,
+    state: Mutex<CallQueueState<D>>,
+}
+
+struct CallQueueState<D> {
+    calls: VecDeque<OwnerCall<D>>,
     closed: bool,
 }
 
-/// The drive is no longer polled.
+/// The way of other threads to the owner of a device.
+pub struct OwnerChannel<D> {
+    queue: Arc<CallQueue<D>>,
+    /// Wakes the owner thread.
+    pub waker: Waker,
+}
+
+/// The device is no longer polled, or its thread has not answered in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the drive is being shut down")]
-pub struct DriveStopped;
+pub struct OwnerStopped;
 
-impl fmt::Debug for OwnerCalls {
+impl<D> fmt::Debug for OwnerCalls<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Errands").finish_non_exhaustive()
+        f.debug_struct("OwnerCalls").finish_non_exhaustive()
     }
 }
 
-impl OwnerCalls {
-    /// Creates an empty queue of calls.
-    pub fn new() -> Arc<OwnerCalls> {
-        Arc::default()
+impl<D> fmt::Debug for OwnerChannel<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerChannel").finish_non_exhaustive()
     }
+}
 
-    fn queue(&self) -> MutexGuard<'_, OwnerCallQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+impl<D> Clone for OwnerChannel<D> {
+    fn clone(&self) -> OwnerChannel<D> {
+        OwnerChannel { queue: self.queue.clone(), waker: self.waker.clone() }
+    }
+}
+
+impl<D> CallQueue<D> {
+    fn lock(&self) -> MutexGuard<'_, CallQueueState<D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D> Default for OwnerCalls<D> {
+    fn default() -> OwnerCalls<D> {
+        let state = Mutex::new(CallQueueState { calls: VecDeque::new(), closed: false });
+        OwnerCalls { shared: Arc::new(CallQueue { pending: AtomicBool::new(false), state }) }
+    }
+}
+
+impl<D> OwnerCalls<D> {
+    /// Returns the channel for other threads; `waker` wakes the owner.
+    pub fn channel(&self, waker: Waker) -> OwnerChannel<D> {
+        OwnerChannel { queue: self.shared.clone(), waker }
     }
 
     /// Runs pending calls; called by the owner at each poll. Returns whether there were any.
     #[inline]
-    pub fn run_pending(&self, drive: &mut Controller) -> bool {
-        self.pending.load(Ordering::Relaxed) && self.drain(drive)
+    pub fn run_pending(&self, device: &mut D) -> bool {
+        self.shared.pending.load(Ordering::Relaxed) && self.drain(device)
     }
 
     #[cold]
-    fn drain(&self, drive: &mut Controller) -> bool {
+    fn drain(&self, device: &mut D) -> bool {
         let mut moved = false;
         loop {
-            let errand = {
-                let mut queue = self.queue();
-                let errand = queue.calls.pop_front();
-                self.pending.store(!queue.calls.is_empty(), Ordering::Relaxed);
-                errand
+            let call = {
+                let mut state = self.shared.lock();
+                let call = state.calls.pop_front();
+                self.shared.pending.store(!state.calls.is_empty(), Ordering::Relaxed);
+                call
             };
-            let Some(errand) = errand else { return moved };
-            errand(drive);
+            let Some(call) = call else { return moved };
+            call(device);
             moved = true;
         }
     }
+}
 
-    /// Closes the queue when the owner ends: pending and later calls fail.
-    pub fn close(&self) {
-        let mut queue = self.queue();
-        queue.closed = true;
-        queue.calls.clear();
+impl<D> Drop for OwnerCalls<D> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.calls.clear();
     }
+}
 
-    /// Runs a function on the owner thread, which `waker` wakes, and waits for its result.
+impl<D> OwnerChannel<D> {
+    /// Runs a function on the owner thread and waits for its result.
     ///
     /// # Errors
-    /// [`DriveStopped`].
+    /// [`OwnerStopped`].
     pub fn call<T: Send + 'static>(
         &self,
-        waker: &Waker,
-        what: impl FnOnce(&mut Controller) -> T + Send + 'static,
-    ) -> Result<T, DriveStopped> {
+        what: impl FnOnce(&mut D) -> T + Send + 'static,
+    ) -> Result<T, OwnerStopped> {
         let (answer, answers) = sync_channel(1);
         {
-            let mut queue = self.queue();
-            if queue.closed {
-                return Err(DriveStopped);
+            let mut state = self.queue.lock();
+            if state.closed {
+                return Err(OwnerStopped);
             }
-            queue.calls.push_back(Box::new(move |drive| {
+            state.calls.push_back(Box::new(move |device| {
                 // The caller may have timed out.
-                let _ = answer.send(what(drive));
+                let _ = answer.send(what(device));
             }));
-            self.pending.store(true, Ordering::Relaxed);
+            self.queue.pending.store(true, Ordering::Relaxed);
         }
-        waker.wake();
-        answers.recv_timeout(OWNER_CALL_TIMEOUT).map_err(|_| DriveStopped)
+        self.waker.wake();
+        answers.recv_timeout(OWNER_CALL_TIMEOUT).map_err(|_| OwnerStopped)
     }
 }

@@ -350,7 +350,7 @@ pub enum AdminSubcommand {
         #[arg(long, value_parser = super::commands::admin::name)]
         partition: Option<ResourceName>,
     },
-    /// Print partitions, rules and clients with their statistics.
+    /// Print partitions, rules, clients with their statistics, and settings of FTLs.
     List {
         /// Print JSON.
         #[arg(long)]
@@ -358,6 +358,18 @@ pub enum AdminSubcommand {
     },
     /// Print the statistics of each drive since it is served; with --follow, of each interval.
     Stats(AdminStatsArgs),
+    /// Change a setting of a drive's or target's FTL while it is served, and print the settings in
+    /// force.
+    Set {
+        /// The drive or target, as `list` names it.
+        #[arg(value_parser = super::commands::admin::name)]
+        name: ResourceName,
+        /// The setting: `active_pus`, `rate_limiter` or `victim_policy`, as in `[[at]]` of a
+        /// scenario.
+        key: String,
+        /// Its value as in a scenario; a word needs no quotes.
+        value: String,
+    },
     /// End connections. Clients that are allowed to connect may do so again.
     Kick {
         /// Id of a client as `list` prints it, or a user as for `deny` (`uid:N`, not `N`).
