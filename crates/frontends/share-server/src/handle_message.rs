@@ -29,6 +29,17 @@ fn reply_done(count: u64) -> HandleResult {
     Ok((Message::Done { count }, Vec::new()))
 }
 
+/// Returns a connection's grant with its share of the rates of a rule: that of its queues among
+/// `of_user`, the queues of the user.
+fn with_rates(grant: Grant, rule: &AclRule, of_user: u32) -> Grant {
+    let share = |rate: u64| {
+        let part = u128::from(rate) * u128::from(grant.queues) / u128::from(of_user.max(1));
+        (part as u64).max(1)
+    };
+    let (iops, bytes_per_sec) = (rule.grant.iops.map(share), rule.grant.bytes_per_sec.map(share));
+    Grant { iops, bytes_per_sec, ..grant }
+}
+
 impl ControlThread {
     pub(super) fn handle_message(
         &mut self,
@@ -110,6 +121,7 @@ impl ControlThread {
                 let mut table = self.table.clone();
                 let replaced = table.allow(rule)?;
                 self.set_table(table)?;
+                self.update_rates(&rule);
                 reply_done(replaced.into())
             }
             Message::Deny { subject, device, partition } => {
@@ -136,6 +148,16 @@ impl ControlThread {
 
     // ---- Clients.
 
+    /// Returns the queues of all of a user's connections to the partition of a rule.
+    fn queues_of_user(&self, uid: u32, rule: &AclRule) -> u32 {
+        let of_user = self.connections.values().filter(|c| c.peer.uid == uid);
+        of_user
+            .filter_map(|c| c.device.as_ref())
+            .filter(|o| (o.grant.device, o.grant.partition) == (rule.device, rule.partition))
+            .map(|o| u32::from(o.grant.grant.queues))
+            .sum()
+    }
+
     /// Returns how many of the requested queues a user gets.
     fn grant_queues(
         &self,
@@ -144,12 +166,7 @@ impl ControlThread {
         has: u16,
         wanted: u16,
     ) -> Result<u16, ProtocolError> {
-        let of_user = |(_, c): &(&u64, &super::client::ClientConnection)| c.peer.uid == uid;
-        let used = self.connections.iter().filter(of_user).filter_map(|(_, c)| c.device.as_ref());
-        let used = used
-            .filter(|o| (o.grant.device, o.grant.partition) == (rule.device, rule.partition))
-            .map(|o| u32::from(o.grant.grant.queues))
-            .sum::<u32>();
+        let used = self.queues_of_user(uid, rule);
         let left = u32::from(rule.grant.queues).saturating_sub(used) as u16;
         let most = left.min(CONNECTION_QUEUES_MAX).min(has);
         let granted = if wanted == 0 { most.min(Grant::QUEUES_DEFAULT) } else { wanted };
@@ -182,17 +199,8 @@ impl ControlThread {
         let (index, drive) =
             place.and_then(|i| Some((i, self.parts.drives.get(i)?))).ok_or_else(gone)?;
         let queues = self.grant_queues(peer.uid, &rule, drive.io_queues, queues)?;
-        // A connection gets the share of the rates that corresponds to its share of the queues.
-        let share = |rate: u64| {
-            let part = u128::from(rate) * u128::from(queues) / u128::from(rule.grant.queues.max(1));
-            (part as u64).max(1)
-        };
-        let grant = Grant {
-            queues,
-            iops: rule.grant.iops.map(share),
-            bytes_per_sec: rule.grant.bytes_per_sec.map(share),
-            ..rule.grant
-        };
+        let of_user = rule.grant.queues.into();
+        let grant = with_rates(Grant { queues, ..rule.grant }, &rule, of_user);
         let access = AccessPolicy {
             scope: match partition.span {
                 PartitionSpan::Sectors { first, count } => AccessScope::Sectors { first, count },
@@ -302,6 +310,28 @@ impl ControlThread {
         }
         self.table = table;
         Ok(())
+    }
+
+    /// Changes the rates of the connections that rely on a rule. Their other permissions stay.
+    fn update_rates(&mut self, rule: &AclRule) {
+        let key = (rule.principal, rule.device, rule.partition);
+        let relies =
+            |open: &OpenDevice| (open.principal, open.grant.device, open.grant.partition) == key;
+        for client in self.clients(relies) {
+            let uid = self.connections.get(&client).map_or(0, |c| c.peer.uid);
+            // A user may have more queues than a rule that was made narrower.
+            let of_user = self.queues_of_user(uid, rule).max(rule.grant.queues.into());
+            let connection = self.connections.get_mut(&client);
+            let Some(open) = connection.and_then(|c| c.device.as_mut()) else { continue };
+            open.grant.grant = with_rates(open.grant.grant, rule, of_user);
+            let (Grant { iops, bytes_per_sec, .. }, port) = (open.grant.grant, open.port.clone());
+            if let Some(drive) = self.parts.drives.get(open.drive) {
+                // A drive that is shutting down detaches every port; others have this one.
+                let _ = drive
+                    .owner
+                    .call(move |drive| drive.set_rates(&port, iops, bytes_per_sec).is_ok());
+            }
+        }
     }
 
     /// Closes the connections that rely on removed rules.

@@ -289,8 +289,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::commands::admin::mode)]
     pub socket_mode: u32,
-    /// Answer `sluice admin stats` at this socket, for this user and root, without sharing drives.
-    /// For drives that only NBD serves; `--socket` answers it as well.
+    /// Answer `sluice admin stats`, `list` and `set` at this socket, for this user and root, without
+    /// sharing drives. For drives that only NBD serves; `--socket` answers them as well.
     #[arg(long, value_name = "PATH", conflicts_with = "socket")]
     pub admin_socket: Option<PathBuf>,
     /// Store the rules of `sluice admin` in this file (`docs/sharing.md`). It is written on every
@@ -368,6 +368,7 @@ pub enum AdminSubcommand {
         /// scenario.
         key: String,
         /// Its value as in a scenario; a word needs no quotes.
+        #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// End connections. Clients that are allowed to connect may do so again.

@@ -56,7 +56,7 @@ impl Admin {
     }
 
     /// Sets a rule, which replaces the rule of its principal for that partition. Returns whether it
-    /// replaced one. Existing connections are not changed.
+    /// replaced one. Of existing connections that rely on it, only the rates change.
     ///
     /// # Errors
     /// [`RemoteDeviceError`].

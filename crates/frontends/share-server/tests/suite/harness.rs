@@ -161,12 +161,19 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.share.take());
+impl Server {
+    /// Ends the drive's thread.
+    pub fn stop_drive(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the drive's thread");
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.share.take());
+        self.stop_drive();
     }
 }

@@ -85,17 +85,27 @@ fn control(owners: Vec<FtlOwner>) -> FtlControl {
     let order = Mutex::new(());
     FtlControl::new(move |change| {
         let _one_at_a_time = order.lock().unwrap_or_else(PoisonError::into_inner);
-        let run = |step| {
-            let mut settings = Vec::new();
-            for owner in &owners {
-                settings.extend(owner.run(step)?);
-            }
-            Ok(settings)
-        };
-        let Some(change) = change else { return run(ControlStep::Read) };
-        run(ControlStep::Check(change))?;
-        run(ControlStep::Apply(change))
+        run_all(&owners, change, FtlOwner::run)
     })
+}
+
+/// Makes a change at all owners, if there is one and none of them refuses it. Returns the settings in
+/// force.
+fn run_all<O>(
+    owners: &[O],
+    change: Option<ControlChange>,
+    run: impl Fn(&O, ControlStep) -> Result<Vec<ControlSettings>, FtlControlError>,
+) -> Result<Vec<ControlSettings>, FtlControlError> {
+    let each = |step| {
+        let mut settings = Vec::new();
+        for owner in owners {
+            settings.extend(run(owner, step)?);
+        }
+        Ok(settings)
+    };
+    let Some(change) = change else { return each(ControlStep::Read) };
+    each(ControlStep::Check(change))?;
+    each(ControlStep::Apply(change))
 }
 
 /// Returns the owners of the target that is member `only` among the targets of a set, or of the only
@@ -146,4 +156,55 @@ pub(super) fn named_ftls(
         }
     }
     named
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use ftl::{ActivePusError, RateLimiterKind, VictimPolicyKind};
+
+    use super::*;
+
+    /// A shard of an FTL: its number of active units, and the maximum.
+    type FakeShard = (Cell<u32>, u32);
+
+    fn run(
+        (active, max): &FakeShard,
+        step: ControlStep,
+    ) -> Result<Vec<ControlSettings>, FtlControlError> {
+        let requested = match step {
+            ControlStep::Check(ControlChange::ActivePus(count))
+            | ControlStep::Apply(ControlChange::ActivePus(count)) => count,
+            _ => active.get(),
+        };
+        if requested > *max {
+            return Err(ControlError::from(ActivePusError { requested, max: *max }).into());
+        }
+        if matches!(step, ControlStep::Apply(_)) {
+            active.set(requested);
+        }
+        Ok(vec![ControlSettings {
+            active_pus: active.get(),
+            active_pus_max: *max,
+            rate_limiter: RateLimiterKind::Proportional,
+            victim_policy: VictimPolicyKind::Greedy,
+        }])
+    }
+
+    #[test]
+    fn a_change_that_one_shard_refuses_changes_none() {
+        let shards: [FakeShard; 3] = [(Cell::new(6), 6), (Cell::new(5), 5), (Cell::new(5), 5)];
+        let active = || shards.each_ref().map(|(active, _)| active.get());
+        let change = |count| run_all(&shards, Some(ControlChange::ActivePus(count)), run);
+        let error = change(6).unwrap_err();
+        assert!(matches!(error, FtlControlError::Refused(ControlError::ActivePus(_))), "{error}");
+        assert_eq!(active(), [6, 5, 5]);
+        assert_eq!(change(4).unwrap().len(), 3);
+        assert_eq!(active(), [4, 4, 4]);
+        change(6).unwrap_err();
+        assert_eq!(active(), [4, 4, 4]);
+        assert_eq!(run_all(&shards, None, run).unwrap().len(), 3);
+        assert_eq!(run_all(&[], None, run).unwrap(), [], "a device without an FTL");
+    }
 }
