@@ -96,7 +96,9 @@ fn rates_of_attached_hosts_change_while_they_submit() {
         d.set_rates(&held.host.port, iops, bytes).unwrap();
         second += 1;
         let rate = done_by(&mut d, &mut held, second) as f64;
-        assert!((rate / expected - 1.0).abs() < 0.03, "{rate}, limit {iops:?} {bytes:?}");
+        // Commands that were fetched before the change complete, too.
+        let tolerance = 0.02 * expected + 33.0;
+        assert!((rate - expected).abs() < tolerance, "{rate}, limit {iops:?} {bytes:?}");
     }
     let stats = d.port_stats(&held.host.port).unwrap();
     assert!(stats.throttled > 0, "{stats:?}");
