@@ -22,8 +22,6 @@
 mod error;
 mod ftl_control;
 mod host_disk;
-pub mod interval;
-mod live_stats;
 mod observed_device;
 mod observer;
 mod plan;
@@ -31,6 +29,7 @@ mod prepared;
 mod service;
 mod sharing;
 mod signals;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -53,9 +52,9 @@ use stack::PrepareEvent;
 use time::Nanos;
 
 pub use error::ServeError;
-pub use live_stats::{ActivityCounts, DriveReading, LiveStats, to_json};
 pub use plan::NBD_PATHS_MAX;
 pub(crate) use signals::Signals;
+pub use stats::{ActivityCounts, DriveReading, LiveStats, interval, to_json};
 pub use unit::Served;
 
 use plan::{ServePlan, SocketPlan};

@@ -286,7 +286,7 @@ fn the_targets_of_a_set_have_settings_of_their_own() {
             + &target("on-a", "a")
             + &target("on-b", "b")
             + "[[set]]\nname = \"both\"\nmembers = [\"on-a\", \"on-b\"]\n"
-            + &format!("[[path]]\nname = \"s\"\nover = \"both\"\n")
+            + "[[path]]\nname = \"s\"\nover = \"both\"\n"
             + &format!("queue_model = \"{queue_model}\"\ncores = 2\n");
         let dir = tempfile::tempdir().unwrap();
         let served = Served::start(dir.path(), &scenario, &["--threads", threads]);
