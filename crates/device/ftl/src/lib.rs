@@ -55,7 +55,7 @@ pub use config::{
 };
 pub use durability::journal;
 pub use flash::{FlashBackend, OpToken, ReadAddress, ReadDest, WriteUnit};
-pub use ftl::pipeline::control::{ControlChange, ControlError};
+pub use ftl::pipeline::control::{ControlChange, ControlError, ControlSettings};
 pub use ftl::pipeline::stall::{Blocker, Stall};
 pub use ftl::{Completion, Ftl, NewFtlError};
 pub use gc::limiter::RateLimiter;

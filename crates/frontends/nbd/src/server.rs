@@ -276,6 +276,11 @@ impl<D: BlockDevice> NbdServer<D> {
         self.group.stats().clone()
     }
 
+    /// Returns the device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
     /// Returns the device, after [`run`](NbdServer::run) has returned.
     pub fn into_device(self) -> D {
         self.device

@@ -8,7 +8,7 @@ use controller::{AccessPolicy, AccessScope, PortStats};
 use mem::{RegisterError, SharedMemoryError, SharedRegion};
 use share_proto::{
     AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
-    ResourceName, SessionGrant,
+    ResourceName, SessionGrant, SettingChange,
 };
 use transport::{Port, PortLimits};
 
@@ -27,6 +27,17 @@ type HandleResult = Result<(Message, Vec<OwnedFd>), ProtocolError>;
 
 fn reply_done(count: u64) -> HandleResult {
     Ok((Message::Done { count }, Vec::new()))
+}
+
+/// Returns a connection's grant with its share of the rates of a rule: that of its queues among
+/// `of_user`, the queues of the user.
+fn with_rates(grant: Grant, rule: &AclRule, of_user: u32) -> Grant {
+    let share = |rate: u64| {
+        let part = u128::from(rate) * u128::from(grant.queues) / u128::from(of_user.max(1));
+        (part as u64).max(1)
+    };
+    let (iops, bytes_per_sec) = (rule.grant.iops.map(share), rule.grant.bytes_per_sec.map(share));
+    Grant { iops, bytes_per_sec, ..grant }
 }
 
 impl ControlThread {
@@ -96,6 +107,7 @@ impl ControlThread {
             | Message::Kick(_)
             | Message::List { .. }
             | Message::Stats { .. }
+            | Message::Set { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -109,6 +121,7 @@ impl ControlThread {
                 let mut table = self.table.clone();
                 let replaced = table.allow(rule)?;
                 self.set_table(table)?;
+                self.update_rates(&rule);
                 reply_done(replaced.into())
             }
             Message::Deny { subject, device, partition } => {
@@ -128,11 +141,22 @@ impl ControlThread {
             }
             Message::List { index } => self.list_entry(client, index),
             Message::Stats { index } => self.interval(client, index as usize),
+            Message::Set { device, change } => self.set(device, change),
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }
 
     // ---- Clients.
+
+    /// Returns the queues of all of a user's connections to the partition of a rule.
+    fn queues_of_user(&self, uid: u32, rule: &AclRule) -> u32 {
+        let of_user = self.connections.values().filter(|c| c.peer.uid == uid);
+        of_user
+            .filter_map(|c| c.device.as_ref())
+            .filter(|o| (o.grant.device, o.grant.partition) == (rule.device, rule.partition))
+            .map(|o| u32::from(o.grant.grant.queues))
+            .sum()
+    }
 
     /// Returns how many of the requested queues a user gets.
     fn grant_queues(
@@ -142,12 +166,7 @@ impl ControlThread {
         has: u16,
         wanted: u16,
     ) -> Result<u16, ProtocolError> {
-        let of_user = |(_, c): &(&u64, &super::client::ClientConnection)| c.peer.uid == uid;
-        let used = self.connections.iter().filter(of_user).filter_map(|(_, c)| c.device.as_ref());
-        let used = used
-            .filter(|o| (o.grant.device, o.grant.partition) == (rule.device, rule.partition))
-            .map(|o| u32::from(o.grant.grant.queues))
-            .sum::<u32>();
+        let used = self.queues_of_user(uid, rule);
         let left = u32::from(rule.grant.queues).saturating_sub(used) as u16;
         let most = left.min(CONNECTION_QUEUES_MAX).min(has);
         let granted = if wanted == 0 { most.min(Grant::QUEUES_DEFAULT) } else { wanted };
@@ -176,20 +195,12 @@ impl ControlThread {
         let connection = self.connections.get(&client).ok_or_else(gone)?;
         let peer = connection.peer;
         let (partition, rule) = self.table.find(peer.user(), device, partition)?;
-        let place = self.drives.iter().position(|d| d.name == partition.device);
-        let (index, drive) = place.and_then(|i| Some((i, self.drives.get(i)?))).ok_or_else(gone)?;
+        let place = self.parts.drives.iter().position(|d| d.name == partition.device);
+        let (index, drive) =
+            place.and_then(|i| Some((i, self.parts.drives.get(i)?))).ok_or_else(gone)?;
         let queues = self.grant_queues(peer.uid, &rule, drive.io_queues, queues)?;
-        // A connection gets the share of the rates that corresponds to its share of the queues.
-        let share = |rate: u64| {
-            let part = u128::from(rate) * u128::from(queues) / u128::from(rule.grant.queues.max(1));
-            (part as u64).max(1)
-        };
-        let grant = Grant {
-            queues,
-            iops: rule.grant.iops.map(share),
-            bytes_per_sec: rule.grant.bytes_per_sec.map(share),
-            ..rule.grant
-        };
+        let of_user = rule.grant.queues.into();
+        let grant = with_rates(Grant { queues, ..rule.grant }, &rule, of_user);
         let access = AccessPolicy {
             scope: match partition.span {
                 PartitionSpan::Sectors { first, count } => AccessScope::Sectors { first, count },
@@ -211,9 +222,9 @@ impl ControlThread {
         };
         let limits = PortLimits { vectors: queues + 1, regions, bytes };
         let port = Port::shared(limits).map_err(|e| resources("port", e))?;
-        port.set_drive_waker(drive.waker.clone()).map_err(|e| resources("wire", e))?;
+        port.set_drive_waker(drive.owner.waker.clone()).map_err(|e| resources("wire", e))?;
         let attaching = port.clone();
-        let attached = drive.owner_calls.call(&drive.waker, move |drive| {
+        let attached = drive.owner.call(move |drive| {
             drive.attach_as(&attaching, access).map_err(|error| error.to_string())
         });
         match attached {
@@ -301,6 +312,28 @@ impl ControlThread {
         Ok(())
     }
 
+    /// Changes the rates of the connections that rely on a rule. Their other permissions stay.
+    fn update_rates(&mut self, rule: &AclRule) {
+        let key = (rule.principal, rule.device, rule.partition);
+        let relies =
+            |open: &OpenDevice| (open.principal, open.grant.device, open.grant.partition) == key;
+        for client in self.clients(relies) {
+            let uid = self.connections.get(&client).map_or(0, |c| c.peer.uid);
+            // A user may have more queues than a rule that was made narrower.
+            let of_user = self.queues_of_user(uid, rule).max(rule.grant.queues.into());
+            let connection = self.connections.get_mut(&client);
+            let Some(open) = connection.and_then(|c| c.device.as_mut()) else { continue };
+            open.grant.grant = with_rates(open.grant.grant, rule, of_user);
+            let (Grant { iops, bytes_per_sec, .. }, port) = (open.grant.grant, open.port.clone());
+            if let Some(drive) = self.parts.drives.get(open.drive) {
+                // A drive that is shutting down detaches every port; others have this one.
+                let _ = drive
+                    .owner
+                    .call(move |drive| drive.set_rates(&port, iops, bytes_per_sec).is_ok());
+            }
+        }
+    }
+
     /// Closes the connections that rely on removed rules.
     fn disconnect_revoked(&mut self, rules: &[AclRule]) {
         let lives_by = |open: &OpenDevice| {
@@ -355,7 +388,7 @@ impl ControlThread {
     }
 
     fn interval(&mut self, client: u64, index: usize) -> HandleResult {
-        let Some(NamedStats { name, source }) = self.stats.get(index) else {
+        let Some(NamedStats { name, source }) = self.parts.stats.get(index) else {
             return reply_done(index as u64);
         };
         let connection = self.connections.get_mut(&client);
@@ -365,6 +398,19 @@ impl ControlThread {
             ProtocolError::new(Code::Drive, format!("{device} does not tell what it does"))
         })?;
         Ok((Message::Interval { device, stats: Box::new(stats) }, Vec::new()))
+    }
+
+    /// Changes a setting of the FTL of a drive or target.
+    fn set(&self, device: ResourceName, change: SettingChange) -> HandleResult {
+        let ftls = &self.parts.ftls;
+        let Some(ftl) = ftls.iter().find(|ftl| ftl.name == device) else {
+            let names: Vec<_> = ftls.iter().map(|ftl| ftl.name.as_str()).collect();
+            let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+            let text = format!("no drive or target {device} is served; there are: {names}");
+            return Err(ProtocolError::new(Code::Unknown, text));
+        };
+        let settings = ftl.change(change)?;
+        Ok((Message::Entry(ListEntry::Settings(settings)), Vec::new()))
     }
 
     fn list(&self) -> Vec<ListEntry> {
@@ -381,12 +427,12 @@ impl ControlThread {
         });
         let rules = self.table.rules().iter().copied().map(ListEntry::Rule);
         let mut entries: Vec<_> = partitions.chain(rules).collect();
-        for (index, drive) in self.drives.iter().enumerate() {
+        for (index, drive) in self.parts.drives.iter().enumerate() {
             let here = self.connections.values();
             let here = here.filter(|c| c.device.as_ref().is_some_and(|o| o.drive == index));
             let ports: Vec<Arc<Port>> =
                 here.clone().filter_map(|c| Some(c.device.as_ref()?.port.clone())).collect();
-            let asked = drive.owner_calls.call(&drive.waker, move |drive| -> Vec<PortStats> {
+            let asked = drive.owner.call(move |drive| -> Vec<PortStats> {
                 ports.iter().map(|port| drive.port_stats(port).unwrap_or_default()).collect()
             });
             // A drive that is shutting down returns no statistics.
@@ -394,6 +440,9 @@ impl ControlThread {
             let lines = here.zip(stats).filter_map(|(connection, stats)| connection.entry(stats));
             entries.extend(lines);
         }
+        // An FTL whose thread does not answer has no entry.
+        let settings = self.parts.ftls.iter().filter_map(|ftl| ftl.settings().ok());
+        entries.extend(settings.map(ListEntry::Settings));
         entries.truncate(LIST_ENTRIES_MAX);
         entries
     }

@@ -13,6 +13,7 @@
 
 mod acl;
 mod client;
+mod ftl_control;
 mod handle_message;
 mod listener;
 mod owner_call;
@@ -20,10 +21,11 @@ mod partition_table;
 mod server;
 
 pub use acl::{AclError, AclFile};
+pub use ftl_control::{FtlControl, FtlControlError, NamedFtl, WireSetting};
 pub use listener::{ListenError, check};
-pub use owner_call::{DriveStopped, OwnerCalls};
+pub use owner_call::{OwnerCalls, OwnerChannel, OwnerStopped};
 pub use partition_table::{Partition, PartitionError, PartitionTable, UserIds};
 pub use server::{
-    NamedStats, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsFollower,
-    StatsSource,
+    NamedStats, ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+    StatsFollower, StatsSource,
 };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use event::Waker;
+use controller::Controller;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::RecvFlags;
@@ -27,8 +27,9 @@ use transport::Port;
 
 use super::acl::{AclError, AclFile};
 use super::client::{ClientConnection, Peer};
+use super::ftl_control::NamedFtl;
 use super::listener::{ListenError, PacketListener};
-use super::owner_call::OwnerCalls;
+use super::owner_call::OwnerChannel;
 use super::partition_table::PartitionTable;
 
 /// A shared drive, and how to reach its owner thread.
@@ -37,11 +38,20 @@ pub struct SharedDrive {
     /// Name of the drive.
     pub name: ResourceName,
     /// Calls to the owner thread.
-    pub owner_calls: Arc<OwnerCalls>,
-    /// Wakes the owner thread.
-    pub waker: Waker,
+    pub owner: OwnerChannel<Controller>,
     /// Maximum number of I/O queues of a host.
     pub io_queues: u16,
+}
+
+/// The parts of a server that its sockets give access to.
+#[derive(Debug, Default)]
+pub struct ServedParts {
+    /// The shared drives.
+    pub drives: Vec<SharedDrive>,
+    /// The statistics for administrators.
+    pub stats: Vec<NamedStats>,
+    /// The drives and targets whose settings administrators may change.
+    pub ftls: Vec<NamedFtl>,
 }
 
 /// A served drive or path whose statistics administrators can read.
@@ -146,8 +156,7 @@ pub(super) enum AfterReply {
 #[derive(Debug)]
 pub(super) struct ControlThread {
     pub(super) table: PartitionTable,
-    pub(super) drives: Vec<SharedDrive>,
-    pub(super) stats: Vec<NamedStats>,
+    pub(super) parts: ServedParts,
     pub(super) limits: ShareLimits,
     pub(super) acl_file: Option<AclFile>,
     epoll: OwnedFd,
@@ -175,16 +184,14 @@ const EVENTS: usize = 64;
 const DESCRIPTORS: usize = 1;
 
 impl ShareServer {
-    /// Loads the rules file, if configured, into the table; listens, and starts the thread. `stats`
-    /// has the statistics for administrators.
+    /// Loads the rules file, if configured, into the table; listens, and starts the thread.
     ///
     /// # Errors
     /// [`ShareError`]; nothing is left listening then.
     pub fn start(
         config: &ShareConfig,
         mut table: PartitionTable,
-        drives: Vec<SharedDrive>,
-        stats: Vec<NamedStats>,
+        parts: ServedParts,
     ) -> Result<ShareServer, ShareError> {
         if let Some(rules) = &config.acl_file {
             rules.load_or_create(&mut table)?;
@@ -206,8 +213,7 @@ impl ShareServer {
         let stop = Arc::new(AtomicBool::new(false));
         let mut control = ControlThread {
             table,
-            drives,
-            stats,
+            parts,
             limits: config.limits,
             acl_file: config.acl_file.clone(),
             epoll,
@@ -338,9 +344,9 @@ impl ControlThread {
     }
 
     pub(super) fn detach(&self, drive: usize, port: Arc<Port>) {
-        if let Some(drive) = self.drives.get(drive) {
+        if let Some(drive) = self.parts.drives.get(drive) {
             // A drive that is shutting down detaches every port.
-            let _ = drive.owner_calls.call(&drive.waker, move |drive| drive.detach(&port).is_ok());
+            let _ = drive.owner.call(move |drive| drive.detach(&port).is_ok());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
+mod admin;
+
 use std::path::{Path, PathBuf};
 
 use bench::multicore::Machine;
@@ -9,8 +11,9 @@ use clap::{Args, Subcommand};
 use driver::pci::{PciAddress, PciDriver};
 use lnvm::{PuSet, TargetKind};
 use nbd::Endpoint;
-use share_proto::{Grant, ResourceName};
 use workload::ycsb::YcsbWorkload;
+
+pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
 
 use super::commands::bench_command::named_value;
 
@@ -289,8 +292,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::commands::admin::mode)]
     pub socket_mode: u32,
-    /// Answer `sluice admin stats` at this socket, for this user and root, without sharing drives.
-    /// For drives that only NBD serves; `--socket` answers it as well.
+    /// Answer `sluice admin stats`, `list` and `set` at this socket, for this user and root, without
+    /// sharing drives. For drives that only NBD serves; `--socket` answers them as well.
     #[arg(long, value_name = "PATH", conflicts_with = "socket")]
     pub admin_socket: Option<PathBuf>,
     /// Store the rules of `sluice admin` in this file (`docs/sharing.md`). It is written on every
@@ -321,91 +324,6 @@ pub struct ServeArgs {
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
-}
-
-/// `sluice admin`: access rules of a running server.
-#[derive(Debug, Args)]
-pub struct AdminArgs {
-    /// Socket of the server.
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// The command.
-    #[command(subcommand)]
-    pub command: AdminSubcommand,
-}
-
-/// `sluice admin …`.
-#[derive(Debug, Subcommand)]
-pub enum AdminSubcommand {
-    /// Allow a user to use a partition.
-    Allow(AllowArgs),
-    /// Revoke a user's permission and end the connections that depend on it.
-    Deny {
-        /// A name or id, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
-        user: String,
-        /// The drive.
-        #[arg(long, value_parser = super::commands::admin::name)]
-        device: ResourceName,
-        /// The partition of the drive; all partitions if omitted.
-        #[arg(long, value_parser = super::commands::admin::name)]
-        partition: Option<ResourceName>,
-    },
-    /// Print partitions, rules and clients with their statistics.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print the statistics of each drive since it is served; with --follow, of each interval.
-    Stats(AdminStatsArgs),
-    /// End connections. Clients that are allowed to connect may do so again.
-    Kick {
-        /// Id of a client as `list` prints it, or a user as for `deny` (`uid:N`, not `N`).
-        whom: String,
-    },
-}
-
-/// `sluice admin stats`.
-#[derive(Debug, Args)]
-pub struct AdminStatsArgs {
-    /// Print the statistics of each interval from now on, until the server ends or SIGINT arrives.
-    #[arg(long)]
-    pub follow: bool,
-    /// Length of an interval in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "follow",
-        value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub interval: u64,
-    /// Print one JSON object per drive and interval, one per line.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `sluice admin allow`.
-#[derive(Debug, Args)]
-pub struct AllowArgs {
-    /// A name or id, `uid:N`, `gid:N`, `@GROUP`, or `anyone`.
-    pub user: String,
-    /// The drive.
-    #[arg(long, value_parser = super::commands::admin::name)]
-    pub device: ResourceName,
-    /// The partition of the drive.
-    #[arg(long, value_parser = super::commands::admin::name)]
-    pub partition: ResourceName,
-    /// Maximum number of I/O queues, over all connections of the user.
-    #[arg(long, value_name = "N", default_value_t = Grant::QUEUES_DEFAULT)]
-    pub queues: u16,
-    /// Maximum number of entries of a queue.
-    #[arg(long, value_name = "N")]
-    pub depth: Option<u16>,
-    /// Maximum commands per second, over all queues.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub iops: Option<u64>,
-    /// Maximum bytes per second of reads and writes together, such as `100MB/s`.
-    #[arg(long, value_name = "RATE", value_parser = super::commands::admin::bandwidth)]
-    pub bandwidth: Option<u64>,
-    /// Refuse writes, trims and erases.
-    #[arg(long)]
-    pub read_only: bool,
 }
 
 /// `sluice calibrate`: measure this machine.

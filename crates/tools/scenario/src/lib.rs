@@ -51,7 +51,7 @@ pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
-pub use timed_change::TimedChange;
+pub use timed_change::{TimedChange, read_change};
 
 use choice::BLOCK_REQUESTS;
 use composition::CompositionSections;

@@ -1,12 +1,17 @@
-//! [`TimedChange`]: `[[at]]`, a change of settings at an instant of the run.
+//! [`TimedChange`]: `[[at]]`, a change of settings at an instant of the run; [`read_change`]: the
+//! change of one setting of a running server.
+
+use std::path::Path;
 
 use controller::PersonalityKind;
-use ftl::{ControlChange, RateLimiterKind, VictimPolicyKind};
+use ftl::ControlChange;
 use lnvm::TargetKind;
 use time::Nanos;
 
+use crate::keys::drive_keys::parse_toml;
 use crate::keys::ftl_keys::{POLICIES, read_limiter};
 use crate::section::{Result, Section, Value};
+use crate::source::SourceText;
 use crate::{Beneath, HostTarget, Scenario};
 
 /// Changes of the settings of one FTL at an instant.
@@ -20,6 +25,41 @@ pub struct TimedChange {
     pub changes: Vec<(ControlChange, usize)>,
     /// Line of the time.
     pub line: usize,
+}
+
+/// Reads a change from a key of `[[at]]` and its value, as they are in a scenario. A value that is
+/// not TOML is a string.
+///
+/// # Errors
+/// [`ScenarioError`] with the problem that a scenario with this key would have.
+pub fn read_change(key: &str, value: &str) -> Result<ControlChange> {
+    let line = |value: &str| SourceText::new(Path::new("at.toml"), &format!("{key:?} = {value}\n"));
+    let mut source = line(value);
+    if value.contains('\n') || parse_toml(&source).is_err() {
+        source = line(&format!("{value:?}"));
+    }
+    let table = parse_toml(&source)?;
+    let mut section = Section::root(&source, &table);
+    section.name = "at".into();
+    let changes = read_settings(&mut section)?;
+    let missing = section.missing("active_pus", "or another setting");
+    section.finish()?;
+    changes.first().map(|(change, _)| *change).ok_or(missing)
+}
+
+/// Reads the settings that a section changes, each with the line of its key.
+fn read_settings(s: &mut Section<'_>) -> Result<Vec<(ControlChange, usize)>> {
+    let mut changes = Vec::new();
+    if let Some(value) = s.get("active_pus") {
+        changes.push((ControlChange::ActivePus(value.u32()?), value.line()));
+    }
+    if let Some(value) = s.get("rate_limiter") {
+        changes.push((ControlChange::RateLimiter(read_limiter(&value)?), value.line()));
+    }
+    if let Some(value) = s.get("victim_policy") {
+        changes.push((ControlChange::VictimPolicy(value.choice(&POLICIES)?), value.line()));
+    }
+    Ok(changes)
 }
 
 /// Reads the changes of a scenario whose devices and paths have been read, in the order of their
@@ -47,18 +87,7 @@ impl ChangeReader<'_> {
         };
         let (time, line) = (at.duration()?, at.line());
         let device = self.read_changed_device(&mut s)?;
-        let mut changes = Vec::new();
-        if let Some(value) = s.get("active_pus") {
-            changes.push((ControlChange::ActivePus(value.u32()?), value.line()));
-        }
-        if let Some(value) = s.get("rate_limiter") {
-            let kind: RateLimiterKind = read_limiter(&value)?;
-            changes.push((ControlChange::RateLimiter(kind), value.line()));
-        }
-        if let Some(value) = s.get("victim_policy") {
-            let kind: VictimPolicyKind = value.choice(&POLICIES)?;
-            changes.push((ControlChange::VictimPolicy(kind), value.line()));
-        }
+        let changes = read_settings(&mut s)?;
         if changes.is_empty() {
             let keys = "one of `active_pus`, `rate_limiter` and `victim_policy`";
             return Err(at.conflict("nothing changes at this time", format!("set {keys}")));
@@ -108,8 +137,7 @@ impl ChangeReader<'_> {
             let message = format!("\"{name}\" has no FTL whose settings could change");
             return Err(value.conflict(message, "name a pblk, an rrpc, or a drive with its own"));
         }
-        let is_on_host = !matches!(device, Beneath::Drive(i) if self.scenario.drives[i].target == HostTarget::None);
-        if is_on_host && self.scenario.path_to(device).is_none() {
+        if self.scenario.is_on_host(device) && self.scenario.path_to(device).is_none() {
             let message = format!("no path leads to \"{name}\", so that it is not opened");
             return Err(value.conflict(message, "give it a [[path]]"));
         }

@@ -36,7 +36,7 @@ pub use error::SimError;
 pub use outcome::{DriveOutcome, PathOutcome, SataOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
-pub use output::parameters::parameters;
+pub use output::parameters::{parameters, rate_limiter, victim_policy};
 pub use output::report_variant::to_variant;
 pub use output::result_notes::{Note, NoteCode};
 pub use precondition_cache::PreconditionCache;

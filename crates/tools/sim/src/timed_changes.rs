@@ -1,7 +1,7 @@
 //! [`TimedChanges`]: the changes of settings that a scenario has at instants of the run (`[[at]]`).
 
 use ftl::{ControlChange, ControlError};
-use scenario::{Beneath, HostTarget, Scenario, TimedChange};
+use scenario::{Beneath, Scenario, TimedChange};
 use stack::target_layers;
 use time::Nanos;
 
@@ -94,7 +94,7 @@ impl<'s> TimedChanges<'s> {
     ) -> Result<(), ControlError> {
         let scenario = self.scenario;
         if let Beneath::Drive(i) = device
-            && scenario.drives[i].target == HostTarget::None
+            && !scenario.is_on_host(device)
         {
             let drive = run.devices[run.drives[i].device].nvme_mut().ok_or(ControlError::NoFtl)?;
             return match applies {
@@ -105,8 +105,8 @@ impl<'s> TimedChanges<'s> {
         let (path, member) = scenario.path_to(device).ok_or(ControlError::NoFtl)?;
         // The layers of a set are visited in the order of its members.
         let members = scenario.members(scenario.paths()[path].over);
-        let is_on_host = |member: &Beneath| !matches!(member, Beneath::Drive(i) if scenario.drives[*i].target == HostTarget::None);
-        let before = members[..member].iter().filter(|member| is_on_host(member)).count();
+        let on_host = members[..member].iter().filter(|member| scenario.is_on_host(**member));
+        let before = on_host.count();
         let only = (members.len() > 1).then_some(before);
         let device = run.paths[path].device_mut().ok_or(ControlError::NoFtl)?;
         match applies {

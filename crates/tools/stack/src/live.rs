@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use controller::{CommandTimes, Controller, DriveStats, LatenessRecord};
 use event::{RealClock, Waker};
-use share_server::OwnerCalls;
+use share_server::{OwnerCalls, OwnerChannel};
 use time::{Component, Nanos};
 
 use super::EmulatedDevice;
@@ -123,17 +123,7 @@ pub struct DriveThreadState {
     pub drive: EmulatedDevice,
     clock: RealClock,
     cell: Arc<SnapshotCell<DriveSnapshot>>,
-    owner_calls: OwnerCallsGuard,
-}
-
-/// Closes the calls when the owner of the drive ends, in any way.
-#[derive(Debug)]
-struct OwnerCallsGuard(Arc<OwnerCalls>);
-
-impl Drop for OwnerCallsGuard {
-    fn drop(&mut self) {
-        self.0.close();
-    }
+    owner_calls: OwnerCalls<Controller>,
 }
 
 impl DriveThreadState {
@@ -144,7 +134,7 @@ impl DriveThreadState {
         cell: Arc<SnapshotCell<DriveSnapshot>>,
     ) -> DriveThreadState {
         let drive = drive.into();
-        DriveThreadState { drive, clock, cell, owner_calls: OwnerCallsGuard(OwnerCalls::new()) }
+        DriveThreadState { drive, clock, cell, owner_calls: OwnerCalls::default() }
     }
 
     /// Returns the current time of the drive.
@@ -152,9 +142,9 @@ impl DriveThreadState {
         self.clock.now()
     }
 
-    /// Returns the queue of calls from other threads.
-    pub fn owner_calls(&self) -> Arc<OwnerCalls> {
-        self.owner_calls.0.clone()
+    /// Returns the channel by which other threads call functions on this one, which `waker` wakes.
+    pub fn owner_channel(&self, waker: Waker) -> OwnerChannel<Controller> {
+        self.owner_calls.channel(waker)
     }
 }
 
@@ -165,7 +155,7 @@ impl Component for DriveThreadState {
     #[inline]
     fn poll(&mut self, _: Nanos) -> bool {
         let mut moved = match &mut self.drive {
-            EmulatedDevice::Nvme(drive) => self.owner_calls.0.run_pending(drive),
+            EmulatedDevice::Nvme(drive) => self.owner_calls.run_pending(drive),
             EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => false,
         };
         moved |= self.drive.poll(self.clock.now());

@@ -7,7 +7,7 @@ use std::any::Any;
 
 use block::BlockDevice;
 use driver::ControllerHandle;
-use ftl::{ControlChange, ControlError, Ftl, FtlStats};
+use ftl::{ControlChange, ControlError, ControlSettings, Ftl, FtlStats};
 use lnvm::ScrubConfig;
 use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
 use time::{Component, Nanos};
@@ -129,12 +129,18 @@ pub fn has_shards(device: &mut (impl BlockDevice + ?Sized)) -> bool {
     shards > 1
 }
 
+/// Returns the number of targets and shards that the device shows.
+pub fn target_count(device: &mut (impl BlockDevice + ?Sized)) -> usize {
+    let mut targets = 0;
+    for_each_target(device, &mut |_| targets += 1);
+    targets
+}
+
 /// Enables scrubbing on all targets. The rate is that of all shards together. Returns `false` if no
 /// target supports it.
 pub(super) fn set_scrub(device: &mut (impl BlockDevice + ?Sized), config: ScrubConfig) -> bool {
-    let mut targets = 0u32;
-    for_each_target(device, &mut |_| targets += 1);
-    let sectors_per_sec = config.sectors_per_sec.div_ceil(targets.max(1));
+    let targets = target_count(device);
+    let sectors_per_sec = config.sectors_per_sec.div_ceil(targets.max(1) as u32);
     let config = ScrubConfig { sectors_per_sec, ..config };
     for_each_target(device, &mut |target| match target {
         TargetLayer::Pblk(pblk) => pblk.set_scrub(config),
@@ -169,6 +175,21 @@ pub fn apply_change(
     // All shards are checked before the first one changes.
     check_change(device, only, change)?;
     try_each(device, only, &mut |target| target.apply(change))
+}
+
+/// Returns the settings in force of the FTLs that [`apply_change`] with `only` changes, in the order
+/// of the layers.
+pub fn control_settings(
+    device: &mut (impl BlockDevice + ?Sized),
+    only: Option<usize>,
+) -> Vec<ControlSettings> {
+    let mut settings = Vec::new();
+    // A visit fails only if there is no target.
+    let _ = try_each(device, only, &mut |target| {
+        settings.push(target.ftl().control_settings());
+        Ok(())
+    });
+    settings
 }
 
 /// Calls `visit` with the target that is meant, or with all of them until one fails.

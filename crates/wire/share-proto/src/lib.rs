@@ -17,6 +17,7 @@ mod interval;
 mod message;
 mod name;
 mod protocol_error;
+mod setting;
 pub mod socket;
 mod wire;
 
@@ -27,4 +28,5 @@ pub use message::{
 };
 pub use name::{NAME_BYTES, NameError, ResourceName};
 pub use protocol_error::{Code, ProtocolError};
+pub use setting::{LimiterSetting, SettingChange, SettingsEntry, VictimSetting};
 pub use wire::{HEADER_BYTES, MAGIC, MESSAGE_BYTES_MAX, Packet, VERSION, WireError};

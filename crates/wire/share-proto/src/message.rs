@@ -6,6 +6,7 @@ use crate::acl::{AclRule, Grant, PartitionSpan, Principal};
 use crate::interval::IntervalStats;
 use crate::name::ResourceName;
 use crate::protocol_error::ProtocolError;
+use crate::setting::{SettingChange, SettingsEntry};
 
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,13 @@ pub enum Message {
         /// The drive's statistics over the interval.
         stats: Box<IntervalStats>,
     },
+    /// Administrator: changes a setting of an FTL. The reply is an entry with the settings in force.
+    Set {
+        /// The drive or target.
+        device: ResourceName,
+        /// The change.
+        change: SettingChange,
+    },
 }
 
 /// The resources granted to a client.
@@ -134,6 +142,8 @@ pub enum ListEntry {
     Rule(AclRule),
     /// A connection that has a partition open.
     Client(ClientEntry),
+    /// The settings of an FTL in force.
+    Settings(SettingsEntry),
 }
 
 /// A client and its counters.

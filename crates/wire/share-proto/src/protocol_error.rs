@@ -57,6 +57,8 @@ error_codes! {
     Denied = 16;
     /// The server is shutting down.
     Stopping = 17;
+    /// The FTL refuses the setting, or the drive or target has none.
+    Setting = 18;
 }
 
 /// A request that the server refused.

@@ -13,6 +13,7 @@ use share_proto::ResourceName;
 use share_proto::{AclRule, Principal};
 use share_proto::{Code, ProtocolError};
 use share_proto::{KickTarget, ListEntry, Message};
+use share_proto::{SettingChange, SettingsEntry};
 
 /// A connection to a server for administration.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Admin {
     }
 
     /// Sets a rule, which replaces the rule of its principal for that partition. Returns whether it
-    /// replaced one. Existing connections are not changed.
+    /// replaced one. Of existing connections that rely on it, only the rates change.
     ///
     /// # Errors
     /// [`RemoteDeviceError`].
@@ -86,7 +87,7 @@ impl Admin {
         self.call_for_count(Message::Kick(whom))
     }
 
-    /// Returns all partitions, rules and clients, in this order.
+    /// Returns all partitions, rules, clients and settings of FTLs, in this order.
     ///
     /// # Errors
     /// [`RemoteDeviceError`].
@@ -101,6 +102,22 @@ impl Admin {
                     return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
                 }
             }
+        }
+    }
+
+    /// Changes a setting of the FTL of a drive or target, and returns the settings in force.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] for an unknown name, [`Code::Setting`] if the FTL
+    /// refuses the change. Nothing has changed then.
+    pub fn set(
+        &mut self,
+        device: ResourceName,
+        change: SettingChange,
+    ) -> Result<SettingsEntry, RemoteDeviceError> {
+        match self.client.call(Message::Set { device, change }, &[], 0)? {
+            (Message::Entry(ListEntry::Settings(settings)), _) => Ok(settings),
+            (answer, _) => Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() }),
         }
     }
 

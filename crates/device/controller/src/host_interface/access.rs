@@ -145,6 +145,28 @@ fn consume(bucket: &mut TokenBucket, now: Nanos, tokens: u64) {
     bucket.take(tokens);
 }
 
+/// Returns the buckets of a host's commands and bytes; `None` without a rate.
+fn io_buckets(access: &AccessPolicy) -> Option<[TokenBucket; 2]> {
+    let rates = [access.iops, access.bytes_per_sec];
+    let burst = Nanos::from_millis(1);
+    let bucket = |rate: Option<u64>| new_bucket(rate.unwrap_or(0), burst);
+    rates.iter().any(Option::is_some).then(|| rates.map(bucket))
+}
+
+/// # Errors
+/// [`AttachError::Limit`] for a rate of 0.
+fn check_rates(access: &AccessPolicy) -> Result<(), AttachError> {
+    match access {
+        AccessPolicy { iops: Some(0), .. } => {
+            Err(AttachError::Limit { what: "commands per second" })
+        }
+        AccessPolicy { bytes_per_sec: Some(0), .. } => {
+            Err(AttachError::Limit { what: "bytes per second" })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The rights of a restricted host, in the form in which the drive enforces them.
 #[derive(Debug)]
 pub(crate) struct AccessCheck {
@@ -194,9 +216,7 @@ impl AccessCheck {
         match access {
             AccessPolicy { queues: 0, .. } => return limit("an I/O queue pair"),
             AccessPolicy { queue_depth: 0..2, .. } => return limit("queues of at least 2 entries"),
-            AccessPolicy { iops: Some(0), .. } => return limit("commands per second"),
-            AccessPolicy { bytes_per_sec: Some(0), .. } => return limit("bytes per second"),
-            _ => {}
+            _ => check_rates(&access)?,
         }
         facts.io_queues = facts.io_queues.min(access.queues);
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
@@ -206,19 +226,30 @@ impl AccessCheck {
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();
         facts.extensions.l2p_entries = 0.into();
-        let io = (access.iops.is_some() || access.bytes_per_sec.is_some()).then(|| {
-            let burst = Nanos::from_millis(1);
-            [access.iops, access.bytes_per_sec].map(|rate| new_bucket(rate.unwrap_or(0), burst))
-        });
         let burst = Nanos(ADMIN_BURST * 1_000_000_000 / ADMIN_COMMANDS_PER_SEC);
         Ok(AccessCheck {
             policy: access,
             sectors,
             pus,
             admin: AdminState::new(facts)?,
-            io_buckets: io,
+            io_buckets: io_buckets(&access),
             admin_bucket: new_bucket(ADMIN_COMMANDS_PER_SEC, burst),
         })
+    }
+
+    /// Changes the rates of the host; its buckets are full then.
+    ///
+    /// # Errors
+    /// [`AttachError::Limit`] for a rate of 0.
+    pub(crate) fn set_rates(
+        &mut self,
+        iops: Option<u64>,
+        bytes_per_sec: Option<u64>,
+    ) -> Result<(), AttachError> {
+        let policy = AccessPolicy { iops, bytes_per_sec, ..self.policy };
+        check_rates(&policy)?;
+        (self.policy, self.io_buckets) = (policy, io_buckets(&policy));
+        Ok(())
     }
 
     /// Returns the maximum number of commands in flight per queue.

@@ -123,6 +123,27 @@ impl Controller {
         Ok(())
     }
 
+    /// Changes the rates of a host that was attached with a policy; `None` for no limit. Commands
+    /// that have been fetched are not counted again. The drive must be polled afterwards.
+    ///
+    /// # Errors
+    /// [`AttachError::Port`] if no such host is attached, [`AttachError::Limit`] for a rate of 0;
+    /// nothing changes.
+    pub fn set_rates(
+        &mut self,
+        port: &Arc<Port>,
+        iops: Option<u64>,
+        bytes_per_sec: Option<u64>,
+    ) -> Result<(), AttachError> {
+        let hosts = &mut self.queues.ports;
+        let is_host = |p: &HostPort| p.state == HostState::Attached && Arc::ptr_eq(&p.port, port);
+        let index = hosts.iter().position(is_host).ok_or(AttachError::Port)?;
+        let rights = hosts[index].access.as_mut().ok_or(AttachError::Port)?;
+        rights.set_rates(iops, bytes_per_sec)?;
+        self.queues.update_rate_limits(index);
+        Ok(())
+    }
+
     /// Detaches a host, whether or not it announced it: deletes its queues; its commands complete
     /// without it. After the return, the drive does not write to its memory. Flushed data stays; a
     /// write in flight may or may not be executed.

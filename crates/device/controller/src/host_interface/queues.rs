@@ -461,6 +461,14 @@ impl Queues {
         !bounded || (self.posting.stalled == 0 && !queue.rate_limited) || self.can_fetch(index, now)
     }
 
+    /// Updates which queues of a host consume tokens, after its rates changed.
+    pub(crate) fn update_rate_limits(&mut self, port: usize) {
+        let Some(rights) = &self.ports[port].access else { return };
+        for queue in self.submissions.iter_mut().flatten().filter(|queue| queue.port == port) {
+            queue.rate_limited = rights.is_rate_limited(queue.admin);
+        }
+    }
+
     /// Whether the host of a non-empty queue may execute a command now: there is a free entry for
     /// its completion, and a token. Either may become available when commands complete, or when the
     /// host reaps completions and wakes the drive.

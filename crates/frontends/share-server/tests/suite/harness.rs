@@ -1,7 +1,7 @@
 //! A share server in this process: a drive on its own thread, two partitions, any client.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 use controller::{
@@ -9,12 +9,15 @@ use controller::{
     PuScheduling, TransferConfig, WriteBuffer,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
-use ftl::FtlConfig;
+use ftl::{
+    ActivePusError, ControlChange, ControlError, ControlSettings, FtlConfig, RateLimiterKind,
+    VictimPolicyKind,
+};
 use media::MediaConfig;
 use share_proto::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
 use share_server::{
-    AclFile, NamedStats, OwnerCalls, Partition, PartitionTable, ShareConfig, ShareError,
-    ShareLimits, ShareServer, SharedDrive, StatsSource,
+    AclFile, FtlControl, NamedFtl, NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable,
+    ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
 };
 use tempfile::TempDir;
 use time::{Component, Nanos};
@@ -25,7 +28,7 @@ pub const COUNT: u64 = 64;
 /// A drive and calls to its owner thread.
 struct Shared {
     drive: Controller,
-    owner_calls: Arc<OwnerCalls>,
+    owner_calls: OwnerCalls<Controller>,
 }
 
 impl Component for Shared {
@@ -41,7 +44,6 @@ impl Component for Shared {
 /// A server and its drive's thread.
 pub struct Server {
     share: Option<ShareServer>,
-    owner_calls: Arc<OwnerCalls>,
     stopper: StopHandle,
     thread: Option<JoinHandle<()>>,
     pub socket: PathBuf,
@@ -80,6 +82,41 @@ pub fn table() -> PartitionTable {
     table
 }
 
+/// Returns access to an FTL `f` that is a value behind a lock, with at most 8 parallel units, and to
+/// that of the drive `d`, which has none.
+fn ftls(owner: OwnerChannel<Controller>) -> Vec<NamedFtl> {
+    let settings = ControlSettings {
+        active_pus: 8,
+        active_pus_max: 8,
+        rate_limiter: RateLimiterKind::Proportional,
+        victim_policy: VictimPolicyKind::Greedy,
+    };
+    let settings = Mutex::new(settings);
+    let value = FtlControl::new(move |change| {
+        let mut settings = settings.lock().unwrap();
+        match change {
+            None => {}
+            Some(ControlChange::ActivePus(requested)) if requested > 8 => {
+                return Err(ControlError::from(ActivePusError { requested, max: 8 }).into());
+            }
+            Some(ControlChange::ActivePus(count)) => settings.active_pus = count,
+            Some(ControlChange::RateLimiter(kind)) => settings.rate_limiter = kind,
+            Some(ControlChange::VictimPolicy(kind)) => settings.victim_policy = kind,
+        }
+        Ok(vec![*settings])
+    });
+    let drive = FtlControl::new(move |change| {
+        let refused = owner.call(move |drive| match change {
+            Some(change) => drive.apply_change(&change),
+            None => Err(ControlError::NoFtl),
+        });
+        refused??;
+        Ok(Vec::new())
+    });
+    let named = [("f", value), ("d", drive)];
+    named.map(|(text, control)| NamedFtl { name: name(text), control }).into()
+}
+
 impl Server {
     /// Starts a server with few connections and little memory, so that limits are reached.
     pub fn start(table: PartitionTable) -> Server {
@@ -91,8 +128,9 @@ impl Server {
         let drive = Controller::new(config()).unwrap();
         let io_queues = drive.config().controller.max_io_queues;
         let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
-        let (waker, stopper, errands) = (runner.waker(), runner.stop_handle(), OwnerCalls::new());
-        let mut shared = Shared { drive, owner_calls: errands.clone() };
+        let (stopper, owner_calls) = (runner.stop_handle(), OwnerCalls::default());
+        let owner = owner_calls.channel(runner.waker());
+        let mut shared = Shared { drive, owner_calls };
         let thread = std::thread::spawn(move || runner.run(&mut shared).unwrap());
         let dir = tempfile::tempdir().unwrap();
         let limits = ShareLimits {
@@ -114,22 +152,28 @@ impl Server {
             })
         });
         let stats = vec![NamedStats { name: name("d"), source }];
-        let drive = SharedDrive { name: name("d"), owner_calls: errands.clone(), waker, io_queues };
+        let drives = vec![SharedDrive { name: name("d"), owner: owner.clone(), io_queues }];
+        let parts = ServedParts { drives, stats, ftls: ftls(owner) };
         let thread = Some(thread);
-        let mut server =
-            Server { share: None, owner_calls: errands, stopper, thread, socket, _dir: dir };
-        server.share = Some(ShareServer::start(&config, table, vec![drive], stats)?);
+        let mut server = Server { share: None, stopper, thread, socket, _dir: dir };
+        server.share = Some(ShareServer::start(&config, table, parts)?);
         Ok(server)
+    }
+}
+
+impl Server {
+    /// Ends the drive's thread.
+    pub fn stop_drive(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the drive's thread");
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.share.take());
-        self.owner_calls.close();
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the drive's thread");
-        }
+        self.stop_drive();
     }
 }

@@ -7,6 +7,7 @@
 mod acl;
 mod harness;
 mod rude;
+mod settings;
 mod stats;
 
 use testkit::choices::{Choices, seed};

@@ -9,8 +9,8 @@ use mem::SharedRegion;
 use rustix::net::{RecvFlags, SendFlags};
 use share_proto::socket::{self, ReceivedPacket};
 use share_proto::{
-    AclRule, Grant, KickTarget, ListEntry, MESSAGE_BYTES_MAX, Message, Packet, Principal,
-    ResourceName,
+    AclRule, Grant, KickTarget, LimiterSetting, ListEntry, MESSAGE_BYTES_MAX, Message, Packet,
+    Principal, ResourceName, SettingChange,
 };
 use testkit::choices::Choices;
 use transport::PortDescriptor;
@@ -119,9 +119,18 @@ fn message(choices: &mut Choices) -> Message {
         1 => Principal::Gid(choices.below(4) as u32),
         _ => Principal::Uid(choices.below(4) as u32),
     };
-    match choices.below(13) {
+    match choices.below(15) {
         0 => Message::Hello,
         12 => Message::Stats { index: small(choices) as u32 },
+        13 => {
+            let change = SettingChange::ActivePus(small(choices) as u32);
+            Message::Set { device: place(choices), change }
+        }
+        14 => {
+            let [kp, ki, kd] = [(); 3].map(|()| small(choices) as f64);
+            let change = SettingChange::RateLimiter(LimiterSetting::Pid { kp, ki, kd });
+            Message::Set { device: name("f"), change }
+        }
         1 => Message::List { index: small(choices) as u32 },
         2 => Message::Kick(KickTarget::Client(small(choices))),
         3 => Message::Kick(KickTarget::Subject(subject(choices))),

@@ -20,9 +20,8 @@
 //! immediately. For a drive with an image, that is a power cut: flushed data is safe.
 
 mod error;
+mod ftl_control;
 mod host_disk;
-pub mod interval;
-mod live_stats;
 mod observed_device;
 mod observer;
 mod plan;
@@ -30,6 +29,7 @@ mod prepared;
 mod service;
 mod sharing;
 mod signals;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -45,15 +45,16 @@ use scenario::Scenario;
 use scenario::choice::Impossible;
 use share_proto::ResourceName;
 use share_server::{
-    AclFile, NamedStats, Partition, ShareConfig, ShareLimits, ShareServer, SharedDrive,
+    AclFile, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig, ShareLimits, ShareServer,
+    SharedDrive,
 };
 use stack::PrepareEvent;
 use time::Nanos;
 
 pub use error::ServeError;
-pub use live_stats::{ActivityCounts, DriveReading, LiveStats, to_json};
 pub use plan::NBD_PATHS_MAX;
 pub(crate) use signals::Signals;
+pub use stats::{ActivityCounts, DriveReading, LiveStats, interval, to_json};
 pub use unit::Served;
 
 use plan::{ServePlan, SocketPlan};
@@ -82,7 +83,8 @@ pub struct ServeOptions {
 pub struct SocketOptions {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Whether drives are shared; otherwise the socket only provides statistics to administrators.
+    /// Whether drives are shared; otherwise the socket is for administrators only: statistics, and
+    /// settings of FTLs.
     pub is_shared: bool,
     /// Permissions of the socket.
     pub mode: u32,
@@ -235,17 +237,19 @@ fn share(
         };
         ResourceName::new(name).map_err(refused)
     };
-    let mut drives = Vec::new();
-    for (index, owner_calls, waker) in services.owner_channels() {
+    let mut parts = ServedParts::default();
+    for (index, owner) in services.owner_channels() {
         if indices.contains(&index) {
             let config = &scenario.drives[index].config;
             let (name, io_queues) = (resource(&config.name)?, config.controller.max_io_queues);
-            drives.push(SharedDrive { name, owner_calls, waker, io_queues });
+            parts.drives.push(SharedDrive { name, owner, io_queues });
         }
     }
-    let mut stats = Vec::new();
     for (name, source) in services.stats() {
-        stats.push(NamedStats { name: resource(&name)?, source });
+        parts.stats.push(NamedStats { name: resource(&name)?, source });
+    }
+    for (name, control) in services.ftls() {
+        parts.ftls.push(NamedFtl { name: resource(name)?, control: control.clone() });
     }
     let config = ShareConfig {
         path: socket.path.clone(),
@@ -254,7 +258,7 @@ fn share(
         acl_file: socket.acl.clone().map(AclFile::new),
     };
     let partitions = sharing.table.partitions().to_vec();
-    let server = ShareServer::start(&config, sharing.table, drives, stats)?;
+    let server = ShareServer::start(&config, sharing.table, parts)?;
     for partition in &partitions {
         tell(ServeEvent::Shared(partition, &socket.path));
     }

@@ -1,4 +1,5 @@
-//! [`ObservedDevice`]: the device of an NBD server, which publishes snapshots of its FTL.
+//! [`ObservedDevice`]: the device of an NBD server, which publishes snapshots of its FTL and runs calls
+//! of other threads.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use block::BlockDevice;
 use block::notify::CompletionPolicy;
 use event::Waker;
 use ftl::FtlStats;
+use share_server::{OwnerCalls, OwnerChannel};
 use stack::{CoreQueues, ShardCounts, SnapshotCell, SnapshotSource, target_layers};
 use time::{Component, Nanos};
 
@@ -44,11 +46,13 @@ pub(super) type FtlCell = Arc<SnapshotCell<Option<FtlSnapshot>>>;
 /// The cell of a server, and the server's waker.
 pub(super) type FtlSource = SnapshotSource<Option<FtlSnapshot>>;
 
-/// A device that publishes snapshots of its FTL, if that is in the host.
+/// A device that publishes snapshots of its FTL, if that is in the host, and runs the calls of other
+/// threads to it.
 #[derive(Debug)]
 pub(super) struct ObservedDevice {
     device: CoreQueues,
     cell: FtlCell,
+    calls: OwnerCalls<CoreQueues>,
     /// Whether completions do not wake the server, which polls for them.
     masks_waker: bool,
 }
@@ -61,7 +65,13 @@ impl ObservedDevice {
         completion: Option<CompletionPolicy>,
     ) -> ObservedDevice {
         let masks_waker = completion.is_some_and(|policy| !policy.method.uses_interrupts());
-        ObservedDevice { device, cell, masks_waker }
+        ObservedDevice { device, cell, calls: OwnerCalls::default(), masks_waker }
+    }
+
+    /// Returns the channel by which other threads call functions on the server's, which `waker`
+    /// wakes.
+    pub(super) fn owner_channel(&self, waker: Waker) -> OwnerChannel<CoreQueues> {
+        self.calls.channel(waker)
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -73,7 +83,7 @@ impl Component for ObservedDevice {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         self.cell.publish_if_requested(|| FtlSnapshot::read(&mut self.device));
-        self.device.poll(now)
+        self.calls.run_pending(&mut self.device) | self.device.poll(now)
     }
 
     #[inline]

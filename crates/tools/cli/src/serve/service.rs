@@ -8,11 +8,12 @@ use controller::Controller;
 use event::{RealClock, RealRunner, Waker};
 use nbd::{NbdConfig, NbdError, NbdExport, NbdServer};
 use scenario::{DriveSpec, Scenario};
-use share_server::{OwnerCalls, StatsSource};
+use share_server::{FtlControl, OwnerChannel, StatsSource};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, SimulatedDevice, SnapshotCell, SnapshotSource,
 };
 
+use super::ftl_control::named_ftls;
 use super::observed_device::ObservedDevice;
 use super::observer::MeterDrive;
 use super::plan::describe;
@@ -37,7 +38,7 @@ pub(super) struct ServedDrive {
     /// Index in the scenario.
     pub(super) index: usize,
     pub(super) plan: DriveSpec,
-    pub(super) owner_calls: Arc<OwnerCalls>,
+    pub(super) owner: OwnerChannel<Controller>,
     pub(super) snapshots: SnapshotSource<DriveSnapshot>,
     /// Its own thread; `None` if a server polls it.
     pub(super) thread: Option<DriveThread>,
@@ -56,6 +57,8 @@ impl ServedDrive {
 pub(super) struct Services {
     drives: Vec<ServedDrive>,
     units: Vec<ServedUnit>,
+    /// Access to the settings of each FTL, by the name of the drive or target.
+    ftls: Vec<(String, FtlControl)>,
     stop: Arc<AtomicBool>,
     /// The ports of the hosts, which keep devices of this machine open.
     _ports: Vec<DevicePort>,
@@ -109,18 +112,20 @@ impl DriveParts {
         self.shared.push(is_shared);
         let cell = SnapshotCell::new();
         let live = DriveThreadState::new(drive, clock, cell.clone());
-        let owner_calls = live.owner_calls();
         let server = polling.and_then(|host| Some((host, servers[host].first()?)));
-        let waker = match server {
+        let (waker, owner) = match server {
             Some((host, server)) => {
+                let waker = server.waker();
+                let owner = live.owner_channel(waker.clone());
                 self.local[host].0.push((position, live));
-                server.waker()
+                (waker, owner)
             }
             None => {
                 let runner = RealRunner::new(clock, layout.idle).map_err(ServeError::Threads)?;
                 let waker = runner.waker();
+                let owner = live.owner_channel(waker.clone());
                 self.threads.push((position, runner, live));
-                waker
+                (waker, owner)
             }
         };
         for (host, (own, ports)) in beneath.iter().enumerate() {
@@ -133,7 +138,7 @@ impl DriveParts {
             }
         }
         let snapshots = SnapshotSource { cell, waker };
-        self.served.push(ServedDrive { index, plan, owner_calls, snapshots, thread: None, group });
+        self.served.push(ServedDrive { index, plan, owner, snapshots, thread: None, group });
         Ok(())
     }
 }
@@ -219,7 +224,8 @@ impl Services {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let ports = beneath.into_iter().flat_map(|(_, ports)| ports).collect();
-        let mut services = Services { drives: served, units, stop, _ports: ports };
+        let ftls = named_ftls(scenario, &served, &units);
+        let mut services = Services { drives: served, units, ftls, stop, _ports: ports };
         match services.spawn(threads, servers, local, (clock, &layout, ended)) {
             Ok(()) => Ok(services),
             Err(error) => {
@@ -276,13 +282,14 @@ impl Services {
         self.units.iter().map(|unit| &unit.served)
     }
 
-    /// Returns the index of each drive in the scenario, the calls to the thread that polls it, and the
-    /// waker of that thread.
-    pub(super) fn owner_channels(&self) -> impl Iterator<Item = (usize, Arc<OwnerCalls>, Waker)> {
-        let channel = |drive: &ServedDrive| {
-            (drive.index, drive.owner_calls.clone(), drive.snapshots.waker.clone())
-        };
-        self.drives.iter().map(channel)
+    /// Returns the index of each drive in the scenario, and the channel to the thread that polls it.
+    pub(super) fn owner_channels(&self) -> impl Iterator<Item = (usize, OwnerChannel<Controller>)> {
+        self.drives.iter().map(|drive| (drive.index, drive.owner.clone()))
+    }
+
+    /// Returns the name of each drive and target, and the access to the settings of its FTL.
+    pub(super) fn ftls(&self) -> impl Iterator<Item = (&str, &FtlControl)> {
+        self.ftls.iter().map(|(name, control)| (name.as_str(), control))
     }
 
     /// Returns whether a thread has ended without a stop request.

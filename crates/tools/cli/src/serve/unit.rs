@@ -9,11 +9,13 @@ use block::notify::CompletionPolicy;
 use block::{BlockDevice, BlockLayer};
 use event::RealClock;
 use nbd::{Endpoint, NbdServer};
+use scenario::Beneath;
 use stack::{
     CoreQueues, DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource, stores_data,
     target_layers,
 };
 
+use super::ftl_control::CoreTargets;
 use super::observed_device::{FtlCell, FtlSnapshot, ObservedDevice};
 use super::observer::{Meter, MeterDrive, Observer};
 use super::plan::NbdPlan;
@@ -55,6 +57,10 @@ pub(super) struct ServedUnit {
     pub(super) previous: Option<LiveStats>,
     /// The drives among the served ones.
     pub(super) drives: Vec<usize>,
+    /// The drive, target or set that the path is over; `None` for a drive without NBD.
+    pub(super) over: Option<Beneath>,
+    /// The targets of each core; empty for a drive without NBD.
+    pub(super) cores: Vec<CoreTargets>,
     /// The server of each core; empty for a drive without NBD.
     pub(super) servers: Vec<JoinHandle<ServerThreadResult>>,
     /// Number of its group.
@@ -102,6 +108,8 @@ impl ServedUnit {
             observer: Arc::new(observer),
             previous: None,
             drives: vec![position],
+            over: None,
+            cores: Vec::new(),
             servers: Vec::new(),
             group: drive.group,
             host: None,
@@ -128,6 +136,8 @@ pub(super) struct PendingPath {
     pub(super) drives: Vec<usize>,
     pub(super) group: usize,
     pub(super) bytes: u64,
+    /// Number of targets and shards that the device of each server shows.
+    pub(super) targets: Vec<usize>,
     pub(super) cells: Vec<FtlCell>,
     pub(super) ftl_at_start: Option<FtlSnapshot>,
     pub(super) block_layer: Option<(&'static str, BlockLayer)>,
@@ -155,18 +165,28 @@ impl PendingPath {
         let ftl_at_start = FtlSnapshot::read(&mut device);
         let layer = device.block_layer();
         let block_layer = layer.map(|layer| (layer.kind(), layer.counters().clone()));
-        let devices = match threads {
+        let mut devices = match threads {
             Threads::One => vec![device],
             Threads::Several => device.split(),
         };
+        let targets = devices.iter_mut().map(target_layers::target_count).collect();
         let cells: Vec<FtlCell> = devices.iter().map(|_| SnapshotCell::new()).collect();
         let observed = devices.into_iter().zip(&cells);
         let completion = plan.path.config.completion;
         let observed = observed
             .map(|(device, cell)| ObservedDevice::new(device, cell.clone(), completion))
             .collect();
-        let path =
-            PendingPath { host, plan, drives, group, bytes, cells, ftl_at_start, block_layer };
+        let path = PendingPath {
+            host,
+            plan,
+            drives,
+            group,
+            bytes,
+            targets,
+            cells,
+            ftl_at_start,
+            block_layer,
+        };
         Ok((path, observed))
     }
 
@@ -179,8 +199,17 @@ impl PendingPath {
         options: UnitOptions,
     ) -> ServedUnit {
         let UnitOptions { clock, is_named, is_shared } = options;
-        let PendingPath { host, plan, drives: own, group, bytes, cells, ftl_at_start, block_layer } =
-            self;
+        let PendingPath {
+            host,
+            plan,
+            drives: own,
+            group,
+            bytes,
+            targets,
+            cells,
+            ftl_at_start,
+            block_layer,
+        } = self;
         let endpoints = servers.first().map_or(&[][..], NbdServer::endpoints).to_vec();
         let completion = plan.path.config.completion;
         let served = Served {
@@ -191,6 +220,10 @@ impl PendingPath {
             read_only: plan.read_only,
             stores_data: own.iter().all(|drive| stores_data(&drives[*drive].plan)),
         };
+        let owners = servers.iter().map(|server| server.device().owner_channel(server.waker()));
+        let cores = owners.zip(targets).map(|(owner, targets)| CoreTargets { owner, targets });
+        let cores = cores.collect();
+        let over = Some(plan.path.over);
         let wakers = servers.iter().map(NbdServer::waker);
         let sources = cells.into_iter().zip(wakers);
         let meter = Meter {
@@ -215,6 +248,8 @@ impl PendingPath {
             observer: Arc::new(observer),
             previous: None,
             drives: own,
+            over,
+            cores,
             servers: Vec::new(),
             group,
             host: Some(host),

@@ -200,6 +200,16 @@ impl Scenario {
         }
     }
 
+    /// Returns whether a device is a target on the host, named or of its drive. The host, not the
+    /// drive, manages its flash.
+    pub fn is_on_host(&self, device: Beneath) -> bool {
+        match device {
+            Beneath::Target(_) => true,
+            Beneath::Drive(i) => self.drives[i].target != HostTarget::None,
+            Beneath::Set(_) => false,
+        }
+    }
+
     /// Returns the kind of a named target, if the scenario sets it; `None` for other devices.
     pub fn kind_of(&self, device: Beneath) -> Option<TargetKind> {
         match device {

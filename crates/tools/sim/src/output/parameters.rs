@@ -66,7 +66,8 @@ fn timed_change(scenario: &Scenario, timed: &TimedChange) -> Value {
     value
 }
 
-fn victim_policy(kind: VictimPolicyKind) -> &'static str {
+/// Returns the keyword of a victim policy in scenarios and results.
+pub fn victim_policy(kind: VictimPolicyKind) -> &'static str {
     match kind {
         VictimPolicyKind::Greedy => "greedy",
         VictimPolicyKind::CostBenefit => "cost-benefit",
@@ -75,7 +76,8 @@ fn victim_policy(kind: VictimPolicyKind) -> &'static str {
     }
 }
 
-fn rate_limiter(kind: RateLimiterKind) -> Value {
+/// Returns a rate limiter as in results: its kind, and the gains of its controller.
+pub fn rate_limiter(kind: RateLimiterKind) -> Value {
     match kind {
         RateLimiterKind::Proportional => json!({ "kind": "proportional" }),
         RateLimiterKind::Pid { kp, ki, kd } => {

@@ -12,6 +12,7 @@ use crate::message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
 };
 use crate::protocol_error::{Code, ProtocolError};
+use crate::setting::{SettingChange, SettingsEntry};
 
 /// Protocol version.
 pub const VERSION: u16 = 1;
@@ -92,6 +93,8 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         22 => 24 + 64 + 32 + 8 + 16,
         23 => 8,
         24 => IntervalStats::WIRE_BYTES + 32,
+        25 => 32 + SettingChange::WIRE_BYTES,
+        26 => SettingsEntry::WIRE_BYTES,
         _ => return None,
     })
 }
@@ -116,6 +119,8 @@ impl Message {
             Message::Entry(ListEntry::Client(_)) => 22,
             Message::Stats { .. } => 23,
             Message::Interval { .. } => 24,
+            Message::Set { .. } => 25,
+            Message::Entry(ListEntry::Settings(_)) => 26,
         }
     }
 
@@ -137,6 +142,7 @@ impl Message {
             Message::Entry(_) => "Entry",
             Message::Stats { .. } => "Stats",
             Message::Interval { .. } => "Interval",
+            Message::Set { .. } => "Set",
         }
     }
 
@@ -183,6 +189,8 @@ impl Message {
             }
             Message::Entry(ListEntry::Client(client)) => client.encode(w),
             Message::Interval { device, stats } => stats.encode(w.put_name(*device)),
+            Message::Set { device, change } => change.encode(w.put_name(*device)),
+            Message::Entry(ListEntry::Settings(settings)) => settings.encode(w),
         }
     }
 
@@ -254,6 +262,8 @@ impl Message {
                 device: r.name()?,
                 stats: Box::new(IntervalStats::decode(&mut r)?),
             },
+            25 => Message::Set { device: r.name()?, change: SettingChange::decode(&mut r)? },
+            26 => Message::Entry(ListEntry::Settings(SettingsEntry::decode(&mut r)?)),
             _ => return None,
         };
         r.finish(message)

@@ -3,6 +3,7 @@ use time::Nanos;
 
 use crate::interval::{LatencySummary, RequestCounts};
 use crate::name::ResourceName;
+use crate::setting::{LimiterSetting, VictimSetting};
 
 #[test]
 fn the_format_is_as_it_is_documented() {
@@ -21,6 +22,57 @@ fn the_format_is_as_it_is_documented() {
     assert_eq!(Packet::decode(&other), Err(WireError::Version { found: 9 }));
     let longest = (0..=64).filter_map(body_bytes).max().unwrap();
     assert!(HEADER_BYTES + longest <= MESSAGE_BYTES_MAX);
+}
+
+#[test]
+fn settings_keep_every_field_and_wrong_ones_are_refused() {
+    let device = ResourceName::new("left").unwrap();
+    let pid = LimiterSetting::Pid { kp: 1.5, ki: 0.25, kd: -0.0 };
+    let changes = [
+        SettingChange::ActivePus(7),
+        SettingChange::RateLimiter(LimiterSetting::Proportional),
+        SettingChange::RateLimiter(pid),
+        SettingChange::VictimPolicy(VictimSetting::CostWear),
+    ];
+    for (key, change) in [1, 2, 2, 3].into_iter().zip(changes) {
+        let packet = Packet { serial: 5, message: Message::Set { device, change } };
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let bytes = packet.encode(&mut bytes).to_vec();
+        assert_eq!((bytes.len(), bytes[6], bytes[48]), (88, 25, key), "as documented");
+        assert_eq!(Packet::decode(&bytes), Ok(packet));
+        let field = Err(WireError::Field { kind: 25 });
+        // The name, the key, bytes above its value, a kind of limiter.
+        for (at, value) in [(16, b'/'), (48, 4), (48, 0), (59, 9)] {
+            let mut other = bytes.clone();
+            other[at] = value;
+            assert_eq!(Packet::decode(&other), field, "byte {at} of {change:?}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(Packet::decode(&bytes[..cut]).is_err());
+        }
+    }
+    // Gains that are no numbers.
+    for gain in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let change = SettingChange::RateLimiter(LimiterSetting::Pid { kp: 0.0, ki: gain, kd: 0.0 });
+        let packet = Packet { serial: 5, message: Message::Set { device, change } };
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let refused = Packet::decode(packet.encode(&mut bytes));
+        assert_eq!(refused, Err(WireError::Field { kind: 25 }), "{gain}");
+    }
+    let (shards, active_pus, active_pus_max) = (2, 3, 8);
+    let victim_policy = VictimSetting::Greedy;
+    let (device, rate_limiter) = (ResourceName::NONE, pid);
+    let entry =
+        SettingsEntry { device, shards, active_pus, active_pus_max, rate_limiter, victim_policy };
+    let message = Message::Entry(ListEntry::Settings(entry));
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let bytes = Packet { serial: 6, message }.encode(&mut bytes).to_vec();
+    assert_eq!((bytes.len(), bytes[6], bytes[48], bytes[60]), (96, 26, 2, 1), "as documented");
+    for (at, value) in [(60, 0), (60, 5), (64, 3), (68, 1)] {
+        let mut other = bytes.clone();
+        other[at] = value;
+        assert_eq!(Packet::decode(&other), Err(WireError::Field { kind: 26 }), "byte {at}");
+    }
 }
 
 fn interval() -> Message {

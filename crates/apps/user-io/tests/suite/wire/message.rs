@@ -1,9 +1,9 @@
 //! Random messages, and bytes that may not be messages (`docs/format/socket.md`).
 
 use share_proto::{
-    AclRule, ClientEntry, ClientProcess, ClientTraffic, Code, Grant, KickTarget, ListEntry,
-    MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, Principal, ProtocolError, ResourceName,
-    SessionGrant,
+    AclRule, ClientEntry, ClientProcess, ClientTraffic, Code, Grant, KickTarget, LimiterSetting,
+    ListEntry, MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, Principal, ProtocolError,
+    ResourceName, SessionGrant, SettingChange, SettingsEntry, VictimSetting,
 };
 use testkit::choices::Choices;
 
@@ -57,10 +57,31 @@ fn protocol_error(rng: &mut Choices) -> ProtocolError {
     ProtocolError::new(code, "w\u{f6}rter ".repeat(rng.below(27) as usize))
 }
 
+fn limiter(rng: &mut Choices) -> LimiterSetting {
+    let gain = |rng: &mut Choices| (rng.next_u64() as i64 as f64) / 3.0;
+    match rng.below(2) {
+        0 => LimiterSetting::Proportional,
+        _ => LimiterSetting::Pid { kp: gain(rng), ki: gain(rng), kd: -gain(rng) },
+    }
+}
+
+fn victim_policy(rng: &mut Choices) -> VictimSetting {
+    use VictimSetting::{CostBenefit, CostWear, Fifo, Greedy};
+    [Greedy, CostBenefit, Fifo, CostWear][rng.below(4) as usize]
+}
+
+fn setting_change(rng: &mut Choices) -> SettingChange {
+    match rng.below(3) {
+        0 => SettingChange::ActivePus(rng.next_u64() as u32),
+        1 => SettingChange::RateLimiter(limiter(rng)),
+        _ => SettingChange::VictimPolicy(victim_policy(rng)),
+    }
+}
+
 /// Returns a random message.
 pub fn message(rng: &mut Choices) -> Message {
     let word = |rng: &mut Choices| rng.next_u64() as u32;
-    match rng.below(15) {
+    match rng.below(17) {
         0 => Message::Hello,
         1 => Message::Welcome { admin: rng.chance(0.5), uid: word(rng), pid: word(rng) },
         2 => {
@@ -96,6 +117,15 @@ pub fn message(rng: &mut Choices) -> Message {
             clients: word(rng),
         }),
         13 => Message::Entry(ListEntry::Rule(rule(rng))),
+        14 => Message::Set { device: name(rng), change: setting_change(rng) },
+        15 => Message::Entry(ListEntry::Settings(SettingsEntry {
+            device: name(rng),
+            shards: word(rng),
+            active_pus: word(rng),
+            active_pus_max: word(rng),
+            rate_limiter: limiter(rng),
+            victim_policy: victim_policy(rng),
+        })),
         _ => Message::Entry(ListEntry::Client(ClientEntry {
             client: rng.next_u64(),
             process: ClientProcess { uid: word(rng), gid: word(rng), pid: word(rng) },

@@ -1,10 +1,10 @@
 //! Rate limits in virtual time, and hosts that do not reap.
 
-// guarantee: S-06, S-07
+// guarantee: B-34, S-06, S-07
 
 use std::collections::VecDeque;
 
-use controller::{AccessPolicy, AccessScope, Controller};
+use controller::{AccessPolicy, AccessScope, AttachError, Controller};
 use nvme::{Sqe, Status};
 use time::{Component, Nanos, VirtualRunner};
 
@@ -69,6 +69,48 @@ fn rates_are_kept_within_two_percent_and_other_hosts_do_not_wait() {
         assert!(stats.throttled > 0 && stats.refused == 0, "{stats:?}");
         assert_eq!(d.port_stats(&other.host.port).unwrap().throttled, 0);
     }
+}
+
+/// The rates of a host that has queues change, from none to some and back.
+#[test]
+fn rates_of_attached_hosts_change_while_they_submit() {
+    let free = AccessPolicy::for_scope(AccessScope::All);
+    let mut d = Controller::new(null(Nanos::from_micros(10))).unwrap();
+    let (mut held, mut other) = (reader(&mut d, free, 1), reader(&mut d, free, 1));
+    let mut runner = VirtualRunner::new();
+    let mut done_by = |d: &mut Controller, held: &mut Reader, second: u64| {
+        let before = held.done;
+        let end = Nanos::from_secs(second);
+        runner.run_until_time(&mut [&mut *held, &mut other, d], end);
+        held.done - before
+    };
+    let without = done_by(&mut d, &mut held, 1);
+    assert!(without > 100_000, "{without}");
+    let mut second = 1;
+    for (iops, bytes, expected) in [
+        (Some(1_000), None, 1_000.0),
+        (Some(5_000), None, 5_000.0),
+        (None, Some(2_000 * SECTOR as u64), 2_000.0),
+        (None, None, without as f64),
+    ] {
+        d.set_rates(&held.host.port, iops, bytes).unwrap();
+        second += 1;
+        let rate = done_by(&mut d, &mut held, second) as f64;
+        // Commands that were fetched before the change complete, too.
+        let tolerance = 0.02 * expected + 33.0;
+        assert!((rate - expected).abs() < tolerance, "{rate}, limit {iops:?} {bytes:?}");
+    }
+    let stats = d.port_stats(&held.host.port).unwrap();
+    assert!(stats.throttled > 0, "{stats:?}");
+    // Refused changes leave the rates as they are.
+    for (iops, bytes) in [(Some(0), None), (None, Some(0))] {
+        let error = d.set_rates(&held.host.port, iops, bytes).unwrap_err();
+        assert!(matches!(error, AttachError::Limit { .. }), "{error}");
+    }
+    let port = held.host.port.clone();
+    assert!(done_by(&mut d, &mut held, second + 1) as f64 > 0.97 * without as f64);
+    d.detach(&port).unwrap();
+    assert!(matches!(d.set_rates(&port, Some(1), None), Err(AttachError::Port)));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! [`ControlChange`]: the settings of an FTL that may change while it runs, between two polls.
+//! [`ControlChange`]: the settings of an FTL that may change while it runs, between two polls;
+//! [`ControlSettings`]: those in force.
 //!
 //! None of them decides where data is or how much of it fits, so that recovery does not depend on
 //! them. They are not kept across restarts.
@@ -16,6 +17,19 @@ pub enum ControlChange {
     /// The choice of the next victim, among the lines that are closed now. Victims whose relocation
     /// has begun stay victims.
     VictimPolicy(VictimPolicyKind),
+}
+
+/// The settings in force that a [`ControlChange`] can change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ControlSettings {
+    /// Parallel units that are written at a time.
+    pub active_pus: u32,
+    /// Maximum of `active_pus`: the number that the FTL was opened with.
+    pub active_pus_max: u32,
+    /// The rule for the host's share of the write bandwidth.
+    pub rate_limiter: RateLimiterKind,
+    /// The choice of the next victim.
+    pub victim_policy: VictimPolicyKind,
 }
 
 /// Reason why a change is refused. Nothing has changed.
@@ -39,6 +53,16 @@ pub enum ControlError {
 }
 
 impl Ftl {
+    /// Returns the settings in force.
+    pub fn control_settings(&self) -> ControlSettings {
+        ControlSettings {
+            active_pus: self.active_pus(),
+            active_pus_max: self.env.plan.active_pus,
+            rate_limiter: self.env.config.rate_limiter,
+            victim_policy: self.env.config.victim_policy,
+        }
+    }
+
     /// Checks whether a change is possible.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
-//! `sluice admin`: access rules of a running `sluice serve --socket` (`docs/sharing.md`).
+//! `sluice admin`: access rules, statistics and settings of a running `sluice serve`
+//! (`docs/sharing.md`).
 
+mod settings;
 mod stats;
 
 use std::io;
@@ -73,6 +75,7 @@ pub fn run(args: &AdminArgs) -> Result<(), CliError> {
             print(&if *json { format!("{:#}\n", to_json(&entries)) } else { listing(&entries) })
         }
         AdminSubcommand::Stats(args) => stats::run(socket, args),
+        AdminSubcommand::Set { name, key, value } => settings::run(socket, *name, key, value),
         AdminSubcommand::Kick { whom } => {
             let whom = match whom.parse() {
                 Ok(client) => KickTarget::Client(client),
@@ -120,7 +123,7 @@ fn grant_text(grant: Grant) -> String {
 
 /// Formats the list for people.
 fn listing(entries: &[ListEntry]) -> String {
-    let (mut partitions, mut rules, mut clients) = (String::new(), String::new(), String::new());
+    let [mut partitions, mut rules, mut clients, mut settings] = [const { String::new() }; 4];
     for entry in entries {
         match entry {
             ListEntry::Partition { device, name, span, in_use: taken, clients } => {
@@ -134,14 +137,18 @@ fn listing(entries: &[ListEntry]) -> String {
                 rules.push_str(&format!("  {place:<24} {who:<12} {how}\n"));
             }
             ListEntry::Client(client) => clients.push_str(&client_line(client)),
+            ListEntry::Settings(entry) => {
+                settings.push_str(&format!("  {}\n", settings::line(entry)));
+            }
         }
     }
     let or_none = |text: String| if text.is_empty() { "  none\n".into() } else { text };
     format!(
-        "partitions\n{}rules (a partition without: the server's own user)\n{}clients\n{}",
+        "partitions\n{}rules (a partition without: the server's own user)\n{}clients\n{}settings\n{}",
         or_none(partitions),
         or_none(rules),
-        or_none(clients)
+        or_none(clients),
+        or_none(settings)
     )
 }
 
@@ -168,7 +175,7 @@ fn client_line(c: &ClientEntry) -> String {
 
 /// Formats the list for programs.
 fn to_json(entries: &[ListEntry]) -> Value {
-    let (mut partitions, mut rules, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut partitions, mut rules, mut clients, mut settings] = [const { Vec::new() }; 4];
     for entry in entries {
         match entry {
             ListEntry::Partition { device, name, span, in_use: taken, clients } => {
@@ -197,9 +204,12 @@ fn to_json(entries: &[ListEntry]) -> Value {
                 "held": c.traffic.throttled, "outstanding": c.traffic.outstanding, "stalled": c.traffic.stalled,
                 "registered_bytes": c.registered, "seconds": c.seconds,
             })),
+            ListEntry::Settings(entry) => settings.push(settings::to_json(entry)),
         }
     }
-    json!({ "partitions": partitions, "rules": rules, "clients": clients })
+    json!({
+        "partitions": partitions, "rules": rules, "clients": clients, "settings": settings,
+    })
 }
 
 /// Parses a name on the command line.

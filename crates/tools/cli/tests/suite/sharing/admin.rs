@@ -1,6 +1,6 @@
 //! `sluice admin`, and refused requests, whose messages say what is allowed.
 
-// guarantee: S-12
+// guarantee: B-33, B-34, S-12
 
 use std::process::Output;
 
@@ -123,6 +123,9 @@ fn other_users_may_what_they_were_allowed_and_no_more() {
     assert_eq!(other.line(), error);
     let error = other.line();
     assert!(error.contains("only the user who runs the server, and root"), "{error}");
+    let owner = rustix::process::geteuid().as_raw();
+    let refused = format!("uid {OTHER} may not administrate; uid {owner} and root may");
+    assert_eq!(other.line(), refused);
     other.finish();
     let args = ["allow", &format!("gid:{OTHER}"), "--device", "drive0", "--partition", "right"];
     assert!(server.sluice_admin(&args).status.success());
@@ -194,6 +197,65 @@ fn the_table_is_changed_while_the_server_runs() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(output_text(&output).contains(part), "{args:?}: {}", output_text(&output));
     }
+    server.stop();
+}
+
+/// Rates of a rule hold for the clients that rely on it already; its other permissions for later
+/// ones.
+#[test]
+fn rates_change_for_connected_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), SCENARIO, &[]);
+    let me = format!("uid:{}", rustix::process::geteuid().as_raw());
+    let allow = |partition: &str, more: &[&str]| {
+        let args = ["allow", &me, "--device", "drive0", "--partition", partition];
+        let output = server.sluice_admin(&[&args[..], more].concat());
+        assert!(output.status.success(), "{}", output_text(&output));
+    };
+    allow("left", &["--queues", "8"]);
+    allow("right", &["--queues", "8"]);
+    let config = RemoteDeviceConfig::parse("left").unwrap();
+    let config = RemoteDeviceConfig { queues: Some(2), ..config };
+    let device = IoDevice::connect_with(&server.socket, config).unwrap();
+    let mut h = handle(&device, user_io::WaitMode::Poll);
+    let (beside, mut other) = client(&server.socket, "right");
+    let buffer = device.buffer(SECTOR).unwrap();
+    let mut read = |count: u64| {
+        let start = std::time::Instant::now();
+        (0..count).for_each(|lba| h.read(lba, &buffer).unwrap());
+        start.elapsed().as_secs_f64()
+    };
+    let held = || {
+        let list = server.sluice_admin(&["list", "--json"]).stdout;
+        let list: Value = serde_json::from_slice(&list).unwrap();
+        let clients = list["clients"].as_array().unwrap().iter();
+        let clients = clients.map(|c| (c["partition"].clone(), c["held"].as_u64().unwrap()));
+        let of = |name: &str| clients.clone().find(|(part, _)| part == name).unwrap().1;
+        (of("left"), of("right"))
+    };
+    read(100);
+    assert_eq!(held(), (0, 0));
+    // Two of eight queues: a quarter of the rate.
+    allow("left", &["--queues", "8", "--iops", "200"]);
+    let took = read(20);
+    assert!(took > 0.3, "20 reads in {took} s, at 50 per second");
+    let (left, right) = held();
+    assert!(left > 0 && right == 0, "{left} {right}");
+    // With a rule for fewer queues than it has, the client has all of the rate, and no more.
+    allow("left", &["--queues", "1", "--iops", "50", "--read-only"]);
+    let took = read(20);
+    assert!(took > 0.3, "20 reads in {took} s, at 50 per second");
+    // By bytes: five sectors per second and queue.
+    allow("left", &["--queues", "8", "--bandwidth", "80KB/s"]);
+    let took = read(4);
+    assert!(took > 0.5, "4 reads in {took} s, at 20 KB/s");
+    // Without a rate again, nothing is held back.
+    allow("left", &["--queues", "8"]);
+    let before = held();
+    read(500);
+    assert_eq!(held(), before);
+    let written = beside.buffer(SECTOR).unwrap();
+    other.write(0, &written, false).unwrap();
     server.stop();
 }
 

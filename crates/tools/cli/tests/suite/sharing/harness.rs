@@ -8,7 +8,10 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rng::Rng;
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, kill_process};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{Code, Message, Packet, ProtocolError, ResourceName, SettingChange};
 use user_io::remote::Admin;
 use user_io::{Handle, IoDevice, IoError, Queue, QueueConfig, Request, WaitMode};
 
@@ -330,8 +333,29 @@ fn child() {
             let error = IoDevice::connect(&socket, Some(&partition)).unwrap_err();
             println!("> {error}");
             println!("> {}", Admin::connect(&socket).unwrap_err());
+            // A client that does not heed that.
+            println!("> {}", ask_to_set(&socket).text);
         }
         other => panic!("{other}"),
+    }
+}
+
+/// Sends a request to change a setting, which must be refused.
+fn ask_to_set(socket: &Path) -> ProtocolError {
+    let client = socket::connect(socket).unwrap();
+    let (device, change) = (ResourceName::new("drive0").unwrap(), SettingChange::ActivePus(1));
+    let mut answer = None;
+    for (serial, message) in (1..).zip([Message::Hello, Message::Set { device, change }]) {
+        let packet = Packet { serial, message };
+        socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
+        answer = Some(socket::receive(&client, 0, RecvFlags::empty()).unwrap());
+    }
+    match answer {
+        Some(ReceivedPacket::Packet(Packet { message: Message::Refused(refused), .. }, _)) => {
+            assert_eq!(refused.code, Code::NotAdmin);
+            refused
+        }
+        other => panic!("{other:?}"),
     }
 }
 

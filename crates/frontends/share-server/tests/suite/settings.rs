@@ -1,0 +1,106 @@
+//! Settings of FTLs that administrators change.
+
+// guarantee: B-33
+
+use rustix::net::{RecvFlags, SendFlags};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{
+    Code, LimiterSetting, ListEntry, Message, Packet, SettingChange, SettingsEntry, VictimSetting,
+};
+use user_io::remote::Admin;
+
+use super::harness::{Server, name, table};
+
+fn in_force(admin: &mut Admin) -> Vec<SettingsEntry> {
+    let entries = admin.list().unwrap().into_iter();
+    let settings = entries.filter_map(|entry| match entry {
+        ListEntry::Settings(settings) => Some(settings),
+        _ => None,
+    });
+    settings.collect()
+}
+
+#[test]
+fn a_change_is_answered_with_the_settings_in_force() {
+    let server = Server::start(table());
+    let mut admin = Admin::connect(&server.socket).unwrap();
+    let pid = LimiterSetting::Pid { kp: 0.5, ki: 0.0, kd: 99.0 };
+    let mut expected = SettingsEntry {
+        device: name("f"),
+        shards: 1,
+        active_pus: 8,
+        active_pus_max: 8,
+        rate_limiter: LimiterSetting::Proportional,
+        victim_policy: VictimSetting::Greedy,
+    };
+    assert_eq!(in_force(&mut admin), [expected], "a drive without an FTL has no entry");
+    for change in [
+        SettingChange::ActivePus(3),
+        SettingChange::RateLimiter(pid),
+        SettingChange::VictimPolicy(VictimSetting::CostBenefit),
+        SettingChange::VictimPolicy(VictimSetting::Fifo),
+        SettingChange::VictimPolicy(VictimSetting::CostWear),
+    ] {
+        match change {
+            SettingChange::ActivePus(count) => expected.active_pus = count,
+            SettingChange::RateLimiter(kind) => expected.rate_limiter = kind,
+            SettingChange::VictimPolicy(kind) => expected.victim_policy = kind,
+        }
+        assert_eq!(admin.set(name("f"), change).unwrap(), expected);
+        assert_eq!(in_force(&mut Admin::connect(&server.socket).unwrap()), [expected]);
+    }
+    for (device, code, says) in [
+        ("f", Code::Setting, "f: 9 active parallel units, but the layer was opened with 8"),
+        ("d", Code::Setting, "d: the device has no FTL"),
+        ("a", Code::Unknown, "no drive or target a is served; there are: f, d"),
+    ] {
+        let error = admin.set(name(device), SettingChange::ActivePus(9)).unwrap_err();
+        let refused = error.protocol_error().unwrap();
+        assert_eq!(refused.code, code, "{error}");
+        assert!(refused.text.starts_with(says), "{error}");
+    }
+    assert_eq!(in_force(&mut admin), [expected]);
+}
+
+#[test]
+fn a_change_comes_after_hello_and_entries_from_the_server_only() {
+    let server = Server::start(table());
+    let ask = |messages: &[Message]| {
+        let client = socket::connect(&server.socket).unwrap();
+        let mut last = None;
+        for (serial, message) in (1..).zip(messages) {
+            let packet = Packet { serial, message: message.clone() };
+            socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
+            last = match socket::receive(&client, 0, RecvFlags::empty()).unwrap() {
+                ReceivedPacket::Packet(packet, _) => Some(packet.message),
+                other => panic!("{other:?}"),
+            };
+        }
+        last.unwrap()
+    };
+    let set = Message::Set { device: name("f"), change: SettingChange::ActivePus(3) };
+    let answer = ask(&[Message::Hello, set.clone()]);
+    assert!(matches!(answer, Message::Entry(ListEntry::Settings(_))), "{answer:?}");
+    for messages in [&[set][..], &[Message::Hello, answer]] {
+        match ask(messages) {
+            Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_drive_and_a_server_that_end_meanwhile_are_told() {
+    let mut server = Server::start(table());
+    let mut admin = Admin::connect(&server.socket).unwrap();
+    server.stop_drive();
+    let change = SettingChange::ActivePus(1);
+    let error = admin.set(name("d"), change).unwrap_err();
+    let refused = error.protocol_error().unwrap();
+    assert_eq!((refused.code, &refused.text[..]), (Code::Drive, "d: the drive is being shut down"));
+    // Other FTLs do not depend on it.
+    assert_eq!(admin.set(name("f"), change).unwrap().active_pus, 1);
+    drop(server);
+    let error = admin.set(name("f"), change).unwrap_err();
+    assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Stopping), "{error}");
+}
