@@ -369,11 +369,11 @@ impl IoDevice {
                 HardwareQueueKind::Null(Raw::new(null.create_queue(), opened.limits))
             }
             Backend::File(uring) => {
-                HardwareQueueKind::File(Box::new(Raw::new(uring.create_queue()?, opened.limits)))
+                HardwareQueueKind::Other(Box::new(Raw::new(uring.create_queue()?, opened.limits)))
             }
             Backend::Passthrough(namespace) => {
                 let queue = namespace.create_queue()?;
-                HardwareQueueKind::Passthrough(Box::new(Raw::new(queue, opened.limits)))
+                HardwareQueueKind::Other(Box::new(Raw::new(queue, opened.limits)))
             }
             Backend::Drive(way) => {
                 interrupts = config.interrupts && way.has_interrupts();
@@ -382,27 +382,10 @@ impl IoDevice {
             Backend::Target(way) => {
                 let none =
                     || DirectError::NoQueueLeft { device: opened.name.clone(), queues: way.queues };
-                HardwareQueueKind::Target(way.lease().ok_or_else(none)?)
+                HardwareQueueKind::Target(way.lease(opened).ok_or_else(none)?)
             }
         };
-        let mut queue = Queue {
-            hardware,
-            limits: opened.limits,
-            memory: opened.memory.clone(),
-            device: opened.clone(),
-            interrupts,
-        };
-        queue.limits = match &queue.hardware {
-            HardwareQueueKind::Null(raw) => *raw.limits(),
-            HardwareQueueKind::Drive(raw) => *raw.limits(),
-            HardwareQueueKind::File(raw) => *raw.limits(),
-            HardwareQueueKind::Passthrough(raw) => *raw.limits(),
-            HardwareQueueKind::Target(queue) => *queue.target.limits(),
-            HardwareQueueKind::Remote(served) => *served.limits(),
-            HardwareQueueKind::Controller(watched) => *watched.limits(),
-            HardwareQueueKind::Closed => opened.limits,
-        };
-        Ok(queue)
+        Ok(Queue { hardware, device: opened.clone(), interrupts })
     }
 
     /// Returns whether queues can wake sleeping handles. Those of a controller bound to

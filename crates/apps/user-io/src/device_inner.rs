@@ -14,7 +14,7 @@ use driver::{
 };
 use event::{RealClock, Waker};
 use mem::AddressSpace;
-use time::Nanos;
+use time::{Component, Nanos};
 
 use crate::buffer::{Buffer, Pool};
 use crate::queue::{HardwareQueueKind, LeasedQueue};
@@ -127,12 +127,14 @@ impl TargetBackend {
         TargetBackend { queues: count, idle_count, idle_queues, polls_idle, leases, sleepers }
     }
 
-    pub(crate) fn lease(&self) -> Option<LeasedQueue> {
+    /// Leases a queue of `device`, which has this backend.
+    pub(crate) fn lease(&self, device: &Arc<DeviceInner>) -> Option<LeasedQueue> {
         let mut left = lock(&self.idle_queues);
         let target = left.pop();
         self.idle_count.store(left.len(), Ordering::Relaxed);
         let lease = self.leases.fetch_add(1, Ordering::Relaxed);
-        target.map(|target| LeasedQueue { target, outstanding: 0, lease })
+        let device = device.clone();
+        target.map(|target| LeasedQueue { target, outstanding: 0, lease, device })
     }
 
     fn set_sleeper(&self, lease: u64, waker: Option<Waker>) {
@@ -275,31 +277,18 @@ impl DeviceInner {
         config: QueueConfig,
     ) -> Result<HardwareQueueKind, DirectError> {
         let queue = self.wait_for_admin(|progress| way.create_queue(config, progress))?;
+        let limits = queue.limits();
         Ok(match &self.remote {
             Some(served) => {
                 let life = served.session.liveness().clone();
-                HardwareQueueKind::Remote(Box::new(RemoteQueue::new(queue, life)))
+                HardwareQueueKind::Other(Box::new(RemoteQueue::new(queue, life)))
             }
             None if self.kind == DeviceKind::Controller => {
-                let limits = queue.limits();
-                HardwareQueueKind::Controller(Box::new(SupervisedQueue::new(
-                    queue,
-                    limits,
-                    self.timeout,
-                )))
+                let supervised = SupervisedQueue::new(queue, limits, self.timeout);
+                HardwareQueueKind::Other(Box::new(supervised))
             }
-            None => {
-                let limits = queue.limits();
-                HardwareQueueKind::Drive(Raw::new(queue, limits))
-            }
+            None => HardwareQueueKind::Drive(Raw::new(queue, limits)),
         })
-    }
-
-    /// Returns a queue to a drive in another process.
-    pub(crate) fn close_remote(&self, queue: &mut RemoteQueue) {
-        if let Some(served) = &self.remote {
-            queue.close(&mut served.admin_progress());
-        }
     }
 
     pub(crate) fn features(&self) -> Features {
@@ -326,23 +315,20 @@ impl DeviceInner {
 
     /// Takes back a target's queue after its outstanding requests have completed. If they do not
     /// complete within the timeout, the queue is not leased again.
-    pub(crate) fn return_target_queue(&self, mut borrowed: LeasedQueue) {
+    pub(crate) fn return_target_queue(&self, mut leased: LeasedQueue) {
         let Backend::Target(way) = &self.backend else { return };
         let until = self.clock.now() + TARGET_DRAIN_TIMEOUT;
-        while borrowed.outstanding > 0 {
+        while leased.outstanding > 0 {
             let now = self.clock.now();
             if now > until {
                 return;
             }
-            borrowed.poll(now);
-            if self.has_idle_targets() {
-                self.poll_idle_targets(now);
-            }
-            while borrowed.reap().is_some() {}
+            leased.poll(now);
+            while leased.reap().is_some() {}
         }
-        way.set_sleeper(borrowed.lease, None);
+        way.set_sleeper(leased.lease, None);
         let mut left = lock(&way.idle_queues);
-        left.push(borrowed.target);
+        left.push(leased.target);
         way.idle_count.store(left.len(), Ordering::Relaxed);
         drop(left);
         // The owners of the other queues must poll this one from now on.

@@ -38,6 +38,12 @@ pub trait GroupedSubmit: BlockDevice {
     fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull>;
 }
 
+impl<D: GroupedSubmit + ?Sized> GroupedSubmit for Box<D> {
+    fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull> {
+        (**self).submit_for(now, group, request)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct PendingRequest {
     staged: StagedRequest,

@@ -367,6 +367,13 @@ impl<D: GroupedSubmit> BlockDevice for QueueHandle<D> {
     }
 }
 
+impl<D: GroupedSubmit> GroupedSubmit for QueueHandle<D> {
+    /// Submits a request of the handle's own group.
+    fn submit_for(&mut self, now: Nanos, _: Group, request: Request) -> Result<(), QueueFull> {
+        self.submit(now, request)
+    }
+}
+
 impl<D: GroupedSubmit> Component for QueueHandle<D> {
     fn poll(&mut self, now: Nanos) -> bool {
         let mut state = self.inner.lock();

@@ -489,6 +489,10 @@ pub struct ExecArgs {
     /// on the host.
     #[arg(long, value_name = "DIR")]
     pub at: PathBuf,
+    /// Create an empty volume on the device first, which must have none: for drives that forget their
+    /// data, such as a SATA drive of a scenario.
+    #[arg(long)]
+    pub format: bool,
     /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,

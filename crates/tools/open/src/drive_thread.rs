@@ -11,8 +11,10 @@ use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
 use controller::DriveStats;
-use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, Waker};
-use stack::{DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell};
+use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle};
+use stack::{
+    DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
+};
 
 use super::CloseError;
 use super::target_queue::TargetQueues;
@@ -51,20 +53,21 @@ struct DriveThread {
 /// iteration.
 #[derive(Clone, Debug, Default)]
 pub struct DriveStatsReader {
-    cells: Vec<(Arc<SnapshotCell<DriveSnapshot>>, Waker)>,
+    cells: Vec<SnapshotSource<DriveSnapshot>>,
 }
 
 impl DriveStatsReader {
     /// Returns the current counters of the drive, at most a fifth of a second old; of the first one
-    /// of a set. The SATA drives at an AHCI controller count as one. `None` if the drive has never answered.
+    /// of a set. `None` if the drive has never answered.
     pub fn stats(&self) -> Option<DriveStats> {
-        self.all_stats().next().flatten()
+        self.all_stats()?.into_iter().next().map(|(_, stats)| stats)
     }
 
-    /// Returns the current counters of each emulated drive, as [`stats`](DriveStatsReader::stats) does. The
-    /// drives of a set are in the order of the scenario.
-    pub fn all_stats(&self) -> impl Iterator<Item = Option<DriveStats>> {
-        self.cells.iter().map(|(cell, waker)| cell.request(waker).map(|seen| seen.stats))
+    /// Returns the name and the current counters of each emulated drive, as
+    /// [`stats`](DriveStatsReader::stats) does. `None` if one of them has never answered.
+    pub fn all_stats(&self) -> Option<Vec<(String, DriveStats)>> {
+        let snapshots = SnapshotCell::request_all(&self.cells)?;
+        Some(snapshots.into_iter().flat_map(|seen| seen.drives).collect())
     }
 }
 
@@ -95,10 +98,10 @@ impl DriveThreadGuard {
             for port in &ports {
                 port.set_drive_waker(runner.waker())?;
             }
-            let (stopper, pane) = (runner.stop_handle(), SnapshotCell::new());
-            view.cells.push((pane.clone(), runner.waker()));
+            let (stopper, cell) = (runner.stop_handle(), SnapshotCell::new());
+            view.cells.push(SnapshotSource { cell: cell.clone(), waker: runner.waker() });
             let name = drive.name().to_owned();
-            let mut live = DriveThreadState::new(drive, clock, pane);
+            let mut live = DriveThreadState::new(drive, clock, cell);
             let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
                 if let Some(core) = core {
                     AllowedCpus::allowed().pin(core);

@@ -1,7 +1,8 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
-// guarantee: A-01, A-02, A-03, A-15, B-21, B-26, B-27
+// guarantee: A-01, A-02, A-03, A-15, B-21, B-26, B-27, B-35, B-36
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -81,6 +82,21 @@ fn check<D: block::BlockDevice>(
         data.read(0, &mut back);
         assert!(back.iter().all(|b| *b == byte(lba, round)), "sector {lba}: {}", back[0]);
     }
+}
+
+/// Writes, flushes and checks sectors in a thread for each core, which has those of its own.
+fn write_on_cores(device: &IoDevice, cores: u64, sectors: Range<u64>, round: u8) {
+    std::thread::scope(|threads| {
+        for core in 0..cores {
+            let (mut handle, sectors) = (handle(device), sectors.clone());
+            threads.spawn(move || {
+                let own = || sectors.clone().filter(|lba| lba % cores == core);
+                write(&mut handle, device, own(), round);
+                handle.flush().expect("a flush");
+                check(&mut handle, device, own(), round);
+            });
+        }
+    });
 }
 
 #[test]
@@ -288,6 +304,27 @@ fn a_target_is_flushed_when_it_is_closed() {
     }
 }
 
+/// The image of a sharded target has its number of shards, and another one is refused by both.
+#[test]
+fn an_image_is_refused_with_other_shards_than_its_own() {
+    let place = TestDir::new();
+    let target = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
+    let what = imaged(&place, "personality = \"open-channel\"\n", target);
+    let with = |queues| OpenOptions { queues: Some(queues), ..OpenOptions::default() };
+    let device = sluice_open::open(&what, &with(2)).unwrap();
+    let mut first = handle(&device);
+    write(&mut first, &device, 0..100, 2);
+    first.flush().expect("a flush");
+    drop((first, device));
+    for queues in [3, 4] {
+        let error = sluice_open::open(&what, &with(queues)).unwrap_err();
+        let says = format!("drive d0 has 2 shards, not {queues}: set target.shards = 2");
+        assert!(error.is_usage() && error.to_string().contains(&says), "{error}");
+    }
+    let device = sluice_open::open(&what, &with(2)).unwrap();
+    check(&mut handle(&device), &device, 0..100, 2);
+}
+
 #[test]
 fn a_sharded_target_needs_only_one_of_its_queues() {
     let place = TestDir::new();
@@ -404,18 +441,7 @@ fn a_block_layer_is_opened_with_a_queue_per_core() {
             let device = open(&layered).unwrap_or_else(|error| panic!("{name} {path}: {error}"));
             assert_eq!(device.kind(), DeviceKind::Target);
             let cores = if path.contains("cores = 4") { 4 } else { 3 };
-            std::thread::scope(|threads| {
-                for core in 0..cores {
-                    let mut handle = handle(&device);
-                    let device = &device;
-                    threads.spawn(move || {
-                        let own = || (0..40).map(move |i| core + i * cores);
-                        write(&mut handle, device, own(), 7);
-                        handle.flush().expect("a flush");
-                        check(&mut handle, device, own(), 7);
-                    });
-                }
-            });
+            write_on_cores(&device, cores, 0..cores * 40, 7);
             let error = device.create_queue(QueueConfig::default());
             assert!(error.is_ok(), "{name} {path}: the queues were returned");
         }
@@ -469,21 +495,12 @@ fn named_paths_are_opened_by_name_and_keep_their_data() {
     }
     let scenario = Scenario::load(Path::new(&what)).unwrap();
     let (device, view) = open_scenario(&scenario, Some("s"), &options).unwrap();
-    std::thread::scope(|threads| {
-        for core in 0..2 {
-            let mut handle = handle(&device);
-            let device = &device;
-            threads.spawn(move || {
-                let own = || (0..200).map(move |i| 1_000 + core + 2 * i);
-                write(&mut handle, device, own(), 9);
-                handle.flush().expect("a flush");
-                check(&mut handle, device, own(), 9);
-            });
-        }
-    });
-    let written: Vec<u64> = view.all_stats().map(|s| s.expect("an answer").bytes_written).collect();
+    write_on_cores(&device, 2, 1_000..1_000 + 2 * 200, 9);
+    let stats = view.all_stats().expect("an answer");
+    let written: Vec<u64> = stats.iter().map(|(_, drive)| drive.bytes_written).collect();
     assert_eq!(written.iter().sum::<u64>(), 400 * SECTOR as u64);
     assert!(written.iter().all(|bytes| *bytes > 150 * SECTOR as u64), "{written:?}");
+    assert!(stats.iter().map(|(name, _)| name).eq(["a", "b"]), "{stats:?}");
     drop(device);
     assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
 }
@@ -515,20 +532,13 @@ fn sata_drives_and_a_stripe_of_them_are_opened_in_real_time() {
             let (device, view) = open_scenario(&scenario, Some(name), &options).unwrap();
             assert_eq!((device.kind(), device.name()), (DeviceKind::Target, name));
             assert_eq!(device.limits().sector_bytes, 512);
-            std::thread::scope(|threads| {
-                for core in 0..cores {
-                    let mut handle = handle(&device);
-                    let device = &device;
-                    threads.spawn(move || {
-                        let own = || (0..100).map(move |i| core + i * cores);
-                        write(&mut handle, device, own(), 7);
-                        handle.flush().expect("a flush");
-                        check(&mut handle, device, own(), 7);
-                    });
-                }
-            });
-            let stats = view.stats().expect("an answer");
-            assert_eq!((stats.bytes_written, stats.errors), (cores * 100 * 512, 0), "{path}{name}");
+            write_on_cores(&device, cores, 0..cores * 100, 7);
+            let drives = view.all_stats().expect("an answer");
+            let names = if name == "s" { &["disk0", "disk1"][..] } else { &["disk2"] };
+            assert!(drives.iter().map(|(name, _)| name).eq(names), "{path}{name}");
+            let written: u64 = drives.iter().map(|(_, drive)| drive.bytes_written).sum();
+            assert_eq!(written, cores * 100 * 512, "{path}{name}");
+            assert!(drives.iter().all(|(_, drive)| drive.bytes_written > 0 && drive.errors == 0));
         }
     }
     // Without named paths, the drive itself is opened.
@@ -583,18 +593,7 @@ fn files_of_this_machine_are_opened_with_every_block_layer() {
         for name in ["s", "one"] {
             let device = sluice_open::open(&format!("{what}#{name}"), &options).unwrap();
             assert_eq!((device.kind(), device.name()), (DeviceKind::Target, name));
-            std::thread::scope(|threads| {
-                for core in 0..cores {
-                    let mut handle = handle(&device);
-                    let device = &device;
-                    threads.spawn(move || {
-                        let own = || (0..100).map(move |i| core + i * cores);
-                        write(&mut handle, device, own(), round as u8);
-                        handle.flush().expect("a flush");
-                        check(&mut handle, device, own(), round as u8);
-                    });
-                }
-            });
+            write_on_cores(&device, cores, 0..cores * 100, round as u8);
             drop(device);
             // The data is in the files.
             let device = sluice_open::open(&format!("{what}#{name}"), &options).unwrap();
@@ -603,6 +602,44 @@ fn files_of_this_machine_are_opened_with_every_block_layer() {
     }
     let bytes = std::fs::read(place.path("c.disk")).unwrap();
     assert_eq!(bytes[5 * SECTOR], byte(5, 3), "sectors are where a program finds them");
+    assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// One payload reaches members of several kinds: they use the memory of the SATA drives' controller.
+#[test]
+fn a_stripe_has_members_of_every_kind() {
+    let place = TestDir::new();
+    let (send, failed) = mpsc::channel();
+    let options = OpenOptions { close_errors: Some(send), ..OpenOptions::default() };
+    let file = place.path("f.disk");
+    std::fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    let sata = "kind = \"ahci\"\ncapacity = \"64M\"\nsata.sector_bytes = 4096\n";
+    let drives = format!(
+        "[[drive]]\nname = \"n\"\n{GEOMETRY}[[drive]]\nname = \"f\"\nkind = \"file\"\n\
+         path = {file:?}\ndirect = false\nsector_bytes = 4096\n\
+         [[drive]]\nname = \"s\"\n{sata}[[drive]]\nname = \"t\"\n{sata}",
+    );
+    for (members, emulated) in [("\"n\", \"f\"", 1), ("\"f\", \"t\", \"n\", \"s\"", 3)] {
+        for layer in ["", "[path]\nqueue_model = \"mq\"\ncores = 2\n"] {
+            let set = format!("[[set]]\nname = \"all\"\nmembers = [{members}]\nstripe = \"16K\"\n");
+            let what = place.scenario(&format!("{drives}{set}{layer}"));
+            let scenario = Scenario::load(Path::new(&what)).unwrap();
+            let (device, view) = open_scenario(&scenario, Some("all"), &options).unwrap();
+            let mut handle = handle(&device);
+            write(&mut handle, &device, 0..64, 5);
+            handle.flush().expect("a flush");
+            check(&mut handle, &device, 0..64, 5);
+            let stats = view.all_stats().expect("an answer");
+            let names = stats.iter().map(|(name, _)| name.as_str());
+            assert!(names.eq(["n", "s", "t"].into_iter().take(emulated)), "{stats:?}");
+            let count = members.split(',').count() as u64;
+            for (name, drive) in &stats {
+                assert_eq!(drive.bytes_written, 64 / count * SECTOR as u64, "{name}");
+            }
+        }
+    }
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(bytes[3 * SECTOR], byte(3, 5), "the file is the first member");
     assert_eq!(failed.try_iter().map(|e| e.to_string()).collect::<Vec<_>>(), [""; 0]);
 }
 

@@ -241,6 +241,17 @@ pub enum Impossible {
         /// The queues or the owners.
         users: String,
     },
+    /// Members of a set, each with memory that no other device of the set reaches.
+    #[error(
+        "drive {drive} transfers data from memory that is mapped for its controller alone, and so does {other}: \
+         one payload does not reach both"
+    )]
+    SeparateMemory {
+        /// Name of the drive.
+        drive: String,
+        /// Name of the other member.
+        other: String,
+    },
     /// More drives than an AHCI controller has ports.
     #[error("drive {drive} has no port: an AHCI controller has 32, one for each drive")]
     NoPort {
@@ -339,6 +350,9 @@ impl Impossible {
             Impossible::OneCommandList { .. } => {
                 "allowed: 1 queue of one path or set; `cores` may be more".into()
             }
+            Impossible::SeparateMemory { .. } => "a set has at most one drive with kind = \"pci\", or drives \
+                 with kind = \"ahci\"; drives of other kinds use the memory of these"
+                .into(),
             Impossible::NoPort { .. } => "allowed: 1 to 32 drives with kind = \"ahci\"".into(),
             Impossible::NotNvme { key, .. } => {
                 format!("remove `{key}`, or set kind = \"nvme\"")
@@ -379,6 +393,23 @@ impl Impossible {
                 let (drive, kind) = (plan.config.name.clone(), plan.kind.word());
                 Err(Impossible::NoNvmeQueues { user, drive, kind })
             }
+        }
+    }
+
+    /// Checks that a payload can be in the memory of both drives, which are members of a set. A controller
+    /// of this machine, and the emulated one of all SATA drives, have memory of their own, which other
+    /// devices can use.
+    ///
+    /// # Errors
+    /// [`Impossible::SeparateMemory`].
+    pub fn check_memory(plan: &DriveSpec, other: &DriveSpec) -> Result<(), Impossible> {
+        match (&plan.kind, &other.kind) {
+            (DriveKind::Pci(_), DriveKind::Pci(_) | DriveKind::Ahci(_))
+            | (DriveKind::Ahci(_), DriveKind::Pci(_)) => {
+                let (drive, other) = (plan.config.name.clone(), other.config.name.clone());
+                Err(Impossible::SeparateMemory { drive, other })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -11,7 +11,7 @@ use report::explain::Names;
 use scenario::{Capacity, Scenario};
 use serde_json::Value;
 use stack::steady_state::SteadyResult;
-use stack::{CoreQueues, EmulatedDevice, ShardCounts, sata_drive_stats, target_layers};
+use stack::{CoreQueues, EmulatedDevice, ShardCounts, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
@@ -138,10 +138,7 @@ impl DriveOutcome {
             (EmulatedDevice::Ahci(ahci), Some(port)) => Some(SataOutcome::new(&ahci.stats(), port)),
             _ => None,
         };
-        let mut drive = match &sata {
-            Some(sata) => sata_drive_stats(&sata.drive, device.lateness().read()),
-            None => device.stats(),
-        };
+        let mut drive = device.stats(&lane.name);
         if let (Some(media), Some(before)) = (&mut drive.media, &lane.media_before) {
             *media = media.since(before);
         }

@@ -13,14 +13,16 @@ use lnvm::TargetKind;
 use mem::AddressSpace;
 use scenario::choice::Impossible;
 use scenario::{
-    Beneath, DriveSpec, HostTarget, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
+    Beneath, DriveKind, DriveSpec, HostTarget, PathConfig, PathSpec, Precondition, Scenario,
+    SetSpec,
 };
 use time::{Nanos, VirtualRunner};
 use workload::{JobLimits, KeyLimits, KeyValueDevice, ParallelUnits};
 
 use super::host::ahci::connect as connect_ahci;
+use super::host::open::{open_kv, open_units};
 use super::host::real::open as open_real;
-use super::host::{attach_kv, attach_units, block_layer_over};
+use super::host::{attach_with, block_layer_over};
 use super::precondition::precondition_host;
 use super::steady_state::SteadyResult;
 use super::{
@@ -188,7 +190,10 @@ impl StackBuilder {
             let host = HostOptions { vector: options.vector, ..HostOptions::default() };
             let plan = options.plan(plan.clone());
             let running = self.nvme_mut(drive, &plan)?;
-            let (kv, port) = attach_kv(running, &plan, named, &host)?;
+            let keeps_data = running.stores_data();
+            let (kv, port) = attach_with(running, &plan, &host, |controller, port, progress| {
+                open_kv(&plan, named, controller, port, host.vector, keeps_data, progress)
+            })?;
             let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
             return Ok(OpenPath { spec, devices });
@@ -198,7 +203,9 @@ impl StackBuilder {
             let host = HostOptions { vector: options.vector, ..HostOptions::default() };
             let plan = options.plan(plan);
             let running = self.nvme_mut(drive, &plan)?;
-            let (units, port) = attach_units(running, &plan, &host)?;
+            let (units, port) = attach_with(running, &plan, &host, |controller, _, progress| {
+                open_units(&plan, controller, host.vector, progress)
+            })?;
             let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Units { units: Box::new(units), drive, port };
             return Ok(OpenPath { spec, devices });
@@ -214,12 +221,19 @@ impl StackBuilder {
             return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
         };
         let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
-        // The memory of an AHCI controller is its own: the other hosts use it as well.
-        let at_ports = members.iter().filter_map(|member| {
-            let ready = ready[scenario.drive_of(*member)].as_ref()?;
-            Some(ready.device.memory().clone())
-        });
-        let memory = at_ports.reduce(|first, _| first).unwrap_or_default();
+        // A controller of this machine and an AHCI controller have memory of their own. A set has at most
+        // one such controller, and its other hosts use that memory as well.
+        for member in members {
+            let drive = scenario.drive_of(*member);
+            let plan = &scenario.drives[drive];
+            if let DriveKind::Pci(_) = plan.kind {
+                ready[drive] =
+                    Some(open_real(plan, queues_of(&spec, plan), AddressSpace::default())?);
+            }
+        }
+        let own = |member: &Beneath| ready[scenario.drive_of(*member)].as_ref();
+        let memory = members.iter().find_map(own).map(|host| host.device.memory().clone());
+        let memory = memory.unwrap_or_default();
         let mut opened = Vec::with_capacity(members.len());
         for beneath in members {
             let drive = &scenario.drives[scenario.drive_of(*beneath)];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ftl::RecoveryError;
 use ftl::journal::JournalError;
 use lnvm::JOURNAL_OWNER;
-use pblk::{PblkError, RrpcError};
+use pblk::{PblkError, RrpcError, ShardedError, SuperblockError};
 use scenario::choice::Impossible;
 
 use super::named_target;
@@ -110,7 +110,20 @@ pub enum StackError {
         name: String,
         /// Cause of the error.
         #[source]
-        source: pblk::ShardedError,
+        source: ShardedError,
+    },
+    /// The image of the drive was made by a pblk with another number of shards.
+    #[error(
+        "the image of drive {name} has {shards} shards, not {wanted}: set target.shards = {shards}, or \
+         remove the image"
+    )]
+    OtherShards {
+        /// Name of the drive.
+        name: String,
+        /// Number of shards of the image.
+        shards: u32,
+        /// Number of shards of the scenario.
+        wanted: u32,
     },
     /// The named target does not exist or cannot be opened.
     #[error(transparent)]
@@ -251,6 +264,7 @@ impl StackError {
             StackError::Impossible(_)
             | StackError::StripeSectors { .. }
             | StackError::Partitioned { .. }
+            | StackError::OtherShards { .. }
             | StackError::PreconditionMisfit { .. } => true,
             StackError::Named(e) => e.is_usage(),
             StackError::Pci { source, .. } => source.is_usage_error(),
@@ -268,5 +282,18 @@ pub(super) fn pblk_open_error(name: &str, source: PblkError) -> StackError {
             ..
         })) => StackError::Partitioned { name, source },
         source => StackError::Pblk { name, source },
+    }
+}
+
+/// Returns the error of a sharded pblk.
+pub(super) fn shards_open_error(name: &str, source: ShardedError) -> StackError {
+    let name = name.to_owned();
+    match source {
+        ShardedError::Superblock(SuperblockError::LayoutMismatch {
+            shards, wanted_shards, ..
+        }) if shards != wanted_shards => {
+            StackError::OtherShards { name, shards, wanted: wanted_shards }
+        }
+        source => StackError::Shards { name, source },
     }
 }

@@ -35,7 +35,7 @@ pub use builder::{BuildOptions, JobTarget, OpenPath, PathDevice, StackBuilder};
 pub use co_simulate::{RunObserver, co_simulate};
 pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, Notification, StackBlockLayer};
 pub use error::StackError;
-pub use host::device::{AhciDevice, DevicePort, EmulatedDevice, SimulatedDevice, sata_drive_stats};
+pub use host::device::{AhciDevice, DevicePort, EmulatedDevice, SimulatedDevice};
 pub use host::{HostOptions, StackHost};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};

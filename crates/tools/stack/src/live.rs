@@ -88,11 +88,11 @@ impl<T: Clone> SnapshotCell<T> {
     }
 }
 
-/// Snapshot of a drive.
+/// Snapshot of a drive, or of an AHCI controller with its drives.
 #[derive(Clone, Debug)]
 pub struct DriveSnapshot {
-    /// Counters of the drive.
-    pub stats: DriveStats,
+    /// Name and counters of each drive of the device; several at an AHCI controller.
+    pub drives: Vec<(String, DriveStats)>,
     /// Lateness of its completions.
     pub late: LatenessRecord,
     /// Latencies of its commands, if it is shared.
@@ -104,10 +104,10 @@ pub struct DriveSnapshot {
 }
 
 impl DriveSnapshot {
-    /// Returns the current state of a drive.
+    /// Returns the current state of a device.
     pub fn new(drive: &EmulatedDevice) -> DriveSnapshot {
         DriveSnapshot {
-            stats: drive.stats(),
+            drives: drive.drives(),
             late: drive.lateness(),
             times: drive.nvme().and_then(Controller::command_times).cloned(),
             outstanding: drive.outstanding(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use block::{BlockDevice, Completion, Limits, QueueFull, Raw, Request};
 use driver::NvmeQueue;
 use event::Waker;
+use mem::AddressSpace;
 use nvme::Status;
 use time::{Component, Nanos};
 
@@ -20,6 +21,7 @@ pub(crate) struct RemoteQueue {
     /// `None` after the server has ended.
     raw: Option<Raw<NvmeQueue>>,
     limits: Limits,
+    memory: AddressSpace,
     liveness: Arc<ServerLiveness>,
     waiter_id: u64,
     /// Completions generated without the drive.
@@ -33,15 +35,12 @@ impl RemoteQueue {
         let failed_completions = VecDeque::with_capacity(2 * limits.queue_depth as usize);
         RemoteQueue {
             limits: *raw.limits(),
+            memory: raw.memory().clone(),
             raw: Some(raw),
             liveness,
             waiter_id,
             failed_completions,
         }
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
     }
 
     /// Returns the queue while the server is present.
@@ -78,49 +77,9 @@ impl RemoteQueue {
         }
     }
 
-    #[inline]
     /// Returns the NVMe queue while the server is present.
     pub(crate) fn queue(&self) -> Option<&NvmeQueue> {
         self.raw.as_ref().map(Raw::queue)
-    }
-
-    pub(crate) fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        if let Some(raw) = self.raw() {
-            return raw.submit(now, request);
-        }
-        if self.failed_completions.len() >= 2 * self.limits.queue_depth as usize {
-            return Err(QueueFull);
-        }
-        let status = Status::HOST_PATH_ERROR;
-        self.failed_completions.push_back(Completion { tag: request.tag, status, result: 0 });
-        Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn reap(&mut self) -> Option<Completion> {
-        match self.raw() {
-            Some(raw) => raw.reap(),
-            None => self.failed_completions.pop_front(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn poll(&mut self, now: Nanos) -> bool {
-        match self.raw() {
-            Some(raw) => raw.poll(now),
-            None => !self.failed_completions.is_empty(),
-        }
-    }
-
-    pub(crate) fn deadline(&self) -> Nanos {
-        self.raw.as_ref().map_or(Nanos::MAX, Component::deadline)
-    }
-
-    pub(crate) fn set_waker(&mut self, waker: Waker) {
-        self.liveness.set_waker(self.waiter_id, Some(waker.clone()));
-        if let Some(raw) = self.raw() {
-            raw.set_waker(waker);
-        }
     }
 
     /// Deletes the queue if the server is present.
@@ -133,5 +92,58 @@ impl RemoteQueue {
             // A drive that does not answer keeps the queue id and its memory.
             let _ = raw.into_queue().0.close(&mut |_| {}, progress);
         }
+    }
+}
+
+impl BlockDevice for RemoteQueue {
+    block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false, visit_layers: {});
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if let Some(raw) = self.raw() {
+            return raw.submit(now, request);
+        }
+        if self.failed_completions.len() >= 2 * self.limits.queue_depth as usize {
+            return Err(QueueFull);
+        }
+        let status = Status::HOST_PATH_ERROR;
+        self.failed_completions.push_back(Completion { tag: request.tag, status, result: 0 });
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        match self.raw() {
+            Some(raw) => raw.reap(),
+            None => self.failed_completions.pop_front(),
+        }
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.liveness.set_waker(self.waiter_id, Some(waker.clone()));
+        if let Some(raw) = self.raw() {
+            raw.set_waker(waker);
+        }
+    }
+}
+
+impl Component for RemoteQueue {
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> bool {
+        match self.raw() {
+            Some(raw) => raw.poll(now),
+            None => !self.failed_completions.is_empty(),
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.raw.as_ref().map_or(Nanos::MAX, Component::deadline)
     }
 }

@@ -1,59 +1,57 @@
-//! [`HandleDevice`]: the device stack of a handle: one queue or several, with or without a block cache.
+//! [`HandleStack`]: the device stack of a handle: one queue or several, with or without a block cache.
+
+use std::fmt::Debug;
 
 use block::BlockDevice;
-use time::Component;
-use user_io::{Cache, CacheStats, MultiQueue, QueueStats};
+use user_io::{Cache, CacheConfig, CacheStats, DirectError, IoDevice, MultiQueue, QueueStats};
 
 use crate::queue::binding::QueueBinding;
 
-/// The device stack of a handle; unused parts are absent.
-#[derive(Debug)]
-pub(crate) enum HandleDevice {
-    One(QueueBinding),
-    Many(MultiQueue<QueueBinding>),
-    CachedOne(Box<Cache<QueueBinding>>),
-    CachedMany(Box<Cache<MultiQueue<QueueBinding>>>),
-}
-
-impl HandleDevice {
+/// The device stack of a handle, which makes one dynamic call.
+pub(crate) trait HandleStack: BlockDevice + Debug + Send {
     /// Returns the cache's counters and its number of dirty blocks, if there is a cache.
-    pub(crate) fn cache(&self) -> Option<(CacheStats, u32)> {
-        match self {
-            HandleDevice::One(_) | HandleDevice::Many(_) => None,
-            HandleDevice::CachedOne(cache) => Some((cache.stats(), cache.dirty())),
-            HandleDevice::CachedMany(cache) => Some((cache.stats(), cache.dirty())),
-        }
+    fn cache(&self) -> Option<(CacheStats, u32)> {
+        None
     }
 
     /// Returns the sum of its queues' counters.
-    pub(crate) fn queues(&self) -> QueueStats {
-        let all = |lanes: &[QueueBinding]| {
-            lanes.iter().map(QueueBinding::stats).fold(QueueStats::default(), QueueStats::and)
-        };
-        match self {
-            HandleDevice::One(lane) => lane.stats(),
-            HandleDevice::Many(lanes) => all(lanes.queues()),
-            HandleDevice::CachedOne(cache) => cache.device().stats(),
-            HandleDevice::CachedMany(cache) => all(cache.device().queues()),
-        }
+    fn queues(&self) -> QueueStats;
+}
+
+impl HandleStack for QueueBinding {
+    fn queues(&self) -> QueueStats {
+        self.stats()
     }
 }
 
-macro_rules! dispatch {
-    ($self:ident, $top:ident => $call:expr) => {
-        match $self {
-            HandleDevice::One($top) => $call,
-            HandleDevice::Many($top) => $call,
-            HandleDevice::CachedOne($top) => $call,
-            HandleDevice::CachedMany($top) => $call,
-        }
-    };
+impl<D: HandleStack> HandleStack for MultiQueue<D> {
+    fn queues(&self) -> QueueStats {
+        let each = MultiQueue::queues(self).iter().map(HandleStack::queues);
+        each.fold(QueueStats::default(), QueueStats::and)
+    }
 }
 
-impl Component for HandleDevice {
-    block::delegate_block_device!(self => dispatch!; poll, deadline);
+impl<D: HandleStack> HandleStack for Cache<D> {
+    fn cache(&self) -> Option<(CacheStats, u32)> {
+        Some((self.stats(), self.dirty()))
+    }
+
+    fn queues(&self) -> QueueStats {
+        self.device().queues()
+    }
 }
 
-impl BlockDevice for HandleDevice {
-    block::delegate_block_device!(self => dispatch!);
+/// Returns the stack of a handle over `queues`, with a cache if there is a configuration for one.
+///
+/// # Errors
+/// [`DirectError`] if no memory is left for the cache.
+pub(crate) fn handle_stack(
+    device: &IoDevice,
+    queues: impl HandleStack + 'static,
+    cache: Option<CacheConfig>,
+) -> Result<Box<dyn HandleStack>, DirectError> {
+    Ok(match cache {
+        Some(config) => Box::new(Cache::new(device, queues, config)?),
+        None => Box::new(queues),
+    })
 }

@@ -7,13 +7,16 @@ use time::{Component, Nanos};
 use user_io::{DirectError, Handle, WaitMode};
 
 use crate::error::{CallError, call};
-use crate::handle::device::HandleDevice;
+use crate::handle::device::HandleStack;
 use crate::handle::options::{SLUICE_WAIT_EVENT, parse_wait, value_error};
 use crate::handle::single_thread::{Guard, sluice_handle};
 
 /// Sets the wait mode of a handle. A mode that sleeps needs a device or a poller that can wake the
 /// handle.
-pub(crate) fn set_wait(handle: &mut Handle<HandleDevice>, wait: WaitMode) -> Result<(), CallError> {
+pub(crate) fn set_wait(
+    handle: &mut Handle<Box<dyn HandleStack>>,
+    wait: WaitMode,
+) -> Result<(), CallError> {
     handle.set_wait(wait).map_err(|error| match error {
         DirectError::NoInterrupts { .. } => {
             let allowed = "not over a queue with SLUICE_QUEUE_NO_INTERRUPTS, or of a controller that has none \

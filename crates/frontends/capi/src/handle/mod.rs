@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 
 use block::{Group, Request};
 use time::Nanos;
-use user_io::{Cache, Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy};
+use user_io::{Handle, IoError, MultiQueue, Op, QueueSelector, WritePolicy};
 
 use crate::device::{hand_out, init_out_pointer, object_ref};
 use crate::error::{CallError, call};
-use crate::handle::device::HandleDevice;
+use crate::handle::device::handle_stack;
 use crate::handle::event_fd::set_wait;
 use crate::handle::options::{
     SLUICE_WAIT_POLL, parse_cache, parse_selector, parse_wait, sluice_handle_options, value_error,
@@ -58,20 +58,9 @@ fn create_handle(
         (1, _) => return Err(value_error("selector", options.selector, "0 with one queue")),
         _ => None,
     };
-    let stack = match (one, &cache) {
-        (Some(lane), None) => HandleDevice::One(lane),
-        (Some(lane), Some(config)) => {
-            HandleDevice::CachedOne(Box::new(Cache::new(&device, lane, *config)?))
-        }
-        (None, cache) => {
-            let lanes = MultiQueue::new(taken, selector)?;
-            match cache {
-                None => HandleDevice::Many(lanes),
-                Some(config) => {
-                    HandleDevice::CachedMany(Box::new(Cache::new(&device, lanes, *config)?))
-                }
-            }
-        }
+    let stack = match one {
+        Some(queue) => handle_stack(&device, queue, cache)?,
+        None => handle_stack(&device, MultiQueue::new(taken, selector)?, cache)?,
     };
     let wait = match (options.wait, device.completion()) {
         (SLUICE_WAIT_POLL, Some(policy)) => policy.into(),

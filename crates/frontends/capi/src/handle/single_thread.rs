@@ -14,7 +14,7 @@ use user_io::{Buffer, Handle, IoDevice, WaitMode};
 
 use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;
-use crate::handle::device::HandleDevice;
+use crate::handle::device::HandleStack;
 use crate::handle::stats::HandleCounters;
 use crate::queue::binding::QueueOwner;
 
@@ -36,7 +36,7 @@ pub struct sluice_handle {
 
 /// State of a handle.
 pub(crate) struct HandleInner {
-    pub(crate) handle: Handle<HandleDevice>,
+    pub(crate) handle: Handle<Box<dyn HandleStack>>,
     pub(crate) wait: WaitMode,
     pub(crate) device: IoDevice,
     pub(crate) owner: Arc<DeviceRef>,

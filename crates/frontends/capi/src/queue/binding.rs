@@ -4,29 +4,26 @@
 //! A queue that is not shared is moved into its only handle and returned when the handle is
 //! destroyed (ARCHITECTURE.md, R4: no lock on its path). A shared queue attaches several handles.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::{BlockDevice, Completion, Group, Limits, QueueFull, Request, WaitResult};
-use event::Waker;
-use mem::AddressSpace;
+use block::{BlockDevice, Completion, Group, QueueFull, Request};
 use time::{Component, Nanos};
-use user_io::{GroupedSubmit, QueueHandle, QueueStats, SharedQueue};
+use user_io::{QueueStats, SharedQueue};
 
 use crate::device::device_ref::DeviceRef;
 use crate::error::CallError;
-use crate::queue::kind::QueueKind;
+use crate::queue::kind::QueueStack;
 
 /// State of a queue.
 #[derive(Debug)]
 pub(crate) enum BindingState {
     /// No handle is bound to the queue.
-    Idle(Box<QueueKind>),
+    Idle(Box<dyn QueueStack>),
     /// The only handle of the queue owns it.
     Bound,
     /// Handles attach to the queue.
-    Shared(SharedQueue<QueueKind>),
+    Shared(SharedQueue<Box<dyn QueueStack>>),
 }
 
 /// Owner of a queue.
@@ -52,15 +49,15 @@ impl QueueOwner {
     pub(crate) fn new(
         device: user_io::IoDevice,
         device_ref: Arc<DeviceRef>,
-        floor: QueueKind,
+        queue: Box<dyn QueueStack>,
+        has_groups: bool,
         shared: bool,
     ) -> QueueOwner {
-        let has_groups = matches!(floor, QueueKind::Scheduled(_));
-        let place = match shared {
-            true => BindingState::Shared(SharedQueue::new(floor)),
-            false => BindingState::Idle(Box::new(floor)),
+        let queue = match shared {
+            true => BindingState::Shared(SharedQueue::new(queue)),
+            false => BindingState::Idle(queue),
         };
-        let state = Mutex::new(OwnerState { queue: place, handles: 0, watched: None });
+        let state = Mutex::new(OwnerState { queue, handles: 0, watched: None });
         QueueOwner { device, device_ref, has_groups, state }
     }
 
@@ -69,18 +66,20 @@ impl QueueOwner {
     }
 }
 
-#[derive(Debug)]
-enum BoundQueue {
-    Exclusive(Box<QueueKind>),
-    Shared(QueueHandle<QueueKind>),
-    /// The queue was returned to its owner.
-    Released,
+macro_rules! dispatch {
+    ($self:ident, $queue:ident => $call:expr) => {
+        match $self {
+            QueueBinding { queue: Some($queue), .. } => $call,
+            QueueBinding { queue: None, .. } => unreachable!("binding: used after it was dropped"),
+        }
+    };
 }
 
 /// A handle's access to a queue.
 #[derive(Debug)]
 pub(crate) struct QueueBinding {
-    queue: BoundQueue,
+    /// `None` after it was dropped.
+    queue: Option<Box<dyn QueueStack>>,
     owner: Arc<QueueOwner>,
     group: Group,
     /// Number of this handle's requests on the queue; written by the handle's thread only.
@@ -97,12 +96,12 @@ impl QueueBinding {
             return Err(CallError::Value { what: "group", value, allowed });
         }
         let mut state = home.state();
-        let way = match std::mem::replace(&mut state.queue, BindingState::Bound) {
-            BindingState::Idle(floor) => BoundQueue::Exclusive(floor),
+        let queue = match std::mem::replace(&mut state.queue, BindingState::Bound) {
+            BindingState::Idle(queue) => queue,
             BindingState::Shared(queue) => {
-                let seat = queue.attach_group(group);
+                let handle = queue.attach_group(group);
                 state.queue = BindingState::Shared(queue);
-                BoundQueue::Shared(seat)
+                Box::new(handle)
             }
             BindingState::Bound => {
                 return Err(CallError::InUse(
@@ -111,16 +110,17 @@ impl QueueBinding {
             }
         };
         state.handles += 1;
-        Ok(QueueBinding { queue: way, owner: home.clone(), group, outstanding: Arc::default() })
+        Ok(QueueBinding {
+            queue: Some(queue),
+            owner: home.clone(),
+            group,
+            outstanding: Arc::default(),
+        })
     }
 
     /// Returns the counters of the queue; for a shared queue, those of all its handles.
     pub(crate) fn stats(&self) -> QueueStats {
-        match &self.queue {
-            BoundQueue::Exclusive(floor) => floor.stats(),
-            BoundQueue::Shared(seat) => seat.with_device(QueueKind::stats),
-            BoundQueue::Released => QueueStats::default(),
-        }
+        dispatch!(self, queue => queue.stats())
     }
 
     pub(crate) fn outstanding(&self) -> &Arc<AtomicU32> {
@@ -138,116 +138,34 @@ impl Drop for QueueBinding {
     fn drop(&mut self) {
         let mut state = self.owner.state();
         state.handles -= 1;
-        match std::mem::replace(&mut self.queue, BoundQueue::Released) {
-            BoundQueue::Exclusive(floor) => state.queue = BindingState::Idle(floor),
-            // Dropping takes the queue's lock; no holder of that lock waits for this one.
-            BoundQueue::Shared(seat) => drop(seat),
-            BoundQueue::Released => {}
+        // Dropping the handle of a shared queue takes the queue's lock; no holder of that lock waits for
+        // this one.
+        let queue = self.queue.take();
+        if let (BindingState::Bound, Some(queue)) = (&state.queue, queue) {
+            state.queue = BindingState::Idle(queue);
         }
     }
 }
 
 impl Component for QueueBinding {
-    #[inline]
-    fn poll(&mut self, now: Nanos) -> bool {
-        match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.poll(now),
-            BoundQueue::Shared(seat) => seat.poll(now),
-            BoundQueue::Released => false,
-        }
-    }
-
-    fn deadline(&self) -> Nanos {
-        match &self.queue {
-            BoundQueue::Exclusive(floor) => floor.deadline(),
-            BoundQueue::Shared(seat) => seat.deadline(),
-            BoundQueue::Released => Nanos::MAX,
-        }
-    }
+    block::delegate_block_device!(self => dispatch!; poll, deadline);
 }
 
 impl BlockDevice for QueueBinding {
-    #[inline]
-    fn limits(&self) -> &Limits {
-        match &self.queue {
-            BoundQueue::Exclusive(floor) => floor.limits(),
-            BoundQueue::Shared(seat) => seat.limits(),
-            BoundQueue::Released => self.owner.device.limits(),
-        }
-    }
+    block::delegate_block_device!(self => dispatch!; limits, memory, set_waker, can_wake, enable_sharing,
+        can_wait, wait_for_event, visit_layers);
 
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.submit_for(now, self.group, request)?,
-            BoundQueue::Shared(seat) => seat.submit(now, request)?,
-            BoundQueue::Released => return Err(QueueFull),
-        }
+        dispatch!(self, queue => queue.submit_for(now, self.group, request))?;
         self.change_outstanding(1);
         Ok(())
     }
 
     #[inline]
     fn reap(&mut self) -> Option<Completion> {
-        let completion = match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.reap(),
-            BoundQueue::Shared(seat) => seat.reap(),
-            BoundQueue::Released => None,
-        }?;
+        let completion = dispatch!(self, queue => queue.reap())?;
         self.change_outstanding(-1);
         Some(completion)
-    }
-
-    fn memory(&self) -> &AddressSpace {
-        self.owner.device.memory()
-    }
-
-    fn set_waker(&mut self, waker: Waker) {
-        match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.set_waker(waker),
-            BoundQueue::Shared(seat) => seat.set_waker(waker),
-            BoundQueue::Released => {}
-        }
-    }
-
-    fn can_wake(&self) -> bool {
-        match &self.queue {
-            BoundQueue::Exclusive(floor) => floor.can_wake(),
-            BoundQueue::Shared(seat) => seat.can_wake(),
-            BoundQueue::Released => false,
-        }
-    }
-
-    fn enable_sharing(&mut self) {
-        match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.enable_sharing(),
-            BoundQueue::Shared(seat) => seat.enable_sharing(),
-            BoundQueue::Released => {}
-        }
-    }
-
-    fn can_wait(&self) -> bool {
-        match &self.queue {
-            BoundQueue::Exclusive(floor) => floor.can_wait(),
-            BoundQueue::Shared(seat) => seat.can_wait(),
-            BoundQueue::Released => false,
-        }
-    }
-
-    #[inline]
-    fn wait_for_event(&mut self, now: Nanos, until: Nanos) -> WaitResult {
-        match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.wait_for_event(now, until),
-            BoundQueue::Shared(seat) => seat.wait_for_event(now, until),
-            BoundQueue::Released => WaitResult::Unsupported,
-        }
-    }
-
-    fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
-        match &mut self.queue {
-            BoundQueue::Exclusive(floor) => floor.visit_layers(visit),
-            BoundQueue::Shared(seat) => seat.visit_layers(visit),
-            BoundQueue::Released => {}
-        }
     }
 }

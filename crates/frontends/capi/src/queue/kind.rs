@@ -1,46 +1,30 @@
-//! [`QueueKind`]: the queue of the C interface: a hardware queue, alone or behind a scheduler.
+//! [`QueueStack`]: a queue of the C interface: a hardware queue, alone or behind a scheduler, owned or
+//! shared.
 
-use block::{BlockDevice, Group, QueueFull, Request};
-use time::{Component, Nanos};
-use user_io::{GroupedSubmit, Queue, QueueStats, Scheduled};
+use std::fmt::Debug;
 
-/// A hardware queue, alone or behind a scheduler.
-#[derive(Debug)]
-pub(crate) enum QueueKind {
-    Plain(Queue),
-    Scheduled(Scheduled<Queue>),
+use user_io::{GroupedSubmit, Queue, QueueHandle, QueueStats, Scheduled};
+
+/// A queue, whose handle makes one dynamic call.
+pub(crate) trait QueueStack: GroupedSubmit + Debug + Send {
+    /// Returns the counters of the hardware queue; for a shared queue, those of all its handles.
+    fn stats(&self) -> QueueStats;
 }
 
-impl QueueKind {
-    /// Returns the counters of the hardware queue.
-    pub(crate) fn stats(&self) -> QueueStats {
-        match self {
-            QueueKind::Plain(queue) => queue.stats(),
-            QueueKind::Scheduled(scheduled) => scheduled.device().stats(),
-        }
+impl QueueStack for Queue {
+    fn stats(&self) -> QueueStats {
+        Queue::stats(self)
     }
 }
 
-macro_rules! dispatch {
-    ($self:ident, $floor:ident => $call:expr) => {
-        match $self {
-            QueueKind::Plain($floor) => $call,
-            QueueKind::Scheduled($floor) => $call,
-        }
-    };
+impl QueueStack for Scheduled<Queue> {
+    fn stats(&self) -> QueueStats {
+        self.device().stats()
+    }
 }
 
-impl Component for QueueKind {
-    block::delegate_block_device!(self => dispatch!; poll, deadline);
-}
-
-impl BlockDevice for QueueKind {
-    block::delegate_block_device!(self => dispatch!);
-}
-
-impl GroupedSubmit for QueueKind {
-    #[inline]
-    fn submit_for(&mut self, now: Nanos, group: Group, request: Request) -> Result<(), QueueFull> {
-        dispatch!(self, floor => floor.submit_for(now, group, request))
+impl QueueStack for QueueHandle<Box<dyn QueueStack>> {
+    fn stats(&self) -> QueueStats {
+        self.with_device(|queue| queue.stats())
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{CallError, call};
 use crate::handle::options::value_error;
 use crate::options::{ExtensibleStruct, read_struct};
 use crate::queue::binding::QueueOwner;
-use crate::queue::kind::QueueKind;
+use crate::queue::kind::QueueStack;
 
 /// Several handles, each of its own thread, may be bound to the queue.
 pub const SLUICE_QUEUE_SHARED: u32 = 1;
@@ -249,9 +249,9 @@ pub unsafe extern "C" fn sluice_queue_create(
         let depth = options.device_depth;
         let device_depth =
             u16::try_from(depth).map_err(|_| value_error("device_depth", depth, "1 to 65535"))?;
-        let made = device.device.create_queue(config)?;
-        let floor = match scheduling {
-            None => QueueKind::Plain(made),
+        let (made, has_groups) = (device.device.create_queue(config)?, scheduling.is_some());
+        let stack: Box<dyn QueueStack> = match scheduling {
+            None => Box::new(made),
             Some(scheduling) => {
                 let default = ScheduledConfig::default();
                 let or = |n, otherwise| if n == 0 { otherwise } else { n };
@@ -259,11 +259,12 @@ pub unsafe extern "C" fn sluice_queue_create(
                     if device_depth == 0 { default.device_depth } else { device_depth };
                 let depth = or(options.scheduler_depth, default.depth);
                 let config = ScheduledConfig { scheduling, device_depth, depth };
-                QueueKind::Scheduled(Scheduled::new(made, &config)?)
+                Box::new(Scheduled::new(made, &config)?)
             }
         };
         let shared = flags & SLUICE_QUEUE_SHARED != 0;
-        let home = QueueOwner::new(device.device.clone(), device.owner.clone(), floor, shared);
+        let (of, owner) = (device.device.clone(), device.owner.clone());
+        let home = QueueOwner::new(of, owner, stack, has_groups, shared);
         // SAFETY: accepted above.
         unsafe { hand_out(queue, sluice_queue { home: Arc::new(home) }) };
         Ok(0)

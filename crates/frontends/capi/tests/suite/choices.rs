@@ -1,7 +1,7 @@
 //! The choices of a scenario, from C: a combination that cannot be is refused with the reason of the
-//! other front ends, and a handle waits by the method of completion.
+//! other front ends, and a handle waits by the method of completion, and a SATA drive is a device.
 
-// guarantee: B-18, B-24
+// guarantee: B-18, B-24, B-37
 
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
@@ -72,6 +72,58 @@ fn a_handle_waits_by_the_method_of_the_scenario() {
             let mut stats = options!(sluice_handle_stats {});
             ok!(sluice_handle_get_stats(handle, &mut stats));
             assert_eq!(stats.sleeps > 0, *method != CompletionMethod::Poll, "{keys}");
+            ok!(sluice_handle_destroy(handle));
+            ok!(sluice_queue_destroy(queue));
+            // SAFETY: no call uses these objects any more.
+            unsafe {
+                sluice_buffer_destroy(buffer);
+                assert_eq!(sluice_close(device), 0);
+            }
+        }
+    }
+}
+
+/// A SATA drive reads what was written, alone and in a set, with and without a block layer.
+#[test]
+fn a_sata_drive_keeps_what_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive =
+        |name: &str| format!("[[drive]]\nname = \"{name}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
+    let drives = drive("a")
+        + &drive("b")
+        + &drive("c")
+        + "[[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\nstripe = \"4K\"\n";
+    for keys in ["", "queue_model = \"sq\"\ncompletion = \"interrupt\"\n", "queue_model = \"mq\"\n"]
+    {
+        let text = format!("{drives}[path]\n{keys}");
+        for (what, sectors) in [("c", 131_072), ("ab", 262_144)] {
+            let file = written(&dir, &text);
+            let name = CString::new(format!("{}#{what}", file.to_str().unwrap())).unwrap();
+            let (mut device, mut queue) = (null_mut(), null_mut());
+            let (mut handle, mut buffer) = (null_mut(), null_mut());
+            ok!(sluice_open_version(SLUICE_VERSION, name.as_ptr(), null(), &mut device));
+            let mut info = options!(sluice_device_info {});
+            ok!(sluice_device_get_info(device, &mut info));
+            assert_eq!((info.sector_bytes, info.sectors), (512, sectors), "{what}");
+            ok!(sluice_queue_create(device, null(), &mut queue));
+            ok!(sluice_handle_create(queue, null(), &mut handle));
+            ok!(sluice_buffer_create(device, 16 << 10, &mut buffer));
+            // SAFETY: the buffer has as many bytes, and no request uses them now.
+            let data = unsafe {
+                std::slice::from_raw_parts_mut(sluice_buffer_data(buffer).cast::<u8>(), 16 << 10)
+            };
+            let pattern = |round: usize, byte: usize| (round * 31 + byte / 7) as u8;
+            for round in 0..8 {
+                data.iter_mut().enumerate().for_each(|(i, byte)| *byte = pattern(round, i));
+                ok!(sluice_write(handle, 32 * round as u64, 32, buffer, 0, 0));
+            }
+            ok!(sluice_flush(handle));
+            for round in 0..8 {
+                data.fill(0xee);
+                ok!(sluice_read(handle, 32 * round as u64, 32, buffer, 0));
+                let read = data.iter().enumerate();
+                assert!(read.clone().all(|(i, byte)| *byte == pattern(round, i)), "{what} {keys}");
+            }
             ok!(sluice_handle_destroy(handle));
             ok!(sluice_queue_destroy(queue));
             // SAFETY: no call uses these objects any more.

@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::volume_command::{hexadecimal, open_store};
 use crate::CliError;
-use crate::args::{ExecArgs, VolumeDevice};
+use crate::args::{ExecArgs, VolumeDevice, VolumeFormatArgs};
 
 /// Environment variable with the path of the library, if it is not beside the executable.
 const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
@@ -41,7 +41,9 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let token = hexadecimal("/proc/sys/kernel/random/uuid")?;
     let name = format!("sluice-exec-{:016x}", hexadecimal("/proc/sys/kernel/random/uuid")? as u64);
     let address = ServiceAddress { name, token: format!("{token:032x}") };
-    let (store, device, _claim) = open_store(&VolumeDevice { device: args.volume.clone() })?;
+    let on = VolumeDevice { device: args.volume.clone() };
+    let new = VolumeFormatArgs { on, size: None, label: String::new(), force: false };
+    let (store, device, _claim) = open_store(&new.on, args.format.then_some(&new))?;
     let service = Service::new(store, &address).map_err(other)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(other)?;
     let mut command = Command::new(&program);

@@ -14,7 +14,7 @@ use time::Nanos;
 use user_io::{Queue, QueueConfig};
 use volume::{
     BlockingVolume, FormatOptions, FsckOptions, Ino, InodeKind, InodePermissions, Options, Owner,
-    Time, Times, Volume, VolumeOpenError,
+    Superblock, Time, Times, Volume, VolumeOpenError,
 };
 
 use crate::args::{VolumeArgs, VolumeDevice, VolumeFormatArgs, VolumeFsckArgs};
@@ -122,6 +122,20 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
     let file = made.transpose()?;
     let _claim = VolumeLock::acquire_exclusive(&args.on.device)?;
     let (mut queue, tick) = queue(&args.on)?;
+    let volume = format_queue(&mut queue, args, tick)?;
+    if let Some(file) = file {
+        file.keep();
+    }
+    let bytes = u64::from(volume.layout.data_blocks()) * volume::BLOCK as u64;
+    print(&format!("a volume of {bytes} bytes for data, {:032x}\n", volume.uuid))
+}
+
+/// Creates an empty volume on the queue of a device.
+fn format_queue(
+    queue: &mut Queue,
+    args: &VolumeFormatArgs,
+    tick: impl FnMut(&mut Queue) -> Nanos,
+) -> Result<Superblock, CliError> {
     let now = now();
     let options = FormatOptions {
         uuid: hexadecimal("/proc/sys/kernel/random/uuid")?,
@@ -132,18 +146,13 @@ fn format(args: &VolumeFormatArgs) -> Result<(), CliError> {
         discard: true,
         ..FormatOptions::default()
     };
-    let volume = volume::format(&mut queue, &options, tick).map_err(|error| match error {
+    volume::format(queue, &options, tick).map_err(|error| match error {
         VolumeOpenError::HasVolume => other(format!(
             "{error}: {} is left as it is; --force overwrites all that is on it",
             args.on.device
         )),
         error => other(error),
-    })?;
-    if let Some(file) = file {
-        file.keep();
-    }
-    let bytes = u64::from(volume.layout.data_blocks()) * volume::BLOCK as u64;
-    print(&format!("a volume of {bytes} bytes for data, {:032x}\n", volume.uuid))
+    })
 }
 
 fn run_fsck(device: &VolumeDevice, options: FsckOptions) -> Result<volume::FsckReport, CliError> {
@@ -201,15 +210,18 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
     Err(CliError::Other("the volume is damaged".into()))
 }
 
-/// Opens a volume for a caller that polls it. Also returns its device, whose clock gives the time
-/// for the polls, and the lock, which the caller must keep as long as the volume.
+/// Opens a volume for a caller that polls it, and creates it first with `new`. Also returns its device,
+/// whose clock gives the time for the polls, and the lock, which the caller must keep as long as the
+/// volume.
 ///
 /// # Errors
-/// [`CliError`] if the device cannot be opened or has no valid volume.
+/// [`CliError`] if the device cannot be opened, has no valid volume, or has one and `new` would
+/// overwrite it.
 pub(crate) fn open_store(
     device: &VolumeDevice,
+    new: Option<&VolumeFormatArgs>,
 ) -> Result<(Volume<Queue>, user_io::IoDevice, VolumeLock), CliError> {
-    let OpenedVolume { session, device, lock: claim } = opened_session(device, false)?;
+    let OpenedVolume { session, device, lock: claim } = opened_session(device, false, new)?;
     Ok((session.into_volume(), device, claim))
 }
 
@@ -232,10 +244,11 @@ struct OpenedVolume<T> {
     lock: VolumeLock,
 }
 
-/// Opens the volume; takes over the mark of a process that has ended.
+/// Opens the volume, which `new` creates first; takes over the mark of a process that has ended.
 fn opened_session(
     device: &VolumeDevice,
     read_only: bool,
+    new: Option<&VolumeFormatArgs>,
 ) -> Result<OpenedVolume<impl FnMut(&mut Queue) -> Nanos>, CliError> {
     let claim = if read_only { VolumeLock::acquire_shared } else { VolumeLock::acquire_exclusive };
     let claim = claim(&device.device)?;
@@ -249,7 +262,10 @@ fn opened_session(
     };
     loop {
         // Close the queue before the next attempt: a drive can be opened once.
-        let (queue, opened) = device_queue(device)?;
+        let (mut queue, opened) = device_queue(device)?;
+        if let Some(args) = new {
+            format_queue(&mut queue, args, ticker(opened.clone()))?;
+        }
         match BlockingVolume::open(queue, options, ticker(opened.clone())) {
             Ok(mut session) => {
                 session.time = now();
@@ -266,7 +282,7 @@ fn opened_session(
 }
 
 fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
-    let OpenedVolume { session, lock: _claim, .. } = opened_session(device, true)?;
+    let OpenedVolume { session, lock: _claim, .. } = opened_session(device, true, None)?;
     let store = session.volume();
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
@@ -286,7 +302,7 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
 }
 
 fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), CliError> {
-    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, true)?;
+    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, true, None)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = session.volume().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];
@@ -312,7 +328,7 @@ fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), CliError> {
 fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
     let there = |error| other(format!("cannot read {}: {error}", file.display()));
     let mut from = File::open(file).map_err(there)?;
-    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, false)?;
+    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, false, None)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() {

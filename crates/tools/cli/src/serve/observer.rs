@@ -2,6 +2,7 @@
 //! does not belong to the threads.
 
 use block::BlockLayer;
+use controller::DriveStats;
 use event::RealClock;
 use ftl::FtlStats;
 use nbd::{Endpoint, NbdStatsReader};
@@ -12,12 +13,11 @@ use time::Nanos;
 use super::observed_device::{FtlSnapshot, FtlSource};
 use super::{ActivityCounts, DriveReading, LiveStats};
 
-/// A drive beneath a path, for its readings.
+/// A device beneath a path, for its readings: a drive, or an AHCI controller.
 #[derive(Clone)]
 pub(super) struct MeterDrive {
-    /// Index in the scenario.
-    pub(super) index: usize,
-    pub(super) plan: DriveSpec,
+    /// Its drives beneath the path, each with its index in the scenario.
+    pub(super) drives: Vec<(usize, DriveSpec)>,
     /// Whether no other path is over the drive.
     pub(super) is_own: bool,
     /// Counters of its FTL at the start, to exclude preconditioning.
@@ -27,7 +27,8 @@ pub(super) struct MeterDrive {
 impl MeterDrive {
     /// Returns counters of the drive's FTL since the start, and its free lines.
     fn ftl(&self, snapshot: &DriveSnapshot) -> Option<FtlSnapshot> {
-        let (stats, free_lines) = snapshot.stats.ftl.zip(snapshot.stats.free_lines)?;
+        let found = |(_, drive): &(String, DriveStats)| drive.ftl.zip(drive.free_lines);
+        let (stats, free_lines) = snapshot.drives.iter().find_map(found)?;
         let stats = self.ftl_at_start.map_or(stats, |before| stats.since(&before));
         Some(FtlSnapshot { stats, free_lines, shards: Vec::new() })
     }
@@ -112,10 +113,12 @@ impl Meter {
             hosts += snapshot.hosts;
             // Each number appears once: the FTL's counters are beside the drive's, on whichever side
             // it runs.
-            let mut stats = snapshot.stats;
-            (stats.ftl, stats.free_lines) = (None, None);
-            let (index, plan) = (meter.index, meter.plan.clone());
-            drives.push(DriveReading { index, plan, stats, shared_ftl });
+            for (name, mut stats) in snapshot.drives {
+                let found = meter.drives.iter().find(|(_, plan)| plan.config.name == name);
+                let Some((index, plan)) = found.cloned() else { continue };
+                (stats.ftl, stats.free_lines) = (None, None);
+                drives.push(DriveReading { index, plan, stats, shared_ftl });
+            }
         }
         let ftl = host.or_else(|| FtlSnapshot::sum(of_drives));
         let now = self.clock.now();

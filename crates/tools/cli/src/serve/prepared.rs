@@ -16,9 +16,8 @@ use super::{ServeError, ServeEvent};
 /// A drive, or an AHCI controller with its drives.
 #[derive(Debug)]
 pub(super) struct PreparedDrive {
-    /// Index in the scenario; of the first drive of a controller.
-    pub(super) index: usize,
-    pub(super) plan: DriveSpec,
+    /// Its drives, at least one, each with its index in the scenario.
+    pub(super) specs: Vec<(usize, DriveSpec)>,
     pub(super) drive: EmulatedDevice,
     pub(super) is_shared: bool,
 }
@@ -102,11 +101,14 @@ impl Prepared {
         let before = self.drives.len();
         for (device, drive) in devices.into_iter().enumerate() {
             // Each device is that of a drive, and the part has drives of the scenario only.
-            let first = device_of.iter().position(|of| *of == device).unwrap_or(0);
-            let plan = part.drives[first].clone();
-            let mut names = scenario.drives.iter().map(|drive| &drive.config.name);
-            let index = names.position(|name| *name == plan.config.name).unwrap_or(0);
-            self.drives.push(PreparedDrive { index, plan, drive, is_shared: false });
+            let own = part.drives.iter().zip(&device_of).filter(|(_, of)| **of == device);
+            let specs = own.map(|(plan, _)| {
+                let mut names = scenario.drives.iter().map(|drive| &drive.config.name);
+                let index = names.position(|name| *name == plan.config.name).unwrap_or(0);
+                (index, plan.clone())
+            });
+            let specs = specs.collect();
+            self.drives.push(PreparedDrive { specs, drive, is_shared: false });
         }
         for (plan, path) in plans.zip(paths) {
             let PathDevice { device, drives, ports, .. } = path;
@@ -155,8 +157,8 @@ impl Prepared {
             (HostPlacement::ThisProcess(stack), None) => stack.drive,
             (HostPlacement::OtherProcesses(drive), _) => *drive,
         };
-        let (plan, is_shared) = (plan.clone(), socket.is_some());
-        self.drives.push(PreparedDrive { index, plan, drive: drive.into(), is_shared });
+        let (specs, is_shared) = (vec![(index, plan.clone())], socket.is_some());
+        self.drives.push(PreparedDrive { specs, drive: drive.into(), is_shared });
         Ok(())
     }
 }

@@ -33,9 +33,9 @@ pub(super) struct ServiceOptions {
     pub(super) shares_listeners: bool,
 }
 
-/// A served drive.
+/// A served drive, or an AHCI controller with its drives.
 pub(super) struct ServedDrive {
-    /// Index in the scenario.
+    /// Index in the scenario; of the first drive of a controller.
     pub(super) index: usize,
     pub(super) plan: DriveSpec,
     pub(super) owner: OwnerChannel<Controller>,
@@ -99,14 +99,15 @@ impl DriveParts {
         servers: &[Vec<NbdServer<ObservedDevice>>],
         clock: RealClock,
     ) -> Result<(), ServeError> {
-        let PreparedDrive { index, plan, mut drive, is_shared } = prepared;
+        let PreparedDrive { specs, mut drive, is_shared } = prepared;
+        let (index, plan) = specs[0].clone();
         if let (true, Some(drive)) = (is_shared, drive.nvme_mut()) {
             drive.record_command_times();
         }
         let position = self.served.len();
         let users = beneath.iter().filter(|(own, _)| own.contains(&position)).count();
         let (is_own, ftl_at_start) = (users <= 1, drive.ftl().map(|ftl| *ftl.stats()));
-        self.meters.push(MeterDrive { index, plan: plan.clone(), is_own, ftl_at_start });
+        self.meters.push(MeterDrive { drives: specs, is_own, ftl_at_start });
         let sectors = drive.nvme().map_or(0, Controller::sectors);
         self.bytes.push(sectors * u64::from(plan.sector_bytes()));
         self.shared.push(is_shared);
@@ -203,7 +204,14 @@ impl Services {
         let DriveParts { served, meters, bytes, shared, threads, local } = parts;
         let mut units = Vec::new();
         for (path, servers) in pending.into_iter().zip(&servers) {
-            let of_path = path.drives.iter().map(|drive| meters[*drive].clone()).collect();
+            let own = scenario.members(path.plan.path.over);
+            let own: Vec<usize> = own.iter().map(|member| scenario.drive_of(*member)).collect();
+            let of_path = path.drives.iter().map(|drive| {
+                let mut meter = meters[*drive].clone();
+                meter.drives.retain(|(index, _)| own.contains(index));
+                meter
+            });
+            let of_path = of_path.collect();
             let is_shared = path.drives.iter().any(|drive| shared[*drive]);
             let is_named = options.shares_listeners;
             let with = UnitOptions { clock, is_named, is_shared };

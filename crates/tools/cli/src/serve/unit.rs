@@ -218,7 +218,7 @@ impl PendingPath {
             endpoints: endpoints.clone(),
             export: is_named.then_some(plan.name),
             read_only: plan.read_only,
-            stores_data: own.iter().all(|drive| stores_data(&drives[*drive].plan)),
+            stores_data: meters.iter().flat_map(|m| &m.drives).all(|(_, plan)| stores_data(plan)),
         };
         let owners = servers.iter().map(|server| server.device().owner_channel(server.waker()));
         let cores = owners.zip(targets).map(|(owner, targets)| CoreTargets { owner, targets });

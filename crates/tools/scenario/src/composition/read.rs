@@ -197,7 +197,12 @@ impl Scenario {
             }
             self.check_owner(member, item)?;
             self.check_blocks_at(member, item, BLOCK_REQUESTS)?;
-            let bytes = self.drives[self.drive_of(member)].sector_bytes();
+            let plan = &self.drives[self.drive_of(member)];
+            for other in &members {
+                Impossible::check_memory(plan, &self.drives[self.drive_of(*other)])
+                    .map_err(|why| item.source_span().error(why.into()))?;
+            }
+            let bytes = plan.sector_bytes();
             if let Some(first) = members.first() {
                 let expected = self.drives[self.drive_of(*first)].sector_bytes();
                 // The sectors of a real device are known when it is opened.

@@ -1,6 +1,6 @@
 //! Tests of kinds of drives: SATA drives at an AHCI controller, and devices of this machine.
 
-// guarantee: B-27
+// guarantee: B-27, B-36
 
 use super::*;
 use crate::{DriveKind, FileDrive};
@@ -143,5 +143,31 @@ fn keys_of_emulated_drives_are_refused_for_devices_of_this_machine() {
         ("kind = \"null\"\npersonality = \"block\"\n", 3, "\"block\"", "has the null personality"),
     ] {
         assert_refused(&format!("[drive]\n{text}"), line, caret, &[says]);
+    }
+}
+
+/// Members of a set that have memory of their own are refused; files and devices of the kernel use
+/// that of the others.
+#[test]
+fn a_set_has_one_memory() {
+    let drive = |name: &str, keys: &str| format!("[[drive]]\nname = \"{name}\"\n{keys}");
+    let drives = drive("p", "kind = \"pci\"\naddress = \"0000:01:00.0\"\n")
+        + &drive("q", "kind = \"pci\"\naddress = \"0000:02:00.0\"\n")
+        + &drive("s", "kind = \"ahci\"\n")
+        + &drive("t", "kind = \"ahci\"\n")
+        + &drive("f", "kind = \"file\"\npath = \"disk.img\"\n")
+        + &drive("k", "kind = \"kernel\"\npath = \"/dev/ng0n1\"\n")
+        + &drive("n", "kind = \"null\"\ncapacity = \"1G\"\ngeometry.sector_bytes = 512\n");
+    let with = |members: &str| format!("{drives}[[set]]\nname = \"all\"\nmembers = [{members}]\n");
+    for members in ["\"p\"", "\"f\", \"p\", \"k\", \"n\"", "\"k\", \"s\", \"t\", \"f\", \"n\""] {
+        parse(&with(members)).unwrap_or_else(|error| panic!("{members}: {error}"));
+    }
+    let line = drives.lines().count() + 3;
+    for (members, caret, says) in [
+        ("\"p\", \"f\", \"q\"", "\"q\"", "drive q transfers data"),
+        ("\"s\", \"p\"", "\"p\"", "so does s"),
+        ("\"p\", \"t\"", "\"t\"", "so does p"),
+    ] {
+        assert_refused(&with(members), line, caret, &[says, "at most one drive with kind"]);
     }
 }

@@ -70,7 +70,7 @@ impl SpanTrace {
             let has_ftl = path.is_some_and(|path| run.ftl_snapshot(path).is_some());
             let lane = &run.drives[i];
             file.name_process(process, &format!("{} ({})", lane.name, scenario.title));
-            let stats = run.device_of(i).stats();
+            let stats = run.device_of(i).stats(&lane.name);
             for channel in 0..stats.channels.len() as u32 {
                 let track = Track { process, thread: 1 + channel };
                 file.name_track(track, &format!("channel {channel}"));

@@ -26,13 +26,14 @@ pub(crate) struct AhciHosts {
 pub(crate) fn connect(scenario: &Scenario) -> Result<Option<AhciHosts>, StackError> {
     let Some(config) = scenario.ahci() else { return Ok(None) };
     let plans: Vec<_> = scenario.sata_drives().map(|drive| &scenario.drives[drive]).collect();
-    let name = plans.first().map(|plan| plan.config.name.clone()).unwrap_or_default();
+    let names: Vec<String> = plans.iter().map(|plan| plan.config.name.clone()).collect();
+    let Some(name) = names.first().cloned() else { return Ok(None) };
     let function =
         config.function().map_err(|source| StackError::Memory { name: name.clone(), source })?;
     let controller = AhciController::new(function.clone(), &config)
         .map_err(|source| StackError::AhciDevice { name: name.clone(), source })?;
     let keeps_data = plans.iter().any(|plan| stores_data(plan));
-    let mut device = AhciDevice::new(controller, name.clone(), keeps_data);
+    let mut device = AhciDevice::new(controller, names, keeps_data);
     let mut runner = VirtualRunner::new();
     let mut progress = || {
         runner.step(&mut [&mut device], Nanos::MAX);

@@ -30,8 +30,8 @@ pub enum EmulatedDevice {
 #[derive(Debug)]
 pub struct AhciDevice {
     controller: AhciController,
-    /// Name of the first drive, for messages and threads.
-    name: String,
+    /// Names of the drives, by port; at least one.
+    names: Vec<String>,
     /// Whether one of the drives stores data.
     stores_data: bool,
     /// Number of polls that made progress.
@@ -143,9 +143,13 @@ impl SimulatedDevice for Controller {
 }
 
 impl AhciDevice {
-    /// Returns the device of a controller. `name` is that of its first drive.
-    pub(crate) fn new(controller: AhciController, name: String, stores_data: bool) -> AhciDevice {
-        AhciDevice { controller, name, stores_data, progress: 0 }
+    /// Returns the device of a controller. `names` are those of its drives, by port.
+    pub(crate) fn new(
+        controller: AhciController,
+        names: Vec<String>,
+        stores_data: bool,
+    ) -> AhciDevice {
+        AhciDevice { controller, names, stores_data, progress: 0 }
     }
 
     /// Returns the counters of the controller and of the drive at each port.
@@ -193,7 +197,7 @@ impl From<Controller> for EmulatedDevice {
 }
 
 /// Returns the counters of a SATA drive as those of a drive.
-pub fn sata_drive_stats(sata: &SataDriveStats, late: Lateness) -> DriveStats {
+fn sata_drive_stats(sata: &SataDriveStats, late: Lateness) -> DriveStats {
     let SataDriveStats { reads, writes, others, bytes_read, bytes_written, .. } = *sata;
     let errors = sata.errors + sata.fatal_errors;
     DriveStats {
@@ -213,7 +217,7 @@ impl EmulatedDevice {
     pub fn name(&self) -> &str {
         match self {
             EmulatedDevice::Nvme(drive) => &drive.config().name,
-            EmulatedDevice::Ahci(ahci) => &ahci.name,
+            EmulatedDevice::Ahci(ahci) => &ahci.names[0],
             EmulatedDevice::Real(name) => name,
         }
     }
@@ -234,26 +238,24 @@ impl EmulatedDevice {
         }
     }
 
-    /// Returns the counters, summed over the drives of a controller.
-    pub fn stats(&self) -> DriveStats {
+    /// Returns the name and the counters of each drive of the device: of one, or of those at the ports
+    /// of an AHCI controller, in order, each with the lateness of the controller.
+    pub fn drives(&self) -> Vec<(String, DriveStats)> {
         match self {
-            EmulatedDevice::Nvme(drive) => drive.stats(),
+            EmulatedDevice::Nvme(drive) => vec![(drive.config().name.clone(), drive.stats())],
             EmulatedDevice::Ahci(ahci) => {
                 let AhciStats { late, drives, .. } = ahci.stats();
-                let mut all = SataDriveStats::default();
-                for drive in drives {
-                    all.reads += drive.reads;
-                    all.writes += drive.writes;
-                    all.others += drive.others;
-                    all.bytes_read += drive.bytes_read;
-                    all.bytes_written += drive.bytes_written;
-                    all.errors += drive.errors;
-                    all.fatal_errors += drive.fatal_errors;
-                }
-                sata_drive_stats(&all, late)
+                let stats = drives.iter().map(|sata| sata_drive_stats(sata, late));
+                ahci.names.iter().cloned().zip(stats).collect()
             }
-            EmulatedDevice::Real(_) => DriveStats::default(),
+            EmulatedDevice::Real(name) => vec![(name.clone(), DriveStats::default())],
         }
+    }
+
+    /// Returns the counters of one of its [`drives`](EmulatedDevice::drives); zero for another name.
+    pub fn stats(&self, name: &str) -> DriveStats {
+        let found = self.drives().into_iter().find(|(of, _)| of == name);
+        found.map(|(_, stats)| stats).unwrap_or_default()
     }
 
     /// Returns the distribution of completion lateness; empty for a real device.

@@ -2,7 +2,7 @@
 
 pub(super) mod ahci;
 pub(super) mod device;
-mod open;
+pub(super) mod open;
 pub(super) mod real;
 
 use std::num::NonZeroU16;
@@ -11,16 +11,15 @@ use std::sync::Arc;
 use block::{DeviceDriver, Raw};
 use controller::Controller;
 use driver::{ControllerHandle, NvmeDevice};
-use kv::Kv;
 use mem::AddressSpace;
 use scenario::choice::{BLOCK_REQUESTS, Impossible};
-use scenario::{BlockLayerSpec, DriveSpec, HostTarget, NamedTarget};
+use scenario::{BlockLayerSpec, DriveSpec, HostTarget};
 use time::{Component, Nanos};
 use transport::Port;
-use workload::ParallelUnits;
 
 use super::{
-    CoreQueues, DEPTH, HostHandles, Notification, StackError, steady_state, target_layers,
+    ADMIN_POLL_LIMIT, CoreQueues, DEPTH, HostHandles, Notification, StackError, steady_state,
+    target_layers,
 };
 use device::DevicePort;
 
@@ -175,37 +174,26 @@ impl StackHost {
     }
 }
 
-/// Attaches a host with a key-value target to a drive that is powered on, without advancing time.
-/// Returns the target and the port between drive and host.
-pub(super) fn attach_kv(
-    drive: &mut Controller,
-    plan: &DriveSpec,
-    named: &NamedTarget,
-    options: &HostOptions,
-) -> Result<(Kv, Arc<Port>), StackError> {
-    let port = drive
-        .attach_in(options.memory.clone())
-        .map_err(|source| StackError::Memory { name: plan.config.name.clone(), source })?;
-    drive.set_zero_latency(true);
-    let opened = open::open_kv(plan, named, drive, &port, options.vector);
-    drive.set_zero_latency(false);
-    drive.reset_stats();
-    Ok((opened?, port))
-}
-
-/// Attaches a host that addresses parallel units to a drive that is powered on, without advancing
-/// time: those of a target of kind `ppa`, or all of a drive without a target. Returns the units and
-/// the port between drive and host.
-pub(super) fn attach_units(
+/// Attaches a host without a block device to a drive that is powered on, without advancing time. `open`
+/// gets its controller, the port between drive and host, and the function that polls the drive.
+/// Returns its result and the port.
+pub(super) fn attach_with<T>(
     drive: &mut Controller,
     plan: &DriveSpec,
     options: &HostOptions,
-) -> Result<(ParallelUnits, Arc<Port>), StackError> {
+    open: impl FnOnce(ControllerHandle, &Arc<Port>, &mut dyn FnMut()) -> Result<T, StackError>,
+) -> Result<(T, Arc<Port>), StackError> {
+    let name = || plan.config.name.clone();
     let port = drive
         .attach_in(options.memory.clone())
-        .map_err(|source| StackError::Memory { name: plan.config.name.clone(), source })?;
+        .map_err(|source| StackError::Memory { name: name(), source })?;
     drive.set_zero_latency(true);
-    let opened = open::open_units(plan, drive, &port, options.vector);
+    let mut progress = || {
+        drive.poll(Nanos::ZERO);
+    };
+    let opened = ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
+        .map_err(|source| StackError::Driver { name: name(), source })
+        .and_then(|controller| open(controller, &port, &mut progress));
     drive.set_zero_latency(false);
     drive.reset_stats();
     Ok((opened?, port))

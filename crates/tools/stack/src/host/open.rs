@@ -21,7 +21,7 @@ use transport::Port;
 use workload::ParallelUnits;
 
 use super::HostOptions;
-use crate::error::pblk_open_error;
+use crate::error::{pblk_open_error, shards_open_error};
 use crate::named_target::{self, NamedError, TargetShare};
 use crate::{ADMIN_POLL_LIMIT, CoreQueues, DEPTH, StackError, TARGET_FEATURES};
 
@@ -48,7 +48,7 @@ pub(super) fn init_device(
     };
     let depth = DEPTH.min(plan.config.controller.queue_depth);
     if let (HostTarget::Pblk(ftl), Some(shards @ 2..)) = (&plan.target, plan.shards) {
-        let refused = |source| StackError::Shards { name: name.clone(), source };
+        let refused = |source| shards_open_error(&name, source);
         let granted = u32::from(controller.info().io_queues);
         if shards > granted {
             return Err(refused(ShardedError::Queues { queues: granted as usize, shards }));
@@ -182,29 +182,25 @@ fn find_share(
         .map_err(StackError::Named)
 }
 
-/// Opens the key-value target `named` on its chunks, without advancing time.
+/// Opens the key-value target `named` on its chunks. `keeps_data` says whether the drive stores data.
 pub(crate) fn open_kv(
     plan: &DriveSpec,
     named: &NamedTarget,
-    drive: &mut Controller,
+    mut controller: ControllerHandle,
     port: &Arc<Port>,
     vector: Option<u16>,
+    keeps_data: bool,
+    progress: &mut dyn FnMut(),
 ) -> Result<Kv, StackError> {
-    let keeps_data = drive.stores_data();
-    let mut progress = || {
-        drive.poll(Nanos::ZERO);
-    };
     let name = &plan.config.name;
     let failed = |source| StackError::Driver { name: name.clone(), source };
-    let mut controller =
-        ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT).map_err(failed)?;
     let kinds = (|kind| kind == TargetKind::Kv, "jobs on keys need one of kind kv");
-    let share = find_share(plan, named, kinds, &|_| Ok(()), &mut controller, &mut progress)?;
+    let share = find_share(plan, named, kinds, &|_| Ok(()), &mut controller, progress)?;
     let depth = DEPTH.min(plan.config.controller.queue_depth);
-    let queue = controller.create_queue_pair(depth, vector, &mut progress).map_err(failed)?;
+    let queue = controller.create_queue_pair(depth, vector, progress).map_err(failed)?;
     let owned = |chunk| share.has_chunk(chunk);
     let (info, chunks, config) = (controller.info(), &share.chunks, KvConfig::default());
-    Kv::open(info, chunks, &owned, queue, port.clone(), config, &mut progress, keeps_data).map_err(
+    Kv::open(info, chunks, &owned, queue, port.clone(), config, progress, keeps_data).map_err(
         |source| {
             let (drive, target) = (name.clone(), named.name.clone());
             StackError::Kv { drive, target, source }
@@ -212,26 +208,19 @@ pub(crate) fn open_kv(
     )
 }
 
-/// Opens the parallel units of a target of kind `ppa`, or all of a drive without a target, without
-/// advancing time.
+/// Opens the parallel units of a target of kind `ppa`, or all of a drive without a target.
 pub(crate) fn open_units(
     plan: &DriveSpec,
-    drive: &mut Controller,
-    port: &Arc<Port>,
+    mut controller: ControllerHandle,
     vector: Option<u16>,
+    progress: &mut dyn FnMut(),
 ) -> Result<ParallelUnits, StackError> {
-    let mut progress = || {
-        drive.poll(Nanos::ZERO);
-    };
     let name = &plan.config.name;
-    let failed = |source| StackError::Driver { name: name.clone(), source };
-    let mut controller =
-        ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT).map_err(failed)?;
     let share = match &plan.target {
         HostTarget::Named(named) => {
             let kinds =
                 (|kind| kind == TargetKind::Ppa, "jobs on parallel units need one of kind ppa");
-            Some(find_share(plan, named, kinds, &|_| Ok(()), &mut controller, &mut progress)?)
+            Some(find_share(plan, named, kinds, &|_| Ok(()), &mut controller, progress)?)
         }
         _ => None,
     };
@@ -239,7 +228,7 @@ pub(crate) fn open_units(
     let mut ssd = OpenChannelSsd::from_controller(controller, ADMIN_POLL_LIMIT).map_err(failed)?;
     let space = ssd.space();
     let pus = share.as_ref().map_or_else(|| PuSet::all(&space), |s| s.entry.spec.pus.clone());
-    let chunks = ssd.chunks_on_pus(&pus, &mut progress).map_err(failed)?;
+    let chunks = ssd.chunks_on_pus(&pus, progress).map_err(failed)?;
     let owned = |chunk: ReportedChunk| {
         let index = space.chunk_index(chunk.address).ok().and_then(|i| u32::try_from(i).ok());
         let is_owned = share.as_ref().is_none_or(|s| index.is_some_and(|i| s.has_chunk(i)));
@@ -248,7 +237,7 @@ pub(crate) fn open_units(
     let chunks = chunks.into_iter().map(owned).collect();
     // A ring holds one command fewer than it has entries.
     let depth = DEPTH.min(plan.config.controller.queue_depth).saturating_sub(1);
-    let queue = ssd.create_queue(depth, vector, &mut progress).map_err(failed)?;
+    let queue = ssd.create_queue(depth, vector, progress).map_err(failed)?;
     Ok(ParallelUnits::new(queue, space, pus, chunks))
 }
 

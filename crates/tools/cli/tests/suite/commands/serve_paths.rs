@@ -1,7 +1,7 @@
 //! `sluice serve` of whole compositions: every path is an export of one process, sets of drives
 //! included; `[[export]]`; statistics by path; images after a kill.
 
-// guarantee: B-29, B-30
+// guarantee: B-29, B-30, B-35
 
 use crate::served;
 
@@ -152,6 +152,37 @@ fn a_set_of_targets_on_one_drive_counts_it_once() {
         let server = Server::launch(dir.path(), &scenario, &threads).wait_ready();
         fio_ok(&server, &[&job[..], &["--verify_only"]].concat());
         server.stop_all();
+    }
+}
+
+/// The drives at one AHCI controller have rows of their own, and each path names its drives only.
+#[test]
+fn sata_drives_at_one_controller_are_rows_by_their_names() {
+    let sata =
+        |name: &str| format!("[[drive]]\nname = \"{name}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
+    let drives = sata("a") + &sata("b") + &sata("c") + &sata("d");
+    let scenario = drives
+        + "[[set]]\nname = \"both\"\nmembers = [\"c\", \"b\"]\nstripe = \"16K\"\n"
+        + &path("one", "a", "")
+        + &path("s", "both", "")
+        + &path("idle", "d", "");
+    for threads in ["1", "2"] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::launch(dir.path(), &scenario, &["--threads", threads]).wait_ready();
+        for (name, mib) in [("one", 3), ("s", 8)] {
+            let size = format!("--size={mib}m");
+            fio_ok_at(&server, name, &["--rw=write", "--bs=64k", "--iodepth=4", &size]);
+        }
+        let all = server.stop_all();
+        let rows = all["drives"].as_array().unwrap().iter();
+        let bytes = |row| number(row, "/commands/bytes_written");
+        let written = rows.map(|row| (row["name"].as_str().unwrap(), bytes(row)));
+        let expected = [("a", 3u64 << 20), ("b", 4 << 20), ("c", 4 << 20), ("d", 0)];
+        assert!(written.eq(expected), "{all:#}");
+        let of = |path: usize| &all["paths"][path]["drives"];
+        for (path, drives) in [&["a"][..], &["b", "c"], &["d"]].iter().enumerate() {
+            assert_eq!(*of(path), serde_json::json!(drives), "{all:#}");
+        }
     }
 }
 

@@ -22,9 +22,14 @@ impl Fixture {
 
     /// Creates a volume on the drive of a scenario, which keeps its data in an image.
     pub(crate) fn on_scenario(text: &str) -> Fixture {
+        Fixture::unformatted(text).format()
+    }
+
+    /// Writes a scenario, on whose drive there is no volume.
+    pub(crate) fn unformatted(text: &str) -> Fixture {
         let stage = Fixture::empty("drive.toml");
         std::fs::write(stage.path("drive.toml"), text).unwrap();
-        stage.format()
+        stage
     }
 
     fn empty(device: &'static str) -> Fixture {
@@ -56,10 +61,15 @@ impl Fixture {
 
     /// Returns the command that runs a program with the volume at `at`.
     pub(crate) fn command(&self, program: &[&str]) -> Command {
+        self.command_with(&[], program)
+    }
+
+    /// Returns the command with options of `sluice exec`.
+    pub(crate) fn command_with(&self, options: &[&str], program: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         let (disk, at) = (self.path(self.device), self.path("at"));
         command.args(["--foreground", "-s", "KILL", "120", SLUICE, "exec", "--volume", &disk]);
-        command.args(["--at", &at, "--"]).args(program);
+        command.args(["--at", &at]).args(options).arg("--").args(program);
         command
     }
 

@@ -1,6 +1,6 @@
 //! Installed programs on a volume: the shell of SQLite, and Redis (`make test` installs them).
 
-// guarantee: D-16
+// guarantee: D-16, B-37
 
 use super::fixture::{Fixture, text};
 
@@ -94,6 +94,46 @@ fn a_program_runs_by_every_method_of_completion() {
         assert_eq!(text(&out.stdout), "ok\n500\n", "{keys}: {}", text(&out.stderr));
         stage.is_clean();
     }
+}
+
+/// A SATA drive keeps its data in memory: the volume is created with the program, and ends with it.
+#[test]
+fn a_program_runs_on_a_sata_drive_of_a_scenario() {
+    let drive =
+        |name: &str| format!("[[drive]]\nname = \"{name}\"\nkind = \"ahci\"\ncapacity = \"64M\"\n");
+    let set = drive("a") + &drive("b") + "[[set]]\nname = \"ab\"\nmembers = [\"a\", \"b\"]\n";
+    for text in [
+        drive("a"),
+        format!("{}[path]\nqueue_model = \"sq\"\ncompletion = \"interrupt\"\n", drive("a")),
+        format!("{set}[path]\nqueue_model = \"mq\"\n"),
+    ] {
+        let stage = Fixture::unformatted(&text);
+        let db = stage.path("at") + "/test.db";
+        let script = format!(
+            "set -e; sqlite3 {db} 'CREATE TABLE t(a, b); WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL \
+             SELECT x + 1 FROM c WHERE x < 500) INSERT INTO t SELECT x, hex(randomblob(200)) FROM c;'; \
+             sqlite3 {db} 'PRAGMA integrity_check; SELECT count(*) FROM t;'"
+        );
+        let mut command = stage.command_with(&["--format"], &["bash", "-c", &script]);
+        for _ in 0..2 {
+            let out = command.output().unwrap();
+            let told = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.stdout, b"ok\n500\n", "{text}: {told}");
+        }
+        let out = stage.exec(&["true"]);
+        let told = String::from_utf8(out.stderr).unwrap();
+        assert!(!out.status.success() && told.contains("no superblock"), "{told}");
+    }
+}
+
+/// `--format` overwrites no volume.
+#[test]
+fn a_volume_is_not_created_over_another() {
+    let stage = Fixture::new(32 << 20);
+    let out = stage.command_with(&["--format"], &["true"]).output().unwrap();
+    let told = String::from_utf8(out.stderr).unwrap();
+    assert!(!out.status.success() && told.contains("is left as it is"), "{told}");
+    stage.is_clean();
 }
 
 /// Appends, a background rewrite by a forked child, a snapshot, and a restart that reads both.
