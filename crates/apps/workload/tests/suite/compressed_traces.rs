@@ -62,7 +62,7 @@ fn memory_does_not_grow_with_the_length_of_a_trace() {
     const MANY: u64 = 2_000_000;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
-    let mut write_gzip = |count| {
+    let write_gzip = |count| {
         let file = File::create(&path).unwrap();
         let mut encoder = GzEncoder::new(file, flate2::Compression::fast());
         io::copy(&mut Lines::new(count), &mut encoder).unwrap();
