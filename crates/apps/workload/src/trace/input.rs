@@ -1,8 +1,8 @@
 //! [`TraceInput`]: the text of a trace file, which may be compressed.
 //!
 //! The first bytes of a file say how it is compressed (gzip \[RFC1952\], Zstandard \[RFC8878\]); its
-//! name does not matter. Memory is bounded by the window of the compression: 32 KiB in gzip, at most
-//! 128 MiB in Zstandard. Without `--ultra` and `--long`, the program `zstd` uses 8 MiB or less.
+//! name does not matter. Memory is about twice the window of the compression: 32 KiB in gzip, at
+//! most 128 MiB in Zstandard. Without `--ultra` and `--long`, the program `zstd` uses 8 MiB or less.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
