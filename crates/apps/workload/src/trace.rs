@@ -1,4 +1,5 @@
-//! [`TraceReader`]: a streaming reader of block traces; it never loads a complete file.
+//! [`TraceReader`]: a streaming reader of block traces; it never loads a complete file. Files may be
+//! compressed with gzip or zstd.
 //!
 //! | format | a line | source |
 //! |---|---|---|
@@ -16,8 +17,7 @@
 //! Requests that are not whole sectors of the device are refused, unless `replay_align` sets an
 //! alignment. Every error names file and line. `docs/traces.md` compares this behavior with fio.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use time::Nanos;
@@ -25,6 +25,12 @@ use time::Nanos;
 use crate::job::{Direction, ReplayOptions};
 
 mod formats;
+mod input;
+
+use input::TraceInput;
+
+/// Maximum length of a line in bytes, with its end. The longest valid line has a path of 4 KiB.
+const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// Format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +70,30 @@ pub enum TraceError {
     },
     /// The first line does not belong to a known format.
     #[error(
-        "{}:1: not a fio iolog (\"fio version 2 iolog\" or 3), MSR Cambridge or MQSim trace",
+        "{}:1: not a fio iolog (\"fio version 2 iolog\" or 3), MSR Cambridge or MQSim trace, plain or \
+         compressed with gzip or zstd",
         path.display()
     )]
     UnknownFormat {
         /// Path of the file.
         path: PathBuf,
+    },
+    /// Compressed data that is damaged or ends early.
+    #[error(
+        "{}:{line}: the {compression} data is damaged or incomplete here or later: {reason}; allowed \
+         are plain text and complete {compression} files, which `{compression} -t` verifies",
+        path.display()
+    )]
+    Damaged {
+        /// Path of the file.
+        path: PathBuf,
+        /// Number of the first line that cannot be read, from 1. The damage may be later, by as much
+        /// as the decoder holds back.
+        line: u64,
+        /// Name of the compression.
+        compression: &'static str,
+        /// Reason that the decoder gives.
+        reason: String,
     },
     /// A line that does not match the format.
     #[error("{}:{line}: {what}", path.display())]
@@ -189,55 +213,89 @@ struct RawOp {
 /// The lines of a file that are not empty.
 #[derive(Debug)]
 struct LineReader {
-    lines: BufReader<File>,
+    lines: BufReader<TraceInput>,
     path: PathBuf,
     /// Size of the file in bytes.
     bytes: u64,
-    /// Length in bytes of the part that was read.
-    bytes_read: u64,
     /// Number of the current line, from 1.
     line: u64,
     /// The current line.
     text: String,
+    /// Whether the current line has been read, but not returned by `advance`.
+    is_peeked: bool,
 }
 
 impl LineReader {
     /// Opens a file.
     fn open(path: PathBuf) -> Result<LineReader, TraceError> {
-        let unreadable = |e: std::io::Error| unreadable(&path, &e);
-        let file = File::open(&path).map_err(unreadable)?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        let lines = BufReader::new(file);
-        Ok(LineReader { lines, path, bytes, bytes_read: 0, line: 0, text: String::new() })
+        let (input, bytes) = TraceInput::open(&path).map_err(|e| unreadable(&path, &e))?;
+        let lines = BufReader::new(input);
+        Ok(LineReader { lines, path, bytes, line: 0, text: String::new(), is_peeked: false })
     }
 
     /// Reads the next line that is not empty into `text`; returns `false` at the end.
     fn advance(&mut self) -> Result<bool, TraceError> {
         loop {
-            self.text.clear();
-            let read = self.lines.read_line(&mut self.text);
-            let read = read.map_err(|e| unreadable(&self.path, &e))?;
-            if read == 0 {
+            if !std::mem::take(&mut self.is_peeked) {
+                self.read_line()?;
+            }
+            if self.text.is_empty() {
                 return Ok(false);
             }
-            self.bytes_read += read as u64;
-            self.line += 1;
             if !self.text.trim().is_empty() {
                 return Ok(true);
             }
         }
     }
 
-    /// Returns the buffered part of the first line without consuming it.
-    fn peek(&mut self) -> Result<String, TraceError> {
-        let buffered = self.lines.fill_buf().map_err(|e| unreadable(&self.path, &e))?;
-        let end = buffered.iter().position(|b| *b == b'\n').unwrap_or(buffered.len().min(4096));
-        Ok(String::from_utf8_lossy(&buffered[..end]).into_owned())
+    /// Returns the first line without consuming it.
+    fn peek(&mut self) -> Result<&str, TraceError> {
+        self.read_line()?;
+        self.is_peeked = true;
+        Ok(&self.text)
+    }
+
+    /// Reads the next line with its end into `text`, which is empty after the last.
+    fn read_line(&mut self) -> Result<(), TraceError> {
+        let mut bytes = std::mem::take(&mut self.text).into_bytes();
+        bytes.clear();
+        let mut line = (&mut self.lines).take(LINE_BYTES_MAX as u64 + 1);
+        line.read_until(b'\n', &mut bytes).map_err(|e| self.failed(&e))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.line += 1;
+        if bytes.len() > LINE_BYTES_MAX {
+            return Err(self.error(format!("a line of more than {LINE_BYTES_MAX} bytes")));
+        }
+        self.text =
+            String::from_utf8(bytes).map_err(|_| self.error("not UTF-8 text".to_owned()))?;
+        Ok(())
+    }
+
+    /// Returns the error of a file that cannot be read or decompressed after the current line.
+    fn failed(&self, error: &std::io::Error) -> TraceError {
+        match self.lines.get_ref().compression() {
+            Some(compression) => TraceError::Damaged {
+                path: self.path.clone(),
+                line: self.line + 1,
+                compression,
+                reason: error.to_string(),
+            },
+            None => unreadable(&self.path, error),
+        }
     }
 
     /// Returns the part of the file that has been read, from 0 to 1.
     fn progress(&self) -> f64 {
-        (self.bytes_read as f64 / (self.bytes as f64).max(1.0)).min(1.0)
+        let input = self.lines.get_ref();
+        // Compressed bytes cannot be told for each line.
+        let ahead = match input.compression() {
+            Some(_) => 0,
+            None => self.lines.buffer().len() as u64,
+        };
+        let read = input.file_bytes_read().saturating_sub(ahead);
+        (read as f64 / (self.bytes as f64).max(1.0)).min(1.0)
     }
 
     /// Returns the error of the current line.
@@ -277,7 +335,12 @@ impl TraceReader {
         sectors: u64,
     ) -> Result<TraceReader, TraceError> {
         let mut input = LineReader::open(replay.path.clone())?;
-        let told = detect_format(&input.peek()?);
+        let told = match input.peek() {
+            Ok(first) => detect_format(first),
+            // Not a line of text.
+            Err(TraceError::Line { .. }) => None,
+            Err(error) => return Err(error),
+        };
         let (format, version) = match (replay.format, told) {
             (Some(TraceFormat::Iolog) | None, Some((TraceFormat::Iolog, v))) => {
                 (TraceFormat::Iolog, v)

@@ -2,6 +2,7 @@
 
 mod admin;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use bench::multicore::Machine;
@@ -241,6 +242,11 @@ pub struct SimArgs {
     /// first.
     #[arg(long)]
     pub strict: bool,
+    /// Number of scenarios to run at a time; 1 for one after the other. The default is the number of
+    /// CPUs that the process may use, and 1 with --log. The results do not depend on it. Scenarios
+    /// whose jobs write logs, or that modify images, run alone.
+    #[arg(long, short = 'j', value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
     /// Modify the images of drives with data = "file", and the files beside them. By default, a
     /// simulation starts from the contents of an image and does not modify it.
     #[arg(long)]
@@ -603,6 +609,7 @@ mod tests {
             report: None,
             seed: None,
             strict: false,
+            jobs: None,
             write_image: false,
             trace: None,
             slowest: None,

@@ -98,6 +98,18 @@ pub enum SimError {
 }
 
 impl SimError {
+    /// Returns whether the run was stopped before its jobs began ([`SimOptions::stop`]).
+    ///
+    /// [`SimOptions::stop`]: crate::SimOptions::stop
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, SimError::Stack(StackError::Stopped { .. }))
+    }
+
+    /// Returns whether the jobs need more memory than the machine has left.
+    pub fn lacks_memory(&self) -> bool {
+        matches!(self, SimError::Host(workload::RunError::TooLarge { .. }))
+    }
+
     /// Returns whether the error is a usage error: the user's request is invalid.
     pub fn is_usage(&self) -> bool {
         match self {

@@ -11,6 +11,7 @@ mod outcome;
 mod output;
 mod precondition_cache;
 mod recording;
+mod run_needs;
 mod sim_run;
 mod timed_changes;
 
@@ -42,6 +43,7 @@ pub use output::result_notes::{Note, NoteCode};
 pub use precondition_cache::PreconditionCache;
 pub use recording::explanations::Explanation;
 pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
+pub use run_needs::RunNeeds;
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
 use recording::Recording;
@@ -54,8 +56,13 @@ use timed_changes::TimedChanges;
 pub enum SimStage {
     /// Preconditioning of the drives; from 0 to 1.
     Preconditioning(f64),
-    /// Execution of the jobs; from 0 to 1.
-    Running(f64),
+    /// Execution of the jobs.
+    Running {
+        /// Progress from 0 to 1.
+        part: f64,
+        /// Virtual time since the jobs began.
+        elapsed: Nanos,
+    },
 }
 
 /// Options of a run.
@@ -76,10 +83,11 @@ pub struct SimOptions<'a> {
     /// Whether to modify the drives' images. Otherwise images are only read, and writes stay in
     /// memory.
     pub write_image: bool,
-    /// Stops the jobs when it becomes true; the outcome covers the time until then.
+    /// Stops the run when it becomes true, at the next call of `progress`. If the jobs have begun,
+    /// the outcome covers the time until then; else [`StackError::Stopped`] is returned.
     pub stop: Option<&'a AtomicBool>,
-    /// Preconditioned drives that scenarios share.
-    pub precondition_cache: Option<&'a mut PreconditionCache>,
+    /// Preconditioned drives that scenarios share, also on different threads.
+    pub precondition_cache: Option<&'a PreconditionCache>,
     /// Called at intervals with the progress of the run.
     pub progress: Option<&'a mut dyn FnMut(SimStage)>,
 }
@@ -356,14 +364,14 @@ fn prepare(
             })
         })
     };
-    let mut cache = options.precondition_cache.as_deref_mut();
+    let cache = options.precondition_cache;
     let cached = scenario.composition.is_empty();
     let mut shared = vec![false; plans.len()];
     let build =
         BuildOptions { vector: None, write_images: options.write_image, parallel_units: true };
     let mut reuse = |plan: &DriveSpec| {
         let index = plans.iter().position(|p| p.config.name == plan.config.name)?;
-        let cache = cache.as_mut().filter(|_| cached && fresh[index])?;
+        let cache = cache.filter(|_| cached && fresh[index])?;
         let stack = cache.take(scenario, plan, Nanos::ZERO);
         shared[index] = stack.is_some();
         stack
@@ -389,11 +397,12 @@ fn prepare(
             if let Some(progress) = &mut options.progress {
                 progress(SimStage::Preconditioning((index as f64 + part) / count));
             }
+            !options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
         };
         let what = &scenario.precondition;
         let needs = |drive: usize| fresh[drive] && !shared[drive];
         path.precondition(&mut builder, what, needs, runner, scenario.seed, &mut tell)?;
-        if let Some(cache) = cache.as_mut().filter(|_| cached && needs(index)) {
+        if let Some(cache) = cache.filter(|_| cached && needs(index)) {
             let plan = &plans[index];
             let copy = || path.duplicate(&builder, plan).ok().flatten();
             cache.insert(scenario, plan, runner.now(), copy);
@@ -451,6 +460,7 @@ fn execute(
     let asked = options.stop;
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
+    let started = runner.now();
     if let (
         [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
         [EmulatedDevice::Nvme(drive)],
@@ -458,12 +468,13 @@ fn execute(
     ) = (&mut run.paths[..], &mut run.devices[..], recording.is_coarse() && changes.is_empty())
     {
         tracepoint::set_drive(0);
-        let mut tell = |_: &mut VirtualRunner,
+        let mut tell = |runner: &mut VirtualRunner,
                         host: &mut JobRunner<CoreQueues>,
                         _: &mut controller::Controller| {
             recording.explain();
             if let Some(progress) = &mut options.progress {
-                progress(SimStage::Running(host.progress()));
+                let elapsed = runner.now().since(started);
+                progress(SimStage::Running { part: host.progress(), elapsed });
             }
             if !stopped && asked() {
                 stopped = true;
@@ -507,7 +518,8 @@ fn execute(
             recording.collect(runner.now(), run)?;
             if let Some(progress) = &mut options.progress {
                 let parts = run.hosts().map(|host| host.progress());
-                progress(SimStage::Running(parts.fold(1.0, f64::min)));
+                let elapsed = runner.now().since(started);
+                progress(SimStage::Running { part: parts.fold(1.0, f64::min), elapsed });
             }
             if !stopped && asked() {
                 stopped = true;

@@ -1,5 +1,7 @@
 //! [`PreconditionCache`]: preconditioned drives, for scenarios that start from equal states.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use media::{MediaConfig, estimate_memory};
 use scenario::{DriveSpec, Precondition, Scenario};
 use stack::{Stack, image};
@@ -30,8 +32,15 @@ struct CachedState {
 ///
 /// Drives with image files are preconditioned each time. So are drives whose state cannot be copied
 /// ([`Stack::duplicate`]), or for which memory does not suffice twice.
+///
+/// Runs on several threads may share a cache. A run does not wait for a state that another run is
+/// still producing: it preconditions its own drive.
 #[derive(Debug, Default)]
-pub struct PreconditionCache {
+pub struct PreconditionCache(Mutex<CachedStates>);
+
+/// The states, and how often they were used.
+#[derive(Debug, Default)]
+struct CachedStates {
     states: Vec<CachedState>,
     copies: u64,
 }
@@ -50,22 +59,23 @@ impl PreconditionCache {
                 }
             }
         }
-        PreconditionCache { states, copies: 0 }
+        PreconditionCache(Mutex::new(CachedStates { states, copies: 0 }))
+    }
+
+    /// Locks the states. They are valid even if a run has panicked: each change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, CachedStates> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of runs that started from a cached state.
     pub fn copies(&self) -> u64 {
-        self.copies
+        self.lock().copies
     }
 
     /// Returns the drive of a run that begins at `now`, if its state is cached.
-    pub(super) fn take(
-        &mut self,
-        scenario: &Scenario,
-        plan: &DriveSpec,
-        now: Nanos,
-    ) -> Option<Stack> {
-        let shared = self.find(scenario, plan)?;
+    pub(super) fn take(&self, scenario: &Scenario, plan: &DriveSpec, now: Nanos) -> Option<Stack> {
+        let mut states = self.lock();
+        let shared = states.find(scenario, plan)?;
         shared.uses_left = shared.uses_left.saturating_sub(1);
         // Clocks are part of the state.
         if now != Nanos::ZERO {
@@ -76,14 +86,14 @@ impl PreconditionCache {
             (Some(stack), _) => copy(stack, plan),
             (None, _) => None,
         };
-        self.copies += u64::from(taken.is_some());
+        states.copies += u64::from(taken.is_some());
         taken
     }
 
     /// Caches the state of a drive that was preconditioned by `now`, if a later run starts from it;
     /// `copy` copies it.
     pub(super) fn insert(
-        &mut self,
+        &self,
         scenario: &Scenario,
         plan: &DriveSpec,
         now: Nanos,
@@ -94,14 +104,16 @@ impl PreconditionCache {
         if at_work || image(plan).is_some() || !has_memory(&plan.config.media) {
             return;
         }
-        if let Some(shared) = self.find(scenario, plan)
+        if let Some(shared) = self.lock().find(scenario, plan)
             && shared.uses_left > 0
             && shared.stack.is_none()
         {
             shared.stack = copy();
         }
     }
+}
 
+impl CachedStates {
     fn find(&mut self, scenario: &Scenario, plan: &DriveSpec) -> Option<&mut CachedState> {
         // Without a precondition there is no time to save.
         if scenario.precondition == Precondition::default() {

@@ -329,10 +329,11 @@ impl OpenPath {
 
     /// Preconditions the drives and targets beneath the path, each drive once, starting at an
     /// instant of `runner`. Drives for which `needs` returns `false` keep their state, and so do
-    /// key-value targets and parallel units, which jobs load.
+    /// key-value targets and parallel units, which jobs load. `progress` is called with values from
+    /// 0 to 1 and returns whether to continue.
     ///
     /// # Errors
-    /// [`StackError`].
+    /// [`StackError`]; [`StackError::Stopped`] if `progress` returns `false`.
     pub fn precondition(
         &mut self,
         builder: &mut StackBuilder,
@@ -340,7 +341,7 @@ impl OpenPath {
         needs: impl Fn(usize) -> bool,
         runner: &mut VirtualRunner,
         seed: u64,
-        progress: &mut dyn FnMut(f64),
+        progress: &mut dyn FnMut(f64) -> bool,
     ) -> Result<(), StackError> {
         let members = match &mut self.devices {
             OpenDevices::One(member) => std::slice::from_mut(&mut **member),

@@ -255,6 +255,12 @@ pub enum StackError {
         /// Cause of the error.
         message: String,
     },
+    /// The caller stopped preconditioning.
+    #[error("preconditioning drive {name}: stopped")]
+    Stopped {
+        /// Name of the drive.
+        name: String,
+    },
 }
 
 impl StackError {

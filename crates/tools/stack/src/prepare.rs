@@ -128,7 +128,10 @@ pub fn prepare_paths(
     }
     for path in open.iter_mut().filter(|_| preconditions) {
         let name = path.name().to_owned();
-        let mut progress = |part| tell(PrepareEvent::Preconditioning(&name, part));
+        let mut progress = |part| {
+            tell(PrepareEvent::Preconditioning(&name, part));
+            true
+        };
         let (what, seed) = (&scenario.precondition, scenario.seed);
         path.precondition(&mut builder, what, |i| fresh[i], &mut runner, seed, &mut progress)?;
     }

@@ -1,11 +1,30 @@
 //! Every format, good and bad.
 
+// guarantee: B-39
+
 use super::*;
 use std::io::Write;
 
+use flate2::write::GzEncoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(text: &str) -> Vec<u8> {
+    compress_to_vec(text.as_bytes(), CompressionLevel::Fastest)
+}
+
 fn replay(text: &str) -> (tempfile::NamedTempFile, ReplayOptions) {
+    replay_bytes(text.as_bytes())
+}
+
+fn replay_bytes(bytes: &[u8]) -> (tempfile::NamedTempFile, ReplayOptions) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
+    file.write_all(bytes).unwrap();
     let path = file.path().to_owned();
     let replay = ReplayOptions::new(path);
     (file, replay)
@@ -150,4 +169,107 @@ fn bad_lines_name_file_and_line() {
     assert!(read(&r).unwrap_err().to_string().contains("fio version 2"));
     r.path = "/nonexistent/trace".into();
     assert!(matches!(read(&r), Err(TraceError::Unreadable { .. })));
+}
+
+/// Returns a trace of each format, of several compressed blocks.
+fn long_traces() -> [String; 4] {
+    let lines = |line: &dyn Fn(u64) -> String| (0..9_000).map(line).collect::<String>();
+    let lba = |i: u64| i * 7919 % 999;
+    let iolog =
+        |i: u64| format!("x {} {} 4096\n", ["read", "write"][(i % 2) as usize], lba(i) * 4096);
+    [
+        lines(&|i| format!("{},hm,1,Read,{},4096,{}\n", 1000 + i * i, lba(i) * 4096, i * 31)),
+        lines(&|i| format!("{} 0 {} 8 {}\n", i * i, lba(i) * 8, i % 2)),
+        format!("fio version 2 iolog\n{}", lines(&iolog)),
+        format!("fio version 3 iolog\n{}", lines(&|i| format!("{} {}", i * 3, iolog(i)))),
+    ]
+}
+
+#[test]
+fn compressed_traces_are_read_as_plain_ones_in_every_format() {
+    for text in long_traces() {
+        let (_f, r) = replay(&text);
+        let plain = read(&r).unwrap();
+        assert_eq!(plain.0.len(), 9_000);
+        // Several members or frames in one file, also an empty one.
+        let (first, second) = text.split_at(text.len() / 3);
+        for compressed in [
+            gzip(&text),
+            zstd(&text),
+            [gzip(first), gzip(""), gzip(second)].concat(),
+            [zstd(first), zstd(""), zstd(second)].concat(),
+        ] {
+            assert!(compressed.len() < text.len());
+            let (_f, r) = replay_bytes(&compressed);
+            assert_eq!(read(&r).unwrap(), plain);
+            let mut reader = TraceReader::open(&r, 4096, 1000).unwrap();
+            while reader.next_op().unwrap().is_some() {}
+            assert_eq!(reader.progress(), 1.0);
+        }
+    }
+}
+
+/// A file of the `zstd` program: a frame with a checksum, a frame that decoders skip, another frame.
+const ZSTD_FILE: [u8; 121] = *b"\
+    \x28\xb5\x2f\xfd\x24\x2f\x79\x01\x00fio version 2 iolog\nx add\nx open\nx read 0 4096\n\
+    \x0b\x35\x46\x44\
+    \x5a\x2a\x4d\x18\x03\x00\x00\x00abc\
+    \x28\xb5\x2f\xfd\x24\x25\x29\x01\x00x write 8192 8192\nx sync 0 0\nx close\n\xe9\x1c\x92\x82";
+
+#[test]
+fn damaged_or_truncated_compressed_traces_are_refused_with_their_line() {
+    let (_f, r) = replay_bytes(&ZSTD_FILE);
+    let (ops, _) = read(&r).unwrap();
+    assert_eq!(ops.len(), 3);
+    let one_gzip = gzip("fio version 2 iolog\nx read 0 4096\nx write 8192 8192\n");
+    for (bytes, name) in [(&ZSTD_FILE[..], "zstd"), (&one_gzip, "gzip")] {
+        let (_f, r) = replay_bytes(bytes);
+        let valid = read(&r).unwrap();
+        for end in 4..bytes.len() {
+            let (file, r) = replay_bytes(&bytes[..end]);
+            match read(&r) {
+                // A file that ends with a frame is complete.
+                Ok((ops, _)) => assert!([60, 71].contains(&end) && ops.len() == 1, "{name}: {end}"),
+                Err(error) => {
+                    let message = error.to_string();
+                    assert!(matches!(error, TraceError::Damaged { .. }), "{end}: {message}");
+                    let place = message.split_once(": the ").unwrap().0;
+                    let (path, line) = place.rsplit_once(':').unwrap();
+                    assert_eq!(path, file.path().to_str().unwrap());
+                    assert!((1..=5).contains(&line.parse().unwrap()), "{message}");
+                    assert!(message.contains(&format!("`{name} -t`")), "{message}");
+                }
+            }
+        }
+        // No change gives other requests: checksums find it, or it is not in the data.
+        for bit in 32..bytes.len() * 8 {
+            let mut changed = bytes.to_vec();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let (_f, r) = replay_bytes(&changed);
+            if let Ok(found) = read(&r) {
+                assert_eq!(found, valid, "{name}: bit {bit}");
+            }
+        }
+    }
+    // Lines before the damage are valid.
+    let long = gzip(&long_traces()[1]);
+    let (_f, r) = replay_bytes(&long[..long.len() - 3]);
+    let error = read(&r).unwrap_err();
+    assert!(matches!(error, TraceError::Damaged { line: 8_000..=9_001, .. }), "{error}");
+}
+
+#[test]
+fn lines_have_a_maximum_length_and_are_text() {
+    let message = |bytes: &[u8]| {
+        let (_f, r) = replay_bytes(bytes);
+        read(&r).unwrap_err().to_string()
+    };
+    let long = format!("fio version 2 iolog\nx read 0 4096{}\n", " ".repeat(LINE_BYTES_MAX));
+    for bytes in [long.clone().into_bytes(), gzip(&long), zstd(&long)] {
+        assert!(message(&bytes).contains(":2: a line of more than 16384 bytes"));
+    }
+    assert!(message(b"fio version 2 iolog\nx\xff read 0 4096\n").contains(":2: not UTF-8 text"));
+    // The magic number of xz.
+    let other = message(b"\xfd7zXZ\0 abc");
+    assert!(other.contains(":1: not a fio iolog") && other.contains("gzip or zstd"), "{other}");
 }

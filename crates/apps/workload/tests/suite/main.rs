@@ -1,6 +1,7 @@
 //! The integration tests of this crate: one binary, because linking takes longer than compiling.
 
 mod common;
+mod compressed_traces;
 mod fio_json;
 mod host;
 mod job_text;

@@ -448,3 +448,20 @@ fn traces_have_every_request_its_waits_and_arrows_to_its_operations() {
         assert!((last["args"]["value"].as_f64().unwrap() - shown).abs() < 1e-9, "{name}");
     }
 }
+
+#[test]
+fn traces_of_runs_on_several_threads_do_not_mix() {
+    let paths = all_paths();
+    let texts: Vec<&str> = ["block", "pblk", "mq", "rrpc"]
+        .map(|name| paths.iter().find(|(n, _)| *n == name).unwrap().1.as_str())
+        .to_vec();
+    let alone: Vec<_> = texts.iter().map(|text| trace(text)).collect();
+    let together: Vec<_> = std::thread::scope(|scope| {
+        let runs: Vec<_> = texts.iter().map(|text| scope.spawn(|| trace(text))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    for ((alone, together), text) in alone.iter().zip(&together).zip(&texts) {
+        assert!(alone.1 == together.1, "the trace depends on other threads: {text}");
+        assert_eq!(to_json(&alone.0), to_json(&together.0), "{text}");
+    }
+}

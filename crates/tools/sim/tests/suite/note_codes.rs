@@ -108,8 +108,12 @@ fn a_job_that_issued_nothing_is_named() {
     let late = READER.replace("\"r\"", "\"late\"\nstartdelay = \"10s\"");
     let text = format!("{DRIVE}{FILL}{long}{late}");
     let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap();
-    let stop = AtomicBool::new(true);
-    let options = SimOptions { stop: Some(&stop), ..SimOptions::default() };
+    let stop = AtomicBool::new(false);
+    let mut progress = |stage| {
+        stop.fetch_or(matches!(stage, SimStage::Running { .. }), Ordering::Relaxed);
+    };
+    let options =
+        SimOptions { stop: Some(&stop), progress: Some(&mut progress), ..SimOptions::default() };
     let outcome = simulate(&scenario, options).unwrap();
     let found: Vec<_> = outcome.notes.iter().map(|n| (n.code, n.job.as_deref())).collect();
     assert!(found.contains(&(NoteCode::NothingIssued, Some("late"))), "{found:?}");

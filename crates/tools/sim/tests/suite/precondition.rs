@@ -1,9 +1,10 @@
 //! `[precondition]`: any job, rounds until steady state, and progress reports.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use scenario::Scenario;
-use sluice_sim::{SimError, SimOptions, SimOutcome, SimStage, simulate, to_json};
+use sluice_sim::{RunNeeds, SimError, SimOptions, SimOutcome, SimStage, simulate, to_json};
 use stack::steady_state::SteadyResult;
 
 /// About 48 MiB over 4 parallel units, in 46 lines.
@@ -172,4 +173,44 @@ fn a_drive_that_wears_out_meanwhile_says_so() {
     let error = try_run(&text, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("capacity exceeded"), "{error}");
     assert!(error.contains("programs and") && error.contains("chunks are retired"), "{error}");
+}
+
+#[test]
+fn a_run_can_be_stopped_while_it_is_preconditioned() {
+    for precondition in ["overwrite = \"random 50x\"\n", "until = \"steady\"\n"] {
+        let text = format!("{DRIVE}[precondition]\nfill = \"sequential\"\n{precondition}{JOB}");
+        let scenario = Scenario::parse(Path::new("t.toml"), &text).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut last = SimStage::Preconditioning(0.0);
+        let mut progress = |stage| {
+            last = stage;
+            let begun = matches!(stage, SimStage::Preconditioning(part) if part > 0.1);
+            stop.fetch_or(begun, Ordering::Relaxed);
+        };
+        let (stop, progress) = (Some(&stop), Some(&mut progress as &mut dyn FnMut(SimStage)));
+        let options = SimOptions { stop, progress, ..SimOptions::default() };
+        let error = simulate(&scenario, options).unwrap_err();
+        assert!(error.is_stopped() && !error.is_usage(), "{error}");
+        let SimStage::Preconditioning(part) = last else { panic!("{last:?}") };
+        assert!((0.1..0.5).contains(&part), "it went on to {part}");
+    }
+}
+
+#[test]
+fn the_needs_of_a_run_are_known_before_it() {
+    let needs = |text: &str, write_image| {
+        let scenario = Scenario::parse(Path::new("t.toml"), text).unwrap();
+        RunNeeds::of_run(&scenario, &[], write_image).unwrap()
+    };
+    let clones = format!("{DRIVE}{JOB}numjobs = 3\n{JOB}");
+    let of_clones = needs(&clones, true);
+    assert_eq!((of_clones.jobs, of_clones.writes_files), (4, false));
+    assert_eq!(run(&clones).paths[0].run.jobs.len(), 4);
+    // 96 MiB of flash with its spare bytes, half as much again, and tables.
+    let with_data = needs(&format!("{DRIVE}{JOB}").replace("\"none\"", "\"memory\""), false);
+    assert!((96 << 20..160 << 20).contains(&with_data.memory_bytes), "{with_data:?}");
+    assert!(of_clones.memory_bytes < 4 << 20, "{of_clones:?}");
+    assert!(needs(&format!("{DRIVE}{JOB}write_bw_log = \"x\"\n"), false).writes_files);
+    let image = format!("{DRIVE}{JOB}").replace("\"none\"", "\"file\"\npath = \"x.img\"");
+    assert!(needs(&image, true).writes_files && !needs(&image, false).writes_files);
 }

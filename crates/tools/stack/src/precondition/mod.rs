@@ -49,12 +49,20 @@ pub fn precondition(
 ) -> Result<Stack, StackError> {
     let (mut drive, mut host) = stack.split();
     let name = drive.config().name.clone();
-    precondition_host(&name, &mut drive, &mut host, what, runner, seed, progress)?;
+    let mut progress = |part| {
+        progress(part);
+        true
+    };
+    precondition_host(&name, &mut drive, &mut host, what, runner, seed, &mut progress)?;
     Ok(Stack::join(drive, host))
 }
 
 /// Brings a drive and one of its hosts to the state that `what` describes, as
-/// [`precondition`](precondition()) does. `name` is that of the drive.
+/// [`precondition`](precondition()) does. `name` is that of the drive. `progress` returns whether
+/// to continue.
+///
+/// # Errors
+/// As [`precondition`](precondition()), and [`StackError::Stopped`] if `progress` returns `false`.
 pub(super) fn precondition_host<C: SimulatedDevice>(
     name: &str,
     drive: &mut C,
@@ -62,7 +70,7 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     what: &Precondition,
     runner: &mut VirtualRunner,
     seed: u64,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut dyn FnMut(f64) -> bool,
 ) -> Result<(), StackError> {
     let device = &mut host.device;
     let name = name.to_owned();
@@ -77,18 +85,21 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     drive.set_zero_latency(true);
     let mut watch = PreconditionMonitor::new(&plan, what.until);
     let stride = if watch.rounds.is_some() { 1 } else { STRIDE };
-    let mut shown = 0.0f64;
+    let (mut shown, mut stopped) = (0.0f64, false);
     let mut jobs = JobRunner::new(&mut *device, plan.jobs, IoCpuCosts::default(), seed)
         .map_err(|e| misfit(e.to_string()))?;
     let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut C| {
         let part = watch.update(runner.now(), host, drive);
         if part >= shown + STEP {
             shown = part;
-            progress(part);
+            stopped = !progress(part);
         }
-        true
+        !stopped
     };
     co_simulate(runner, &mut jobs, drive, RunObserver::new(&mut tell).with_interval(stride));
+    if stopped {
+        return Err(StackError::Stopped { name });
+    }
     let result = jobs.finish().map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
         let ftl = target_layers::ftl_snapshot(device).map(|(stats, _)| stats);
@@ -103,7 +114,9 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     }
     drive.set_zero_latency(false);
     drive.reset_stats();
-    progress(1.0);
+    if !progress(1.0) {
+        return Err(StackError::Stopped { name });
+    }
     host.steady = watch.rounds.map(|rounds| rounds.result);
     Ok(())
 }

@@ -1,12 +1,17 @@
-//! Traces with arbitrary content: the reader reports errors by line, and accesses are within the
-//! device.
+//! Traces with arbitrary content, plain and compressed: the reader reports errors by line, and
+//! accesses are within the device.
 
 use std::io::Write;
 
 use super::workload::{
     ReplayOptions, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceReader,
 };
+use flate2::write::GzEncoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use testkit::choices::{Choices, mangled};
+
+/// Maximum number of requests to read: a few bytes can decompress to many.
+const REQUESTS_MAX: u64 = 100_000;
 
 /// Valid traces of all formats.
 const SAMPLES: [&str; 5] = [
@@ -36,11 +41,11 @@ fn replay(choices: &mut Choices) -> ReplayOptions {
     replay
 }
 
-/// Reads a trace for a device of `sectors` sectors; returns the number of its requests, or `None`
-/// if the trace is refused.
-fn read(text: &str, mut replay: ReplayOptions, sector_bytes: u32, sectors: u64) -> Option<u64> {
+/// Reads the file of a trace for a device of `sectors` sectors; returns the number of its requests,
+/// or `None` if the trace is refused.
+fn read(bytes: &[u8], mut replay: ReplayOptions, sector_bytes: u32, sectors: u64) -> Option<u64> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
-    file.write_all(text.as_bytes()).expect("the trace is written");
+    file.write_all(bytes).expect("the trace is written");
     replay.path = file.path().into();
     let refused = |error: TraceError| {
         assert!(!error.to_string().is_empty());
@@ -63,7 +68,9 @@ fn read(text: &str, mut replay: ReplayOptions, sector_bytes: u32, sectors: u64) 
             Ok(None) => break,
             Err(error) => return refused(error),
         }
-        assert!(requests <= text.lines().count() as u64, "more requests than lines");
+        if requests == REQUESTS_MAX {
+            break;
+        }
     }
     let TraceAdjustments { aligned_requests, wrapped, .. } = reader.adjustments();
     assert!(aligned_requests <= requests && wrapped <= requests);
@@ -71,22 +78,52 @@ fn read(text: &str, mut replay: ReplayOptions, sector_bytes: u32, sectors: u64) 
     Some(requests)
 }
 
-fn read_on_a_device(text: &str, choices: &mut Choices) -> Option<u64> {
+fn read_on_a_device(bytes: &[u8], choices: &mut Choices) -> Option<u64> {
     let replay = replay(choices);
     let sector_bytes = [512, 4096][choices.below(2) as usize];
     let sectors = [1, 7, 1024, 1 << 40][choices.below(4) as usize];
-    read(text, replay, sector_bytes, sectors)
+    read(bytes, replay, sector_bytes, sectors)
 }
 
 /// Reads a trace with a few changes.
 pub(crate) fn changed(choices: &mut Choices) -> Option<u64> {
     let text = mangled(choices, &SAMPLES);
-    read_on_a_device(&text, choices)
+    let seed = choices.next_u64();
+    let found = read_on_a_device(text.as_bytes(), &mut Choices::seeded(seed));
+    assert!(found.is_none_or(|requests| requests <= text.lines().count() as u64));
+    let mut compressed = compressed(text.as_bytes(), choices);
+    let same = read_on_a_device(&compressed, &mut Choices::seeded(seed));
+    assert_eq!(same, found, "the compressed trace differs from the plain one");
+    for _ in 0..=choices.below(3) {
+        let at = choices.below(compressed.len() as u64) as usize;
+        match choices.below(3) {
+            0 => compressed[at] = choices.next_u64() as u8,
+            1 => compressed[at] ^= 1 << choices.below(8),
+            _ => compressed.truncate(at.max(1)),
+        }
+    }
+    read_on_a_device(&compressed, &mut Choices::seeded(seed));
+    found
 }
 
-/// Reads a fuzzer's bytes as text, and a trace that they change.
+/// Compresses the file of a trace, in one part or two.
+fn compressed(bytes: &[u8], choices: &mut Choices) -> Vec<u8> {
+    let is_gzip = choices.chance(0.5);
+    let compress = |part: &[u8]| {
+        if !is_gzip {
+            return compress_to_vec(part, CompressionLevel::Fastest);
+        }
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(part).and_then(|()| encoder.finish()).expect("memory")
+    };
+    let (first, second) = bytes.split_at(choices.below(bytes.len() as u64 + 1) as usize);
+    [compress(first), compress(second)].concat()
+}
+
+/// Reads a fuzzer's bytes as they are and as text, and a trace that they change.
 pub(crate) fn fuzz(bytes: &[u8]) {
     let mut choices = Choices::of(bytes);
     changed(&mut choices);
-    read_on_a_device(&String::from_utf8_lossy(bytes), &mut Choices::of(bytes));
+    read_on_a_device(bytes, &mut Choices::of(bytes));
+    read_on_a_device(String::from_utf8_lossy(bytes).as_bytes(), &mut Choices::of(bytes));
 }

@@ -3,8 +3,10 @@
 
 use crate::sim_folder;
 
+use std::io::Write;
 use std::path::Path;
 
+use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use sim_folder::Folder;
@@ -151,6 +153,24 @@ fn a_trace_is_replayed_at_its_depth_and_refused_where_it_does_not_fit() {
     let remark = "job t: 1 of 2 requests were issued later than the trace says: all 1 places";
     assert!(table.contains(remark), "{table}");
     assert!(refused(&folder, &["drive.toml", "gone.fio"]).contains("gone.csv: No such file"));
+}
+
+#[test]
+fn a_compressed_trace_gives_the_results_of_the_plain_one_and_a_damaged_one_is_refused() {
+    let lines: String =
+        (0..3_000).map(|i| format!("{} 0 {} 8 1\n", i * 100, i % 997 * 8)).collect();
+    let plain = with_drive(&[("t", &lines), ("replay.fio", "[t]\nread_iolog=t\n")]);
+    let expected = ran(&plain, &["drive.toml", "replay.fio", "--json", "o.json"]);
+    let folder = with_drive(&[("replay.fio", "[t]\nread_iolog=t\n")]);
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(lines.as_bytes()).unwrap();
+    let compressed = encoder.finish().unwrap();
+    std::fs::write(folder.path("t"), &compressed).unwrap();
+    assert_eq!(ran(&folder, &["drive.toml", "replay.fio", "--json", "o.json"]), expected);
+    assert_eq!(folder.read("o.json"), plain.read("o.json"));
+    std::fs::write(folder.path("t"), &compressed[..compressed.len() / 2]).unwrap();
+    let told = refused(&folder, &["drive.toml", "replay.fio"]);
+    assert!(told.contains("t:1") && told.contains("gzip data is damaged or incomplete"), "{told}");
 }
 
 #[test]

@@ -6,5 +6,6 @@ mod images;
 mod job_files;
 mod log;
 mod outputs;
+mod parallel;
 mod plots;
 mod preconditioned;

@@ -40,9 +40,9 @@ fn compare(what: &str, drives: [&str; 3]) -> u64 {
         .iter()
         .map(|s| to_json(&simulate(s, SimOptions::default()).unwrap()).to_string())
         .collect();
-    let mut states = PreconditionCache::new(&scenarios);
+    let states = PreconditionCache::new(&scenarios);
     for (scenario, alone) in scenarios.iter().zip(&alone) {
-        let options = SimOptions { precondition_cache: Some(&mut states), ..SimOptions::default() };
+        let options = SimOptions { precondition_cache: Some(&states), ..SimOptions::default() };
         let shared = to_json(&simulate(scenario, options).unwrap()).to_string();
         assert!(shared == *alone, "{what}, {}:\n{shared}\n{alone}", scenario.file.display());
     }

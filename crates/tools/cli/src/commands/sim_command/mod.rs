@@ -1,26 +1,28 @@
 //! `sluice sim`: runs scenarios, prints the table, writes the files.
 
-use std::cell::Cell;
-use std::io::{IsTerminal, Write};
+mod parallel_runs;
+mod run_bars;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::thread::available_parallelism;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use report::explain::{render_bands, render_slowest};
 use report::{Report, html, table};
-use scenario::format::{printable, printable_lines};
-use scenario::{Precondition, Scenario};
+use scenario::Scenario;
+use scenario::format::printable_lines;
 use serde_json::Value;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
-use sim::{
-    JsonSchema, PreconditionCache, SCHEMA, SimError, SimOptions, SimOutcome, SimStage, simulate,
-    to_json, to_text, to_variant,
-};
+use sim::{JsonSchema, SCHEMA, SimError, SimOutcome, to_json, to_text, to_variant};
 use stack::StackError;
 use stack::named_target::NamedError;
+use tracing::level_filters::LevelFilter;
+
+use parallel_runs::{RunSettings, run_all};
 
 use crate::args::SimArgs;
 use crate::output::{Output, is_standard};
@@ -46,7 +48,8 @@ impl From<SimError> for CliError {
     }
 }
 
-/// Runs the scenarios one after the other; each is a variant of the report.
+/// Runs the scenarios, several at a time; each is a variant of the report. All outputs are those of
+/// one run after the other.
 ///
 /// The first SIGINT ends the jobs, and the results so far are printed and written; the second ends
 /// the process.
@@ -73,68 +76,41 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         }
     }
     let mut outputs = Outputs::open(args)?;
-    let interrupt = Interrupt::catch()?;
-    let mut results = Results { print_slowest: args.slowest.is_some(), ..Results::default() };
-    let mut preconditioned = PreconditionCache::new(&scenarios);
-    let (mut failed, mut jobs_before) = (None, 0);
-    for (i, scenario) in scenarios.iter().enumerate() {
-        let bar = Bar::new(scenario, (i, scenarios.len()));
-        let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
-        let mut progress = |stage| {
-            bar.update(stage);
-            // `stop` ends the jobs. Before the jobs, this scenario has no results to keep.
-            if matches!(stage, SimStage::Preconditioning(_)) && interrupt.is_requested() {
-                bar.finish();
-                let told = match results.outcomes.len() {
-                    0 => None,
-                    _ => results.write(&scenarios, &mut outputs).err(),
-                };
-                let told = told.unwrap_or_else(|| interrupted(results.outcomes.len()));
-                drop(std::mem::take(&mut outputs));
-                eprint!("{}", told.render());
-                std::process::exit(INTERRUPTED);
-            }
-        };
-        let options = SimOptions {
-            job_files: jobs.iter().map(|j| j.to_path_buf()).collect(),
-            jobs_before,
-            trace,
-            blktrace: args.blktrace.clone(),
-            slowest: args.slowest.unwrap_or(if args.report.is_some() {
-                SLOWEST_REPORTED
-            } else {
-                0
-            }),
-            write_image: args.write_image,
-            stop: Some(&interrupt.requested),
-            precondition_cache: Some(&mut preconditioned),
-            progress: Some(&mut progress),
-        };
-        let outcome = simulate(scenario, options);
-        bar.finish();
-        match outcome {
-            Ok(outcome) => {
-                jobs_before += outcome.paths.iter().map(|p| p.run.jobs.len()).sum::<usize>();
-                results.outcomes.push(outcome);
-            }
-            Err(error) => {
-                failed = Some(CliError::from(error));
-                break;
-            }
-        }
-        if results.outcomes.iter().any(|o| o.partial) {
-            break;
-        }
+    let interrupt = catch_interrupt()?;
+    let settings = RunSettings {
+        job_files: jobs.iter().map(|job| job.to_path_buf()).collect(),
+        blktrace: args.blktrace.clone(),
+        slowest: args.slowest.unwrap_or(match args.report {
+            Some(_) => SLOWEST_REPORTED,
+            None => 0,
+        }),
+        write_image: args.write_image,
+        at_a_time: args.jobs.unwrap_or_else(default_jobs),
+        interrupt: &interrupt,
+    };
+    let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
+    let ended = run_all(&scenarios, &settings, trace)?;
+    let results = Results { outcomes: ended.outcomes, print_slowest: args.slowest.is_some() };
+    if !results.outcomes.is_empty() {
+        // After a failure or an interruption, write the results that there are.
+        results.write(&scenarios, &mut outputs)?;
     }
-    if let Some(failed) = failed {
-        if !results.outcomes.is_empty() {
-            // Write the results of the scenarios before it.
-            results.write(&scenarios, &mut outputs)?;
-        }
-        return Err(failed);
+    if let Some(failed) = ended.failed {
+        return Err(failed.into());
     }
-    results.write(&scenarios, &mut outputs)?;
+    if ended.is_interrupted {
+        return Err(interrupted(results.outcomes.len()));
+    }
     results.judge(args.strict)
+}
+
+/// Returns the number of runs at a time without `--jobs`: the number of CPUs that the process may
+/// use, or 1 if events are logged, so that those of a run are together.
+fn default_jobs() -> NonZeroUsize {
+    match LevelFilter::current() {
+        LevelFilter::OFF => available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        _ => NonZeroUsize::MIN,
+    }
 }
 
 /// Loads the scenarios, each a variant of the report with a unique name.
@@ -193,7 +169,6 @@ fn explanation_text(outcome: &SimOutcome) -> String {
 }
 
 /// Results so far.
-#[derive(Default)]
 struct Results {
     outcomes: Vec<SimOutcome>,
     /// Whether the slowest requests were requested.
@@ -253,9 +228,6 @@ impl Results {
     fn judge(&self, strict: bool) -> Result<(), CliError> {
         let failures: Vec<String> = self.outcomes.iter().flat_map(SimOutcome::failures).collect();
         let notes: Vec<_> = self.outcomes.iter().flat_map(|o| &o.notes).collect();
-        if self.outcomes.iter().any(|o| o.partial) {
-            return Err(interrupted(self.outcomes.len()));
-        }
         if let Some(first) = failures.first() {
             return Err(CliError::Other(format!(
                 "{} requests failed; the first: {first}",
@@ -348,80 +320,14 @@ impl Outputs {
     }
 }
 
-/// SIGINT handling: the first signal sets a flag, the second ends the process immediately.
-struct Interrupt {
-    requested: Arc<AtomicBool>,
-}
-
-impl Interrupt {
-    fn catch() -> Result<Interrupt, CliError> {
-        let failed = |e| CliError::Other(format!("cannot catch SIGINT: {e}"));
-        let asked = Arc::new(AtomicBool::new(false));
-        // The order matters: the first signal finds the flag cleared, the second finds it set.
-        flag::register_conditional_shutdown(SIGINT, INTERRUPTED, asked.clone()).map_err(failed)?;
-        flag::register(SIGINT, asked.clone()).map_err(failed)?;
-        Ok(Interrupt { requested: asked })
-    }
-
-    fn is_requested(&self) -> bool {
-        self.requested.load(Ordering::Relaxed)
-    }
-}
-
-/// A progress bar on a terminal; nothing if standard error is piped. It never decreases: if a drive
-/// is preconditioned, that is the first half.
-struct Bar {
-    bar: ProgressBar,
-    preconditions: bool,
-    furthest: Cell<f64>,
-}
-
-impl Bar {
-    fn new(scenario: &Scenario, (index, count): (usize, usize)) -> Bar {
-        let preconditions = scenario.precondition != Precondition::default();
-        let furthest = Cell::new(0.0);
-        if !std::io::stderr().is_terminal() {
-            return Bar { bar: ProgressBar::hidden(), preconditions, furthest };
-        }
-        let bar = ProgressBar::new(1_000);
-        // The template is a valid constant.
-        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:40} {msg}") {
-            bar.set_style(style);
-        }
-        let title = printable(&scenario.title);
-        bar.set_prefix(match count {
-            1 => title.into_owned(),
-            _ => format!("{}/{count} {title}", index + 1),
-        });
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Bar { bar, preconditions, furthest }
-    }
-
-    fn update(&self, stage: SimStage) {
-        let position = position(self.preconditions, stage);
-        self.furthest.set(self.furthest.get().max(position));
-        let (part, what) = match stage {
-            SimStage::Preconditioning(part) => (part, "preconditioning"),
-            SimStage::Running(part) => (part, "running"),
-        };
-        self.bar.set_position((self.furthest.get() * 1_000.0) as u64);
-        self.bar.set_message(format!("{what}, {:.0} %", (part * 100.0).clamp(0.0, 100.0)));
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// Returns the progress of a run, from 0 to 1.
-fn position(preconditions: bool, stage: SimStage) -> f64 {
-    let within = |part: f64| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
-    match (stage, preconditions) {
-        (SimStage::Preconditioning(part), true) => within(part) / 2.0,
-        (SimStage::Preconditioning(_), false) => 0.0,
-        (SimStage::Running(part), true) => 0.5 + within(part) / 2.0,
-        (SimStage::Running(part), false) => within(part),
-    }
+/// Returns a flag that the first SIGINT sets; the second ends the process immediately.
+fn catch_interrupt() -> Result<Arc<AtomicBool>, CliError> {
+    let failed = |e| CliError::Other(format!("cannot catch SIGINT: {e}"));
+    let asked = Arc::new(AtomicBool::new(false));
+    // The order matters: the first signal finds the flag cleared, the second finds it set.
+    flag::register_conditional_shutdown(SIGINT, INTERRUPTED, asked.clone()).map_err(failed)?;
+    flag::register(SIGINT, asked.clone()).map_err(failed)?;
+    Ok(asked)
 }
 
 #[cfg(test)]
@@ -434,26 +340,5 @@ mod tests {
         assert_eq!(join_titles(&["a", "b"]), "a and b");
         assert_eq!(join_titles(&["a", "b", "c"]), "a, b and c");
         assert_eq!(join_titles(&["a", "b", "c", "d"]), "a, b and 2 more");
-    }
-
-    #[test]
-    fn progress_covers_preconditioning_and_never_goes_back() {
-        let course = [
-            SimStage::Preconditioning(0.0),
-            SimStage::Preconditioning(0.7),
-            SimStage::Preconditioning(1.0),
-            SimStage::Running(0.0),
-            SimStage::Running(0.5),
-            SimStage::Running(1.0),
-        ];
-        let all: Vec<f64> = course.iter().map(|stage| position(true, *stage)).collect();
-        assert_eq!(all, [0.0, 0.35, 0.5, 0.5, 0.75, 1.0]);
-        assert_eq!(position(false, SimStage::Running(0.5)), 0.5);
-        assert_eq!(position(true, SimStage::Running(f64::NAN)), 0.5);
-        let parsed = Scenario::parse(Path::new("a.toml"), "[drive]\npreset = \"pcm\"\n");
-        let bar = Bar::new(&parsed.unwrap(), (0, 1));
-        bar.update(SimStage::Running(0.8));
-        bar.update(SimStage::Running(0.3));
-        assert_eq!(bar.furthest.get(), 0.8, "it stays where it was");
     }
 }
