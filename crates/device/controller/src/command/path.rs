@@ -380,28 +380,38 @@ impl Controller {
         }
     }
 
-    /// Processes the next event that is due by `now`, at the time at which it was due.
+    /// Processes the events that are due by `now`, each at the time at which it was due. Returns
+    /// whether there were any, and the time of the next event.
     #[inline(always)]
-    fn step(&mut self, now: Nanos) -> bool {
-        let media = self.media_deadline();
-        let stations = self.stages.next_at();
-        let next = media.min(stations);
-        if next > now {
-            return false;
+    fn process_events(&mut self, now: Nanos) -> (bool, Nanos) {
+        let mut moved = false;
+        loop {
+            let (media, stages) = (self.media_deadline(), self.stages.next_at());
+            let next = media.min(stages);
+            if next > now {
+                return (moved, next);
+            }
+            self.process_event(now, media, stages);
+            moved = true;
         }
+    }
+
+    /// Processes the next event: of the media at `media`, or of a stage at `stages`.
+    #[inline(always)]
+    fn process_event(&mut self, now: Nanos, media: Nanos, stages: Nanos) {
+        let next = media.min(stages);
         // Before time advances, the FTL does the work that became possible at this instant.
         if next > self.time.at && self.run_ftl(self.time.at) {
-            self.send_completed(self.time.at);
-            return true;
+            return self.send_completed(self.time.at);
         }
         self.time.at = self.time.at.max(next);
         let at = if next == media {
             // The media may pass several instants before an operation completes; they must not pass
             // the next event of another part. An operation that could not start completes at once.
-            let limit = if media < self.time.at { self.time.at } else { stations.min(now) };
+            let limit = if media < self.time.at { self.time.at } else { stages.min(now) };
             self.media_step(limit)
         } else {
-            let Some((stage, at, id)) = self.stages.dequeue(next) else { return false };
+            let Some((stage, at, id)) = self.stages.dequeue(next) else { return };
             let is_write =
                 |io| matches!(io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
             match stage {
@@ -413,7 +423,6 @@ impl Controller {
             at
         };
         self.send_completed(at);
-        true
     }
 
     fn run_ftl(&mut self, now: Nanos) -> bool {
@@ -452,7 +461,7 @@ impl Component for Controller {
     fn poll(&mut self, now: Nanos) -> bool {
         self.time.powered_at.get_or_insert(now);
         self.queues.begin_poll();
-        self.process_until::<true>(now)
+        self.process_until::<true>(now).0
     }
 
     fn deadline(&self) -> Nanos {
@@ -471,31 +480,33 @@ impl Controller {
     /// doorbells: no host may have been polled since the last [`poll`](Component::poll).
     pub fn run_before(&mut self, limit: Nanos) -> Nanos {
         let posted = self.queues.posts();
-        loop {
-            let next = self.deadline();
-            if next >= limit {
-                return next;
-            }
-            match self.queues.are_drained() {
-                true => self.process_until::<false>(next),
-                // A command waits for a token, or for commands before it.
-                false => self.poll(next),
+        let mut next = self.deadline();
+        while next < limit {
+            let at = next;
+            next = match self.queues.are_drained() {
+                true => self.process_until::<false>(at).1,
+                false => {
+                    // A command waits for a token, or for commands before it.
+                    self.poll(at);
+                    self.deadline()
+                }
             };
             if self.queues.posts() != posted {
-                return next;
+                return at;
             }
         }
+        next
     }
 
-    /// Processes everything that is due by `now`. With `FETCH`, fetches new commands, too.
+    /// Processes everything that is due by `now`. With `FETCH`, fetches new commands, too. Returns
+    /// whether there was anything, and the time of the drive's next event.
     #[inline(always)]
-    fn process_until<const FETCH: bool>(&mut self, now: Nanos) -> bool {
+    fn process_until<const FETCH: bool>(&mut self, now: Nanos) -> (bool, Nanos) {
         self.time.now = self.time.now.max(now);
         let mut moved = false;
         loop {
-            while self.step(now) {
-                moved = true;
-            }
+            let (processed, mut next) = self.process_events(now);
+            moved |= processed;
             if now > self.time.at {
                 if self.run_ftl(self.time.at) {
                     self.send_completed(self.time.at);
@@ -512,12 +523,14 @@ impl Controller {
             }
             let settled = self.run_ftl(now);
             self.send_completed(now);
+            if fetched {
+                next = self.next_internal_at();
+            }
             moved |= fetched | settled;
-            if !settled && (!fetched || self.next_internal_at() > now) {
-                break;
+            if !settled && next > now {
+                return (moved | self.queues.flush_completions(), next);
             }
         }
-        moved | self.queues.flush_completions()
     }
 
     #[inline]

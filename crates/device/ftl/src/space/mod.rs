@@ -117,8 +117,12 @@ impl Space {
             0 => 0,
             units => u64::from(chunks / env.plan.active_pus * units) * unit,
         };
-        // Called often: two plain loops are faster than a flattened one.
-        let free_units = |lines: &Vec<OpenLine>| lines.iter().map(|o| o.free_units).sum::<u32>();
+        // Called several times per write: most streams have no line or one.
+        let free_units = |lines: &Vec<OpenLine>| match lines.as_slice() {
+            [] => 0,
+            [only] => only.free_units,
+            several => several.iter().map(|open| open.free_units).sum(),
+        };
         let open: u32 = self.open_lines.iter().map(free_units).sum();
         u64::from(chunks) * u64::from(env.geometry.sectors_per_chunk) - meta
             + u64::from(open) * unit

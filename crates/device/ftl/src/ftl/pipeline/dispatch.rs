@@ -63,10 +63,10 @@ impl Ftl {
     ) -> bool {
         let ring = id.ring();
         let stream = self.stream_of(id);
-        if ring == GC && !self.gc_can_place_unit() {
+        if self.space.programs().is_blocked(stream) {
             return false;
         }
-        if self.space.programs().is_blocked(stream) {
+        if ring == GC && !self.gc_can_place_unit() {
             return false;
         }
         if self.buffer.unit(id).state == UnitState::Filling && !self.can_assign_seq(ring) {
