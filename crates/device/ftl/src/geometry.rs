@@ -7,6 +7,8 @@ use nvme::FlashGeometry;
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
 use crate::ids::{Lba, LbaRun, MapPageId, ToU32};
+use crate::mapping::l2p::SLOTS_MAX;
+use crate::mapping::p2l::LOGICAL_SECTORS_MAX;
 use crate::mapping::translation_page::TranslationPage;
 use crate::space::line_meta;
 use crate::{FtlConfig, LineMetadata, P2lLocation, RateLimiterKind};
@@ -153,6 +155,19 @@ pub enum CapacityError {
     /// Pages cannot be read back from a flash that keeps nothing.
     #[error("map_cache_sectors needs a drive that keeps what is written")]
     MapCacheWithoutData,
+    /// The tables have no numbers for so many sectors.
+    #[error(
+        "{what} are {value}, but the tables of the map number {max}: {}",
+        if *what == LOGICAL_SECTORS { "more over_provisioning makes them fewer" } else { "make it smaller" }
+    )]
+    TooManySectors {
+        /// Logical sectors, or slots of the write buffer.
+        what: &'static str,
+        /// Their number.
+        value: u64,
+        /// The maximum.
+        max: u32,
+    },
     /// No sectors remain for data.
     #[error(
         "of {chunks} good chunks {journal} are for the journal, the others make {lines} lines of \
@@ -230,6 +245,9 @@ pub struct CapacityPlan {
     /// The map cache.
     pub map_cache: MapCachePlan,
 }
+
+/// The logical sectors in [`CapacityError::TooManySectors`].
+const LOGICAL_SECTORS: &str = "the logical sectors and translation pages";
 
 impl CapacityPlan {
     /// Returns all translation pages, in order.
@@ -358,6 +376,11 @@ impl CapacityPlan {
                 over_provisioning: config.over_provisioning,
             });
         }
+        let number = |what, value, max| match value > u64::from(max) {
+            true => Err(CapacityError::TooManySectors { what, value, max }),
+            false => Ok(()),
+        };
+        number(LOGICAL_SECTORS, total, LOGICAL_SECTORS_MAX)?;
         // Per active parallel unit: the units that wait for their paired page, two programs in
         // flight, and one unit that is being filled.
         let least = active * (shape.pair_units() + 3);
@@ -370,13 +393,13 @@ impl CapacityPlan {
         // Pages are at most one part in 64 of what is written.
         let auto = (64 * meta).max(4 * u64::from(line_sectors));
         let (user_units, gc_units) = (least.max(asked_units), least + window);
+        let slots = u64::from(user_units + gc_units) * u64::from(shape.ws_opt);
+        // Others are for metadata.
+        number("slots of the write buffer", slots, SLOTS_MAX / 2)?;
         let spare = physical - total;
         let map_cache = match config.map_cache_sectors {
             0 => MapCachePlan::default(),
-            sectors => {
-                let slots = u64::from(user_units + gc_units) * u64::from(shape.ws_opt);
-                CapacityPlan::map_cache(sectors, meta, spare, slots, line_sectors.into())?
-            }
+            sectors => CapacityPlan::map_cache(sectors, meta, spare, slots, line_sectors.into())?,
         };
         let asked = u64::from(config.checkpoint_sectors);
         let checkpoint_sectors = if asked == 0 { auto } else { asked };
@@ -449,6 +472,29 @@ mod tests {
             ws_opt: 4,
             mw_cunits: 8,
         }
+    }
+
+    #[test]
+    fn a_plan_has_as_many_sectors_as_the_tables_number() {
+        // 256 chunks of 2^16 sectors on each of 128 parallel units: 2^31 sectors, 8 TiB.
+        let wide = Geometry { groups: 16, pus: 8, chunks: 256, sectors: 1 << 16, ..geometry() };
+        let plan = |chunks: u32, config: FtlConfig| {
+            let shape = FlashGeometry::from_geometry(&Geometry { chunks, ..wide });
+            CapacityPlan::new(&shape, &config, shape.total_chunks(), shape.total_chunks())
+        };
+        let with = |over_provisioning| FtlConfig { over_provisioning, ..FtlConfig::default() };
+        let eight = plan(256, with(0.07)).unwrap();
+        assert!(u64::from(eight.logical) * 4096 > 8_000_000_000_000, "{}", eight.logical);
+        let twelve = plan(384, with(0.6)).unwrap();
+        assert!(twelve.logical + twelve.map_pages <= LOGICAL_SECTORS_MAX);
+        let refused = plan(384, with(0.07)).unwrap_err();
+        let CapacityError::TooManySectors { value, max, .. } = refused else {
+            panic!("{refused}");
+        };
+        assert!(value > u64::from(max) && refused.to_string().contains("more over_provisioning"));
+        let config = FtlConfig { write_buffer_sectors: 1 << 28, ..with(0.07) };
+        let refused = plan(256, config).unwrap_err();
+        assert!(refused.to_string().contains("slots of the write buffer"), "{refused}");
     }
 
     #[test]

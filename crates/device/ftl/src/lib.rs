@@ -64,7 +64,8 @@ pub use gc::victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
 pub use geometry::{CapacityError, CapacityPlan, JournalPlan, MapCachePlan};
 pub use ids::{Lba, LbaRun, LineId, SlotId, WriteSeq};
 pub use mapping::cache::map_cache::MapCacheStats;
-pub use mapping::l2p::{L2p, L2pEntry};
+pub use mapping::l2p::{L2p, L2pEntry, PHYSICAL_SECTORS_MAX};
+pub use mapping::p2l::LOGICAL_SECTORS_MAX;
 pub use nvme::FlashGeometry;
 pub use oob::Oob;
 pub use recovery::{

@@ -25,7 +25,7 @@ pub enum L2pEntry {
 /// The map. An entry of zero is unmapped, so that memory is touched only for mapped sectors.
 ///
 /// ```text
-/// entry: 0 unmapped | 1..=0x7000_0000 physical sector + 1 | 0x8000_0000 + slot | 0xffff_ffff lost
+/// entry: 0 unmapped | 1..=0xf000_0000 physical sector + 1 | 0xf000_0001 + slot | 0xffff_ffff lost
 /// ```
 ///
 /// With a map in frames, a caller may only access sectors whose page is in a frame. The locations
@@ -39,7 +39,12 @@ pub struct L2p {
     mapped: u64,
 }
 
-const BUFFER_BIT: u32 = 1 << 31;
+/// Maximum number of sectors of a medium (about 15 TiB at 4 KiB): the map has 32-bit entries, and
+/// some of their values are slots of the write buffer.
+pub const PHYSICAL_SECTORS_MAX: u32 = 0xf000_0000;
+/// Maximum number of slots of the write buffer.
+pub(crate) const SLOTS_MAX: u32 = LOST_ENTRY - FIRST_SLOT_ENTRY;
+const FIRST_SLOT_ENTRY: u32 = PHYSICAL_SECTORS_MAX + 1;
 const LOST_ENTRY: u32 = u32::MAX;
 
 /// Encodes a location as a map entry.
@@ -47,7 +52,7 @@ const LOST_ENTRY: u32 = u32::MAX;
 pub(crate) fn encode_l2p_entry(at: L2pEntry) -> u32 {
     match at {
         L2pEntry::Unmapped => 0,
-        L2pEntry::Buffer(slot) => BUFFER_BIT | slot.get(),
+        L2pEntry::Buffer(slot) => FIRST_SLOT_ENTRY + slot.get(),
         L2pEntry::Flash(phys) => phys.get() + 1,
         L2pEntry::Lost => LOST_ENTRY,
     }
@@ -59,7 +64,7 @@ fn decode_l2p_entry(word: u32) -> L2pEntry {
     match word {
         0 => L2pEntry::Unmapped,
         LOST_ENTRY => L2pEntry::Lost,
-        w if w & BUFFER_BIT != 0 => L2pEntry::Buffer(SlotId(w & !BUFFER_BIT)),
+        w if w >= FIRST_SLOT_ENTRY => L2pEntry::Buffer(SlotId(w - FIRST_SLOT_ENTRY)),
         w => L2pEntry::Flash(PhysSector(w - 1)),
     }
 }
@@ -129,7 +134,7 @@ impl L2p {
         }
         self.table
             .get(lba.index())
-            .filter(|word| **word & BUFFER_BIT == 0)?
+            .filter(|word| **word < FIRST_SLOT_ENTRY)?
             .checked_sub(1)
             .map(PhysSector)
     }
@@ -220,6 +225,25 @@ impl L2p {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_keep_the_first_and_the_last_of_each_kind() {
+        let slots = [0, 1, SLOTS_MAX - 1].map(|slot| L2pEntry::Buffer(SlotId(slot)));
+        let sectors = [0, 1, 0x7fff_ffff, 0x8000_0000, PHYSICAL_SECTORS_MAX - 1];
+        let sectors = sectors.map(|phys| L2pEntry::Flash(PhysSector(phys)));
+        let others = [L2pEntry::Unmapped, L2pEntry::Lost];
+        let mut words = std::collections::BTreeSet::new();
+        for entry in slots.into_iter().chain(sectors).chain(others) {
+            let word = encode_l2p_entry(entry);
+            assert_eq!(decode_l2p_entry(word), entry);
+            assert!(words.insert(word), "{entry:?} has an entry of its own");
+        }
+        let mut map = L2p::new(2).unwrap();
+        map.set(Lba(0), slots[2]);
+        map.set(Lba(1), sectors[4]);
+        let prefetched = [0, 1].map(|lba| map.prefetch(Lba(lba)));
+        assert_eq!(prefetched, [None, Some(PhysSector(PHYSICAL_SECTORS_MAX - 1))]);
+    }
 
     #[test]
     fn a_sector_is_redirected_from_where_it_is_and_from_nowhere_else() {

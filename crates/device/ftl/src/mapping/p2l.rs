@@ -32,6 +32,10 @@ pub(crate) struct P2l {
 }
 
 const POISON: u32 = 1 << 31;
+/// Maximum number of logical sectors, those of translation pages included: the reverse map has
+/// 31-bit entries.
+pub const LOGICAL_SECTORS_MAX: u32 = 0x7fff_ffff;
+const _: () = assert!(LOGICAL_SECTORS_MAX < POISON);
 
 /// The contents of a physical sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

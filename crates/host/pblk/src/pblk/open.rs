@@ -20,7 +20,7 @@ use block::Limits;
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{
     CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority, Lba,
-    NewFtlError, Oob, Recovery, WriteSeq,
+    NewFtlError, Oob, PHYSICAL_SECTORS_MAX, Recovery, WriteSeq,
 };
 use nvme::{ChunkDescriptor, ChunkId, ChunkState, Geometry, PhysSector};
 use transport::Port;
@@ -52,9 +52,6 @@ pub struct DriveQueue {
     /// The port.
     pub port: Arc<Port>,
 }
-
-/// Maximum number of physical sectors that the FTL can address.
-const PHYSICAL_SECTORS_MAX: u64 = 0x7000_0000;
 
 impl Pblk {
     /// Opens the drive that `info` describes, through `port`.
@@ -232,7 +229,7 @@ pub(super) fn check_geometry(
     let shape = |what, value, allowed| Err(PblkError::Shape { what, value, allowed });
     let pus = u64::from(g.groups) * u64::from(g.pus);
     let all = pus.checked_mul(g.chunks.into()).and_then(|c| c.checked_mul(g.sectors.into()));
-    if all.is_none_or(|n| n > PHYSICAL_SECTORS_MAX) {
+    if all.is_none_or(|n| n > PHYSICAL_SECTORS_MAX.into()) {
         let value = all.unwrap_or(u64::MAX);
         return shape("sectors of the drive", value, format!("at most {PHYSICAL_SECTORS_MAX}"));
     }

@@ -123,3 +123,27 @@ fn random_reads_are_as_shown() {
         assert!(rate >= bound.iops() * busy * 0.95, "{preset}: {rate} of {}", bound.iops() * busy);
     }
 }
+
+/// A drive of 8 TiB is simulated like any other: sectors at both ends of it keep what was written,
+/// whatever their physical sectors; one with more sectors than the tables number is refused.
+#[test]
+fn a_drive_of_eight_tebibytes_keeps_its_data() {
+    let drive = "[drive]\npreset = \"mqsim-default\"\ndata = \"memory\"\n";
+    let job = |offset: &str| {
+        format!(
+            "[[job]]\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 32\noffset = \"{offset}\"\n\
+             size = \"16m\"\nio_size = \"32m\"\nverify = \"crc32c\"\n"
+        )
+    };
+    let text = format!("{drive}geometry.pages = 4096\n{}{}", job("0"), job("7500g"));
+    let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap_or_else(|e| panic!("{e}"));
+    let outcome = simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(outcome.failures(), [""; 0]);
+    for job in &outcome.paths[0].run.jobs {
+        let requests = &job.requests;
+        assert!(requests.completed >= 8_192 && requests.verified > 3_000, "{requests:?}");
+    }
+    let text = format!("{drive}geometry.pages = 8192\n{}", job("0"));
+    let refused = Scenario::parse(Path::new("s.toml"), &text).unwrap_err().to_string();
+    assert!(refused.contains("at most 4026531839"), "{refused}");
+}
