@@ -587,14 +587,22 @@ impl Choice {
     }
 
     /// Returns a scenario with these choices, on a small drive without jobs. A file is `disk.img`
-    /// beside the scenario.
+    /// beside the scenario. A choice that needs hardware names a device that no machine has.
     pub fn scenario(&self) -> String {
+        self.scenario_on(match self.drive {
+            DriveChoice::Pci => "7ffffff0:01:00.0",
+            _ => "/dev/ng4095n1",
+        })
+    }
+
+    /// Returns the scenario of [`Choice::scenario`] on a device of this machine: the path of the
+    /// kernel's character device, or the PCI address of the controller. Other drives ignore it.
+    pub fn scenario_on(&self, device: &str) -> String {
         let drive = match self.drive {
             DriveChoice::Null => "personality = \"null\"\ncapacity = \"32M\"\n".to_owned(),
             DriveChoice::Ahci => "kind = \"ahci\"\ncapacity = \"32M\"\n".to_owned(),
-            DriveChoice::Kernel => "kind = \"kernel\"\npath = \"/dev/ng4095n1\"\n".to_owned(),
-            // No machine has that many domains.
-            DriveChoice::Pci => "kind = \"pci\"\naddress = \"7ffffff0:01:00.0\"\n".to_owned(),
+            DriveChoice::Kernel => format!("kind = \"kernel\"\npath = \"{device}\"\n"),
+            DriveChoice::Pci => format!("kind = \"pci\"\naddress = \"{device}\"\n"),
             DriveChoice::File => {
                 "kind = \"file\"\npath = \"disk.img\"\ndirect = false\n".to_owned()
             }
