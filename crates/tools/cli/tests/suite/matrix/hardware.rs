@@ -96,7 +96,7 @@ fn run_cells(hardware: &Hardware) {
         let dir = tempfile::tempdir().unwrap();
         let text = choice.scenario_on(&hardware.device);
         if let Some((reason, word)) = hardware.missing() {
-            let error = refusal(dir.path(), &choice, &text);
+            let error = error_of(dir.path(), &choice, &text);
             assert!(error.contains(word), "{choice:?}: {error}, not {word}");
             println!("not in this guest: {choice:?}: {reason}");
             continue;
@@ -124,7 +124,7 @@ fn open_in(dir: &Path, text: &str) -> Result<user_io::IoDevice, ::open::TargetOp
 }
 
 /// Returns the error with which a combination is refused.
-fn refusal(dir: &Path, choice: &Choice, text: &str) -> String {
+fn error_of(dir: &Path, choice: &Choice, text: &str) -> String {
     if choice.front != FrontEnd::Server {
         return open_in(dir, text).err().unwrap_or_else(|| panic!("{choice:?} runs")).to_string();
     }
@@ -142,20 +142,20 @@ fn run_sets(hardware: &Hardware) {
     let orders: [&[&str]; 3] =
         [&["real", "file"], &["file", "real"], &["emulated", "file", "real"]];
     for (seed, members) in (0..).zip(orders) {
+        let dir = tempfile::tempdir().unwrap();
+        make_file(dir.path());
         for block in [BlockChoice::Raw, BlockChoice::SingleQueue, BlockChoice::MultiQueue] {
-            let dir = tempfile::tempdir().unwrap();
-            make_file(dir.path());
-            let opened = hardware.choice(FrontEnd::Application, block);
-            let text = hardware.set(&opened, members);
+            let choice = hardware.choice(FrontEnd::Application, block);
+            let text = hardware.set(&choice, members);
             let device = open_in(dir.path(), &text).unwrap_or_else(|e| panic!("{e}: {text}"));
             assert_eq!(device.kind(), DeviceKind::Target);
             // Without a block layer a set has one queue.
             let submitters = if block == BlockChoice::Raw { 1 } else { Choice::CORES };
-            run_threads(&opened, &device, submitters, seed);
-            drop(device);
-            serve(dir.path(), &hardware.choice(FrontEnd::Server, block), &text, seed);
-            println!("{members:?} over {}: {}", hardware.large.0, block.word());
+            run_threads(&choice, &device, submitters, seed);
         }
+        let choice = hardware.choice(FrontEnd::Server, BlockChoice::MultiQueue);
+        serve(dir.path(), &choice, &hardware.set(&choice, members), seed);
+        println!("set of {members:?}, one of them {}: opened and served", hardware.large.0);
     }
 }
 
