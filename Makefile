@@ -8,7 +8,7 @@ DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3 redis-server
 TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools valgrind
 # Tests that need a controller; `make test-guest` has one.
-IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes
+IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes kernel_matrix
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
 .PHONY: help demo book install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs pages
@@ -73,7 +73,7 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linu
 	  built="$${CARGO_TARGET_DIR:-target}/debug"; engine="$$built/fio-engine/libfio_sluice.so"; status=0; \
 	  scripts/fio-engine "$$built/libsluice_c.a" "$$engine" || status=$$?; \
 	  case $$status in \
-	    0) programs=("$$(command -v fio)" "$$engine") ;; \
+	    0) programs=("$$engine") ;; \
 	    77) programs=() ;; \
 	    *) exit $$status ;; \
 	  esac; \
@@ -82,7 +82,7 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linu
 	    GUEST_IOMMU=$$iommu scripts/guest scripts/guest-controller "$$suite" "$$built/sluice" \
 	      "$$built/libsluice_preload.so" "$$(command -v dash)" "$$(command -v sqlite3)" \
 	      "$$(command -v redis-server)" "$$(command -v redis-cli)" "$$(command -v redis-check-aof)" \
-	      "$${programs[@]}" || status=$$?; \
+	      "$$(command -v fio)" "$${programs[@]}" || status=$$?; \
 	  done; \
 	  exit $$status
 

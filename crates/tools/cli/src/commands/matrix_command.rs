@@ -51,8 +51,8 @@ const HEAD: &str = "\
 # What combines
 
 This page is the output of `sluice matrix`. Every combination of a front end, a drive, a target, a block layer, a scheduler and
-a method of completion either runs, runs on a machine that has the hardware, or is refused for a reason. The numbers name the reasons below. Where only some schedulers
-or methods are refused, they are named. Scenarios, `sluice sim`, `sluice serve` and `sluice::open` apply the same rules
+a method of completion either runs, runs on a machine that has the hardware (as the guests of `make test-guest`), or is refused for
+a reason. The numbers name the reasons below. Where only some schedulers or methods are refused, they are named. Scenarios, `sluice sim`, `sluice serve` and `sluice::open` apply the same rules
 (`scenario::choice`).
 
 `sim` is `sluice sim`, in virtual time. `serve` is `sluice serve` with NBD. `open` is `sluice::open`, the C library and `sluice

@@ -56,8 +56,10 @@ pub(crate) fn open(
                 .map_err(|source| StackError::Pci { name: name.clone(), source })?;
             let OpenedController { controller, guard, .. } = opened;
             let queues = queues.min(controller.info().io_queues);
+            let entries =
+                u16::try_from(controller.max_entries()).map_or(DEPTH, |max| DEPTH.min(max));
             let mut progress = driver::pci::progress;
-            let opened = NvmeDevice::open(controller, queues, DEPTH, true, &mut progress)
+            let opened = NvmeDevice::open(controller, queues, entries, true, &mut progress)
                 .map_err(|source| StackError::Raw { name: name.clone(), source })?;
             host(name, opened, Some(Arc::new(guard)))
         }

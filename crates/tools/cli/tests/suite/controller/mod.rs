@@ -14,6 +14,8 @@ mod suite;
 
 use driver::{ConnectOptions, DataPointers, DoorbellUse};
 use harness::ControllerHarness;
+pub(crate) use harness::named;
+pub(crate) use paths::nodes;
 
 fn emulated(sector_bytes: u32, data: DataPointers, doorbells: DoorbellUse) -> ControllerHarness {
     let options = ConnectOptions { data: Some(data), doorbells, ..ConnectOptions::default() };

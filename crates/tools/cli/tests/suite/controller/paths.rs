@@ -234,7 +234,7 @@ fn a_file_is_a_device_like_any_other() {
 }
 
 /// Returns the nodes of `kind` of `/dev/ng0n1 /dev/nvme0n1 …` in the guest.
-fn nodes(kind: DeviceKind) -> Vec<String> {
+pub(crate) fn nodes(kind: DeviceKind) -> Vec<String> {
     let nodes = std::env::var("SLUICE_NAMESPACES").expect("SLUICE_NAMESPACES");
     let of_kind = |node: &&str| node.starts_with("/dev/ng") == (kind == DeviceKind::Passthrough);
     let nodes: Vec<_> = nodes.split_whitespace().filter(of_kind).map(str::to_owned).collect();

@@ -42,6 +42,13 @@ pub fn in_file(scenario: &str) -> String {
     scenario.replace("[drive]\n", "[drive]\ndata = \"file\"\npath = \"drive.img\"\n")
 }
 
+/// Returns the `sluice` that was built with the tests. A guest of `make test-guest` has it elsewhere,
+/// and names it by the variable that cargo sets.
+fn sluice() -> Command {
+    const BUILT: &str = env!("CARGO_BIN_EXE_sluice");
+    Command::new(std::env::var_os("CARGO_BIN_EXE_sluice").unwrap_or_else(|| BUILT.into()))
+}
+
 /// A server; killed when dropped.
 pub struct Server {
     child: Child,
@@ -76,7 +83,7 @@ impl Server {
         let file = |name| File::create(dir.join(name)).unwrap();
         // A killed server leaves its socket; clients must not connect to that one.
         let _ = std::fs::remove_file(&socket);
-        let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        let child = sluice()
             .arg("serve")
             .arg(format!("{}{name}", path.display()))
             .arg("--json")

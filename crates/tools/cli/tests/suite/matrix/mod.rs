@@ -1,9 +1,12 @@
 //! Every combination that `sluice matrix` lists as running runs: a random mix of writes, reads and
 //! flushes whose data is compared. A refused one is refused by every front end with the listed reason.
+//! The combinations that need hardware run in the guests of `make test-guest` (`hardware.rs`).
 //!
 //! `UPDATE=1 cargo test -p sluice-cli --test suite matrix` writes `docs/matrix.md`.
 
 // guarantee: B-18
+
+mod hardware;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -47,15 +50,15 @@ fn keeps_data(choice: &Choice) -> bool {
 fn write_scenario(dir: &Path, choice: &Choice) -> PathBuf {
     let path = dir.join("m.toml");
     std::fs::write(&path, choice.scenario()).unwrap();
-    make_file(dir, choice);
+    if choice.drive == DriveChoice::File {
+        make_file(dir);
+    }
     path
 }
 
-fn make_file(dir: &Path, choice: &Choice) {
-    if choice.drive == DriveChoice::File {
-        let file = std::fs::File::create(dir.join("disk.img")).unwrap();
-        file.set_len(32 << 20).unwrap();
-    }
+fn make_file(dir: &Path) {
+    let file = std::fs::File::create(dir.join("disk.img")).unwrap();
+    file.set_len(32 << 20).unwrap();
 }
 
 /// A step of the mix on the sectors of one submitter.
@@ -73,8 +76,10 @@ enum Step {
     Flush,
 }
 
-/// Returns a mix of steps; its last steps read every sector.
-fn mix(seed: u64, keeps_data: bool) -> Vec<Step> {
+/// Returns a mix of steps; its last steps read every sector. On hardware, which has the data of earlier
+/// tests, its first steps write zeros to every sector.
+fn mix(seed: u64, choice: &Choice) -> Vec<Step> {
+    let keeps_data = keeps_data(choice);
     let mut rng = Rng::new(seed);
     let mut model = vec![0u8; OWN as usize];
     let read = |model: &[u8], sector: u64| Step::Read {
@@ -82,6 +87,9 @@ fn mix(seed: u64, keeps_data: bool) -> Vec<Step> {
         byte: keeps_data.then(|| model[sector as usize]),
     };
     let mut steps = Vec::new();
+    if choice.needs_hardware() {
+        steps.extend((0..OWN).map(|sector| Step::Write { sector, byte: 0 }));
+    }
     for i in 0..OPERATIONS {
         let sector = rng.below(OWN);
         steps.push(match rng.below(10) {
@@ -195,7 +203,7 @@ fn every_combination_is_opened_or_refused() {
                 assert!(error.to_string().contains(name), "{choice:?}: {error}");
             }
             (Ok(()), Ok(device)) => {
-                run_threads(&choice, &device, seed as u64);
+                run_threads(&choice, &device, submitters(&choice), seed as u64);
                 ran += 1;
             }
             (Err(why), Err(error)) => assert_same_reason(&choice, &why, &error.to_string()),
@@ -205,25 +213,31 @@ fn every_combination_is_opened_or_refused() {
     assert!(ran > 80, "{ran}");
 }
 
-/// Runs the mix on a queue per core, each on a thread of its own. A target without a block layer has
-/// one queue per shard.
-fn run_threads(choice: &Choice, device: &IoDevice, seed: u64) {
-    let raw_queues = match choice.target {
+/// Returns the number of queues that submit to an opened combination: one per core of the block
+/// layer. A target without a block layer has one per shard.
+fn submitters(choice: &Choice) -> u16 {
+    match (choice.block, choice.drive, choice.target) {
+        (BlockChoice::SingleQueue | BlockChoice::MultiQueue | BlockChoice::OneStaging, ..) => {
+            Choice::CORES
+        }
         // One command list, and one ring.
-        _ if matches!(choice.drive, DriveChoice::Ahci | DriveChoice::File) => 1,
-        TargetChoice::None | TargetChoice::Shards => 2,
-        TargetChoice::Pblk | TargetChoice::Rrpc => 1,
-    };
-    let threads = if choice.block == BlockChoice::Raw { raw_queues } else { Choice::CORES };
+        (_, DriveChoice::Ahci | DriveChoice::File | DriveChoice::Kernel, _) => 1,
+        (.., TargetChoice::None | TargetChoice::Shards) => 2,
+        (.., TargetChoice::Pblk | TargetChoice::Rrpc) => 1,
+    }
+}
+
+/// Runs the mix on as many queues as there are `submitters`, each on a thread of its own.
+fn run_threads(choice: &Choice, device: &IoDevice, submitters: u16, seed: u64) {
     std::thread::scope(|scope| {
-        for thread in 0..u64::from(threads) {
+        for thread in 0..u64::from(submitters) {
             let queue = device.create_queue(QueueConfig::default()).unwrap();
             let mut handle = Handle::new(device, queue).unwrap();
             scope.spawn(move || {
                 let data = device.buffer(SECTOR).unwrap();
-                let lba = |sector: u64| thread + sector * u64::from(threads);
+                let lba = |sector: u64| thread + sector * u64::from(submitters);
                 let sectors = (SECTOR as u32 / device.limits().sector_bytes) as u64;
-                for step in mix(seed + thread, keeps_data(choice)) {
+                for step in mix(seed + thread, choice) {
                     match step {
                         Step::Write { sector, byte } => {
                             data.fill(0, SECTOR, byte);
@@ -245,13 +259,12 @@ fn run_threads(choice: &Choice, device: &IoDevice, seed: u64) {
     });
 }
 
-/// Serves a combination to two NBD clients.
-fn serve(dir: &Path, choice: &Choice, seed: u64) {
-    make_file(dir, choice);
-    let server = Server::start(dir, &choice.scenario());
+/// Serves a scenario with the choice to two NBD clients.
+fn serve(dir: &Path, choice: &Choice, scenario: &str, seed: u64) {
+    let server = Server::start(dir, scenario);
     let mut clients: Vec<NbdClient> =
         (0..2).map(|_| NbdClient::transmission(&server.socket)).collect();
-    let steps = |who| mix(seed + who, keeps_data(choice));
+    let steps = |who| mix(seed + who, choice);
     for both in std::iter::zip(steps(0), steps(1)) {
         for (who, step) in (0..).zip([both.0, both.1]) {
             let client = &mut clients[who as usize];
@@ -280,7 +293,11 @@ fn every_combination_is_served() {
         if choice.needs_hardware() {
             continue;
         }
-        serve(tempfile::tempdir().unwrap().path(), &choice, served);
+        let dir = tempfile::tempdir().unwrap();
+        if choice.drive == DriveChoice::File {
+            make_file(dir.path());
+        }
+        serve(dir.path(), &choice, &choice.scenario(), served);
         served += 1;
     }
     assert!(served > 90, "{served}");
