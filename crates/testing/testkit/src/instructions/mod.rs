@@ -2,8 +2,8 @@
 //! a build has the same count on a busy machine. Only the variant of `memcpy` that the processor
 //! selects affects it.
 //!
-//! A case runs in a child process, and only instructions between two markers count. [`CountingMethod`] says
-//! how: single steps by the parent, or valgrind's callgrind.
+//! A case runs in a child process, and only instructions between two markers count.
+//! [`CountingMethod`] says how: single steps by the parent, or valgrind's callgrind.
 //!
 //! | arguments of the benchmark | effect |
 //! |---|---|
