@@ -29,7 +29,9 @@ use driver::{ControllerHandle, NvmeQueue};
 use ftl::FtlConfig;
 use media::MediaConfig;
 use rng::Rng;
-use testkit::instructions::{CountedCase, Failed, InstructionBench, Marker, RepeatCount};
+use testkit::instructions::{
+    CountedCase, CountingMethod, Failed, InstructionBench, Marker, RepeatCount,
+};
 use time::{Component, Nanos};
 use transport::Port;
 use user_io::{
@@ -227,5 +229,11 @@ fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
 }
 
 fn main() -> ExitCode {
-    InstructionBench { cases: &CASES, batches: BATCHES, repeats: RepeatCount::Once, run }.main()
+    InstructionBench {
+        cases: &CASES,
+        batches: BATCHES,
+        method: CountingMethod::SingleSteps(RepeatCount::Once),
+        run,
+    }
+    .main()
 }

@@ -26,7 +26,9 @@ use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
 use pblk::{Pblk, Sharded, ShardedConfig};
 use rng::Rng;
-use testkit::instructions::{CountedCase, Failed, InstructionBench, Marker, RepeatCount};
+use testkit::instructions::{
+    CountedCase, CountingMethod, Failed, InstructionBench, Marker, RepeatCount,
+};
 use time::Nanos;
 use transport::{CqProducer, Port, SqConsumer};
 
@@ -228,6 +230,11 @@ fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
 }
 
 fn main() -> ExitCode {
-    InstructionBench { cases: &CASES, batches: BATCHES, repeats: RepeatCount::Iterations, run }
-        .main()
+    InstructionBench {
+        cases: &CASES,
+        batches: BATCHES,
+        method: CountingMethod::SingleSteps(RepeatCount::Iterations),
+        run,
+    }
+    .main()
 }

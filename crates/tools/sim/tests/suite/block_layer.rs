@@ -365,3 +365,56 @@ fn the_json_has_the_counters() {
     }
     assert_eq!(number(&layer["cores"][0]["sleeps"]), 0);
 }
+
+/// Asserts that the trace of each path has the requests of that path's job, and no others. Both
+/// paths lead to the first drive of `drive`, over `devices`.
+fn traces_of_two_paths_are_separate(drive: &str, devices: [&str; 2]) {
+    let mut text = drive.to_owned();
+    for (name, over) in ["x", "y"].into_iter().zip(devices) {
+        text += &format!(
+            "[[path]]\nname = \"{name}\"\nover = \"{over}\"\nqueue_model = \"mq\"\nmerge = false\n"
+        );
+    }
+    // Both jobs have the tags of the first job of their path.
+    text += "[[job]]\npath = \"x\"\nrw = \"randwrite\"\nbs = \"4k\"\niodepth = 8\nsize = \"4m\"\n\
+        number_ios = 300\n\
+        [[job]]\npath = \"y\"\nrw = \"write\"\nbs = \"8k\"\niodepth = 8\noffset = \"8m\"\n\
+        size = \"4m\"\nnumber_ios = 500\n";
+    let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap_or_else(|e| panic!("{e}"));
+    let dir = tempfile::tempdir().unwrap();
+    let blktrace = Some(dir.path().to_path_buf());
+    let outcome = simulate(&scenario, SimOptions { blktrace, ..SimOptions::default() }).unwrap();
+    assert_eq!((outcome.failures(), outcome.untraced_events), (vec![], 0));
+    assert!(outcome.paths.iter().all(|path| path.drives == [0]));
+    let expected = [("x", 300, 4096, 0..8192), ("y", 500, 8192, 16384..24576)];
+    for (i, (name, count, bytes, sectors)) in expected.into_iter().enumerate() {
+        let (mut queued, mut issued, mut completed) = (0, 0, 0);
+        let file = dir.path().join(format!("{name}.blktrace.0"));
+        for record in BlktraceReader::open(&file).unwrap() {
+            let record = record.unwrap();
+            assert_eq!(record.device.minor, i as u32, "{name}");
+            match record.body {
+                RecordBody::Queued => queued += 1,
+                RecordBody::Issued => issued += 1,
+                RecordBody::Completed => completed += 1,
+                _ => continue,
+            }
+            assert_eq!(record.bytes, bytes, "{name}");
+            assert!(sectors.contains(&record.sector), "{name}: sector {}", record.sector);
+        }
+        assert_eq!([queued, issued, completed], [count; 3], "{name}");
+    }
+}
+
+#[test]
+fn traces_of_paths_to_one_drive_have_the_requests_of_their_own_path() {
+    let drive = "[[drive]]\nname = \"d\"\npreset = \"femu-default\"\n\
+        geometry = { channels = 4, pus = 2, chunks = 64, pages = 64 }\n";
+    traces_of_two_paths_are_separate(drive, ["d", "d"]);
+    let target = |name: &str, pus: &str| {
+        format!("[[target]]\nname = \"{name}\"\ndrive = \"d\"\nkind = \"pblk\"\npus = \"{pus}\"\n")
+    };
+    let targets = [target("left", "0-3"), target("right", "4-7")].concat();
+    let drive = format!("{drive}personality = \"open-channel\"\n{targets}");
+    traces_of_two_paths_are_separate(&drive, ["left", "right"]);
+}

@@ -2,13 +2,15 @@
 //! a build has the same count on a busy machine. Only the variant of `memcpy` that the processor
 //! selects affects it.
 //!
-//! A case runs in a child process. Between two markers, the parent single-steps the child and counts
-//! the steps; the rest of the child runs at full speed.
+//! A case runs in a child process, and only instructions between two markers count.
+//! [`CountingMethod`] says how: single steps by the parent, or valgrind's callgrind.
 //!
 //! | arguments of the benchmark | effect |
 //! |---|---|
 //! | none | counts all cases, and fails if a bound is exceeded |
 //! | `run CASE BATCHES` | runs as many batches without a tracer, for timing or a profiler |
+
+mod callgrind;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -25,6 +27,12 @@ pub type Failed = Box<dyn std::error::Error>;
 /// The case of the markers' own cost: pairs of markers with nothing between them.
 const NOTHING: &str = "nothing";
 
+/// Minimum instructions per request of a crate that is printed.
+const LEAST_PRINTED: f64 = 0.1;
+
+/// Instructions per request of a case, and of each crate if the counter tells.
+type PerRequest = (f64, Vec<(String, f64)>);
+
 /// Is called where the measured part of a batch begins and where it ends.
 #[derive(Debug)]
 pub enum Marker {
@@ -32,6 +40,11 @@ pub enum Marker {
     Off,
     /// Notifies the tracer, by a signal that the tracer does not deliver.
     Traced,
+    /// Starts and stops the instrumentation of callgrind.
+    Callgrind {
+        /// Whether the instrumentation is on.
+        is_counting: bool,
+    },
     /// Measures the time between markers.
     Timed {
         /// The time of the first marker of a pair.
@@ -51,6 +64,10 @@ impl Marker {
         match self {
             Marker::Off => {}
             Marker::Traced => raise(Signal::SIGSTOP)?,
+            Marker::Callgrind { is_counting } => {
+                *is_counting = !*is_counting;
+                callgrind::set_instrumentation(*is_counting);
+            }
             Marker::Timed { begun, total } => match begun.take() {
                 Some(begun) => *total += begun.elapsed(),
                 None => *begun = Some(Instant::now()),
@@ -84,6 +101,18 @@ pub enum RepeatCount {
     Once,
 }
 
+/// How the instructions between markers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountingMethod {
+    /// The parent single-steps the child. A step takes 10 us and more: for thousands of
+    /// instructions.
+    SingleSteps(RepeatCount),
+    /// The child runs under valgrind's callgrind, some 50 times slower than without: for many
+    /// millions of instructions. Every iteration of a repeated string instruction counts. The
+    /// count is also given by crate.
+    Callgrind,
+}
+
 /// A benchmark that counts instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct InstructionBench<'a> {
@@ -91,8 +120,8 @@ pub struct InstructionBench<'a> {
     pub cases: &'a [CountedCase],
     /// Batches that are counted.
     pub batches: u64,
-    /// The count of repeated string instructions.
-    pub repeats: RepeatCount,
+    /// How the instructions are counted.
+    pub method: CountingMethod,
     /// Runs a case by its name, with a number of batches.
     pub run: fn(&str, u64, &mut Marker) -> Result<(), Failed>,
 }
@@ -105,6 +134,7 @@ impl InstructionBench<'_> {
         let done = match words[..] {
             [] => self.gate(),
             ["traced", case, batches] => self.traced(case, batches),
+            ["instrumented", case, batches] => self.instrumented(case, batches),
             ["run", case, batches] => self.timed(case, batches),
             _ => Err("no arguments, or: run CASE BATCHES".into()),
         };
@@ -130,6 +160,11 @@ impl InstructionBench<'_> {
         Ok(true)
     }
 
+    fn instrumented(&self, case: &str, batches: &str) -> Result<bool, Failed> {
+        let marker = &mut Marker::Callgrind { is_counting: false };
+        (self.run)(case, batches.parse()?, marker).map(|()| true)
+    }
+
     fn timed(&self, name: &str, batches: &str) -> Result<bool, Failed> {
         let batches: u64 = batches.parse()?;
         let mut marker = Marker::Timed { begun: None, total: Duration::ZERO };
@@ -142,9 +177,9 @@ impl InstructionBench<'_> {
         Ok(true)
     }
 
-    /// Runs a case in a child. Returns the number of instructions between markers, and the number
-    /// of marker pairs.
-    fn count(&self, case: &str) -> Result<(u64, u64), Failed> {
+    /// Single-steps a case in a child. Returns the number of instructions between markers, and the
+    /// number of marker pairs.
+    fn count_steps(&self, case: &str, repeats: RepeatCount) -> Result<(u64, u64), Failed> {
         let program = std::env::current_exe()?;
         let batches = self.batches.to_string();
         let child = Command::new(program).args(["traced", case, &batches]).spawn()?;
@@ -158,9 +193,7 @@ impl InstructionBench<'_> {
                     }
                     marks += 1;
                 }
-                WaitStatus::Stopped(_, Signal::SIGTRAP)
-                    if self.repeats == RepeatCount::Iterations =>
-                {
+                WaitStatus::Stopped(_, Signal::SIGTRAP) if repeats == RepeatCount::Iterations => {
                     counted += 1;
                 }
                 WaitStatus::Stopped(_, Signal::SIGTRAP) => {
@@ -177,6 +210,30 @@ impl InstructionBench<'_> {
 
     /// Counts all cases. Returns whether all bounds hold.
     fn gate(&self) -> Result<bool, Failed> {
+        let counted = match self.method {
+            CountingMethod::SingleSteps(repeats) => self.single_steps(repeats)?,
+            CountingMethod::Callgrind => self.by_callgrind()?,
+        };
+        let mut holds = true;
+        for (i, (CountedCase { name, base, bound, .. }, (each, crates))) in
+            self.cases.iter().zip(&counted).enumerate()
+        {
+            let verdict = if each <= bound { "ok" } else { "FAIL" };
+            print!("{name:12} {each:7.1} instructions per request, at most {bound:4.0}: {verdict}");
+            match self.cases[..i].iter().position(|other| other.name == *base) {
+                Some(other) => println!("; {:+.1} over {base}", each - counted[other].0),
+                None => println!(),
+            }
+            for (layer, each) in crates {
+                println!("{:24} {each:7.1} instructions per request", format!("{name}/{layer}"));
+            }
+            holds &= each <= bound;
+        }
+        Ok(holds)
+    }
+
+    /// Returns the instructions per request of each case, by single steps.
+    fn single_steps(&self, repeats: RepeatCount) -> Result<Vec<PerRequest>, Failed> {
         // A step takes two context switches; on a single CPU they need no wakeup of another CPU.
         let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
         if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
@@ -184,22 +241,25 @@ impl InstructionBench<'_> {
             one.set(cpu)?;
             sched_setaffinity(this, &one)?;
         }
-        let (nothing, pairs) = self.count(NOTHING)?;
+        let (nothing, pairs) = self.count_steps(NOTHING, repeats)?;
         let per_pair = nothing as f64 / pairs as f64;
-        let (mut holds, mut found) = (true, Vec::new());
-        for CountedCase { name, base, bound, batch } in self.cases {
-            let (counted, pairs) = self.count(name)?;
-            let requests = (self.batches * batch) as f64;
-            let each = (counted as f64 - per_pair * pairs as f64) / requests;
-            let verdict = if each <= *bound { "ok" } else { "FAIL" };
-            print!("{name:12} {each:7.1} instructions per request, at most {bound:4.0}: {verdict}");
-            match found.iter().find(|(other, _)| *other == base) {
-                Some((_, other)) => println!("; {:+.1} over {base}", each - other),
-                None => println!(),
-            }
-            found.push((name, each));
-            holds &= each <= *bound;
-        }
-        Ok(holds)
+        let per_request = |case: &CountedCase| {
+            let (counted, pairs) = self.count_steps(case.name, repeats)?;
+            let requests = (self.batches * case.batch) as f64;
+            Ok(((counted as f64 - per_pair * pairs as f64) / requests, Vec::new()))
+        };
+        self.cases.iter().map(per_request).collect()
+    }
+
+    /// Returns the instructions per request of each case, and of each crate, by callgrind.
+    fn by_callgrind(&self) -> Result<Vec<PerRequest>, Failed> {
+        let per_request = |case: &CountedCase| {
+            let counts = callgrind::count(case.name, self.batches)?;
+            let requests = (self.batches * case.batch) as f64;
+            let crates = counts.by_crate.into_iter().map(|(name, n)| (name, n as f64 / requests));
+            let printed = crates.filter(|(_, each)| *each >= LEAST_PRINTED);
+            Ok((counts.total as f64 / requests, printed.collect()))
+        };
+        self.cases.iter().map(per_request).collect()
     }
 }
