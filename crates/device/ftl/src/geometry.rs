@@ -394,8 +394,8 @@ impl CapacityPlan {
         let auto = (64 * meta).max(4 * u64::from(line_sectors));
         let (user_units, gc_units) = (least.max(asked_units), least + window);
         let slots = u64::from(user_units + gc_units) * u64::from(shape.ws_opt);
-        // Others are for metadata.
-        number("slots of the write buffer", slots, SLOTS_MAX / 2)?;
+        // The others are for metadata.
+        number("slots of the write buffer", slots, SLOTS_MAX - (1 << 24))?;
         let spare = physical - total;
         let map_cache = match config.map_cache_sectors {
             0 => MapCachePlan::default(),
@@ -492,7 +492,7 @@ mod tests {
             panic!("{refused}");
         };
         assert!(value > u64::from(max) && refused.to_string().contains("more over_provisioning"));
-        let config = FtlConfig { write_buffer_sectors: 1 << 28, ..with(0.07) };
+        let config = FtlConfig { write_buffer_sectors: 1 << 29, ..with(0.07) };
         let refused = plan(256, config).unwrap_err();
         assert!(refused.to_string().contains("slots of the write buffer"), "{refused}");
     }

@@ -353,6 +353,6 @@ impl NandConfig {
     }
 }
 
-/// Maximum number of sectors: 32-bit tables index them, with some values reserved (about 15 TiB at 4
+/// Maximum number of sectors: 32-bit tables index them, with some values reserved (about 14 TiB at 4
 /// KiB).
-pub const MAX_SECTORS: u64 = 0xf000_0000;
+pub const MAX_SECTORS: u64 = 0xe000_0000;

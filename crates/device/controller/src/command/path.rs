@@ -18,7 +18,6 @@ use crate::command::data_buffer::DataBuffer;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::host_interface::hosts::HostPort;
-use crate::host_interface::queues::FetchedEntry;
 
 impl Controller {
     fn effective_time(&self, time: Nanos) -> Nanos {
@@ -28,11 +27,11 @@ impl Controller {
     /// Fetches an entry from a queue and starts its fetch stage; skips a stage that takes no time.
     #[inline]
     fn accept(&mut self, now: Nanos, queue: usize) {
-        let Some(FetchedEntry { sqe, port: owner, qid, admin }) = &self.queues.fetch(queue) else {
-            return;
-        };
-        let (owner, qid) = (*owner, *qid);
-        if *admin {
+        let Some(q) = self.queues.submissions[queue].as_mut() else { return };
+        let Some(sqe) = &q.fetch() else { return };
+        let (owner, qid, admin) = (q.port, q.ring.qid(), q.admin);
+        self.queues.count_fetched();
+        if admin {
             return self.handle_admin(now, queue, sqe);
         }
         let port = &mut self.queues.ports[owner];

@@ -40,14 +40,36 @@ pub(crate) struct SubmissionQueue {
     rate_limited: bool,
 }
 
-/// An entry that was fetched from a submission queue.
-#[derive(Debug)]
-pub(crate) struct FetchedEntry {
-    pub(crate) sqe: Sqe,
-    /// Index of the host.
-    pub(crate) port: usize,
-    pub(crate) qid: u16,
-    pub(crate) admin: bool,
+impl SubmissionQueue {
+    /// Reads the doorbell of an empty queue, once per poll. Returns whether the queue has commands
+    /// now.
+    fn poll_doorbell(&mut self, arbiter: &mut Arbiter, invalid: &mut u64) -> bool {
+        if self.broken || self.teardown.is_some() || self.last_poll == arbiter.poll_count {
+            return false;
+        }
+        self.last_poll = arbiter.poll_count;
+        match self.ring.read_tail() {
+            Ok(waiting) => {
+                arbiter.waiting += u32::from(waiting);
+                arbiter.unread -= 1;
+                waiting > 0
+            }
+            Err(_) => {
+                self.broken = true;
+                *invalid += 1;
+                false
+            }
+        }
+    }
+
+    /// Fetches the next command as a copy, so that later changes by the host have no effect. The
+    /// caller [counts it](Queues::count_fetched).
+    #[inline]
+    pub(crate) fn fetch(&mut self) -> Option<Sqe> {
+        let sqe = self.ring.fetch()?;
+        self.outstanding += 1;
+        Some(sqe)
+    }
 }
 
 /// The reason for which a queue is torn down; it is removed after its last command has completed.
@@ -194,38 +216,10 @@ impl Queues {
         self.arbiter.unread = self.arbiter.queues;
     }
 
-    /// Fetches the next command of a queue as a copy, so that later changes by the host have no
-    /// effect. Returns the index of its host, and the identifier of the queue if it is an I/O queue.
+    /// Counts a command that was fetched.
     #[inline]
-    pub(crate) fn fetch(&mut self, index: usize) -> Option<FetchedEntry> {
-        let queue = self.submissions[index].as_mut()?;
-        let sqe = queue.ring.fetch()?;
-        queue.outstanding += 1;
+    pub(crate) fn count_fetched(&mut self) {
         self.arbiter.waiting -= 1;
-        Some(FetchedEntry { sqe, port: queue.port, qid: queue.ring.qid(), admin: queue.admin })
-    }
-
-    /// Reads the doorbell of an empty queue, once per poll. Returns whether the queue has commands
-    /// now.
-    #[inline]
-    fn poll_doorbell(&mut self, index: usize) -> bool {
-        let Some(queue) = self.submissions[index].as_mut() else { return false };
-        if queue.broken || queue.teardown.is_some() || queue.last_poll == self.arbiter.poll_count {
-            return false;
-        }
-        queue.last_poll = self.arbiter.poll_count;
-        match queue.ring.read_tail() {
-            Ok(waiting) => {
-                self.arbiter.waiting += u32::from(waiting);
-                self.arbiter.unread -= 1;
-                waiting > 0
-            }
-            Err(_) => {
-                queue.broken = true;
-                self.invalid_doorbells += 1;
-                false
-            }
-        }
     }
 
     pub(crate) fn set_arbitration(&mut self, arbitration: ArbitrationConfig) {
@@ -448,12 +442,12 @@ impl Queues {
     /// Whether a queue has a command that the drive may execute now.
     #[inline]
     fn has_command(&mut self, index: usize, now: Nanos) -> bool {
-        let has_entries = |queue: &SubmissionQueue| queue.ring.waiting() > 0;
-        if !self.submissions[index].as_ref().is_some_and(has_entries) && !self.poll_doorbell(index)
+        let Some(queue) = self.submissions[index].as_mut() else { return false };
+        if queue.ring.waiting() == 0
+            && !queue.poll_doorbell(&mut self.arbiter, &mut self.invalid_doorbells)
         {
             return false;
         }
-        let Some(queue) = self.submissions[index].as_ref() else { return false };
         if queue.teardown.is_some() || queue.outstanding >= queue.outstanding_max {
             return false;
         }

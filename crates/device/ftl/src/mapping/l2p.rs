@@ -25,7 +25,7 @@ pub enum L2pEntry {
 /// The map. An entry of zero is unmapped, so that memory is touched only for mapped sectors.
 ///
 /// ```text
-/// entry: 0 unmapped | 1..=0xf000_0000 physical sector + 1 | 0xf000_0001 + slot | 0xffff_ffff lost
+/// entry: 0 unmapped | 1..=0xe000_0000 physical sector + 1 | 0xe000_0001 + slot | 0xffff_ffff lost
 /// ```
 ///
 /// With a map in frames, a caller may only access sectors whose page is in a frame. The locations
@@ -39,9 +39,9 @@ pub struct L2p {
     mapped: u64,
 }
 
-/// Maximum number of sectors of a medium (about 15 TiB at 4 KiB): the map has 32-bit entries, and
+/// Maximum number of sectors of a medium (about 14 TiB at 4 KiB): the map has 32-bit entries, and
 /// some of their values are slots of the write buffer.
-pub const PHYSICAL_SECTORS_MAX: u32 = 0xf000_0000;
+pub const PHYSICAL_SECTORS_MAX: u32 = 0xe000_0000;
 /// Maximum number of slots of the write buffer.
 pub(crate) const SLOTS_MAX: u32 = LOST_ENTRY - FIRST_SLOT_ENTRY;
 const FIRST_SLOT_ENTRY: u32 = PHYSICAL_SECTORS_MAX + 1;

@@ -145,5 +145,5 @@ fn a_drive_of_eight_tebibytes_keeps_its_data() {
     }
     let text = format!("{drive}geometry.pages = 8192\n{}", job("0"));
     let refused = Scenario::parse(Path::new("s.toml"), &text).unwrap_err().to_string();
-    assert!(refused.contains("at most 4026531839"), "{refused}");
+    assert!(refused.contains("at most 3758096383"), "{refused}");
 }
