@@ -149,10 +149,15 @@ impl TargetBuilder {
                 return Err(section.missing("kind", help));
             }
             (Some(value), name) => {
-                // Kinds without a block device must be named, so that their kind can be queried.
-                let (now, later) = if name.is_some() { (5, 5) } else { (3, 3) };
-                let later: Vec<&str> = kinds[later..].iter().map(|kind| kind.0).collect();
-                draft.kind = value.choice_or_later(&kinds[..now], &later)?;
+                let now = if name.is_some() { &kinds[..] } else { &kinds[..3] };
+                let word = value.string()?;
+                if name.is_none() && kinds[3..].iter().any(|kind| kind.0 == word) {
+                    let message = format!("a {word} has no logical blocks: paths and jobs name it");
+                    let help = "declare it as [[target]], with a `name` and over it a [[path]]; or give \
+                                the `name` of a target that `sluice target create` has made";
+                    return Err(value.conflict(message, help));
+                }
+                draft.kind = value.choice(now)?;
                 draft.kind_span = Some(value.source_span());
             }
         }

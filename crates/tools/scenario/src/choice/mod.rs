@@ -11,6 +11,7 @@ use block::notify::CompletionMethod;
 use block::sched::SchedulerConfig;
 use controller::PersonalityKind;
 pub use impossible::{BLOCK_LAYER, BLOCK_REQUESTS, Impossible, SIMULATION, SeparateStaging};
+use lnvm::TargetKind;
 
 use super::host::QueueModelKind;
 
@@ -82,6 +83,10 @@ choices! {
         Shards = "pblk, 2 shards",
         /// `rrpc`.
         Rrpc = "rrpc",
+        /// The key-value target.
+        Kv = "kv",
+        /// Parallel units with vector commands.
+        Ppa = "ppa",
     }
 }
 
@@ -190,6 +195,10 @@ impl Choice {
     /// [`Impossible`].
     pub fn check(&self) -> Result<(), Impossible> {
         let layered = self.block != BlockChoice::Raw;
+        if self.kind_without_blocks().is_some() {
+            // A [[target]] is read before the paths over it.
+            Impossible::check_flash(self.personality(), || format!("target {TARGET}"))?;
+        }
         Impossible::check_completion(self.completion, self.queue_model())?;
         if !layered && self.scheduler != SchedulerChoice::None {
             return Err(Impossible::NoBlockLayer { key: "scheduler" });
@@ -203,6 +212,19 @@ impl Choice {
         }
         if self.target == TargetChoice::Rrpc && self.drive != DriveChoice::OpenChannelWithMap {
             return Err(Impossible::NoDeviceMap);
+        }
+        if let Some(kind) = self.kind_without_blocks() {
+            let target = TARGET.to_owned();
+            return match self.front {
+                _ if layered => Err(Impossible::NoBlocksOnTarget { target, kind }),
+                _ if self.completion != CompletionMethod::Poll => {
+                    Err(Impossible::NoCompletionMethod { device: target })
+                }
+                FrontEnd::Simulation => Ok(()),
+                FrontEnd::Server | FrontEnd::Application => {
+                    Err(Impossible::NoBlocksOnTarget { target, kind })
+                }
+            };
         }
         let works_by_vectors = self.personality() == PersonalityKind::OpenChannel && !has_target;
         if works_by_vectors && !layered && self.completion != CompletionMethod::Poll {
@@ -228,12 +250,22 @@ impl Choice {
         matches!(self.drive, DriveChoice::Kernel | DriveChoice::Pci) && self.check().is_ok()
     }
 
+    /// Returns the kind of a target without logical blocks.
+    pub fn kind_without_blocks(&self) -> Option<TargetKind> {
+        match self.target {
+            TargetChoice::Kv => Some(TargetKind::Kv),
+            TargetChoice::Ppa => Some(TargetKind::Ppa),
+            _ => None,
+        }
+    }
+
     /// Returns the target's name in messages.
     fn target_label(&self) -> &'static str {
         match self.target {
             TargetChoice::None => "nobody on the host",
             TargetChoice::Pblk | TargetChoice::Shards => "pblk",
             TargetChoice::Rrpc => "rrpc",
+            TargetChoice::Kv | TargetChoice::Ppa => TARGET,
         }
     }
 
@@ -268,6 +300,12 @@ impl Choice {
             TargetChoice::Pblk => "[target]\nkind = \"pblk\"\n",
             TargetChoice::Shards => "[target]\nkind = \"pblk\"\nshards = 2\n",
             TargetChoice::Rrpc => "[target]\nkind = \"rrpc\"\n",
+            TargetChoice::Kv => "[[target]]\nname = \"named\"\nkind = \"kv\"\npus = \"0-7\"\n",
+            TargetChoice::Ppa => "[[target]]\nname = \"named\"\nkind = \"ppa\"\npus = \"0-7\"\n",
+        };
+        let path = match self.kind_without_blocks() {
+            Some(_) => format!("[[path]]\nname = \"path\"\nover = \"{TARGET}\"\n"),
+            None => "[path]\n".to_owned(),
         };
         let block = match self.block {
             BlockChoice::Raw => "queue_model = \"raw\"\n".to_owned(),
@@ -287,9 +325,12 @@ impl Choice {
             CompletionMethod::Poll => String::new(),
             other => format!("completion = \"{}\"\n", other.word()),
         };
-        format!("[drive]\n{drive}{target}[path]\n{block}{scheduler}{completion}")
+        format!("[drive]\n{drive}{target}{path}{block}{scheduler}{completion}")
     }
 }
+
+/// The name of a target without logical blocks in the matrix.
+const TARGET: &str = "named";
 
 /// A drive of 48 MiB with paired pages.
 const SMALL_DRIVE: &str = "preset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
@@ -312,6 +353,7 @@ mod tests {
             let front_only = match &choice.check() {
                 Err(Impossible::NoLogicalBlocks { user, .. }) => *user != BLOCK_LAYER,
                 Err(Impossible::RealDevice { .. }) => true,
+                Err(Impossible::NoBlocksOnTarget { .. }) => choice.block == BlockChoice::Raw,
                 _ => false,
             };
             match (choice.check(), parsed) {
@@ -326,7 +368,7 @@ mod tests {
                 (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
             }
         }
-        assert_eq!(allowed + refused, 3 * 8 * 4 * 4 * 5 * 5);
+        assert_eq!(allowed + refused, 3 * 8 * 6 * 4 * 5 * 5);
         assert!(allowed > 900, "{allowed}");
     }
 

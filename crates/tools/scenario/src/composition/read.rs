@@ -108,10 +108,7 @@ impl Scenario {
             }
         };
         let plan = &self.drives[drive];
-        let (pus, at_pus) = match s.get("pus") {
-            Some(value) => (Some(read_pus(&value, plan)?), Some(value)),
-            None => (None, None),
-        };
+        let at_pus = s.get("pus");
         let builder = TargetBuilder::read(s)?;
         let drive_name = &plan.config.name;
         let HostTarget::Named(mut target) = builder.finish(plan.sector_bytes()) else {
@@ -122,6 +119,7 @@ impl Scenario {
         };
         Impossible::check_flash(plan.config.personality, || format!("target {name}"))
             .map_err(|why| builder.kind_span_or_section().error(why.into()))?;
+        let pus = at_pus.as_ref().map(|value| read_pus(value, plan)).transpose()?;
         if target.kind == Some(TargetKind::Rrpc) && !plan.config.open_channel.device_l2p {
             return Err(builder.kind_span_or_section().error(Impossible::NoDeviceMap.into()));
         }

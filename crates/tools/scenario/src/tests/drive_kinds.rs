@@ -88,7 +88,8 @@ fn a_port_has_one_command_list() {
     let member = format!("{}{set}{}", drives(2), path("a"));
     assert_refused(&member, 12, "\"d0\"", &[why, "set s and another"]);
     let target = "[[target]]\nname = \"t\"\nkind = \"pblk\"\npus = \"0\"\n";
-    assert_refused(&format!("{}{target}", drives(1)), 7, "\"0\"", &["a drive with parallel units"]);
+    let refused = format!("{}{target}", drives(1));
+    assert_refused(&refused, 6, "\"pblk\"", &["target t manages the flash itself"]);
 }
 
 #[test]

@@ -336,15 +336,19 @@ fn wrong_types_and_forms_are_refused() {
 }
 
 #[test]
-fn values_of_later_versions_say_so() {
+fn a_target_without_blocks_needs_a_name() {
     for kind in ["kv", "ppa"] {
         assert_refused(
             &format!("{SMALL}[target]\nkind = \"{kind}\"\n"),
             4,
             &format!("\"{kind}\""),
-            &["is not available yet", "allowed: \"none\", \"pblk\""],
+            &["has no logical blocks", "declare it as [[target]], with a `name`"],
         );
     }
+}
+
+#[test]
+fn values_of_later_versions_say_so() {
     assert_refused(
         &format!("{SMALL}[path]\ncompletion = \"speculate\"\n"),
         4,

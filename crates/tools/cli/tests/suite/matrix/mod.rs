@@ -138,6 +138,18 @@ fn the_document_is_the_output() {
     }
 }
 
+/// Records are put, and read and updated by two jobs; all values are compared.
+const JOBS_ON_KEYS: &str = "[[job]]\nname = \"load\"\npath = \"path\"\nycsb = \"load\"\n\
+    recordcount = 200\nbs = 1000\niodepth = 8\nverify = \"crc32c\"\n\
+    [[job]]\nname = \"mix\"\npath = \"path\"\nstonewall = true\nycsb = \"a\"\nrecordcount = 200\n\
+    operationcount = 400\nbs = 1000\niodepth = 8\nverify = \"crc32c\"\n";
+
+/// Two jobs on parallel units of their own write chunks and read them back.
+const JOBS_ON_UNITS: &str = "[[job]]\nname = \"a\"\npath = \"path\"\npus = \"0-3\"\nrw = \"randrw\"\n\
+    bs = \"64k\"\niodepth = 4\nsize = \"4m\"\nio_size = \"8m\"\nverify = \"crc32c\"\n\
+    [[job]]\nname = \"b\"\npath = \"path\"\npus = \"4-7\"\nrw = \"write\"\nbs = \"64k\"\niodepth = 4\n\
+    size = \"4m\"\nio_size = \"8m\"\nverify = \"crc32c\"\n";
+
 #[test]
 fn every_combination_is_simulated_or_refused() {
     let mut ran = 0;
@@ -149,7 +161,12 @@ fn every_combination_is_simulated_or_refused() {
                  offset = \"{offset}\"\nfsync = 16\nend_fsync = 1\n{verify}"
             )
         };
-        let text = choice.scenario() + &job("a", "0") + &job("b", "1m");
+        let jobs = match choice.target {
+            TargetChoice::Kv => JOBS_ON_KEYS.to_owned(),
+            TargetChoice::Ppa => JOBS_ON_UNITS.to_owned(),
+            _ => job("a", "0") + &job("b", "1m"),
+        };
+        let text = choice.scenario() + &jobs;
         let parsed = Scenario::parse(Path::new("m.toml"), &text);
         let ran_it =
             parsed.map_err(SimError::from).and_then(|s| simulate(&s, SimOptions::default()));
@@ -224,6 +241,8 @@ fn submitters(choice: &Choice) -> u16 {
         (_, DriveChoice::Ahci | DriveChoice::File | DriveChoice::Kernel, _) => 1,
         (.., TargetChoice::None | TargetChoice::Shards) => 2,
         (.., TargetChoice::Pblk | TargetChoice::Rrpc) => 1,
+        // No block requests.
+        (.., TargetChoice::Kv | TargetChoice::Ppa) => 0,
     }
 }
 
