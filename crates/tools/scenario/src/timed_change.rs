@@ -31,7 +31,8 @@ pub struct TimedChange {
 /// not TOML is a string.
 ///
 /// # Errors
-/// [`ScenarioError`] with the problem that a scenario with this key would have.
+/// [`ScenarioError`](crate::ScenarioError) with the problem that a scenario with this key would
+/// have.
 pub fn read_change(key: &str, value: &str) -> Result<ControlChange> {
     let line = |value: &str| SourceText::new(Path::new("at.toml"), &format!("{key:?} = {value}\n"));
     let mut source = line(value);
