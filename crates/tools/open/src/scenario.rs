@@ -55,6 +55,10 @@ pub fn open_scenario(
         true => None,
         false => Some(scenario.select_path(name)?),
     };
+    // A drive without blocks takes vector commands.
+    if let Some(path @ PathSpec { over: Beneath::Target(_), .. }) = &path {
+        scenario.check_block_path(path)?;
+    }
     let reduced = path.as_ref().map(|path| scenario.reduced_to(path));
     let alone = reduced.as_ref().filter(|alone| alone.composition.is_empty());
     let (plan, layer) = match alone {
@@ -193,7 +197,7 @@ fn assemble_drive(
     }
     if plan.kind != DriveKind::Nvme {
         let (name, config) = (plan.config.name.clone(), scenario.path.clone());
-        let alone = PathSpec { name, over: Beneath::Drive(index), config };
+        let alone = PathSpec { name, over: Beneath::Drive(index), config, line: 1 };
         return assemble_path(&scenario.reduced_to(&alone), options);
     }
     if let Some(layer) = &scenario.path.block_layer {

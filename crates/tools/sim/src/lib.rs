@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::Group;
 use block::notify::CompletionMethod;
 use lnvm::TargetKind;
-use scenario::choice::{BLOCK_REQUESTS, Impossible, SIMULATION};
+use scenario::choice::{Impossible, SIMULATION};
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, Notification, PreconditionMarker,
@@ -177,7 +177,7 @@ fn jobs(
     for (path, jobs) in paths.iter().zip(&per_path) {
         let on_blocks = |job: &JobSpec| job.addressing() == Addressing::Blocks;
         if scenario.has_units(path.over) && jobs.specs.iter().any(on_blocks) {
-            scenario.check_blocks(path.over, BLOCK_REQUESTS).map_err(StackError::from)?;
+            scenario.check_block_path(path)?;
         }
     }
     ignored.sort();

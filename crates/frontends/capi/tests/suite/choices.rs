@@ -8,7 +8,7 @@ use std::ptr::{null, null_mut};
 use std::time::Instant;
 
 use scenario::CompletionMethod;
-use scenario::choice::{Choice, FrontEnd, Impossible};
+use scenario::choice::{Choice, FrontEnd};
 use sluice_c::*;
 
 use crate::support::last_error;
@@ -40,9 +40,7 @@ fn a_refused_combination_has_the_reason_of_the_matrix() {
         for part in [why.to_string(), why.help()] {
             assert!(said.contains(&part), "{choice:?}: {said}, not {part}");
         }
-        // The scenario is right by itself: jobs of a simulation may be on keys or on parallel units.
-        let is_of_front_end = matches!(why, Impossible::NoBlocksOnTarget { .. });
-        assert!(said.contains("c.toml:") || is_of_front_end, "{said}");
+        assert!(said.contains("c.toml:"), "{said}");
         told.push(why.to_string());
     }
     assert!(told.len() >= 8, "{told:?}");

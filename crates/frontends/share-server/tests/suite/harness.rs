@@ -14,7 +14,9 @@ use ftl::{
     VictimPolicyKind,
 };
 use media::MediaConfig;
-use share_proto::{IntervalStats, PartitionSpan, RequestCounts, ResourceName};
+use rustix::net::{RecvFlags, SendFlags};
+use share_proto::socket::{self, ReceivedPacket};
+use share_proto::{IntervalStats, Message, Packet, PartitionSpan, RequestCounts, ResourceName};
 use share_server::{
     AclFile, FtlControl, NamedFtl, NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable,
     ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
@@ -162,6 +164,21 @@ impl Server {
 }
 
 impl Server {
+    /// Sends messages on a connection of their own; returns the reply to the last one.
+    pub fn ask(&self, messages: &[Message]) -> Message {
+        let client = socket::connect(&self.socket).unwrap();
+        let mut last = None;
+        for (serial, message) in (1..).zip(messages) {
+            let packet = Packet { serial, message: message.clone() };
+            socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
+            last = match socket::receive(&client, 0, RecvFlags::empty()).unwrap() {
+                ReceivedPacket::Packet(packet, _) => Some(packet.message),
+                other => panic!("{other:?}"),
+            };
+        }
+        last.unwrap()
+    }
+
     /// Ends the drive's thread.
     pub fn stop_drive(&mut self) {
         self.stopper.stop();

@@ -2,10 +2,8 @@
 
 // guarantee: B-33
 
-use rustix::net::{RecvFlags, SendFlags};
-use share_proto::socket::{self, ReceivedPacket};
 use share_proto::{
-    Code, LimiterSetting, ListEntry, Message, Packet, SettingChange, SettingsEntry, VictimSetting,
+    Code, LimiterSetting, ListEntry, Message, SettingChange, SettingsEntry, VictimSetting,
 };
 use user_io::remote::Admin;
 
@@ -65,24 +63,11 @@ fn a_change_is_answered_with_the_settings_in_force() {
 #[test]
 fn a_change_comes_after_hello_and_entries_from_the_server_only() {
     let server = Server::start(table());
-    let ask = |messages: &[Message]| {
-        let client = socket::connect(&server.socket).unwrap();
-        let mut last = None;
-        for (serial, message) in (1..).zip(messages) {
-            let packet = Packet { serial, message: message.clone() };
-            socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
-            last = match socket::receive(&client, 0, RecvFlags::empty()).unwrap() {
-                ReceivedPacket::Packet(packet, _) => Some(packet.message),
-                other => panic!("{other:?}"),
-            };
-        }
-        last.unwrap()
-    };
     let set = Message::Set { device: name("f"), change: SettingChange::ActivePus(3) };
-    let answer = ask(&[Message::Hello, set.clone()]);
+    let answer = server.ask(&[Message::Hello, set.clone()]);
     assert!(matches!(answer, Message::Entry(ListEntry::Settings(_))), "{answer:?}");
     for messages in [&[set][..], &[Message::Hello, answer]] {
-        match ask(messages) {
+        match server.ask(messages) {
             Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
             other => panic!("{other:?}"),
         }

@@ -1,8 +1,6 @@
 //! Statistics of drives, as administrators see them.
 
-use rustix::net::{RecvFlags, SendFlags};
-use share_proto::socket::{self, ReceivedPacket};
-use share_proto::{Code, Message, Packet};
+use share_proto::{Code, Message};
 use user_io::remote::Admin;
 
 use super::harness::{Server, name, table};
@@ -31,31 +29,18 @@ fn every_connection_has_intervals_of_its_own() {
 #[test]
 fn statistics_are_asked_for_after_hello_and_end_with_the_drives() {
     let server = Server::start(table());
-    let ask = |messages: &[Message]| {
-        let client = socket::connect(&server.socket).unwrap();
-        let mut last = None;
-        for (serial, message) in (1..).zip(messages) {
-            let packet = Packet { serial, message: message.clone() };
-            socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
-            last = match socket::receive(&client, 0, RecvFlags::empty()).unwrap() {
-                ReceivedPacket::Packet(packet, _) => Some(packet.message),
-                other => panic!("{other:?}"),
-            };
-        }
-        last.unwrap()
-    };
-    match ask(&[Message::Stats { index: 0 }]) {
+    match server.ask(&[Message::Stats { index: 0 }]) {
         Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
         other => panic!("{other:?}"),
     }
     for index in [1, u32::MAX] {
-        let answer = ask(&[Message::Hello, Message::Stats { index }]);
+        let answer = server.ask(&[Message::Hello, Message::Stats { index }]);
         assert_eq!(answer, Message::Done { count: index.into() });
     }
-    let answer = ask(&[Message::Hello, Message::Stats { index: 0 }]);
+    let answer = server.ask(&[Message::Hello, Message::Stats { index: 0 }]);
     assert!(matches!(answer, Message::Interval { .. }), "{answer:?}");
     // A message that only servers send closes the connection.
-    match ask(&[Message::Hello, answer]) {
+    match server.ask(&[Message::Hello, answer]) {
         Message::Disconnect(refusal) => assert_eq!(refusal.code, Code::Order),
         other => panic!("{other:?}"),
     }

@@ -216,15 +216,7 @@ impl ServePlan {
 
 /// Returns why a path has no logical blocks; `None` if it has.
 fn without_blocks(scenario: &Scenario, path: &PathSpec) -> Option<Impossible> {
-    let (name, kind) = (scenario.device_name(path.over), scenario.kind_of(path.over));
-    if let Err(why) = Impossible::check_blocks(name, kind) {
-        return Some(why);
-    }
-    let Beneath::Drive(drive) = path.over else { return None };
-    let plan = &scenario.drives[drive];
-    let has_target = plan.target != HostTarget::None;
-    let personality = plan.config.personality;
-    Impossible::check_logical_blocks(personality, has_target, name, BLOCK_REQUESTS).err()
+    scenario.check_blocks(path.over, BLOCK_REQUESTS).err()
 }
 
 impl SocketOptions {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use lnvm::{ScrubConfig, TargetKind};
 
-use super::choice::Impossible;
+use super::choice::{BLOCK_REQUESTS, Impossible};
 use super::{
     DriveSpec, ExportSpec, HostTarget, NamedTarget, PathConfig, Scenario, ServeSpec, ShareSpec,
 };
@@ -62,6 +62,8 @@ pub struct PathSpec {
     pub over: Beneath,
     /// Its settings.
     pub config: PathConfig,
+    /// Line of its `over`; 1 if no [[path]] declares it.
+    pub line: usize,
 }
 
 /// The named targets, sets and paths of a scenario; all empty if it has none.
@@ -132,6 +134,7 @@ impl Scenario {
             name: self.device_name(over).to_owned(),
             over,
             config: self.path.clone(),
+            line: 1,
         };
         // Physical addresses are for programs.
         let is_free = |device: &Beneath| {
@@ -244,6 +247,15 @@ impl Scenario {
             // Its members have been checked.
             Beneath::Set(_) => Ok(()),
         }
+    }
+
+    /// Checks that a path leads to logical blocks for the block requests of a front end.
+    ///
+    /// # Errors
+    /// The reason of [`check_blocks`](Scenario::check_blocks), with file and line.
+    pub fn check_block_path(&self, path: &PathSpec) -> Result<(), super::ScenarioError> {
+        self.check_blocks(path.over, BLOCK_REQUESTS)
+            .map_err(|why| self.conflict_in_line(path.line, why.to_string(), why.help()))
     }
 
     /// Returns the index of the drive of a drive or target; the first one's of a set.

@@ -244,7 +244,7 @@ impl Scenario {
         let Some(value) = s.get("over") else {
             return Err(s.missing("over", "the name of a drive, a target or a set"));
         };
-        let over = self.find_device(&value, paths)?;
+        let (over, line) = (self.find_device(&value, paths)?, value.line());
         let config = PathConfig::read_keys(&mut s)?;
         self.check_owner(over, &value)?;
         match &config.block_layer {
@@ -271,7 +271,7 @@ impl Scenario {
         }
         self.check_method(&config, &mut s, over)?;
         s.finish()?;
-        Ok(PathSpec { name, over, config })
+        Ok(PathSpec { name, over, config, line })
     }
 
     /// Returns the device of this name. `paths` are names that are no devices.

@@ -110,7 +110,7 @@ fn active_pus_of_a_target_change_under_load() {
             line,
             "left: active_pus 1 of 8, rate_limiter proportional, victim_policy greedy\n"
         );
-        // What was buffered before is gone after the first second.
+        // In the first interval, the write buffer still takes data at the former rate.
         served.write_bandwidth("l");
         let one = served.write_bandwidth("l");
         assert!(one > 0.0 && one < all / 3.0, "{one} of {all} bytes/s");
