@@ -62,7 +62,7 @@ pub struct PathSpec {
     pub over: Beneath,
     /// Its settings.
     pub config: PathConfig,
-    /// Line of its `over`; 1 if no [[path]] declares it.
+    /// Line of its `over`; 1 if no `[[path]]` declares it.
     pub line: usize,
 }
 
