@@ -26,8 +26,7 @@ mod host_interface;
 mod media_health;
 mod nand_array;
 mod personality;
-mod power;
-mod sidecar;
+mod persistence;
 mod stats;
 
 pub use ahci::{
@@ -43,7 +42,7 @@ pub use controller::Controller;
 pub use error::DriveError;
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
-pub use power::PoweredOffController;
+pub use persistence::power::PoweredOffController;
 pub use stats::{
     CommandTimes, DeviceL2pStats, DriveStats, HintStats, Lateness, LatenessRecord, MediaScrubStats,
     NotificationStats, PuBusy,

@@ -18,7 +18,7 @@ use nvme::{CmbLocation, CmbSize};
 use transport::Port;
 
 use crate::error::DriveError;
-use crate::sidecar::{self, SidecarKind};
+use crate::persistence::sidecar::{self, SidecarKind};
 use crate::{CmbConfig, DriveConfig};
 
 /// The base address register (BAR) of the buffer.

@@ -32,7 +32,7 @@ use mem::{OwnedRegion, SharedRegion};
 use nvme::{DeviceL2pLog, DsmRange, Status};
 
 use crate::error::DriveError;
-use crate::sidecar::{self, SidecarKind};
+use crate::persistence::sidecar::{self, SidecarKind};
 use crate::stats::DeviceL2pStats;
 
 /// The state of a logical address.

@@ -1,0 +1,5 @@
+//! Where the state of a drive outlives its power or its process: the drive after a power cut, files
+//! beside its image, and the state that is saved.
+
+pub(crate) mod power;
+pub(crate) mod sidecar;
