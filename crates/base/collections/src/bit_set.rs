@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// A set of indices below a fixed length, as bits in 64-bit words.
 ///
 /// # Panics
 /// [`insert`](BitSet::insert) and [`remove`](BitSet::remove) of an index beyond the last word.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitSet {
     words: Vec<u64>,
 }

@@ -7,6 +7,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Slab;
 
 /// The state of a frame that replacement needs.
@@ -20,7 +22,7 @@ pub trait ClockFrame {
 
 /// The frames of a cache, its free frames and the clock hand. What is in which frame is the
 /// caller's to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClockFrames<F> {
     frames: Slab<F>,
     /// The frame that the hand visits next.

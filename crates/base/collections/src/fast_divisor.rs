@@ -1,9 +1,11 @@
 //! [`FastDivisor`]: division by a number that is fixed at start-up.
 
+use serde::{Deserialize, Serialize};
+
 /// Exact division of 32-bit numbers by a constant, as a multiplication (A. Robison, *N-bit unsigned
 /// division via N-bit multiply-add*, ARITH-17, 2005): `⌊n/d⌋ = ⌊(n+1)·m / 2⁶⁴⌋` with `m =
 /// ⌊(2⁶⁴−1)/d⌋`. It needs no special case for a divisor of 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastDivisor {
     divisor: u32,
     multiplier: u64,

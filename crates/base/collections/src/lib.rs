@@ -3,6 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub use serde;
+
 mod bit_set;
 mod clock_frames;
 mod codec;

@@ -2,6 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use serde::{Deserialize, Serialize};
+
 /// A table of entries and a list of the free ones. The entry that was freed last is reused first,
 /// so that indices are deterministic.
 ///
@@ -10,7 +12,7 @@ use std::ops::{Index, IndexMut};
 ///
 /// # Panics
 /// An index beyond [`len`](Slab::len) panics.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slab<T> {
     entries: Vec<T>,
     free: Vec<u32>,

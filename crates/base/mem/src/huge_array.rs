@@ -24,6 +24,17 @@ impl HugeArray {
         let region = if len == 0 { None } else { Some(SharedRegion::map_anonymous(len * 4)?) };
         Ok(HugeArray { region, len })
     }
+
+    /// Returns the memory; `None` for an empty array.
+    pub(crate) fn region(&self) -> Option<&SharedRegion> {
+        self.region.as_ref()
+    }
+
+    /// Creates the array of private memory, if its length is a multiple of a word's.
+    pub(crate) fn of_region(region: Option<SharedRegion>) -> Option<HugeArray> {
+        let bytes = region.as_ref().map_or(0, SharedRegion::len);
+        bytes.is_multiple_of(4).then_some(HugeArray { region, len: bytes / 4 })
+    }
 }
 
 impl Clone for HugeArray {

@@ -14,6 +14,7 @@ mod memfd;
 mod owned_region;
 mod read_only_region;
 mod region;
+mod saved_region;
 
 pub use dma::{DmaMapper, DmaReach, DmaWindow};
 pub use huge_array::HugeArray;

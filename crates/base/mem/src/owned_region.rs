@@ -3,10 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::SharedRegion;
 
 /// A region that only its owner writes. A clone is a copy in private memory.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct OwnedRegion(Arc<SharedRegion>);
 
 impl From<Arc<SharedRegion>> for OwnedRegion {

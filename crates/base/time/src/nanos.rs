@@ -6,7 +6,19 @@ use std::ops::{Add, AddAssign, Mul, Sub};
 /// Nanoseconds: an instant since the start of its clock, or a duration.
 ///
 /// Arithmetic saturates, so that "never" ([`Nanos::MAX`]) stays never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[repr(transparent)]
 pub struct Nanos(pub u64);
 

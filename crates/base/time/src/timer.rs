@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Nanos;
 
 /// A priority queue of events by time. Events with equal times are returned in insertion order, so
@@ -13,7 +15,7 @@ use crate::Nanos;
 /// that ends before it (patience sorting: the ends of the runs descend). A heap holds the events
 /// that fit no run. The cost of an event does not depend on the number of pending events, unless it
 /// is in the heap. The queue allocates only when it grows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TimerQueue<T> {
     runs: [VecDeque<Entry<T>>; RUNS],
     heap: BinaryHeap<Reverse<Entry<T>>>,
@@ -36,7 +38,7 @@ const RUNS: usize = 7;
 const SOURCES: usize = RUNS + 1;
 const HEAP: usize = RUNS;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Entry<T> {
     key: Key,
     event: T,

@@ -4,6 +4,7 @@
 //! event that introduces an identifier also names the one of the layer above, so that a reader can
 //! follow a request down to the flash and back.
 
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 /// An event with its time, drive and target.
@@ -63,7 +64,7 @@ pub enum Cause {
 }
 
 /// A stage of the controller that commands pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StageKind {
     /// Fetch and decode of the submission entry.
     Fetch,

@@ -3,6 +3,7 @@
 
 use ftl::{FtlConfig, LineMetadata};
 use media::MediaConfig;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 /// The interface that a drive exposes.
@@ -18,7 +19,7 @@ pub enum PersonalityKind {
 }
 
 /// The order in which a parallel unit executes its waiting operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PuScheduling {
     /// In order of arrival.
     Fifo,
@@ -30,7 +31,7 @@ pub enum PuScheduling {
 }
 
 /// The costs of suspending a program or erase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuspendConfig {
     /// Time from the suspend request until the array can read.
     pub suspend: Nanos,
@@ -90,7 +91,7 @@ pub struct ControllerConfig {
 }
 
 /// Configuration of the background scrub, which refreshes aged data that hosts do not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MediaScrubConfig {
     /// Maximum number of sectors read and relocated per second; 0 disables the scrub.
     pub sectors_per_sec: u32,
@@ -148,7 +149,7 @@ pub struct OpenChannelConfig {
 const CMB_BYTES_MAX: u64 = 64 << 30;
 
 /// The write buffer of the block personality.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteBuffer {
     /// No write buffer: writes complete when they are on the media.
     None,
@@ -165,7 +166,7 @@ pub enum WriteBuffer {
 }
 
 /// Timing of the null personality; [Thesis15 ch. 6 §5] measures such a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NullConfig {
     /// Latency of every command.
     pub latency: Nanos,
@@ -174,7 +175,7 @@ pub struct NullConfig {
 }
 
 /// How data move between the registers of a parallel unit and its channel, beyond `cache_program`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferConfig {
     /// Cache read: data that was read moves to the cache register, and the array may read again
     /// while the channel drains that register. A parallel unit has one cache register per plane

@@ -5,7 +5,8 @@
 use std::io;
 
 use media::{DataStore, MediaConfig, Nand, Pcm};
-use time::{Component, Nanos};
+use serde::{Deserialize, Serialize};
+use time::Nanos;
 use transport::Port;
 
 use crate::admin::async_events::AsyncEventQueue;
@@ -26,7 +27,7 @@ use crate::stats::{CommandTimes, LatenessRecord};
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
 /// The interface of the drive, with the media below it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Personality {
     Null(NullDrive),
     Block(Box<BlockDrive>),
@@ -55,7 +56,7 @@ pub struct Controller {
 }
 
 /// Times of the drive.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct DriveTime {
     pub(crate) powered_at: Option<Nanos>,
     /// Time of the last poll.
@@ -221,35 +222,6 @@ impl Controller {
     /// Whether no command and no flash operation is in flight.
     pub fn is_idle(&self) -> bool {
         self.commands.outstanding() == 0 && self.array().is_none_or(NandArray::is_idle)
-    }
-
-    /// Copies the state of `other`, an idle drive with the same configuration: media, FTL, buffers
-    /// and clocks. The queues, registered memory and features that the host of this drive has set
-    /// up do not change. Returns `false` if the state cannot be copied: `other` has a controller
-    /// memory buffer, operations in flight, or chunk notifications that its host knows and this
-    /// drive's host does not.
-    ///
-    /// Media in image files are copied into memory, at their full size.
-    ///
-    /// # Panics
-    /// If there is no address space for the copy.
-    pub fn copy_state_from(&mut self, other: &Controller) -> bool {
-        let is_resting = |drive: &Controller| {
-            drive.is_idle()
-                && drive.deadline() == Nanos::MAX
-                && drive.async_events.stats == Default::default()
-        };
-        let has_cmb = self.cmb.is_some() || other.cmb.is_some();
-        if has_cmb || self.config != other.config || !is_resting(self) || !is_resting(other) {
-            return false;
-        }
-        self.personality = other.personality.clone();
-        self.stages = other.stages.clone();
-        self.lateness = other.lateness.clone();
-        self.stats = other.stats.clone();
-        self.zero_latency = other.zero_latency;
-        self.time = other.time;
-        true
     }
 
     /// Checks the invariants of the commands, the queues, the array and the translation layer. May be called

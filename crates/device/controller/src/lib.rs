@@ -25,8 +25,8 @@ mod error;
 mod host_interface;
 mod media_health;
 mod nand_array;
-mod personality;
 mod persistence;
+mod personality;
 mod stats;
 
 pub use ahci::{
@@ -43,6 +43,7 @@ pub use error::DriveError;
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
 pub use persistence::power::PoweredOffController;
+pub use persistence::saved_state::SavedDrive;
 pub use stats::{
     CommandTimes, DeviceL2pStats, DriveStats, HintStats, Lateness, LatenessRecord, MediaScrubStats,
     NotificationStats, PuBusy,

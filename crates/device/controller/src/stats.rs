@@ -3,10 +3,11 @@
 use ftl::FtlStats;
 use hdrhistogram::Histogram;
 use media::MediaStats;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 /// The lateness of completions in real time (ARCHITECTURE.md, R6); zero in virtual time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     /// Number of completions.
     pub count: u64,
@@ -49,12 +50,46 @@ impl CommandTimes {
     }
 }
 
+/// Returns an empty distribution of times in nanoseconds.
+fn new_histogram() -> Histogram<u64> {
+    // Two significant digits suffice; the bounds are valid constants.
+    let histogram = Histogram::new_with_bounds(1, 1_000_000_000_000, 2);
+    histogram.unwrap_or_else(|_| unreachable!("constant bounds"))
+}
+
+/// Saves a distribution as its recorded values and their counts.
+mod saved_histogram {
+    use hdrhistogram::Histogram;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        late: &Histogram<u64>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let counts = late.iter_recorded();
+        let counts = counts.map(|value| (value.value_iterated_to(), value.count_at_value()));
+        counts.collect::<Vec<(u64, u64)>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Histogram<u64>, D::Error> {
+        let mut late = super::new_histogram();
+        for (value, count) in Vec::<(u64, u64)>::deserialize(from)? {
+            late.record_n(value, count).map_err(D::Error::custom)?;
+        }
+        Ok(late)
+    }
+}
+
 /// A distribution of lateness or other times. In virtual time all completions are on time, and
 /// recording one is a single addition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LatenessRecord {
     on_time: u64,
     max: Nanos,
+    #[serde(with = "saved_histogram")]
     late: Histogram<u64>,
 }
 
@@ -67,10 +102,7 @@ impl Default for LatenessRecord {
 
 impl LatenessRecord {
     pub(crate) fn new() -> LatenessRecord {
-        // Two significant digits suffice; the bounds are valid constants.
-        let late = Histogram::new_with_bounds(1, 1_000_000_000_000, 2);
-        let late = late.unwrap_or_else(|_| unreachable!("constant bounds"));
-        LatenessRecord { on_time: 0, max: Nanos::ZERO, late }
+        LatenessRecord { on_time: 0, max: Nanos::ZERO, late: new_histogram() }
     }
 
     #[inline]
@@ -133,7 +165,7 @@ impl LatenessRecord {
 
 /// The busy times of a parallel unit: reads (transfers out included, unless cache read leaves the
 /// array free), programs and erases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PuBusy {
     /// Time spent on reads.
     pub read: Nanos,
@@ -144,7 +176,7 @@ pub struct PuBusy {
 }
 
 /// The effects of vector command hints [LightNVM17 §3.3].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintStats {
     /// Commands with a plane mode hint.
     pub plane_modes: u64,
@@ -160,7 +192,7 @@ pub struct HintStats {
 }
 
 /// The counters of the device L2P.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceL2pStats {
     /// Sectors written that became the latest version of their address.
     pub updates: u64,
@@ -175,7 +207,7 @@ pub struct DeviceL2pStats {
 }
 
 /// The counters of chunk notifications [OC20 §3].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotificationStats {
     /// Notifications logged.
     pub logged: u64,
@@ -186,7 +218,7 @@ pub struct NotificationStats {
 }
 
 /// The reactions of a block drive to media events, since power-on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MediaScrubStats {
     /// Media events.
     pub media_events: u64,
@@ -201,7 +233,7 @@ pub struct MediaScrubStats {
 }
 
 /// Counters since power-on, or since [`Controller::reset_stats`](crate::Controller::reset_stats).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriveStats {
     /// Read commands completed, vector reads included.
     pub reads: u64,

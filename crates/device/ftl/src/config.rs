@@ -1,9 +1,11 @@
 //! [`FtlConfig`]: the configuration of an FTL.
 
+use serde::{Deserialize, Serialize};
+
 use crate::CapacityError;
 
 /// The choice of the next victim among the closed lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum VictimPolicyKind {
     /// The line with the fewest valid sectors [LightNVM17 §4.2.4].
     Greedy,
@@ -17,7 +19,7 @@ pub enum VictimPolicyKind {
 }
 
 /// Location of the P2L: the logical sector written at each physical one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum P2lLocation {
     /// In memory: four bytes per physical sector.
     Memory,
@@ -27,7 +29,7 @@ pub enum P2lLocation {
 }
 
 /// Whether lines have metadata in their first and last write units [LightNVM17 §4.2.2].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LineMetadata {
     /// No line has metadata.
     Off,
@@ -43,7 +45,7 @@ pub enum LineMetadata {
 
 /// Rule for the host's share of the write bandwidth, depending on the free space [LightNVM17
 /// §4.2.4].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RateLimiterKind {
     /// In proportion to the free space between the reserve and the start of garbage collection.
     Proportional,
@@ -74,7 +76,7 @@ impl RateLimiterKind {
 }
 
 /// Host reads that garbage collection is deferred for, while free space is not critical.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GcReadPriority {
     /// Garbage collection is not deferred.
     Off,
@@ -86,7 +88,7 @@ pub enum GcReadPriority {
 }
 
 /// Configuration of an FTL.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FtlConfig {
     /// Spare space: physical sectors over logical sectors, minus 1. Lines that are always held in
     /// reserve (`gc_low_watermark_lines`) and bad chunks do not count as physical.

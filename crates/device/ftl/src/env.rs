@@ -1,11 +1,13 @@
 //! [`Env`]: configuration that every part may read and none changes.
 
+use serde::{Deserialize, Serialize};
+
 use crate::geometry::MapPages;
 use crate::ids::{LbaRun, MapPageId};
 use crate::{CapacityPlan, FlashGeometry, FtlConfig};
 
 /// The flash, the configuration, and the capacity plan that follows from both.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Env {
     pub(crate) geometry: FlashGeometry,
     pub(crate) pages: MapPages,

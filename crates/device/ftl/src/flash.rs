@@ -1,6 +1,7 @@
 //! [`FlashBackend`]: the interface between the FTL and the flash below it.
 
 use nvme::{ChunkId, PhysSector, PuId};
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 use tracepoint::Cause;
 
@@ -10,7 +11,7 @@ use crate::ids::{Lba, LbaRun, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::{BufferEntry, Oob};
 
 /// Identifies a flash operation of the FTL; the backend returns it on completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(transparent)]
 pub struct OpToken(pub u32);
 
@@ -83,7 +84,7 @@ pub enum ReadDest {
 }
 
 /// A sector that is read, and the place that its data goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAddress {
     /// The sector.
     pub phys: PhysSector,

@@ -5,6 +5,8 @@ mod restore;
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use nvme::{ChunkId, Status};
 
 use crate::buffer::WriteBuffer;
@@ -25,7 +27,7 @@ use crate::{
 };
 
 /// A completed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
@@ -45,7 +47,7 @@ pub(crate) const MAP_PAGES: usize = 3;
 pub(crate) const STREAM_COUNT: usize = 4;
 
 /// A page-mapped FTL. See the crate's first page for the path of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ftl {
     env: Env,
     requests: Requests,

@@ -3,6 +3,7 @@
 
 use collections::FastDivisor;
 use nvme::FlashGeometry;
+use serde::{Deserialize, Serialize};
 
 use crate::durability::journal::{JournalConfig, JournalError, chunks_needed, frame_payload_bytes};
 use crate::durability::snapshot::Snapshot;
@@ -19,7 +20,7 @@ const OWNER: u32 = 0x006c_7466;
 const OWNER_DEVICE_L2P: u32 = 0x6d6c_7466;
 
 /// Division of logical sectors into pages of the map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MapPages {
     by_page: FastDivisor,
 }
@@ -192,7 +193,7 @@ pub enum CapacityError {
 }
 
 /// The journal of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalPlan {
     /// Chunks reserved for it.
     pub chunks: u32,
@@ -201,7 +202,7 @@ pub struct JournalPlan {
 }
 
 /// The map cache: memory for a part of the map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapCachePlan {
     /// Maximum number of resident translation pages, without the scratch frame; 0 if the whole map
     /// is in memory.
@@ -211,7 +212,7 @@ pub struct MapCachePlan {
 }
 
 /// Capacities that follow from a geometry and a configuration.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityPlan {
     /// Chunks that count towards capacity, those of the journal included.
     pub usable_chunks: u32,

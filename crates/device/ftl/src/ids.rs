@@ -5,6 +5,7 @@
 //! `usize` has at least 32 bits; narrowing is checked in debug builds.
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 const _: () = assert!(usize::BITS >= u32::BITS, "an index of 32 bits fits usize");
 
@@ -65,7 +66,7 @@ pub(crate) const LOST_SECTOR: PhysSector = PhysSector(u32::MAX - 1);
 pub(crate) const NO_INDEX: u32 = u32::MAX;
 
 /// Logical sectors that follow one another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LbaRun {
     /// The first one.
     pub first: Lba,

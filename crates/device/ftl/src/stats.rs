@@ -1,7 +1,9 @@
 //! [`FtlStats`]: counters of the FTL.
 
+use serde::{Deserialize, Serialize};
+
 /// Counters since the FTL was started, in sectors unless the name says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FtlStats {
     /// Sectors written by the host.
     pub host_writes: u64,

@@ -11,6 +11,7 @@
 //! ```
 
 use nvme::ChunkState;
+use serde::{Deserialize, Serialize};
 
 use crate::NandLayout;
 
@@ -29,7 +30,7 @@ pub struct ChunkInfo {
 }
 
 /// The state of a chunk as a 64-bit word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChunkRecord(pub(crate) u64);
 
 /// Bits of the write pointer: a chunk has at most 2²⁴ sectors, and the pointer may equal that

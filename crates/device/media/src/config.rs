@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 
 use nvme::{Geometry, GeometryError};
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 /// The geometry of a NAND medium [LightNVM17 §2.1]: channels → parallel units → planes → blocks →
 /// pages → sectors. One chunk is the blocks with an equal number on all planes of a parallel unit,
 /// which are programmed together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NandGeometry {
     /// Channels.
     pub channels: u32,
@@ -30,7 +31,7 @@ pub struct NandGeometry {
 }
 
 /// The number of bits per cell [LightNVM17 §2.1].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CellType {
     /// One bit per cell.
     Slc,
@@ -65,7 +66,7 @@ impl CellType {
 }
 
 /// The times of array operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NandTiming {
     /// tR by page type (lower, upper, extra, top); types beyond the cell's bits are not used.
     pub read: [Nanos; 4],
@@ -85,7 +86,7 @@ impl NandTiming {
 }
 
 /// The error model of a medium [LightNVM17 §2.2]. All errors are derived from the medium's seed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ErrorModel {
     /// Fraction of chunks that are factory bad.
     pub factory_bad: f64,
@@ -134,7 +135,7 @@ impl Default for ErrorModel {
 }
 
 /// The storage of sector data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataStore {
     /// In memory, sparsely allocated.
     Memory,
@@ -148,7 +149,7 @@ pub enum DataStore {
 }
 
 /// The description of a NAND medium.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NandConfig {
     /// Geometry.
     pub geometry: NandGeometry,
@@ -171,7 +172,7 @@ pub struct NandConfig {
 }
 
 /// The description of a phase-change medium: written in place, byte-addressable, without erase.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PcmConfig {
     /// Channels.
     pub channels: u32,

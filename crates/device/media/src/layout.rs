@@ -8,6 +8,7 @@
 
 use collections::FastDivisor;
 use nvme::{Address, ChunkId, PhysSector, PuId};
+use serde::{Deserialize, Serialize};
 
 use crate::NandConfig;
 
@@ -34,7 +35,7 @@ collections::position_type! {
 }
 
 /// The derived geometry values that operations need, computed once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct NandLayout {
     per_chunk: FastDivisor,
     per_unit: FastDivisor,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use mem::SharedRegion;
 use nvme::{GeometryError, Status};
+use serde::{Deserialize, Serialize};
 
 use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, OpenedImage, PAGE_BYTES, reserve_tables,
@@ -60,7 +61,7 @@ impl PcmError {
 }
 
 /// Counters since the medium was created or opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PcmStats {
     /// Reads.
     pub reads: u64,
@@ -118,10 +119,11 @@ impl PcmConfig {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum PcmStorage {
     None,
     Memory(Arc<SharedRegion>),
+    #[serde(skip)]
     Image {
         region: Arc<SharedRegion>,
         /// Offset of the data. Between the header and the data, one byte per extent states whether
@@ -167,7 +169,7 @@ enum ImageExtentState {
 }
 
 /// Phase-change memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pcm {
     config: PcmConfig,
     storage: PcmStorage,

@@ -1,7 +1,9 @@
 //! [`MediaStats`]: the counters of a medium (ARCHITECTURE.md, R10).
 
+use serde::{Deserialize, Serialize};
+
 /// Counters since the medium was created or opened; wear is since the creation of the medium.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MediaStats {
     /// Units programmed.
     pub programs: u64,
@@ -65,7 +67,7 @@ collections::counters!(MediaStats {
 });
 
 /// Statistics of the program/erase cycles of chunks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wear {
     /// Wear of the least worn chunk.
     pub min: u32,

@@ -31,5 +31,5 @@ pub use pblk::sharded::{
     ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockError,
     SuperblockHealth,
 };
-pub use pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
-pub use rrpc::{DeviceL2pEntries, Rrpc, RrpcError};
+pub use pblk::{DriveQueue, Pblk, PblkError, PblkHealth, SavedPblk};
+pub use rrpc::{DeviceL2pEntries, Rrpc, RrpcError, SavedRrpc};

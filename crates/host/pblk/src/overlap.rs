@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use block::{BlockDevice, Completion, Op, QueueFull, Request};
 use collections::Slab;
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 use time::{Component, Nanos};
 
 /// Log2 of the sectors per granule.
@@ -28,7 +29,7 @@ const SHORT_GRANULES_MAX: usize = 4;
 const NIL: u32 = u32::MAX;
 
 /// Counters of overlapping requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverlapStats {
     /// Requests whose ranges were tracked.
     pub tracked: u64,
@@ -37,6 +38,11 @@ pub struct OverlapStats {
     /// Number of requests that they waited for, in total.
     pub overlaps: u64,
 }
+
+/// The state of a serializer without outstanding requests: the number of requests so far, and the
+/// counters.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedOrder(u64, OverlapStats);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OverlapState {
@@ -97,18 +103,23 @@ pub struct OverlapSerializer<D> {
 }
 
 impl<D: BlockDevice> OverlapSerializer<D> {
-    /// Copies the state of `other`, which must have no outstanding requests; `adopt` copies the
-    /// state of its device. Returns whether it succeeded.
-    pub(crate) fn clone_state_from(
+    /// Returns the device and the serializer's own state, to be copied or saved; `None` while
+    /// requests are outstanding.
+    pub(crate) fn state_to_save(&self) -> Option<(&D, SavedOrder)> {
+        self.is_empty().then_some((&self.device, SavedOrder(self.order, self.stats)))
+    }
+
+    /// Takes over the state of another serializer; `restore` restores the device. Returns whether
+    /// both succeeded.
+    pub(crate) fn restore(
         &mut self,
-        other: &OverlapSerializer<D>,
-        adopt: impl FnOnce(&mut D, &D) -> bool,
+        SavedOrder(order, stats): SavedOrder,
+        restore: impl FnOnce(&mut D) -> bool,
     ) -> bool {
-        if !self.is_empty() || !other.is_empty() || !adopt(&mut self.device, &other.device) {
+        if !self.is_empty() || !restore(&mut self.device) {
             return false;
         }
-        self.order = other.order;
-        self.stats = other.stats;
+        (self.order, self.stats) = (order, stats);
         true
     }
 

@@ -8,13 +8,13 @@
 //! Requests cause no allocation once the tables have grown to the load.
 
 mod buffer_memory;
-mod clone_state;
 pub(crate) mod error;
 mod maintenance;
 mod open;
 mod read_split;
 mod read_tracker;
 mod requests;
+mod saved_state;
 mod scan;
 mod scrub;
 pub(crate) mod sharded;
@@ -41,6 +41,7 @@ pub use error::PblkError;
 use maintenance::Maintenance;
 pub use maintenance::PblkHealth;
 pub use open::DriveQueue;
+pub use saved_state::SavedPblk;
 use stripe_layout::StripeMap;
 use vector_backend::{BackendEvent, VectorBackend};
 

@@ -31,11 +31,12 @@ use ftl::{
     RecoveryStats, VictimPolicyKind,
 };
 use nvme::{Address, ChunkDescriptor, ChunkId, DeviceL2pLog, VendorExtensions};
+use serde::{Deserialize, Serialize};
 use time::Component;
 
 use super::invariants::{PblkViolation, require_eq};
-use super::overlap::{OverlapSerializer, OverlapStats};
-use super::pblk::{DriveQueue, Pblk, PblkError, PblkHealth};
+use super::overlap::{OverlapSerializer, OverlapStats, SavedOrder};
+use super::pblk::{DriveQueue, Pblk, PblkError, PblkHealth, SavedPblk};
 use lnvm::ScrubConfig;
 
 /// Contents of the device L2P, read after the last write command: the entries of all logical
@@ -80,6 +81,14 @@ pub struct Rrpc {
     device: OverlapSerializer<Pblk>,
 }
 
+/// The state of an idle device, as read from its saved form. [`Rrpc::restore`] takes it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SavedRrpc<'a> {
+    #[serde(borrow)]
+    pblk: SavedPblk<'a>,
+    order: SavedOrder,
+}
+
 impl Rrpc {
     /// Returns the configuration of [Thesis15 ch. 6 §4.3]; other fields have their defaults.
     pub fn config() -> FtlConfig {
@@ -91,12 +100,15 @@ impl Rrpc {
         }
     }
 
-    /// Copies the state of `other`, as [`Pblk::clone_state_from`] does.
-    ///
-    /// # Panics
-    /// If there is no address space for the copy.
-    pub fn clone_state_from(&mut self, other: &Rrpc) -> bool {
-        self.device.clone_state_from(&other.device, Pblk::clone_state_from)
+    /// Returns the state to be saved, as [`Pblk::state_to_save`] does.
+    pub fn state_to_save(&self) -> Option<SavedRrpc<'_>> {
+        let (pblk, order) = self.device.state_to_save()?;
+        Some(SavedRrpc { pblk: pblk.state_to_save()?, order })
+    }
+
+    /// Takes over the state of another device, as [`Pblk::restore`] does.
+    pub fn restore(&mut self, SavedRrpc { pblk, order }: SavedRrpc<'_>) -> bool {
+        self.device.restore(order, |device| device.restore(pblk))
     }
 
     /// Opens the drive that `info` describes, through `port`, with the contents of its device L2P;

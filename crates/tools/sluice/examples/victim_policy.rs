@@ -38,10 +38,6 @@ impl VictimPolicy for Windowed {
     fn remove(&mut self, line: LineId) {
         self.closed.retain(|entry| entry.0 != line);
     }
-
-    fn duplicate(&self) -> Box<dyn VictimPolicy> {
-        Box::new(self.clone())
-    }
 }
 // ANCHOR_END: policy
 

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 use tracepoint::Event;
 
 /// A first-come-first-served resource. Departure times never decrease, so a plain queue is
 /// sufficient.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServiceStage {
     kind: tracepoint::StageKind,
     free_at: Nanos,
@@ -59,7 +60,7 @@ impl ServiceStage {
 }
 
 /// The stages that commands pass between the host and the media.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CommandStages {
     stages: [ServiceStage; 4],
     /// The time at which the next command leaves any stage.

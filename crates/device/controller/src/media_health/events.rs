@@ -8,11 +8,12 @@
 
 use media::{ChunkId, MediaError, Nand, PhysSector};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
+use serde::{Deserialize, Serialize};
 
 use crate::PersonalityKind;
 
 /// An event about a sector, chunk or die.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MediaHealthEvent {
     /// The sector, or the first sector of the affected range.
     pub(crate) phys: PhysSector,
@@ -20,7 +21,7 @@ pub(crate) struct MediaHealthEvent {
     pub(crate) kind: ChunkNotificationKind,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MediaEventLog {
     /// Events that are not yet handled, in order.
     pending: Vec<MediaHealthEvent>,

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ftl::{FlashGeometry, Ftl};
 use media::{ChunkId, ChunkState, Nand, PhysSector};
 use nvme::{ChunkNotificationKind, ChunkNotificationScope};
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::MediaScrubConfig;
@@ -30,7 +31,7 @@ use crate::stats::MediaScrubStats;
 const OPEN_LINE_AGE_PASSES: u32 = 2;
 
 /// Handles media events, and runs the scrub.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MediaEventHandler {
     scrubber: Option<Box<MediaScrubber>>,
     pub(crate) stats: MediaScrubStats,
@@ -44,7 +45,7 @@ pub(crate) struct MediaScrubRead {
     pub(crate) sectors: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct MediaScrubber {
     config: MediaScrubConfig,
     /// Position of the pass: next chunk and sector.

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 
 use media::{ChunkId, Nand, PhysSector};
 use nvme::VectorHints;
+use serde::{Deserialize, Serialize};
 use time::{Nanos, TimerQueue};
 use tracepoint::{Cause, Event as Tracepoint, PuOpStep};
 
@@ -31,7 +32,7 @@ mod transfer;
 use op_table::OpTable;
 use transfer::Channel;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum ArrayEvent {
     /// The array operation of this epoch is complete.
     ArrayDone { pu: u32, epoch: u32 },
@@ -44,7 +45,7 @@ enum ArrayEvent {
 }
 
 /// The geometry and the policies of an array.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct ArrayConfig {
     scheduling: PuScheduling,
     /// Costs of suspension on a read's hint, if the drive supports it.
@@ -83,7 +84,7 @@ impl ArrayConfig {
 }
 
 /// Counters of an array.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ArrayCounters {
     /// Read retries made.
     pub(crate) read_retries_made: u64,
@@ -93,7 +94,7 @@ pub(crate) struct ArrayCounters {
     pub(crate) suspensions: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NandArray {
     pub(crate) nand: Nand,
     pub(crate) pus: Vec<Pu>,

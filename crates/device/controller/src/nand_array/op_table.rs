@@ -1,12 +1,13 @@
 //! [`OpTable`]: the operations in flight and their parts on parallel units.
 
 use collections::Slab;
+use serde::{Deserialize, Serialize};
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::nand_array::operation::{AddressList, NandOp, NandOpKind, OpOwner, PuOp};
 
 /// Operations and their parts, by index. A freed index is reused.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct OpTable {
     ops: Slab<NandOp>,
     /// The operation that began last.

@@ -2,9 +2,10 @@
 //! part on one parallel unit. Reads are split into one part per page and parallel unit.
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 /// The owner of an operation, which receives its completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OpOwner {
     /// The FTL, for its own purposes.
     Ftl(ftl::OpToken),
@@ -17,7 +18,7 @@ pub(crate) enum OpOwner {
 }
 
 /// The completion of an operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct NandOpCompletion {
     pub(crate) owner: OpOwner,
     /// The operation, for [`NandArray::addresses`](crate::nand_array::NandArray::addresses); valid
@@ -33,7 +34,7 @@ pub(crate) struct NandOpCompletion {
 }
 
 /// The kind of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum NandOpKind {
     Read,
     Program,
@@ -51,7 +52,7 @@ impl From<NandOpKind> for tracepoint::ArrayOp {
 }
 
 /// An operation in flight.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NandOp {
     pub(crate) owner: OpOwner,
     pub(crate) kind: NandOpKind,
@@ -64,7 +65,7 @@ pub(crate) struct NandOp {
 }
 
 /// A physical sector, and its position in the memory of the operation's owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SectorAddress {
     /// Physical sector.
     pub(crate) phys: PhysSector,
@@ -73,7 +74,7 @@ pub(crate) struct SectorAddress {
 }
 
 /// Up to 64 addresses; a few are stored inline, so that the operations in flight fit the CPU cache.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AddressList {
     pub(crate) count: u8,
     inline: [SectorAddress; INLINE_ADDRESSES],
@@ -111,7 +112,7 @@ pub(crate) struct PuOpId {
 }
 
 /// The part of an operation that one parallel unit executes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct PuOp {
     pub(crate) op: u32,
     pub(crate) kind: NandOpKind,

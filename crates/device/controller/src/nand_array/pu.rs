@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use collections::Slab;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
@@ -12,7 +13,7 @@ use crate::nand_array::operation::{NandOpKind, PuOp};
 pub(crate) const NO_PU_OP: u32 = u32::MAX;
 
 /// The phase of the operation that occupies the array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ArrayPhase {
     /// The array operation is running.
     Array,
@@ -24,14 +25,14 @@ pub(crate) enum ArrayPhase {
     Suspending,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct ActiveOp {
     pub(crate) pu_op: u32,
     pub(crate) phase: ArrayPhase,
 }
 
 /// The operation that occupies the array, and the one that was suspended for it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ArrayState {
     pub(crate) active: Option<ActiveOp>,
     /// The suspended operation.
@@ -45,7 +46,7 @@ pub(crate) struct ArrayState {
 }
 
 /// A suspended operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct SuspendedOp {
     pub(crate) pu_op: u32,
     /// Time for which the array is still to be occupied.
@@ -53,7 +54,7 @@ pub(crate) struct SuspendedOp {
 }
 
 /// The registers that the channel fills and drains.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CacheRegister {
     /// The program whose data is in the register, or is being transferred to it.
     pub(crate) staged: u32,
@@ -79,7 +80,7 @@ impl Default for CacheRegister {
 }
 
 /// A page in the page register.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct LoadedPage {
     chunk: u32,
     page: u32,
@@ -88,7 +89,7 @@ struct LoadedPage {
     retries: u16,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Pu {
     /// Waiting operations, in order of arrival.
     pub(crate) queue: VecDeque<u32>,

@@ -12,6 +12,7 @@
 //! [`TransferConfig::dedicated_read_register`]: crate::TransferConfig::dedicated_read_register
 //! [`TransferConfig::cache_read`]: crate::TransferConfig::cache_read
 
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
 
@@ -21,7 +22,7 @@ use crate::nand_array::operation::{NandOpKind, SectorAddress};
 use crate::nand_array::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 /// A channel; it is free from `free_at`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Channel {
     free_at: Nanos,
     /// Total transfer time.

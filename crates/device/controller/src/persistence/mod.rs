@@ -2,4 +2,5 @@
 //! beside its image, and the state that is saved.
 
 pub(crate) mod power;
+pub(crate) mod saved_state;
 pub(crate) mod sidecar;

@@ -13,6 +13,7 @@ use ftl::{
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
 use mem::{OwnedRegion, SharedRegion};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::command::table::Commands;
@@ -21,7 +22,7 @@ use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::{DriveConfig, WriteBuffer};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockDrive {
     pub(crate) array: NandArray,
     pub(crate) ftl: Ftl,

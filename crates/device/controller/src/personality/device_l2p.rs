@@ -30,6 +30,7 @@ use ftl::{Lba, Oob, WriteSeq};
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector};
 use mem::{OwnedRegion, SharedRegion};
 use nvme::{DeviceL2pLog, DsmRange, Status};
+use serde::{Deserialize, Serialize};
 
 use crate::error::DriveError;
 use crate::persistence::sidecar::{self, SidecarKind};
@@ -82,7 +83,7 @@ impl Entry {
 }
 
 /// A logical-to-physical map in the drive.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeviceL2pTable {
     region: OwnedRegion,
     /// Number of logical addresses.

@@ -4,13 +4,14 @@
 //! drive moves no data: a read does not change the host's memory.
 
 use nvme::{IoCommand, Status};
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::NullConfig;
 use crate::command::stage::ServiceStage;
 use crate::command::table::Commands;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NullDrive {
     config: NullConfig,
     pub(crate) sectors: u64,

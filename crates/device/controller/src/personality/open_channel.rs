@@ -12,6 +12,7 @@ use nvme::{
     Address, ChunkDescriptor, DeviceL2pLog, Geometry, IoCommand, Ppa, PpaFormat, PpaList, Status,
     VectorHints, log_page,
 };
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::command::table::Commands;
@@ -22,7 +23,7 @@ use crate::personality::device_l2p::DeviceL2pTable;
 /// Maximum number of sectors in a command by logical block address, which executes as a vector.
 const MAX_SECTORS: u32 = 64;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenChannelDrive {
     pub(crate) array: NandArray,
     pub(crate) geometry: Geometry,

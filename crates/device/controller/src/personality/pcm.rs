@@ -4,12 +4,13 @@
 
 use media::{DataStore, Pcm};
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
+use serde::{Deserialize, Serialize};
 use time::{Nanos, TimerQueue};
 use tracepoint::{Event as Tracepoint, StageKind};
 
 use crate::command::table::Commands;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PcmDrive {
     pub(crate) pcm: Pcm,
     /// Times at which each parallel unit, and each channel, becomes free.
@@ -24,7 +25,7 @@ pub(crate) struct PcmDrive {
 }
 
 /// An event of a command's sector: it waits for its parallel unit (`true`), or is done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PcmEvent {
     command: u32,
     sector: u32,

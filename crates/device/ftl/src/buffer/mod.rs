@@ -13,11 +13,12 @@ use crate::{BufferEntry, FlashGeometry, L2pEntry};
 use nvme::{ChunkId, PhysSector};
 use redispatch::RedispatchTracker;
 use sequence::WriteSequencer;
+use serde::{Deserialize, Serialize};
 use unit_id::UnitId;
 use write_ring::{BufferUnit, UnitState, WriteRing};
 
 /// The units of a chunk that hold their slots, as a linked list, oldest first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Chain {
     first: Option<UnitId>,
     last: Option<UnitId>,
@@ -44,7 +45,7 @@ pub(crate) struct DurableUnit {
 /// Invariants: released ≤ persisted ≤ dispatched ≤ head of each ring; units that are programming, and only
 /// they, have unfinished sequence numbers; a unit with a location is in the chain of its chunk, which ascends,
 /// unless it is queued for redispatch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WriteBuffer {
     rings: [WriteRing; 2],
     sequencer: WriteSequencer,

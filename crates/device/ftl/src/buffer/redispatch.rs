@@ -44,10 +44,12 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::buffer::unit_id::UnitId;
 
 /// Re-dispatched units, and the position that flushes must wait for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RedispatchTracker {
     /// Units that get a location before any other, in order.
     queue: VecDeque<UnitId>,

@@ -4,9 +4,11 @@ use crate::ids::{ToIndex, WriteSeq};
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// Numbers write units in the order in which they get a location, and tracks the number below which all
 /// of them are on the media.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WriteSequencer {
     /// Whether each unit from `low` on is on the media or never will be; the first one is neither.
     retired: VecDeque<bool>,

@@ -1,12 +1,14 @@
 //! [`UnitId`]: the identity of a unit of the write buffer, which is also in the token of its program.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ToIndex, ToU32};
 
 /// Bits of the index in the ring.
 const INDEX_BITS: u32 = 27;
 
 /// A write unit of the buffer: its ring and its index there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(transparent)]
 pub struct UnitId(u32);
 

@@ -12,9 +12,10 @@ use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{Lba, LineId, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
 use nvme::{ChunkId, PhysSector};
+use serde::{Deserialize, Serialize};
 
 /// One slot's metadata.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferEntry {
     /// The logical sector plus 1; 0 for padding.
     pub(crate) lba_plus_1: u32,
@@ -58,7 +59,7 @@ impl BufferEntry {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum UnitState {
     /// Being filled, or waiting for the data of its slots.
     Filling,
@@ -71,7 +72,7 @@ pub(crate) enum UnitState {
 }
 
 /// One write unit of the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct BufferUnit {
     pub(crate) state: UnitState,
     /// Entries whose data is still being read.
@@ -88,7 +89,7 @@ pub(crate) struct BufferUnit {
     pub(crate) redispatch_from: LineId,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WriteRing {
     /// Its number in the buffer.
     ring: usize,

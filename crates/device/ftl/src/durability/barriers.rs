@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 
 /// Owner of a barrier.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum BarrierOwner {
     /// The host request with this tag.
     Host(u64),
@@ -15,7 +17,7 @@ pub(crate) enum BarrierOwner {
 }
 
 /// Whether a barrier needs translation pages to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum TrimDep {
     /// No, or they have been written.
     None,
@@ -28,7 +30,7 @@ pub(crate) enum TrimDep {
 }
 
 /// A wait for everything in front of a position of the host ring to be durable.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Barrier {
     pub(crate) position: u64,
     pub(crate) owner: BarrierOwner,
@@ -40,7 +42,7 @@ pub(crate) struct Barrier {
 /// Barriers in the order of their positions, and flushes that only wait until lost sectors are recorded.
 ///
 /// Invariants: positions ascend; the number of host requests counts those in both lists.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BarrierQueue {
     queue: VecDeque<Barrier>,
     deferred: VecDeque<u64>,

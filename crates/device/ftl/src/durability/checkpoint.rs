@@ -10,6 +10,8 @@
 //! A line takes write units only after the journal has its opening, so that recovery knows every
 //! line with data.
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require};
 use crate::durability::Durability;
 use crate::durability::checkpoint_pace::CheckpointPace;
@@ -21,7 +23,7 @@ use crate::ids::{MapPageId, WriteSeq};
 use crate::{CapacityPlan, FtlConfig};
 
 /// Phase of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Phase {
     /// No checkpoint is in progress.
     Idle,
@@ -59,7 +61,7 @@ pub(crate) enum CheckpointStep {
 }
 
 /// Progress of the pages of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageCursor {
     /// The next page to write.
     pub(crate) next: MapPageId,
@@ -67,7 +69,7 @@ pub(crate) struct PageCursor {
 }
 
 /// The state of checkpoints.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     phase: Phase,
     pages: DirtyPages,

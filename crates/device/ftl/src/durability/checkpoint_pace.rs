@@ -1,11 +1,13 @@
 //! [`CheckpointPace`]: when a checkpoint is due.
 
+use serde::{Deserialize, Serialize};
+
 use crate::env::Env;
 use crate::ids::WriteSeq;
 use crate::{CapacityPlan, FtlConfig};
 
 /// Counts the sectors written since the last checkpoint began.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct CheckpointPace {
     /// Sectors that are written between the beginnings of two checkpoints, without translation pages.
     interval: u64,

@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 
 use collections::BitSet;
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::check::{Subject, Violation, require};
 use crate::durability::Durability;
@@ -57,7 +58,7 @@ pub(crate) enum TrimSync {
 }
 
 /// State of a sync of trims with the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum TrimSyncState {
     Idle,
     InFlight,
@@ -66,7 +67,7 @@ enum TrimSyncState {
     Retry,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeviceL2p {
     /// One bit per host sector: it was trimmed, and the drive may have an earlier copy.
     pending_trims: BitSet,

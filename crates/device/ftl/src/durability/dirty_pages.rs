@@ -1,6 +1,7 @@
 //! [`DirtyPages`]: translation pages whose copies on flash are out of date.
 
 use collections::BitSet;
+use serde::{Deserialize, Serialize};
 
 use crate::check::{Subject, Violation, require_eq};
 use crate::ids::{MapPageId, ToIndex};
@@ -8,7 +9,7 @@ use crate::ids::{MapPageId, ToIndex};
 /// Changed pages, and those of them that the checkpoint in progress writes; one bit each.
 ///
 /// Invariant: the checkpoint has at least as many pages as are still to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct DirtyPages {
     /// Pages whose copy on flash differs from the map.
     dirty: BitSet,

@@ -1,11 +1,13 @@
 //! [`LossEpochs`]: the losses that checkpoints have recorded.
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require};
 
 /// Numbers of losses: recorded ones, and those included in checkpoints.
 ///
 /// Invariant: durable ≤ begun ≤ known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct LossEpochs {
     known: u64,
     /// The number of losses when the latest checkpoint began.

@@ -11,6 +11,7 @@ pub(crate) mod snapshot;
 pub(crate) mod trims;
 
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::check::Violation;
@@ -27,7 +28,7 @@ use trims::TrimLog;
 ///
 /// Invariants: barriers are in the order of their positions; a page with trims is listed; a
 /// checkpoint's base is not above the low watermark of sequence numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Durability {
     journal: Journal,
     checkpoint: Checkpoint,

@@ -1,5 +1,7 @@
 //! [`TrimLog`]: translation pages with trims that no flush has made durable.
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{MapPageId, ToIndex};
 
@@ -9,7 +11,7 @@ const WRITTEN_BIT: u64 = 1 << 63;
 /// Translation pages with trims that the next flush makes durable.
 ///
 /// Invariant: a page has an epoch exactly as long as it is listed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrimLog {
     dirty: Vec<MapPageId>,
     /// Pages with trims after the flush in progress began; they belong to the next flush.

@@ -2,19 +2,22 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
+use super::victim::AnyVictimPolicy;
+use crate::VictimPolicyKind;
 use crate::check::{Subject, Violation, require_eq};
 use crate::env::Env;
 use crate::ids::LineId;
 use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTable};
-use crate::{VictimPolicy, VictimPolicyKind};
 
 /// Closed lines by kind: lines with a failed chunk, which are reclaimed first; lines without valid
 /// sectors, which only need an erase; and all others, in the victim policy.
 ///
 /// Invariant: a closed line is in exactly one of the three.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VictimCandidates {
-    policy: Box<dyn VictimPolicy>,
+    policy: AnyVictimPolicy,
     degraded: VecDeque<LineId>,
     empty: VecDeque<LineId>,
 }

@@ -21,26 +21,27 @@ use crate::ids::{ToIndex, ToU32};
 use crate::space::lines::LineTable;
 use crate::{FlashGeometry, GcReadPriority};
 use nvme::{ChunkId, PuId};
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of skipped units of a victim.
 const SKIPPED_UNITS_MAX: usize = 64;
 
 /// A write unit of a line: the member, and the index of the unit in the member's chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberUnit {
     pub(crate) unit: u32,
     pub(crate) member: u32,
 }
 
 /// The write unit of the scanned line that is scanned next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VictimUnit {
     pub(crate) at: MemberUnit,
     /// Whether it is the last of the line.
     pub(crate) last: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GcDeferral {
     priority: GcReadPriority,
     /// Skipped units of the scanned victim.

@@ -7,6 +7,7 @@
 //! relocation is in progress that could earn credits, the host does not wait for one. The results depend
 //! only on the calls (ARCHITECTURE.md, R3).
 
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::RateLimiterKind;
@@ -20,7 +21,7 @@ use crate::ids::ToU32;
 /// In between, the host gets a share `s` of the writes: every relocated sector earns it `s / (1 -
 /// s)` sectors. In steady state `s` is the inverse of the write amplification, and both sides write
 /// evenly instead of alternately. The [`RateLimiterKind`] determines `s`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateLimiter {
     low: u64,
     high: u64,

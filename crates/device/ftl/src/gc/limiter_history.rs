@@ -4,6 +4,7 @@
 //! is full, every second sample is merged into its neighbor, and the sampling interval doubles. So
 //! it always covers the whole run, in constant memory.
 
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 /// Maximum number of samples.
@@ -12,7 +13,7 @@ const SAMPLES_MAX: usize = 512;
 const SAMPLES_PER_RANGE: u64 = 64;
 
 /// A sample of the rate limiter. Units are sectors unless stated otherwise.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimiterSample {
     /// Time of the sample.
     pub at: Nanos,
@@ -39,7 +40,7 @@ pub struct LimiterSample {
     pub credits: f64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LimiterHistory {
     samples: Vec<LimiterSample>,
     /// Sectors written, and the number of them at which the next sample is due.

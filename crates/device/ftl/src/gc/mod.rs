@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 
 use collections::Slab;
 use nvme::ChunkId;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::ReadAddress;
@@ -33,7 +34,7 @@ use victim_p2l::VictimP2lRead;
 /// Garbage collection: the lines being reclaimed, and the progress of each.
 ///
 /// Invariants: a victim is being scanned or drained; the state of a scan exists only during a scan.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Gc {
     candidates: VictimCandidates,
     /// Lines being scanned, oldest first.
@@ -59,7 +60,7 @@ pub(crate) struct Gc {
 }
 
 /// The scan of a line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct VictimScan {
     pub(crate) line: LineId,
     /// Next write unit: all members' first units, then all members' second, and so on.
@@ -70,7 +71,7 @@ pub(crate) struct VictimScan {
 }
 
 /// A read of sectors to relocate: consecutive slots of the ring, which wraps around.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Relocation {
     pub(crate) line: LineId,
     pub(crate) first_slot: SlotId,

@@ -14,6 +14,8 @@
 //! direction in which the output is at its limit (no windup). The output stays within [`SHARE_MIN`]
 //! and [`SHARE_MAX`], so that the host earns credits from every victim.
 
+use serde::{Deserialize, Serialize};
+
 /// Minimum share of the host: one sector for 63 relocated ones. A victim is much larger, so that
 /// the host never waits for more than one.
 const SHARE_MIN: f64 = 1.0 / 64.0;
@@ -24,7 +26,7 @@ const SHARE_MAX: f64 = 1.0 - SHARE_MIN;
 const FILTER_WINDOW: f64 = 0.5;
 
 /// A PID controller over free sectors.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Pid {
     low: f64,
     range: f64,

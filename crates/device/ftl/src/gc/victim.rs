@@ -1,6 +1,9 @@
 //! [`VictimPolicy`]: the choice of the next victim among the closed lines.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+use serde::{Deserialize, Serialize};
 
 use crate::VictimPolicyKind;
 use crate::ids::LineId;
@@ -33,25 +36,50 @@ pub trait VictimPolicy: std::fmt::Debug + Send {
     fn set_critical(&mut self, scarce: bool) {
         let _ = scarce;
     }
-
-    /// Returns a copy of the policy and its state.
-    fn duplicate(&self) -> Box<dyn VictimPolicy>;
-}
-
-impl Clone for Box<dyn VictimPolicy> {
-    fn clone(&self) -> Box<dyn VictimPolicy> {
-        // Duplicates the policy, not the box.
-        (**self).duplicate()
-    }
 }
 
 impl VictimPolicyKind {
-    pub(crate) fn build(self) -> Box<dyn VictimPolicy> {
+    pub(crate) fn build(self) -> AnyVictimPolicy {
         match self {
-            VictimPolicyKind::Greedy => Box::<Greedy>::default(),
-            VictimPolicyKind::CostBenefit => Box::<CostBenefit>::default(),
-            VictimPolicyKind::Fifo => Box::<Fifo>::default(),
-            VictimPolicyKind::CostWear => Box::<CostWear>::default(),
+            VictimPolicyKind::Greedy => AnyVictimPolicy::Greedy(Greedy::default()),
+            VictimPolicyKind::CostBenefit => AnyVictimPolicy::CostBenefit(CostBenefit::default()),
+            VictimPolicyKind::Fifo => AnyVictimPolicy::Fifo(Fifo::default()),
+            VictimPolicyKind::CostWear => AnyVictimPolicy::CostWear(CostWear::default()),
+        }
+    }
+}
+
+/// A policy with its state, which can be copied and saved.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum AnyVictimPolicy {
+    Greedy(Greedy),
+    CostBenefit(CostBenefit),
+    Fifo(Fifo),
+    CostWear(CostWear),
+}
+
+impl Deref for AnyVictimPolicy {
+    type Target = dyn VictimPolicy;
+
+    #[inline]
+    fn deref(&self) -> &(dyn VictimPolicy + 'static) {
+        match self {
+            AnyVictimPolicy::Greedy(policy) => policy,
+            AnyVictimPolicy::CostBenefit(policy) => policy,
+            AnyVictimPolicy::Fifo(policy) => policy,
+            AnyVictimPolicy::CostWear(policy) => policy,
+        }
+    }
+}
+
+impl DerefMut for AnyVictimPolicy {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut (dyn VictimPolicy + 'static) {
+        match self {
+            AnyVictimPolicy::Greedy(policy) => policy,
+            AnyVictimPolicy::CostBenefit(policy) => policy,
+            AnyVictimPolicy::Fifo(policy) => policy,
+            AnyVictimPolicy::CostWear(policy) => policy,
         }
     }
 }
@@ -61,7 +89,7 @@ impl VictimPolicyKind {
 ///
 /// A tournament tree over all lines: an invalidation goes up only as far as it changes a winner,
 /// which under random writes is two levels on average; a choice reads the root.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Greedy {
     /// Leaves from `leaves.len()` on; an inner node holds the least of its two children.
     tree: Vec<u32>,
@@ -108,10 +136,6 @@ impl Greedy {
 }
 
 impl VictimPolicy for Greedy {
-    fn duplicate(&self) -> Box<dyn VictimPolicy> {
-        Box::new(self.clone())
-    }
-
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, _at: u64) {
         self.grow(line.index());
         let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
@@ -153,12 +177,12 @@ impl VictimPolicy for Greedy {
 /// The line with the largest `(1 - u) / 2u * age`, where `u` is its share of valid sectors
 /// (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",
 /// section 3.6). Looks at every closed line per choice.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CostBenefit {
     lines: Vec<Option<Candidate>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Candidate {
     valid: u32,
     sectors: u32,
@@ -166,10 +190,6 @@ struct Candidate {
 }
 
 impl VictimPolicy for CostBenefit {
-    fn duplicate(&self) -> Box<dyn VictimPolicy> {
-        Box::new(self.clone())
-    }
-
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line.index() {
             self.lines.resize(line.index() + 1, None);
@@ -214,7 +234,7 @@ impl VictimPolicy for CostBenefit {
 }
 
 /// The line that was closed longest ago, as long as any line would free space.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Fifo {
     order: VecDeque<LineId>,
     lines: Vec<(u32, u32)>,
@@ -222,10 +242,6 @@ pub struct Fifo {
 }
 
 impl VictimPolicy for Fifo {
-    fn duplicate(&self) -> Box<dyn VictimPolicy> {
-        Box::new(self.clone())
-    }
-
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, _at: u64) {
         if self.lines.len() <= line.index() {
             self.lines.resize(line.index() + 1, (0, 0));
@@ -271,7 +287,7 @@ impl VictimPolicy for Fifo {
 /// with almost no free space would lose more in padding than it gains.
 ///
 /// Ties go to the lowest line. Each choice inspects every closed line.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CostWear {
     critical: bool,
     lines: Vec<Option<Candidate>>,
@@ -288,10 +304,6 @@ impl CostWear {
 }
 
 impl VictimPolicy for CostWear {
-    fn duplicate(&self) -> Box<dyn VictimPolicy> {
-        Box::new(self.clone())
-    }
-
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, at: u64) {
         if self.lines.len() <= line.index() {
             self.lines.resize(line.index() + 1, None);
@@ -450,7 +462,7 @@ mod tests {
             VictimPolicyKind::CostWear,
         ] {
             let mut p = kind.build();
-            fill(p.as_mut());
+            fill(&mut *p);
             p.remove(LineId::new(0));
             p.remove(LineId::new(77));
             assert_eq!(p.take(100), Some(LineId::new(3)), "{kind:?}");

@@ -6,6 +6,7 @@
 //! Their loss is then recorded, instead of erasing the line while it has valid sectors.
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::Oob;
 use crate::env::Env;
@@ -15,7 +16,7 @@ use crate::space::line_meta::{LineFooter, P2lTable, footer_unit_location};
 use crate::space::line_meta_writer::VICTIM_READS_MAX;
 use crate::space::lines::{Footer, Line, LineTable};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum VictimP2lSource {
     /// The line's footer.
     Footer,
@@ -50,7 +51,7 @@ pub(crate) struct VictimReadDone {
 }
 
 /// A read of one write unit in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct VictimUnitRead {
     /// Index of the unit in the footer; otherwise the first sector.
     unit_index: u32,
@@ -59,7 +60,7 @@ struct VictimUnitRead {
 }
 
 /// The read of a victim's P2L; one victim at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VictimP2lRead {
     line: LineId,
     source: VictimP2lSource,

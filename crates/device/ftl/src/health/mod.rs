@@ -22,6 +22,7 @@ use crate::env::Env;
 use crate::ids::{LineId, ToIndex};
 use crate::space::lines::{LineState, LineTable};
 use nvme::PuId;
+use serde::{Deserialize, Serialize};
 
 /// Number of victims between two refreshes while space is needed.
 const VICTIMS_PER_REFRESH: u32 = 4;
@@ -30,7 +31,7 @@ const VICTIMS_PER_REFRESH: u32 = 4;
 const LINES_PER_WL_CHECK: u64 = 8;
 
 /// The line being refreshed, and the parallel units with read errors.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Health {
     /// The line being refreshed, until all of it is durable elsewhere.
     line: Option<LineId>,

@@ -5,6 +5,7 @@ use std::io;
 
 use mem::HugeArray;
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{Lba, MapPageId, SlotId, ToIndex};
 use crate::mapping::cache::frames::Frames;
@@ -30,7 +31,7 @@ pub enum L2pEntry {
 ///
 /// With a map in frames, a caller may only access sectors whose page is in a frame. The locations
 /// of the pages themselves are always in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct L2p {
     table: HugeArray,
     /// `None` if the whole map is in memory.

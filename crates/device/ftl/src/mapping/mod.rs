@@ -14,6 +14,7 @@ use std::io;
 use crate::ids::{Lba, MapPageId, SlotId, WriteSeq};
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::check::Violation;
 use crate::env::Env;
@@ -30,7 +31,7 @@ use reconcile::Reconcile;
 ///
 /// Invariants: a physical sector is mapped once; a P2L in memory agrees with the L2P; a translation page
 /// is in a frame, being fetched, or being rebuilt, and only one of these.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Mapping {
     l2p: L2p,
     p2l: P2l,

@@ -7,6 +7,7 @@ use std::io;
 
 use mem::HugeArray;
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::P2lLocation;
 use crate::ids::{Lba, ToIndex};
@@ -19,7 +20,7 @@ use crate::ids::{Lba, ToIndex};
 /// ```text
 /// entry: 0 nothing | logical sector + 1 | bit 31: poison
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct P2l {
     /// `None` if it is on the media.
     table: Option<HugeArray>,

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::Oob;
 use crate::env::Env;
@@ -25,7 +26,7 @@ const READS_MAX: usize = 4;
 /// Read attempts before a unit counts as unreadable.
 const READ_ATTEMPTS: u32 = 3;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum P2lSource {
     /// The line's footer.
     Footer,
@@ -77,7 +78,7 @@ impl ScanMaps<'_> {
 }
 
 /// A write unit that is being read, or will be again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct UnitRead {
     /// Index of the unit in the footer.
     unit_index: u32,
@@ -87,7 +88,7 @@ struct UnitRead {
 }
 
 /// The read of one line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct LineRead {
     source: P2lSource,
     next: u32,
@@ -102,7 +103,7 @@ struct LineRead {
 }
 
 /// Position of the scan.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct P2lReader {
     /// The line read now or next.
     line: LineId,

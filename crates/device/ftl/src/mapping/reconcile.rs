@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 
 use collections::BitSet;
+use serde::{Deserialize, Serialize};
 
 use crate::FlashGeometry;
 use crate::ids::{Lba, MapPageId, ToIndex, ToU32, WriteSeq};
@@ -24,7 +25,7 @@ use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::recovery::{CopyRef, NewestCopies, ScanObservations};
 
 /// Pages that have not been reconciled since the recovery, and copies newer than their entries.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reconcile {
     /// One bit per page; the number of set bits; the next page.
     pending: BitSet,

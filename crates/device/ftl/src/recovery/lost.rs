@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nvme::{ChunkId, PhysSector};
+use serde::{Deserialize, Serialize};
 
 use super::ChunkReport;
 use crate::FlashGeometry;
@@ -19,7 +20,7 @@ use crate::ids::{Lba, ToIndex};
 const PADDING: u32 = u32::MAX;
 
 /// Logical sectors read at physical ones: four bytes for each sector that was scanned.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ObservedLbas {
     /// Per chunk and sector, the logical sector plus 1; 0 if it was not read or could not be.
     chunks: BTreeMap<ChunkId, Box<[u32]>>,
@@ -43,7 +44,7 @@ impl ObservedLbas {
 }
 
 /// Observations of a recovery about chunks and sectors, which are compared with the map pages.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ScanObservations {
     pub(crate) chunk_reports: Vec<ChunkReport>,
     pub(crate) observed_lbas: ObservedLbas,

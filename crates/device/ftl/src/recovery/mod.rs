@@ -47,6 +47,7 @@ mod recovered_map;
 mod tests;
 
 use nvme::{ChunkId, Status};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use build::RecoveredState;
 pub use device_l2p_import::DeviceL2pEntry;
@@ -75,7 +76,7 @@ pub(crate) use pages::PageLocation;
 use recovered_map::RecoveredMap;
 
 /// State of a chunk at power-on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkReport {
     /// Erased, nothing written.
     Free,
@@ -102,7 +103,7 @@ impl ChunkReport {
 }
 
 /// Counters of a recovery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryStats {
     /// Whether the recovery began with a snapshot.
     pub from_checkpoint: bool,

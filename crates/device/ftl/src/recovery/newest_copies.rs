@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use crate::ids::{Lba, LbaRun, WriteSeq};
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::Oob;
 
 /// A copy of a sector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyRef {
     pub(crate) sequence: WriteSeq,
     pub(crate) phys: PhysSector,
@@ -17,7 +18,7 @@ pub(crate) struct CopyRef {
 }
 
 /// Latest versions by logical sector.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct NewestCopies {
     newest: BTreeMap<Lba, CopyRef>,
     max_seq: WriteSeq,

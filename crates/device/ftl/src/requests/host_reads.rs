@@ -3,12 +3,13 @@
 use crate::ReadAddress;
 use collections::Slab;
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{Lba, NO_INDEX, ToIndex};
 
 /// A host read in progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct HostRead {
     pub(crate) tag: u64,
     /// Flash reads in flight, plus one if a translation page is awaited.
@@ -21,7 +22,7 @@ pub(crate) struct HostRead {
 }
 
 /// An entry of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Slot {
     read: HostRead,
     /// The next read that waits for the same translation page.
@@ -32,7 +33,7 @@ struct Slot {
 ///
 /// Invariants: a read in progress has an outstanding operation; it waits for at most one
 /// translation page, and it does so exactly if it has sectors to look up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HostReads {
     slots: Slab<Slot>,
     /// Scratch memory for the addresses of one flash read.

@@ -6,6 +6,7 @@ pub(crate) mod queue;
 use std::collections::VecDeque;
 
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::Completion;
 use crate::check::Violation;
@@ -16,7 +17,7 @@ use queue::WriteQueue;
 /// Requests of the host, from their arrival to their completion.
 ///
 /// Invariants: those of the queue and of the reads; a request is queued, in progress, or completed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Requests {
     write_queue: WriteQueue,
     host_reads: HostReads,

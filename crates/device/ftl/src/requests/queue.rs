@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require};
 use crate::ids::Lba;
 
 /// Requests at the head of the queue whose map entries are prefetched together.
 const PREFETCH_REQUESTS: usize = 32;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum QueuedWriteKind {
     Write,
     Zeroes,
@@ -16,7 +18,7 @@ pub(crate) enum QueuedWriteKind {
 }
 
 /// A request that changes the map. Requests are admitted in the order of their arrival.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct QueuedWrite {
     pub(crate) kind: QueuedWriteKind,
     pub(crate) tag: u64,
@@ -44,7 +46,7 @@ impl QueuedWrite {
 /// Writes and trims in the order of their arrival, and the grant to write into the reserve.
 ///
 /// Invariants: no more requests have been prefetched than there are; all sectors are the host's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WriteQueue {
     queue: VecDeque<QueuedWrite>,
     /// Requests at the head whose map entries have been prefetched.

@@ -5,9 +5,10 @@ use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ids::{LineId, ToIndex, ToU32};
 use nvme::ChunkId;
+use serde::{Deserialize, Serialize};
 
 /// The state of a chunk, beside its line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct ChunkState {
     /// End of the programmed sectors. The media programs a chunk in order, so all sectors before it
     /// are programmed, whether or not that was reported.
@@ -57,7 +58,7 @@ impl ChunkState {
 /// The state of every chunk, and the line that it is in.
 ///
 /// Invariant: the maximum of the erases is that of the most worn chunk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ChunkTable {
     states: Vec<ChunkState>,
     line_of: Vec<LineId>,

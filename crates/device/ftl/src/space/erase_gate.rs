@@ -1,12 +1,14 @@
 //! [`EraseGate`]: the conditions of the erase of a line.
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require};
 use crate::ids::LineId;
 
 /// The conditions of the erase of a line, and the erases of its chunks in flight.
 ///
 /// Invariant: no chunk is being erased while relocations are in flight.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct EraseGate {
     /// Relocated sectors that are not durable elsewhere.
     relocations_in_flight: u32,

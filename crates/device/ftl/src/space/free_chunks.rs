@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use nvme::{ChunkId, PuId};
+use serde::{Deserialize, Serialize};
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
@@ -16,7 +17,7 @@ use crate::space::chunk::ChunkTable;
 ///
 /// Invariants: a chunk is in the list of its parallel unit; with dynamic wear leveling a list is sorted by
 /// erases; the count is the sum of the lists.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FreeChunks {
     geometry: FlashGeometry,
     by_pu: Vec<VecDeque<ChunkId>>,

@@ -8,6 +8,7 @@
 
 use collections::{Seal, put_at, u16_at, u32_at, u64_at};
 use nvme::ChunkId;
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{Lba, ToIndex, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
@@ -194,7 +195,7 @@ fn chunks_of(shape: &FlashGeometry, bytes: &[u8]) -> Option<Vec<ChunkId>> {
 
 /// Physical-to-logical table of a line: the sequence number of each write unit, and the logical
 /// sector of each sector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct P2lTable {
     open_seq: WriteSeq,
     sectors: u32,

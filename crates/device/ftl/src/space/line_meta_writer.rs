@@ -20,6 +20,7 @@ use crate::space::line_meta::{LineFooter, LineHeader, footer_unit_location};
 use crate::space::lines::Footer;
 use crate::space::open_line::PreviousLine;
 use nvme::ChunkId;
+use serde::{Deserialize, Serialize};
 
 /// Minimum and maximum number of metadata write units in flight: as many as a footer has, because
 /// the units in front of it leave the write buffer only when all of it is written.
@@ -28,7 +29,7 @@ const WRITES_RANGE: [usize; 2] = [4, 64];
 pub(crate) const VICTIM_READS_MAX: usize = 4;
 
 /// A write unit of metadata in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct MetaWrite {
     pub(crate) line: LineId,
     pub(crate) chunk: ChunkId,
@@ -36,7 +37,7 @@ pub(crate) struct MetaWrite {
 }
 
 /// A line whose footer is being written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FooterJob {
     line: LineId,
     /// The footer; empty if the flash keeps no contents.
@@ -49,7 +50,7 @@ pub(crate) struct FooterJob {
 }
 
 /// The metadata writes of all lines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LineMetaWriter {
     writes: Box<[Option<MetaWrite>]>,
     footer_jobs: Vec<FooterJob>,

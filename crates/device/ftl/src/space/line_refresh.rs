@@ -3,9 +3,10 @@
 use crate::ids::LineId;
 use crate::space::lines::{LineState, LineTable};
 use nvme::ChunkId;
+use serde::{Deserialize, Serialize};
 
 /// Change of a chunk, for the component that scrubs closed chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkEvent {
     /// The chunk takes no more writes; `sectors` of it are written.
     Closed {

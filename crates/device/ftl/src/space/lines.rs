@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use nvme::{ChunkId, PhysSector};
+use serde::{Deserialize, Serialize};
 
 use crate::ftl::{GC_COLD, MAP_PAGES};
 use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
@@ -15,7 +16,7 @@ use crate::space::open_line::{OpenLine, WritableChunk};
 use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
 
 /// State of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LineState {
     /// Not in use.
     Free,
@@ -30,7 +31,7 @@ pub(crate) enum LineState {
 }
 
 /// State of a line's footer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Footer {
     /// It has none, and gets none.
     Absent,
@@ -42,7 +43,7 @@ pub(crate) enum Footer {
     Valid,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) state: LineState,
     /// Sectors that a logical sector points at.
@@ -139,7 +140,7 @@ pub(crate) struct CandidateChange {
     pub(crate) weight: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LineTable {
     pub(super) geometry: FlashGeometry,
     active: u32,

@@ -28,12 +28,13 @@ use open_line::OpenLine;
 use placement::Placement;
 use programs::{PadWrite, ProgramsInFlight};
 use restore::{FoundChunk, RestoredLine};
+use serde::{Deserialize, Serialize};
 
 /// Chunks, lines, and where write units go.
 ///
 /// Invariants: a chunk is free, in one line, the journal's, or bad; programs in flight are counted by parallel
 /// unit and by line; a line that takes write units is open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Space {
     lines: LineTable,
     /// Open lines by stream: the host's (and all data without hot/cold separation), relocated data,

@@ -8,6 +8,7 @@ use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
 use crate::space::programs::ProgramsInFlight;
 use nvme::{ChunkId, PuId};
+use serde::{Deserialize, Serialize};
 
 /// Position for a ring without units that wait for a footer.
 pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
@@ -16,7 +17,7 @@ pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
 const NO_MEMBER: u16 = u16::MAX;
 
 /// A chunk of an open line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) chunk: ChunkId,
     pub(crate) pu: PuId,
@@ -44,14 +45,14 @@ pub(crate) struct WritableChunk {
 }
 
 /// Identity of a line in the header of the line opened after it in its stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PreviousLine {
     pub(crate) open_seq: WriteSeq,
     pub(crate) first_chunk: ChunkId,
 }
 
 /// A line that is being written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenLine {
     pub(crate) line: LineId,
     pub(crate) members: Vec<Member>,

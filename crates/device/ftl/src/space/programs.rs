@@ -2,6 +2,7 @@
 //! complete.
 
 use collections::BitSet;
+use serde::{Deserialize, Serialize};
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
@@ -14,7 +15,7 @@ use nvme::{ChunkId, PuId};
 pub(crate) const PROGRAMS_PER_PU: u8 = 2;
 
 /// A program of padding from outside of the rings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct PadWrite {
     pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
@@ -23,7 +24,7 @@ pub(crate) struct PadWrite {
 /// Programs in flight on chunks of lines; the journal counts its own.
 ///
 /// Invariants: the total is the sum over the parallel units; a chunk has one padding program at most.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProgramsInFlight {
     per_pu: Vec<u8>,
     /// Parallel units that take another program.

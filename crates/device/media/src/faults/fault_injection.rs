@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::layout::UnitInChunk;
 use crate::{ChunkId, PhysSector, PuId};
 
@@ -49,7 +51,7 @@ pub enum InjectedFault {
 }
 
 /// Injected operation failures that have not occurred yet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct InjectedFaults {
     programs: BTreeSet<(ChunkId, UnitInChunk)>,
     erases: BTreeSet<ChunkId>,

@@ -6,6 +6,7 @@
 //! sector finds the same bit errors, as on a chip whose charge has leaked.
 
 use rng::Rng;
+use serde::{Deserialize, Serialize};
 
 use crate::storage::pattern::mix;
 use crate::{ChunkId, ErrorModel, NandConfig, PhysSector};
@@ -20,7 +21,7 @@ enum Stream {
 }
 
 /// A generator of random values of one kind.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct StreamRng(u64);
 
 impl StreamRng {
@@ -36,7 +37,7 @@ impl StreamRng {
 }
 
 /// A random event with a fixed probability.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Bernoulli {
     rng: StreamRng,
     /// Probability in units of 2⁻⁵³.
@@ -105,7 +106,7 @@ impl ErrorModel {
 const READ_RETRIES_MAX: u32 = 1000;
 
 /// Random failures of whole operations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FailureModel {
     factory: Bernoulli,
     program: Bernoulli,
@@ -185,7 +186,7 @@ const POISSON_MEAN_MAX: f64 = 1024.0;
 
 /// Raw bit errors of a sector: a Poisson distribution. Its rate grows exponentially with wear,
 /// reaches `rber_growth` times the fresh rate at the rated cycles, and continues to grow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BitErrorModel {
     rng: StreamRng,
     fresh: f64,

@@ -7,18 +7,19 @@
 //!
 //! Chunks age only while power is on: data found at power-on ages as if it had been written then.
 
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::{ChunkId, ErrorModel};
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct ChunkAge {
     written_at: Nanos,
     reads: u32,
 }
 
 /// The age of every chunk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Aging {
     retention: Nanos,
     disturb_reads: u32,

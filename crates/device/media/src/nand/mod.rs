@@ -18,6 +18,7 @@ mod write;
 use std::collections::BTreeSet;
 
 use mem::SharedRegion;
+use serde::{Deserialize, Serialize};
 
 use aging::Aging;
 use time::Nanos;
@@ -89,7 +90,7 @@ pub struct ReadInfo {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Nand {
     config: NandConfig,
     layout: NandLayout,

@@ -1,11 +1,13 @@
 //! [`PairedPages`]: the readability of programmed pages ([LightNVM17 §2.2]: the lower and upper
 //! pages of a word line must both be written before either is read).
 
+use serde::{Deserialize, Serialize};
+
 use crate::{NandConfig, NandLayout};
 
 /// The pairing rule of a medium. A sector is readable once `mw_cunits` more sectors are programmed
 /// in its chunk, or when no more will be programmed: the chunk is full or closed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct PairedPages {
     distance: u32,
     full: u32,

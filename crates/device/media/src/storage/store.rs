@@ -12,6 +12,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::layout::UnitInChunk;
 
 use mem::SharedRegion;
+use serde::{Deserialize, Serialize};
 
 use crate::chunk::ChunkRecord;
 use crate::faults::fault_model::FailureModel;
@@ -48,7 +49,7 @@ impl Areas {
 }
 
 /// An array of per-sector bytes in a region.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Area {
     region: Arc<SharedRegion>,
     base: usize,
@@ -106,10 +107,11 @@ enum ChunkAllocation {
 /// Mark of a unit in an image: a power cut interrupted its program.
 const TORN: u8 = 1;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Store {
     data: Option<Area>,
     oob: Option<Area>,
+    #[serde(skip)]
     image: Option<ImageFile>,
     layout: NandLayout,
 }

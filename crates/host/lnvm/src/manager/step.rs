@@ -104,7 +104,7 @@ impl MediaManager {
         while let Some(records) = self.durability.advance(durable) {
             self.allocator.on_durable(records);
         }
-        if let Some(error) = journal.failed().cloned() {
+        if let Some(error) = journal.failed() {
             self.fail_journal(error);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ftl::{LbaRun, Oob, SlotId, WriteUnit};
 use mem::{AddressSpace, Iova, SharedRegion};
 use nvme::DsmRange;
+use serde::{Deserialize, Serialize};
 
 use ocssd::vector::{MemoryError, register};
 
@@ -19,6 +20,13 @@ pub(crate) struct SlotMemory {
     oob_at: Iova,
     sector_bytes: usize,
     oob_bytes: usize,
+}
+
+/// The contents of all slots.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SlotContents {
+    data: Arc<SharedRegion>,
+    oob: Arc<SharedRegion>,
 }
 
 impl SlotMemory {
@@ -39,11 +47,15 @@ impl SlotMemory {
         Ok(SlotMemory { data, data_at, oob, oob_at, sector_bytes, oob_bytes })
     }
 
-    /// Copies all slots of another buffer. Returns `false`, and copies nothing, if the sizes
-    /// differ.
-    pub(super) fn copy_from(&self, other: &SlotMemory) -> bool {
-        let sizes = |slots: &SlotMemory| (slots.data.len(), slots.oob.len());
-        if sizes(self) != sizes(other) {
+    /// Returns the contents of all slots, in their place.
+    pub(super) fn contents(&self) -> SlotContents {
+        SlotContents { data: self.data.clone(), oob: self.oob.clone() }
+    }
+
+    /// Copies the contents of all slots of another buffer. Returns `false`, and copies nothing, if
+    /// the sizes differ.
+    pub(super) fn copy_from(&self, other: &SlotContents) -> bool {
+        if (self.data.len(), self.oob.len()) != (other.data.len(), other.oob.len()) {
             return false;
         }
         SharedRegion::copy(&other.data, 0, &self.data, 0, self.data.len());

@@ -84,9 +84,14 @@ impl Maintenance {
         self.stats
     }
 
-    /// Copies the times at which work is due; the subscription to events is unchanged.
-    pub(super) fn clone_state_from(&mut self, other: &Maintenance) {
-        (self.active, self.next_checkpoint) = (other.active, other.next_checkpoint);
+    /// Returns the time of the next checkpoint.
+    pub(super) fn next_checkpoint(&self) -> Nanos {
+        self.next_checkpoint
+    }
+
+    /// Sets the time of the next checkpoint.
+    pub(super) fn set_next_checkpoint(&mut self, at: Nanos) {
+        self.next_checkpoint = at;
     }
 
     /// Handles the completion of a scrub read.

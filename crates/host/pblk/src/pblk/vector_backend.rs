@@ -27,7 +27,7 @@ use time::Nanos;
 use tracepoint::Event;
 use transport::Port;
 
-use super::buffer_memory::{SlotMemory, TrimRanges};
+use super::buffer_memory::{SlotContents, SlotMemory, TrimRanges};
 use super::read_split::SplitReads;
 use super::read_tracker::PuReadTracker;
 use super::requests::PblkRequestTable;
@@ -170,16 +170,16 @@ pub(crate) struct VectorBackend {
 }
 
 impl VectorBackend {
-    /// Copies the write buffer of another backend, which must be idle; an idle backend has no reads
-    /// or trims in flight. Returns whether it succeeded.
-    pub(super) fn clone_state_from(&mut self, other: &VectorBackend) -> bool {
-        let parts =
-            |flash: &VectorBackend| (flash.trim_ranges.is_some(), flash.read_tracker.is_some());
-        if parts(self) != parts(other) || self.has_deferred() || other.has_deferred() {
-            return false;
-        }
-        match (&self.memory, &other.memory) {
-            (Some(slots), Some(others)) => slots.copy_from(others),
+    /// Returns the write buffer, to be copied or saved; `None` if contents are not stored.
+    pub(super) fn buffer_contents(&self) -> Option<SlotContents> {
+        self.memory.as_ref().map(SlotMemory::contents)
+    }
+
+    /// Copies the contents of another device's write buffer. Returns `false`, and copies nothing,
+    /// if the sizes differ.
+    pub(super) fn restore_buffer(&self, contents: Option<&SlotContents>) -> bool {
+        match (&self.memory, contents) {
+            (Some(slots), Some(contents)) => slots.copy_from(contents),
             (None, None) => true,
             _ => false,
         }

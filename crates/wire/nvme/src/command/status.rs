@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A status field without its phase tag: status code, status code type, and the *more* and
 /// *do not retry* bits [NVMe1.4 §4.6.1].
 ///
@@ -12,7 +14,7 @@ use std::fmt;
 /// bit  13     more
 /// bit  14     do not retry
 /// ```
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Status(u16);
 
 /// The type of a status code [NVMe1.4 fig. 126].

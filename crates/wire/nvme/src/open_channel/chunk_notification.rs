@@ -3,13 +3,14 @@
 //!
 //! [OC20 §3], log page D0h, and [NVMe1.4 §5.2] (Asynchronous Event Request).
 
+use serde::{Deserialize, Serialize};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
 
 /// The part of the media that a notification concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChunkNotificationScope {
     /// Sectors from the address.
     Sector,
@@ -41,7 +42,7 @@ impl ChunkNotificationScope {
 }
 
 /// The event that a notification reports; the first four in order of severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChunkNotificationKind {
     /// Low error rate: few bit errors, or more than usual but harmless.
     ErrorRateLow,

@@ -1,11 +1,12 @@
 //! [`FlashGeometry`]: the flat numbering of chunks and sectors of a drive whose flash a host or an FTL manages.
 
 use collections::FastDivisor;
+use serde::{Deserialize, Serialize};
 
 use crate::{ChunkId, Geometry, PhysSector, PuId};
 
 /// Geometry of the flash: parallel units of chunks of sectors, programmed in write units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlashGeometry {
     /// Channels; parallel units are numbered channel by channel.
     pub channels: u32,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{InvalidPpa, Ppa, PpaFormat};
 
 /// The geometry of a drive as the Geometry command reports it [OC20 §3.1, LightNVM17 §3.1]: groups
@@ -9,7 +11,7 @@ use crate::{InvalidPpa, Ppa, PpaFormat};
 /// are numbered in programming order, and `ws_opt` is one multi-plane page.
 ///
 /// Invariant: every count is at least 1, and an address fits in 64 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     /// Number of groups; the parallel units of a group share one channel.
     pub groups: u32,

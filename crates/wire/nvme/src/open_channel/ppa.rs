@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Address, Geometry, GeometryError};
 
 /// A physical page address in a command: an opaque 64-bit word whose fields a [`PpaFormat`] defines
@@ -12,7 +14,7 @@ pub struct Ppa(pub u64);
 
 /// The fields of an address, from low to high: sector, chunk, parallel unit, group. A field has as
 /// many bits as its largest value needs, so counts that are not powers of two leave holes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PpaFormat {
     /// Bits of the group field.
     pub group_bits: u8,

@@ -13,10 +13,12 @@
 //! plane. All other bits are reserved, because they change how data is stored (SLC mode,
 //! scrambling), which a drive must not ignore.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Sqe, Status};
 
 /// The number of planes that an array operation may use at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PlaneMode {
     /// The drive chooses.
     #[default]
@@ -62,7 +64,7 @@ impl PlaneMode {
 }
 
 /// The hints of a command. By default there are none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VectorHints {
     /// Plane mode of the command's array operations.
     pub planes: PlaneMode,

@@ -5,6 +5,8 @@
 //! until the new one's snapshot is durable. With `s` chunks per copy for a snapshot and `g` for a
 //! generation, `g + s` per copy are enough.
 
+use serde::{Deserialize, Serialize};
+
 use super::JournalError;
 use super::frame::HEADER_BYTES;
 use crate::FlashGeometry;
@@ -14,7 +16,7 @@ use crate::ids::{ToIndex, ToU32};
 pub(crate) const RECORD_HEADER: usize = 4;
 
 /// Sizes that an owner needs of its journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalConfig {
     /// Identifies the owner, in every frame. Journals of other owners are refused.
     pub owner: u32,
@@ -43,7 +45,7 @@ pub fn chunks_needed(shape: &FlashGeometry, config: &JournalConfig) -> Result<u3
 }
 
 /// The sizes of a [`JournalConfig`] in frames and chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JournalCapacity {
     /// Bytes of a write unit.
     pub(crate) unit_bytes: usize,

@@ -7,9 +7,10 @@ use super::JournalError;
 use crate::FlashGeometry;
 use crate::ids::ToU32;
 use nvme::{ChunkId, PuId};
+use serde::{Deserialize, Serialize};
 
 /// Use of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChunkRole {
     /// Erased.
     Free,
@@ -24,7 +25,7 @@ pub(crate) enum ChunkRole {
 }
 
 /// A reserved chunk.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct PoolChunk {
     pub(crate) chunk: ChunkId,
     pub(crate) pu: PuId,
@@ -42,7 +43,7 @@ pub(crate) struct PoolChunk {
 }
 
 /// All reserved chunks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ChunkPool {
     pub(crate) chunks: Vec<PoolChunk>,
     events: u64,

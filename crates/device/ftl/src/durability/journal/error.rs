@@ -1,6 +1,25 @@
 //! [`JournalError`]: errors of a journal.
 
 use nvme::ChunkId;
+use serde::{Deserialize, Serialize};
+
+/// No chunks are left for a snapshot.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct WornOut {
+    /// Chunks reserved.
+    pub(super) reserved: u32,
+    /// Good ones.
+    pub(super) good: u32,
+    /// Frames of the snapshot.
+    pub(super) frames: u32,
+}
+
+impl From<WornOut> for JournalError {
+    fn from(WornOut { reserved, good, frames }: WornOut) -> JournalError {
+        JournalError::WornOut { reserved, good, frames }
+    }
+}
+
 /// Reasons why a journal cannot be created, read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {

@@ -4,8 +4,9 @@
 use super::pending_log::FrameSeq;
 use crate::ids::{ToIndex, ToU32};
 
+use super::Journal;
 use super::capacity::RECORD_HEADER;
-use super::{Journal, JournalError};
+use super::error::WornOut;
 
 /// Attempts to write a snapshot in one copy before another copy is dropped for it.
 const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
@@ -216,7 +217,7 @@ impl Journal {
         }
         let frames = self.pending_log.base().map_or(1, |base| base.frames);
         let (reserved, good) = (self.pool.chunks.len().to_u32(), self.pool.usable_count());
-        self.failed = Some(JournalError::WornOut { reserved, good, frames });
+        self.failed = Some(WornOut { reserved, good, frames });
         NextWrite::Wait
     }
 }

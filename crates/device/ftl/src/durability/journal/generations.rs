@@ -1,11 +1,13 @@
 //! [`Generations`]: the generations of a journal that are on the media, and the used numbers.
 
+use serde::{Deserialize, Serialize};
+
 use crate::check::{Subject, Violation, require};
 
 /// The generation that a recovery would find, the one before it, and the next number.
 ///
 /// Invariant: readable ≤ committed ≤ last number + 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Generations {
     /// The generation that a recovery would find now; 0 if there is none.
     committed: u64,

@@ -5,13 +5,15 @@
 //! completed. So a frame is on the media only if all earlier frames of its copy were programmed
 //! too. Recovery relies on it.
 
+use serde::{Deserialize, Serialize};
+
 use super::pending_log::FrameSeq;
 
 /// Maximum number of programs in flight per copy.
 pub(crate) const PROGRAMS_MAX: u32 = 4;
 
 /// The position of one copy in the pending log and on the flash.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MirrorCopy {
     /// Whether the copy is being written. Otherwise it waits for the next generation.
     pub(crate) live: bool,

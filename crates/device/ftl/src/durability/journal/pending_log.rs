@@ -8,6 +8,8 @@ use crate::ids::{ToIndex, ToU32};
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::capacity::RECORD_HEADER;
 use super::frame::FrameKind;
 
@@ -20,7 +22,7 @@ collections::position_type! {
 const BUFFERS_KEPT: usize = 8;
 
 /// Contents of a run of frames.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum SegmentBody {
     /// One frame without payload.
     Start,
@@ -31,7 +33,7 @@ pub(crate) enum SegmentBody {
 }
 
 /// A run of frames of one generation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LogSegment {
     /// Number of the first frame.
     pub(crate) first_seq: FrameSeq,
@@ -75,7 +77,7 @@ impl LogSegment {
 }
 
 /// Records and snapshots that are not durable yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PendingLog {
     segments: VecDeque<LogSegment>,
     /// Records of the open frame, and the number of its first bytes that continue a record.

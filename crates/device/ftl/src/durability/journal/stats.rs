@@ -1,12 +1,14 @@
 //! [`JournalStats`]: counters of a journal; [`Lsn`]: a position in it.
 
+use serde::{Deserialize, Serialize};
+
 /// A position in the order of everything given to a [`Journal`](super::Journal). Positions of the same
 /// journal value are comparable; they are not kept across restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lsn(pub u64);
 
 /// Counters since the journal was created or recovered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalStats {
     /// Records appended.
     pub records: u64,

@@ -1,10 +1,12 @@
 //! [`Journal`]: takes records and snapshots, and issues flash operations.
 
 use nvme::{ChunkId, Status};
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use super::capacity::JournalCapacity;
 use super::chunks::{ChunkPool, ChunkRole};
+use super::error::WornOut;
 use super::frame::{FrameHeader, HEADER_BYTES};
 use super::free_space::NextWrite;
 use super::generations::Generations;
@@ -19,7 +21,7 @@ use crate::ids::{ToIndex, ToU32};
 const ERASES_MAX: usize = 4;
 
 /// Meaning of an operation number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Op {
     Program { copy: usize, epoch: u32, seq: FrameSeq, pool_index: usize },
     Pad { copy: usize, epoch: u32, pool_index: usize },
@@ -28,7 +30,7 @@ pub(super) enum Op {
 
 /// A journal: see the [module](super). It advances in [`kick`](Journal::kick), called after a record was
 /// appended or an operation ended. It owns no thread and reads no clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Journal {
     pub(super) capacity: JournalCapacity,
     pub(super) config: JournalConfig,
@@ -44,7 +46,7 @@ pub struct Journal {
     pub(super) initial_available_frames: u64,
     /// Number of times that the snapshot was restarted for lack of chunks.
     pub(super) attempts: u32,
-    pub(super) failed: Option<JournalError>,
+    pub(super) failed: Option<WornOut>,
     pub(super) stats: JournalStats,
     scratch: Vec<u8>,
     /// Whether nothing was appended and no operation ended since a kick that started nothing.
@@ -231,8 +233,8 @@ impl Journal {
 
     /// Returns why the journal accepts nothing more: no chunks are left for a snapshot. Its
     /// contents can still be recovered.
-    pub fn failed(&self) -> Option<&JournalError> {
-        self.failed.as_ref()
+    pub fn failed(&self) -> Option<JournalError> {
+        self.failed.map(JournalError::from)
     }
 
     /// Returns the counters.
@@ -268,7 +270,7 @@ impl Journal {
     }
 
     pub(super) fn ensure_not_failed(&self) -> Result<(), JournalError> {
-        self.failed.clone().map_or(Ok(()), Err)
+        self.failed().map_or(Ok(()), Err)
     }
 
     /// Returns whether nothing changed since a [`kick`](Journal::kick) that started nothing: another

@@ -16,6 +16,7 @@
 use std::fmt;
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::buffer::WriteBuffer;
 use crate::check::{Subject, Violation, require, require_eq};
@@ -70,7 +71,7 @@ pub(crate) enum FetchOutcome {
     NoFrame,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     Idle,
     Reading,
@@ -82,7 +83,7 @@ enum State {
 }
 
 /// A page being fetched.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PageFetch {
     state: State,
     page: MapPageId,
@@ -142,7 +143,7 @@ pub(crate) struct PageRead {
 }
 
 /// The fetches, and the reads of lines for rebuilds.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct PageFetches {
     fetches: Box<[PageFetch]>,
     first_slot: SlotId,

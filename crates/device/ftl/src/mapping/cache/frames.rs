@@ -7,13 +7,14 @@
 //! for the time of a lookup when no other frame is available, so that reads never wait for one.
 
 use collections::{ClockFrame, ClockFrames};
+use serde::{Deserialize, Serialize};
 
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::geometry::MapPages;
 use crate::ids::{FrameId, Lba, LbaRun, MapPageId, ToIndex};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Frame {
     /// The page in it or being fetched into it; [`MapPageId::NONE`] if it is free.
     page: MapPageId,
@@ -36,7 +37,7 @@ impl ClockFrame for Frame {
 }
 
 /// The frames, and the page in each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Frames {
     geometry: FlashGeometry,
     pages: MapPages,

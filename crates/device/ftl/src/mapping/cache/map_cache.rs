@@ -39,6 +39,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::env::Env;
 use crate::ids::{FrameId, Lba, MapPageId, ToIndex, ToU32};
 use crate::mapping::Mapping;
@@ -65,7 +67,7 @@ pub struct MapCacheStats {
 }
 
 /// A page that garbage collection waits for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PinRequest {
     page: MapPageId,
     pinned: bool,
@@ -74,7 +76,7 @@ struct PinRequest {
 }
 
 /// Waiters for map pages.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct MapPager {
     /// Reads that wait for a free fetch.
     waiting_reads: VecDeque<u32>,

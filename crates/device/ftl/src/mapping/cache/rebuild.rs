@@ -60,6 +60,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use nvme::PhysSector;
+use serde::{Deserialize, Serialize};
 
 use crate::buffer::WriteBuffer;
 use crate::env::Env;
@@ -79,7 +80,7 @@ const REBUILD_PAGES_MAX: usize = 64;
 const NO_COPY: CopyRef = CopyRef { sequence: WriteSeq(0), phys: NO_SECTOR, poison: false };
 
 /// A page that is being rebuilt.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 struct RebuildJob {
     /// The rebuild is complete when the scan reaches this line again.
     stop_line: LineId,
@@ -114,7 +115,7 @@ impl RebuildJob {
 }
 
 /// Pages that are being rebuilt.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct PageRebuild {
     jobs: BTreeMap<MapPageId, RebuildJob>,
     reader: P2lReader,

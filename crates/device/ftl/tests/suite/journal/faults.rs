@@ -254,8 +254,7 @@ fn with_every_erase_failing_the_journal_ends_and_what_it_held_is_still_there() {
     // new one is readable. So the journal drops the second copy for the next generation, and
     // then has no chunk left.
     assert_eq!(widths, [2, 1]);
-    let Some(JournalError::WornOut { reserved: 8, good, frames: 2 }) =
-        script.journal.failed().cloned()
+    let Some(JournalError::WornOut { reserved: 8, good, frames: 2 }) = script.journal.failed()
     else {
         panic!("{:?}", script.journal.failed());
     };

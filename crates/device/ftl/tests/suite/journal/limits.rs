@@ -207,7 +207,7 @@ fn no_chunks_at_all_are_an_empty_journal_that_fails_when_it_is_used() {
     assert_eq!((recovered.snapshot, recovered.records.len(), recovered.unreadable), (None, 0, 0));
     flash.settle(&mut recovered.journal);
     let worn = JournalError::WornOut { reserved: 2, good: 0, frames: 1 };
-    assert_eq!(recovered.journal.failed(), Some(&worn));
+    assert_eq!(recovered.journal.failed().as_ref(), Some(&worn));
     assert_eq!(recovered.journal.append(b"x"), Err(worn));
 }
 
