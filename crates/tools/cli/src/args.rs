@@ -1,6 +1,7 @@
 //! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
 mod admin;
+mod states;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use nbd::Endpoint;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
+pub use states::StateArgs;
 
 use super::commands::bench_command::named_value;
 
@@ -83,6 +85,22 @@ pub enum DriveArgs {
     Show(DriveShowArgs),
     /// List the drives that Sluice includes.
     Presets,
+    /// Bring a scenario's drives to the state that [precondition] describes, and keep it: later runs
+    /// and servers start from it at once.
+    Precondition(DrivePreconditionArgs),
+}
+
+/// `sluice drive precondition`.
+#[derive(Debug, Args)]
+pub struct DrivePreconditionArgs {
+    /// The scenario file.
+    pub scenario: PathBuf,
+    /// Use this seed instead of the scenario's.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seed: Option<u64>,
+    /// The folder.
+    #[command(flatten)]
+    pub states: StateArgs,
 }
 
 /// `sluice drive show`.
@@ -263,6 +281,9 @@ pub struct SimArgs {
     /// and btt; with one scenario only.
     #[arg(long, value_name = "DIR")]
     pub blktrace: Option<PathBuf>,
+    /// The folder of kept states.
+    #[command(flatten)]
+    pub states: StateArgs,
 }
 
 impl SimArgs {
@@ -330,6 +351,9 @@ pub struct ServeArgs {
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
+    /// The folder of kept states.
+    #[command(flatten)]
+    pub states: StateArgs,
 }
 
 /// `sluice calibrate`: measure this machine.
@@ -614,6 +638,7 @@ mod tests {
             trace: None,
             slowest: None,
             blktrace: None,
+            states: StateArgs::default(),
         };
         let (scenarios, jobs) = args.scenarios_and_jobs();
         assert_eq!(scenarios, [Path::new("a.toml"), Path::new("b.TOML")]);

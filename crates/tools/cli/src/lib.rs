@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use scenario::format::{printable, printable_lines};
 use scenario::{Scenario, ScenarioError};
+use stack::StateUse;
 
 pub use error::CliError;
 pub use log::LogFilter;
@@ -127,6 +128,19 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             eprint!("{}", failure.render());
             ExitCode::from(failure.exit_code())
         }
+    }
+}
+
+/// Returns a line for the user that says how a drive came to its state; `None` if nothing is
+/// remarkable about it.
+pub(crate) fn state_line(drive: &str, used: &StateUse) -> Option<String> {
+    match used {
+        StateUse::Loaded(_) => None,
+        StateUse::Kept(path, bytes) => {
+            let size = scenario::format::bytes_binary(*bytes);
+            Some(format!("{drive}: the state is kept in {} ({size})", path.display()))
+        }
+        StateUse::NotKept(why) => Some(format!("warning: {drive}: the state is not kept: {why}")),
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use driver::pci::PciDriver;
 use event::RealClock;
-use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Precondition, Scenario};
+use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Scenario};
 use stack::{
     AssembledDrive, HostHandles, JobTarget, Notification, PreparedPaths, StackError, prepare_drive,
     prepare_paths, target_layers,
@@ -189,7 +189,7 @@ fn assemble_drive(
         Err(TargetOpenError::Option { option, value, what: what(), allowed: allowed.into() })
     };
     if !plan.is_block_device() {
-        if scenario.precondition != Precondition::default() {
+        if !scenario.precondition.is_none() {
             let allowed = "its flash has no FTL: give it a [target], or remove [precondition]";
             return refused("precondition", "set".into(), allowed);
         }

@@ -45,7 +45,7 @@ pub use keys::drive_kind::DriveKind;
 pub use keys::export_keys::{ExportAddress, ExportSpec, ServeSpec};
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
-pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, Until};
+pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, StateFolder, Until};
 pub use keys::real_keys::{FileDrive, KernelDrive, PciDrive};
 pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;

@@ -27,7 +27,7 @@ use scenario::choice::{Impossible, SIMULATION};
 use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, Notification, PreconditionMarker,
-    RunObserver, StackBuilder, StackError, co_simulate, image, is_fresh, stores_data,
+    RunObserver, StackBuilder, StackError, StateUse, co_simulate, image, is_fresh, stores_data,
     target_layers,
 };
 use time::{Component, Nanos, VirtualRunner};
@@ -294,7 +294,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         }
     }
     let outcome = SimOutcome::new(scenario, drives, outcomes, elapsed, costs, ignored);
-    let mut outcome = SimOutcome { partial, untraced_events: untraced, ..outcome };
+    let mut outcome =
+        SimOutcome { partial, untraced_events: untraced, states: images.states, ..outcome };
     outcome.notes = output::result_notes::notes(scenario, &outcome, &images.from_image);
     if options.slowest > 0 && !is_followed {
         outcome.notes.push(Note::not_followed());
@@ -324,6 +325,8 @@ struct Images {
     persist: Vec<bool>,
     /// Names of the drives that start from an image.
     from_image: Vec<String>,
+    /// How drives came to their states, by name.
+    states: Vec<(String, StateUse)>,
 }
 
 /// Builds the drives and paths of a scenario, preconditions them and prepares the jobs.
@@ -337,7 +340,8 @@ fn prepare(
     let plans = &scenario.drives;
     let fresh: Vec<bool> = plans.iter().map(is_fresh).collect();
     let keeps = |plan: &&DriveSpec| options.write_image && image(plan).is_some();
-    let images = Images {
+    let mut images = Images {
+        states: Vec::new(),
         persist: plans.iter().map(|plan| keeps(&plan)).collect(),
         // Never precondition an image that holds a user's data.
         from_image: plans
@@ -437,6 +441,7 @@ fn prepare(
         }
         ready.push(path);
     }
+    images.states = builder.state_uses().to_vec();
     let (devices, device_of) = builder.into_devices();
     let drives = plans.iter().map(|plan| plan.config.name.clone()).zip(device_of);
     Ok((SimRun::new(devices, drives, ready), images))

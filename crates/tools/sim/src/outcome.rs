@@ -11,7 +11,7 @@ use report::explain::Names;
 use scenario::{Capacity, Scenario};
 use serde_json::Value;
 use stack::steady_state::SteadyResult;
-use stack::{CoreQueues, EmulatedDevice, ShardCounts, target_layers};
+use stack::{CoreQueues, EmulatedDevice, ShardCounts, StateUse, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
@@ -50,6 +50,9 @@ pub struct SimOutcome {
     pub paths: Vec<PathOutcome>,
     /// Whether the scenario names targets, sets or paths.
     pub is_composed: bool,
+    /// How drives came to their states, by name; empty unless states are kept. Not part of the
+    /// results.
+    pub states: Vec<(String, StateUse)>,
 }
 
 /// Results of one path.

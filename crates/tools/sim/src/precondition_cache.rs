@@ -116,7 +116,7 @@ impl PreconditionCache {
 impl CachedStates {
     fn find(&mut self, scenario: &Scenario, plan: &DriveSpec) -> Option<&mut CachedState> {
         // Without a precondition there is no time to save.
-        if scenario.precondition == Precondition::default() {
+        if scenario.precondition.is_none() {
             return None;
         }
         let origin = StateKey::new(scenario, plan);

@@ -23,11 +23,11 @@ use super::host::ahci::connect as connect_ahci;
 use super::host::open::{open_kv, open_units};
 use super::host::real::open as open_real;
 use super::host::{attach_with, block_layer_over};
-use super::precondition::precondition_host;
+use super::precondition::{precondition_host, precondition_or_load};
 use super::steady_state::SteadyResult;
 use super::{
     CoreQueue, CoreQueues, DevicePort, EmulatedDevice, HostOptions, Notification, Stack,
-    StackError, StackHost, with_overlay,
+    StackError, StackHost, StateUse, with_overlay,
 };
 
 impl CoreQueue for Stripe<CoreQueues> {}
@@ -55,6 +55,8 @@ pub struct StackBuilder {
     ready_at: Nanos,
     /// Whether the blocks of a drive itself have been preconditioned.
     preconditioned: Vec<bool>,
+    /// How drives came to their states, by name, if states are kept.
+    state_uses: Vec<(String, StateUse)>,
 }
 
 /// A drive or target beneath a path, with its host.
@@ -63,8 +65,8 @@ struct Member {
     beneath: Beneath,
     /// Index of the drive.
     drive: usize,
-    /// Name of the drive.
-    name: String,
+    /// The drive with the target of this host.
+    plan: DriveSpec,
     host: StackHost,
 }
 
@@ -167,7 +169,8 @@ impl StackBuilder {
             hosts.push(host);
         }
         let preconditioned = vec![false; device_of.len()];
-        let mut builder = StackBuilder { devices, device_of, ready_at, preconditioned };
+        let mut builder =
+            StackBuilder { devices, device_of, ready_at, preconditioned, state_uses: Vec::new() };
         let mut paths = Vec::with_capacity(specs.len());
         for spec in specs {
             paths.push(builder.open_path(scenario, spec, options, &mut hosts)?);
@@ -260,18 +263,19 @@ impl StackBuilder {
         ready: &mut [Option<StackHost>],
     ) -> Result<Member, StackError> {
         let drive = scenario.drive_of(beneath);
-        let name = scenario.drives[drive].config.name.clone();
+        let mut plan = options.plan(scenario.drive_spec(beneath));
         if let Some(host) = ready[drive].take() {
-            return Ok(Member { beneath, drive, name, host });
+            plan.config.name.clone_from(&scenario.drives[drive].config.name);
+            return Ok(Member { beneath, drive, plan, host });
         }
-        let plan = options.plan(scenario.drive_spec(beneath));
         if plan.is_real() {
             let host = open_real(&plan, raw_queues, memory)?;
-            return Ok(Member { beneath, drive, name, host });
+            return Ok(Member { beneath, drive, plan, host });
         }
         let host = HostOptions { vector: options.vector, memory, raw_queues };
         let host = StackHost::attach(self.nvme_mut(drive, &plan)?, &plan, &host)?;
-        Ok(Member { beneath, drive, name, host })
+        plan.config.name.clone_from(&scenario.drives[drive].config.name);
+        Ok(Member { beneath, drive, plan, host })
     }
 
     /// Returns the NVMe drive with this index in the scenario.
@@ -285,6 +289,11 @@ impl StackBuilder {
     /// Returns the time at which all devices are initialized: zero, apart from AHCI controllers.
     pub fn ready_at(&self) -> Nanos {
         self.ready_at
+    }
+
+    /// Returns how drives came to their states, by name; empty unless states are kept.
+    pub fn state_uses(&self) -> &[(String, StateUse)] {
+        &self.state_uses
     }
 
     /// Returns the devices, and the index of that of each drive, in the order of the scenario.
@@ -350,7 +359,7 @@ impl OpenPath {
         };
         let count = members.len() as f64;
         for (i, member) in members.iter_mut().enumerate() {
-            let Member { beneath, drive, name, host } = member;
+            let Member { beneath, drive, plan, host } = member;
             if !needs(*drive) {
                 continue;
             }
@@ -360,7 +369,13 @@ impl OpenPath {
                 continue;
             }
             let mut tell = |part: f64| progress((i as f64 + part) / count);
+            let name = &plan.config.name;
             match &mut builder.devices[builder.device_of[*drive]] {
+                EmulatedDevice::Nvme(running) if matches!(beneath, Beneath::Drive(_)) => {
+                    let used =
+                        precondition_or_load(plan, running, host, what, runner, seed, &mut tell)?;
+                    builder.state_uses.extend(used.map(|used| (name.clone(), used)));
+                }
                 EmulatedDevice::Nvme(running) => {
                     precondition_host(name, running, host, what, runner, seed, &mut tell)?;
                 }

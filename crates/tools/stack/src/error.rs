@@ -8,7 +8,7 @@ use lnvm::JOURNAL_OWNER;
 use pblk::{PblkError, RrpcError, ShardedError, SuperblockError};
 use scenario::choice::Impossible;
 
-use super::named_target;
+use super::{StateError, named_target};
 
 /// Error of building a stack.
 #[derive(Debug, thiserror::Error)]
@@ -255,6 +255,26 @@ pub enum StackError {
         /// Cause of the error.
         message: String,
     },
+    /// A kept state cannot be used. Neither the drive nor the file is changed.
+    #[error(
+        "the state of drive {name}: {source}; remove the file, or precondition without kept states"
+    )]
+    State {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: StateError,
+    },
+    /// No state of a scenario's drives can be kept.
+    #[error(
+        "{}: no state can be kept: it needs a [precondition] without `until`, and an NVMe drive \
+         without an image, with at most an unsharded target of its own", .file.display()
+    )]
+    NothingToKeep {
+        /// The scenario.
+        file: PathBuf,
+    },
     /// The caller stopped preconditioning.
     #[error("preconditioning drive {name}: stopped")]
     Stopped {
@@ -271,6 +291,7 @@ impl StackError {
             | StackError::StripeSectors { .. }
             | StackError::Partitioned { .. }
             | StackError::OtherShards { .. }
+            | StackError::NothingToKeep { .. }
             | StackError::PreconditionMisfit { .. } => true,
             StackError::Named(e) => e.is_usage(),
             StackError::Pci { source, .. } => source.is_usage_error(),

@@ -11,7 +11,6 @@ mod block_layer_counts;
 mod builder;
 mod co_simulate;
 mod core_queues;
-mod duplicate;
 mod error;
 mod host;
 mod live;
@@ -39,9 +38,13 @@ pub use host::device::{AhciDevice, DevicePort, EmulatedDevice, SimulatedDevice};
 pub use host::{HostOptions, StackHost};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};
-pub use precondition::{precondition, steady_state};
+pub use precondition::state_cache::StateUse;
+pub use precondition::state_file::StateError;
+pub use precondition::state_key::StateKey;
+pub use precondition::{precondition, precondition_stack, steady_state};
 pub use prepare::{
-    HOST_VECTOR, PrepareError, PrepareEvent, PreparedPaths, prepare_drive, prepare_paths,
+    HOST_VECTOR, PrepareError, PrepareEvent, PreparedPaths, keep_states, prepare_drive,
+    prepare_paths,
 };
 pub use target_layers::ShardCounts;
 

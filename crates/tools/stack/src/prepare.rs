@@ -8,7 +8,7 @@ use time::{Nanos, VirtualRunner};
 
 use super::{
     BuildOptions, EmulatedDevice, Notification, PathDevice, PreconditionMarker, Stack,
-    StackBuilder, StackError, is_fresh, precondition,
+    StackBuilder, StackError, StateUse, is_fresh, precondition_stack,
 };
 
 /// Interrupt vector of the host's queue pair; vector 0 belongs to the admin queue.
@@ -21,6 +21,8 @@ pub enum PrepareEvent<'a> {
     Preconditioning(&'a str, f64),
     /// The drive has an image already and keeps its contents.
     ImageKept(&'a str),
+    /// How the drive came to its state, if states are kept.
+    State(&'a str, &'a StateUse),
 }
 
 /// Error of [`prepare_drive`].
@@ -64,7 +66,7 @@ pub fn prepare_drive(
     let name = &plan.config.name;
     let fresh = is_fresh(plan);
     let stack = Stack::build(plan, Some(HOST_VECTOR))?;
-    if scenario.precondition == Default::default() {
+    if scenario.precondition.is_none() {
         return Ok((stack, Nanos::ZERO));
     }
     if !fresh {
@@ -77,9 +79,46 @@ pub fn prepare_drive(
     let mut runner = VirtualRunner::new();
     let seed = scenario.seed.wrapping_add(index as u64);
     let mut progress = |part| tell(PrepareEvent::Preconditioning(name, part));
-    let stack = precondition(stack, &scenario.precondition, &mut runner, seed, &mut progress)?;
+    let what = &scenario.precondition;
+    let (stack, used) = precondition_stack(stack, plan, what, &mut runner, seed, &mut progress)?;
+    if let Some(used) = &used {
+        tell(PrepareEvent::State(name, used));
+    }
     mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;
     Ok((stack, runner.now()))
+}
+
+/// Preconditions the drives of a scenario in virtual time and keeps their states in the folder of
+/// the precondition.
+///
+/// # Errors
+/// [`PrepareError`]; [`StackError::NothingToKeep`] if no state can be kept.
+pub fn keep_states(
+    scenario: &Scenario,
+    tell: &mut dyn FnMut(PrepareEvent<'_>),
+) -> Result<(), PrepareError> {
+    for plan in &scenario.drives {
+        Impossible::check_virtual(plan, "[precondition]").map_err(StackError::from)?;
+    }
+    let (mut builder, open) = StackBuilder::open(scenario, BuildOptions::default(), &mut |_| None)?;
+    let mut runner = VirtualRunner::new();
+    runner.advance_to(builder.ready_at());
+    for mut path in open {
+        let name = path.name().to_owned();
+        let mut progress = |part| {
+            tell(PrepareEvent::Preconditioning(&name, part));
+            true
+        };
+        let (what, seed) = (&scenario.precondition, scenario.seed);
+        path.precondition(&mut builder, what, |_| true, &mut runner, seed, &mut progress)?;
+    }
+    if builder.state_uses().is_empty() {
+        return Err(StackError::NothingToKeep { file: scenario.file.clone() }.into());
+    }
+    for (name, used) in builder.state_uses() {
+        tell(PrepareEvent::State(name, used));
+    }
+    Ok(())
 }
 
 /// The drives of a scenario and the devices of its paths, in real time.
@@ -106,7 +145,7 @@ pub fn prepare_paths(
 ) -> Result<PreparedPaths, PrepareError> {
     scenario.check_real_time().map_err(StackError::from)?;
     let fresh: Vec<bool> = scenario.drives.iter().map(is_fresh).collect();
-    let preconditions = scenario.precondition != Default::default();
+    let preconditions = !scenario.precondition.is_none();
     if preconditions {
         for plan in &scenario.drives {
             Impossible::check_virtual(plan, "[precondition]").map_err(StackError::from)?;
@@ -134,6 +173,9 @@ pub fn prepare_paths(
         };
         let (what, seed) = (&scenario.precondition, scenario.seed);
         path.precondition(&mut builder, what, |i| fresh[i], &mut runner, seed, &mut progress)?;
+    }
+    for (name, used) in builder.state_uses() {
+        tell(PrepareEvent::State(name, used));
     }
     for mark in marks {
         mark.remove().map_err(|source| PrepareError::PreconditionMarker { source })?;

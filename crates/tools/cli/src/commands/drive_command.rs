@@ -1,15 +1,26 @@
-//! `sluice drive show` and `sluice drive presets`.
+//! `sluice drive show`, `sluice drive presets` and `sluice drive precondition`.
 
 use std::path::Path;
 
 use scenario::Scenario;
-use scenario::format::printable;
+use scenario::format::{bytes_binary, printable};
 use scenario::presets;
 use scenario::presets::Preset;
 use sim::analytic::summary::summary;
+use stack::{PrepareError, PrepareEvent, StateUse, keep_states};
 
-use crate::args::{DriveArgs, DriveShowArgs};
+use crate::args::{DriveArgs, DrivePreconditionArgs, DriveShowArgs};
+use crate::progress::Progress;
 use crate::{CliError, print};
+
+impl From<PrepareError> for CliError {
+    fn from(error: PrepareError) -> CliError {
+        match error.is_usage() {
+            true => CliError::Usage(error.to_string()),
+            false => CliError::Other(error.to_string()),
+        }
+    }
+}
 
 /// Runs `sluice drive …`.
 ///
@@ -23,7 +34,42 @@ pub fn run(args: &DriveArgs) -> Result<(), CliError> {
             let sheets: Vec<String> = scenario.drives.iter().map(summary).collect();
             print(&sheets.join("\n"))
         }
+        DriveArgs::Precondition(args) => precondition(args),
     }
+}
+
+/// Preconditions the drives of a scenario and keeps their states.
+fn precondition(args: &DrivePreconditionArgs) -> Result<(), CliError> {
+    let mut scenario = crate::load_scenario(&args.scenario)?;
+    if let Some(seed) = args.seed {
+        scenario.set_seed(seed);
+    }
+    args.states.apply_always(&mut scenario)?;
+    let mut bar: Option<Progress> = None;
+    let mut lines = String::new();
+    keep_states(&scenario, &mut |event| match event {
+        PrepareEvent::Preconditioning(name, part) => {
+            let what = format!("preconditioning {name}");
+            if bar.as_ref().is_none_or(|bar| bar.what() != what) {
+                bar = Some(Progress::new(what));
+            }
+            if let Some(line) = bar.as_mut().and_then(|bar| bar.set(part)) {
+                eprintln!("{}", printable(&line));
+            }
+        }
+        PrepareEvent::ImageKept(_) => {}
+        PrepareEvent::State(name, used) => {
+            bar = None;
+            lines += &match used {
+                StateUse::Loaded(path) => format!("{name}: {}\n", path.display()),
+                StateUse::Kept(path, bytes) => {
+                    format!("{name}: {} ({})\n", path.display(), bytes_binary(*bytes))
+                }
+                StateUse::NotKept(why) => format!("{name}: not kept: {why}\n"),
+            };
+        }
+    })?;
+    print(&lines)
 }
 
 fn load(args: &DriveShowArgs) -> Result<Scenario, CliError> {

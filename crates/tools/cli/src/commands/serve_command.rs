@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::serve::{
     LiveStats, ServeError, ServeEvent, ServeOptions, Served, SocketOptions, serve, to_json,
 };
-use crate::{CliError, print, print_or_stderr};
+use crate::{CliError, print, print_or_stderr, state_line};
 
 /// Default interval between two lines of statistics on a terminal.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,6 +49,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     if let Some(seed) = args.seed {
         scenario.set_seed(seed);
     }
+    args.states.apply(&mut scenario);
     let has_socket = |export: &ExportSpec| matches!(export.address, ExportAddress::Socket(_));
     let shares = args.socket.is_some() || scenario.serving.exports.iter().any(has_socket);
     if !shares && !scenario.serving.shares.is_empty() {
@@ -147,6 +148,11 @@ impl EventPrinter {
                 print_line(&format!(
                     "{name}: the image is there already, and is not preconditioned again"
                 ));
+            }
+            ServeEvent::State(name, used) => {
+                if let Some(line) = state_line(name, used) {
+                    print_line(&line);
+                }
             }
             ServeEvent::NotServed(name, why) => {
                 print_line(&format!("path {name} is not served over NBD: {why}"));

@@ -48,7 +48,7 @@ use share_server::{
     AclFile, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig, ShareLimits, ShareServer,
     SharedDrive,
 };
-use stack::PrepareEvent;
+use stack::{PrepareEvent, StateUse};
 use time::Nanos;
 
 pub use error::ServeError;
@@ -100,6 +100,8 @@ pub enum ServeEvent<'a> {
     Preconditioning(&'a str, f64),
     /// A drive has an image already and is served with its contents.
     ImageKept(&'a str),
+    /// How a drive came to its state, if states are kept.
+    State(&'a str, &'a StateUse),
     /// Clients can connect to a path or a drive.
     Ready(&'a Served),
     /// NBD cannot serve this path, for this reason; other paths are served.
@@ -123,6 +125,7 @@ impl<'a> From<PrepareEvent<'a>> for ServeEvent<'a> {
         match event {
             PrepareEvent::Preconditioning(name, part) => ServeEvent::Preconditioning(name, part),
             PrepareEvent::ImageKept(name) => ServeEvent::ImageKept(name),
+            PrepareEvent::State(name, used) => ServeEvent::State(name, used),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `[precondition]`: the state of the drives when the jobs begin.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use workload::{JobError, JobProblem, JobSpec};
 
@@ -49,6 +50,22 @@ impl Until {
     pub const STEADY: Until = Until { round: 0.5, rounds_max: 25 };
 }
 
+/// A folder in which the states of preconditioned drives are kept, one file per state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// Maximum size of all states together, in bytes.
+    pub bytes_max: u64,
+    /// Least time that preconditioning must have taken for its state to be kept.
+    pub worth: Duration,
+}
+
+impl StateFolder {
+    /// Maximum size of all states if none is given.
+    pub const BYTES_MAX: u64 = 16 << 30;
+}
+
 /// `[precondition]`: brings the drive to a state with zero-latency media.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Precondition {
@@ -58,6 +75,8 @@ pub struct Precondition {
     pub overwrite: Vec<Overwrite>,
     /// Whether the last job continues until the drive is in steady state.
     pub until: Option<Until>,
+    /// Where states are kept, to start from them the next time. It has no effect on the state.
+    pub states: Option<StateFolder>,
 }
 
 /// fio's options for preconditioning jobs, which select sectors and block sizes. Options for length
@@ -89,6 +108,11 @@ const OVERWRITE: &str = "\"none\", \"random 2x\" with up to 1000 times, a table 
      random_distribution = \"zipf:1.1\", amount = \"3x\" }, or a list of these";
 
 impl Precondition {
+    /// Returns whether the drives are left as they are.
+    pub fn is_none(&self) -> bool {
+        self.fill == Fill::None && self.overwrite.is_empty() && self.until.is_none()
+    }
+
     pub(crate) fn read(mut s: Section<'_>) -> Result<Precondition> {
         let mut precondition = Precondition::default();
         s.set("fill", &mut precondition.fill, |v| {
@@ -106,6 +130,15 @@ impl Precondition {
             }
             None => Ok(read_overwrite(v, goes_on)?.into_iter().collect()),
         })?;
+        let source = s.source;
+        s.set("states", &mut precondition.states, |v| {
+            let path = source.resolve(v.string()?);
+            let (bytes_max, worth) = (StateFolder::BYTES_MAX, Duration::ZERO);
+            Ok(Some(StateFolder { path, bytes_max, worth }))
+        })?;
+        if let Some(folder) = &mut precondition.states {
+            s.set("states_max", &mut folder.bytes_max, |v| v.size())?;
+        }
         s.finish()?;
         Ok(precondition)
     }

@@ -111,7 +111,8 @@ time_based = true
     let submit_cost = Some(Nanos(850));
     assert_eq!(s.host, HostConfig { submit_cost, ..HostConfig::default() });
     let twice = Overwrite { amount: Amount::Times(2.0), words: Vec::new() };
-    let expected = Precondition { fill: Fill::Sequential, overwrite: vec![twice], until: None };
+    let (fill, overwrite) = (Fill::Sequential, vec![twice]);
+    let expected = Precondition { fill, overwrite, ..Precondition::default() };
     assert_eq!(s.precondition, expected);
     let job = &s.jobs[0];
     assert_eq!((job.name.as_str(), job.line), ("readers", 28));

@@ -1,7 +1,7 @@
 //! [`Note`]: a caveat on a result that may be misread. `docs/report.md` lists the codes.
 
 use scenario::format::{count, duration};
-use scenario::{BlockLayerSpec, Precondition, Scenario};
+use scenario::{BlockLayerSpec, Scenario};
 use serde_json::{Value, json};
 use time::Nanos;
 use workload::JobResult;
@@ -158,8 +158,7 @@ pub(crate) fn notes(
         not_steady(path, &mut notes);
         for drive in &path.path.drives {
             let Some(drive) = outcome.drives.get(*drive) else { continue };
-            if from_images.contains(&drive.name) && scenario.precondition != Precondition::default()
-            {
+            if from_images.contains(&drive.name) && !scenario.precondition.is_none() {
                 let text = format!(
                     "drive {} starts from its image, which is not preconditioned again: \
                      [precondition] had no effect",

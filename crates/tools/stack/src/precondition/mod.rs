@@ -10,16 +10,26 @@
 //! leave the drive active, as \[SNIAPTS\] requires: the run follows without a pause.
 
 pub(super) mod marker;
+mod saved_stack;
+pub(super) mod state_cache;
+pub(super) mod state_file;
+pub(super) mod state_key;
 pub mod steady_state;
 
 use std::path::Path;
+use std::time::Instant;
 
 use block::{BlockDevice, Limits};
+use controller::Controller;
 use ftl::FtlStats;
-use scenario::{Amount, Fill, Overwrite, Precondition, Until};
+use scenario::{Amount, DriveSpec, Fill, Overwrite, Precondition, Until};
 use time::{Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
+use marker::image;
+use saved_stack::SavedStack;
+use state_cache::{StateCache, StateUse};
+use state_key::StateKey;
 use steady_state::{Round, SteadyResult};
 
 use super::co_simulate::{RunObserver, co_simulate};
@@ -55,6 +65,83 @@ pub fn precondition(
     };
     precondition_host(&name, &mut drive, &mut host, what, runner, seed, &mut progress)?;
     Ok(Stack::join(drive, host))
+}
+
+/// Brings a stack to the state that `what` describes, as [`precondition`](precondition()) does, or
+/// to the state that is kept in its folder of states. `plan` is that of the stack.
+///
+/// # Errors
+/// As [`precondition`](precondition()), and [`StackError::State`] if a file is refused.
+pub fn precondition_stack(
+    stack: Stack,
+    plan: &DriveSpec,
+    what: &Precondition,
+    runner: &mut VirtualRunner,
+    seed: u64,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(Stack, Option<StateUse>), StackError> {
+    let (mut drive, mut host) = stack.split();
+    let mut progress = |part| {
+        progress(part);
+        true
+    };
+    let (drive_at, host_at) = (&mut drive, &mut host);
+    let used = precondition_or_load(plan, drive_at, host_at, what, runner, seed, &mut progress)?;
+    Ok((Stack::join(drive, host), used))
+}
+
+/// Brings a drive and its host to the state that `what` describes, as
+/// [`precondition`](precondition()) does. With a folder of states, they start from the state that is
+/// kept there, and a state that takes long enough is kept. `plan` is that of the drive.
+///
+/// Kept are the states of NVMe drives at time zero, with at most a pblk or an rrpc on the whole
+/// drive. Drives with an image keep their state there. Steady state depends on what happened before.
+///
+/// # Errors
+/// As [`precondition`](precondition()), and [`StackError::State`] if a file is refused.
+pub(super) fn precondition_or_load(
+    plan: &DriveSpec,
+    drive: &mut Controller,
+    host: &mut StackHost,
+    what: &Precondition,
+    runner: &mut VirtualRunner,
+    seed: u64,
+    progress: &mut dyn FnMut(f64) -> bool,
+) -> Result<Option<StateUse>, StackError> {
+    let name = &plan.config.name;
+    let folder = what.states.as_ref().filter(|_| {
+        !what.is_none()
+            && what.until.is_none()
+            && runner.now() == Nanos::ZERO
+            && image(plan).is_none()
+    });
+    let Some(folder) = folder else {
+        precondition_host(name, drive, host, what, runner, seed, progress)?;
+        return Ok(None);
+    };
+    let (states, key) = (StateCache(folder), StateKey::new(plan, what, seed));
+    let refused = |source| StackError::State { name: name.clone(), source };
+    if let Some((path, now)) = states.load(&key, drive, &mut host.device).map_err(refused)? {
+        runner.advance_to(now);
+        tracing::info!(drive = name, path = %path.display(), "starts from a kept state");
+        return match progress(1.0) {
+            true => Ok(Some(StateUse::Loaded(path))),
+            false => Err(StackError::Stopped { name: name.clone() }),
+        };
+    }
+    let started = Instant::now();
+    precondition_host(name, drive, host, what, runner, seed, progress)?;
+    if started.elapsed() < folder.worth {
+        return Ok(None);
+    }
+    let kept = match SavedStack::new(drive, &host.device, runner.now()) {
+        Some(state) => {
+            states.keep(&key, &state).unwrap_or_else(|error| StateUse::NotKept(error.to_string()))
+        }
+        None => StateUse::NotKept("it is not complete without its host".to_owned()),
+    };
+    tracing::info!(drive = name, state = ?kept, "preconditioned");
+    Ok(Some(kept))
 }
 
 /// Brings a drive and one of its hosts to the state that `what` describes, as

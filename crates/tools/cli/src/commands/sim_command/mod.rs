@@ -26,7 +26,7 @@ use parallel_runs::{RunSettings, run_all};
 
 use crate::args::SimArgs;
 use crate::output::{Output, is_standard};
-use crate::{CliError, print};
+use crate::{CliError, print, state_line};
 
 /// Number of slowest requests in a report.
 const SLOWEST_REPORTED: usize = 10;
@@ -74,6 +74,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         if let Some(seed) = args.seed {
             scenario.set_seed(seed);
         }
+        args.states.apply(scenario);
     }
     let mut outputs = Outputs::open(args)?;
     let interrupt = catch_interrupt()?;
@@ -94,6 +95,11 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     if !results.outcomes.is_empty() {
         // After a failure or an interruption, write the results that there are.
         results.write(&scenarios, &mut outputs)?;
+    }
+    for (drive, used) in results.outcomes.iter().flat_map(|outcome| &outcome.states) {
+        if let Some(line) = state_line(drive, used) {
+            eprintln!("{}", printable_lines(&line));
+        }
     }
     if let Some(failed) = ended.failed {
         return Err(failed.into());

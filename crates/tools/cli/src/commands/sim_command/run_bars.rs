@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use scenario::Scenario;
 use scenario::format::{duration, printable};
-use scenario::{Precondition, Scenario};
 use sim::SimStage;
 use time::Nanos;
 
@@ -24,7 +24,7 @@ impl RunBars {
 
     /// Adds the bar of the scenario at `index`, whose run begins now.
     pub(super) fn start(&self, scenario: &Scenario, index: usize) -> RunBar {
-        let preconditions = scenario.precondition != Precondition::default();
+        let preconditions = !scenario.precondition.is_none();
         let (furthest, jobs_began) = (0.0, None);
         let Some(bars) = &self.bars else {
             return RunBar { bar: ProgressBar::hidden(), preconditions, furthest, jobs_began };

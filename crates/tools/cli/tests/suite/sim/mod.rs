@@ -4,6 +4,7 @@ mod command;
 mod golden;
 mod images;
 mod job_files;
+mod kept_states;
 mod log;
 mod outputs;
 mod parallel;
