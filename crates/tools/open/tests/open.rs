@@ -316,12 +316,33 @@ fn an_image_is_refused_with_other_shards_than_its_own() {
     write(&mut first, &device, 0..100, 2);
     first.flush().expect("a flush");
     drop((first, device));
-    for queues in [3, 4] {
+    for queues in [1, 3, 4] {
         let error = sluice_open::open(&what, &with(queues)).unwrap_err();
         let says = format!("drive d0 has 2 shards, not {queues}: set target.shards = 2");
         assert!(error.is_usage() && error.to_string().contains(&says), "{error}");
     }
     let device = sluice_open::open(&what, &with(2)).unwrap();
+    check(&mut handle(&device), &device, 0..100, 2);
+}
+
+/// The image of a target without shards is refused with shards.
+#[test]
+fn an_image_without_shards_is_refused_with_shards() {
+    let place = TestDir::new();
+    let target = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
+    let what = imaged(&place, "personality = \"open-channel\"\n", target);
+    let with = |queues| OpenOptions { queues: Some(queues), ..OpenOptions::default() };
+    let device = sluice_open::open(&what, &with(1)).unwrap();
+    let mut first = handle(&device);
+    write(&mut first, &device, 0..100, 2);
+    first.flush().expect("a flush");
+    drop((first, device));
+    for queues in [2, 4] {
+        let error = sluice_open::open(&what, &with(queues)).unwrap_err();
+        let says = format!("drive d0 has 1 shard, not {queues}: set target.shards = 1");
+        assert!(error.is_usage() && error.to_string().contains(&says), "{error}");
+    }
+    let device = sluice_open::open(&what, &OpenOptions::default()).unwrap();
     check(&mut handle(&device), &device, 0..100, 2);
 }
 
