@@ -1,6 +1,6 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
-// guarantee, B-21, B-26, B-27, B-35, B-36
+// guarantee, B-21, B-26, B-27, B-35, B-36, B-44
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

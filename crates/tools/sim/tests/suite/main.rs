@@ -2,6 +2,7 @@
 
 mod ahci;
 mod block_layer;
+mod changed_groups;
 mod closed_forms;
 mod completion;
 mod composition;

@@ -1,6 +1,6 @@
 //! `[target] shards`: a pblk with a write context per core, in virtual time.
 
-// guarantee: D-47
+// guarantee: B-44, D-47
 
 use std::path::Path;
 

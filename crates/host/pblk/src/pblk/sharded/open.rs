@@ -10,12 +10,12 @@ use transport::Port;
 
 use super::super::open::{ReportedChunks, check_geometry, parse_chunk_descriptor};
 use super::super::{DriveQueue, Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
+use super::ShardedError;
 use super::config::{ShardMap, ShardedConfig};
 use super::core_channel::mesh;
 use super::events::SUPERBLOCK_SHARD;
 use super::handle::ShardHandle;
 use super::stripes::Stripes;
-use super::ShardedError;
 use super::superblock::{
     LOCATIONS, ShardSuperblock, SuperblockLocation, SuperblockMaintainer, SuperblockOpener,
     UnshardedJournal, superblock_chunks,

@@ -1,6 +1,8 @@
 //! A sharded device: rejections, reopening, requests over many stripes, a core that closes,
 //! threads, and deterministic histories.
 
+// guarantee: B-44
+
 mod oracle;
 mod superblock;
 

@@ -6,8 +6,8 @@ use ftl::{FlashGeometry, RecoveryOp};
 use mem::{AddressSpace, Iova, SharedRegion};
 
 use super::super::SuperblockError;
-use super::writer::SuperblockCommand;
 use super::unsharded::FRAME_HEADER_BYTES;
+use super::writer::SuperblockCommand;
 use super::{ReadSuperblock, SUPERBLOCK_BYTES, ShardSuperblock};
 use ocssd::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
 
