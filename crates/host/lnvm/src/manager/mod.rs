@@ -10,6 +10,7 @@
 //! [`release`](MediaManager::release); neither is on the I/O path.
 
 mod io;
+mod limits;
 mod partition;
 mod registration;
 mod step;

@@ -18,8 +18,8 @@ use rng::Rng;
 
 use super::registration::random_uid;
 use crate::{
-    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId, Sharing,
-    TARGETS_MAX, TargetEntry, TargetId, is_name,
+    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId, QuotaLimits,
+    Sharing, TARGETS_MAX, TargetEntry, TargetId, is_name,
 };
 
 /// Maximum over-provisioning, as a multiple of the capacity.
@@ -104,7 +104,10 @@ impl MediaManager {
     }
 
     /// Waits until all records made so far are durable.
-    fn flush_records(&mut self, progress: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
+    pub(super) fn flush_records(
+        &mut self,
+        progress: &mut dyn FnMut(),
+    ) -> Result<(), MediaManagerError> {
         let made = self.allocator.records_made();
         self.poll_until(progress, |s| s.durable_records() >= made)
     }
@@ -155,13 +158,7 @@ impl MediaManager {
             let allowed = format!("it has {} of them ({pus})", pus.len());
             return option("active parallel units", active.to_string(), allowed);
         }
-        if *sharing == Sharing::Exclusive && !limits.is_unlimited() {
-            let allowed = "only targets that share parallel units have quotas";
-            return option("limit", "given".into(), allowed.into());
-        }
-        if limits.max_chunks == Some(0) {
-            return option("limit", "0 chunks".into(), "it needs one at least".into());
-        }
+        self.check_limit_options(new, *limits)?;
         let targets = self.table().targets().len();
         if targets >= TARGETS_MAX {
             return Err(MediaManagerError::TooManyTargets { drive, name, targets });
@@ -174,6 +171,26 @@ impl MediaManager {
             return Err(MediaManagerError::NoFreeChunks { drive, name, pus: pus.to_string() });
         }
         self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
+    }
+
+    /// Checks limits that a target is created with or gets.
+    pub(super) fn check_limit_options(
+        &self,
+        target: &NewTarget,
+        limits: QuotaLimits,
+    ) -> Result<(), MediaManagerError> {
+        let refused = |value: &str, allowed: &str| {
+            let (name, what) = (target.name.clone(), "limit");
+            let (value, allowed) = (value.to_owned(), allowed.to_owned());
+            Err(MediaManagerError::InvalidOption { name, what, value, allowed })
+        };
+        if target.sharing == Sharing::Exclusive && !limits.is_unlimited() {
+            return refused("given", "only targets that share parallel units have quotas");
+        }
+        if limits.max_chunks == Some(0) {
+            return refused("0 chunks", "it needs one at least");
+        }
+        Ok(())
     }
 
     /// Acquires the chunks that an open, sharing target may own and does not own yet, evenly over
