@@ -139,7 +139,11 @@ fn an_image_with_other_shards_is_refused_unharmed() {
     for (made, other, says) in [
         (shards(), pblk(), "has 2 shards, not 1: set target.shards = 2"),
         (pblk(), shards(), "has 1 shard, not 2: set target.shards = 1"),
-        (shards(), shards().replace("= 2", "= 4"), "has 2 shards, not 4: set target.shards = 2"),
+        (
+            shards(),
+            shards().replace("shards = 2", "shards = 4"),
+            "has 2 shards, not 4: set target.shards = 2",
+        ),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let server = Server::start(dir.path(), &in_file(&made));
