@@ -218,13 +218,14 @@ pub struct TargetLimitArgs {
     #[arg(long)]
     pub name: String,
     /// Maximum number of chunks that the target owns at a time, or `none`; unchanged by default. A
-    /// ppa that owns more keeps them. Other kinds accept a change only before they are first opened.
+    /// ppa that owns more keeps them. Other kinds accept a change only before they are first
+    /// opened.
     #[arg(long, value_name = "N|none")]
-    pub max_chunks: Option<Limit<u32>>,
+    pub max_chunks: Option<LimitOrNone<u32>>,
     /// Maximum number of chunks that the target allocates per second, or `none`; unchanged by
     /// default.
     #[arg(long, value_name = "RATE|none")]
-    pub chunks_per_second: Option<Limit<f64>>,
+    pub chunks_per_second: Option<LimitOrNone<f64>>,
     /// Maximum number of chunks that the target allocates in a burst, above its rate per second.
     #[arg(long, value_name = "N", requires = "chunks_per_second")]
     pub burst: Option<u32>,
@@ -232,18 +233,18 @@ pub struct TargetLimitArgs {
 
 /// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Limit<T> {
+pub enum LimitOrNone<T> {
     /// No limit.
     None,
     /// At most so much.
     Max(T),
 }
 
-impl<T: FromStr> FromStr for Limit<T> {
+impl<T: FromStr> FromStr for LimitOrNone<T> {
     type Err = T::Err;
 
-    fn from_str(text: &str) -> Result<Limit<T>, T::Err> {
-        if text == "none" { Ok(Limit::None) } else { text.parse().map(Limit::Max) }
+    fn from_str(text: &str) -> Result<LimitOrNone<T>, T::Err> {
+        if text == "none" { Ok(LimitOrNone::None) } else { text.parse().map(LimitOrNone::Max) }
     }
 }
 

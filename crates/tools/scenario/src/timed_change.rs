@@ -28,7 +28,7 @@ pub struct TimedChange {
     pub line: usize,
 }
 
-/// What changes at an instant, each setting with the line of its key.
+/// The settings that change at an instant, each with the line of its key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChangedSettings {
     /// Settings of an FTL.

@@ -131,7 +131,8 @@ pub struct Fair {
     round_remaining: u16,
 }
 
-/// Returns how far a flow may be behind: one queue depth of typical requests at the smallest weight.
+/// Returns how far a flow may be behind: one queue depth of typical requests at the smallest
+/// weight.
 fn lag_max(config: &FairConfig, depth: u16) -> VirtualTime {
     let worth = u64::from(depth) * (TYPICAL_SECTORS + u64::from(config.request_cost_sectors));
     let weights = config.weights.iter().map(|(_, weight)| *weight);

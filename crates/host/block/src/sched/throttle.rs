@@ -334,8 +334,8 @@ impl<S: Scheduler> Scheduler for Throttled<S> {
         }
     }
 
-    /// Changes the rate of a limit. The tokens saved until `now` stay, as far as the new burst holds
-    /// them, and so does a debt.
+    /// Changes the rate of a limit. The tokens saved until `now` stay, as far as the new burst
+    /// holds them, and so does a debt.
     fn change_group(
         &mut self,
         now: Nanos,

@@ -14,8 +14,9 @@ use crate::sched::{GroupChange, SchedError, Scheduler};
 use crate::submitter::merge::{MergeSide, Merger};
 use crate::{Group, Op, StagedRequest};
 
-/// A staging queue. Visitors of layers ([`BlockDevice::visit_layers`](crate::BlockDevice::visit_layers))
-/// find it to change the settings of its scheduler.
+/// A staging queue. Visitors of layers
+/// ([`BlockDevice::visit_layers`](crate::BlockDevice::visit_layers)) find it to change the settings
+/// of its scheduler.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Staging {

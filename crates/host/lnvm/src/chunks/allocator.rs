@@ -352,8 +352,9 @@ impl ChunkAllocator {
     }
 
     /// Changes the limits of a sharing target. A target that has acquired more chunks than its new
-    /// maximum keeps them, and acquires none until it has released enough. Of the chunks that it has
-    /// not acquired, those above the maximum become free. A new rate begins with its whole burst.
+    /// maximum keeps them, and acquires none until it has released enough. Of the chunks that it
+    /// has not acquired, those above the maximum become free. A new rate begins with its whole
+    /// burst.
     ///
     /// # Errors
     /// [`TableError::Inconsistent`] if it does not exist or owns its units exclusively; nothing

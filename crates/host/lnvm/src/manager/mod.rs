@@ -10,7 +10,6 @@
 //! [`release`](MediaManager::release); neither is on the I/O path.
 
 mod io;
-mod limits;
 mod partition;
 mod registration;
 mod step;

@@ -1,5 +1,7 @@
-//! Creating and removing targets ([`MediaManager::create`], [`MediaManager::remove`]), and allocating all
-//! chunks of a target that shares its parallel units ([`MediaManager::allocate_all`]).
+//! Creating and removing targets ([`MediaManager::create`], [`MediaManager::remove`]); and for a
+//! target that shares its parallel units, allocating all its chunks
+//! ([`MediaManager::allocate_all`]) and changing its limits, while it is open or not
+//! ([`MediaManager::set_limits`]).
 //!
 //! All checks precede the first write.
 //!
@@ -11,15 +13,15 @@
 //! `pblk`, `rrpc` and `kv` derive their capacity from their chunks, so these must not change. Such
 //! targets acquire the maximum on first open, keep it
 //! ([`NewTarget::has_fixed_chunks`](crate::NewTarget::has_fixed_chunks)), and acquire no chunks
-//! later. The allocation can be interrupted at any time and repeated: chunks granted before stay
-//! granted.
+//! later, so that their limits can change only before. The allocation can be interrupted at any
+//! time and repeated: chunks granted before stay granted.
 
 use rng::Rng;
 
 use super::registration::random_uid;
 use crate::{
-    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId, QuotaLimits,
-    Sharing, TARGETS_MAX, TargetEntry, TargetId, is_name,
+    AcquireError, ChunkUse, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId,
+    PuSet, QuotaLimits, Sharing, TARGETS_MAX, TargetEntry, TargetId, is_name,
 };
 
 /// Maximum over-provisioning, as a multiple of the capacity.
@@ -104,10 +106,7 @@ impl MediaManager {
     }
 
     /// Waits until all records made so far are durable.
-    pub(super) fn flush_records(
-        &mut self,
-        progress: &mut dyn FnMut(),
-    ) -> Result<(), MediaManagerError> {
+    fn flush_records(&mut self, progress: &mut dyn FnMut()) -> Result<(), MediaManagerError> {
         let made = self.allocator.records_made();
         self.poll_until(progress, |s| s.durable_records() >= made)
     }
@@ -173,8 +172,90 @@ impl MediaManager {
         self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
     }
 
+    /// Changes all limits of a target that shares its parallel units. On return they are durable.
+    ///
+    /// An open `ppa` that has acquired more chunks than its new maximum keeps them, and acquires
+    /// none until it has released enough.
+    ///
+    /// # Errors
+    /// [`MediaManagerError`]. A rejected request changes nothing on the media. After
+    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`] or
+    /// [`MediaManagerError::Timeout`] the target has the old or the new limits.
+    pub fn set_limits(
+        &mut self,
+        name: &str,
+        limits: QuotaLimits,
+        progress: &mut dyn FnMut(),
+    ) -> Result<(), MediaManagerError> {
+        let target = self.target(name)?;
+        if target.spec.limits == limits {
+            return Ok(());
+        }
+        let id = target.id;
+        self.check_limits(target, limits)?;
+        self.make_writable(progress)?;
+        self.allocator.set_limits(id, limits).map_err(|source| self.damaged_error(source))?;
+        self.has_new_work = true;
+        self.flush_records(progress)
+    }
+
+    fn check_limits(
+        &self,
+        target: &TargetEntry,
+        limits: QuotaLimits,
+    ) -> Result<(), MediaManagerError> {
+        let (drive, name) = (self.serial.clone(), target.spec.name.clone());
+        self.check_limit_options(&target.spec, limits)?;
+        let held = self.holdings(target.id);
+        let chunks = held.owned + held.bad;
+        if target.spec.has_fixed_chunks() && chunks > 0 {
+            let kind = target.spec.kind;
+            return Err(MediaManagerError::FixedChunks { drive, name, kind, chunks });
+        }
+        let grows = |wanted: &u32| target.spec.limits.max_chunks.is_none_or(|max| *wanted > max);
+        if let Some(wanted) = limits.max_chunks.filter(grows) {
+            self.check_sum(target, wanted)?;
+        }
+        self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
+    }
+
+    /// Checks that a target finds as many chunks as it may own, and that all targets that share
+    /// parallel units do.
+    fn check_sum(&self, target: &TargetEntry, wanted: u32) -> Result<(), MediaManagerError> {
+        let shares = |t: &&TargetEntry| t.spec.sharing == Sharing::Shared;
+        let sharing = || self.table().targets().iter().filter(shares);
+        let other = sharing().filter(|t| t.id != target.id);
+        let limit = |t: &TargetEntry| t.spec.limits.max_chunks.unwrap_or(self.holdings(t.id).owned);
+        let others: u64 = other.map(|t| u64::from(limit(t))).sum();
+        let all: PuSet = sharing().flat_map(|t| t.spec.pus.iter()).collect();
+        for (others, pus) in [(0, &target.spec.pus), (others, &all)] {
+            let chunks = self.good_chunks(pus);
+            if others + u64::from(wanted) > chunks {
+                let (drive, name) = (self.serial.clone(), target.spec.name.clone());
+                let pus = pus.to_string();
+                return Err(MediaManagerError::LimitBeyondDrive {
+                    drive,
+                    name,
+                    wanted,
+                    others,
+                    pus,
+                    chunks,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of chunks of parallel units that targets may own.
+    fn good_chunks(&self, pus: &PuSet) -> u64 {
+        let table = self.table();
+        let is_good = |state| matches!(state, ChunkUse::Free | ChunkUse::Owned | ChunkUse::Dirty);
+        let chunks = (0..).zip(table.chunks()).filter(|(_, entry)| is_good(entry.state));
+        chunks.filter(|(chunk, _)| pus.contains(PuId(table.pu_of(*chunk)))).count() as u64
+    }
+
     /// Checks limits that a target is created with or gets.
-    pub(super) fn check_limit_options(
+    fn check_limit_options(
         &self,
         target: &NewTarget,
         limits: QuotaLimits,

@@ -25,7 +25,8 @@ struct ExpectedTarget {
     uid: Uid,
     pus: String,
     sharing: Sharing,
-    /// Its limits; two of which either one may be durable, after an interrupted change.
+    /// Its limits; after an interrupted change the former ones and the new ones, either of them
+    /// durable.
     limits: Vec<QuotaLimits>,
     /// Chunks that it acquired and did not release, and whether it has written them.
     acquired: BTreeMap<u32, bool>,

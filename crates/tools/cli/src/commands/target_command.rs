@@ -1,5 +1,5 @@
-//! `sluice target`: creates, lists, limits and removes the targets of an open-channel drive ([LightNVM17
-//! §4.1]).
+//! `sluice target`: creates, lists, limits and removes the targets of an open-channel drive
+//! ([LightNVM17 §4.1]).
 //!
 //! The drive belongs to a scenario and is stored in an image. The command powers it on, executes
 //! with zero latency, and shuts it down cleanly. The image is locked meanwhile, so other processes
@@ -20,7 +20,7 @@ use stack::named_target::subsystem_config;
 use time::{Component, Nanos};
 
 use crate::args::{
-    Limit, TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetLimitArgs,
+    LimitOrNone, TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetLimitArgs,
     TargetListArgs, TargetRemoveArgs,
 };
 use crate::{CliError, print, target_table};
@@ -130,12 +130,12 @@ fn remove(args: &TargetRemoveArgs) -> Result<(), CliError> {
 
 fn limit(args: &TargetLimitArgs) -> Result<(), CliError> {
     let rate = match args.chunks_per_second {
-        Some(Limit::Max(rate)) => Some(Some(chunk_rate(rate, args.burst)?)),
-        Some(Limit::None) if args.burst.is_some() => {
+        Some(LimitOrNone::Max(rate)) => Some(Some(chunk_rate(rate, args.burst)?)),
+        Some(LimitOrNone::None) if args.burst.is_some() => {
             let message = "--burst is of a rate, and --chunks-per-second is none";
             return Err(CliError::Usage(message.into()));
         }
-        Some(Limit::None) => Some(None),
+        Some(LimitOrNone::None) => Some(None),
         None => None,
     };
     let (scenario, plan) = select_drive(&args.on)?;
@@ -145,8 +145,8 @@ fn limit(args: &TargetLimitArgs) -> Result<(), CliError> {
     let text = with_drive(&plan, scenario.seed, &doing, |s, _, progress| {
         let mut limits = s.target(name)?.spec.limits;
         match args.max_chunks {
-            Some(Limit::Max(max)) => limits.max_chunks = Some(max),
-            Some(Limit::None) => limits.max_chunks = None,
+            Some(LimitOrNone::Max(max)) => limits.max_chunks = Some(max),
+            Some(LimitOrNone::None) => limits.max_chunks = None,
             None => {}
         }
         limits.rate = rate.unwrap_or(limits.rate);

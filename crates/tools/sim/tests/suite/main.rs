@@ -2,7 +2,6 @@
 
 mod ahci;
 mod block_layer;
-mod changed_groups;
 mod closed_forms;
 mod completion;
 mod composition;

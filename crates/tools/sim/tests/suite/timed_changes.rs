@@ -2,6 +2,8 @@
 
 // guarantee: B-32
 
+mod groups;
+
 use std::path::Path;
 
 use ftl::FtlStats;

@@ -53,7 +53,8 @@ pub(crate) struct ShardSuperblock {
 /// A superblock and its generation; version 1 has generation 0.
 type ReadSuperblock = (ShardSuperblock, u64);
 
-/// Returns all chunks in striping order: the first of each parallel unit, then the second, and so on.
+/// Returns all chunks in striping order: the first of each parallel unit, then the second, and so
+/// on.
 fn striped_chunks(shape: &FlashGeometry) -> impl Iterator<Item = ChunkId> {
     let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
     (0..shape.chunks_per_pu).flat_map(move |n| pus().map(move |pu| shape.chunk_on(pu, n)))

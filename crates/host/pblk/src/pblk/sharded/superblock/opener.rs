@@ -1,8 +1,8 @@
 //! [`SuperblockOpener`]: reads and checks the superblock when the device is opened, and writes
 //! missing copies.
 //!
-//! Invariant: another layout, and the data of a pblk without shards, are rejected before anything is
-//! written or erased.
+//! Invariant: another layout, and the data of a pblk without shards, are rejected before anything
+//! is written or erased.
 
 use ftl::ChunkReport;
 use nvme::{ChunkId, Status};

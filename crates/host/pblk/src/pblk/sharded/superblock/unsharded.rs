@@ -1,7 +1,7 @@
 //! [`UnshardedJournal`]: where a pblk without shards has its journal, and how its frames begin.
 //!
-//! Such a pblk owns the whole drive, and its journal begins in the chunks of the superblock. The byte
-//! map of a frame is `docs/format/journal.md`.
+//! Such a pblk owns the whole drive, and its journal begins in the chunks of the superblock. The
+//! byte map of a frame is `docs/format/journal.md`.
 
 use collections::{Seal, SealedHeader, u32_at};
 use ftl::{CapacityPlan, FtlConfig};
@@ -41,13 +41,11 @@ impl UnshardedJournal {
         // The journal depends on the number of chunks and of parallel units, not on bad chunks.
         let config = FtlConfig { active_pus: 0, instance_id: 0, ..*config };
         let journal = CapacityPlan::new(shape, &config, all, all).ok()?.journal;
-        let location = |chunk| {
-            let report = parse_chunk_descriptor(chunks.get(chunk)?, shape.sectors_per_chunk);
-            Some(report.ok()?)
-        };
         let reserved = striped_chunks(shape).take(journal.chunks as usize);
         let found = reserved.filter_map(|chunk| {
-            Some(SuperblockLocation { chunk, report: location(chunk.index())? })
+            let descriptor = chunks.get(chunk.index())?;
+            let report = parse_chunk_descriptor(descriptor, shape.sectors_per_chunk).ok()?;
+            Some(SuperblockLocation { chunk, report })
         });
         Some(UnshardedJournal { chunks: found.collect(), owner: journal.config.owner })
     }
