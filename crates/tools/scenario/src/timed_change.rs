@@ -70,8 +70,15 @@ pub fn read_change(key: &str, value: &str) -> Result<ControlChange> {
     changes.first().map(|(change, _)| *change).ok_or(missing)
 }
 
+/// Options of `sluice target limit`, as keys.
+const QUOTA_KEYS: [&str; 3] = ["max_chunks", "chunks_per_second", "burst"];
+
 /// Reads the settings that a section changes, each with the line of its key.
 fn read_settings(s: &mut Section<'_>) -> Result<Vec<(ControlChange, usize)>> {
+    if let Some((key, value, _)) = s.pairs().iter().find(|(key, ..)| QUOTA_KEYS.contains(key)) {
+        let message = format!("`{key}` does not change while a target is open, nor do its chunks");
+        return Err(value.conflict(message, "change it before, with `sluice target limit`"));
+    }
     let mut changes = Vec::new();
     if let Some(value) = s.get("active_pus") {
         changes.push((ControlChange::ActivePus(value.u32()?), value.line()));

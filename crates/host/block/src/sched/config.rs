@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn changes_that_make_no_sense_are_refused() {
-        use crate::sched::LimitKind;
+        use crate::sched::{FairBy, LimitKind};
         let read = DirectionThrottle { operations: Some(RateLimit::per_sec(10)), bytes: None };
         let groups = vec![(Group(5), GroupThrottle { read, ..Default::default() })];
         let limits = Some(ThrottleConfig { sector_bytes: 512, groups });
