@@ -8,7 +8,7 @@ use ftl::{CapacityPlan, FtlConfig};
 use nvme::{ChunkDescriptor, FlashGeometry};
 
 use super::super::super::open::parse_chunk_descriptor;
-use super::{SuperblockLocation, striped_chunks};
+use super::{LOCATIONS, SuperblockLocation, striped_chunks};
 
 /// Bytes of the header of a frame.
 pub(super) const FRAME_HEADER_BYTES: usize = 48;
@@ -38,10 +38,11 @@ impl UnshardedJournal {
         config: &FtlConfig,
     ) -> Option<UnshardedJournal> {
         let all = shape.total_chunks();
-        // The journal depends on the number of chunks and of parallel units, not on bad chunks.
+        // The journal does not depend on bad chunks.
         let config = FtlConfig { active_pus: 0, instance_id: 0, ..*config };
         let journal = CapacityPlan::new(shape, &config, all, all).ok()?.journal;
-        let reserved = striped_chunks(shape).take(journal.chunks as usize);
+        // With other `active_pus` its number of chunks is another one, but the first are the same.
+        let reserved = striped_chunks(shape).take(LOCATIONS.max(journal.chunks as usize));
         let found = reserved.filter_map(|chunk| {
             let descriptor = chunks.get(chunk.index())?;
             let report = parse_chunk_descriptor(descriptor, shape.sectors_per_chunk).ok()?;
