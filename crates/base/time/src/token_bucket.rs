@@ -63,6 +63,20 @@ impl TokenBucket {
         TokenBucket { rate, rounding, burst, deficit: 0, at: Nanos::ZERO }
     }
 
+    /// Changes the rate and the burst from `now` on. The tokens that were saved until then stay, as
+    /// far as the new burst holds them, and so does a debt.
+    ///
+    /// # Panics
+    /// If [`TokenRate::per`] is another one than before.
+    pub fn set_rate(&mut self, now: Nanos, rate: TokenRate, burst: u64) {
+        assert_eq!(rate.per, self.rate.per, "a token has as many parts as before");
+        self.fill(now);
+        let saved = self.burst - self.deficit;
+        self.burst = i128::from(burst) * i128::from(rate.per.0);
+        self.deficit = (self.burst - saved).max(0);
+        self.rate = rate;
+    }
+
     /// Adds the tokens accrued until `now`.
     #[inline]
     pub fn fill(&mut self, now: Nanos) {
@@ -141,6 +155,26 @@ mod tests {
             now = now.max(bucket.ready_at(0));
         }
         all
+    }
+
+    #[test]
+    fn a_changed_rate_holds_from_its_instant_on() {
+        let mut bucket = bucket(1000, 100);
+        bucket.fill(Nanos(0));
+        bucket.take(60);
+        // 40 tokens are saved, then 50, as far as the new burst holds them.
+        let per_sec = TokenRate::per_sec;
+        bucket.set_rate(Nanos::from_millis(10), per_sec(500), 50);
+        assert!(bucket.can_take(50));
+        bucket.take(50);
+        assert_eq!(bucket.ready_at(1), Nanos::from_millis(12));
+        // A debt stays, and is paid at the new rate.
+        bucket.take(10);
+        bucket.set_rate(Nanos::from_millis(10), per_sec(100), 10);
+        assert_eq!(bucket.ready_at(1), Nanos::from_millis(10 + 110));
+        // A larger burst is not a gift.
+        bucket.set_rate(Nanos::from_millis(110), per_sec(1000), 1000);
+        assert_eq!(bucket.ready_at(5), Nanos::from_millis(115));
     }
 
     #[test]

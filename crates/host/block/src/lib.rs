@@ -52,6 +52,7 @@ pub use driver::{
 pub use layer::{BlockLayer, OpenedQueues};
 pub use queue::Queue;
 pub use raw::Raw;
+pub use staging::Staging;
 pub use staging::request::{Group, StagedRequest, Submitter};
 pub use stripe::{Stripe, StripeError, StripeFragment, StripeLayout};
 pub use submitter::merge::MergerError;

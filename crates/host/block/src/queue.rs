@@ -485,9 +485,12 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
     /// Visits what is beneath the hardware queue, if this core is the first of its users.
     fn visit_layers(&mut self, visit: &mut dyn FnMut(&mut dyn Any)) {
         if self.shows_hardware {
-            self.with_path(RunReason::Requests, |_, _, shared| {
+            let changed = self.with_path(RunReason::Requests, |_, staging, shared| {
+                visit(staging);
                 shared.dispatch.queue_mut().visit_layers(visit);
+                staging.take_changed().then(|| due(staging, shared))
             });
+            self.due = self.due.min(changed.flatten().unwrap_or(Nanos::MAX));
         }
     }
 

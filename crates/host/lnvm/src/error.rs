@@ -276,6 +276,41 @@ pub enum MediaManagerError {
         /// Targets that share these units, as text.
         others: String,
     },
+    /// The target has all its chunks already, and computes its capacity from them.
+    #[error(
+        "target {name} of drive {drive} is of kind {kind} and has its {chunks} chunks, which decide \
+         its capacity: its limits can change only before it is first opened"
+    )]
+    FixedChunks {
+        /// Serial number of the drive.
+        drive: String,
+        /// Name of the target.
+        name: String,
+        /// Its kind.
+        kind: TargetKind,
+        /// Number of its chunks, bad ones included.
+        chunks: u32,
+    },
+    /// The targets that share parallel units could own more chunks than there are.
+    #[error(
+        "target {name} of drive {drive} cannot have a limit of {wanted} chunks: the limits of other \
+         targets add up to {others}, and parallel units {pus} have {chunks} good chunks"
+    )]
+    LimitBeyondDrive {
+        /// Serial number of the drive.
+        drive: String,
+        /// Name of the target.
+        name: String,
+        /// The limit in chunks.
+        wanted: u32,
+        /// Sum of the limits of the other targets that share units; without a limit, the number of
+        /// chunks that the target owns.
+        others: u64,
+        /// The parallel units.
+        pus: String,
+        /// Number of their chunks that are neither bad nor the partition table's.
+        chunks: u64,
+    },
     /// The target is open.
     #[error(
         "target {name} of drive {drive} cannot be removed: it is open {opens} times in this \
@@ -354,6 +389,8 @@ impl MediaManagerError {
                 | MediaManagerError::MissingChunkLimit { .. }
                 | MediaManagerError::TooFewChunks { .. }
                 | MediaManagerError::InUse { .. }
+                | MediaManagerError::FixedChunks { .. }
+                | MediaManagerError::LimitBeyondDrive { .. }
         )
     }
 }

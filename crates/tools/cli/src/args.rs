@@ -5,6 +5,7 @@ mod states;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use bench::multicore::Machine;
 use bench::{BenchGroup, BenchPart, CostSource, NamedValue};
@@ -125,6 +126,8 @@ pub enum TargetArgs {
     /// Print the health and the remaining life of a drive, or all properties of one target.
     #[command(override_usage = "sluice target info [OPTIONS] [--name <TARGET>] <SCENARIO>")]
     Info(TargetInfoArgs),
+    /// Change the limits of a target that shares its parallel units.
+    Limit(TargetLimitArgs),
     /// Remove a target. Its chunks are erased before another target can use them.
     Remove(TargetRemoveArgs),
 }
@@ -219,6 +222,48 @@ pub struct TargetInfoArgs {
     /// Write amplification: bytes that the flash writes per host byte, at least 1.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub write_amplification: f64,
+}
+
+/// `sluice target limit`.
+#[derive(Debug, Args)]
+#[group(id = "limits", required = true, multiple = true,
+    args = ["max_chunks", "chunks_per_second"])]
+pub struct TargetLimitArgs {
+    /// The drive.
+    #[command(flatten)]
+    pub on: TargetDrive,
+    /// Name of the target.
+    #[arg(long)]
+    pub name: String,
+    /// Maximum number of chunks that the target owns at a time, or `none`; unchanged by default. A
+    /// ppa that owns more keeps them. Other kinds accept a change only before they are first
+    /// opened.
+    #[arg(long, value_name = "N|none")]
+    pub max_chunks: Option<LimitOrNone<u32>>,
+    /// Maximum number of chunks that the target allocates per second, or `none`; unchanged by
+    /// default.
+    #[arg(long, value_name = "RATE|none")]
+    pub chunks_per_second: Option<LimitOrNone<f64>>,
+    /// Maximum number of chunks that the target allocates in a burst, above its rate per second.
+    #[arg(long, value_name = "N", requires = "chunks_per_second")]
+    pub burst: Option<u32>,
+}
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LimitOrNone<T> {
+    /// No limit.
+    None,
+    /// At most so much.
+    Max(T),
+}
+
+impl<T: FromStr> FromStr for LimitOrNone<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<LimitOrNone<T>, T::Err> {
+        if text == "none" { Ok(LimitOrNone::None) } else { text.parse().map(LimitOrNone::Max) }
+    }
 }
 
 /// `sluice target remove`.

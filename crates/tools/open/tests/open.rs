@@ -1,6 +1,6 @@
 //! `sluice::open`: every form, what is refused, and what survives closing and opening again.
 
-// guarantee, B-21, B-26, B-27, B-35, B-36
+// guarantee, B-21, B-26, B-27, B-35, B-36, B-44
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -304,25 +304,27 @@ fn a_target_is_flushed_when_it_is_closed() {
     }
 }
 
-/// The image of a sharded target has its number of shards, and another one is refused by both.
+/// The image of a target has its number of shards, or none, and another one is refused by both.
 #[test]
 fn an_image_is_refused_with_other_shards_than_its_own() {
-    let place = TestDir::new();
     let target = "[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
-    let what = imaged(&place, "personality = \"open-channel\"\n", target);
     let with = |queues| OpenOptions { queues: Some(queues), ..OpenOptions::default() };
-    let device = sluice_open::open(&what, &with(2)).unwrap();
-    let mut first = handle(&device);
-    write(&mut first, &device, 0..100, 2);
-    first.flush().expect("a flush");
-    drop((first, device));
-    for queues in [3, 4] {
-        let error = sluice_open::open(&what, &with(queues)).unwrap_err();
-        let says = format!("drive d0 has 2 shards, not {queues}: set target.shards = 2");
-        assert!(error.is_usage() && error.to_string().contains(&says), "{error}");
+    for (own, says, others) in [(2, "2 shards", [1, 3, 4]), (1, "1 shard", [2, 3, 4])] {
+        let place = TestDir::new();
+        let what = imaged(&place, "personality = \"open-channel\"\n", target);
+        let device = sluice_open::open(&what, &with(own)).unwrap();
+        let mut first = handle(&device);
+        write(&mut first, &device, 0..100, 2);
+        first.flush().expect("a flush");
+        drop((first, device));
+        for queues in others {
+            let error = sluice_open::open(&what, &with(queues)).unwrap_err();
+            let says = format!("drive d0 has {says}, not {queues}: set target.shards = {own}");
+            assert!(error.is_usage() && error.to_string().contains(&says), "{error}");
+        }
+        let device = sluice_open::open(&what, &with(own)).unwrap();
+        check(&mut handle(&device), &device, 0..100, 2);
     }
-    let device = sluice_open::open(&what, &with(2)).unwrap();
-    check(&mut handle(&device), &device, 0..100, 2);
 }
 
 #[test]

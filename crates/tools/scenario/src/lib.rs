@@ -51,7 +51,7 @@ pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
-pub use timed_change::{TimedChange, read_change};
+pub use timed_change::{ChangedSettings, TimedChange, read_change};
 
 use choice::BLOCK_REQUESTS;
 use composition::CompositionSections;
@@ -241,7 +241,6 @@ impl Scenario {
                 scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
             }
         }
-        scenario.changes = timed_change::read_changes(&scenario, changes)?;
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {
@@ -257,6 +256,7 @@ impl Scenario {
             scenario.check_job(&job, &named, &paths)?;
             scenario.jobs.push(job);
         }
+        scenario.changes = timed_change::read_changes(&scenario, changes)?;
         scenario.former_spellings = source.former.sorted();
         Ok(scenario)
     }

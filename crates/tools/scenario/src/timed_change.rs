@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use block::Group;
+use block::sched::{GroupChange, LimitKind};
 use controller::PersonalityKind;
 use ftl::ControlChange;
 use lnvm::TargetKind;
@@ -10,21 +12,41 @@ use time::Nanos;
 
 use crate::keys::drive_keys::parse_toml;
 use crate::keys::ftl_keys::{POLICIES, read_limiter};
+use crate::keys::layer_keys::{block_sector, check_scheduler, read_group};
 use crate::section::{Result, Section, Value};
 use crate::source::SourceText;
 use crate::{Beneath, HostTarget, Scenario};
 
-/// Changes of the settings of one FTL at an instant.
+/// Changes of the settings of one FTL, or of one group of jobs, at an instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedChange {
     /// Time since the start of the jobs.
     pub time: Nanos,
-    /// The drive or target.
-    pub device: Beneath,
-    /// The changes, each with the line of its key.
-    pub changes: Vec<(ControlChange, usize)>,
+    /// The settings.
+    pub settings: ChangedSettings,
     /// Line of the time.
     pub line: usize,
+}
+
+/// The settings that change at an instant, each with the line of its key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChangedSettings {
+    /// Settings of an FTL.
+    Ftl {
+        /// The drive or target.
+        device: Beneath,
+        /// The changes.
+        changes: Vec<(ControlChange, usize)>,
+    },
+    /// The weight and the rates of a group in the block layer of a path.
+    Group {
+        /// Index of the path in [`Scenario::paths`].
+        path: usize,
+        /// The group.
+        group: Group,
+        /// The changes.
+        changes: Vec<(GroupChange, usize)>,
+    },
 }
 
 /// Reads a change from a key of `[[at]]` and its value, as they are in a scenario. A value that is
@@ -48,8 +70,15 @@ pub fn read_change(key: &str, value: &str) -> Result<ControlChange> {
     changes.first().map(|(change, _)| *change).ok_or(missing)
 }
 
+/// Options of `sluice target limit`, as keys.
+const QUOTA_KEYS: [&str; 3] = ["max_chunks", "chunks_per_second", "burst"];
+
 /// Reads the settings that a section changes, each with the line of its key.
 fn read_settings(s: &mut Section<'_>) -> Result<Vec<(ControlChange, usize)>> {
+    if let Some((key, value, _)) = s.pairs().iter().find(|(key, ..)| QUOTA_KEYS.contains(key)) {
+        let message = format!("`{key}` does not change while a target is open, nor do its chunks");
+        return Err(value.conflict(message, "change it before, with `sluice target limit`"));
+    }
     let mut changes = Vec::new();
     if let Some(value) = s.get("active_pus") {
         changes.push((ControlChange::ActivePus(value.u32()?), value.line()));
@@ -63,8 +92,31 @@ fn read_settings(s: &mut Section<'_>) -> Result<Vec<(ControlChange, usize)>> {
     Ok(changes)
 }
 
-/// Reads the changes of a scenario whose devices and paths have been read, in the order of their
-/// times.
+/// The keys of a group, and its limits.
+const LIMITS: [(&str, LimitKind); 4] = [
+    ("read_iops", LimitKind::ReadOperations),
+    ("write_iops", LimitKind::WriteOperations),
+    ("read_bw", LimitKind::ReadBytes),
+    ("write_bw", LimitKind::WriteBytes),
+];
+
+/// Reads the weight and the rates that a section changes, each with its value.
+fn read_group_changes<'a>(s: &mut Section<'a>) -> Result<Vec<(GroupChange, Value<'a>)>> {
+    let mut changes = Vec::new();
+    if let Some(value) = s.get("weight") {
+        changes.push((GroupChange::Weight(value.u16_from(0)?), value));
+    }
+    for (key, of) in LIMITS {
+        let Some(value) = s.get(key) else { continue };
+        let is_bytes = matches!(of, LimitKind::ReadBytes | LimitKind::WriteBytes);
+        let per_sec = if is_bytes { value.bandwidth()? } else { value.u64()? };
+        changes.push((GroupChange::Rate { of, per_sec }, value));
+    }
+    Ok(changes)
+}
+
+/// Reads the changes of a scenario whose devices, paths and jobs have been read, in the order of
+/// their times.
 pub(crate) fn read_changes(
     scenario: &Scenario,
     sections: Vec<Section<'_>>,
@@ -87,6 +139,12 @@ impl ChangeReader<'_> {
             return Err(s.missing("time", "the time since the start of the jobs, such as \"10s\""));
         };
         let (time, line) = (at.duration()?, at.line());
+        let (path, group) = (s.get("path"), s.get("group"));
+        let of_group = read_group_changes(&mut s)?;
+        if path.is_some() || group.is_some() || !of_group.is_empty() {
+            let settings = self.read_group_settings(s, &at, (path, group), of_group)?;
+            return Ok(TimedChange { time, settings, line });
+        }
         let device = self.read_changed_device(&mut s)?;
         let changes = read_settings(&mut s)?;
         if changes.is_empty() {
@@ -94,7 +152,75 @@ impl ChangeReader<'_> {
             return Err(at.conflict("nothing changes at this time", format!("set {keys}")));
         }
         s.finish()?;
-        Ok(TimedChange { time, device, changes, line })
+        Ok(TimedChange { time, settings: ChangedSettings::Ftl { device, changes }, line })
+    }
+
+    /// Reads the changes of a group, after its keys and those of its weight and rates.
+    fn read_group_settings(
+        &self,
+        mut s: Section<'_>,
+        at: &Value<'_>,
+        (path, group): (Option<Value<'_>>, Option<Value<'_>>),
+        changes: Vec<(GroupChange, Value<'_>)>,
+    ) -> Result<ChangedSettings> {
+        for key in ["target", "drive", "active_pus", "rate_limiter", "victim_policy"] {
+            if let Some(value) = s.get(key) {
+                let message = "a change is of an FTL or of a group of jobs";
+                return Err(value.conflict(message, "make two sections [[at]] of it"));
+            }
+        }
+        let Some(group_value) = group else {
+            return Err(s.missing("group", "the `group` of the jobs whose weight or rate changes"));
+        };
+        let group = read_group(&group_value)?;
+        let paths = self.scenario.paths();
+        let names: Vec<&str> = paths.iter().map(|path| path.name.as_str()).collect();
+        let index = match (&path, &paths[..]) {
+            (Some(value), _) => {
+                let name = value.string()?;
+                let found = names.iter().position(|path| *path == name);
+                found.ok_or_else(|| value.refuse_name(&names))?
+            }
+            (None, [_]) => 0,
+            (None, _) => {
+                let help = format!("there are several: {}", names.join(", "));
+                return Err(s.missing("path", help));
+            }
+        };
+        let name = names[index];
+        let Some(layer) = &paths[index].config.block_layer else {
+            let message = format!("groups are the block layer's, and path \"{name}\" has none");
+            let help = "set its queue_model = \"sq\" or \"mq\"";
+            return Err(path.as_ref().unwrap_or(&group_value).conflict(message, help));
+        };
+        if !self.has_group(&names, index, group) {
+            let message = format!("no job of path \"{name}\" is in group {}", group.0);
+            let help = "name the `group` of a job, or 0 for jobs without one";
+            return Err(group_value.conflict(message, help));
+        }
+        s.finish()?;
+        if changes.is_empty() {
+            let keys = "`weight`, `read_iops`, `write_iops`, `read_bw` and `write_bw`";
+            let help = format!("set one of {keys}");
+            return Err(at.conflict("nothing changes at this time", help));
+        }
+        let scheduling = layer.config(block_sector()).scheduler;
+        let mut with_lines = Vec::with_capacity(changes.len());
+        for (change, value) in changes {
+            check_scheduler(&value.source_span(), scheduling.check_change(group, change))?;
+            with_lines.push((change, value.line()));
+        }
+        Ok(ChangedSettings::Group { path: index, group, changes: with_lines })
+    }
+
+    /// Returns whether a path, one of those with these `names`, has jobs of a group. Those of job
+    /// files are in group 0. Without names, a path is called as its drive.
+    fn has_group(&self, names: &[&str], path: usize, group: Group) -> bool {
+        group == Group(0)
+            || self.scenario.jobs.iter().filter(|job| job.group == group).any(|job| {
+                let name = job.path.as_ref().or(job.drive.as_ref());
+                name.map_or(path == 0, |(name, _)| name == names[path])
+            })
     }
 
     /// Reads the device of a change: the only one with an FTL unless it is named.

@@ -1,7 +1,7 @@
 //! [`TimedChanges`]: the changes of settings that a scenario has at instants of the run (`[[at]]`).
 
 use ftl::{ControlChange, ControlError};
-use scenario::{Beneath, Scenario, TimedChange};
+use scenario::{Beneath, ChangedSettings, Scenario, TimedChange};
 use stack::target_layers;
 use time::Nanos;
 
@@ -31,7 +31,7 @@ impl<'s> TimedChanges<'s> {
     ) -> Result<TimedChanges<'s>, SimError> {
         let changes = TimedChanges { scenario, started, pending: &scenario.changes };
         for timed in changes.pending {
-            changes.visit(timed, run, false)?;
+            changes.visit(timed, run, None)?;
         }
         Ok(changes)
     }
@@ -54,7 +54,7 @@ impl<'s> TimedChanges<'s> {
         while let [timed, rest @ ..] = self.pending
             && self.started + timed.time <= now
         {
-            self.visit(timed, run, true)?;
+            self.visit(timed, run, Some(now))?;
             self.pending = rest;
         }
         Ok(())
@@ -72,17 +72,45 @@ impl<'s> TimedChanges<'s> {
         Err(self.scenario.conflict_in_line(timed.line, message, help).into())
     }
 
-    /// Checks or applies the changes of one instant.
-    fn visit(&self, timed: &TimedChange, run: &mut SimRun, applies: bool) -> Result<(), SimError> {
-        for (change, line) in &timed.changes {
-            self.visit_one(timed.device, change, run, applies).map_err(|refused| {
-                let name = self.scenario.device_name(timed.device);
-                let message = format!("\"{name}\" refuses the change: {refused}");
-                let help = "change it to a value that the device was opened for".into();
-                SimError::from(self.scenario.conflict_in_line(*line, message, help))
-            })?;
+    /// Checks the changes of one instant, or applies them if it is `now`.
+    fn visit(
+        &self,
+        timed: &TimedChange,
+        run: &mut SimRun,
+        now: Option<Nanos>,
+    ) -> Result<(), SimError> {
+        match &timed.settings {
+            ChangedSettings::Ftl { device, changes } => {
+                for (change, line) in changes {
+                    self.visit_one(*device, change, run, now.is_some()).map_err(|refused| {
+                        let help = "change it to a value that the device was opened for";
+                        let name = self.scenario.device_name(*device);
+                        self.refused(name, *line, &refused.to_string(), help)
+                    })?;
+                }
+            }
+            ChangedSettings::Group { path, group, changes } => {
+                // The scenario has checked these.
+                let Some(now) = now else { return Ok(()) };
+                for (change, line) in changes {
+                    let device = run.paths[*path].device_mut();
+                    let changed = device.map_or(Err(change.unsupported(*group)), |device| {
+                        target_layers::change_group(device, now, *group, *change)
+                    });
+                    changed.map_err(|refused| {
+                        let help = "see docs/scenario.md, `[[at]]`";
+                        let name = &self.scenario.paths()[*path].name;
+                        self.refused(name, *line, &refused.to_string(), help)
+                    })?;
+                }
+            }
         }
         Ok(())
+    }
+
+    fn refused(&self, name: &str, line: usize, why: &str, help: &str) -> SimError {
+        let message = format!("\"{name}\" refuses the change: {why}");
+        self.scenario.conflict_in_line(line, message, help.into()).into()
     }
 
     fn visit_one(

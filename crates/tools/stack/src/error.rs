@@ -114,13 +114,14 @@ pub enum StackError {
     },
     /// The image of the drive was made by a pblk with another number of shards.
     #[error(
-        "the image of drive {name} has {shards} shards, not {wanted}: set target.shards = {shards}, or \
-         remove the image"
+        "the image of drive {name} has {shards} shard{}, not {wanted}: set target.shards = {shards}, \
+         or remove the image",
+        if *shards == 1 { "" } else { "s" }
     )]
     OtherShards {
         /// Name of the drive.
         name: String,
-        /// Number of shards of the image.
+        /// Number of shards of the image; 1 for a pblk without shards.
         shards: u32,
         /// Number of shards of the scenario.
         wanted: u32,
@@ -308,6 +309,9 @@ pub(super) fn pblk_open_error(name: &str, source: PblkError) -> StackError {
             found: JOURNAL_OWNER,
             ..
         })) => StackError::Partitioned { name, source },
+        PblkError::Sharded { shards: shards @ 2.. } => {
+            StackError::OtherShards { name, shards, wanted: 1 }
+        }
         source => StackError::Pblk { name, source },
     }
 }
@@ -320,6 +324,9 @@ pub(super) fn shards_open_error(name: &str, source: ShardedError) -> StackError 
             shards, wanted_shards, ..
         }) if shards != wanted_shards => {
             StackError::OtherShards { name, shards, wanted: wanted_shards }
+        }
+        ShardedError::Superblock(SuperblockError::Unsharded { wanted_shards }) => {
+            StackError::OtherShards { name, shards: 1, wanted: wanted_shards }
         }
         source => StackError::Shards { name, source },
     }

@@ -5,7 +5,8 @@
 
 use std::any::Any;
 
-use block::BlockDevice;
+use block::sched::{GroupChange, SchedError};
+use block::{BlockDevice, Group, Staging};
 use driver::ControllerHandle;
 use ftl::{ControlChange, ControlError, ControlSettings, Ftl, FtlStats};
 use lnvm::ScrubConfig;
@@ -175,6 +176,26 @@ pub fn apply_change(
     // All shards are checked before the first one changes.
     check_change(device, only, change)?;
     try_each(device, only, &mut |target| target.apply(change))
+}
+
+/// Changes a group's weight or rate in the block layer of a device, in all its staging queues.
+///
+/// # Errors
+/// Those of [`Scheduler::change_group`](block::sched::Scheduler::change_group), also if the device
+/// has no block layer.
+pub fn change_group(
+    device: &mut (impl BlockDevice + ?Sized),
+    now: Nanos,
+    group: Group,
+    change: GroupChange,
+) -> Result<(), SchedError> {
+    let mut result = Err(change.unsupported(group));
+    device.visit_layers(&mut |layer: &mut dyn Any| {
+        if let Some(staging) = layer.downcast_mut::<Staging>() {
+            result = staging.change_group(now, group, change);
+        }
+    });
+    result
 }
 
 /// Returns the settings in force of the FTLs that [`apply_change`] with `only` changes, in the order

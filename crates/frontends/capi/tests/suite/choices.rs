@@ -1,7 +1,7 @@
 //! The choices of a scenario, from C: a combination that cannot be is refused with the reason of the
 //! other front ends, and a handle waits by the method of completion, and a SATA drive is a device.
 
-// guarantee: B-18, B-24, B-37
+// guarantee: B-18, B-24, B-37, B-44
 
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
@@ -132,5 +132,52 @@ fn a_sata_drive_keeps_what_was_written() {
                 assert_eq!(sluice_close(device), 0);
             }
         }
+    }
+}
+
+/// An image that was made with shards is refused without, and the reverse.
+#[test]
+fn an_image_with_other_shards_is_refused() {
+    let scenario = "[drive]\nname = \"d\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
+        geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n\
+        data = \"file\"\npath = \"drive.img\"\n[target]\nkind = \"pblk\"\nover_provisioning = 0.3\n";
+    let refused = |has: &str, wanted: u32, shards: u32| {
+        format!(
+            "the image of drive d has {has}, not {wanted}: set target.shards = {shards}, or remove \
+             the image"
+        )
+    };
+    for (made, other, says) in [(2, 1, refused("2 shards", 1, 2)), (1, 2, refused("1 shard", 2, 1))]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let mut device: *mut sluice_device = null_mut();
+        let mut open = |shards: u32| {
+            let name = written(&dir, &format!("{scenario}shards = {shards}\n"));
+            // SAFETY: the pointers are to live objects.
+            unsafe { sluice_open_version(SLUICE_VERSION, name.as_ptr(), null(), &mut device) }
+        };
+        assert_eq!(open(made), 0, "{}", last_error());
+        let mut queue: *mut sluice_queue = null_mut();
+        let mut handle: *mut sluice_handle = null_mut();
+        let mut buffer: *mut sluice_buffer = null_mut();
+        ok!(sluice_queue_create(device, null(), &mut queue));
+        ok!(sluice_handle_create(queue, null(), &mut handle));
+        ok!(sluice_buffer_create(device, 4096, &mut buffer));
+        ok!(sluice_write(handle, 0, 1, buffer, 0, 0));
+        ok!(sluice_flush(handle));
+        ok!(sluice_handle_destroy(handle));
+        ok!(sluice_queue_destroy(queue));
+        // SAFETY: no call uses these objects any more.
+        unsafe {
+            sluice_buffer_destroy(buffer);
+            assert_eq!(sluice_close(device), 0);
+        }
+        let mut device: *mut sluice_device = null_mut();
+        let name = written(&dir, &format!("{scenario}shards = {other}\n"));
+        // SAFETY: the pointers are to live objects.
+        let code =
+            unsafe { sluice_open_version(SLUICE_VERSION, name.as_ptr(), null(), &mut device) };
+        assert_eq!((code, last_error()), (-libc::EINVAL, says));
+        assert!(device.is_null());
     }
 }

@@ -3,10 +3,13 @@
 
 use std::str::FromStr;
 
+use time::Nanos;
+
 use super::{
-    Deadline, DeadlineConfig, Fair, FairConfig, Kyber, KyberConfig, NoneScheduler, Priority,
-    PriorityConfig, SchedError, Scheduler, ThrottleConfig, Throttled,
+    Deadline, DeadlineConfig, Fair, FairConfig, GroupChange, Kyber, KyberConfig, NoneScheduler,
+    Priority, PriorityConfig, SchedError, Scheduler, ThrottleConfig, Throttled,
 };
+use crate::Group;
 
 /// The scheduling policy and its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,6 +140,14 @@ impl Scheduling {
         self.limits.as_ref().map_or(Ok(()), ThrottleConfig::validate)
     }
 
+    /// Checks a change of a group that [`Scheduler::change_group`] is to make later.
+    ///
+    /// # Errors
+    /// Those of [`Scheduler::change_group`] and [`build`](Scheduling::build).
+    pub fn check_change(&self, group: Group, change: GroupChange) -> Result<(), SchedError> {
+        self.build(1)?.change_group(Nanos::ZERO, group, change)
+    }
+
     /// Creates an empty scheduler for hardware with a queue depth of `depth`. Each staging queue
     /// has its own scheduler, and applies a group's limits by itself.
     ///
@@ -212,6 +223,41 @@ mod tests {
         assert!(matches!(error(|c| c.batch.discard = 0), SchedError::Zero { .. }));
         assert!(matches!(error(|c| c.depth_percent.other = 101), SchedError::TooLarge { .. }));
         assert!(matches!(error(|c| c.window.0 = 0), SchedError::Zero { .. }));
+    }
+
+    #[test]
+    fn changes_that_make_no_sense_are_refused() {
+        use crate::sched::{FairBy, LimitKind};
+        let read = DirectionThrottle { operations: Some(RateLimit::per_sec(10)), bytes: None };
+        let groups = vec![(Group(5), GroupThrottle { read, ..Default::default() })];
+        let limits = Some(ThrottleConfig { sector_bytes: 512, groups });
+        let fair = |by| FairConfig { by, ..FairConfig::default() };
+        let scheduling = |scheduler, limits| Scheduling { scheduler, limits };
+        let rate = |of, per_sec| GroupChange::Rate { of, per_sec };
+        let reads = |per_sec| rate(LimitKind::ReadOperations, per_sec);
+        let by_group = scheduling(SchedulerConfig::Fair(fair(FairBy::Group)), limits.clone());
+        let error = |change| by_group.check_change(Group(5), change).unwrap_err();
+        assert_eq!(by_group.check_change(Group(5), GroupChange::Weight(7)), Ok(()));
+        assert_eq!(by_group.check_change(Group(5), reads(7)), Ok(()));
+        assert_eq!(error(GroupChange::Weight(0)), SchedError::ZeroWeight { flow: 5 });
+        assert!(matches!(error(GroupChange::Weight(1001)), SchedError::WeightTooLarge { .. }));
+        assert!(matches!(error(reads(0)), SchedError::ZeroRate { group: 5, .. }));
+        assert!(matches!(error(reads(u64::MAX)), SchedError::RateTooLarge { group: 5, .. }));
+        for of in [LimitKind::ReadBytes, LimitKind::WriteOperations, LimitKind::WriteBytes] {
+            let none = SchedError::NoLimit { group: 5, what: of.name() };
+            assert_eq!(error(rate(of, 7)), none);
+        }
+        let other = by_group.check_change(Group(6), reads(7));
+        assert_eq!(other, Err(SchedError::NoLimit { group: 6, what: "read operations" }));
+        for name in ["none", "deadline", "kyber", "fair", "priority"] {
+            let without = scheduling(name.parse().unwrap(), None);
+            let weight = without.check_change(Group(5), GroupChange::Weight(7));
+            assert_eq!(weight, Err(SchedError::NoWeights), "{name}");
+            let rate = without.check_change(Group(5), reads(7));
+            assert!(matches!(rate, Err(SchedError::NoLimit { group: 5, .. })), "{name}");
+            let limited = scheduling(name.parse().unwrap(), limits.clone());
+            assert_eq!(limited.check_change(Group(5), reads(7)), Ok(()), "{name}");
+        }
     }
 
     #[test]

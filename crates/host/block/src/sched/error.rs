@@ -80,6 +80,19 @@ pub enum SchedError {
         /// The maximum.
         max: u64,
     },
+    /// The scheduler shares the device among cores, or has no weights at all.
+    #[error("groups have no weights here: use the scheduler `fair` by `group`")]
+    NoWeights,
+    /// The group does not have the limit whose rate is to change.
+    #[error(
+        "group {group} has no limit `{what}` that could change: give it one in the path's limits"
+    )]
+    NoLimit {
+        /// The group.
+        group: u16,
+        /// The name of the limit.
+        what: &'static str,
+    },
     /// A group has several sets of limits.
     #[error("group {group} has its limits given more than once")]
     TwoLimits {

@@ -26,10 +26,10 @@
 
 use time::Nanos;
 
-use super::Scheduler;
 use super::error::{SchedError, within};
 use super::flow::{Flow, VirtualTime, virtual_time};
-use crate::{Op, StagedRequest};
+use super::{GroupChange, Scheduler};
+use crate::{Group, Op, StagedRequest};
 
 /// Maximum weight, as in BFQ.
 const WEIGHT_MAX: u16 = 1000;
@@ -90,17 +90,20 @@ impl FairConfig {
         within("default_weight", self.default_weight.into(), WEIGHT_MAX.into())?;
         within("request_cost_sectors", self.request_cost_sectors.into(), REQUEST_COST_MAX.into())?;
         for (index, &(flow, weight)) in self.weights.iter().enumerate() {
-            if weight == 0 {
-                return Err(SchedError::ZeroWeight { flow });
-            }
-            if weight > WEIGHT_MAX {
-                return Err(SchedError::WeightTooLarge { flow, weight, max: WEIGHT_MAX });
-            }
+            check_weight(flow, weight)?;
             if self.weights[..index].iter().any(|(other, _)| *other == flow) {
                 return Err(SchedError::TwoWeights { flow });
             }
         }
         Ok(())
+    }
+}
+
+fn check_weight(flow: u16, weight: u16) -> Result<(), SchedError> {
+    match weight {
+        0 => Err(SchedError::ZeroWeight { flow }),
+        1..=WEIGHT_MAX => Ok(()),
+        _ => Err(SchedError::WeightTooLarge { flow, weight, max: WEIGHT_MAX }),
     }
 }
 
@@ -128,6 +131,14 @@ pub struct Fair {
     round_remaining: u16,
 }
 
+/// Returns how far a flow may be behind: one queue depth of typical requests at the smallest
+/// weight.
+fn lag_max(config: &FairConfig, depth: u16) -> VirtualTime {
+    let worth = u64::from(depth) * (TYPICAL_SECTORS + u64::from(config.request_cost_sectors));
+    let weights = config.weights.iter().map(|(_, weight)| *weight);
+    virtual_time(worth, weights.fold(config.default_weight, u16::min))
+}
+
 impl Fair {
     /// Creates an empty scheduler for a device with a queue depth of `depth`.
     ///
@@ -136,10 +147,7 @@ impl Fair {
     pub fn new(config: FairConfig, depth: u16) -> Result<Fair, SchedError> {
         config.validate()?;
         within("depth", depth.into(), u16::MAX.into())?;
-        let worth = u64::from(depth) * (TYPICAL_SECTORS + u64::from(config.request_cost_sectors));
-        let weights = config.weights.iter().map(|(_, weight)| *weight);
-        let least = weights.fold(config.default_weight, u16::min);
-        let lag_max = virtual_time(worth, least);
+        let lag_max = lag_max(&config, depth);
         Ok(Fair {
             config,
             depth,
@@ -336,5 +344,31 @@ impl Scheduler for Fair {
     ) -> bool {
         let key = usize::from(self.key(newcomer));
         self.flows.get_mut(key).is_some_and(|flow| flow.waiting.find_merge(newcomer, visit))
+    }
+
+    /// Changes the weight of a group. Requests dispatched before keep the virtual time that they
+    /// have cost.
+    fn change_group(
+        &mut self,
+        _: Nanos,
+        group: Group,
+        change: GroupChange,
+    ) -> Result<(), SchedError> {
+        let (FairBy::Group, GroupChange::Weight(weight)) = (self.config.by, change) else {
+            return Err(change.unsupported(group));
+        };
+        check_weight(group.0, weight)?;
+        match self.config.weights.iter_mut().find(|(flow, _)| *flow == group.0) {
+            Some((_, configured)) => *configured = weight,
+            None => self.config.weights.push((group.0, weight)),
+        }
+        self.lag_max = lag_max(&self.config, self.depth);
+        if let Some(flow) = self.flows.get_mut(usize::from(group.0)) {
+            if flow.active {
+                self.weights = self.weights - u64::from(flow.weight) + u64::from(weight);
+            }
+            flow.weight = weight;
+        }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod fair;
 mod fifo;
 mod flow;
+mod group_change;
 mod kyber;
 mod latency;
 mod none;
@@ -22,6 +23,7 @@ pub use config::{SchedulerConfig, Scheduling};
 pub use deadline::{Deadline, DeadlineConfig};
 pub use error::SchedError;
 pub use fair::{Fair, FairBy, FairConfig};
+pub use group_change::{GroupChange, LimitKind};
 pub use kyber::{Kyber, KyberConfig, PerDomain};
 pub use none::NoneScheduler;
 pub use priority::{CLASSES, Priority, PriorityConfig};
@@ -29,7 +31,7 @@ pub use throttle::{DirectionThrottle, GroupThrottle, RateLimit, ThrottleConfig, 
 
 use time::Nanos;
 
-use crate::StagedRequest;
+use crate::{Group, StagedRequest};
 
 /// Decides the order in which staged requests are dispatched.
 pub trait Scheduler: Send + std::fmt::Debug {
@@ -77,6 +79,21 @@ pub trait Scheduler: Send + std::fmt::Debug {
         let _ = (newcomer, visit);
         false
     }
+
+    /// Changes a group's weight or rate from `now` on, also for the requests held.
+    ///
+    /// # Errors
+    /// [`SchedError::NoWeights`] and [`SchedError::NoLimit`] if the scheduler has no such setting,
+    /// and those of the value. Nothing has changed then.
+    fn change_group(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        change: GroupChange,
+    ) -> Result<(), SchedError> {
+        let _ = now;
+        Err(change.unsupported(group))
+    }
 }
 
 impl Scheduler for Box<dyn Scheduler> {
@@ -114,5 +131,14 @@ impl Scheduler for Box<dyn Scheduler> {
         visit: &mut dyn FnMut(&mut StagedRequest) -> bool,
     ) -> bool {
         (**self).find_merge(newcomer, visit)
+    }
+
+    fn change_group(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        change: GroupChange,
+    ) -> Result<(), SchedError> {
+        (**self).change_group(now, group, change)
     }
 }

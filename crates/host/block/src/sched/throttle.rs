@@ -11,9 +11,9 @@
 
 use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
-use super::Scheduler;
 use super::error::SchedError;
 use super::fifo::FifoQueue;
+use super::{GroupChange, LimitKind, Scheduler};
 use crate::{Group, Op, StagedRequest};
 
 /// Maximum rate and burst: a thousand times those of the fastest device.
@@ -37,9 +37,40 @@ impl RateLimit {
         RateLimit { per_sec, burst: (per_sec / 10).max(1) }
     }
 
+    /// Returns a limit of `per_sec` with a burst that accrues in the same time as this one's.
+    fn with_rate(self, per_sec: u64) -> RateLimit {
+        let burst = u128::from(self.burst) * u128::from(per_sec) / u128::from(self.per_sec.max(1));
+        RateLimit { per_sec, burst: u64::try_from(burst).unwrap_or(u64::MAX).max(1) }
+    }
+
+    fn check(self, group: Group, what: LimitKind) -> Result<(), SchedError> {
+        let (group, what) = (group.0, what.name());
+        for value in [self.per_sec, self.burst] {
+            if value == 0 {
+                return Err(SchedError::ZeroRate { group, what });
+            }
+            if value > RATE_MAX {
+                return Err(SchedError::RateTooLarge { group, what, value, max: RATE_MAX });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A limit, and its tokens.
+#[derive(Clone, Copy, Debug)]
+struct LimitBucket {
+    /// The limit as it was configured, from which the burst of other rates follows.
+    configured: RateLimit,
+    tokens: TokenBucket,
+}
+
+impl LimitBucket {
     /// Returns a full bucket with this limit.
-    fn bucket(self) -> TokenBucket {
-        TokenBucket::new(TokenRate::per_sec(self.per_sec), self.burst, Rounding::Up)
+    fn new(limit: RateLimit) -> LimitBucket {
+        let rate = TokenRate::per_sec(limit.per_sec);
+        let tokens = TokenBucket::new(rate, limit.burst, Rounding::Up);
+        LimitBucket { configured: limit, tokens }
     }
 }
 
@@ -83,20 +114,14 @@ impl ThrottleConfig {
                 return Err(SchedError::TwoLimits { group: group.0 });
             }
             let rates = [
-                (limits.read.operations, "read operations"),
-                (limits.read.bytes, "read bytes"),
-                (limits.write.operations, "write operations"),
-                (limits.write.bytes, "write bytes"),
+                (limits.read.operations, LimitKind::ReadOperations),
+                (limits.read.bytes, LimitKind::ReadBytes),
+                (limits.write.operations, LimitKind::WriteOperations),
+                (limits.write.bytes, LimitKind::WriteBytes),
             ];
             for (rate, what) in rates {
-                for value in rate.iter().flat_map(|rate| [rate.per_sec, rate.burst]) {
-                    if value == 0 {
-                        return Err(SchedError::ZeroRate { group: group.0, what });
-                    }
-                    if value > RATE_MAX {
-                        let (group, max) = (group.0, RATE_MAX);
-                        return Err(SchedError::RateTooLarge { group, what, value, max });
-                    }
+                if let Some(rate) = rate {
+                    rate.check(*group, what)?;
                 }
             }
         }
@@ -107,8 +132,8 @@ impl ThrottleConfig {
 /// One direction of one group, if it has a limit.
 #[derive(Debug)]
 struct Gate {
-    operations: Option<TokenBucket>,
-    bytes: Option<TokenBucket>,
+    operations: Option<LimitBucket>,
+    bytes: Option<LimitBucket>,
     waiting: FifoQueue,
     /// Time at which the first waiting request may pass, unless a merge makes it larger.
     ready_at: Nanos,
@@ -118,8 +143,8 @@ impl Gate {
     fn new(limits: DirectionThrottle) -> Option<Gate> {
         let limited = limits.operations.is_some() || limits.bytes.is_some();
         limited.then(|| Gate {
-            operations: limits.operations.map(RateLimit::bucket),
-            bytes: limits.bytes.map(RateLimit::bucket),
+            operations: limits.operations.map(LimitBucket::new),
+            bytes: limits.bytes.map(LimitBucket::new),
             waiting: FifoQueue::new(),
             ready_at: Nanos::MAX,
         })
@@ -130,13 +155,13 @@ impl Gate {
         let mut prices = [(&mut self.operations, 1), (&mut self.bytes, bytes)];
         let enough = prices.iter_mut().all(|(bucket, price)| {
             bucket.as_mut().is_none_or(|bucket| {
-                bucket.fill(now);
-                bucket.can_take(*price)
+                bucket.tokens.fill(now);
+                bucket.tokens.can_take(*price)
             })
         });
         for (bucket, price) in prices.into_iter().filter(|_| enough) {
             if let Some(bucket) = bucket {
-                bucket.take(price);
+                bucket.tokens.take(price);
             }
         }
         enough
@@ -144,8 +169,10 @@ impl Gate {
 
     /// Returns when both buckets have enough tokens for `bytes`.
     fn tokens_ready_at(&self, bytes: u64) -> Nanos {
-        let operations = self.operations.map_or(Nanos::ZERO, |bucket| bucket.ready_at(1));
-        let bytes = self.bytes.map_or(Nanos::ZERO, |bucket| bucket.ready_at(bytes));
+        let ready_at = |bucket: Option<LimitBucket>, price| {
+            bucket.map_or(Nanos::ZERO, |bucket| bucket.tokens.ready_at(price))
+        };
+        let (operations, bytes) = (ready_at(self.operations, 1), ready_at(self.bytes, bytes));
         operations.max(bytes)
     }
 }
@@ -305,5 +332,38 @@ impl<S: Scheduler> Scheduler for Throttled<S> {
                 .inner
                 .find_merge(newcomer, &mut |held| held.group == newcomer.group && visit(held)),
         }
+    }
+
+    /// Changes the rate of a limit. The tokens saved until `now` stay, as far as the new burst
+    /// holds them, and so does a debt.
+    fn change_group(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        change: GroupChange,
+    ) -> Result<(), SchedError> {
+        let GroupChange::Rate { of, per_sec } = change else {
+            return self.inner.change_group(now, group, change);
+        };
+        let direction = match of {
+            LimitKind::ReadOperations | LimitKind::ReadBytes => READ,
+            LimitKind::WriteOperations | LimitKind::WriteBytes => WRITE,
+        };
+        let gate = self.gates.get_mut(2 * usize::from(group.0) + direction);
+        let gate = gate.and_then(Option::as_mut).ok_or(change.unsupported(group))?;
+        let bucket = match of {
+            LimitKind::ReadOperations | LimitKind::WriteOperations => &mut gate.operations,
+            LimitKind::ReadBytes | LimitKind::WriteBytes => &mut gate.bytes,
+        };
+        let bucket = bucket.as_mut().ok_or(change.unsupported(group))?;
+        let limit = bucket.configured.with_rate(per_sec);
+        limit.check(group, of)?;
+        bucket.tokens.set_rate(now, TokenRate::per_sec(per_sec), limit.burst);
+        if let Some(first) = gate.waiting.front() {
+            gate.ready_at = gate.tokens_ready_at(Self::bytes(first, self.sector_bytes));
+        }
+        let blocked = self.blocked_gates.iter().filter_map(|at| self.gates[*at as usize].as_ref());
+        self.ready_at = blocked.map(|gate| gate.ready_at).min().unwrap_or(Nanos::MAX);
+        Ok(())
     }
 }

@@ -10,25 +10,49 @@ use std::sync::Arc;
 use time::Nanos;
 
 use crate::account::StagingStats;
-use crate::sched::Scheduler;
+use crate::sched::{GroupChange, SchedError, Scheduler};
 use crate::submitter::merge::{MergeSide, Merger};
-use crate::{Op, StagedRequest};
+use crate::{Group, Op, StagedRequest};
 
-/// A staging queue.
+/// A staging queue. Visitors of layers
+/// ([`BlockDevice::visit_layers`](crate::BlockDevice::visit_layers)) find it to change the settings
+/// of its scheduler.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Staging {
+pub struct Staging {
     scheduler: Box<dyn Scheduler>,
     /// Whether requests may bypass the queue while it is empty, because the scheduler delays none.
     plain: bool,
     /// Number of requests in the scheduler.
     length: usize,
+    /// Whether a change may have moved the scheduler's deadline.
+    changed: bool,
     stats: Arc<StagingStats>,
 }
 
 impl Staging {
     pub(crate) fn new(scheduler: Box<dyn Scheduler>, plain: bool) -> Staging {
-        Staging { scheduler, plain, length: 0, stats: Arc::default() }
+        Staging { scheduler, plain, length: 0, changed: false, stats: Arc::default() }
+    }
+
+    /// Changes a group's weight or rate, also for the requests held.
+    ///
+    /// # Errors
+    /// Those of [`Scheduler::change_group`].
+    pub fn change_group(
+        &mut self,
+        now: Nanos,
+        group: Group,
+        change: GroupChange,
+    ) -> Result<(), SchedError> {
+        self.scheduler.change_group(now, group, change)?;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Returns whether a setting was changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     pub(crate) fn stats(&self) -> Arc<StagingStats> {

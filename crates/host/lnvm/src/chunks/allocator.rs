@@ -351,6 +351,27 @@ impl ChunkAllocator {
         Ok(())
     }
 
+    /// Changes the limits of a sharing target. A target that has acquired more chunks than its new
+    /// maximum keeps them, and acquires none until it has released enough. Of the chunks that it
+    /// has not acquired, those above the maximum become free. A new rate begins with its whole
+    /// burst.
+    ///
+    /// # Errors
+    /// [`TableError::Inconsistent`] if it does not exist or owns its units exclusively; nothing
+    /// changes.
+    pub fn set_limits(&mut self, id: TargetId, limits: QuotaLimits) -> Result<(), TableError> {
+        self.apply_record(TableRecord::Limited { target: id, limits })?;
+        if let Some(holder) = self.target_holdings_mut(id) {
+            if holder.limits.rate != limits.rate {
+                holder.quota = ChunkQuota::new(&limits);
+            }
+            holder.limits = limits;
+        }
+        self.reclaim_above_limit(id)?;
+        self.records_awaited = self.records_made;
+        Ok(())
+    }
+
     /// Returns a chunk without owner to the free or dirty list.
     pub(super) fn requeue(&mut self, chunk: u32, clean: bool) {
         self.chunk_flags[chunk as usize] = 0;

@@ -250,6 +250,19 @@ impl ChunkAllocator {
         other.map(|(p, _)| *p).map_or(Ok(false), |other| self.reclaim_unacquired(target, other))
     }
 
+    /// Reclaims unacquired chunks of a target until it owns no more than its maximum.
+    pub(super) fn reclaim_above_limit(&mut self, target: TargetId) -> Result<(), TableError> {
+        while let Some(holder) = self.target_holdings(target)
+            && holder.limits.max_chunks.is_some_and(|max| holder.owned > max)
+            && let Some((pu, _)) =
+                holder.granted_unacquired.iter().find(|(_, chunks)| !chunks.is_empty())
+        {
+            let pu = *pu;
+            self.reclaim_unacquired(target, pu)?;
+        }
+        Ok(())
+    }
+
     fn reclaim_unacquired(&mut self, target: TargetId, pu: u32) -> Result<bool, TableError> {
         let Some(chunk) = self.pop_unacquired(target, pu, DataTemperature::Cold) else {
             return Ok(false);

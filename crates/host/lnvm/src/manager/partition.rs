@@ -1,5 +1,7 @@
-//! Creating and removing targets ([`MediaManager::create`], [`MediaManager::remove`]), and allocating all
-//! chunks of a target that shares its parallel units ([`MediaManager::allocate_all`]).
+//! Creating and removing targets ([`MediaManager::create`], [`MediaManager::remove`]); and for a
+//! target that shares its parallel units, allocating all its chunks
+//! ([`MediaManager::allocate_all`]) and changing its limits, while it is open or not
+//! ([`MediaManager::set_limits`]).
 //!
 //! All checks precede the first write.
 //!
@@ -11,15 +13,15 @@
 //! `pblk`, `rrpc` and `kv` derive their capacity from their chunks, so these must not change. Such
 //! targets acquire the maximum on first open, keep it
 //! ([`NewTarget::has_fixed_chunks`](crate::NewTarget::has_fixed_chunks)), and acquire no chunks
-//! later. The allocation can be interrupted at any time and repeated: chunks granted before stay
-//! granted.
+//! later, so that their limits can change only before. The allocation can be interrupted at any
+//! time and repeated: chunks granted before stay granted.
 
 use rng::Rng;
 
 use super::registration::random_uid;
 use crate::{
-    AcquireError, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId, Sharing,
-    TARGETS_MAX, TargetEntry, TargetId, is_name,
+    AcquireError, ChunkUse, DataTemperature, MediaManager, MediaManagerError, NewTarget, PuId,
+    PuSet, QuotaLimits, Sharing, TARGETS_MAX, TargetEntry, TargetId, is_name,
 };
 
 /// Maximum over-provisioning, as a multiple of the capacity.
@@ -155,13 +157,7 @@ impl MediaManager {
             let allowed = format!("it has {} of them ({pus})", pus.len());
             return option("active parallel units", active.to_string(), allowed);
         }
-        if *sharing == Sharing::Exclusive && !limits.is_unlimited() {
-            let allowed = "only targets that share parallel units have quotas";
-            return option("limit", "given".into(), allowed.into());
-        }
-        if limits.max_chunks == Some(0) {
-            return option("limit", "0 chunks".into(), "it needs one at least".into());
-        }
+        self.check_limit_options(new, *limits)?;
         let targets = self.table().targets().len();
         if targets >= TARGETS_MAX {
             return Err(MediaManagerError::TooManyTargets { drive, name, targets });
@@ -174,6 +170,108 @@ impl MediaManager {
             return Err(MediaManagerError::NoFreeChunks { drive, name, pus: pus.to_string() });
         }
         self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
+    }
+
+    /// Changes all limits of a target that shares its parallel units. On return they are durable.
+    ///
+    /// An open `ppa` that has acquired more chunks than its new maximum keeps them, and acquires
+    /// none until it has released enough.
+    ///
+    /// # Errors
+    /// [`MediaManagerError`]. A rejected request changes nothing on the media. After
+    /// [`MediaManagerError::Journal`], [`MediaManagerError::Command`] or
+    /// [`MediaManagerError::Timeout`] the target has the old or the new limits.
+    pub fn set_limits(
+        &mut self,
+        name: &str,
+        limits: QuotaLimits,
+        progress: &mut dyn FnMut(),
+    ) -> Result<(), MediaManagerError> {
+        let target = self.target(name)?;
+        if target.spec.limits == limits {
+            return Ok(());
+        }
+        let id = target.id;
+        self.check_limits(target, limits)?;
+        self.make_writable(progress)?;
+        self.allocator.set_limits(id, limits).map_err(|source| self.damaged_error(source))?;
+        self.has_new_work = true;
+        self.flush_records(progress)
+    }
+
+    fn check_limits(
+        &self,
+        target: &TargetEntry,
+        limits: QuotaLimits,
+    ) -> Result<(), MediaManagerError> {
+        let (drive, name) = (self.serial.clone(), target.spec.name.clone());
+        self.check_limit_options(&target.spec, limits)?;
+        let held = self.holdings(target.id);
+        let chunks = held.owned + held.bad;
+        if target.spec.has_fixed_chunks() && chunks > 0 {
+            let kind = target.spec.kind;
+            return Err(MediaManagerError::FixedChunks { drive, name, kind, chunks });
+        }
+        let grows = |wanted: &u32| target.spec.limits.max_chunks.is_none_or(|max| *wanted > max);
+        if let Some(wanted) = limits.max_chunks.filter(grows) {
+            self.check_sum(target, wanted)?;
+        }
+        self.failure().map_or(Ok(()), |_| Err(MediaManagerError::ReadOnly { drive }))
+    }
+
+    /// Checks that a target finds as many chunks as it may own, and that all targets that share
+    /// parallel units do.
+    fn check_sum(&self, target: &TargetEntry, wanted: u32) -> Result<(), MediaManagerError> {
+        let shares = |t: &&TargetEntry| t.spec.sharing == Sharing::Shared;
+        let sharing = || self.table().targets().iter().filter(shares);
+        let other = sharing().filter(|t| t.id != target.id);
+        let limit = |t: &TargetEntry| t.spec.limits.max_chunks.unwrap_or(self.holdings(t.id).owned);
+        let others: u64 = other.map(|t| u64::from(limit(t))).sum();
+        let all: PuSet = sharing().flat_map(|t| t.spec.pus.iter()).collect();
+        for (others, pus) in [(0, &target.spec.pus), (others, &all)] {
+            let chunks = self.good_chunks(pus);
+            if others + u64::from(wanted) > chunks {
+                let (drive, name) = (self.serial.clone(), target.spec.name.clone());
+                let pus = pus.to_string();
+                return Err(MediaManagerError::LimitBeyondDrive {
+                    drive,
+                    name,
+                    wanted,
+                    others,
+                    pus,
+                    chunks,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of chunks of parallel units that targets may own.
+    fn good_chunks(&self, pus: &PuSet) -> u64 {
+        let table = self.table();
+        let is_good = |state| matches!(state, ChunkUse::Free | ChunkUse::Owned | ChunkUse::Dirty);
+        let chunks = (0..).zip(table.chunks()).filter(|(_, entry)| is_good(entry.state));
+        chunks.filter(|(chunk, _)| pus.contains(PuId(table.pu_of(*chunk)))).count() as u64
+    }
+
+    /// Checks limits that a target is created with or gets.
+    fn check_limit_options(
+        &self,
+        target: &NewTarget,
+        limits: QuotaLimits,
+    ) -> Result<(), MediaManagerError> {
+        let refused = |value: &str, allowed: &str| {
+            let (name, what) = (target.name.clone(), "limit");
+            let (value, allowed) = (value.to_owned(), allowed.to_owned());
+            Err(MediaManagerError::InvalidOption { name, what, value, allowed })
+        };
+        if target.sharing == Sharing::Exclusive && !limits.is_unlimited() {
+            return refused("given", "only targets that share parallel units have quotas");
+        }
+        if limits.max_chunks == Some(0) {
+            return refused("0 chunks", "it needs one at least");
+        }
+        Ok(())
     }
 
     /// Acquires the chunks that an open, sharing target may own and does not own yet, evenly over

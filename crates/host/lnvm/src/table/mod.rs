@@ -246,6 +246,15 @@ impl Table {
                     self.chunks[*chunk as usize].state = GrownBad;
                 }
             }
+            TableRecord::Limited { target, limits } => {
+                let at = self.targets.binary_search_by_key(target, |t| t.id);
+                let spec = &mut self.targets[at.map_err(|_| no_target(*target))?].spec;
+                if spec.sharing == Sharing::Exclusive || limits.max_chunks == Some(0) {
+                    let what = format!("a record limits target {} to {limits:?}", spec.name);
+                    return Err(TableError::Inconsistent { what });
+                }
+                spec.limits = *limits;
+            }
         }
         self.sequence += 1;
         Ok(())

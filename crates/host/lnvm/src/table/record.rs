@@ -5,7 +5,7 @@
 use collections::{PutBytes, Reader};
 
 use crate::table::bytes::{PutTable, ReadTable};
-use crate::{TargetEntry, TargetId};
+use crate::{QuotaLimits, TargetEntry, TargetId};
 
 /// A change of the partition table. Chunks are chunk indexes, ascending.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +48,13 @@ pub enum TableRecord {
         /// The chunks.
         chunks: Vec<u32>,
     },
+    /// A sharing target has other limits.
+    Limited {
+        /// The target.
+        target: TargetId,
+        /// All of its limits.
+        limits: QuotaLimits,
+    },
 }
 
 mod kind {
@@ -58,6 +65,7 @@ mod kind {
     pub(super) const RETURNED_ERASED: u8 = 5;
     pub(super) const ERASED: u8 = 6;
     pub(super) const RETIRED: u8 = 7;
+    pub(super) const LIMITED: u8 = 8;
 }
 
 impl TableRecord {
@@ -98,6 +106,11 @@ impl TableRecord {
                 w.put_u8(kind::RETIRED);
                 w.put_chunks(chunks);
             }
+            TableRecord::Limited { target, limits } => {
+                w.put_u8(kind::LIMITED);
+                w.put_varint(target.0.into());
+                limits.encode(&mut w);
+            }
         }
         w
     }
@@ -121,6 +134,10 @@ impl TableRecord {
             },
             kind::ERASED => TableRecord::Erased { chunks: r.chunks(total)? },
             kind::RETIRED => TableRecord::Retired { chunks: r.chunks(total)? },
+            kind::LIMITED => TableRecord::Limited {
+                target: TargetId(r.varint_u32()?),
+                limits: QuotaLimits::decode(&mut r)?,
+            },
             _ => return None,
         };
         r.finish(record)
@@ -147,6 +164,8 @@ mod tests {
             TableRecord::Returned { target, chunks: Vec::new(), erased: true },
             TableRecord::Erased { chunks: chunks.clone() },
             TableRecord::Retired { chunks },
+            TableRecord::Limited { target, limits: full().spec.limits },
+            TableRecord::Limited { target, limits: QuotaLimits::default() },
         ];
         for record in records {
             let mut bytes = record.encode();

@@ -188,6 +188,60 @@ mod tag {
     pub(super) const RATE: u8 = 17;
 }
 
+/// Writes pairs of tag and value, by ascending tag.
+fn put_pairs(w: &mut Vec<u8>, pairs: &[(u8, u64)]) {
+    w.put_u8(pairs.len() as u8);
+    for (tag, value) in pairs {
+        w.put_u8(*tag);
+        w.put_varint(*value);
+    }
+}
+
+/// Reads pairs of tag and value; `None` if their tags do not ascend.
+fn read_pairs(r: &mut Reader<'_>) -> Option<Vec<(u8, u64)>> {
+    let mut pairs: Vec<(u8, u64)> = Vec::new();
+    for _ in 0..r.u8()? {
+        let (tag, value) = (r.u8()?, r.varint()?);
+        if pairs.last().is_some_and(|(before, _)| tag <= *before) {
+            return None;
+        }
+        pairs.push((tag, value));
+    }
+    Some(pairs)
+}
+
+impl QuotaLimits {
+    /// Returns the limits that are set, as pairs of tag and value.
+    fn pairs(&self) -> impl Iterator<Item = (u8, u64)> {
+        let rate = self.rate.map(|r| {
+            (tag::RATE, u64::from(r.millichunks_per_sec()) << 32 | u64::from(r.burst_chunks()))
+        });
+        self.max_chunks.map(|n| (tag::MAX_CHUNKS, n.into())).into_iter().chain(rate)
+    }
+
+    /// Sets the limit of a pair; `None` if there is no such limit, or the value is invalid.
+    fn read_pair(&mut self, tag: u8, value: u64) -> Option<()> {
+        match tag {
+            tag::MAX_CHUNKS => self.max_chunks = Some(u32::try_from(value).ok()?),
+            tag::RATE => self.rate = Some(ChunkRate::new((value >> 32) as u32, value as u32)?),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    pub(super) fn encode(&self, w: &mut Vec<u8>) {
+        put_pairs(w, &self.pairs().collect::<Vec<_>>());
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Option<QuotaLimits> {
+        let mut limits = QuotaLimits::default();
+        for (tag, value) in read_pairs(r)? {
+            limits.read_pair(tag, value)?;
+        }
+        Some(limits)
+    }
+}
+
 impl TargetEntry {
     /// Returns the maximum size of an entry in bytes, on a drive with `pus` parallel units.
     pub(super) fn bytes_max(pus: u32) -> u64 {
@@ -211,16 +265,8 @@ impl TargetEntry {
         pairs.extend(options.over_provisioning.map(|op| (tag::OVER_PROVISIONING, op.to_bits())));
         pairs.extend(options.active_pus.map(|n| (tag::ACTIVE_PUS, n.into())));
         pairs.extend(options.hot_cold.map(|yes| (tag::HOT_COLD, yes.into())));
-        pairs.extend(limits.max_chunks.map(|n| (tag::MAX_CHUNKS, n.into())));
-        let rate = limits.rate.map(|r| {
-            (tag::RATE, u64::from(r.millichunks_per_sec()) << 32 | u64::from(r.burst_chunks()))
-        });
-        pairs.extend(rate);
-        w.put_u8(pairs.len() as u8);
-        for (tag, value) in pairs {
-            w.put_u8(tag);
-            w.put_varint(value);
-        }
+        pairs.extend(limits.pairs());
+        put_pairs(w, &pairs);
     }
 
     pub(super) fn decode(r: &mut Reader<'_>) -> Option<TargetEntry> {
@@ -236,22 +282,12 @@ impl TargetEntry {
         let created_at = r.varint()?;
         let pus = r.pus().filter(|pus| !pus.is_empty())?;
         let (mut options, mut limits) = (TargetOptions::default(), QuotaLimits::default());
-        let mut before = 0;
-        for _ in 0..r.u8()? {
-            let (tag, value) = (r.u8()?, r.varint()?);
-            if tag <= before {
-                return None;
-            }
-            before = tag;
+        for (tag, value) in read_pairs(r)? {
             match tag {
                 tag::OVER_PROVISIONING => options.over_provisioning = Some(f64::from_bits(value)),
                 tag::ACTIVE_PUS => options.active_pus = Some(u32::try_from(value).ok()?),
                 tag::HOT_COLD if value < 2 => options.hot_cold = Some(value == 1),
-                tag::MAX_CHUNKS => limits.max_chunks = Some(u32::try_from(value).ok()?),
-                tag::RATE => {
-                    limits.rate = Some(ChunkRate::new((value >> 32) as u32, value as u32)?)
-                }
-                _ => return None,
+                _ => limits.read_pair(tag, value)?,
             }
         }
         let spec = NewTarget { name, kind, pus, sharing, options, limits };

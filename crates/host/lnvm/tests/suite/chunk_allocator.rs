@@ -47,9 +47,18 @@ struct Case {
     erasing: BTreeSet<u32>,
     now: Nanos,
     made: u32,
+    /// Targets whose limits have changed.
+    limited: BTreeSet<TargetId>,
+    counts: Counts,
+}
+
+/// How often something happened.
+#[derive(Clone, Copy, Default)]
+struct Counts {
     cuts: u64,
     acquired: u64,
     removed: u64,
+    limited: u64,
 }
 
 impl Case {
@@ -94,9 +103,8 @@ impl Case {
             erasing: BTreeSet::new(),
             now: Nanos::ZERO,
             made: 0,
-            cuts: 0,
-            acquired: 0,
-            removed: 0,
+            limited: BTreeSet::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -173,7 +181,7 @@ impl Case {
         let holds = self.acquired_by_target.entry(id).or_default().len() as u32;
         match self.pool.acquire(self.now, id, pu, heat) {
             Ok(chunk) => {
-                self.acquired += 1;
+                self.counts.acquired += 1;
                 assert!(spec.pus.contains(PuId(pu)) && self.pool.table().pu_of(chunk) == pu);
                 assert!(spec.limits.max_chunks.is_none_or(|max| holds < max));
                 let cell = &mut self.media[chunk as usize];
@@ -186,7 +194,10 @@ impl Case {
                 assert!(others, "chunk {chunk} has two owners");
                 self.acquired_by_target.get_mut(&id).unwrap().insert(chunk);
             }
-            Err(AcquireError::ChunkLimit { max_chunks, .. }) => assert_eq!(holds, max_chunks),
+            Err(AcquireError::ChunkLimit { max_chunks, .. }) => {
+                let is_over = holds > max_chunks && self.limited.contains(&id);
+                assert!(holds == max_chunks || is_over, "{holds} of {max_chunks}");
+            }
             Err(AcquireError::RateLimited { until, .. }) => {
                 assert!(until > self.now && spec.limits.rate.is_some());
                 if self.rng.chance(0.5) {
@@ -203,7 +214,27 @@ impl Case {
         }
         let Some(max) = spec.limits.max_chunks else { return };
         let owned = self.pool.holdings(id).owned;
-        assert!(owned <= max, "{id} owns {owned} of {max}");
+        // A smaller limit takes effect as chunks are released, and as grants become durable.
+        let is_over = self.limited.contains(&id);
+        assert!(owned <= max || is_over, "{id} owns {owned} of {max}");
+    }
+
+    fn set_limits(&mut self, id: TargetId, sharing: Sharing) {
+        let limits = QuotaLimits {
+            max_chunks: self.rng.chance(0.8).then(|| self.rng.below(12) as u32),
+            rate: self.rng.chance(0.3).then(|| ChunkRate::new(30_000, 3).unwrap()),
+        };
+        let before = self.pool.table().clone();
+        let changed = self.pool.set_limits(id, limits);
+        if sharing == Sharing::Exclusive || limits.max_chunks == Some(0) {
+            assert!(changed.is_err());
+            assert_eq!(*self.pool.table(), before);
+            return;
+        }
+        changed.unwrap();
+        assert_eq!(self.pool.table().target(id).unwrap().spec.limits, limits);
+        self.limited.insert(id);
+        self.counts.limited += 1;
     }
 
     /// Returns a chunk that a target acquired.
@@ -283,11 +314,11 @@ impl Case {
         self.pool.close(id);
         self.pool.remove(id).unwrap();
         self.acquired_by_target.remove(&id);
-        self.removed += 1;
+        self.counts.removed += 1;
     }
 
     fn cut(&mut self) {
-        self.cuts += 1;
+        self.counts.cuts += 1;
         self.take_records();
         for chunk in std::mem::take(&mut self.erasing) {
             match self.rng.below(3) {
@@ -398,7 +429,12 @@ impl Case {
                         self.remove(id);
                     }
                 }
-                76..82 => self.start_erases(),
+                76 => {
+                    if let Some((id, sharing)) = self.any_target() {
+                        self.set_limits(id, sharing);
+                    }
+                }
+                77..82 => self.start_erases(),
                 82..87 => self.complete_erases(),
                 87..97 => {
                     self.take_records();
@@ -450,17 +486,19 @@ fn a_chunk_never_has_two_owners_and_none_leaks() {
     };
     let all = seeds.end - seeds.start;
     let one = all == 1;
-    let (mut cuts, mut handed, mut removed) = (0, 0, 0);
+    let (mut cuts, mut handed, mut removed, mut limited) = (0, 0, 0, 0);
     for seed in seeds {
         let failed = std::panic::catch_unwind(|| {
             let mut case = Case::new(seed);
             case.run(400);
-            (case.cuts, case.acquired, case.removed)
+            case.counts
         });
         let Ok(done) = failed else { panic!("SLUICE_SEED={seed} fails") };
-        (cuts, handed, removed) = (cuts + done.0, handed + done.1, removed + done.2);
+        (cuts, handed) = (cuts + done.cuts, handed + done.acquired);
+        (removed, limited) = (removed + done.removed, limited + done.limited);
     }
     println!("{cuts} power cuts, {handed} chunks handed out, {removed} targets removed");
+    assert!(one || limited > 2 * all, "{limited} changed limits");
     assert!(one || cuts > 7 * all && handed > 12 * all && removed > 4 * all);
 }
 

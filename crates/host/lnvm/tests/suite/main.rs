@@ -3,5 +3,6 @@
 mod chunk_allocator;
 mod media_manager;
 mod oracle;
+mod quota_changes;
 mod table;
 mod table_aging;

@@ -13,7 +13,7 @@ use time::{Component, Nanos};
 
 const OTHER: Uid = Uid(0xdead_beef);
 
-fn small(pair: u32) -> ManagedDrive {
+pub(crate) fn small(pair: u32) -> ManagedDrive {
     ManagedDrive::new(config(geometry(2, 2, 24, 32), pair, None))
 }
 
@@ -22,7 +22,7 @@ fn names(subsystem: &MediaManager) -> Vec<&str> {
 }
 
 /// Acquires a chunk, polling as often as necessary.
-fn acquire(
+pub(crate) fn acquire(
     harness: &ManagedDrive,
     s: &mut MediaManager,
     id: TargetId,

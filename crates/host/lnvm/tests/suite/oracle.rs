@@ -5,7 +5,7 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-lnvm
 //! oracle`. `SLUICE_CASES` sets the number of seeds.
 
-// guarantee: D-32
+// guarantee: B-45, D-32
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,9 @@ struct ExpectedTarget {
     uid: Uid,
     pus: String,
     sharing: Sharing,
+    /// Its limits; after an interrupted change the former ones and the new ones, either of them
+    /// durable.
+    limits: Vec<QuotaLimits>,
     /// Chunks that it acquired and did not release, and whether it has written them.
     acquired: BTreeMap<u32, bool>,
 }
@@ -43,6 +46,7 @@ struct Case {
     cuts: u64,
     cuts_inside: u64,
     created: u64,
+    limited: u64,
     acquired: u64,
 }
 
@@ -82,6 +86,7 @@ impl Case {
             cuts: 0,
             cuts_inside: 0,
             created: 0,
+            limited: 0,
             acquired: 0,
         }
     }
@@ -129,9 +134,9 @@ impl Case {
                 // The creation had started before the power cut.
                 (Some(t), None) => {
                     let (pus, sharing) = (t.spec.pus.to_string(), t.spec.sharing);
-                    let held = BTreeMap::new();
+                    let (limits, acquired) = (vec![t.spec.limits], BTreeMap::new());
                     let known =
-                        ExpectedTarget { id: t.id, uid: t.uid, pus, sharing, acquired: held };
+                        ExpectedTarget { id: t.id, uid: t.uid, pus, sharing, limits, acquired };
                     self.targets.insert(name, known);
                 }
                 (Some(_), Some(known)) => {
@@ -150,6 +155,7 @@ impl Case {
         for (name, known) in &self.targets {
             let target = s.table().target_by_name(name).unwrap();
             assert_eq!((target.id, target.uid), (known.id, known.uid), "{name}");
+            assert!(known.limits.contains(&target.spec.limits), "{name}: {:?}", known.limits);
             for (chunk, written) in &known.acquired {
                 let entry = s.table().chunks()[*chunk as usize];
                 assert_eq!(entry.owner, Some(known.id), "chunk {chunk} of {name}");
@@ -184,7 +190,8 @@ impl Case {
 
     /// Updates the acquired chunks after a restart.
     fn reopen(&mut self, s: &mut MediaManager) {
-        for known in self.targets.values_mut() {
+        for (name, known) in &mut self.targets {
+            known.limits = vec![s.target(name).unwrap().spec.limits];
             let was = std::mem::take(&mut known.acquired);
             for chunk in s.allocator().acquired_by(known.id) {
                 // A chunk whose release was not durable belongs to the target again.
@@ -227,7 +234,7 @@ impl Case {
             let max_chunks = Some(1 + self.rng.below(10) as u32);
             new.limits = QuotaLimits { max_chunks, rate: ChunkRate::new(1_000_000, 4) };
         }
-        let pus = new.pus.to_string();
+        let (pus, limits) = (new.pus.to_string(), new.limits);
         let before = s.table().clone();
         let done = self.with_cut(s, |s, harness| s.create(new, &mut || harness.progress()));
         match done {
@@ -238,9 +245,9 @@ impl Case {
             Some(Ok(id)) => {
                 self.created += 1;
                 let uid = s.target(&name).unwrap().uid;
-                let held = BTreeMap::new();
-                self.targets
-                    .insert(name.clone(), ExpectedTarget { id, uid, pus, sharing, acquired: held });
+                let (limits, acquired) = (vec![limits], BTreeMap::new());
+                let expected = ExpectedTarget { id, uid, pus, sharing, limits, acquired };
+                self.targets.insert(name.clone(), expected);
                 s.open_target(&name).unwrap();
                 let known = self.targets.get_mut(&name).unwrap();
                 known.acquired =
@@ -294,6 +301,38 @@ impl Case {
                 self.unsure =
                     Some((name, Some(ExpectedTarget { acquired: BTreeMap::new(), ..known })));
                 false
+            }
+        }
+    }
+
+    /// Changes the limits of a target. Returns whether power remains.
+    fn set_limits(&mut self, s: &mut MediaManager) -> bool {
+        let Some(name) = self.any_name() else { return true };
+        let max_chunks = self.rng.chance(0.8).then(|| self.rng.below(12) as u32);
+        let rate = self.rng.chance(0.5).then(|| ChunkRate::new(1_000_000, 4).unwrap());
+        let limits = QuotaLimits { max_chunks, rate };
+        let before = s.table().clone();
+        let done =
+            self.with_cut(s, |s, harness| s.set_limits(&name, limits, &mut || harness.progress()));
+        let known = self.targets.get_mut(&name).unwrap();
+        match done {
+            None => {
+                known.limits.push(limits);
+                false
+            }
+            Some(Ok(())) => {
+                known.limits = vec![limits];
+                self.limited += 1;
+                true
+            }
+            Some(Err(error)) => {
+                let usage = error.is_usage_error();
+                assert!(usage || self.failing, "{error}");
+                assert!(!usage || *s.table() == before, "{error}");
+                if !usage {
+                    known.limits.push(limits);
+                }
+                usage
             }
         }
     }
@@ -358,7 +397,8 @@ impl Case {
                 power = match self.rng.below(20) {
                     0..2 => self.create(&mut s),
                     2 => self.remove(&mut s),
-                    3..11 => {
+                    3 => self.set_limits(&mut s),
+                    4..11 => {
                         self.acquire(&mut s);
                         true
                     }
@@ -411,14 +451,19 @@ fn power_cuts_leave_targets_and_chunks_as_they_were() {
     let run = run_seeds(150, &[], "cargo test -p sluice-lnvm oracle", |seed| {
         let mut case = Case::new(seed);
         case.run(30);
-        (case.cuts, case.cuts_inside, case.created, case.acquired)
+        (case.cuts, case.cuts_inside, case.created, case.acquired, case.limited)
     });
     let (all, one) = (run.results.len() as u64, run.is_single);
-    let (mut cuts, mut inside, mut created, mut handed) = (0, 0, 0, 0);
+    let (mut cuts, mut inside, mut created, mut handed, mut limited) = (0, 0, 0, 0, 0);
     for done in &run.results {
         (cuts, inside, created, handed) =
             (cuts + done.0, inside + done.1, created + done.2, handed + done.3);
+        limited += done.4;
     }
-    println!("{cuts} power cuts, {inside} inside of a call, {created} targets, {handed} chunks");
+    println!(
+        "{cuts} power cuts, {inside} inside of a call, {created} targets, {handed} chunks, {limited} \
+         changed limits"
+    );
+    assert!(one || limited > 5 * all);
     assert!(one || cuts > 20 * all && inside > 5 * all && created > 10 * all && handed > 20 * all);
 }

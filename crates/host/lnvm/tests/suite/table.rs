@@ -164,6 +164,10 @@ fn what_is_refused_says_why() {
 fn a_record_that_contradicts_the_table_changes_nothing() {
     let (table, _) = some();
     let (a, b, c) = (TargetId(1), TargetId(2), TargetId(4));
+    let limited = |target, max_chunks| {
+        let limits = QuotaLimits { max_chunks, rate: None };
+        TableRecord::Limited { target, limits }
+    };
     for (record, part) in [
         (created(5, "d", "0", Sharing::Shared, vec![]), "targets d and a both have units 0"),
         (created(5, "d", "2", Sharing::Exclusive, vec![]), "targets d and b both have units 2"),
@@ -186,6 +190,9 @@ fn a_record_that_contradicts_the_table_changes_nothing() {
         (TableRecord::Retired { chunks: vec![1, 0] }, "chunk 0"),
         (TableRecord::Retired { chunks: vec![12] }, "chunk 12"),
         (TableRecord::Removed { target: TargetId(3) }, "#3, which does not exist"),
+        (limited(TargetId(3), Some(7)), "#3, which does not exist"),
+        (limited(a, Some(7)), "limits target a"),
+        (limited(b, Some(0)), "limits target b"),
     ] {
         let mut changed = table.clone();
         let told = changed.apply(&record).unwrap_err().to_string();

@@ -73,6 +73,12 @@ pub enum PblkError {
         /// Address of the first of them.
         first: Address,
     },
+    /// The drive was written by a pblk in shards.
+    #[error("the drive was written in {shards} shards: open it with as many, or reset its chunks")]
+    Sharded {
+        /// Number of shards.
+        shards: u32,
+    },
     /// The data on the drive was written with another layout.
     #[error(
         "sector {first} holds logical sector {lba}, but this configuration makes only {sectors}: \
@@ -116,6 +122,17 @@ pub enum PblkError {
 }
 
 impl PblkError {
+    /// Returns whether recovery has found data that this configuration did not write. No command is
+    /// outstanding then.
+    pub(crate) fn is_of_other_data(&self) -> bool {
+        matches!(
+            self,
+            PblkError::Recovery(_)
+                | PblkError::ForeignData { .. }
+                | PblkError::LayoutMismatch { .. }
+        )
+    }
+
     /// Converts an error of recovery; sector indexes become addresses of the drive.
     pub(crate) fn from_recovery(error: RecoveryError, addresses: &Addresses) -> PblkError {
         match error {

@@ -29,6 +29,7 @@ use super::buffer_memory::{SlotMemory, TrimRanges};
 use super::read_tracker::PuReadTracker;
 use super::requests::PblkRequestTable;
 use super::scan::recover;
+use super::sharded::find_shards;
 use super::vector_backend::VectorBackend;
 use super::{Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
 use crate::rrpc::DeviceL2pEntries;
@@ -141,6 +142,7 @@ impl Pblk {
         let mut queue = VectorQueue::new(queue, port.clone(), info)?;
         let mut recovered = None;
         let is_new = found.written == 0 && found.grown_bad == 0;
+        let is_whole = !found.all.contains(&ChunkReport::NotOwned);
         let mut ftl = if let (Some(DeviceL2pEntries { totals, .. }), true) = (map, is_new) {
             // Earlier trims are not on the media, but the drive compares sequence numbers with
             // them.
@@ -169,8 +171,15 @@ impl Pblk {
                 }
                 None => Recovery::new(shape, config, found.all, found.usable),
             };
-            let recovery = recovery.map_err(named)?;
-            let (ftl, stats) = recover(recovery, &mut queue, &addresses, progress)?;
+            let opened = recovery
+                .map_err(named)
+                .and_then(|recovery| recover(recovery, &mut queue, &addresses, progress));
+            let (ftl, stats) = opened.map_err(|error| match error {
+                error if is_whole && error.is_of_other_data() => {
+                    name_shards(error, &mut queue, &addresses, chunks, progress)
+                }
+                error => error,
+            })?;
             recovered = Some(stats);
             ftl
         } else if found.written > 0 {
@@ -212,6 +221,21 @@ impl Pblk {
             kick: true,
             maintenance: super::Maintenance::default(),
         })
+    }
+}
+
+/// Returns [`PblkError::Sharded`] if the drive is one of a pblk in shards, else `error`, which its
+/// recovery has returned.
+fn name_shards(
+    error: PblkError,
+    queue: &mut VectorQueue,
+    addresses: &Addresses,
+    chunks: &[ChunkDescriptor],
+    progress: &mut dyn FnMut(),
+) -> PblkError {
+    match find_shards(queue, addresses, chunks, progress) {
+        Ok(Some(shards)) => PblkError::Sharded { shards },
+        _ => error,
     }
 }
 

@@ -1,5 +1,5 @@
-//! `sluice target`: creates, lists and removes the targets of an open-channel drive ([LightNVM17
-//! §4.1]).
+//! `sluice target`: creates, lists, limits and removes the targets of an open-channel drive
+//! ([LightNVM17 §4.1]).
 //!
 //! The drive belongs to a scenario and is stored in an image. The command powers it on, executes
 //! with zero latency, and shuts it down cleanly. The image is locked meanwhile, so other processes
@@ -20,7 +20,8 @@ use stack::named_target::subsystem_config;
 use time::{Component, Nanos};
 
 use crate::args::{
-    TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetListArgs, TargetRemoveArgs,
+    LimitOrNone, TargetArgs, TargetCreateArgs, TargetDrive, TargetInfoArgs, TargetLimitArgs,
+    TargetListArgs, TargetRemoveArgs,
 };
 use crate::{CliError, print, target_table};
 
@@ -48,6 +49,7 @@ pub fn run(args: &TargetArgs) -> Result<(), CliError> {
         TargetArgs::Create(args) => create(args),
         TargetArgs::List(args) => list(args),
         TargetArgs::Info(args) => info(args),
+        TargetArgs::Limit(args) => limit(args),
         TargetArgs::Remove(args) => remove(args),
     }
 }
@@ -126,22 +128,53 @@ fn remove(args: &TargetRemoveArgs) -> Result<(), CliError> {
     print(&text)
 }
 
+fn limit(args: &TargetLimitArgs) -> Result<(), CliError> {
+    let rate = match args.chunks_per_second {
+        Some(LimitOrNone::Max(rate)) => Some(Some(chunk_rate(rate, args.burst)?)),
+        Some(LimitOrNone::None) if args.burst.is_some() => {
+            let message = "--burst is of a rate, and --chunks-per-second is none";
+            return Err(CliError::Usage(message.into()));
+        }
+        Some(LimitOrNone::None) => Some(None),
+        None => None,
+    };
+    let (scenario, plan) = select_drive(&args.on)?;
+    check_image_exists(&plan)?;
+    let name = &args.name;
+    let doing = format!("change the limits of target {name} of");
+    let text = with_drive(&plan, scenario.seed, &doing, |s, _, progress| {
+        let mut limits = s.target(name)?.spec.limits;
+        match args.max_chunks {
+            Some(LimitOrNone::Max(max)) => limits.max_chunks = Some(max),
+            Some(LimitOrNone::None) => limits.max_chunks = None,
+            None => {}
+        }
+        limits.rate = rate.unwrap_or(limits.rate);
+        s.set_limits(name, limits, progress)?;
+        let target = s.target(name)?;
+        Ok(if args.on.json {
+            target_table::target_json(s, target)
+        } else {
+            target_table::target_text(s, target)
+        })
+    })?;
+    print(&text)
+}
+
+/// Returns a rate in chunks per second with a burst, 1 chunk unless given.
+fn chunk_rate(rate: f64, burst: Option<u32>) -> Result<ChunkRate, CliError> {
+    let milli = (rate * 1000.0).round();
+    let fits = rate.is_finite() && (1.0..=f64::from(u32::MAX)).contains(&milli);
+    let rate = ChunkRate::new(if fits { milli as u32 } else { 0 }, burst.unwrap_or(1));
+    rate.ok_or_else(|| {
+        let message = "--chunks-per-second must be 0.001 to 4,294,967, and --burst 1 or more";
+        CliError::Usage(message.into())
+    })
+}
+
 /// Returns the requested target.
 fn spec(args: &TargetCreateArgs) -> Result<NewTarget, CliError> {
-    let rate = match args.chunks_per_second {
-        None => None,
-        Some(rate) => {
-            let milli = (rate * 1000.0).round();
-            let fits = rate.is_finite() && (1.0..=f64::from(u32::MAX)).contains(&milli);
-            let burst = args.burst.unwrap_or(1);
-            let rate = ChunkRate::new(if fits { milli as u32 } else { 0 }, burst);
-            Some(rate.ok_or_else(|| {
-                CliError::Usage(
-                    "--chunks-per-second must be 0.001 to 4,294,967, and --burst 1 or more".into(),
-                )
-            })?)
-        }
-    };
+    let rate = args.chunks_per_second.map(|rate| chunk_rate(rate, args.burst)).transpose()?;
     Ok(NewTarget {
         name: args.name.clone(),
         kind: args.kind,

@@ -316,7 +316,7 @@ impl BlockLayerBuilder {
 }
 
 /// Returns a sector size for checks that do not depend on it.
-const fn block_sector() -> u32 {
+pub(crate) const fn block_sector() -> u32 {
     512
 }
 

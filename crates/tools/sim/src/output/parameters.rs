@@ -1,7 +1,7 @@
 //! [`parameters`]: the parameters of a scenario as plain keys and values, with defaults and presets
 //! resolved.
 
-use block::sched::{GroupThrottle, SchedulerConfig};
+use block::sched::{GroupChange, GroupThrottle, LimitKind, SchedulerConfig};
 use controller::{
     ArbitrationConfig, DriveConfig, PersonalityKind, PuScheduling, SataData, SataDriveConfig,
     SuspendConfig, WriteBuffer,
@@ -12,9 +12,9 @@ use ftl::{
 };
 use media::{CellType, DataStore, MediaConfig, NandConfig, PcmConfig};
 use scenario::{
-    AhciUplink, Amount, BlockLayerSpec, CompletionPolicy, DriveKind, DriveSpec, FileDrive, Fill,
-    HostTarget, KernelDrive, Overwrite, PathConfig, PathSpec, Precondition, Scenario, SetSpec,
-    TargetSpec, TimedChange,
+    AhciUplink, Amount, BlockLayerSpec, ChangedSettings, CompletionPolicy, DriveKind, DriveSpec,
+    FileDrive, Fill, HostTarget, KernelDrive, Overwrite, PathConfig, PathSpec, Precondition,
+    Scenario, SetSpec, TargetSpec, TimedChange,
 };
 use serde_json::{Map, Value, json};
 
@@ -52,18 +52,42 @@ pub fn parameters(scenario: &Scenario) -> Value {
 }
 
 fn timed_change(scenario: &Scenario, timed: &TimedChange) -> Value {
-    let name = scenario.device_name(timed.device);
-    let mut value = json!({ "time_ns": timed.time.0, "device": name });
-    for (change, _) in &timed.changes {
-        match *change {
-            ControlChange::ActivePus(count) => value["active_pus"] = json!(count),
-            ControlChange::RateLimiter(kind) => value["rate_limiter"] = rate_limiter(kind),
-            ControlChange::VictimPolicy(kind) => {
-                value["victim_policy"] = json!(victim_policy(kind));
+    let mut value = json!({ "time_ns": timed.time.0 });
+    match &timed.settings {
+        ChangedSettings::Ftl { device, changes } => {
+            value["device"] = json!(scenario.device_name(*device));
+            for (change, _) in changes {
+                match *change {
+                    ControlChange::ActivePus(count) => value["active_pus"] = json!(count),
+                    ControlChange::RateLimiter(kind) => value["rate_limiter"] = rate_limiter(kind),
+                    ControlChange::VictimPolicy(kind) => {
+                        value["victim_policy"] = json!(victim_policy(kind));
+                    }
+                }
+            }
+        }
+        ChangedSettings::Group { path, group, changes } => {
+            value["path"] = json!(scenario.paths()[*path].name);
+            value["group"] = json!(group.0);
+            for (change, _) in changes {
+                match *change {
+                    GroupChange::Weight(weight) => value["weight"] = json!(weight),
+                    GroupChange::Rate { of, per_sec } => value[limit_key(of)] = json!(per_sec),
+                }
             }
         }
     }
     value
+}
+
+/// Returns the key of a limit in results: operations or bytes per second.
+fn limit_key(of: LimitKind) -> &'static str {
+    match of {
+        LimitKind::ReadOperations => "read_iops",
+        LimitKind::ReadBytes => "read_bytes_per_sec",
+        LimitKind::WriteOperations => "write_iops",
+        LimitKind::WriteBytes => "write_bytes_per_sec",
+    }
 }
 
 /// Returns the keyword of a victim policy in scenarios and results.

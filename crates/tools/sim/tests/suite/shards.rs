@@ -1,6 +1,6 @@
 //! `[target] shards`: a pblk with a write context per core, in virtual time.
 
-// guarantee: D-47
+// guarantee: B-44, D-47
 
 use std::path::Path;
 
@@ -142,7 +142,13 @@ fn an_image_remembers_its_shards() {
     let refused = run_on_image(&of("shards = 4\n")).unwrap_err().to_string();
     assert!(refused.contains("2 shards") && refused.contains("not 4"), "{refused}");
     let refused = run_on_image(&of("")).unwrap_err().to_string();
-    assert!(refused.contains("drive0"), "{refused}");
+    let other = |has, wanted, shards| {
+        format!(
+            "the image of drive drive0 has {has}, not {wanted}: set target.shards = {shards}, or \
+             remove the image"
+        )
+    };
+    assert_eq!(refused, other("2 shards", 1, 2));
     // Both are refused before anything is written.
     let after = std::fs::read(dir.path().join("oc.img")).unwrap();
     assert!(before == after, "the image has changed");
@@ -152,4 +158,16 @@ fn an_image_remembers_its_shards() {
     let plain = OpenOptions::default();
     let (device, _) = open::open_scenario(&of("shards = 2\n"), None, &plain).unwrap();
     drop(device);
+    // And an image without shards is refused with some.
+    std::fs::remove_file(dir.path().join("oc.img")).unwrap();
+    run_on_image(&of("")).unwrap();
+    assert!(run_on_image(&of("shards = 2\n")).is_err());
+    let before = std::fs::read(dir.path().join("oc.img")).unwrap();
+    for shards in [2, 3] {
+        let refused = run_on_image(&of(&format!("shards = {shards}\n"))).unwrap_err();
+        assert_eq!(refused.to_string(), other("1 shard", shards, 1));
+    }
+    let after = std::fs::read(dir.path().join("oc.img")).unwrap();
+    assert!(before == after, "the image has changed");
+    run_on_image(&of("")).unwrap();
 }

@@ -2,6 +2,8 @@
 
 // guarantee: B-32
 
+mod groups;
+
 use std::path::Path;
 
 use ftl::FtlStats;
@@ -128,6 +130,10 @@ fn changes_that_cannot_be_are_refused_in_their_line() {
     refused(&pblk(&at("1ms", "victim_policy = \"best\"")), &["s.toml:18", "cost-wear"]);
     refused(&pblk(&at("1ms", "rate_limiter = { kp = 1000.0 }")), &["s.toml:18", "100"]);
     refused(&pblk(&at("1ms", "")), &["s.toml:17", "nothing changes"]);
+    refused(
+        &pblk(&at("1ms", "target = \"t\"\nmax_chunks = 5")),
+        &["s.toml:19", "`max_chunks` does not change while a target is open", "target limit"],
+    );
     refused(&pblk("[[at]]\nactive_pus = 1\n"), &["needs `time`"]);
     refused(
         &pblk(&at("3600s", "active_pus = 1")),

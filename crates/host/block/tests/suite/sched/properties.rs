@@ -1,11 +1,13 @@
 //! Properties of every scheduler, under any sequence of operations.
 
+// guarantee: B-43
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sluice_block::sched::{
-    DeadlineConfig, DirectionThrottle, FairBy, FairConfig, GroupThrottle, KyberConfig, RateLimit,
-    Scheduler, SchedulerConfig, Scheduling, ThrottleConfig,
+    DeadlineConfig, DirectionThrottle, FairBy, FairConfig, GroupChange, GroupThrottle, KyberConfig,
+    LimitKind, RateLimit, SchedError, Scheduler, SchedulerConfig, Scheduling, ThrottleConfig,
 };
 use sluice_block::{Group, Op, Payload, Request, StagedRequest, Submitter};
 use time::Nanos;
@@ -35,6 +37,8 @@ enum Step {
     Requeue(usize),
     /// A request in the hardware completes.
     Complete(usize),
+    /// A group gets another weight, and another rate of each of its limits.
+    Change { group: u16, weight: u16, per_sec: u64 },
     /// Time passes.
     Wait(Nanos),
 }
@@ -48,7 +52,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Op::Extents),
     ];
     let insert = (op, 0..60u64, 1..9u32, 0..4u16);
+    let change = (0..4u16, 1..1001u16, 1..20_000u64);
     let step = prop_oneof![
+        1 => change.prop_map(|(group, weight, per_sec)| Step::Change { group, weight, per_sec }),
         6 => insert.prop_map(|(op, lba, sectors, who)| Step::Insert { op, lba, sectors, who }),
         3 => (1..4u8).prop_map(Step::Next),
         1 => any::<usize>().prop_map(Step::Requeue),
@@ -194,6 +200,22 @@ impl Model {
                 for _ in 0..count {
                     if self.given.len() >= DEPTH.into() || !self.take(scheduler) {
                         break;
+                    }
+                }
+            }
+            Step::Change { group, weight, per_sec } => {
+                let weight = GroupChange::Weight(weight);
+                let kinds = [
+                    LimitKind::ReadOperations,
+                    LimitKind::ReadBytes,
+                    LimitKind::WriteOperations,
+                    LimitKind::WriteBytes,
+                ];
+                let rates = kinds.map(|of| GroupChange::Rate { of, per_sec });
+                for change in rates.into_iter().chain([weight]) {
+                    match scheduler.change_group(self.now, Group(group), change) {
+                        Ok(()) | Err(SchedError::NoWeights | SchedError::NoLimit { .. }) => {}
+                        Err(error) => panic!("{change:?}: {error}"),
                     }
                 }
             }

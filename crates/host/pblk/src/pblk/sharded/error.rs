@@ -93,6 +93,15 @@ pub enum SuperblockError {
         /// Stripe size requested, in sectors.
         wanted_stripe_sectors: u32,
     },
+    /// The drive was written by a pblk without shards.
+    #[error(
+        "the drive was written without shards, not by {wanted_shards} of them: open it without \
+         shards, or reset its chunks"
+    )]
+    Unsharded {
+        /// Number of shards requested.
+        wanted_shards: u32,
+    },
     /// The format version is not supported.
     #[error("the superblock has version {found}, but only versions up to {known} are supported")]
     Version {

@@ -36,4 +36,5 @@ pub use config::ShardedConfig;
 pub use error::{ShardedError, SuperblockError};
 pub use handle::{ShardHandle, ShardStats};
 pub use open::Sharded;
+pub(super) use open::find_shards;
 pub use superblock::SuperblockHealth;

@@ -10,15 +10,16 @@ use transport::Port;
 
 use super::super::open::{ReportedChunks, check_geometry, parse_chunk_descriptor};
 use super::super::{DriveQueue, Pblk, PblkError, QUEUE_DEPTH, REQUEST_SECTORS_MAX};
+use super::ShardedError;
 use super::config::{ShardMap, ShardedConfig};
 use super::core_channel::mesh;
 use super::events::SUPERBLOCK_SHARD;
 use super::handle::ShardHandle;
 use super::stripes::Stripes;
 use super::superblock::{
-    ShardSuperblock, SuperblockLocation, SuperblockMaintainer, SuperblockOpener,
+    LOCATIONS, ShardSuperblock, SuperblockLocation, SuperblockMaintainer, SuperblockOpener,
+    UnshardedJournal, superblock_chunks,
 };
-use super::{ShardedError, superblock};
 use ocssd::vector::{Addresses, VectorQueue};
 
 /// Prefix of the instance ids of shards, which distinguishes them from those of other FTLs.
@@ -211,18 +212,45 @@ fn open_superblock(
         })?;
         device_sectors(layout.logical.into(), stripes)?;
     }
-    let none = SuperblockLocation { chunk: ChunkId(0), report: ChunkReport::Bad };
-    let mut found = [none; superblock::LOCATIONS];
-    for (found, &chunk) in found.iter_mut().zip(share.superblock_chunks()) {
+    let found = superblock_locations(shape, chunks, share.superblock_chunks());
+    let wanted =
+        ShardSuperblock { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };
+    let unsharded = UnshardedJournal::new(shape, chunks, &config.ftl);
+    let opener = SuperblockOpener::new(wanted, queue, addresses, progress)?;
+    opener.open(&found, others.written, unsharded.as_ref())
+}
+
+/// Returns the chunks that may hold the superblock, in the states that the drive reports.
+fn superblock_locations(
+    shape: &FlashGeometry,
+    chunks: &[ChunkDescriptor],
+    places: &[ChunkId; LOCATIONS],
+) -> [SuperblockLocation; LOCATIONS] {
+    places.map(|chunk| {
         // A chunk with an inconsistent descriptor has no superblock.
         let state = chunks
             .get(chunk.index())
             .and_then(|d| parse_chunk_descriptor(d, shape.sectors_per_chunk).ok());
-        *found = SuperblockLocation { chunk, report: state.unwrap_or(ChunkReport::Bad) };
-    }
-    let wanted =
-        ShardSuperblock { shards: stripes.shards() as u16, stripe_sectors: stripes.sectors() };
-    SuperblockOpener::new(wanted, queue, addresses, progress)?.open(&found, others.written)
+        SuperblockLocation { chunk, report: state.unwrap_or(ChunkReport::Bad) }
+    })
+}
+
+/// Returns the number of shards of a drive that a pblk without shards cannot be opened on; `None`
+/// if the drive has no readable superblock. Nothing is written.
+///
+/// # Errors
+/// [`PblkError::Command`] and [`PblkError::Timeout`].
+pub(crate) fn find_shards(
+    queue: &mut VectorQueue,
+    addresses: &Addresses,
+    chunks: &[ChunkDescriptor],
+    progress: &mut dyn FnMut(),
+) -> Result<Option<u32>, ShardedError> {
+    let shape = addresses.shape();
+    let Some(places) = superblock_chunks(shape) else { return Ok(None) };
+    let found = superblock_locations(shape, chunks, &places);
+    let none = ShardSuperblock { shards: 0, stripe_sectors: 0 };
+    SuperblockOpener::new(none, queue, addresses, progress)?.find_shards(&found)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A sharded device: rejections, reopening, requests over many stripes, a core that closes,
 //! threads, and deterministic histories.
 
+// guarantee: B-44
+
 mod oracle;
 mod superblock;
 
@@ -120,7 +122,7 @@ fn a_device_is_reopened_only_as_it_was_created() {
     }
     // pblk without shards also rejects it.
     let error = drive.open(ftl::FtlConfig::default(), 16).unwrap_err();
-    assert!(matches!(error, PblkError::Recovery(_)), "{error}");
+    assert!(matches!(error, PblkError::Sharded { shards: 2 }), "{error}");
     drive.cut_power();
     let mut cores = drive.open_sharded(config(2, 8), 16).unwrap().into_shards();
     let memory = SharedRegion::anonymous(4096).unwrap();
@@ -164,8 +166,11 @@ fn a_superblock_survives_the_loss_of_one_copy_and_not_of_both() {
         plain.step();
     }
     plain.cut_power();
+    let before = (plain.stats.programs, plain.stats.erases);
     let error = plain.open_sharded(config(2, 8), 16).unwrap_err();
-    assert!(matches!(error, ShardedError::Superblock(SuperblockError::Missing { .. })), "{error}");
+    let unsharded = SuperblockError::Unsharded { wanted_shards: 2 };
+    assert!(matches!(&error, ShardedError::Superblock(e) if *e == unsharded), "{error}");
+    assert_eq!((plain.stats.programs, plain.stats.erases), before, "unharmed");
 }
 
 #[test]

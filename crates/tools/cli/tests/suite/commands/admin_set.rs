@@ -232,6 +232,8 @@ fn refused_changes_say_what_is_allowed_and_change_nothing() {
         ("left", "over_provisioning", "0.3", "allowed: active_pus, rate_limiter, victim_policy"),
         ("left", "victim_polcy", "fifo", "did you mean `victim_policy`?"),
         ("left", "time", "10s", "[at] has no key `time`"),
+        ("left", "max_chunks", "5", "does not change while a target is open, nor do its chunks"),
+        ("left", "weight", "5", "[at] has no key `weight`"),
         ("left", "active_pus", "-1", "`at.active_pus` cannot be -1; allowed: whole numbers from 0"),
         ("left", "active_pus", "many", "`at.active_pus` cannot be the string \"many\""),
         ("left", "victim_policy", "oldest", "`at.victim_policy` cannot be \"oldest\"; "),

@@ -2,7 +2,7 @@
 //! data, which survives. The table determines the layout. Error messages name the target and the
 //! drive, and a refused request leaves every byte of the image unchanged.
 
-// guarantee: D-02, D-44, D-48
+// guarantee: B-45, D-02, D-44, D-48
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -424,6 +424,26 @@ fn refused_and_unchanged(line_metadata: bool) {
     controller::Controller::new(scenario.drives[0].config.clone()).unwrap().shut_down().unwrap();
     new.file("run.toml", &format!("[target]\nname = \"db\"\n{job}"));
     new.run_refused(2, &["sim", "run.toml"], &["target db of drive oc0", "no partition table"]);
+}
+
+#[test]
+fn limits_that_decide_a_capacity_change_only_before_the_first_open() {
+    let place = TestDir::new(DRIVE);
+    place.create("db", "pblk", "0-3", &["--shared", "--max-chunks", "60"]);
+    let limit = |most| ["target", "limit", "drive.toml", "--name", "db", "--max-chunks", most];
+    place.run_ok(&limit("120"));
+    let mut open = place.open("[target]\nname = \"db\"\n");
+    open.fill(1);
+    drop(open);
+    let list = place.run_ok(&["target", "list", "drive.toml", "--json"]);
+    assert!(list.contains("\"max_chunks\": 120") && list.contains("\"chunks\": 120"), "{list}");
+    for most in ["60", "130", "none"] {
+        let parts = ["target db of drive oc0", "kind pblk", "120 chunks", "first opened"];
+        place.run_refused(2, &limit(most), &parts);
+    }
+    place.run_ok(&limit("120"));
+    let mut open = place.open("[target]\nname = \"db\"\n");
+    open.check_fill(1);
 }
 
 #[test]

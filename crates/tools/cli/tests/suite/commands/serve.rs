@@ -1,7 +1,7 @@
 //! `sluice serve` as a process: the contents of the drive after a clean shutdown and after a kill;
 //! images of other drives; messages and exit codes.
 
-// guarantee: D-47, D-52, D-53
+// guarantee: B-44, D-47, D-52, D-53
 
 use crate::served;
 
@@ -132,6 +132,33 @@ fn an_image_that_is_not_this_drives_is_refused_unharmed() {
     }
     std::fs::write(&image, &before).unwrap();
     Server::start(dir.path(), &in_file(DRIVE)).stop();
+}
+
+#[test]
+fn an_image_with_other_shards_is_refused_unharmed() {
+    for (made, other, says) in [
+        (shards(), pblk(), "has 2 shards, not 1: set target.shards = 2"),
+        (pblk(), shards(), "has 1 shard, not 2: set target.shards = 1"),
+        (
+            shards(),
+            shards().replace("shards = 2", "shards = 4"),
+            "has 2 shards, not 4: set target.shards = 2",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::start(dir.path(), &in_file(&made));
+        fio_ok(&server, &["--rw=write", "--bs=64k", "--size=4m"]);
+        server.stop();
+        let image = dir.path().join("drive.img");
+        let before = std::fs::read(&image).unwrap();
+        let nbd = format!("unix:{}", dir.path().join("s").display());
+        let (code, told) = refused(dir.path(), &in_file(&other), &nbd);
+        let words = told.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>();
+        assert_eq!(code, 2, "{told}");
+        assert!(words.join(" ").contains(&format!("the image of drive drive0 {says}")), "{told}");
+        assert!(std::fs::read(&image).unwrap() == before, "a refused image must not change");
+        Server::start(dir.path(), &in_file(&made)).stop();
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `sluice target` as a process: targets persist between commands. Error messages name the target
 //! and the drive, and a refused command leaves every byte of the image unchanged.
 
-// guarantee: D-32
+// guarantee: B-45, D-32
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -184,6 +184,43 @@ fn what_is_refused_names_both_parties_and_changes_no_byte() {
 }
 
 #[test]
+fn limits_change_and_stay() {
+    let place = TestDir::new(DRIVE);
+    let shared = ["--type", "ppa", "--pus", "4-7", "--shared", "--max-chunks", "20", "--name"];
+    place.run_ok("create", &[&shared[..], &["app"]].concat());
+    place.run_ok("create", &[&shared[..], &["two"]].concat());
+    place.run_ok("create", &["--name", "alone", "--type", "pblk", "--pus", "0-3"]);
+    let limits = || place.json("info", &["--name", "app"])["limits"].clone();
+    let app = |args: &[&'static str]| [&["--name", "app"], args].concat();
+    let more = place.json("limit", &app(&["--max-chunks", "50"]));
+    assert_eq!((&more["limits"]["max_chunks"], &limits()), (&50.into(), &more["limits"]));
+    // A limit that is not given stays.
+    let text = place.run_ok("limit", &app(&["--chunks-per-second", "2.5", "--burst", "3"]));
+    assert!(text.contains("50 chunks; 2.5 chunks/s, 3 at once"), "{text}");
+    place.run_ok("limit", &app(&["--max-chunks", "none"]));
+    let list = place.run_ok("list", &[]);
+    assert!(list.contains("2.5 chunks/s, 3 at once") && !list.contains("50 chunks"), "{list}");
+    place.run_ok("limit", &app(&["--max-chunks", "3", "--chunks-per-second", "none"]));
+    assert_eq!(limits()["max_chunks"], 3);
+    let before = read(&place.image());
+    for (args, parts) in [
+        (app(&[]), &["--max-chunks", "--chunks-per-second"][..]),
+        (app(&["--burst", "3"]), &["--chunks-per-second"]),
+        (app(&["--chunks-per-second", "none", "--burst", "3"]), &["--burst is of a rate"]),
+        (app(&["--chunks-per-second", "0"]), &["0.001"]),
+        (app(&["--max-chunks", "0"]), &["app", "0 chunks"]),
+        (app(&["--max-chunks", "few"]), &["few"]),
+        (app(&["--max-chunks", "500"]), &["app", "500 chunks", "4-7", "good chunks"]),
+        (app(&["--max-chunks", "150"]), &["app", "150 chunks", "add up to 20"]),
+        (vec!["--name", "alone", "--max-chunks", "9"], &["alone", "only targets that share"]),
+        (vec!["--name", "nobody", "--max-chunks", "9"], &["nobody", "app, two, alone"]),
+    ] {
+        place.run_refused(2, "limit", &args, parts);
+    }
+    assert!(read(&place.image()) == before, "the image has changed");
+}
+
+#[test]
 fn drives_that_cannot_keep_targets_are_refused() {
     for (change, parts) in [
         (
@@ -222,6 +259,8 @@ fn an_image_in_use_is_left_alone() {
         place.run_refused(1, "remove", factory, &parts);
     }
     place.run_refused(1, "list", &[], &["list the targets of drive oc0", "in use"]);
+    let limit = ["--name", "db", "--max-chunks", "9"];
+    place.run_refused(1, "limit", &limit, &["limits of target db of drive oc0", "in use"]);
     drop(opened);
     assert!(read(&place.image()) == before, "the image has changed");
     place.run_ok("remove", &["--name", "db"]);

@@ -6,6 +6,7 @@ use ftl::{FlashGeometry, RecoveryOp};
 use mem::{AddressSpace, Iova, SharedRegion};
 
 use super::super::SuperblockError;
+use super::unsharded::FRAME_HEADER_BYTES;
 use super::writer::SuperblockCommand;
 use super::{ReadSuperblock, SUPERBLOCK_BYTES, ShardSuperblock};
 use ocssd::vector::{Addresses, DataSegments, MemoryError, VectorQueue, register};
@@ -61,7 +62,7 @@ impl SuperblockBuffer {
         let first = |chunk| std::iter::once(addresses.chunk(chunk));
         match command {
             SuperblockCommand::Read { chunk } => {
-                self.memory.fill(self.read_at, SUPERBLOCK_BYTES, 0);
+                self.memory.fill(self.read_at, FRAME_HEADER_BYTES, 0);
                 let data = DataSegments::Contiguous(self.at.offset(self.read_at as u64));
                 queue.read(first(chunk), data, None, user).is_ok()
             }
@@ -83,6 +84,13 @@ impl SuperblockBuffer {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         self.memory.read(self.read_at, &mut bytes);
         ShardSuperblock::decode(&bytes)
+    }
+
+    /// Returns the first bytes of the sector that was read.
+    pub(super) fn read_bytes(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        self.memory.read(self.read_at, &mut bytes);
+        bytes
     }
 
     /// Returns the generation that was read, if the layout matches.

@@ -16,11 +16,13 @@
 mod buffer;
 mod maintainer;
 mod opener;
+mod unsharded;
 mod writer;
 
 pub use maintainer::SuperblockHealth;
 pub(crate) use maintainer::SuperblockMaintainer;
 pub(crate) use opener::{SuperblockLocation, SuperblockOpener};
+pub(crate) use unsharded::UnshardedJournal;
 
 use collections::{Seal, put_at, u16_at, u32_at, u64_at};
 use nvme::{ChunkId, FlashGeometry};
@@ -51,11 +53,17 @@ pub(crate) struct ShardSuperblock {
 /// A superblock and its generation; version 1 has generation 0.
 type ReadSuperblock = (ShardSuperblock, u64);
 
+/// Returns all chunks in striping order: the first of each parallel unit, then the second, and so
+/// on.
+fn striped_chunks(shape: &FlashGeometry) -> impl Iterator<Item = ChunkId> {
+    let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
+    (0..shape.chunks_per_pu).flat_map(move |n| pus().map(move |pu| shape.chunk_on(pu, n)))
+}
+
 /// Returns the locations of the superblock: the first chunks in striping order. `None` if there are
 /// too few chunks.
 pub(crate) fn superblock_chunks(shape: &FlashGeometry) -> Option<[ChunkId; LOCATIONS]> {
-    let pus = || (0..shape.pus).map(|i| shape.striped_pu(i));
-    let mut all = (0..shape.chunks_per_pu).flat_map(|n| pus().map(move |pu| shape.chunk_on(pu, n)));
+    let mut all = striped_chunks(shape);
     let mut places = [ChunkId::default(); LOCATIONS];
     for place in &mut places {
         *place = all.next()?;

@@ -1,7 +1,8 @@
 //! [`SuperblockOpener`]: reads and checks the superblock when the device is opened, and writes
 //! missing copies.
 //!
-//! Invariant: another layout is rejected before anything is written or erased.
+//! Invariant: another layout, and the data of a pblk without shards, are rejected before anything
+//! is written or erased.
 
 use ftl::ChunkReport;
 use nvme::{ChunkId, Status};
@@ -11,11 +12,14 @@ use super::super::{ShardedError, SuperblockError};
 use super::buffer::SuperblockBuffer;
 use super::maintainer::SuperblockMaintainer;
 use super::writer::{CommandOutcome, SlotContent, SuperblockCommand, SuperblockWriter};
-use super::{COPIES, LOCATIONS, ReadSuperblock, ShardSuperblock};
+use super::{COPIES, LOCATIONS, ReadSuperblock, ShardSuperblock, UnshardedJournal};
 use ocssd::vector::{Addresses, VectorQueue};
 
 /// Number of polls without a completion after which the drive counts as failed.
 const POLL_LIMIT: u64 = 30_000_000;
+
+/// The superblock at each location, if there is one, and why another one is not supported.
+type FoundCopies = ([Option<ReadSuperblock>; LOCATIONS], Option<SuperblockError>);
 
 /// Executes superblock commands, one at a time.
 pub(crate) struct SuperblockOpener<'a> {
@@ -45,8 +49,8 @@ impl<'a> SuperblockOpener<'a> {
     }
 
     /// Ensures that the drive has the requested layout. `found` are the superblock's locations;
-    /// `written` is the number of chunks that the shards have written. Returns the maintainer of
-    /// the superblock.
+    /// `written` is the number of chunks that the shards have written; `unsharded` is where a pblk
+    /// without shards has its journal. Returns the maintainer of the superblock.
     ///
     /// # Errors
     /// [`SuperblockError`]; [`PblkError::Command`] and [`PblkError::Timeout`].
@@ -54,26 +58,19 @@ impl<'a> SuperblockOpener<'a> {
         mut self,
         found: &[SuperblockLocation; LOCATIONS],
         written: u32,
+        unsharded: Option<&UnshardedJournal>,
     ) -> Result<SuperblockMaintainer, ShardedError> {
         let mut scribe =
             SuperblockWriter::new(self.addresses.shape(), found.map(|location| location.chunk));
-        let mut labels: [Option<ReadSuperblock>; LOCATIONS] = [None; LOCATIONS];
-        let mut refused = None;
-        for (at, SuperblockLocation { chunk, report: state }) in found.iter().enumerate() {
-            scribe.slots[at].content = match state {
+        for (slot, SuperblockLocation { report, .. }) in scribe.slots.iter_mut().zip(found) {
+            slot.content = match report {
                 ChunkReport::Free => SlotContent::Erased,
                 ChunkReport::Bad | ChunkReport::NotOwned => SlotContent::Dead,
                 ChunkReport::ProgramFailed(_) => SlotContent::NeedsErase,
                 ChunkReport::Open(_) | ChunkReport::Closed(_) => SlotContent::Unreadable,
             };
-            if self.is_readable(*state, scribe.units()) {
-                match self.read_copy(*chunk)? {
-                    Some(Ok(read)) => labels[at] = Some(read),
-                    Some(Err(e)) => refused = Some(e),
-                    None => {}
-                }
-            }
         }
+        let (labels, mut refused) = self.read_copies(found, scribe.units())?;
         let wanted = self.buffer.superblock();
         let newest = labels.iter().flatten().map(|(_, generation)| *generation).max();
         for (place, read) in scribe.slots.iter_mut().zip(&labels) {
@@ -87,6 +84,14 @@ impl<'a> SuperblockOpener<'a> {
                 }
                 _ => {}
             }
+        }
+        if newest.is_none()
+            && refused.is_none()
+            && let Some(journal) = unsharded
+            && self.finds_journal(journal, scribe.units())?
+        {
+            let wanted_shards = wanted.shards.into();
+            return Err(SuperblockError::Unsharded { wanted_shards }.into());
         }
         scribe.generation = newest.unwrap_or(1);
         if written > 0 {
@@ -119,6 +124,61 @@ impl<'a> SuperblockOpener<'a> {
             return Err(SuperblockError::Unwritable { locations: LOCATIONS }.into());
         }
         Ok(SuperblockMaintainer::new(scribe, self.buffer))
+    }
+
+    /// Returns the number of shards in the newest readable superblock; `None` if there is none.
+    /// Nothing is written.
+    ///
+    /// # Errors
+    /// [`PblkError::Command`] and [`PblkError::Timeout`].
+    pub(crate) fn find_shards(
+        mut self,
+        found: &[SuperblockLocation; LOCATIONS],
+    ) -> Result<Option<u32>, ShardedError> {
+        let chunks = found.map(|location| location.chunk);
+        let units = SuperblockWriter::new(self.addresses.shape(), chunks).units();
+        let (labels, _) = self.read_copies(found, units)?;
+        let newest = labels.iter().flatten().max_by_key(|(_, generation)| *generation);
+        Ok(newest.map(|(superblock, _)| superblock.shards.into()))
+    }
+
+    /// Reads the superblock at every readable location, and the last error of one that is not
+    /// supported. `units` are the write units of a copy.
+    fn read_copies(
+        &mut self,
+        found: &[SuperblockLocation; LOCATIONS],
+        units: u32,
+    ) -> Result<FoundCopies, ShardedError> {
+        let mut copies = [None; LOCATIONS];
+        let mut refused = None;
+        for (copy, SuperblockLocation { chunk, report }) in copies.iter_mut().zip(found) {
+            if self.is_readable(*report, units) {
+                match self.read_copy(*chunk)? {
+                    Some(Ok(read)) => *copy = Some(read),
+                    Some(Err(e)) => refused = Some(e),
+                    None => {}
+                }
+            }
+        }
+        Ok((copies, refused))
+    }
+
+    /// Returns whether a chunk begins with a frame of the journal of a pblk without shards.
+    fn finds_journal(
+        &mut self,
+        journal: &UnshardedJournal,
+        units: u32,
+    ) -> Result<bool, ShardedError> {
+        for SuperblockLocation { chunk, report } in &journal.chunks {
+            if self.is_readable(*report, units)
+                && self.run_command(SuperblockCommand::Read { chunk: *chunk })?
+                    != CommandOutcome::MediaError
+                && journal.owns(&self.buffer.read_bytes())
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn is_readable(&self, state: ChunkReport, units: u32) -> bool {
