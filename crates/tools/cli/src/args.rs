@@ -322,6 +322,10 @@ pub struct SimArgs {
     /// none.
     #[arg(long, value_name = "N")]
     pub slowest: Option<usize>,
+    /// Print where the processor time of each run goes, by layer, in percent: a timer samples its
+    /// thread. Also in --json. The program needs its line tables.
+    #[arg(long)]
+    pub profile: bool,
     /// Write the block layer's events of each request to this directory, in the format of blkparse
     /// and btt; with one scenario only.
     #[arg(long, value_name = "DIR")]
@@ -683,6 +687,7 @@ mod tests {
             trace: None,
             slowest: None,
             blktrace: None,
+            profile: false,
             states: StateArgs::default(),
         };
         let (scenarios, jobs) = args.scenarios_and_jobs();

@@ -7,6 +7,8 @@ use scenario::ScenarioError;
 use stack::StackError;
 use workload::JobError;
 
+use crate::ProfileError;
+
 /// Error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
@@ -78,6 +80,9 @@ pub enum SimError {
         #[source]
         source: std::io::Error,
     },
+    /// The run cannot be profiled.
+    #[error("profiling: {0}")]
+    Profile(#[from] ProfileError),
     /// A block-layer trace is requested, but no drive has a block layer.
     #[error("{file}: `raw` has no block layer to trace: set path.queue_model = \"sq\" or \"mq\"")]
     NoBlockLayer {
@@ -138,6 +143,7 @@ impl SimError {
             SimError::Trace { .. }
             | SimError::Blktrace { .. }
             | SimError::Recording
+            | SimError::Profile(_)
             | SimError::PreconditionMarker { .. }
             | SimError::Image { .. } => false,
         }

@@ -10,6 +10,7 @@ mod error;
 mod outcome;
 mod output;
 mod precondition_cache;
+mod profile;
 mod recording;
 mod run_needs;
 mod sim_run;
@@ -34,18 +35,20 @@ use time::{Component, Nanos, VirtualRunner};
 use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
-pub use outcome::{DriveOutcome, PathOutcome, SataOutcome, SimOutcome};
+pub use outcome::{DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
 pub use output::parameters::{parameters, rate_limiter, victim_policy};
 pub use output::report_variant::to_variant;
 pub use output::result_notes::{Note, NoteCode};
 pub use precondition_cache::PreconditionCache;
+pub use profile::{LayerSamples, ProfileError, SimLayer, SimProfile};
 pub use recording::explanations::Explanation;
 pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline};
 pub use run_needs::RunNeeds;
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
+use profile::SimProfiler;
 use recording::Recording;
 use recording::time_series::Sampler;
 use sim_run::{PathJobRunner, PathRun, SimRun, drive_ftl_snapshot};
@@ -80,6 +83,8 @@ pub struct SimOptions<'a> {
     /// Number of slowest requests of each drive to explain, with breakdowns of all requests; 0 for
     /// none.
     pub slowest: usize,
+    /// Whether to measure where the processor time goes.
+    pub profile: bool,
     /// Whether to modify the drives' images. Otherwise images are only read, and writes stay in
     /// memory.
     pub write_image: bool,
@@ -246,6 +251,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         submit: scenario.host.submit_cost.unwrap_or_default(),
         complete: scenario.host.complete_cost.unwrap_or_default(),
     };
+    let mut profiler = if options.profile { Some(SimProfiler::start()?) } else { None };
     let mut runner = VirtualRunner::new();
     let (mut run, images) = prepare(scenario, per_path, costs, &mut runner, &mut options)?;
     let mut recording = Recording::start(scenario, &mut options, is_followed, &mut run)?;
@@ -254,7 +260,11 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     let mut changes = TimedChanges::start(scenario, started, &mut run)?;
     let parts =
         RunParts { recording: &mut recording, sampler: &mut sampler, changes: &mut changes };
+    if let Some(profiler) = &mut profiler {
+        profiler.begin_jobs();
+    }
     let partial = execute(&mut runner, &mut run, parts, &mut options)?;
+    let profile = profiler.map(SimProfiler::finish);
     if !partial {
         changes.finish(runner.now())?;
     }
@@ -294,8 +304,9 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         }
     }
     let outcome = SimOutcome::new(scenario, drives, outcomes, elapsed, costs, ignored);
-    let mut outcome =
-        SimOutcome { partial, untraced_events: untraced, states: images.states, ..outcome };
+    let untraced_events = untraced;
+    let diagnostics = RunDiagnostics { states: images.states, profile };
+    let mut outcome = SimOutcome { partial, untraced_events, diagnostics, ..outcome };
     outcome.notes = output::result_notes::notes(scenario, &outcome, &images.from_image);
     if options.slowest > 0 && !is_followed {
         outcome.notes.push(Note::not_followed());

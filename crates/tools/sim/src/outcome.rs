@@ -15,7 +15,7 @@ use stack::{CoreQueues, EmulatedDevice, ShardCounts, StateUse, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
-use super::{BlockLayerCounts, Explanation, FtlTimeSeries, Note};
+use super::{BlockLayerCounts, Explanation, FtlTimeSeries, Note, SimProfile};
 use crate::output::parameters::parameters;
 use crate::sim_run::{SimRun, drive_ftl_snapshot};
 
@@ -50,9 +50,17 @@ pub struct SimOutcome {
     pub paths: Vec<PathOutcome>,
     /// Whether the scenario names targets, sets or paths.
     pub is_composed: bool,
-    /// How drives came to their states, by name; empty unless states are kept. Not part of the
-    /// results.
+    /// About the run itself.
+    pub diagnostics: RunDiagnostics,
+}
+
+/// What a run says about itself, not about the drives.
+#[derive(Clone, Debug, Default)]
+pub struct RunDiagnostics {
+    /// How drives came to their states, by name; empty unless states are kept.
     pub states: Vec<(String, StateUse)>,
+    /// Where the processor time went, if that was requested.
+    pub profile: Option<SimProfile>,
 }
 
 /// Results of one path.

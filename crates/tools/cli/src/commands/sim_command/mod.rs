@@ -85,6 +85,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
             Some(_) => SLOWEST_REPORTED,
             None => 0,
         }),
+        profile: args.profile,
         write_image: args.write_image,
         at_a_time: args.jobs.unwrap_or_else(default_jobs),
         interrupt: &interrupt,
@@ -96,7 +97,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         // After a failure or an interruption, write the results that there are.
         results.write(&scenarios, &mut outputs)?;
     }
-    for (drive, used) in results.outcomes.iter().flat_map(|outcome| &outcome.states) {
+    for (drive, used) in results.outcomes.iter().flat_map(|outcome| &outcome.diagnostics.states) {
         if let Some(line) = state_line(drive, used) {
             eprintln!("{}", printable_lines(&line));
         }
@@ -174,6 +175,11 @@ fn explanation_text(outcome: &SimOutcome) -> String {
     out
 }
 
+/// Returns the profile of a run for a terminal, if it was requested.
+fn profile_text(outcome: &SimOutcome) -> Option<String> {
+    Some(format!("\n{}\n{}", outcome.title, outcome.diagnostics.profile?.table()))
+}
+
 /// Results so far.
 struct Results {
     outcomes: Vec<SimOutcome>,
@@ -206,7 +212,8 @@ impl Results {
             true => self.outcomes.iter().map(explanation_text).collect(),
             false => String::new(),
         };
-        let table = table::render(&report) + &stories;
+        let profiles: String = self.outcomes.iter().filter_map(profile_text).collect();
+        let table = table::render(&report) + &stories + &profiles;
         let mut first = if outputs.is_standard_taken() {
             let _ = std::io::stderr().write_all(printable_lines(&table).as_bytes());
             None

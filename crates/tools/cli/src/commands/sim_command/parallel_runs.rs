@@ -33,6 +33,8 @@ pub(super) struct RunSettings<'a> {
     pub(super) blktrace: Option<PathBuf>,
     /// Number of slowest requests to explain.
     pub(super) slowest: usize,
+    /// Whether to measure where the processor time goes.
+    pub(super) profile: bool,
     pub(super) write_image: bool,
     /// Maximum number of runs at a time.
     pub(super) at_a_time: NonZeroUsize,
@@ -151,6 +153,7 @@ impl SharedState<'_> {
             trace,
             blktrace: self.settings.blktrace.clone(),
             slowest: self.settings.slowest,
+            profile: self.settings.profile,
             write_image: self.settings.write_image,
             stop: Some(&stop),
             precondition_cache: Some(&self.cache),

@@ -10,3 +10,4 @@ mod outputs;
 mod parallel;
 mod plots;
 mod preconditioned;
+mod profile;
