@@ -4,15 +4,18 @@
 //! FTL and flash timing, the completion, and the recording of its latency. The drive is MQSim's
 //! default with `data = "none"`, filled and overwritten at random until GC is in steady state.
 //!
+//! The state of the preconditioned drive is kept in a file and loaded again, and the memory per sector is measured.
+//!
 //! I/Os per second of wall time are this machine's, and have no bound. The write amplification of the steady state is one
 //! of virtual time: within 5 % of the analysis (`sluice drive show`). A quick run does not reach the steady state.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use scenario::Scenario;
+use block::BlockDevice;
+use scenario::{Scenario, StateFolder};
 use sim::analytic::ClosedFormLimits;
-use stack::{RunObserver, Stack, co_simulate, precondition};
+use stack::{RunObserver, Stack, StateUse, co_simulate, precondition_stack};
 use time::VirtualRunner;
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
@@ -31,15 +34,31 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         "[drive]\npreset = \"{preset}\"\ndata = \"none\"\npersonality = \"block\"\n\
          [precondition]\nfill = \"sequential\"\noverwrite = \"random {overwrite}x\"\n"
     );
-    let scenario = Scenario::parse(Path::new("bench"), &text).map_err(setup)?;
+    let mut scenario = Scenario::parse(Path::new("bench"), &text).map_err(setup)?;
+    let folder = StateDir::new();
+    scenario.precondition.states = Some(folder.0.clone());
     let mut runner = VirtualRunner::new();
-    let begin = Instant::now();
-    let stack = Stack::build(&scenario.drives[0], None).map_err(setup)?;
-    let mut stack =
-        precondition(stack, &scenario.precondition, &mut runner, 1, &mut |_| {}).map_err(setup)?;
-    let seconds = begin.elapsed().as_secs_f64();
+    let before = resident_bytes()?;
+    let (mut stack, seconds, _) = prepare(&scenario, &mut runner)?;
     let case = format!("{preset}, fill and random {overwrite}x");
-    sink.push(Measurement::new(BENCH, case, "precondition_time", seconds, "s"))?;
+    sink.push(Measurement::new(BENCH, &case, "precondition_time", seconds, "s"))?;
+    let sectors = stack.device.limits().sectors as f64;
+    let bytes = resident_bytes()?.saturating_sub(before) as f64 / sectors;
+    let memory = Measurement::new(BENCH, &case, "memory_per_sector", bytes, "bytes");
+    sink.push(match effort {
+        RunLength::Full => memory.at_most(12.0),
+        // On a small drive, what does not depend on its size counts.
+        RunLength::Quick => memory,
+    })?;
+    let begin = Instant::now();
+    let (loaded, _, used) = prepare(&scenario, &mut VirtualRunner::new())?;
+    let load = begin.elapsed().as_secs_f64();
+    if !matches!(used, Some(StateUse::Loaded(_))) {
+        return Err(BenchError::Io(std::io::Error::other(format!("no kept state: {used:?}"))));
+    }
+    drop((loaded, folder));
+    let load = Measurement::new(BENCH, &case, "state_load_time", load, "s");
+    sink.push(load.with_reference("preconditioning", seconds).at_most(1.0))?;
 
     let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
     let ios = effort.choose(4_000_000u64, 20_000);
@@ -64,6 +83,48 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         }
     }
     Ok(())
+}
+
+/// A folder for the state, which is removed at the end.
+struct StateDir(StateFolder);
+
+impl StateDir {
+    fn new() -> StateDir {
+        let path = std::env::temp_dir().join(format!("sluice-bench-sim-{}", std::process::id()));
+        StateDir(StateFolder { path, bytes_max: u64::MAX, worth: Duration::ZERO })
+    }
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        // It is gone if nothing could be written.
+        let _ = std::fs::remove_dir_all(&self.0.path);
+    }
+}
+
+/// Builds the stack and preconditions it. Returns the seconds that this took, without those for
+/// keeping the state, and how it came to its state.
+fn prepare(
+    scenario: &Scenario,
+    runner: &mut VirtualRunner,
+) -> Result<(Stack, f64, Option<StateUse>), BenchError> {
+    let begin = Instant::now();
+    let mut seconds = 0.0;
+    let (plan, what) = (&scenario.drives[0], &scenario.precondition);
+    let stack = Stack::build(plan, None).map_err(setup)?;
+    let mut progress = |_| seconds = begin.elapsed().as_secs_f64();
+    let (stack, used) =
+        precondition_stack(stack, plan, what, runner, 1, &mut progress).map_err(setup)?;
+    Ok((stack, seconds, used))
+}
+
+/// Returns the memory that this process has in use.
+fn resident_bytes() -> Result<u64, BenchError> {
+    let text = std::fs::read_to_string("/proc/self/status").map_err(BenchError::Io)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let missing = || BenchError::Io(std::io::Error::other("/proc/self/status has no VmRSS"));
+    Ok(kilobytes.ok_or_else(missing)? * 1024)
 }
 
 fn setup(error: impl std::error::Error) -> BenchError {

@@ -54,7 +54,7 @@ pub struct SimOutcome {
     pub diagnostics: RunDiagnostics,
 }
 
-/// What a run says about itself, not about the drives.
+/// Information about the run itself, not about the drives.
 #[derive(Clone, Debug, Default)]
 pub struct RunDiagnostics {
     /// How drives came to their states, by name; empty unless states are kept.
