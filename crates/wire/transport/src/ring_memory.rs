@@ -39,6 +39,11 @@ impl<const SIZE: usize> RingMemory<SIZE> {
         Ok(RingMemory { port: port.clone(), region, base, depth, qid, doorbells })
     }
 
+    /// Returns a number that identifies the port while it exists, the same on both sides.
+    pub(crate) fn port_number(&self) -> u64 {
+        Arc::as_ptr(&self.port) as u64
+    }
+
     /// Returns the index after `index`.
     #[inline]
     pub(crate) fn next_index(&self, index: u16) -> u16 {

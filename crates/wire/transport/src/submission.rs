@@ -77,6 +77,11 @@ impl SqProducer {
         depth - 1 - used
     }
 
+    /// Returns the number of the port in tracepoints.
+    pub fn port_number(&self) -> u64 {
+        self.ring.port_number()
+    }
+
     /// Writes an entry; the drive sees it after [`ring`](SqProducer::ring).
     ///
     /// # Errors
@@ -215,6 +220,8 @@ impl SqConsumer {
         let entry = self.ring.entry::<{ ENTRY_BYTES / 8 }>(self.head);
         let words = std::array::from_fn(|i| entry[i].load(Ordering::Relaxed));
         self.head = self.ring.next_index(self.head);
+        let ring = &self.ring;
+        tracepoint::trace(|| tracepoint::Event::EntryFetched { port: ring.port_number() });
         Some(Sqe::from_words(words))
     }
 
