@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-/// An event with its time, drive and target.
+/// An event with its time, drive, path and target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Time of the event, virtual or real.
@@ -15,6 +15,9 @@ pub struct Record {
     /// The drive whose host side or controller emitted it, as set with
     /// [`set_drive`](crate::set_drive).
     pub drive: u16,
+    /// The path whose host side emitted it, as set with [`set_path`](crate::set_path); 0 for the
+    /// controller. Tags and table entries of the host are unique on their path only.
+    pub path: u16,
     /// The host-side target that emitted it, as set with [`set_target`](crate::set_target); 0 for
     /// the drive.
     pub target: u16,
@@ -151,11 +154,12 @@ pub enum Event {
     /// The host-managed FTL processed the completion of the command with `user`.
     TargetOpCompleted { user: u64 },
 
-    /// The driver wrote a command to a submission queue.
-    CommandSubmitted { qid: u16, cid: u16, user: u64 },
-    /// The controller fetched a command from a submission queue; `id` is its entry in the drive's
-    /// table.
-    CommandFetched { id: u32, qid: u16, cid: u16 },
+    /// The driver wrote a command to a submission queue of `port`. Each port of a drive has its own
+    /// queue identifiers.
+    CommandSubmitted { port: u64, qid: u16, cid: u16, user: u64 },
+    /// The controller fetched a command from a submission queue of `port`; `id` is its entry in the
+    /// drive's table.
+    CommandFetched { id: u32, port: u64, qid: u16, cid: u16 },
     /// A command passes a stage, which serves it from `start` to `end`.
     CommandStage { id: u32, stage: StageKind, start: Nanos, end: Nanos },
     /// The personality started the command.

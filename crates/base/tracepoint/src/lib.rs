@@ -30,6 +30,7 @@ thread_local! {
 struct ThreadLog {
     now: Nanos,
     drive: u16,
+    path: u16,
     target: u16,
     records: Vec<Record>,
 }
@@ -64,11 +65,17 @@ pub fn set_time(now: Nanos) {
     }
 }
 
-/// Sets the drive that later events of the thread refer to.
+/// Sets the drive whose controller emits the later events of the thread.
 #[inline(always)]
 pub fn set_drive(drive: u16) {
+    set_path(drive, 0);
+}
+
+/// Sets the path whose host side emits the later events of the thread, and the drive below it.
+#[inline(always)]
+pub fn set_path(drive: u16, path: u16) {
     if is_on() {
-        with_log(|log| (log.drive, log.target) = (drive, 0));
+        with_log(|log| (log.drive, log.path, log.target) = (drive, path, 0));
     }
 }
 
@@ -84,8 +91,8 @@ pub fn set_target(target: u16) {
 fn record(at: Option<Nanos>, event: Event) {
     with_log(|log| {
         log.now = at.unwrap_or(log.now);
-        let ThreadLog { now, drive, target, .. } = *log;
-        log.records.push(Record { at: now, drive, target, event });
+        let ThreadLog { now, drive, path, target, .. } = *log;
+        log.records.push(Record { at: now, drive, path, target, event });
     });
 }
 
@@ -151,7 +158,7 @@ mod tests {
         let mut recorder = Recorder::start().unwrap();
         assert!(Recorder::start().is_none(), "one at a time");
         std::thread::spawn(|| trace(|| gc(8))).join().unwrap();
-        set_drive(3);
+        set_path(3, 6);
         trace_at(Nanos(5), || gc(1));
         set_target(4);
         trace(|| gc(2));
@@ -161,8 +168,11 @@ mod tests {
         assert_eq!(recorder.pending(), 3);
         let mut records = Vec::new();
         recorder.drain_into(&mut records);
-        let at = |at, target, line| Record { at: Nanos(at), drive: 3, target, event: gc(line) };
-        assert_eq!(records, [at(5, 0, 1), at(5, 4, 2), at(7, 0, 3)]);
+        let at = |at, path, target, line| {
+            let event = gc(line);
+            Record { at: Nanos(at), drive: 3, path, target, event }
+        };
+        assert_eq!(records, [at(5, 6, 0, 1), at(5, 6, 4, 2), at(7, 0, 0, 3)]);
         assert_eq!(recorder.pending(), 0);
         drop(recorder);
         let again = Recorder::start().unwrap();

@@ -317,7 +317,7 @@ pub struct SimArgs {
     /// Write a trace of all events for Perfetto; with one scenario only. `-` for standard output.
     #[arg(long, value_name = "FILE|-")]
     pub trace: Option<PathBuf>,
-    /// Print this many of the slowest requests of each drive with their waits, and the latency
+    /// Print this many of the slowest requests of each path with their waits, and the latency
     /// breakdown of all requests; also in --json. A report has the ten slowest by default; 0 for
     /// none.
     #[arg(long, value_name = "N")]

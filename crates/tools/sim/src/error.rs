@@ -89,14 +89,14 @@ pub enum SimError {
         /// Path of the scenario.
         file: PathBuf,
     },
-    /// A trace of requests is requested, but the events of a drive belong to several paths, or a
-    /// drive is a SATA drive.
+    /// A trace of requests is requested, but a path leads to a set, a key-value target or parallel
+    /// units, or a drive is a SATA drive.
     #[error(
-        "{file}: a trace follows requests to the flash, and needs one path for each drive: several \
-         paths lead to one drive here, or one to several, or a drive is a SATA drive, which shows no \
-         flash; `--blktrace` traces them in the block layer"
+        "{file}: a trace follows block requests to the flash of one drive: here a path leads to a \
+         set, a key-value target or parallel units, or a drive is a SATA drive, which shows no \
+         flash; `--blktrace` traces requests in the block layer"
     )]
-    SharedDrive {
+    NotFollowed {
         /// Path of the scenario.
         file: PathBuf,
     },
@@ -121,7 +121,7 @@ impl SimError {
             SimError::Job(_)
             | SimError::NoJobs { .. }
             | SimError::NoBlockLayer { .. }
-            | SimError::SharedDrive { .. }
+            | SimError::NotFollowed { .. }
             | SimError::VerifyWithoutData { .. }
             | SimError::Scenario(_) => true,
             SimError::Host(e) => {

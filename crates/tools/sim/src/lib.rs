@@ -80,7 +80,7 @@ pub struct SimOptions<'a> {
     pub trace: Option<TraceOutput>,
     /// Directory for the block layer's events of each request, in blkparse's format.
     pub blktrace: Option<PathBuf>,
-    /// Number of slowest requests of each drive to explain, with breakdowns of all requests; 0 for
+    /// Number of slowest requests of each path to explain, with breakdowns of all requests; 0 for
     /// none.
     pub slowest: usize,
     /// Whether to measure where the processor time goes.
@@ -245,7 +245,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let is_followed = can_follow(scenario, &paths);
     if !is_followed && options.trace.is_some() {
-        return Err(SimError::SharedDrive { file: scenario.file.clone() });
+        return Err(SimError::NotFollowed { file: scenario.file.clone() });
     }
     let costs = IoCpuCosts {
         submit: scenario.host.submit_cost.unwrap_or_default(),
@@ -300,7 +300,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     // A trace also needs explanations, but must not change the results.
     if options.slowest > 0 {
         for (path, explanation) in outcomes.iter_mut().zip(explanations) {
-            path.explanation = explanation;
+            path.explanation = Some(explanation);
         }
     }
     let outcome = SimOutcome::new(scenario, drives, outcomes, elapsed, costs, ignored);
@@ -314,20 +314,16 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     Ok(outcome)
 }
 
-/// Returns whether requests can be followed to the flash: every path has a drive of its own and
-/// block requests. Only then the events of a drive are those of one path's requests. A SATA drive
-/// has no flash to follow them to.
+/// Returns whether requests can be followed to the flash: every path has block requests, to one
+/// drive. A SATA drive has no flash to follow them to.
 fn can_follow(scenario: &Scenario, paths: &[PathSpec]) -> bool {
-    let mut users = vec![0u32; scenario.drives.len()];
-    let members = paths.iter().flat_map(|path| scenario.members(path.over));
-    members.for_each(|member| users[scenario.drive_of(member)] += 1);
     let has_blocks = |path: &PathSpec| {
         let is_set = matches!(path.over, Beneath::Set(_));
         let has_keys = scenario.kind_of(path.over) == Some(TargetKind::Kv);
         !is_set && !has_keys && !scenario.has_units(path.over)
     };
     let has_sata = scenario.sata_drives().next().is_some();
-    !has_sata && users.iter().all(|users| *users <= 1) && paths.iter().all(has_blocks)
+    !has_sata && paths.iter().all(has_blocks)
 }
 
 /// Use of the drives' images by the run.
@@ -483,7 +479,7 @@ fn execute(
         true,
     ) = (&mut run.paths[..], &mut run.devices[..], recording.is_coarse() && changes.is_empty())
     {
-        tracepoint::set_drive(0);
+        tracepoint::set_path(0, 0);
         let mut tell = |runner: &mut VirtualRunner,
                         host: &mut JobRunner<CoreQueues>,
                         _: &mut controller::Controller| {

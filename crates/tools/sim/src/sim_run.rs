@@ -121,7 +121,11 @@ impl Component for SimRun {
         let mut moved = false;
         for polled in &self.order {
             moved |= match *polled {
-                Polled::Path(i) => self.paths[i].poll(now),
+                Polled::Path(i) => {
+                    let path = &mut self.paths[i];
+                    tracepoint::set_path(path.drives[0] as u16, i as u16);
+                    path.poll(now)
+                }
                 Polled::Device { device, drive } => {
                     tracepoint::set_drive(drive as u16);
                     self.devices[device].poll(now)
@@ -161,7 +165,6 @@ impl PathRun {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         let Some(host) = &mut self.host else { return false };
-        tracepoint::set_drive(self.drives[0] as u16);
         with_runner!(host, runner => runner.poll(now))
     }
 
@@ -264,6 +267,24 @@ impl SimRun {
     /// Returns the device of a drive.
     pub(super) fn device_of(&self, drive: usize) -> &EmulatedDevice {
         &self.devices[self.drives[drive].device]
+    }
+
+    /// Returns the indices of the paths whose first drive is `drive`.
+    pub(super) fn paths_of(&self, drive: usize) -> impl Iterator<Item = usize> {
+        (0..self.paths.len()).filter(move |path| self.paths[*path].drives[0] == drive)
+    }
+
+    /// Returns the names of the jobs on a drive as those of path `on` name them: with the path in
+    /// front where it is another one. The order is that of [`Explainer::with_paths`].
+    ///
+    /// [`Explainer::with_paths`]: report::explain::Explainer::with_paths
+    pub(super) fn job_names(&self, drive: usize, on: usize) -> Vec<String> {
+        let of_path = |path: usize| {
+            let PathRun { name, .. } = &self.paths[path];
+            let named = move |job| if path == on { job } else { format!("{name}: {job}") };
+            self.paths[path].job_names().into_iter().map(named)
+        };
+        self.paths_of(drive).flat_map(of_path).collect()
     }
 
     /// Returns the index of the path that has a drive alone.

@@ -86,6 +86,11 @@ enum PortSide {
 }
 
 impl Port {
+    /// Returns a number that identifies the port while it exists, the same for host and drive.
+    pub fn number(&self) -> u64 {
+        std::ptr::from_ref(self) as u64
+    }
+
     /// Creates a port with memory for its admin queues and no I/O queues.
     ///
     /// # Errors

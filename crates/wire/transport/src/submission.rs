@@ -77,6 +77,11 @@ impl SqProducer {
         depth - 1 - used
     }
 
+    /// Returns the number of the port in tracepoints.
+    pub fn port_number(&self) -> u64 {
+        self.ring.port.number()
+    }
+
     /// Writes an entry; the drive sees it after [`ring`](SqProducer::ring).
     ///
     /// # Errors

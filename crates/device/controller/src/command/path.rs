@@ -38,7 +38,12 @@ impl Controller {
         let restricted = port.access.is_some();
         let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
         let cid = sqe.cid.get();
-        tracepoint::trace_at(now, || Event::CommandFetched { id, qid, cid });
+        tracepoint::trace_at(now, || Event::CommandFetched {
+            id,
+            port: port.port.number(),
+            qid,
+            cid,
+        });
         if self.command_times.is_some() {
             self.commands.get_mut(id).fetched = now;
         }

@@ -209,7 +209,10 @@ impl QueuePair {
     #[inline(always)]
     fn trace(&self, tag: Tag, user: u64) {
         let (qid, cid) = (self.qid, tag.0);
-        tracepoint::trace(|| tracepoint::Event::CommandSubmitted { qid, cid, user });
+        tracepoint::trace(|| {
+            let port = self.sq.port_number();
+            tracepoint::Event::CommandSubmitted { port, qid, cid, user }
+        });
     }
 
     /// Rings the doorbell once for all commands submitted since the last call, if any, and wakes

@@ -46,7 +46,7 @@ pub struct Bands {
 /// Latency breakdown of one job's requests of one operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakdown {
-    /// Index of the job, with clones counted one by one.
+    /// Number of the job among those of its drive, with clones counted one by one.
     pub job: u32,
     /// The operation.
     pub op: RequestOp,
@@ -176,6 +176,7 @@ mod tests {
                 wait(WaitKind::Transfer, latency - own, own),
             ];
             bands.add(&Explained {
+                path: 0,
                 serial: i,
                 job: 2,
                 slot: 0,

@@ -9,7 +9,8 @@ use tracepoint::{ArrayOp, Cause, Event, PuOpStep, Record, RequestOp};
 
 use super::critical_path::{Admissions, FlashTimelines, timeline};
 use super::in_flight::{
-    AdmissionChange, Critical, FtlRequest, Origin, StationVisit, TracedCommand, TracedPuOp,
+    AdmissionChange, Critical, DRIVE_FTL, FtlId, FtlRequest, LayerEntryId, Origin, PathTag,
+    StationVisit, TracedCommand, TracedPuOp,
 };
 use super::path::WaitPath;
 use super::timeline::BusyInterval;
@@ -39,13 +40,13 @@ enum Inner {
     /// None: the block layer completed the request itself.
     None,
     Command(Rc<TracedCommand>),
-    Target(u16, Box<FtlRequest>),
+    Target(FtlId, Box<FtlRequest>),
 }
 
 /// An entry of the block layer's table.
 #[derive(Debug, Default)]
 struct BlockLayerEntry {
-    tag: Option<u64>,
+    tag: Option<PathTag>,
     parent: Option<u32>,
     merged: Vec<u32>,
 }
@@ -70,27 +71,35 @@ struct Ftl {
 #[derive(Clone, Copy, Debug)]
 enum TargetCaller {
     /// A job, or a part of the target, by the tag of the request.
-    Tag(u64),
-    /// A block layer, by its submitter and its id of the request.
-    BlockLayer(u16, u32),
+    Tag(PathTag),
+    /// A block layer, by its entry.
+    BlockLayer(LayerEntryId),
 }
 
-/// Derives explanations of one drive's requests. It must receive every record of the drive, in
-/// order.
+/// Data of the next records of commands.
+#[derive(Debug, Default)]
+struct NextCommand {
+    /// Block-layer entry that the next command, or the next request of a target, carries.
+    entry: Option<LayerEntryId>,
+    /// Target operation that the next command carries.
+    op: Option<u64>,
+}
+
+/// Derives explanations of one drive's requests, on all paths to it. It must receive every record
+/// of the drive, in order.
 #[derive(Debug, Default)]
 pub struct Explainer {
-    requests: BTreeMap<u64, OpenRequest>,
+    /// By path: the number of its first job among those of the drive.
+    first_jobs: BTreeMap<u16, u32>,
+    requests: BTreeMap<PathTag, OpenRequest>,
     serial: u64,
-    block_layer: BTreeMap<(u16, u32), BlockLayerEntry>,
-    /// Block-layer entry that the next command, or the next request of a target, carries.
-    issuing: Option<(u16, u32)>,
-    /// Target operation that the next command carries.
-    issuing_op: Option<u64>,
+    block_layer: BTreeMap<LayerEntryId, BlockLayerEntry>,
+    issuing: NextCommand,
     /// Callers of requests, by the tags that a target on the host uses for them.
-    aliases: BTreeMap<u64, TargetCaller>,
-    /// FTLs by queue; the drive's own is 0.
-    ftls: BTreeMap<u16, Ftl>,
-    submitted: BTreeMap<(u16, u16), TracedCommand>,
+    aliases: BTreeMap<PathTag, TargetCaller>,
+    ftls: BTreeMap<FtlId, Ftl>,
+    /// Commands not yet fetched, by port, queue and identifier.
+    submitted: BTreeMap<(u64, u16, u16), TracedCommand>,
     commands: Vec<Option<TracedCommand>>,
     pu_ops: Vec<Option<TracedPuOp>>,
     next_pu_op: u64,
@@ -102,44 +111,52 @@ pub struct Explainer {
     until_prune: u32,
 }
 
-/// Returns the job of a tag.
-fn job(tag: u64) -> u32 {
-    workload::job_index_of_tag(tag) as u32
-}
-
 impl Explainer {
+    /// Returns an explainer of a drive with several paths. `first_jobs` has the number of the first
+    /// job of each path; jobs are numbered over all paths of the drive, with clones counted one by
+    /// one.
+    pub fn with_paths(first_jobs: impl IntoIterator<Item = (u16, u32)>) -> Explainer {
+        Explainer { first_jobs: first_jobs.into_iter().collect(), ..Explainer::default() }
+    }
+
+    /// Returns the job of a request, in the numbering of the drive.
+    fn job(&self, PathTag { path, tag }: PathTag) -> u32 {
+        let first = self.first_jobs.get(&path).copied().unwrap_or(0);
+        first + workload::job_index_of_tag(tag) as u32
+    }
+
     /// Processes the next record.
     pub fn feed(&mut self, record: &Record, sink: &mut dyn ExplanationSink) {
-        let Record { at, target, event, .. } = *record;
+        let Record { at, path, target, event, .. } = *record;
         match event {
             Event::RequestIssued { .. }
             | Event::RequestCompleted { .. }
-            | Event::RequestReaped { .. } => self.on_job_event(at, event, sink),
+            | Event::RequestReaped { .. } => self.on_job_event(at, path, event, sink),
             Event::LayerQueued { .. }
             | Event::LayerMerged { .. }
             | Event::LayerSplit { .. }
-            | Event::LayerIssued { .. } => self.on_block_layer_event(event),
+            | Event::LayerIssued { .. } => self.on_block_layer_event(path, event),
             Event::TargetAlias { alias: name, tag } => {
-                let caller = self.target_caller(tag);
-                self.aliases.insert(name, caller);
+                let caller = self.target_caller(PathTag { path, tag });
+                self.aliases.insert(PathTag { path, tag: name }, caller);
             }
             Event::TargetRequest { .. }
             | Event::TargetOp { .. }
             | Event::TargetIssued { .. }
-            | Event::TargetOpCompleted { .. } => self.on_target_event(at, target, event),
+            | Event::TargetOpCompleted { .. } => self.on_target_event(record),
             Event::CommandSubmitted { .. }
             | Event::CommandFetched { .. }
             | Event::CommandStage { .. }
             | Event::CommandStarted { .. }
             | Event::CommandCompleted { .. }
-            | Event::CommandPosted { .. } => self.on_command_event(at, event),
+            | Event::CommandPosted { .. } => self.on_command_event(at, path, event),
             Event::FtlQueued { .. }
             | Event::FtlAdmitted { .. }
             | Event::FtlFlush { .. }
             | Event::FtlMapWait { .. }
-            | Event::FtlCompleted { .. } => self.on_ftl_event(at, target, event, sink),
+            | Event::FtlCompleted { .. } => self.on_ftl_event(record, sink),
             Event::FtlAdmission { state } => {
-                let admissions = &mut self.ftls.entry(target).or_default().admissions;
+                let admissions = &mut self.ftls.entry((path, target)).or_default().admissions;
                 if admissions.back().is_none_or(|last| last.state != state) {
                     admissions.push_back(AdmissionChange { at, state });
                 }
@@ -150,7 +167,7 @@ impl Explainer {
             Event::GcBegins { .. }
             | Event::GcEnds { .. }
             | Event::CheckpointBegins
-            | Event::CheckpointEnds => self.on_background_event(at, target, event, sink),
+            | Event::CheckpointEnds => self.on_background_event(record, sink),
             Event::PuOpQueued { .. }
             | Event::PuOpProgress { .. }
             | Event::ArrayBusy { .. }
@@ -160,7 +177,7 @@ impl Explainer {
 
     /// Returns the request with a tag. A fragment of it may be in flight before the job has issued
     /// all of it.
-    fn open_request(&mut self, tag: u64) -> &mut OpenRequest {
+    fn open_request(&mut self, tag: PathTag) -> &mut OpenRequest {
         let serial = &mut self.serial;
         self.requests.entry(tag).or_insert_with(|| {
             *serial += 1;
@@ -178,15 +195,18 @@ impl Explainer {
         })
     }
 
-    fn on_job_event(&mut self, at: Nanos, event: Event, sink: &mut dyn ExplanationSink) {
+    fn on_job_event(&mut self, at: Nanos, path: u16, event: Event, sink: &mut dyn ExplanationSink) {
         match event {
             Event::RequestIssued { tag, op, lba, sectors, intended_at: wanted, ready } => {
-                let open = self.open_request(tag);
+                let open = self.open_request(PathTag { path, tag });
                 (open.op, open.lba, open.sectors) = (op, lba, sectors);
                 (open.wanted, open.ready, open.issued) = (wanted, ready, at);
             }
-            Event::RequestCompleted { tag } => self.open_request(tag).arrived = at,
+            Event::RequestCompleted { tag } => {
+                self.open_request(PathTag { path, tag }).arrived = at;
+            }
             Event::RequestReaped { tag, at, measured } => {
+                let tag = PathTag { path, tag };
                 if let Some(open) = self.requests.remove(&tag) {
                     sink.request(&self.explain(tag, &open, at, measured));
                 }
@@ -199,7 +219,7 @@ impl Explainer {
         }
     }
 
-    fn explain(&self, tag: u64, open: &OpenRequest, ended: Nanos, measured: bool) -> Explained {
+    fn explain(&self, tag: PathTag, open: &OpenRequest, ended: Nanos, measured: bool) -> Explained {
         let mut path = WaitPath::new(open.wanted, ended);
         path.add_wait(open.ready, WaitKind::HostSubmit);
         path.add_wait(open.issued, WaitKind::DeviceFull);
@@ -207,13 +227,13 @@ impl Explainer {
             Inner::None => path.add_wait(open.arrived, WaitKind::BlockLayer),
             Inner::Command(command) => {
                 path.add_wait(command.submitted, WaitKind::BlockLayer);
-                let admissions = self.ftls.get(&0).map(|ftl| &ftl.admissions);
+                let admissions = self.ftls.get(&DRIVE_FTL).map(|ftl| &ftl.admissions);
                 self.flash.command(&mut path, command, admissions);
             }
-            Inner::Target(qid, request) => {
+            Inner::Target(ftl, request) => {
                 path.add_wait(request.began, WaitKind::Target);
                 let none = Admissions::new();
-                let admissions = self.ftls.get(qid).map_or(&none, |ftl| &ftl.admissions);
+                let admissions = self.ftls.get(ftl).map_or(&none, |ftl| &ftl.admissions);
                 self.flash.ftl(&mut path, request, admissions);
             }
         }
@@ -221,8 +241,9 @@ impl Explainer {
         path.add_wait(ended, WaitKind::HostComplete);
         Explained {
             serial: open.serial,
-            job: job(tag),
-            slot: tag as u32,
+            path: tag.path,
+            job: self.job(tag),
+            slot: tag.tag as u32,
             op: open.op,
             lba: open.lba,
             sectors: open.sectors,
@@ -247,31 +268,35 @@ impl Explainer {
         }
     }
 
-    fn on_block_layer_event(&mut self, event: Event) {
+    fn on_block_layer_event(&mut self, path: u16, event: Event) {
+        let entry_id = |submitter, id| LayerEntryId { path, submitter, id };
         match event {
             Event::LayerQueued { submitter, id, tag } => {
-                let entry = BlockLayerEntry { tag: Some(tag), ..BlockLayerEntry::default() };
-                self.block_layer.insert((submitter, id), entry);
+                let tag = Some(PathTag { path, tag });
+                let entry = BlockLayerEntry { tag, ..BlockLayerEntry::default() };
+                self.block_layer.insert(entry_id(submitter, id), entry);
             }
             Event::LayerMerged { submitter, head, id } => {
-                if let Some(entry) = self.block_layer.get_mut(&(submitter, head)) {
+                if let Some(entry) = self.block_layer.get_mut(&entry_id(submitter, head)) {
                     entry.merged.push(id);
                 }
             }
             Event::LayerSplit { submitter, parent, id } => {
                 let entry = BlockLayerEntry { parent: Some(parent), ..BlockLayerEntry::default() };
-                self.block_layer.insert((submitter, id), entry);
+                self.block_layer.insert(entry_id(submitter, id), entry);
             }
-            Event::LayerIssued { submitter, id } => self.issuing = Some((submitter, id)),
+            Event::LayerIssued { submitter, id } => {
+                self.issuing.entry = Some(entry_id(submitter, id));
+            }
             _ => {}
         }
     }
 
     /// Returns the tags of all requests that an entry of the block layer carries.
-    fn block_layer_tags(&self, submitter: u16, id: u32) -> Vec<u64> {
-        let (mut tags, mut rest) = (Vec::new(), vec![id]);
+    fn block_layer_tags(&self, entry: LayerEntryId) -> Vec<PathTag> {
+        let (mut tags, mut rest) = (Vec::new(), vec![entry.id]);
         while let Some(id) = rest.pop() {
-            let Some(entry) = self.block_layer.get(&(submitter, id)) else { continue };
+            let Some(entry) = self.block_layer.get(&LayerEntryId { id, ..entry }) else { continue };
             tags.extend(entry.tag);
             rest.extend(entry.parent);
             rest.extend(&entry.merged);
@@ -279,22 +304,24 @@ impl Explainer {
         tags
     }
 
-    fn on_target_event(&mut self, at: Nanos, qid: u16, event: Event) {
+    fn on_target_event(&mut self, record: &Record) {
+        let Record { at, path, target, event, .. } = *record;
+        let id = (path, target);
         if let Event::TargetIssued { user } = event {
-            self.issuing_op = Some(user);
+            self.issuing.op = Some(user);
             return;
         }
         if let Event::TargetRequest { index: place, tag } = event {
             let request = FtlRequest { began: at, ..FtlRequest::default() };
-            let caller = self.target_caller(tag);
-            let ftl = self.ftls.entry(qid).or_default();
+            let caller = self.target_caller(PathTag { path, tag });
+            let ftl = self.ftls.entry(id).or_default();
             ftl.requests.insert(place, (caller, request));
             return;
         }
-        let ftl = self.ftls.entry(qid).or_default();
+        let ftl = self.ftls.entry(id).or_default();
         match event {
             Event::TargetOp { user, cause, request, lba } => {
-                ftl.ops.insert(user, Origin::Target { qid, cause, request, lba });
+                ftl.ops.insert(user, Origin::Target { ftl: id, cause, request, lba });
             }
             Event::TargetOpCompleted { user } => {
                 let Some(command) = ftl.posted.remove(&user) else { return };
@@ -309,19 +336,20 @@ impl Explainer {
         }
     }
 
-    fn on_command_event(&mut self, at: Nanos, event: Event) {
+    fn on_command_event(&mut self, at: Nanos, path: u16, event: Event) {
         match event {
-            Event::CommandSubmitted { qid, cid, user } => {
-                let carried = self.issuing.take();
-                let user = self.issuing_op.take().unwrap_or(user);
-                let origin = match (carried, self.ftls.get_mut(&qid).filter(|_| qid > 0)) {
-                    (Some((submitter, id)), None) => Origin::BlockLayer { submitter, id },
+            Event::CommandSubmitted { port, qid, cid, user } => {
+                let (entry, op) = (self.issuing.entry.take(), self.issuing.op.take());
+                let id = (path, qid);
+                let user = op.unwrap_or(user);
+                let origin = match (entry, self.ftls.get_mut(&id).filter(|_| qid > 0)) {
+                    (Some(entry), None) => Origin::BlockLayer(entry),
                     (_, Some(ftl)) => {
                         let (cause, request, lba) = (Cause::Metadata, None, None);
-                        let own = Origin::Target { qid, cause, request, lba };
+                        let own = Origin::Target { ftl: id, cause, request, lba };
                         ftl.ops.remove(&user).unwrap_or(own)
                     }
-                    (None, None) => Origin::Request(user),
+                    (None, None) => Origin::Request(PathTag { path, tag: user }),
                 };
                 let command = TracedCommand {
                     origin,
@@ -329,10 +357,10 @@ impl Explainer {
                     submitted: at,
                     ..TracedCommand::default()
                 };
-                self.submitted.insert((qid, cid), command);
+                self.submitted.insert((port, qid, cid), command);
             }
-            Event::CommandFetched { id, qid, cid } => {
-                let mut command = self.submitted.remove(&(qid, cid)).unwrap_or_default();
+            Event::CommandFetched { id, port, qid, cid } => {
+                let mut command = self.submitted.remove(&(port, qid, cid)).unwrap_or_default();
                 (command.fetched, command.started, command.ended) = (at, at, Nanos::MAX);
                 let id = id as usize;
                 if self.commands.len() <= id {
@@ -373,9 +401,9 @@ impl Explainer {
         let tags = match command.origin {
             Origin::Unknown => Vec::new(),
             Origin::Request(tag) => vec![tag],
-            Origin::BlockLayer { submitter, id } => self.block_layer_tags(submitter, id),
-            Origin::Target { qid, .. } => {
-                self.ftls.entry(qid).or_default().posted.insert(command.user_data, command);
+            Origin::BlockLayer(entry) => self.block_layer_tags(entry),
+            Origin::Target { ftl, .. } => {
+                self.ftls.entry(ftl).or_default().posted.insert(command.user_data, command);
                 return;
             }
         };
@@ -386,13 +414,9 @@ impl Explainer {
         }
     }
 
-    fn on_ftl_event(
-        &mut self,
-        at: Nanos,
-        target: u16,
-        event: Event,
-        sink: &mut dyn ExplanationSink,
-    ) {
+    fn on_ftl_event(&mut self, record: &Record, sink: &mut dyn ExplanationSink) {
+        let Record { at, path, target, event, .. } = *record;
+        let ftl = (path, target);
         let (Event::FtlQueued { tag }
         | Event::FtlAdmitted { tag, .. }
         | Event::FtlFlush { tag }
@@ -401,8 +425,8 @@ impl Explainer {
         else {
             return;
         };
-        let last = self.last_operation(target).filter(Critical::is_program);
-        let Some(request) = self.ftl_request(at, target, tag) else { return };
+        let last = self.last_operation(ftl).filter(Critical::is_program);
+        let Some(request) = self.ftl_request(at, ftl, tag) else { return };
         match event {
             Event::FtlQueued { .. } => request.is_queued = true,
             Event::FtlAdmitted { durable, .. } => {
@@ -411,68 +435,59 @@ impl Explainer {
             }
             Event::FtlFlush { .. } => request.is_flush = true,
             Event::FtlMapWait { .. } => request.waited_for_map = true,
-            _ => self.on_ftl_complete(at, target, tag, sink),
+            _ => self.on_ftl_complete(record, tag, sink),
         }
     }
 
-    fn ftl_request(&mut self, at: Nanos, target: u16, tag: u64) -> Option<&mut FtlRequest> {
-        if target == 0 {
+    fn ftl_request(&mut self, at: Nanos, ftl: FtlId, tag: u64) -> Option<&mut FtlRequest> {
+        if ftl == DRIVE_FTL {
             let command = self.command_mut(u32::try_from(tag).ok()?)?;
             let began = FtlRequest { began: at, ..FtlRequest::default() };
             return Some(command.ftl.get_or_insert(began));
         }
-        let request = self.ftls.get_mut(&target)?.requests.get_mut(&tag)?;
+        let request = self.ftls.get_mut(&ftl)?.requests.get_mut(&tag)?;
         Some(&mut request.1)
     }
 
     /// Returns the operation whose completion an FTL reaped last.
-    fn last_operation(&self, target: u16) -> Option<Critical> {
-        match target {
-            0 => self.last_pu_op.map(Critical::PuOp),
-            qid => self.ftls.get(&qid)?.last_command.clone().map(Critical::Command),
+    fn last_operation(&self, ftl: FtlId) -> Option<Critical> {
+        match ftl {
+            DRIVE_FTL => self.last_pu_op.map(Critical::PuOp),
+            host => self.ftls.get(&host)?.last_command.clone().map(Critical::Command),
         }
     }
 
     /// Processes the completion of an FTL's request. If it waited for the flash, its critical
     /// operation is the one that completed last.
-    fn on_ftl_complete(
-        &mut self,
-        at: Nanos,
-        target: u16,
-        tag: u64,
-        sink: &mut dyn ExplanationSink,
-    ) {
-        let last = self.last_operation(target);
-        let Some(request) = self.ftl_request(at, target, tag) else { return };
+    fn on_ftl_complete(&mut self, record: &Record, tag: u64, sink: &mut dyn ExplanationSink) {
+        let Record { at, path, target, .. } = *record;
+        let ftl = (path, target);
+        let last = self.last_operation(ftl);
+        let Some(request) = self.ftl_request(at, ftl, tag) else { return };
         request.ended = at;
         let durable = request.admitted.is_some_and(|(_, durable)| durable);
         if (request.is_flush || durable) && at > request.began {
             request.critical = last;
         }
         if request.is_flush {
-            let (start, end) = (request.began, at);
-            sink.background(&BackgroundSpan { work: Background::Flush, start, end });
+            let (path, start, end) = (host_path(record), request.began, at);
+            sink.background(&BackgroundSpan { work: Background::Flush, path, start, end });
         }
-        if target == 0 {
+        if ftl == DRIVE_FTL {
             return;
         }
-        let ended = self.ftls.get_mut(&target).and_then(|ftl| ftl.requests.remove(&tag));
+        let ended = self.ftls.get_mut(&ftl).and_then(|ftl| ftl.requests.remove(&tag));
         let Some((caller, request)) = ended else { return };
         for tag in self.tags_of_caller(caller) {
             if let Some(open) = self.requests.get_mut(&tag) {
-                open.inner = Inner::Target(target, Box::new(request.clone()));
+                open.inner = Inner::Target(ftl, Box::new(request.clone()));
             }
         }
     }
 
-    fn on_background_event(
-        &mut self,
-        at: Nanos,
-        target: u16,
-        event: Event,
-        sink: &mut dyn ExplanationSink,
-    ) {
-        let ftl = self.ftls.entry(target).or_default();
+    fn on_background_event(&mut self, record: &Record, sink: &mut dyn ExplanationSink) {
+        let Record { at, path, target, event, .. } = *record;
+        let ftl = self.ftls.entry((path, target)).or_default();
         let ended = match event {
             Event::GcBegins { line, valid } => {
                 ftl.gc.insert(line, (at, valid));
@@ -488,7 +503,8 @@ impl Explainer {
             _ => ftl.checkpoint.take().map(|start| (Background::Checkpoint, start)),
         };
         if let Some((work, start)) = ended {
-            sink.background(&BackgroundSpan { work, start, end: at });
+            let path = host_path(record);
+            sink.background(&BackgroundSpan { work, path, start, end: at });
         }
     }
 
@@ -529,11 +545,11 @@ impl Explainer {
         let (cause, tag, lba) = match origin {
             None | Some(Origin::Unknown) => (cause, None, None),
             Some(Origin::Request(tag)) => (cause, Some(tag), None),
-            Some(Origin::BlockLayer { submitter, id }) => {
-                (cause, self.block_layer_tags(submitter, id).first().copied(), None)
+            Some(Origin::BlockLayer(entry)) => {
+                (cause, self.block_layer_tags(entry).first().copied(), None)
             }
-            Some(Origin::Target { qid, cause, request, lba }) => {
-                (cause, request.and_then(|place| self.target_tag(qid, place)), lba)
+            Some(Origin::Target { ftl, cause, request, lba }) => {
+                (cause, request.and_then(|place| self.target_tag(ftl, place)), lba)
             }
         };
         let open = tag.and_then(|tag| self.requests.get(&tag));
@@ -548,7 +564,7 @@ impl Explainer {
             chunk,
             op,
             cause,
-            job: tag.filter(|_| open.is_some()).map(job),
+            job: tag.filter(|_| open.is_some()).map(|tag| self.job(tag)),
             request: open.map(|open| open.serial),
             lba: lba.or(program).or(open.map(|open| open.lba)),
             command,
@@ -568,28 +584,28 @@ impl Explainer {
     }
 
     /// Returns the caller of the request that a target gets now, with this tag.
-    fn target_caller(&mut self, tag: u64) -> TargetCaller {
-        match self.issuing.take() {
-            Some((submitter, id)) => TargetCaller::BlockLayer(submitter, id),
+    fn target_caller(&mut self, tag: PathTag) -> TargetCaller {
+        match self.issuing.entry.take() {
+            Some(entry) => TargetCaller::BlockLayer(entry),
             None => TargetCaller::Tag(tag),
         }
     }
 
     /// Returns the tags of the jobs' requests that a caller's request carries.
-    fn tags_of_caller(&self, caller: TargetCaller) -> Vec<u64> {
+    fn tags_of_caller(&self, caller: TargetCaller) -> Vec<PathTag> {
         let caller = match caller {
             TargetCaller::Tag(tag) => self.aliases.get(&tag).copied().unwrap_or(caller),
             caller => caller,
         };
         match caller {
             TargetCaller::Tag(tag) => vec![tag],
-            TargetCaller::BlockLayer(submitter, id) => self.block_layer_tags(submitter, id),
+            TargetCaller::BlockLayer(entry) => self.block_layer_tags(entry),
         }
     }
 
     /// Returns the tag of a job's request that a target's request carries.
-    fn target_tag(&self, qid: u16, place: u64) -> Option<u64> {
-        let (caller, _) = self.ftls.get(&qid)?.requests.get(&place)?;
+    fn target_tag(&self, ftl: FtlId, place: u64) -> Option<PathTag> {
+        let (caller, _) = self.ftls.get(&ftl)?.requests.get(&place)?;
         self.tags_of_caller(*caller).first().copied()
     }
 
@@ -620,6 +636,11 @@ impl Explainer {
             }
         }
     }
+}
+
+/// Returns the path of an event of an FTL, if the FTL is in the host.
+fn host_path(record: &Record) -> Option<u16> {
+    (record.target != 0).then_some(record.path)
 }
 
 fn resource_user(part: &TracedPuOp) -> ResourceUser {

@@ -5,18 +5,39 @@ use std::rc::Rc;
 use time::Nanos;
 use tracepoint::{Admission, ArrayOp, Cause, StageKind};
 
+/// A request of a job: its tag, which is unique on its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PathTag {
+    pub(super) path: u16,
+    pub(super) tag: u64,
+}
+
+/// An FTL of a drive or above it: the path and the queue of one in the host, or [`DRIVE_FTL`].
+pub(super) type FtlId = (u16, u16);
+
+/// The FTL of the drive itself.
+pub(super) const DRIVE_FTL: FtlId = (0, 0);
+
+/// An entry of the block layer of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LayerEntryId {
+    pub(super) path: u16,
+    pub(super) submitter: u16,
+    pub(super) id: u32,
+}
+
 /// Origin of a command or flash operation: a request or background work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Unknown: an admin command, or a command issued before the recording started.
     #[default]
     Unknown,
-    /// A job's request, by its tag.
-    Request(u64),
+    /// A job's request.
+    Request(PathTag),
     /// An entry of the block layer's table.
-    BlockLayer { submitter: u16, id: u32 },
-    /// A host FTL on queue `qid`: for an entry of its table, or for its background work.
-    Target { qid: u16, cause: Cause, request: Option<u64>, lba: Option<u64> },
+    BlockLayer(LayerEntryId),
+    /// A host FTL: for an entry of its table, or for its background work.
+    Target { ftl: FtlId, cause: Cause, request: Option<u64>, lba: Option<u64> },
 }
 
 /// The part of a flash operation on one parallel unit, from its arrival to its end.
@@ -28,7 +49,7 @@ pub(super) struct TracedPuOp {
     pub(super) chunk: u32,
     pub(super) op: ArrayOp,
     pub(super) cause: Cause,
-    /// Job whose request it serves.
+    /// Job whose request it serves, in the numbering of the drive.
     pub(super) job: Option<u32>,
     /// Serial number of that request.
     pub(super) request: Option<u64>,

@@ -33,9 +33,11 @@ pub use wait::{ResourceUser, Wait, WaitKind, cause_name};
 /// A completed request with its waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// Serial number of the request, from 1 in the order of issue.
+    /// Serial number of the request on its drive, from 1 in the order of issue.
     pub serial: u64,
-    /// Index of the job, with clones counted one by one.
+    /// The path of the job ([`tracepoint::Record::path`]).
+    pub path: u16,
+    /// Number of the job among those of all paths of the drive, with clones counted one by one.
     pub job: u32,
     /// Slot of the job, less than its depth.
     pub slot: u32,
@@ -70,7 +72,7 @@ pub struct BusySpan {
     pub end: Nanos,
     /// Purpose of the operation.
     pub cause: Cause,
-    /// Serial number of the request that it served.
+    /// Serial number on the drive of the request that it served.
     pub request: Option<u64>,
     /// First logical sector, if known.
     pub lba: Option<u64>,
@@ -108,6 +110,8 @@ pub enum Background {
 pub struct BackgroundSpan {
     /// The work.
     pub work: Background,
+    /// The path of an FTL in the host; `None` for the FTL of the drive.
+    pub path: Option<u16>,
     /// Start of the interval.
     pub start: Nanos,
     /// End of the interval.

@@ -42,6 +42,7 @@ mod tests {
     fn the_slowest_are_kept_and_the_earlier_of_equal_ones() {
         let request = |serial, latency| Explained {
             serial,
+            path: 0,
             job: 0,
             slot: 0,
             op: RequestOp::Read,

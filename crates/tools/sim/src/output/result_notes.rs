@@ -37,8 +37,8 @@ pub enum NoteCode {
     NotPreconditioned,
     /// A trace lacks events.
     TraceIncomplete,
-    /// Requests were not followed to the flash: a drive has several paths, a path several drives,
-    /// or a drive is a SATA drive.
+    /// Requests were not followed to the flash: a path leads to a set, a key-value target or
+    /// parallel units, or a drive is a SATA drive.
     NotFollowed,
 }
 
@@ -100,8 +100,8 @@ impl Note {
 
     /// Returns the note that requests were not followed to the flash.
     pub(crate) fn not_followed() -> Note {
-        let text = "latencies are not explained: the events of a drive belong to several paths, or the \
-                    requests of a path to several drives, or a drive is a SATA drive";
+        let text = "latencies are not explained: a path leads to a set, a key-value target or parallel \
+                    units, or a drive is a SATA drive";
         Note::new(NoteCode::NotFollowed, text.into())
     }
 

@@ -8,7 +8,7 @@ use tracepoint::{Record, Recorder};
 
 use crate::SimError;
 use crate::recording::spans::{DriveSink, SpanTrace};
-use crate::sim_run::{PathRun, SimRun};
+use crate::sim_run::SimRun;
 
 /// Explanation of the latencies of one path's requests.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,7 +17,8 @@ pub struct Explanation {
     pub slowest: Vec<Explained>,
     /// Latency breakdowns by job, operation and percentile.
     pub breakdowns: Vec<Breakdown>,
-    /// The names of the jobs, with clones counted one by one.
+    /// The names of the jobs on the drive, with clones counted one by one; those of other paths have
+    /// the name of the path in front.
     pub jobs: Vec<String>,
     /// Sector size in bytes.
     pub sector_bytes: u32,
@@ -27,27 +28,31 @@ pub struct Explanation {
 pub(crate) struct ExplanationRecorder {
     recorder: Recorder,
     records: Vec<Record>,
-    drives: Vec<DriveExplainer>,
+    /// Explainer of each drive.
+    explainers: Vec<Explainer>,
+    /// Results of each path.
+    paths: Vec<PathResults>,
 }
 
-struct DriveExplainer {
-    explainer: Explainer,
+/// Explained requests of one path.
+struct PathResults {
     slowest: SlowestRequests,
     bands: Bands,
 }
 
-/// Forwards explanations to several sinks.
+/// Forwards explanations of one drive to several sinks.
 struct SinkTee<'a> {
-    slowest: &'a mut SlowestRequests,
-    bands: &'a mut Bands,
+    paths: &'a mut [PathResults],
     trace: Option<DriveSink<'a>>,
 }
 
 impl ExplanationSink for SinkTee<'_> {
     fn request(&mut self, request: &Explained) {
-        if request.measured {
-            self.slowest.add(request);
-            self.bands.add(request);
+        if request.measured
+            && let Some(path) = self.paths.get_mut(usize::from(request.path))
+        {
+            path.slowest.add(request);
+            path.bands.add(request);
         }
         if let Some(trace) = &mut self.trace {
             trace.request(request);
@@ -68,18 +73,24 @@ impl ExplanationSink for SinkTee<'_> {
 }
 
 impl ExplanationRecorder {
-    /// Starts to record. The `slowest` slowest requests of each drive are kept.
+    /// Starts to record. The `slowest` slowest requests of each path are kept.
     ///
     /// # Errors
     /// [`SimError::Recording`] if the thread already records.
     pub(crate) fn start(slowest: usize, run: &SimRun) -> Result<ExplanationRecorder, SimError> {
-        let drives = run.drives.iter().map(|_| DriveExplainer {
-            explainer: Explainer::default(),
-            slowest: SlowestRequests::new(slowest),
-            bands: Bands::default(),
-        });
+        let explainer = |drive| {
+            let first_jobs = run.paths_of(drive).scan(0, |next, path| {
+                let first = *next;
+                *next += run.paths[path].job_names().len() as u32;
+                Some((path as u16, first))
+            });
+            Explainer::with_paths(first_jobs)
+        };
+        let results =
+            |_| PathResults { slowest: SlowestRequests::new(slowest), bands: Bands::default() };
         Ok(ExplanationRecorder {
-            drives: drives.collect(),
+            explainers: (0..run.drives.len()).map(explainer).collect(),
+            paths: run.paths.iter().map(results).collect(),
             recorder: Recorder::start().ok_or(SimError::Recording)?,
             records: Vec::new(),
         })
@@ -91,28 +102,26 @@ impl ExplanationRecorder {
         self.recorder.drain_into(&mut self.records);
         for record in &self.records {
             let index = usize::from(record.drive);
-            let Some(drive) = self.drives.get_mut(index) else { continue };
+            let Some(explainer) = self.explainers.get_mut(index) else { continue };
             let mut sink = SinkTee {
-                slowest: &mut drive.slowest,
-                bands: &mut drive.bands,
+                paths: &mut self.paths,
                 trace: trace.as_deref_mut().map(|trace| trace.drive_sink(index)),
             };
-            drive.explainer.feed(record, &mut sink);
+            explainer.feed(record, &mut sink);
         }
     }
 
-    /// Returns the explanation of each path; a drive has the events of one.
-    pub(crate) fn finish(self, run: &SimRun) -> Vec<Option<Explanation>> {
-        let mut drives: Vec<Option<DriveExplainer>> = self.drives.into_iter().map(Some).collect();
-        let of_path = |path: &PathRun| {
-            let drive = drives.get_mut(path.drives[0])?.take()?;
-            Some(Explanation {
-                slowest: drive.slowest.into_requests(),
-                breakdowns: drive.bands.finish(),
-                jobs: path.job_names(),
+    /// Returns the explanation of each path.
+    pub(crate) fn finish(self, run: &SimRun) -> Vec<Explanation> {
+        let of_path = |(index, results): (usize, PathResults)| {
+            let path = &run.paths[index];
+            Explanation {
+                slowest: results.slowest.into_requests(),
+                breakdowns: results.bands.finish(),
+                jobs: run.job_names(path.drives[0], index),
                 sector_bytes: path.sector_bytes(),
-            })
+            }
         };
-        run.paths.iter().map(of_path).collect()
+        self.paths.into_iter().enumerate().map(of_path).collect()
     }
 }

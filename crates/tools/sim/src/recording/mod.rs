@@ -69,11 +69,8 @@ impl Recording {
     }
 
     /// Completes the files; returns the number of events that they lack, and the explanation of
-    /// each path, if its requests were followed.
-    pub(crate) fn finish(
-        self,
-        run: &mut SimRun,
-    ) -> Result<(u64, Vec<Option<Explanation>>), SimError> {
+    /// each path; none if requests were not followed.
+    pub(crate) fn finish(self, run: &mut SimRun) -> Result<(u64, Vec<Explanation>), SimError> {
         let dropped = self.block_layer.map_or(Ok(0), |layer| layer.finish(run))?;
         self.spans.map_or(Ok(()), SpanTrace::finish)?;
         let explanations = self.explanations.map(|stories| stories.finish(run)).unwrap_or_default();

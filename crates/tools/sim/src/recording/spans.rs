@@ -1,15 +1,17 @@
 //! [`SpanTrace`]: writes requests, and the activity of channels, parallel units and FTL, as a
 //! Perfetto trace.
 //!
-//! Each drive has two processes. The drive's process has a track per channel and per parallel unit,
-//! tracks for GC, checkpoints and flushes, and counters. The process of its jobs has a track per
-//! slot of each job: a slice per request, in it a slice per wait, and arrows to the array
-//! operations that it caused.
+//! A drive has a process, and each path to it one. The drive's process has a track per channel and
+//! per parallel unit, tracks for GC, checkpoints and flushes, and counters. FTLs in the host have
+//! tracks and counters of their own there if several paths lead to the drive. The process of a path
+//! has a track per slot of each job: a slice per request, in it a slice per wait, and arrows to the
+//! array operations that it caused.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
+use ftl::FtlStats;
 use report::explain::{
     Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
     cause_name, op_name,
@@ -19,7 +21,7 @@ use scenario::Scenario;
 use time::Nanos;
 use tracepoint::ArrayOp;
 
-use crate::sim_run::{PathRun, SimRun};
+use crate::sim_run::{PathRun, SimRun, drive_ftl_snapshot};
 use crate::{SimError, TraceOutput};
 
 /// A trace that is being written.
@@ -35,20 +37,32 @@ pub(crate) struct SpanTrace {
 struct DriveTracks {
     /// Process of the drive.
     drive: u32,
-    /// Process of its jobs.
-    jobs: u32,
-    job_names: Vec<String>,
+    /// Tracks of the paths to it.
+    paths: Vec<PathTracks>,
     pus_per_channel: u32,
-    /// Slots that have a track.
-    slots: BTreeSet<(u32, u32)>,
     /// Array operations of in-flight requests: the request, the track and the start.
     operations: Vec<(u64, Track, Nanos)>,
+}
+
+/// Tracks of the jobs of one path.
+struct PathTracks {
+    /// Index of the path.
+    path: usize,
+    /// Process of the jobs.
+    jobs: u32,
+    job_names: Vec<String>,
+    /// First track of the background work of the path's FTL.
+    background: u32,
+    /// Slots that have a track.
+    slots: BTreeSet<(u32, u32)>,
 }
 
 /// First track of parallel units, after the tracks of channels.
 const FIRST_PU: u32 = 1_000;
 /// First track of background work, after the tracks of parallel units.
 const BACKGROUND: u32 = 1_000_000;
+/// Tracks of the background work of an FTL.
+const BACKGROUND_TRACKS: [&str; 3] = ["GC", "checkpoints", "flushes"];
 /// First process of jobs, after those of drives and block layers.
 const JOBS: u32 = 10_000;
 
@@ -64,10 +78,21 @@ impl SpanTrace {
         }
         let mut file = TraceFile::new(output.file);
         let mut drives = Vec::new();
+        // Process of a further path to a drive.
+        let mut further = JOBS + run.drives.len() as u32;
         for i in 0..run.drives.len() {
             let process = i as u32 + 1;
-            let path = run.path_of(i);
-            let has_ftl = path.is_some_and(|path| run.ftl_snapshot(path).is_some());
+            let of_drive: Vec<usize> = run.paths_of(i).collect();
+            // An FTL of a shared drive is the drive's own, and one of a path is in the host.
+            let is_shared = of_drive.len() > 1;
+            let has_ftl = match run.path_of(i) {
+                Some(path) => run.ftl_snapshot(path).is_some(),
+                None => is_shared && drive_ftl_snapshot(run.device_of(i)).is_some(),
+            };
+            let has_host_ftl: Vec<bool> = of_drive
+                .iter()
+                .map(|path| is_shared && run.ftl_snapshot(*path).is_some())
+                .collect();
             let lane = &run.drives[i];
             file.name_process(process, &format!("{} ({})", lane.name, scenario.title));
             let stats = run.device_of(i).stats(&lane.name);
@@ -82,21 +107,38 @@ impl SpanTrace {
                 file.name_track(track, &name);
             }
             if has_ftl {
-                for (thread, name) in (BACKGROUND..).zip(["GC", "checkpoints", "flushes"]) {
-                    file.name_track(Track { process, thread }, name);
-                }
+                name_background(&mut file, process, BACKGROUND, "");
             }
-            let path = path.map(|path| &run.paths[path]);
-            let jobs = path.map_or(&lane.name, |path| &path.name);
-            file.name_process(JOBS + process, &format!("{jobs}: jobs"));
-            drives.push(DriveTracks {
-                drive: process,
-                jobs: JOBS + process,
-                job_names: path.map(PathRun::job_names).unwrap_or_default(),
-                pus_per_channel,
-                slots: BTreeSet::new(),
-                operations: Vec::new(),
-            });
+            let mut paths = Vec::new();
+            for (n, (&path, has_host_ftl)) in of_drive.iter().zip(has_host_ftl).enumerate() {
+                let name = &run.paths[path].name;
+                let jobs = match n {
+                    0 => JOBS + process,
+                    _ => {
+                        further += 1;
+                        further
+                    }
+                };
+                let mut background = BACKGROUND;
+                if has_host_ftl {
+                    background += (1 + n as u32) * BACKGROUND_TRACKS.len() as u32;
+                    name_background(&mut file, process, background, &format!("{name}: "));
+                }
+                file.name_process(jobs, &format!("{name}: jobs"));
+                let job_names = run.job_names(i, path);
+                paths.push(PathTracks {
+                    path,
+                    jobs,
+                    job_names,
+                    background,
+                    slots: BTreeSet::new(),
+                });
+            }
+            if paths.is_empty() {
+                file.name_process(JOBS + process, &format!("{}: jobs", lane.name));
+            }
+            let operations = Vec::new();
+            drives.push(DriveTracks { drive: process, paths, pus_per_channel, operations });
         }
         Ok(SpanTrace { path: output.name, file, drives, next_id: 0 })
     }
@@ -114,13 +156,29 @@ impl SpanTrace {
     /// Writes the current values of the counters.
     pub(crate) fn count(&mut self, now: Nanos, run: &mut SimRun) {
         for (i, tracks) in self.drives.iter().enumerate() {
-            let Some(path) = run.path_of(i) else { continue };
-            if let Some((stats, free)) = run.ftl_snapshot(path) {
-                self.file.counter(tracks.drive, "free lines", now, free);
-                // As in the table, counters exclude preconditioning.
-                let stats = run.paths[path].ftl_before.map_or(stats, |before| stats.since(&before));
+            // As in the table, counters exclude preconditioning.
+            let mut draw = |of: &str, (stats, free): (FtlStats, f64), before: Option<FtlStats>| {
+                self.file.counter(tracks.drive, &format!("{of}free lines"), now, free);
+                let stats = before.map_or(stats, |before| stats.since(&before));
                 if let Some(wa) = stats.write_amplification() {
-                    self.file.counter(tracks.drive, "write amplification", now, wa);
+                    self.file.counter(tracks.drive, &format!("{of}write amplification"), now, wa);
+                }
+            };
+            if let Some(path) = run.path_of(i) {
+                if let Some(ftl) = run.ftl_snapshot(path) {
+                    draw("", ftl, run.paths[path].ftl_before);
+                }
+                continue;
+            }
+            if let (Some(ftl), false) =
+                (drive_ftl_snapshot(run.device_of(i)), tracks.paths.is_empty())
+            {
+                draw("", ftl, run.drives[i].ftl_before);
+            }
+            for PathTracks { path, .. } in &tracks.paths {
+                if let Some(ftl) = run.ftl_snapshot(*path) {
+                    let PathRun { name, ftl_before, .. } = &run.paths[*path];
+                    draw(&format!("{name}: "), ftl, *ftl_before);
                 }
             }
         }
@@ -142,7 +200,10 @@ impl ExplanationSink for DriveSink<'_> {
     fn request(&mut self, request: &Explained) {
         let trace = &mut *self.trace;
         let (file, tracks) = (&mut trace.file, &mut trace.drives[self.drive]);
-        let track = tracks.slot(file, request.job, request.slot);
+        let paths = &mut tracks.paths;
+        let path = paths.iter_mut().find(|tracks| tracks.path == usize::from(request.path));
+        let Some(path) = path else { return };
+        let track = path.slot(file, request.job, request.slot);
         let end = request.start + request.latency;
         let arguments = [
             Argument::number("request", request.serial),
@@ -151,7 +212,7 @@ impl ExplanationSink for DriveSink<'_> {
         ];
         file.span_with(track, op_name(request.op), request.start, end, &arguments);
         let names = Names {
-            jobs: &tracks.job_names,
+            jobs: &path.job_names,
             pus_per_channel: tracks.pus_per_channel,
             sector_bytes: 0,
         };
@@ -202,7 +263,10 @@ impl ExplanationSink for DriveSink<'_> {
 
     fn background(&mut self, span: &BackgroundSpan) {
         let trace = &mut *self.trace;
-        let process = trace.drives[self.drive].drive;
+        let tracks = &trace.drives[self.drive];
+        let path = span.path.map(usize::from);
+        let path = tracks.paths.iter().find(|tracks| Some(tracks.path) == path);
+        let first = path.map_or(BACKGROUND, |path| path.background);
         trace.next_id += 1;
         let id = trace.next_id;
         let (thread, name, arguments) = match span.work {
@@ -211,18 +275,25 @@ impl ExplanationSink for DriveSink<'_> {
                     Argument::number("line", line.into()),
                     Argument::number("valid sectors", valid.into()),
                 ];
-                (BACKGROUND, "GC of a line", valid)
+                (first, "GC of a line", valid)
             }
-            Background::Checkpoint => (BACKGROUND + 1, "checkpoint", Vec::new()),
-            Background::Flush => (BACKGROUND + 2, "flush", Vec::new()),
+            Background::Checkpoint => (first + 1, "checkpoint", Vec::new()),
+            Background::Flush => (first + 2, "flush", Vec::new()),
         };
-        let track = Track { process, thread };
+        let track = Track { process: tracks.drive, thread };
         trace.file.begin_async_with(track, "ftl", name, id, span.start, &arguments);
         trace.file.end_async(track, "ftl", name, id, span.end);
     }
 }
 
-impl DriveTracks {
+/// Names the tracks of the background work of an FTL, from `first`.
+fn name_background(file: &mut TraceFile<File>, process: u32, first: u32, of: &str) {
+    for (thread, name) in (first..).zip(BACKGROUND_TRACKS) {
+        file.name_track(Track { process, thread }, &format!("{of}{name}"));
+    }
+}
+
+impl PathTracks {
     /// Returns the track of a job's slot, and names it at its first use.
     fn slot(&mut self, file: &mut TraceFile<File>, job: u32, slot: u32) -> Track {
         // There are fewer than 65,536 slots, and fewer than 4,096 jobs with clones.

@@ -119,7 +119,7 @@ fn requests_are_not_followed_to_flash_that_is_not_shown() {
     let trace = Some(TraceOutput { name: "t".into(), file, truncate: false });
     let refused =
         simulate(&scenario, SimOptions { trace, ..SimOptions::default() }).expect_err("refused");
-    assert!(matches!(refused, SimError::SharedDrive { .. }) && refused.is_usage(), "{refused}");
+    assert!(matches!(refused, SimError::NotFollowed { .. }) && refused.is_usage(), "{refused}");
     assert!(refused.to_string().contains("SATA"), "{refused}");
 }
 

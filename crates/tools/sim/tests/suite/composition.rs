@@ -1,16 +1,19 @@
 //! Named targets, sets and paths: what jobs write is there, counters add up, and neighbours keep to
 //! their share.
 
-// guarantee: B-21
+// guarantee: B-21, B-41
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use report::explain::{Wait, WaitKind};
 use scenario::Scenario;
 use serde_json::Value;
 use sluice_sim::{
     NoteCode, PathOutcome, SimError, SimOptions, SimOutcome, TraceOutput, simulate, to_json,
 };
 use time::Nanos;
+use tracepoint::RequestOp;
 use workload::{Direction, JobResult, RunError};
 
 /// An open-channel drive with eight parallel units on four channels, and its two targets.
@@ -322,14 +325,14 @@ fn declared_targets_stay_on_an_image() {
 }
 
 #[test]
-fn requests_are_followed_only_where_a_drive_has_one_path() {
+fn requests_to_sets_keys_and_sata_drives_are_not_followed() {
     let text = everything();
     let scenario = parse(&text);
     let (file, dir) = (tempfile::tempfile().unwrap(), tempfile::tempdir().unwrap());
     let trace = TraceOutput { name: "t".into(), file, truncate: false };
     let options = SimOptions { trace: Some(trace), ..SimOptions::default() };
     let refused = simulate(&scenario, options).unwrap_err();
-    assert!(matches!(refused, SimError::SharedDrive { .. }) && refused.is_usage(), "{refused}");
+    assert!(matches!(refused, SimError::NotFollowed { .. }) && refused.is_usage(), "{refused}");
     let outcome = simulate(
         &scenario,
         SimOptions {
@@ -359,4 +362,185 @@ fn requests_are_followed_only_where_a_drive_has_one_path() {
     }
     let json: Value = to_json(&outcome);
     assert_eq!(json["sluice"]["paths"][0]["slowest"].as_array().map(Vec::len), Some(50));
+}
+
+/// Requests of a path by job and operation: their number and the sum of their latencies.
+type Totals = BTreeMap<(String, RequestOp), (u64, f64)>;
+
+/// Returns what the jobs of a path measured.
+fn measured(path: &PathOutcome) -> Totals {
+    let ops = [RequestOp::Read, RequestOp::Write, RequestOp::Trim];
+    let of_job = |job: &JobResult| {
+        let directions = job.directions.iter().zip(ops).map(|(of, op)| (op, of.lat.clone()));
+        let all = directions.chain([(RequestOp::Flush, job.sync.clone())]);
+        let name = job.spec.name.clone();
+        all.map(move |(op, lat)| {
+            ((name.clone(), op), (lat.count(), lat.mean() * lat.count() as f64))
+        })
+        .filter(|(_, (count, _))| *count > 0)
+        .collect::<Vec<_>>()
+    };
+    path.run.jobs.iter().flat_map(of_job).collect()
+}
+
+/// Traces and explains a scenario whose paths share the first drive. Each request of each path must
+/// be there once, complete and under its own name. Returns the outcome and the events of the trace.
+fn followed(text: &str) -> (SimOutcome, Vec<Value>) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.json");
+    let trace = Some(TraceOutput::create(&file).unwrap());
+    let options = SimOptions { slowest: 1 << 20, trace, ..SimOptions::default() };
+    let outcome = simulate(&parse(text), options).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(outcome.failures(), [""; 0]);
+    assert!(outcome.notes.iter().all(|note| note.code != NoteCode::NotFollowed));
+    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let mut serials = BTreeSet::new();
+    for path in &outcome.paths {
+        let explanation = path.explanation.as_ref().expect("an explanation");
+        let mut explained = Totals::new();
+        for request in &explanation.slowest {
+            let sum: u64 = request.waits.iter().map(|wait| wait.time.0).sum();
+            assert_eq!(sum, request.latency.0, "{}: {request:?}", path.name);
+            let is_explained = |wait: &Wait| wait.kind != WaitKind::Unexplained;
+            assert!(request.waits.iter().all(is_explained), "{}: {request:#?}", path.name);
+            assert!(serials.insert(request.serial), "{}: twice: {request:?}", path.name);
+            let job = explanation.jobs[request.job as usize].clone();
+            let total = explained.entry((job, request.op)).or_default();
+            *total = (total.0 + 1, total.1 + request.latency.0 as f64);
+        }
+        let measured = measured(path);
+        assert!(measured.values().map(|(count, _)| count).sum::<u64>() > 500, "{}", path.name);
+        let keys = |totals: &Totals| totals.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&explained), keys(&measured), "{}", path.name);
+        for (key, (count, sum)) in &measured {
+            let (of, latencies) = explained[key];
+            assert_eq!(of, *count, "{}: {key:?}", path.name);
+            assert!((latencies - sum).abs() <= of as f64, "{}: {latencies} {sum}", path.name);
+        }
+        // The trace has the same requests in the process of the path.
+        let name = format!("{}: jobs", path.name);
+        let is_named = |e: &&Value| e["name"] == "process_name" && e["args"]["name"] == *name;
+        let [process] = events.iter().filter(is_named).collect::<Vec<_>>()[..] else {
+            panic!("one process {name}")
+        };
+        let drawn = events.iter().filter(|e| e["ph"] == "X" && e["pid"] == process["pid"]);
+        let mut drawn: Vec<u64> = drawn.filter_map(|e| e["args"]["request"].as_u64()).collect();
+        drawn.sort_unstable();
+        let mut of_path: Vec<u64> = explanation.slowest.iter().map(|r| r.serial).collect();
+        of_path.sort_unstable();
+        assert_eq!(drawn, of_path, "{}", path.name);
+    }
+    // Each array operation of a request has an arrow from it.
+    let phase =
+        |phase: &str| events.iter().filter(|e| e["ph"] == phase && e["cat"] == "flow").count();
+    let of_requests = events.iter().filter(|e| {
+        let is_array = ["read", "program", "erase"].iter().any(|op| e["name"] == *op);
+        let request = e["args"]["request"].as_u64();
+        is_array && e["pid"] == 1 && request.is_some_and(|serial| serials.contains(&serial))
+    });
+    assert_eq!((phase("s"), phase("f")), (of_requests.count(), phase("s")));
+    assert!(phase("s") > 500, "{}", phase("s"));
+    (outcome, events)
+}
+
+/// Returns the last value of a counter of the first drive.
+fn last_count(events: &[Value], name: &str) -> f64 {
+    let last = events.iter().rfind(|e| e["ph"] == "C" && e["pid"] == 1 && e["name"] == name);
+    last.and_then(|e| e["args"]["value"].as_f64()).unwrap_or_else(|| panic!("no counter {name}"))
+}
+
+/// Jobs with the same tags on every path.
+fn same_jobs(path: &str, offset: &str) -> String {
+    job(
+        path,
+        &format!(
+            "name = \"mix\"\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 8\nfsync = 40\n\
+                  offset = \"{offset}\"\nsize = \"4m\"\nio_size = \"8m\"\n"
+        ),
+    ) + &job(
+        path,
+        &format!(
+            "name = \"stream\"\nrw = \"read\"\nbs = \"64k\"\niodepth = 2\n\
+                  offset = \"{offset}\"\nsize = \"4m\"\n"
+        ),
+    )
+}
+
+const FILLED: &str = "[precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\n";
+
+#[test]
+fn requests_of_two_paths_to_one_drive_are_told_apart() {
+    let drive = SET.split("[[drive]]").nth(1).expect("the first drive");
+    let layers = [
+        ("", ""),
+        ("", "queue_model = \"mq\"\ncores = 2\nqueues = 2\n"),
+        ("queue_model = \"sq\"\n", "queue_model = \"sq\"\ncores = 2\n"),
+    ];
+    for (x, y) in layers {
+        let text = format!(
+            "[[drive]]{drive}{FILLED}{}{}{}{}",
+            way("x", "a", x),
+            way("y", "a", y),
+            same_jobs("x", "0"),
+            same_jobs("y", "4m")
+        );
+        let (outcome, events) = followed(&text);
+        let (ftl, free) = outcome.drives[0].shared_ftl.expect("the drive's FTL");
+        let wa = ftl.write_amplification().expect("writes");
+        assert!((last_count(&events, "write amplification") - wa).abs() < 1e-9);
+        assert_eq!(last_count(&events, "free lines"), free);
+        // A request of one path waits behind those of the other, by name.
+        let json: Value = to_json(&outcome);
+        for (path, other) in [("x", "y: "), ("y", "x: ")] {
+            let paths = json["sluice"]["paths"].as_array().expect("paths");
+            let of = paths.iter().find(|of| of["name"] == path).expect("the path");
+            let waits = of["slowest"].as_array().into_iter().flatten();
+            let waits = waits.flat_map(|request| request["waits"].as_array().into_iter().flatten());
+            let names: BTreeSet<&str> = waits.filter_map(|w| w["behind_job"].as_str()).collect();
+            let mix = format!("{other}mix");
+            assert!(names.contains("mix") && names.contains(&*mix), "{path}: {names:?}");
+        }
+        if x.is_empty() && y.is_empty() {
+            let plain = to_json(&run(&text));
+            assert_eq!(to_json(&outcome.without_explanations()), plain, "the same results");
+        }
+    }
+}
+
+#[test]
+fn requests_of_two_targets_on_one_drive_are_told_apart() {
+    let tenants = "queue_model = \"mq\"\ncores = 2\n";
+    let one_queue = "queue_model = \"sq\"\ncores = 2\n";
+    for (l, r) in [("", ""), (tenants, ""), (one_queue, tenants)] {
+        let text = format!(
+            "{TARGETS}{FILLED}{}{}{}{}",
+            way("l", "left", l),
+            way("r", "right", r),
+            same_jobs("l", "0"),
+            same_jobs("r", "0")
+        );
+        let (outcome, events) = followed(&text);
+        for (name, pus) in [("l", 0..4), ("r", 4..8)] {
+            let path = path(&outcome, name);
+            let explanation = path.explanation.as_ref().expect("an explanation");
+            let waits = explanation.slowest.iter().flat_map(|request| &request.waits);
+            let used: BTreeSet<u32> = waits.filter_map(|wait| wait.pu).collect();
+            assert_eq!(used, pus.collect(), "{name}: the parallel units of its target");
+            let ftl = path.ftl.expect("the target's FTL");
+            let wa = ftl.write_amplification().expect("writes");
+            let drawn = last_count(&events, &format!("{name}: write amplification"));
+            assert!((drawn - wa).abs() < 1e-9, "{name}: {drawn} {wa}");
+            // Its background work has tracks of its own.
+            let track = format!("{name}: flushes");
+            let [named] =
+                events.iter().filter(|e| e["args"]["name"] == *track).collect::<Vec<_>>()[..]
+            else {
+                panic!("one track {track}")
+            };
+            let is_flush = |e: &&Value| e["ph"] == "b" && e["tid"] == named["tid"];
+            let flushes: u64 = path.run.jobs.iter().map(|job| job.sync.count()).sum();
+            let drawn = events.iter().filter(is_flush).count() as u64;
+            assert!(drawn > 0 && drawn >= flushes, "{name}: {drawn} of {flushes}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Outputs of `sluice sim`: they are opened before the run and complete in spite of errors, `-` is
 //! standard output, and an interrupted run leaves partial results.
 
+// guarantee: B-41
+
 use crate::sim_folder;
 
 use std::path::Path;
@@ -350,4 +352,41 @@ fn preconditioning_says_how_far_it_is_and_never_goes_back() {
     simulate(&scenario, options).unwrap();
     assert!(parts.iter().filter(|part| (0.01..0.99).contains(*part)).count() >= 2, "{parts:?}");
     assert!(parts.is_sorted() && parts.last() == Some(&1.0), "{parts:?}");
+}
+
+#[test]
+fn two_paths_to_one_drive_are_traced_and_explained_under_their_names() {
+    let mut text =
+        format!("title = \"two\"\n{}{FILL}", DRIVE.replace("[drive]", "[[drive]]\nname = \"d\""));
+    for (path, count) in [("x", 300), ("y", 200)] {
+        text += &format!(
+            "[[path]]\nname = \"{path}\"\nover = \"d\"\n[[job]]\npath = \"{path}\"\n\
+             name = \"reads\"\nrw = \"randread\"\nbs = \"4k\"\niodepth = 4\n\
+             number_ios = {count}\n"
+        );
+    }
+    let folder = Folder::new(&[("a.toml", &text)]);
+    let args = ["a.toml", "--trace", "t.json", "--slowest", "2", "--json", "out.json"];
+    let (said, _) = folder.run_to_end(&args, 0);
+    let [results, events]: [Value; 2] =
+        ["out.json", "t.json"].map(|name| serde_json::from_str(&folder.read(name)).unwrap());
+    let events = events.as_array().unwrap();
+    for (index, (path, count)) in [("x", 300), ("y", 200)].into_iter().enumerate() {
+        assert!(said.contains(&format!("two, {path}: the slowest requests")), "{said}");
+        let of = &results[0]["sluice"]["paths"][index];
+        assert_eq!(of["name"], path);
+        assert_eq!(of["slowest"].as_array().map(Vec::len), Some(2), "{of}");
+        for request in of["slowest"].as_array().unwrap() {
+            assert_eq!(request["job"], "reads");
+            let waits = request["waits"].as_array().unwrap().iter();
+            let sum: u64 = waits.map(|wait| wait["time_ns"].as_u64().unwrap()).sum();
+            assert_eq!(Some(sum), request["latency_ns"].as_u64(), "{request}");
+        }
+        let name = format!("{path}: jobs");
+        let process = events.iter().find(|e| e["args"]["name"] == *name).expect("the process");
+        let requests = events.iter().filter(|e| {
+            e["ph"] == "X" && e["pid"] == process["pid"] && e["args"]["request"].is_u64()
+        });
+        assert_eq!(requests.count(), count, "{path}");
+    }
 }
