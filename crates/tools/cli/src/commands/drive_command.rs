@@ -47,6 +47,7 @@ fn precondition(args: &DrivePreconditionArgs) -> Result<(), CliError> {
     args.states.apply_always(&mut scenario)?;
     let mut bar: Option<Progress> = None;
     let mut lines = String::new();
+    let mut failed = None;
     keep_states(&scenario, &mut |event| match event {
         PrepareEvent::Preconditioning(name, part) => {
             let what = format!("preconditioning {name}");
@@ -60,16 +61,20 @@ fn precondition(args: &DrivePreconditionArgs) -> Result<(), CliError> {
         PrepareEvent::ImageKept(_) => {}
         PrepareEvent::State(name, used) => {
             bar = None;
-            lines += &match used {
-                StateUse::Loaded(path) => format!("{name}: {}\n", path.display()),
+            match used {
+                StateUse::Loaded(path) => lines += &format!("{name}: {}\n", path.display()),
                 StateUse::Kept(path, bytes) => {
-                    format!("{name}: {} ({})\n", path.display(), bytes_binary(*bytes))
+                    lines += &format!("{name}: {} ({})\n", path.display(), bytes_binary(*bytes));
                 }
-                StateUse::NotKept(why) => format!("{name}: not kept: {why}\n"),
-            };
+                StateUse::NotKept(why) => {
+                    failed =
+                        failed.take().or(Some(format!("{name}: the state is not kept: {why}")));
+                }
+            }
         }
     })?;
-    print(&lines)
+    print(&lines)?;
+    failed.map_or(Ok(()), |message| Err(CliError::Other(message)))
 }
 
 fn load(args: &DriveShowArgs) -> Result<Scenario, CliError> {

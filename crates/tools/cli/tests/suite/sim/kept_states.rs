@@ -113,7 +113,7 @@ fn scenarios_and_options_that_keep_no_state_are_refused() {
     for (scenario, code, says) in [
         (none, 2, "no state can be kept"),
         (&steady, 2, "no state can be kept"),
-        (sharded, 0, "drive0: not kept: it is not complete without its host"),
+        (sharded, 1, "drive0: the state is not kept: it is not complete without its host"),
     ] {
         std::fs::write(dir.join("s.toml"), scenario).unwrap();
         let out = sluice(dir, &["drive", "precondition", "s.toml"]);
