@@ -58,7 +58,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     }
     drop((loaded, folder));
     let load = Measurement::new(BENCH, &case, "state_load_time", load, "s");
-    sink.push(load.with_reference("preconditioning", seconds).at_most(1.0))?;
+    sink.push(load.with_reference("preconditioning", seconds))?;
 
     let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
     let ios = effort.choose(4_000_000u64, 20_000);
