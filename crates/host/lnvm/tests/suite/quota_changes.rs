@@ -109,18 +109,18 @@ fn quotas_that_cannot_be_are_refused_and_change_nothing() {
             assert!(error.is_usage_error(), "{error}");
             assert_eq!((s.table().clone(), s.allocator().records_made()), before, "{error}");
         }
-        result.map_err(|error| (error.to_string(), error))
+        result.map_err(|error| Box::new((error.to_string(), error)))
     };
-    let (says, error) = set(&mut s, "nobody", limit(3)).unwrap_err();
+    let (says, error) = *set(&mut s, "nobody", limit(3)).unwrap_err();
     assert!(matches!(error, MediaManagerError::UnknownTarget { .. }), "{says}");
-    let (says, error) = set(&mut s, "alone", limit(3)).unwrap_err();
+    let (says, error) = *set(&mut s, "alone", limit(3)).unwrap_err();
     assert!(matches!(error, MediaManagerError::InvalidOption { .. }), "{says}");
-    let (says, error) = set(&mut s, "ppa", limit(0)).unwrap_err();
+    let (says, error) = *set(&mut s, "ppa", limit(0)).unwrap_err();
     assert!(matches!(error, MediaManagerError::InvalidOption { .. }), "{says}");
     // Beyond its own parallel units, and beyond those of all targets that share.
-    let (says, error) = set(&mut s, "ppa", limit(good + 1)).unwrap_err();
+    let (says, error) = *set(&mut s, "ppa", limit(good + 1)).unwrap_err();
     assert!(matches!(error, MediaManagerError::LimitBeyondDrive { others: 0, .. }), "{says}");
-    let (says, error) = set(&mut s, "ppa", limit(good - 9)).unwrap_err();
+    let (says, error) = *set(&mut s, "ppa", limit(good - 9)).unwrap_err();
     let other = MediaManagerError::LimitBeyondDrive {
         drive: s.serial().to_owned(),
         name: "ppa".into(),
@@ -136,7 +136,7 @@ fn quotas_that_cannot_be_are_refused_and_change_nothing() {
     let id = s.open_target("kv").unwrap();
     assert_eq!(s.allocate_all(id, &mut || harness.progress()).unwrap(), 8);
     for chunks in [7, 9] {
-        let (says, error) = set(&mut s, "kv", limit(chunks)).unwrap_err();
+        let (says, error) = *set(&mut s, "kv", limit(chunks)).unwrap_err();
         assert!(matches!(error, MediaManagerError::FixedChunks { chunks: 8, .. }), "{says}");
     }
     set(&mut s, "kv", limit(8)).unwrap();
