@@ -86,8 +86,8 @@ pub enum DriveArgs {
     Show(DriveShowArgs),
     /// List the drives that Sluice includes.
     Presets,
-    /// Bring a scenario's drives to the state that [precondition] describes, and keep it: later runs
-    /// and servers start from it at once.
+    /// Bring a scenario's drives to the state that its `[precondition]` describes, and keep it: later
+    /// runs and servers start from it at once.
     Precondition(DrivePreconditionArgs),
 }
 
