@@ -53,7 +53,9 @@ fn shares_are_those_of_the_layers_and_the_results_do_not_change() {
         for part in ["preparation", "run"] {
             let percent = profile[part]["percent"].as_object().unwrap();
             let sum: f64 = percent.values().map(|share| share.as_f64().unwrap()).sum();
-            assert!((sum - 100.0).abs() < 1e-6, "{profile}");
+            // Preparation may end before the first sample.
+            let whole = if profile[part]["samples"] == 0 { 0.0 } else { 100.0 };
+            assert!((sum - whole).abs() < 1e-6, "{profile}");
         }
         assert!(profile["run"]["samples"].as_u64().unwrap() >= 10, "{profile}");
         let share = |layer: &str| profile["run"]["percent"][layer].as_f64().unwrap();
