@@ -47,8 +47,9 @@ struct Case {
     erasing: BTreeSet<u32>,
     now: Nanos,
     made: u32,
-    /// Targets whose limits have changed.
-    limited: BTreeSet<TargetId>,
+    /// By target whose limits have changed: the most chunks that it held at a change, which it keeps
+    /// under a smaller limit.
+    kept_at_change: BTreeMap<TargetId, u32>,
     counts: Counts,
 }
 
@@ -103,7 +104,7 @@ impl Case {
             erasing: BTreeSet::new(),
             now: Nanos::ZERO,
             made: 0,
-            limited: BTreeSet::new(),
+            kept_at_change: BTreeMap::new(),
             counts: Counts::default(),
         }
     }
@@ -195,8 +196,9 @@ impl Case {
                 self.acquired_by_target.get_mut(&id).unwrap().insert(chunk);
             }
             Err(AcquireError::ChunkLimit { max_chunks, .. }) => {
-                let is_over = holds > max_chunks && self.limited.contains(&id);
-                assert!(holds == max_chunks || is_over, "{holds} of {max_chunks}");
+                let kept = self.kept_at_change.get(&id).copied().unwrap_or(0);
+                let expected = max_chunks..=max_chunks.max(kept);
+                assert!(expected.contains(&holds), "{holds} of {max_chunks}, {kept} at a change");
             }
             Err(AcquireError::RateLimited { until, .. }) => {
                 assert!(until > self.now && spec.limits.rate.is_some());
@@ -214,9 +216,9 @@ impl Case {
         }
         let Some(max) = spec.limits.max_chunks else { return };
         let owned = self.pool.holdings(id).owned;
-        // A smaller limit takes effect as chunks are released, and as grants become durable.
-        let is_over = self.limited.contains(&id);
-        assert!(owned <= max || is_over, "{id} owns {owned} of {max}");
+        // The target keeps what it held when the limit became smaller, and nothing beyond.
+        let kept = self.kept_at_change.get(&id).copied().unwrap_or(0);
+        assert!(owned <= max.max(kept), "{id} owns {owned} of {max}, {kept} at a change");
     }
 
     fn set_limits(&mut self, id: TargetId, sharing: Sharing) {
@@ -225,6 +227,8 @@ impl Case {
             rate: self.rng.chance(0.3).then(|| ChunkRate::new(30_000, 3).unwrap()),
         };
         let before = self.pool.table().clone();
+        let acquired = self.acquired_by_target.get(&id).map_or(0, BTreeSet::len) as u32;
+        let held = self.pool.holdings(id).owned.max(acquired);
         let changed = self.pool.set_limits(id, limits);
         if sharing == Sharing::Exclusive || limits.max_chunks == Some(0) {
             assert!(changed.is_err());
@@ -233,7 +237,8 @@ impl Case {
         }
         changed.unwrap();
         assert_eq!(self.pool.table().target(id).unwrap().spec.limits, limits);
-        self.limited.insert(id);
+        let kept = self.kept_at_change.entry(id).or_default();
+        *kept = (*kept).max(held);
         self.counts.limited += 1;
     }
 
