@@ -3,21 +3,15 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use media::{MediaConfig, estimate_memory};
-use scenario::{DriveSpec, Precondition, Scenario};
-use stack::{Stack, image};
+use scenario::{DriveSpec, Scenario};
+use stack::{Stack, StateKey, image};
 use time::Nanos;
-
-/// Key of a drive's state: all inputs that it depends on.
-#[derive(Clone, Debug, PartialEq)]
-struct StateKey {
-    plan: DriveSpec,
-    precondition: Precondition,
-    seed: u64,
-}
 
 /// A state that several runs start from.
 #[derive(Debug)]
 struct CachedState {
+    /// Name of the drive, which a copy keeps.
+    name: String,
     key: StateKey,
     /// Number of runs that will still use the state.
     uses_left: usize,
@@ -52,10 +46,10 @@ impl PreconditionCache {
         // Only drives with one path, their own, are cached.
         for scenario in scenarios.iter().filter(|scenario| scenario.composition.is_empty()) {
             for plan in &scenario.drives {
-                let origin = StateKey::new(scenario, plan);
-                match states.iter_mut().find(|shared| shared.key == origin) {
+                let new = CachedState::new(scenario, plan);
+                match states.iter_mut().find(|shared| shared.is_state_of(&new)) {
                     Some(shared) => shared.uses_left += 1,
-                    None => states.push(CachedState { key: origin, uses_left: 1, stack: None }),
+                    None => states.push(new),
                 }
             }
         }
@@ -119,8 +113,8 @@ impl CachedStates {
         if scenario.precondition.is_none() {
             return None;
         }
-        let origin = StateKey::new(scenario, plan);
-        self.states.iter_mut().find(|shared| shared.key == origin)
+        let wanted = CachedState::new(scenario, plan);
+        self.states.iter_mut().find(|shared| shared.is_state_of(&wanted))
     }
 }
 
@@ -130,13 +124,15 @@ fn copy(stack: &Stack, plan: &DriveSpec) -> Option<Stack> {
     stack.duplicate(plan).ok().flatten()
 }
 
-impl StateKey {
-    fn new(scenario: &Scenario, plan: &DriveSpec) -> StateKey {
-        StateKey {
-            plan: plan.clone(),
-            precondition: scenario.precondition.clone(),
-            seed: scenario.seed,
-        }
+impl CachedState {
+    /// Returns the state, not computed yet, of a drive that one run uses.
+    fn new(scenario: &Scenario, plan: &DriveSpec) -> CachedState {
+        let key = StateKey::new(plan, &scenario.precondition, scenario.seed);
+        CachedState { name: plan.config.name.clone(), key, uses_left: 1, stack: None }
+    }
+
+    fn is_state_of(&self, other: &CachedState) -> bool {
+        self.name == other.name && self.key == other.key
     }
 }
 
