@@ -110,7 +110,7 @@ fn every_drive_starts_from_its_file_as_it_was_preconditioned() {
         let direct =
             Scenario::parse(Path::new("t.toml"), &text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let file = keep(&scenario(&text, first.path()));
-        // The same inputs give the same file.
+        // Preconditioning a second time writes the same bytes.
         let again = keep(&scenario(&text, second.path()));
         assert!(fs::read(&file).unwrap() == fs::read(&again).unwrap(), "{text}");
         let (loaded, used) = prepare(&scenario(&text, first.path())).unwrap();
@@ -218,7 +218,7 @@ fn a_folder_that_cannot_be_written_or_is_too_small_is_told_and_nothing_is_left_b
         not_kept(&limited, &format!("larger than the limit of {bytes_max} bytes"));
         assert_eq!(fs::read_dir(folder.path().join("states")).unwrap().count(), 0);
     }
-    // What takes less time than it is worth is not kept.
+    // A state whose preconditioning took less time than `worth` is not kept.
     let mut quick = small(folder.path());
     quick.precondition.states.as_mut().unwrap().worth = Duration::from_secs(3600);
     assert_eq!(prepare(&quick).unwrap().1, None);
