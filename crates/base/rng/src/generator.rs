@@ -94,6 +94,59 @@ impl Rng {
         events
     }
 
+    /// Returns the number of successes in `n` trials of probability `p`. The result is exact for up
+    /// to 32 expected successes (or failures, if these are fewer), and takes time proportional to
+    /// them. Beyond that it is a rounded normal variate of the same mean and variance.
+    pub fn binomial(&mut self, n: u64, p: f64) -> u64 {
+        if p > 0.5 {
+            return n - self.binomial(n, 1.0 - p);
+        }
+        if n == 0 || p <= 0.0 {
+            return 0;
+        }
+        let mean = n as f64 * p;
+        if mean > 32.0 {
+            let drawn = mean + (mean * (1.0 - p)).sqrt() * self.normal();
+            return ((drawn + 0.5).max(0.0) as u64).min(n);
+        }
+        // Inversion, by the recurrence of successive probabilities.
+        let (odds, mut left) = (p / (1.0 - p), self.f64());
+        let mut share = math::exp(n as f64 * math::ln(1.0 - p));
+        let mut successes = 0;
+        while left >= share && successes < n {
+            left -= share;
+            successes += 1;
+            share *= odds * (n - successes + 1) as f64 / successes as f64;
+            if share < 1e-18 {
+                break;
+            }
+        }
+        successes
+    }
+
+    /// Returns the number of different items that `draws` draws with repetition find among `items`:
+    /// the expected number, rounded at random.
+    pub fn distinct(&mut self, items: u64, draws: u64) -> u64 {
+        if items <= 1 || draws <= 1 {
+            return items.min(draws);
+        }
+        let missed = math::exp(draws as f64 * math::ln(1.0 - 1.0 / items as f64));
+        let expected = items as f64 * (1.0 - missed);
+        let found = expected as u64 + u64::from(self.chance(expected.fract()));
+        found.clamp(1, items.min(draws))
+    }
+
+    /// Returns a normal variate of mean 0 and variance 1 (Marsaglia's polar method).
+    fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.f64() - 1.0, 2.0 * self.f64() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * math::ln(square) / square).sqrt();
+            }
+        }
+    }
+
     /// Shuffles `items` uniformly (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
@@ -171,6 +224,48 @@ mod tests {
         assert!((a - b).abs() / b < 0.02, "{a} {b}");
         assert_eq!(ours.poisson(0.0), 0);
         assert!(!ours.chance(0.0) && ours.chance(1.0));
+    }
+
+    #[test]
+    fn binomial_agrees_with_rand_distr() {
+        let draws = 100_000;
+        let moments = |samples: &[f64]| {
+            let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+            let squares = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+            (mean, squares / samples.len() as f64)
+        };
+        for (n, p) in [(1, 0.3), (10, 0.5), (40, 0.9), (1_000_000, 5e-6), (500, 0.2), (3000, 0.7)] {
+            let (mut ours, mut theirs) = (Rng::new(6), SmallRng::seed_from_u64(6));
+            let binomial = rand_distr::Binomial::new(n, p).unwrap();
+            let a: Vec<f64> = (0..draws).map(|_| ours.binomial(n, p) as f64).collect();
+            let b: Vec<f64> = (0..draws).map(|_| binomial.sample(&mut theirs) as f64).collect();
+            let ((mean_a, var_a), (mean_b, var_b)) = (moments(&a), moments(&b));
+            let sigma = (var_b / f64::from(draws)).sqrt();
+            assert!((mean_a - mean_b).abs() < 6.0 * sigma, "{n} {p}: {mean_a} {mean_b}");
+            assert!((var_a / var_b - 1.0).abs() < 0.04, "{n} {p}: {var_a} {var_b}");
+            assert!(a.iter().all(|x| *x <= n as f64), "{n} {p}");
+        }
+        let mut rng = Rng::new(7);
+        assert_eq!((rng.binomial(0, 0.5), rng.binomial(9, 0.0), rng.binomial(9, 1.0)), (0, 0, 9));
+    }
+
+    #[test]
+    fn distinct_agrees_with_draws() {
+        let (mut rng, mut draw) = (Rng::new(8), Rng::new(9));
+        for (items, draws) in [(1, 5), (7, 1), (10, 10), (50, 400), (1000, 30)] {
+            let rounds = 4000;
+            let drawn: u64 = (0..rounds).map(|_| rng.distinct(items, draws)).sum();
+            let mut found = 0;
+            for _ in 0..rounds {
+                let mut seen: Vec<u64> = (0..draws).map(|_| draw.below(items)).collect();
+                seen.sort_unstable();
+                seen.dedup();
+                found += seen.len() as u64;
+            }
+            let ratio = drawn as f64 / found as f64;
+            assert!((ratio - 1.0).abs() < 0.01, "{items} {draws}: {ratio}");
+        }
+        assert_eq!((rng.distinct(0, 3), rng.distinct(3, 0)), (0, 0));
     }
 
     #[test]

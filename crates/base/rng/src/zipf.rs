@@ -2,6 +2,8 @@
 //! approximation \[Gray94\] that YCSB and fio use, it is exact, accepts any exponent, and needs no
 //! sum over all ranks before the first draw.
 
+use std::ops::Range;
+
 use crate::{Rng, math};
 
 /// Draws ranks in `0..n`, with rank `r` at a probability proportional to `1 / (r + 1)^theta`.
@@ -63,6 +65,20 @@ impl Zipf {
             accept: 2.0
                 - integral_inverse(integral(2.5, theta) - math::exp(-theta * math::ln(2.0)), theta),
         })
+    }
+
+    /// Returns the weight of a range of ranks. The probability of the range is its weight over that of
+    /// all ranks. Long ranges are integrated by the midpoint rule.
+    pub fn weight(&self, ranks: Range<u64>) -> f64 {
+        const SUMMED: u64 = 64;
+        let middle = ranks.start.max(SUMMED).min(ranks.end.max(ranks.start));
+        let summed: f64 =
+            (ranks.start..middle).map(|r| math::exp(-self.theta * math::ln(r as f64 + 1.0))).sum();
+        if middle >= ranks.end {
+            return summed;
+        }
+        let at = |rank: u64| integral(rank as f64 + 0.5, self.theta);
+        summed + at(ranks.end) - at(middle)
     }
 
     /// Draws a rank; rank 0 is the most popular.
@@ -151,4 +167,16 @@ mod tests {
     }
 
     const PINNED: [u64; 6] = [0, 1, 7219, 1, 862, 5];
+
+    #[test]
+    fn weights_are_those_of_the_ranks() {
+        for theta in [0.0, 0.5, 0.99, 1.0, 1.2, 2.5] {
+            let zipf = Zipf::new(10_000, theta).unwrap();
+            for (from, to) in [(0, 1), (1, 2), (3, 80), (64, 65), (100, 10_000), (5, 5)] {
+                let sum: f64 = (from..to).map(|r| (r as f64 + 1.0).powf(-theta)).sum();
+                let weight = zipf.weight(from..to);
+                assert!((weight - sum).abs() <= 2e-4 * sum, "{theta} {from}..{to}: {weight} {sum}");
+            }
+        }
+    }
 }

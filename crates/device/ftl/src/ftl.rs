@@ -21,6 +21,7 @@ use crate::ids::{Lba, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::mapping::Mapping;
 use crate::requests::Requests;
 use crate::space::Space;
+use crate::space::lines::LineState;
 use crate::{
     CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2pEntry,
     LimiterSample, RateLimiter,
@@ -155,6 +156,11 @@ impl Ftl {
         self.env.plan.logical.into()
     }
 
+    /// Returns the configuration.
+    pub fn config(&self) -> &FtlConfig {
+        &self.env.config
+    }
+
     /// Returns the capacities that follow from the flash and the configuration.
     pub fn capacity_plan(&self) -> &CapacityPlan {
         &self.env.plan
@@ -223,6 +229,12 @@ impl Ftl {
         let lba = self.host_sector(slba, 1).expect("it is a host sector");
         let page = self.env.pages.page_of(lba);
         self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
+    }
+
+    /// Returns the valid sectors of each line that is full and not being reclaimed, in no order.
+    pub fn valid_sectors_by_line(&self) -> impl Iterator<Item = u32> {
+        let closed = self.space.table().iter();
+        closed.filter(|(_, l)| l.state == LineState::Closed).map(|(_, l)| l.valid_sectors)
     }
 
     /// Returns whether no request and no flash operation is outstanding. Relocated sectors may still

@@ -60,6 +60,7 @@ pub use ftl::pipeline::stall::{Blocker, Stall};
 pub use ftl::{Completion, Ftl, NewFtlError};
 pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
+pub use gc::steady_lines::{SteadyLine, SteadyLines, WriteClass};
 pub use gc::victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
 pub use geometry::{CapacityError, CapacityPlan, JournalPlan, MapCachePlan};
 pub use ids::{Lba, LbaRun, LineId, SlotId, WriteSeq};

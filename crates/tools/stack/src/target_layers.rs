@@ -8,7 +8,7 @@ use std::any::Any;
 use block::sched::{GroupChange, SchedError};
 use block::{BlockDevice, Group, Staging};
 use driver::ControllerHandle;
-use ftl::{ControlChange, ControlError, ControlSettings, Ftl, FtlStats};
+use ftl::{CapacityPlan, ControlChange, ControlError, ControlSettings, Ftl, FtlConfig, FtlStats};
 use lnvm::ScrubConfig;
 use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
 use time::{Component, Nanos};
@@ -105,6 +105,24 @@ pub fn ftl_snapshot(device: &mut (impl BlockDevice + ?Sized)) -> Option<(FtlStat
             None => (*stats, free_lines),
             Some((before, lines)) => (before.plus(stats), lines + free_lines),
         });
+    });
+    sum
+}
+
+/// Returns the configuration and the capacities of the FTL in the host; `None` if there is none. Those
+/// of shards, which have equal ones, are added up.
+pub fn ftl_plan(device: &mut (impl BlockDevice + ?Sized)) -> Option<(FtlConfig, CapacityPlan)> {
+    let mut sum: Option<(FtlConfig, CapacityPlan)> = None;
+    for_each_target(device, &mut |target| {
+        let (config, plan) = (target.ftl().config(), target.ftl().capacity_plan());
+        let Some((_, sum)) = &mut sum else { return sum = Some((*config, *plan)) };
+        sum.line_sectors += plan.line_sectors;
+        sum.map_pages += plan.map_pages;
+        sum.padding_reserve += plan.padding_reserve;
+        sum.op_sectors += plan.op_sectors;
+        sum.logical += plan.logical;
+        sum.checkpoint_sectors += plan.checkpoint_sectors;
+        sum.map_cache.write_reserve += plan.map_cache.write_reserve;
     });
     sum
 }

@@ -18,6 +18,7 @@ use crate::results::job_log::JobLogs;
 use crate::results::result::RunResult;
 use crate::runner::chunk_states::ChunkStates;
 use crate::runner::memory;
+use crate::runner::pattern::GivenRanks;
 use crate::runner::ready_times::ReadyTimes;
 use crate::runner::source::RequestSource;
 use crate::runner::verify::VerifyState;
@@ -233,6 +234,21 @@ impl<D: JobDevice> JobRunner<D> {
             error: None,
             seed,
         })
+    }
+
+    /// Makes a job access the blocks of `ranks` before those that it draws; its amount counts both.
+    /// The most popular block of a job has rank 0; under a uniform distribution a rank is the number
+    /// of a block. Has no effect on jobs that generate no blocks: replays, and jobs on keys or
+    /// parallel units.
+    ///
+    /// # Panics
+    /// If there is no job `index`; and when it runs, if a rank is not below the number of its blocks.
+    pub fn access_first(
+        &mut self,
+        index: usize,
+        ranks: impl Iterator<Item = u64> + Send + 'static,
+    ) {
+        self.threads[index].access_first(GivenRanks(Box::new(ranks)));
     }
 
     /// Opens the logs of all jobs that write any (`write_lat_log` and similar options).

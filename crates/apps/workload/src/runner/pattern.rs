@@ -88,6 +88,21 @@ enum Order {
     Zoned {
         zones: [Vec<ZoneRange>; 3],
     },
+    /// Given ranks first, and then another order.
+    Given {
+        ranks: GivenRanks,
+        then: Box<Order>,
+    },
+}
+
+/// The ranks of the blocks that a job accesses first: its most popular block has rank 0. Under a
+/// uniform distribution a rank is the number of a block.
+pub(crate) struct GivenRanks(pub(crate) Box<dyn Iterator<Item = u64> + Send>);
+
+impl std::fmt::Debug for GivenRanks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GivenRanks").finish_non_exhaustive()
+    }
 }
 
 /// A zone in blocks, by cumulative share of 2^32.
@@ -155,6 +170,15 @@ impl Pattern {
         Ok(Pattern { rng, block_bytes: unit, block_count: units, sizes, order })
     }
 
+    /// Accesses the blocks of `ranks` before its own.
+    ///
+    /// # Panics
+    /// If a rank, when it is accessed, is not below the number of blocks.
+    pub(crate) fn access_first(&mut self, ranks: GivenRanks) {
+        let then = std::mem::replace(&mut self.order, Order::Uniform);
+        self.order = Order::Given { ranks, then: Box::new(then) };
+    }
+
     /// Returns the next block.
     #[inline]
     pub(crate) fn next(&mut self, direction: Direction) -> Block {
@@ -207,6 +231,19 @@ impl Pattern {
                 let at = zone.map_or(0, |z| z.first_block + rng.below(z.block_count));
                 (at, u64::MAX)
             }
+            Order::Given { ranks, then } => match (ranks.0.next(), &**then) {
+                (Some(rank), Order::Zipf { spread, .. } | Order::Pareto { spread, .. }) => {
+                    (spread.at(rank), u64::MAX)
+                }
+                (Some(rank), _) => {
+                    assert!(rank < units, "block {rank} of {units} is accessed");
+                    (rank, u64::MAX)
+                }
+                (None, _) => {
+                    *order = std::mem::replace(then, Order::Uniform);
+                    return self.next(direction);
+                }
+            },
         };
         let room = (units - at).min(free).saturating_mul(unit);
         Block { offset: at * unit, bytes: bytes.min(room) }
@@ -355,6 +392,31 @@ mod tests {
         assert!(share > 70_000, "{share}");
         let low_half = hottest[..1000].iter().filter(|i| **i < 50_000).count();
         assert!((400..600).contains(&low_half), "hot blocks are spread: {low_half}");
+    }
+
+    #[test]
+    fn given_ranks_come_first() {
+        for (dist, other) in [("random", "zipf:1.1"), ("zipf:1.1", "random")] {
+            let pairs =
+                |dist| [("rw", "randwrite"), ("norandommap", "1"), ("random_distribution", dist)];
+            let mut given = pattern(1000 * 4096, &pairs(dist));
+            given.access_first(GivenRanks(Box::new([7, 7, 0, 999].into_iter())));
+            let first: Vec<u64> =
+                (0..4).map(|_| given.next(Direction::Write).offset / 4096).collect();
+            assert_eq!(first[0], first[1]);
+            assert_eq!(first == [7, 7, 0, 999], dist == "random", "ranks are spread: {first:?}");
+            // Then the job goes on as it would have begun.
+            let mut own = pattern(1000 * 4096, &pairs(dist));
+            let mut none = pattern(1000 * 4096, &pairs(other));
+            none.access_first(GivenRanks(Box::new(std::iter::empty())));
+            let mut unlike = 0;
+            for _ in 0..100 {
+                let next = given.next(Direction::Write);
+                assert_eq!(next, own.next(Direction::Write));
+                unlike += u32::from(next != none.next(Direction::Write));
+            }
+            assert!(unlike > 50, "{unlike}");
+        }
     }
 
     #[test]

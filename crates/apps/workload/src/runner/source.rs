@@ -13,7 +13,7 @@ use crate::io_range::IoRange;
 use crate::job::{Direction, JobSpec, Rate};
 use crate::runner::chunk_states::ChunkStates;
 use crate::runner::key_source::KeySource;
-use crate::runner::pattern::Pattern;
+use crate::runner::pattern::{GivenRanks, Pattern};
 use crate::runner::unit_source::{UnitSource, UnitSourceError};
 use crate::trace::{Due, TraceAction, TraceError, TraceOp, TraceReader};
 
@@ -259,6 +259,11 @@ impl GeneratedIo {
         if let Some(pace) = &mut self.rate_control {
             pace.on_issue(direction, bytes, &mut self.rng);
         }
+    }
+
+    /// Accesses the blocks of `ranks` before its own.
+    pub(super) fn access_first(&mut self, ranks: GivenRanks) {
+        self.pattern.access_first(ranks);
     }
 
     /// Limits the bytes to issue.

@@ -23,6 +23,7 @@ use crate::results::latency_recorder::{LatencyRecorder, Timestamps};
 use crate::results::result::{ErrorCause, IoFailure};
 use crate::runner::chunk_states::ChunkStates;
 use crate::runner::job_runner::IoCpuCosts;
+use crate::runner::pattern::GivenRanks;
 use crate::runner::source::{IoKind, IssueDecision, NextIo, RequestSource};
 use crate::runner::verify::VerifyState;
 
@@ -229,6 +230,13 @@ impl JobThread {
             recorder: LatencyRecorder::new(uses),
             spec,
         })
+    }
+
+    /// Accesses the blocks of `ranks` before its own, if it generates blocks.
+    pub(super) fn access_first(&mut self, ranks: GivenRanks) {
+        if let RequestSource::Generated(generated) = &mut self.source {
+            generated.access_first(ranks);
+        }
     }
 
     /// Opens the logs of the job; `index` is its index among all jobs and clones, from 1.

@@ -505,7 +505,7 @@ impl Controller {
     /// Processes everything that is due by `now`. With `FETCH`, fetches new commands, too. Returns
     /// whether there was anything, and the time of the drive's next event.
     #[inline(always)]
-    fn process_until<const FETCH: bool>(&mut self, now: Nanos) -> (bool, Nanos) {
+    pub(super) fn process_until<const FETCH: bool>(&mut self, now: Nanos) -> (bool, Nanos) {
         self.time.now = self.time.now.max(now);
         let mut moved = false;
         loop {

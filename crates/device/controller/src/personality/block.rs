@@ -5,10 +5,12 @@
 //! media, the write buffer and host memory. Invariant: every command completes exactly once, when
 //! the FTL reports its completion.
 
+use std::collections::VecDeque;
+
 use ftl::{
-    CapacityError, ChunkReport, ControlChange, ControlError, FlashBackend, FlashGeometry, Ftl,
-    FtlConfig, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, Recovery, RecoveryError,
-    RecoveryOp, RecoveryOpKind, RecoveryOpResult, SlotId, WriteUnit,
+    CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashBackend,
+    FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, Recovery,
+    RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult, SlotId, WriteUnit,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
 use mem::{OwnedRegion, SharedRegion};
@@ -16,6 +18,7 @@ use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
+use crate::command::direct_writes::DIRECT_TAG;
 use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
@@ -36,6 +39,9 @@ pub(crate) struct BlockDrive {
     buffer_durable: bool,
     kick: bool,
     pub(crate) media_event_handler: MediaEventHandler,
+    /// Completed writes without commands.
+    #[serde(skip)]
+    direct_writes: VecDeque<Completion>,
 }
 
 /// Tag of a flush that no command requested.
@@ -95,6 +101,7 @@ impl BlockDrive {
             buffer_durable: survives,
             kick: true,
             media_event_handler: care,
+            direct_writes: VecDeque::new(),
         })
     }
 
@@ -115,6 +122,29 @@ impl BlockDrive {
         matches!(self.write_buffer, WriteBuffer::Volatile { .. })
     }
 
+    /// Whether a write completes only on the media.
+    #[inline]
+    fn writes_through(&self, cache_enabled: bool) -> bool {
+        matches!(self.write_buffer, WriteBuffer::None)
+            || self.has_volatile_cache() && !cache_enabled
+    }
+
+    /// Queues a write without a command. `tag` has the mark [`DIRECT_TAG`].
+    pub(crate) fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32, cache_enabled: bool) {
+        self.ftl.write(tag, lba, sectors, self.writes_through(cache_enabled));
+        self.kick = true;
+        // A range that the FTL refuses completes at once.
+        while let Some(done) = self.ftl.pop_completion() {
+            self.direct_writes.push_back(done);
+        }
+    }
+
+    /// Removes and returns the tag and the status of a completed direct write.
+    pub(crate) fn pop_direct_write(&mut self) -> Option<(u64, Status)> {
+        let done = self.direct_writes.pop_front()?;
+        Some((done.tag & !DIRECT_TAG, done.status))
+    }
+
     /// Starts a command.
     #[inline]
     pub(crate) fn start(
@@ -124,8 +154,7 @@ impl BlockDrive {
         commands: &mut Commands,
         cache_enabled: bool,
     ) {
-        let through = matches!(self.write_buffer, WriteBuffer::None)
-            || self.has_volatile_cache() && !cache_enabled;
+        let through = self.writes_through(cache_enabled);
         let protected = self.buffer_durable;
         let tag = u64::from(id);
         let command = commands.get_mut(id);
@@ -314,8 +343,10 @@ impl BlockDrive {
     #[inline]
     fn collect_completions(&mut self, commands: &mut Commands) {
         while let Some(done) = self.ftl.pop_completion() {
-            if done.tag != INTERNAL_FLUSH_TAG {
+            if done.tag < DIRECT_TAG {
                 commands.complete_op(done.tag as u32, done.status);
+            } else if done.tag != INTERNAL_FLUSH_TAG {
+                self.direct_writes.push_back(done);
             }
         }
     }

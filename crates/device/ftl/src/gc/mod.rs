@@ -10,6 +10,7 @@ pub(crate) mod defer;
 pub(crate) mod limiter;
 pub(crate) mod limiter_history;
 pub(crate) mod pid;
+pub(crate) mod steady_lines;
 pub(crate) mod victim;
 pub(crate) mod victim_p2l;
 

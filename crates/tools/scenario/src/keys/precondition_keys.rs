@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use workload::{JobError, JobProblem, JobSpec};
+use workload::{Distribution, JobError, JobProblem, JobSpec};
 
 use crate::section::{Keyword, Result, Section, Value};
 use crate::units;
@@ -75,6 +75,9 @@ pub struct Precondition {
     pub overwrite: Vec<Overwrite>,
     /// Whether the last job continues until the drive is in steady state.
     pub until: Option<Until>,
+    /// Whether the drive is filled and left in the steady state of the overwrites, drawn from its
+    /// distribution.
+    pub sampled: bool,
     /// Where states are kept, to start from them the next time. It has no effect on the state.
     pub states: Option<StateFolder>,
 }
@@ -107,10 +110,16 @@ const ROUND: &str = "\"0.01x\" to \"10x\" of the logical capacity";
 const OVERWRITE: &str = "\"none\", \"random 2x\" with up to 1000 times, a table such as { rw = \"randwrite\", \
      random_distribution = \"zipf:1.1\", amount = \"3x\" }, or a list of these";
 
+/// Why a job has no amount.
+const DRAWN: &str = "`steady = \"sampled\"` draws the state that any amount leads to";
+
 impl Precondition {
     /// Returns whether the drives are left as they are.
     pub fn is_none(&self) -> bool {
-        self.fill == Fill::None && self.overwrite.is_empty() && self.until.is_none()
+        self.fill == Fill::None
+            && self.overwrite.is_empty()
+            && self.until.is_none()
+            && !self.sampled
     }
 
     pub(crate) fn read(mut s: Section<'_>) -> Result<Precondition> {
@@ -118,17 +127,36 @@ impl Precondition {
         s.set("fill", &mut precondition.fill, |v| {
             v.choice(&[Keyword("none", Fill::None), Keyword("sequential", Fill::Sequential)])
         })?;
-        // Read before the jobs: with it, the last job needs no amount.
+        // Read before the jobs: with one of them, the last job needs no amount.
         s.set("until", &mut precondition.until, read_until)?;
-        let goes_on = precondition.until.is_some();
+        let until = precondition.until;
+        s.set("steady", &mut precondition.sampled, |v| {
+            let sampled = v.choice(&[Keyword("none", false), Keyword("sampled", true)])?;
+            if sampled && until.is_some() {
+                let why = "`until` writes until the drive is steady";
+                return Err(v.conflict(why, "remove one of the two"));
+            }
+            Ok(sampled)
+        })?;
+        let length = match (until.is_some(), precondition.sampled) {
+            (true, _) => Length::Continued,
+            (_, true) => Length::Drawn,
+            _ => Length::Given,
+        };
         s.set("overwrite", &mut precondition.overwrite, |v| match v.items() {
+            Some(items) if length == Length::Drawn && items.len() > 1 => {
+                let why = "`steady = \"sampled\"` draws the steady state of one job";
+                Err(v.conflict(why, "leave one job"))
+            }
             Some(items) => {
                 let last = items.len().saturating_sub(1);
                 let jobs = items.iter().enumerate();
-                let read = |(i, item)| read_overwrite(item, goes_on && i == last);
+                let read = |(i, item)| {
+                    read_overwrite(item, if i == last { length } else { Length::Given })
+                };
                 jobs.filter_map(|job| read(job).transpose()).collect()
             }
-            None => Ok(read_overwrite(v, goes_on)?.into_iter().collect()),
+            None => Ok(read_overwrite(v, length)?.into_iter().collect()),
         })?;
         let source = s.source;
         s.set("states", &mut precondition.states, |v| {
@@ -149,9 +177,20 @@ fn times(word: &str) -> Option<f64> {
     word.trim().strip_suffix('x')?.trim().parse().ok().filter(|times: &f64| times.is_finite())
 }
 
-/// Reads `"random 2x"`, `"none"`, or a table of fio's options. A job that continues until steady
-/// state needs no amount.
-fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>> {
+/// What ends an overwriting job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// Its amount.
+    Given,
+    /// Steady state, after its amount, which may be left out.
+    Continued,
+    /// Nothing: its steady state is drawn. It has no amount.
+    Drawn,
+}
+
+/// Reads `"random 2x"`, `"none"`, or a table of fio's options.
+fn read_overwrite(value: &Value<'_>, length: Length) -> Result<Option<Overwrite>> {
+    let goes_on = length != Length::Given;
     if let Ok(word) = value.string() {
         if word == "none" {
             return Ok(None);
@@ -162,11 +201,17 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
             None => None,
         };
         let amount = amount.ok_or_else(|| value.refuse(OVERWRITE))?;
+        if length == Length::Drawn && amount != 0.0 {
+            return Err(value.conflict(DRAWN, "write \"random\" alone"));
+        }
         return Ok(Some(Overwrite { amount: Amount::Times(amount), words: Vec::new() }));
     }
     let mut s = value.section().map_err(|_| value.wrong_type(OVERWRITE))?;
     let mut amount = None;
-    s.set("amount", &mut amount, |v| read_amount(v).map(Some))?;
+    s.set("amount", &mut amount, |v| match length {
+        Length::Drawn => Err(v.conflict(DRAWN, "remove it")),
+        _ => read_amount(v).map(Some),
+    })?;
     let amount = match (amount, goes_on) {
         (Some(amount), _) => amount,
         (None, true) => Amount::Times(0.0),
@@ -187,7 +232,10 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
             Some(rw) if !spec.pattern.access.uses[1] && !spec.pattern.access.uses[2] => {
                 Err(rw.refuse("what writes or trims, such as \"randwrite\" or \"write\""))
             }
-            _ => Ok(Some(Overwrite { amount, words })),
+            _ => match undrawable(&spec, &words).filter(|_| length == Length::Drawn) {
+                Some(why) => Err(value.conflict(why, "write it by `amount` or `until` instead")),
+                None => Ok(Some(Overwrite { amount, words })),
+            },
         },
         Err(e) => match e {
             JobError::Invalid(invalid)
@@ -198,6 +246,28 @@ fn read_overwrite(value: &Value<'_>, goes_on: bool) -> Result<Option<Overwrite>>
             e => Err(value.conflict(e.to_string(), "see docs/scenario.md, `[precondition]`")),
         },
     }
+}
+
+/// Returns why the steady state of a job cannot be drawn from its distribution. That takes writes of
+/// blocks that are independent of each other, each with a fixed probability.
+fn undrawable(spec: &JobSpec, words: &[(String, String)]) -> Option<&'static str> {
+    let pattern = &spec.pattern;
+    let sizes = &pattern.block_sizes[1];
+    let has = |word: &str| words.iter().any(|(key, _)| key == word);
+    Some(if pattern.access.uses != [false, true, false] || !pattern.access.random {
+        "`steady = \"sampled\"` needs random writes alone: `rw = \"randwrite\"`"
+    } else if sizes.len() != 1 {
+        "`steady = \"sampled\"` needs blocks of one size"
+    } else if has("size") || has("offset") {
+        "`steady = \"sampled\"` needs a job on the whole drive"
+    } else if !matches!(pattern.distribution, Distribution::Uniform | Distribution::Zipf(_)) {
+        "`steady = \"sampled\"` knows the distributions `random` and `zipf`"
+    } else if has("norandommap") && !pattern.norandommap {
+        "`steady = \"sampled\"` needs writes that are independent of earlier ones: \
+         `norandommap = true`"
+    } else {
+        return None;
+    })
 }
 
 /// Returns a job with these options, in addition to its defaults.

@@ -116,6 +116,11 @@ pub trait SimulatedDevice: Component {
 
     /// Returns the FTL of a drive that manages its flash.
     fn ftl(&self) -> Option<&Ftl>;
+
+    /// Returns the drive, if it takes [direct writes](Controller::takes_direct_writes).
+    fn direct_writes(&mut self) -> Option<&mut Controller> {
+        None
+    }
 }
 
 impl SimulatedDevice for Controller {
@@ -139,6 +144,10 @@ impl SimulatedDevice for Controller {
 
     fn ftl(&self) -> Option<&Ftl> {
         Controller::ftl(self)
+    }
+
+    fn direct_writes(&mut self) -> Option<&mut Controller> {
+        self.takes_direct_writes().then_some(self)
     }
 }
 
@@ -346,5 +355,9 @@ impl SimulatedDevice for EmulatedDevice {
 
     fn ftl(&self) -> Option<&Ftl> {
         self.nvme().and_then(Controller::ftl)
+    }
+
+    fn direct_writes(&mut self) -> Option<&mut Controller> {
+        self.nvme_mut().and_then(SimulatedDevice::direct_writes)
     }
 }

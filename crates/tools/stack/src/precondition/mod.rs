@@ -9,28 +9,35 @@
 //! rounds that determine it belong to the last job, which continues with full media latency. They
 //! leave the drive active, as \[SNIAPTS\] requires: the run follows without a pause.
 
+mod direct_queue;
 pub(super) mod marker;
 mod saved_stack;
 pub(super) mod state_cache;
 pub(super) mod state_file;
 pub(super) mod state_key;
 pub mod steady_state;
+mod steady_writes;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::time::Instant;
 
-use block::{BlockDevice, Limits};
+use block::{BlockDevice, Limits, Raw};
 use controller::Controller;
-use ftl::FtlStats;
+use ftl::{CapacityPlan, FtlConfig, FtlStats};
+use rng::Rng;
 use scenario::{Amount, DriveSpec, Fill, Overwrite, Precondition, Until};
-use time::{Nanos, VirtualRunner};
+use time::{Component, Nanos, VirtualRunner};
 use workload::{IoCpuCosts, JobRunner, JobSpec};
 
+use direct_queue::DirectQueue;
 use marker::image;
 use saved_stack::SavedStack;
 use state_cache::{StateCache, StateUse};
 use state_key::StateKey;
 use steady_state::{Round, SteadyResult};
+use steady_writes::SteadyWrites;
 
 use super::co_simulate::{RunObserver, co_simulate};
 use super::{CoreQueues, SimulatedDevice, Stack, StackError, StackHost, target_layers};
@@ -163,7 +170,9 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     let name = name.to_owned();
     let failed = |message: String| StackError::Precondition { name: name.clone(), message };
     let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
-    let plan = PreconditionPlan::new(what, device.limits()).map_err(misfit)?;
+    let ftl = target_layers::ftl_plan(device)
+        .or_else(|| drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan())));
+    let mut plan = PreconditionPlan::new(what, device.limits(), ftl, seed).map_err(misfit)?;
     if plan.jobs.is_empty() {
         host.steady = None;
         return Ok(());
@@ -173,21 +182,48 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     let mut watch = PreconditionMonitor::new(&plan, what.until);
     let stride = if watch.rounds.is_some() { 1 } else { STRIDE };
     let (mut shown, mut stopped) = (0.0f64, false);
-    let mut jobs = JobRunner::new(&mut *device, plan.jobs, IoCpuCosts::default(), seed)
-        .map_err(|e| misfit(e.to_string()))?;
-    let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut C| {
-        let part = watch.update(runner.now(), host, drive);
-        if part >= shown + STEP {
-            shown = part;
-            stopped = !progress(part);
+    let drawn = plan.drawn.take();
+    let costs = IoCpuCosts::default();
+    let limits = *device.limits();
+    let is_direct = device.only::<Raw>().is_some() && plan.takes_direct_writes();
+    let direct = drive.direct_writes().filter(|d| is_direct && d.sectors() == limits.sectors);
+    let result = if let Some(drive) = direct {
+        let queue = DirectQueue::new(drive, limits);
+        let mut jobs =
+            JobRunner::new(queue, plan.jobs, costs, seed).map_err(|e| misfit(e.to_string()))?;
+        if let Some(writes) = drawn {
+            jobs.access_first(0, writes);
         }
-        !stopped
+        run_directly(runner, &mut jobs, |done| {
+            let part = watch.part(done);
+            if part >= shown + STEP {
+                shown = part;
+                stopped = !progress(part);
+            }
+            !stopped
+        });
+        jobs.finish()
+    } else {
+        let mut jobs = JobRunner::new(&mut *device, plan.jobs, costs, seed)
+            .map_err(|e| misfit(e.to_string()))?;
+        if let Some(writes) = drawn {
+            jobs.access_first(0, writes);
+        }
+        let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut C| {
+            let part = watch.update(runner.now(), host, drive);
+            if part >= shown + STEP {
+                shown = part;
+                stopped = !progress(part);
+            }
+            !stopped
+        };
+        co_simulate(runner, &mut jobs, drive, RunObserver::new(&mut tell).with_interval(stride));
+        jobs.finish()
     };
-    co_simulate(runner, &mut jobs, drive, RunObserver::new(&mut tell).with_interval(stride));
     if stopped {
         return Err(StackError::Stopped { name });
     }
-    let result = jobs.finish().map_err(|e| failed(e.to_string()))?;
+    let result = result.map_err(|e| failed(e.to_string()))?;
     if let Some((_, failure)) = result.failures().next() {
         let ftl = target_layers::ftl_snapshot(device).map(|(stats, _)| stats);
         let worn = ftl.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
@@ -208,6 +244,30 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     Ok(())
 }
 
+/// Runs jobs on a drive that takes their writes without commands, until they are done, no event
+/// remains, or `tell`, called with the progress of the jobs, returns `false`.
+fn run_directly(
+    runner: &mut VirtualRunner,
+    jobs: &mut JobRunner<DirectQueue<'_>>,
+    mut tell: impl FnMut(f64) -> bool,
+) {
+    let mut polls = 0u32;
+    loop {
+        let moved = jobs.poll(runner.now());
+        polls += 1;
+        if jobs.is_done() || polls.is_multiple_of(STRIDE) && !tell(jobs.progress()) {
+            return;
+        }
+        if !moved {
+            let next = jobs.deadline();
+            if next == Nanos::MAX {
+                return;
+            }
+            runner.advance_to(next);
+        }
+    }
+}
+
 /// The jobs of a preconditioning in order, and the number of bytes that each transfers.
 struct PreconditionPlan {
     jobs: Vec<JobSpec>,
@@ -215,12 +275,33 @@ struct PreconditionPlan {
     /// Bytes of the last job before its rounds begin, and bytes per round.
     before_rounds: u64,
     round: u64,
+    /// The writes with which the only job begins, if its steady state is drawn.
+    drawn: Option<SteadyWrites>,
 }
 
 impl PreconditionPlan {
-    fn new(what: &Precondition, limits: &Limits) -> Result<PreconditionPlan, String> {
-        let mut plan =
-            PreconditionPlan { jobs: Vec::new(), bytes: Vec::new(), before_rounds: 0, round: 0 };
+    /// Returns the jobs for a device with these limits. `ftl` is the FTL below it, or the sum of the
+    /// FTLs of its shards.
+    fn new(
+        what: &Precondition,
+        limits: &Limits,
+        ftl: Option<(FtlConfig, CapacityPlan)>,
+        seed: u64,
+    ) -> Result<PreconditionPlan, String> {
+        let mut plan = PreconditionPlan {
+            jobs: Vec::new(),
+            bytes: Vec::new(),
+            before_rounds: 0,
+            round: 0,
+            drawn: None,
+        };
+        if what.sampled {
+            let (config, capacity) = ftl.ok_or(
+                "`steady = \"sampled\"` needs garbage collection by an FTL, of the drive or of a target",
+            )?;
+            plan.draw(what, limits, &config, &capacity, seed)?;
+            return Ok(plan);
+        }
         let sector = u64::from(limits.sector_bytes);
         let capacity = limits.sectors * sector;
         if what.fill == Fill::Sequential {
@@ -265,20 +346,62 @@ impl PreconditionPlan {
             if total == 0 {
                 continue;
             }
-            let (size, amount) = (sector.to_string(), total.to_string());
-            let defaults = [
-                ("rw", "randwrite"),
-                ("bs", size.as_str()),
-                ("iodepth", "64"),
-                ("norandommap", "1"),
-                ("stonewall", "1"),
-                ("io_size", amount.as_str()),
-            ];
-            let given = overwrite.words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-            let pairs: Vec<(&str, &str)> = defaults.into_iter().chain(given).collect();
-            plan.push("overwrite", &pairs, total)?;
+            plan.push_overwrite(&overwrite.words, sector, total)?;
         }
         Ok(plan)
+    }
+
+    /// Whether the jobs could run without commands: they only write, and nothing measures the time.
+    fn takes_direct_writes(&self) -> bool {
+        let only_writes = |job: &JobSpec| {
+            job.pattern.access.uses == [false, true, false] && job.integrity.fsync == 0
+        };
+        self.round == 0 && self.jobs.iter().all(only_writes)
+    }
+
+    /// Adds the job that leaves the drive in the steady state of the overwrites.
+    fn draw(
+        &mut self,
+        what: &Precondition,
+        limits: &Limits,
+        config: &FtlConfig,
+        capacity: &CapacityPlan,
+        seed: u64,
+    ) -> Result<(), String> {
+        let sector = u64::from(limits.sector_bytes);
+        let words = what.overwrite.first().map_or(&[][..], |overwrite| &overwrite.words);
+        self.push_overwrite(words, sector, limits.sectors * sector)?;
+        let job = &self.jobs[0];
+        let block = job.pattern.block_sizes[1].first().map_or(sector, |(bytes, _)| *bytes);
+        let (block_sectors, blocks) = ((block / sector) as u32, limits.sectors * sector / block);
+        let rng = Rng::new(job.pattern.randseed.unwrap_or(seed));
+        let drawn = SteadyWrites::draw(config, capacity, job, blocks, block_sectors, &rng)?;
+        let (writes, written) = drawn;
+        (self.jobs.clear(), self.bytes.clear());
+        self.push_overwrite(words, sector, written * block)?;
+        self.drawn = Some(writes);
+        Ok(())
+    }
+
+    /// Adds a job of random writes of a sector, unless `words` say otherwise, that writes `bytes`.
+    fn push_overwrite(
+        &mut self,
+        words: &[(String, String)],
+        sector: u64,
+        bytes: u64,
+    ) -> Result<(), String> {
+        let (size, amount) = (sector.to_string(), bytes.to_string());
+        let defaults = [
+            ("rw", "randwrite"),
+            ("bs", size.as_str()),
+            ("iodepth", "64"),
+            ("norandommap", "1"),
+            ("stonewall", "1"),
+            ("io_size", amount.as_str()),
+        ];
+        let given = words.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let pairs: Vec<(&str, &str)> = defaults.into_iter().chain(given).collect();
+        self.push("overwrite", &pairs, bytes)
     }
 
     fn push(&mut self, name: &str, pairs: &[(&str, &str)], bytes: u64) -> Result<(), String> {
@@ -316,16 +439,27 @@ impl PreconditionMonitor {
         host: &mut JobRunner<&mut CoreQueues>,
         drive: &mut impl SimulatedDevice,
     ) -> f64 {
-        // Jobs run one after the other: the jobs before the current one are done.
-        let done = host.progress() * self.bytes.len() as f64;
-        let (jobs, part) = (done as usize, done.fract());
-        let present = self.bytes.get(jobs).map_or(0.0, |bytes| *bytes as f64 * part);
-        let moved = self.bytes.iter().take(jobs).sum::<u64>() as f64 + present;
+        let (jobs, present) = self.present(host.progress());
         if let Some(rounds) = &mut self.rounds
             && jobs + 1 == self.bytes.len()
         {
             rounds.update(now, present.round() as u64, host, drive);
         }
+        self.part(host.progress())
+    }
+
+    /// Returns the number of jobs that are done, and the bytes of the next one, at a progress of the
+    /// jobs from 0 to 1. They run one after the other.
+    fn present(&self, progress: f64) -> (usize, f64) {
+        let done = progress * self.bytes.len() as f64;
+        let (jobs, part) = (done as usize, done.fract());
+        (jobs, self.bytes.get(jobs).map_or(0.0, |bytes| *bytes as f64 * part))
+    }
+
+    /// Returns the share of the bytes at a progress of the jobs, both from 0 to 1.
+    fn part(&self, progress: f64) -> f64 {
+        let (jobs, present) = self.present(progress);
+        let moved = self.bytes.iter().take(jobs).sum::<u64>() as f64 + present;
         moved / self.bytes.iter().sum::<u64>().max(1) as f64
     }
 }

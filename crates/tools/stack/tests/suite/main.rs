@@ -2,3 +2,4 @@
 
 mod flush_of_all_cores;
 mod kept_states;
+mod sampled_states;
