@@ -100,3 +100,40 @@ fn what_is_no_such_job_is_refused() {
     case("until = { round = \"half\" }", "\"half\"", &["0.01x"]);
     case("until = { kind = \"steady\", spread = 3 }", "spread", &["allowed: kind, round, rounds"]);
 }
+
+#[test]
+fn a_drawn_steady_state_has_one_job_without_an_amount() {
+    let read = |keys: &str| read(&format!("steady = \"sampled\"\n{keys}"));
+    assert!(read("").sampled && !read("").is_none());
+    assert!(read("").overwrite.is_empty());
+    assert_eq!(read("overwrite = \"random\"\n").overwrite[0].words, []);
+    let zipf = "overwrite = { random_distribution = \"zipf:0.9\", bs = \"8k\", randseed = 3 }\n";
+    assert_eq!(read(zipf).overwrite[0].words.len(), 3);
+    assert!(read("fill = \"sequential\"\n").sampled);
+
+    let case = |keys: &str, caret: &str, says: &[&str]| {
+        let text = format!("{SMALL}[precondition]\nsteady = \"sampled\"\n{keys}\n");
+        assert_refused(&text, 5, caret, says);
+    };
+    case("overwrite = \"random 1x\"", "\"random 1x\"", &["any amount", "alone"]);
+    case("overwrite = { amount = \"1x\" }", "\"1x\"", &["any amount", "remove it"]);
+    case("overwrite = [{}, {}]", "[{}, {}]", &["one job"]);
+    for (words, says) in [
+        ("rw = \"write\"", "random writes alone"),
+        ("rw = \"randrw\"", "random writes alone"),
+        ("rw = \"randtrim\"", "random writes alone"),
+        ("bssplit = \"4k/50:8k/50\"", "one size"),
+        ("size = \"50%\"", "whole drive"),
+        ("offset = \"1M\"", "whole drive"),
+        ("random_distribution = \"pareto:0.2\"", "`random` and `zipf`"),
+        ("norandommap = false", "norandommap"),
+    ] {
+        let job = format!("{{ {words} }}");
+        case(&format!("overwrite = {job}"), &job, &[says]);
+    }
+    let refused = |keys: &str, line, caret: &str, says: &[&str]| {
+        assert_refused(&format!("{SMALL}[precondition]\n{keys}\n"), line, caret, says);
+    };
+    refused("until = \"steady\"\nsteady = \"sampled\"", 5, "\"sampled\"", &["`until`"]);
+    refused("steady = \"drawn\"", 4, "\"drawn\"", &["allowed: \"none\", \"sampled\""]);
+}

@@ -137,14 +137,18 @@ fn named_path(scenario: &Scenario, p: &PathSpec) -> Value {
 }
 
 fn precondition(p: &Precondition) -> Value {
-    json!({
+    let mut value = json!({
         "fill": match p.fill {
             Fill::None => "none",
             Fill::Sequential => "sequential",
         },
         "overwrite": p.overwrite.iter().map(overwrite).collect::<Vec<_>>(),
         "until": p.until.map(|u| json!({ "kind": "steady", "round": u.round, "rounds": u.rounds_max })),
-    })
+    });
+    if p.sampled {
+        value["steady"] = json!("sampled");
+    }
+    value
 }
 
 fn overwrite(o: &Overwrite) -> Value {

@@ -155,7 +155,14 @@ pub(crate) fn notes(
     for (path, spec) in outcome.paths.iter().zip(scenario.paths()) {
         let path = NotedPath { path, outcome };
         unwritten_reads(path, &mut notes);
-        not_steady(path, &mut notes);
+        let is_image = |drive: &usize| {
+            let drive = outcome.drives.get(*drive);
+            drive.is_some_and(|drive| from_images.contains(&drive.name))
+        };
+        // A state that was drawn is steady, with few lines reclaimed.
+        if !scenario.precondition.sampled || path.path.drives.iter().any(is_image) {
+            not_steady(path, &mut notes);
+        }
         for drive in &path.path.drives {
             let Some(drive) = outcome.drives.get(*drive) else { continue };
             if from_images.contains(&drive.name) && !scenario.precondition.is_none() {

@@ -214,3 +214,14 @@ fn the_needs_of_a_run_are_known_before_it() {
     let image = format!("{DRIVE}{JOB}").replace("\"none\"", "\"file\"\npath = \"x.img\"");
     assert!(needs(&image, true).writes_files && !needs(&image, false).writes_files);
 }
+
+#[test]
+fn a_drawn_steady_state_is_steady_from_the_first_write() {
+    let text = format!("{DRIVE}[precondition]\nsteady = \"sampled\"\n{JOB}");
+    let outcome = run(&text);
+    let json = to_json(&outcome);
+    assert_eq!(json["sluice"]["parameters"]["precondition"]["steady"], "sampled");
+    assert_eq!(json, to_json(&run(&text)), "a second run must give the same result");
+    let codes: Vec<&str> = outcome.notes.iter().map(|note| note.code.as_str()).collect();
+    assert!(!codes.contains(&"not-steady"), "{codes:?}");
+}
