@@ -146,6 +146,7 @@ impl ThreadGapMeter {
     }
 }
 
+// guarantee: B-51
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

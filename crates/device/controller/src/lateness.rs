@@ -256,6 +256,7 @@ impl GapLog {
     }
 }
 
+// guarantee: B-51
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,8 @@
 //! | `cargo bench --package sluice-block --bench instructions` | counts, and fails if a bound is exceeded |
 //! | the same with `-- run merge-1 1000` | runs as many batches without a tracer, for timing or a profiler |
 
+// guarantee: B-52
+
 use std::hint::black_box;
 use std::process::ExitCode;
 

@@ -8,6 +8,8 @@ use sluice_block::{
 };
 use time::{Component, Nanos};
 
+// guarantee: B-52
+
 const LIMITS: Limits = Limits {
     sector_bytes: 512,
     sectors: 1 << 20,
