@@ -571,7 +571,7 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
             && local.plug.requests.is_empty()
         {
             if local.merger.is_some() {
-                if plug_in_slot::<Q, P>(local, staging, shared, now, (id, &request)) {
+                if plug_in_slot::<Q, P>(local, staging, shared, now, id, &request) {
                     if local.plug.is_full() {
                         self.run_queue(now, RunReason::Requests, RunScope::ALL);
                     }

@@ -93,7 +93,8 @@ pub(crate) fn plug_in_slot<Q: HardwareQueue, P: Platform>(
     staging: &mut Staging,
     shared: &mut DispatchQueue<Q>,
     now: Nanos,
-    (id, request): (u32, &Request),
+    id: u32,
+    request: &Request,
 ) -> bool {
     if let Some(tag) = local.plug.slot()
         && (shared.dispatch.slot(tag).is_adjacent(request)
