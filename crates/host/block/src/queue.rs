@@ -568,10 +568,11 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
                 dispatch: OwnedOrLocked::Owned(shared),
             } = &mut self.path
             && staging.can_bypass_scheduler()
-            && local.plug.requests.is_empty()
         {
             if local.merger.is_some() {
-                if plug_in_slot::<Q, P>(local, staging, shared, now, id, &request) {
+                if local.plug.requests.is_empty()
+                    && plug_in_slot::<Q, P>(local, staging, shared, now, id, &request)
+                {
                     if local.plug.is_full() {
                         self.run_queue(now, RunReason::Requests, RunScope::ALL);
                     }
