@@ -17,13 +17,14 @@ use crate::command::table::Commands;
 use crate::error::DriveError;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
+use crate::lateness::{GapLog, LatenessRecord};
 use crate::nand_array::{ArrayCounters, NandArray};
 use crate::personality::block::BlockDrive;
 use crate::personality::device_l2p::DeviceL2pTable;
 use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
-use crate::stats::{CommandTimes, LatenessRecord};
+use crate::stats::CommandTimes;
 use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
 
 /// The interface of the drive, with the media below it.
@@ -49,6 +50,7 @@ pub struct Controller {
     pub(crate) stages: CommandStages,
     pub(crate) zero_latency: bool,
     pub(crate) lateness: LatenessRecord,
+    pub(crate) gaps: GapLog,
     /// Command times, if recording is enabled.
     pub(crate) command_times: Option<Box<CommandTimes>>,
     pub(crate) stats: DriveStats,
@@ -136,6 +138,7 @@ impl Controller {
             stages: CommandStages::new(),
             zero_latency: false,
             lateness: LatenessRecord::new(),
+            gaps: GapLog::default(),
             command_times: None,
             stats: DriveStats::default(),
             time: DriveTime::default(),
@@ -257,6 +260,13 @@ impl Controller {
     /// Returns the number of I/O commands that are fetched and not completed.
     pub fn outstanding(&self) -> usize {
         self.commands.outstanding()
+    }
+
+    /// Records that the machine did not run the drive's thread from `from` to `to`. It divides the
+    /// lateness of the completions that were due before `to`. In real time, the thread calls this
+    /// before the poll that follows the gap.
+    pub fn record_thread_gap(&mut self, from: Nanos, to: Nanos) {
+        self.gaps.add(from, to);
     }
 
     /// Returns the distribution of completion lateness, from which intervals can be derived.

@@ -23,6 +23,7 @@ mod config;
 mod controller;
 mod error;
 mod host_interface;
+mod lateness;
 mod media_health;
 mod nand_array;
 mod persistence;
@@ -42,9 +43,9 @@ pub use controller::Controller;
 pub use error::DriveError;
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
+pub use lateness::{Lateness, LatenessPart, LatenessRecord};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use stats::{
-    CommandTimes, DeviceL2pStats, DriveStats, HintStats, Lateness, LatenessRecord, MediaScrubStats,
-    NotificationStats, PuBusy,
+    CommandTimes, DeviceL2pStats, DriveStats, HintStats, MediaScrubStats, NotificationStats, PuBusy,
 };

@@ -199,7 +199,6 @@ impl BlockLayer {
                 sibling_dispatch: foreign_of[core].iter().filter_map(locked).collect(),
                 receivers: receivers.into(),
                 memory: driver.memory().clone(),
-                direct: owned && plain && !config.merge,
                 staging_stats: layer.staging[staging_of[core]].clone(),
                 dispatch_stats: layer.dispatch[at].clone(),
                 due: Nanos::MAX,

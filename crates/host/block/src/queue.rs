@@ -24,10 +24,12 @@ use time::{Component, Nanos};
 use crate::dispatch::queue::DispatchQueue;
 use crate::notify::CompletionHandler;
 use crate::ownership::OwnedOrLocked;
-use crate::run_queue::{complete_or_steer, flush_plug, reap_hw, run_staging};
+use crate::run_queue::{
+    complete_or_steer, flush_plug, leave_slot, plug_in_slot, reap_hw, run_staging, start_plugged,
+};
 use crate::staging::Staging;
 use crate::steer::Receiver;
-use crate::submitter::context::{PLUG_MAX, SubmitContext};
+use crate::submitter::context::SubmitContext;
 use crate::sync::{Lock, Platform};
 use crate::trace::Tracer;
 use crate::{
@@ -69,8 +71,6 @@ pub struct Queue<Q: HardwareQueue, P: Platform = Native> {
     /// one.
     pub(crate) receivers: Box<[Receiver]>,
     pub(crate) memory: AddressSpace,
-    /// Whether requests go straight to the hardware: no scheduler, no merging, nothing shared.
-    pub(crate) direct: bool,
     pub(crate) staging_stats: Arc<StagingStats>,
     pub(crate) dispatch_stats: Arc<DispatchStats>,
     /// The deadline of the staging queue and the dispatch queue.
@@ -335,7 +335,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             while let Some(ended) = receiver.receive::<P>() {
                 moved = true;
                 if let Some(flush) = self.ctx.complete(now, &ended) {
-                    self.ctx.plug.push(flush);
+                    self.ctx.plug.requests.push(flush);
                     flushes = true;
                 }
             }
@@ -374,14 +374,67 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
         }
     }
 
+    /// Starts the plugged request that waits in a slot, and issues all started commands.
+    #[inline(always)]
+    fn run_plugged(&mut self, now: Nanos) -> bool {
+        let QueuePath::MultiQueue {
+            staging: OwnedOrLocked::Owned(staging),
+            dispatch: OwnedOrLocked::Owned(shared),
+        } = &mut self.path
+        else {
+            return false;
+        };
+        let is_started = start_plugged::<Q, P>(&mut self.ctx, staging, shared, now) == Some(true);
+        // As `is_quiescent`: the list of the plug is empty while a request waits in a slot.
+        let is_quiescent = !Q::MUST_POLL
+            && is_started
+            && staging.is_empty()
+            && shared.dispatch.is_quiescent()
+            && !shared.dispatch.has_changed_state()
+            && !self.ctx.is_splitting()
+            && now < self.due;
+        if !is_quiescent {
+            self.run_queue(now, RunReason::Requests, RunScope::ALL);
+            return true;
+        }
+        self.ctx.plug.flush_slots();
+        shared.dispatch.issue();
+        shared.dispatch.set_load(false);
+        (self.waiting, self.due) = (false, shared.dispatch.deadline());
+        true
+    }
+
+    /// Moves the plugged request that waits in a slot to where any other can be merged with it.
+    #[inline(always)]
+    fn leave_slot(&mut self) {
+        if self.ctx.plug.slot().is_some()
+            && let QueuePath::MultiQueue { dispatch: OwnedOrLocked::Owned(shared), .. } =
+                &mut self.path
+        {
+            leave_slot(&mut self.ctx, shared);
+        }
+    }
+
     /// Submits a request that is not plain.
     #[cold]
     fn submit_slow(&mut self, now: Nanos, request: &Request) -> Result<(), QueueFull> {
+        self.leave_slot();
         if let Some(staged) = self.ctx.admit_slow(now, request)? {
             self.ctx.plug_slow(now, &staged);
-            if self.ctx.plug.len() == PLUG_MAX {
+            if self.ctx.plug.is_full() {
                 self.run_queue(now, RunReason::Requests, RunScope::ALL);
             }
+        }
+        Ok(())
+    }
+
+    /// Adds an admitted request to the list of plugged requests.
+    #[inline(always)]
+    fn submit_to_plug(&mut self, now: Nanos, id: u32, request: &Request) -> Result<(), QueueFull> {
+        self.leave_slot();
+        self.ctx.plug(now, id, request);
+        if self.ctx.plug.is_full() {
+            self.run_queue(now, RunReason::Requests, RunScope::ALL);
         }
         Ok(())
     }
@@ -445,7 +498,9 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
             }
             return moved;
         }
-        moved |= if self.is_quiescent(now) {
+        moved |= if self.ctx.plug.slot().is_some() {
+            self.run_plugged(now)
+        } else if self.is_quiescent(now) {
             self.issue()
         } else {
             self.run_queue(now, RunReason::Requests, RunScope::ALL)
@@ -506,7 +561,7 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
             return self.submit_slow(now, &request);
         }
         let id = local.admit(now, &request)?;
-        if self.direct
+        if local.owns_all
             && !local.hooks.is_enabled()
             && let QueuePath::MultiQueue {
                 staging: OwnedOrLocked::Owned(staging),
@@ -514,6 +569,17 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
             } = &mut self.path
             && staging.can_bypass_scheduler()
         {
+            if local.merger.is_some() {
+                if local.plug.requests.is_empty()
+                    && plug_in_slot::<Q, P>(local, staging, shared, now, id, &request)
+                {
+                    if local.plug.is_full() {
+                        self.run_queue(now, RunReason::Requests, RunScope::ALL);
+                    }
+                    return Ok(());
+                }
+                return self.submit_to_plug(now, id, &request);
+            }
             let (submitter, group) = (local.submitter, local.group);
             let write = |slot: &mut StagedRequest| {
                 let request = Request { tag: id.into(), ..request };
@@ -530,11 +596,7 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
                 return Ok(());
             }
         }
-        local.plug(now, id, &request);
-        if local.plug.len() == PLUG_MAX {
-            self.run_queue(now, RunReason::Requests, RunScope::ALL);
-        }
-        Ok(())
+        self.submit_to_plug(now, id, &request)
     }
 
     #[inline(always)]

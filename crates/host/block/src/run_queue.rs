@@ -1,7 +1,7 @@
 //! The steps of a run of the staging and dispatch queues: flush the plug, dispatch staged requests,
 //! reap completions.
 
-use driver::HardwareQueue;
+use driver::{HardwareQueue, Tag};
 use time::Nanos;
 
 use crate::dispatch::ReapedRequest;
@@ -11,7 +11,7 @@ use crate::submitter::context::SubmitContext;
 use crate::submitter::io_hooks::NO_QUEUE;
 use crate::sync::Platform;
 use crate::trace::Action;
-use crate::{Op, StagedRequest};
+use crate::{Op, Request, StagedRequest};
 
 /// Moves the plugged requests to the dispatch or staging queue.
 #[inline]
@@ -21,16 +21,18 @@ pub(crate) fn flush_plug<Q: HardwareQueue, P: Platform>(
     shared: &mut DispatchQueue<Q>,
     now: Nanos,
 ) -> bool {
-    let mut moved = local.is_splitting() && local.split(now);
-    while !local.plug.is_empty() {
+    let mut moved = start_plugged::<Q, P>(local, staging, shared, now).is_some();
+    moved |= local.is_splitting() && local.split(now);
+    local.plug.flush_slots();
+    while !local.plug.requests.is_empty() {
         moved = true;
         record_unplug(local, now);
-        let mut plug = std::mem::take(&mut local.plug);
+        let mut plug = std::mem::take(&mut local.plug.requests);
         for staged in &plug {
             stage::<Q, P>(local, staging, shared, now, staged);
         }
         plug.clear();
-        local.plug = plug;
+        local.plug.requests = plug;
         if local.is_splitting() {
             local.split(now);
         }
@@ -41,11 +43,84 @@ pub(crate) fn flush_plug<Q: HardwareQueue, P: Platform>(
 #[inline]
 fn record_unplug(local: &mut SubmitContext, now: Nanos) {
     if local.hooks.tracer.is_some()
-        && let Some(first) = local.plug.first()
+        && let Some(first) = local.plug.requests.first()
     {
         let mut batch = *first;
-        batch.request.sectors = local.plug.len() as u32;
+        batch.request.sectors = local.plug.requests.len() as u32;
         local.hooks.record(Action::Unplug, now, &batch, NO_QUEUE);
+    }
+}
+
+/// Starts the plugged request that waits in a slot, or inserts it into the staging queue. Returns
+/// whether it was started; `None` if there is none.
+#[inline(always)]
+pub(crate) fn start_plugged<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+) -> Option<bool> {
+    let tag = local.plug.take_slot()?;
+    let is_started = shared.dispatch.start_slot::<P>(now, tag, &mut local.hooks);
+    if is_started {
+        P::wrote(staging.stats_ref());
+        staging.bypassed();
+    } else {
+        stage_unbound::<Q, P>(local, staging, shared, now, tag);
+    }
+    Some(is_started)
+}
+
+/// Inserts a request whose command was not bound to `tag`.
+#[cold]
+fn stage_unbound<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+    tag: Tag,
+) {
+    shared.mark_starved::<P>(local.submitter);
+    let staged = *shared.dispatch.slot(tag);
+    insert(local, staging, now, &staged);
+}
+
+/// Plugs a request in a slot. The request that waited there is started. Returns `false` and leaves
+/// the request to the caller if there is no slot, or the two requests may be merged.
+#[inline(always)]
+pub(crate) fn plug_in_slot<Q: HardwareQueue, P: Platform>(
+    local: &mut SubmitContext,
+    staging: &mut Staging,
+    shared: &mut DispatchQueue<Q>,
+    now: Nanos,
+    id: u32,
+    request: &Request,
+) -> bool {
+    if let Some(tag) = local.plug.slot()
+        && (shared.dispatch.slot(tag).is_adjacent(request)
+            || start_plugged::<Q, P>(local, staging, shared, now) == Some(false))
+    {
+        return false;
+    }
+    let (submitter, group) = (local.submitter, local.group);
+    let write = |slot: &mut StagedRequest| {
+        let request = Request { tag: id.into(), ..*request };
+        *slot = StagedRequest { request, since: now, submitter, group, merged: 1, requeues: 0 };
+    };
+    let Some(tag) = shared.dispatch.reserve_slot::<P>(write) else { return false };
+    local.plug.set_slot(tag);
+    true
+}
+
+/// Moves the plugged request that waits in a slot into the list of plugged requests, and frees its
+/// tag.
+#[cold]
+pub(crate) fn leave_slot<Q: HardwareQueue>(
+    local: &mut SubmitContext,
+    shared: &mut DispatchQueue<Q>,
+) {
+    if let Some(tag) = local.plug.slot() {
+        local.plug.move_from_slot(shared.dispatch.free_slot(tag));
     }
 }
 

@@ -232,6 +232,7 @@ fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
 fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
+        ratios: &[],
         batches: BATCHES,
         method: CountingMethod::SingleSteps(RepeatCount::Iterations),
         run,

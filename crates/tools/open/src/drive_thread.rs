@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
 use controller::DriveStats;
-use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle};
+use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, ThreadUse};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
 };
@@ -101,7 +101,7 @@ impl DriveThreadGuard {
             let (stopper, cell) = (runner.stop_handle(), SnapshotCell::new());
             view.cells.push(SnapshotSource { cell: cell.clone(), waker: runner.waker() });
             let name = drive.name().to_owned();
-            let mut live = DriveThreadState::new(drive, clock, cell);
+            let mut live = DriveThreadState::new(drive, clock, cell, ThreadUse::OneComponent);
             let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
                 if let Some(core) = core {
                     AllowedCpus::allowed().pin(core);

@@ -96,5 +96,12 @@ fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
 }
 
 fn main() -> ExitCode {
-    InstructionBench { cases: &CASES, batches: 1, method: CountingMethod::Callgrind, run }.main()
+    InstructionBench {
+        cases: &CASES,
+        ratios: &[],
+        batches: 1,
+        method: CountingMethod::Callgrind,
+        run,
+    }
+    .main()
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use controller::{CommandTimes, Controller, DriveStats, LatenessRecord};
-use event::{RealClock, Waker};
+use event::{RealClock, ThreadGapMeter, ThreadUse, Waker, thread_cpu_time};
 use share_server::{OwnerCalls, OwnerChannel};
 use time::{Component, Nanos};
 
@@ -42,10 +42,16 @@ impl<T: Clone> SnapshotCell<T> {
         Arc::new(SnapshotCell { requested: AtomicBool::new(false), latest: Mutex::new(None) })
     }
 
+    /// Returns whether a reader has requested a copy.
+    #[inline]
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
+    }
+
     /// Publishes the result of `copy` if a reader has requested it. Called by the owner.
     #[inline]
     pub fn publish_if_requested(&self, copy: impl FnOnce() -> T) {
-        if self.requested.load(Ordering::Relaxed) {
+        if self.is_requested() {
             self.publish(copy());
         }
     }
@@ -124,17 +130,21 @@ pub struct DriveThreadState {
     clock: RealClock,
     cell: Arc<SnapshotCell<DriveSnapshot>>,
     owner_calls: OwnerCalls<Controller>,
+    gaps: ThreadGapMeter,
 }
 
 impl DriveThreadState {
     /// Returns the state of a drive in the time of `clock`, which publishes snapshots in `cell`.
+    /// `thread_use` says whether other components are polled on its thread.
     pub fn new(
         drive: impl Into<EmulatedDevice>,
         clock: RealClock,
         cell: Arc<SnapshotCell<DriveSnapshot>>,
+        thread_use: ThreadUse,
     ) -> DriveThreadState {
-        let drive = drive.into();
-        DriveThreadState { drive, clock, cell, owner_calls: OwnerCalls::default() }
+        let (drive, owner_calls) = (drive.into(), OwnerCalls::default());
+        let gaps = ThreadGapMeter::new(thread_use, thread_cpu_time);
+        DriveThreadState { drive, clock, cell, owner_calls, gaps }
     }
 
     /// Returns the current time of the drive.
@@ -158,7 +168,15 @@ impl Component for DriveThreadState {
             EmulatedDevice::Nvme(drive) => self.owner_calls.run_pending(drive),
             EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => false,
         };
-        moved |= self.drive.poll(self.clock.now());
+        if moved {
+            self.gaps.poll_ends(true);
+        }
+        let now = self.clock.now();
+        if let Some(gap) = self.gaps.poll_begins(now) {
+            self.drive.record_thread_gap(gap.from, gap.to);
+        }
+        moved |= self.drive.poll(now);
+        self.gaps.poll_ends(moved | self.cell.is_requested());
         self.cell.publish_if_requested(|| DriveSnapshot::new(&self.drive));
         moved
     }

@@ -72,6 +72,10 @@ pub struct IntervalStats {
     pub ftl: Option<FtlCounts>,
     /// Lateness of the drive's completions: real time behind the model's time.
     pub lateness: LatencySummary,
+    /// The part of each lateness in which the machine did not run the drive's thread.
+    pub lateness_machine: LatencySummary,
+    /// The rest of each lateness, which is the drive's own.
+    pub lateness_own: LatencySummary,
     /// NBD clients connected at the end of the interval.
     pub nbd_clients: u32,
     /// Clients with queues of their own at the end of the interval.
@@ -88,9 +92,9 @@ impl FtlCounts {
 
 impl IntervalStats {
     /// Version of the layout below.
-    const LAYOUT_VERSION: u32 = 1;
+    const LAYOUT_VERSION: u32 = 2;
     /// Bytes in a message, without the drive's name.
-    pub(crate) const WIRE_BYTES: usize = 8 + 24 * 8 + 8;
+    pub(crate) const WIRE_BYTES: usize = 8 + 30 * 8 + 8;
 
     pub(crate) fn encode(&self, w: &mut SliceWriter<'_>) {
         w.put_u32(IntervalStats::LAYOUT_VERSION).put_zeros(4);
@@ -108,7 +112,9 @@ impl IntervalStats {
         w.put_u64(ftl.gc_sectors)
             .put_u64(ftl.erases)
             .put_option(self.ftl.map(|f| f.free_lines_milli));
-        w.put_u64(self.lateness.p50.0).put_u64(self.lateness.p99.0).put_u64(self.lateness.max.0);
+        for late in [self.lateness, self.lateness_machine, self.lateness_own] {
+            w.put_u64(late.p50.0).put_u64(late.p99.0).put_u64(late.max.0);
+        }
         w.put_u32(self.nbd_clients).put_u32(self.socket_clients);
     }
 
@@ -150,6 +156,11 @@ impl IntervalStats {
             None if [user_sectors, programmed_sectors, gc_moves, erases] == [0; 4] => None,
             None => return None,
         };
+        let mut late = || {
+            let (p50, p99, max) = (Nanos(r.u64()?), Nanos(r.u64()?), Nanos(r.u64()?));
+            Some(LatencySummary { p50, p99, max })
+        };
+        let (lateness, lateness_machine, lateness_own) = (late()?, late()?, late()?);
         Some(IntervalStats {
             interval,
             uptime,
@@ -159,11 +170,9 @@ impl IntervalStats {
             queue_depth,
             queue_depth_mean_milli,
             ftl,
-            lateness: LatencySummary {
-                p50: Nanos(r.u64()?),
-                p99: Nanos(r.u64()?),
-                max: Nanos(r.u64()?),
-            },
+            lateness,
+            lateness_machine,
+            lateness_own,
             nbd_clients: r.u32()?,
             socket_clients: r.u32()?,
         })

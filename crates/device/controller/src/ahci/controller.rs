@@ -14,7 +14,7 @@ use super::disk::{InjectedSectorError, SataDisk};
 use super::fetch::{CommandKind, CommandReadiness};
 use super::port::SataPort;
 use super::stats::AhciStats;
-use crate::stats::LatenessRecord;
+use crate::lateness::{GapLog, LatenessRecord};
 
 /// The next step of a command.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +69,7 @@ pub struct AhciController {
     signaled: u32,
     stats: AhciStats,
     lateness: LatenessRecord,
+    gaps: GapLog,
     /// Whether commands take no time.
     zero_latency: bool,
 }
@@ -103,6 +104,7 @@ impl AhciController {
             signaled: 0,
             stats: AhciStats::default(),
             lateness: LatenessRecord::new(),
+            gaps: GapLog::default(),
             zero_latency: false,
             function,
         };
@@ -122,6 +124,12 @@ impl AhciController {
             port.disk.as_ref().or(drawer.as_ref()).map_or_else(Default::default, |disk| disk.stats)
         });
         AhciStats { late: self.lateness.read(), drives: drives.collect(), ..self.stats.clone() }
+    }
+
+    /// Records that the machine did not run the controller's thread from `from` to `to`, as
+    /// [`Controller::record_thread_gap`](crate::Controller::record_thread_gap) does.
+    pub fn record_thread_gap(&mut self, from: Nanos, to: Nanos) {
+        self.gaps.add(from, to);
     }
 
     /// Returns the distribution of completion lateness, from which intervals can be derived.
@@ -276,7 +284,7 @@ impl AhciController {
             CommandStep::Link => Some((self.transfer(at, command.bytes), CommandStep::Done)),
             CommandStep::Done => {
                 port.finish_command(&self.function, slot);
-                self.lateness.record(now.since(at));
+                self.lateness.record_completion(at, now, &self.gaps);
                 None
             }
         };

@@ -272,7 +272,7 @@ impl Controller {
     #[inline]
     fn complete(&mut self, id: u32) {
         let command = self.commands.get(id);
-        self.lateness.record(self.time.now.since(command.due));
+        self.lateness.record_completion(command.due, self.time.now, &self.gaps);
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
         if let Some(times) = &mut self.command_times {
             // The command was fetched before timing was enabled, so its time is not known.

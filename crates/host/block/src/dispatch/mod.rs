@@ -253,6 +253,53 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         self.bind_slot::<P>(now, tag, notes)
     }
 
+    /// Allocates a tag for a request other than a flush, which `write` writes directly into its slot.
+    /// Returns `None` if no tag is available, which is not counted: the caller tries again later.
+    ///
+    /// The request waits in the slot until [`start_slot`](Dispatch::start_slot) starts it or
+    /// [`free_slot`](Dispatch::free_slot) removes it. Only for a queue with one submitter.
+    #[inline(always)]
+    pub(crate) fn reserve_slot<P: Platform>(
+        &mut self,
+        write: impl FnOnce(&mut StagedRequest),
+    ) -> Option<Tag> {
+        let mut tag = [Tag::default()];
+        if self.state != QueueState::Ready || self.queue.get_free_tags(&mut tag) == 0 {
+            return None;
+        }
+        let [tag] = tag;
+        self.report_cache_lines::<P>(tag);
+        let slot = &mut self.slots[usize::from(tag.0)];
+        P::wrote(slot);
+        write(slot);
+        Some(tag)
+    }
+
+    /// Returns the request in the slot of `tag`.
+    #[inline(always)]
+    pub(crate) fn slot(&self, tag: Tag) -> &StagedRequest {
+        &self.slots[usize::from(tag.0)]
+    }
+
+    /// Starts the request in a reserved slot. Returns `false` if the hardware did not take it; then
+    /// the tag is free, and the request stays in the slot until the tag is used again.
+    #[inline(always)]
+    pub(crate) fn start_slot<P: Platform>(
+        &mut self,
+        now: Nanos,
+        tag: Tag,
+        notes: &mut IoHooks,
+    ) -> bool {
+        self.bind_slot::<P>(now, tag, notes)
+    }
+
+    /// Frees a reserved slot, and returns its request.
+    pub(crate) fn free_slot(&mut self, tag: Tag) -> StagedRequest {
+        // The tag is reserved, so the release cannot fail.
+        let _ = self.queue.release_tags(&[tag]);
+        self.slots[usize::from(tag.0)]
+    }
+
     #[inline(always)]
     fn bind<P: Platform>(
         &mut self,
@@ -513,6 +560,13 @@ impl<Q: HardwareQueue> Dispatch<Q> {
             && self.flushes.next().is_none()
     }
 
+    /// Returns whether the hardware queue is in another state than it was at the last
+    /// [`service`](Dispatch::service).
+    #[inline(always)]
+    pub(crate) fn has_changed_state(&self) -> bool {
+        self.queue.state() != self.state
+    }
+
     /// Returns whether a request that is started now may get a tag.
     #[inline]
     pub(crate) fn can_start(&self) -> bool {
@@ -525,9 +579,15 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     #[inline]
     pub(crate) fn record_load(&self, staged: bool) -> bool {
         let waiting = staged || !self.requeued.is_empty() || self.flushes.next().is_some();
+        self.set_load(waiting);
+        waiting
+    }
+
+    /// Records the number of in-flight commands, and whether requests wait to be started.
+    #[inline]
+    pub(crate) fn set_load(&self, waiting: bool) {
         self.stats.in_flight.set(self.queue.tags().bound().into());
         self.stats.waiting.set(waiting.into());
-        waiting
     }
 
     /// Returns whether requests have completed without the hardware, which reports no event for

@@ -39,4 +39,11 @@ impl StagedRequest {
     pub fn end(&self) -> u64 {
         self.request.lba.saturating_add(self.request.sectors.into())
     }
+
+    /// Returns whether `newcomer` begins where this request ends, or ends where it begins.
+    #[inline(always)]
+    pub(crate) fn is_adjacent(&self, newcomer: &Request) -> bool {
+        let end = newcomer.lba.wrapping_add(newcomer.sectors.into());
+        (self.end() == newcomer.lba) | (self.request.lba == end)
+    }
 }

@@ -15,15 +15,12 @@ use crate::device::validate_request;
 use crate::dispatch::ReapedRequest;
 use crate::submitter::io_hooks::{IoHooks, NO_QUEUE};
 use crate::submitter::merge::{MergeSide, Merger};
+use crate::submitter::plug::Plug;
 use crate::submitter::request_table::{CompletionRoute, RequestTable};
 use crate::trace::Action;
 use crate::{
     Completion, Features, Group, Limits, Op, Payload, QueueFull, Request, StagedRequest, Submitter,
 };
-
-/// Maximum number of requests in the plug, where they wait for others to merge with (Linux's plug
-/// holds 32 per device).
-pub(crate) const PLUG_MAX: usize = 32;
 
 /// Number of entries in the request table for fragments of requests that are too long.
 pub(crate) const SPLIT_MAX: u32 = 32;
@@ -45,7 +42,7 @@ pub(crate) struct SubmitContext {
     features: Features,
     pub(crate) merger: Option<Merger>,
     requests: RequestTable,
-    pub(crate) plug: Vec<StagedRequest>,
+    pub(crate) plug: Plug,
     splitting: VecDeque<SplitInProgress>,
     pub(crate) ready: VecDeque<Completion>,
     pub(crate) stats: Arc<SubmitterStats>,
@@ -77,7 +74,7 @@ impl SubmitContext {
             features,
             merger,
             requests,
-            plug: Vec::with_capacity(PLUG_MAX),
+            plug: Plug::new(),
             splitting: VecDeque::new(),
             ready: VecDeque::with_capacity(depth as usize),
             stats: Arc::default(),
@@ -232,10 +229,11 @@ impl SubmitContext {
     /// compares a stream's next request with its last.
     #[inline(always)]
     pub(crate) fn plug(&mut self, now: Nanos, id: u32, request: &Request) {
-        let adjacent = self.plug.last().is_some_and(|last| {
-            let end = request.lba.wrapping_add(request.sectors.into());
-            self.merger.is_some() & ((last.end() == request.lba) | (last.request.lba == end))
-        });
+        let adjacent = self
+            .plug
+            .requests
+            .last()
+            .is_some_and(|last| self.merger.is_some() & last.is_adjacent(request));
         if adjacent | self.hooks.is_enabled() {
             let staged = self.as_staged(id, request, now);
             self.plug_slow(now, &staged);
@@ -243,12 +241,12 @@ impl SubmitContext {
         }
         // Construct the request in place: a copy directly after the caller's stores would stall on
         // them.
-        self.plug.push(self.as_staged(id, request, now));
+        self.plug.requests.push(self.as_staged(id, request, now));
     }
 
     #[inline(never)]
     pub(crate) fn plug_slow(&mut self, now: Nanos, staged: &StagedRequest) {
-        if let (Some(merger), Some(last)) = (&self.merger, self.plug.last_mut())
+        if let (Some(merger), Some(last)) = (&self.merger, self.plug.requests.last_mut())
             && let Some(side) = merger.merge(last, staged)
         {
             let head = last.request.tag as u32;
@@ -259,7 +257,7 @@ impl SubmitContext {
         if self.plug.is_empty() {
             self.hooks.record(Action::Plug, now, staged, NO_QUEUE);
         }
-        self.plug.push(*staged);
+        self.plug.requests.push(*staged);
     }
 
     /// Records that a request was merged into the request with the id `head`.
@@ -291,7 +289,7 @@ impl SubmitContext {
     /// Returns whether it made any fragment.
     pub(crate) fn split(&mut self, now: Nanos) -> bool {
         let mut cut = false;
-        while self.plug.len() < PLUG_MAX
+        while !self.plug.is_full()
             && let Some(SplitInProgress { parent, remaining: rest, group, since }) =
                 self.splitting.front().copied()
         {
@@ -305,7 +303,7 @@ impl SubmitContext {
                 self.hooks.record(Action::Split, now, &piece, NO_QUEUE);
             }
             self.hooks.record(Action::GotRequest, now, &piece, NO_QUEUE);
-            self.plug.push(piece);
+            self.plug.requests.push(piece);
             cut = true;
             let left = rest.sectors - sectors;
             if left > 0 {

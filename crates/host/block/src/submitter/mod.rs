@@ -3,4 +3,5 @@
 pub(crate) mod context;
 pub(crate) mod io_hooks;
 pub(crate) mod merge;
+pub(crate) mod plug;
 pub(crate) mod request_table;

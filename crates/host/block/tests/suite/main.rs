@@ -9,6 +9,7 @@ mod limits;
 #[path = "../../../driver/tests/suite/common/mod.rs"]
 mod mock_drive;
 mod notify;
+mod plug;
 mod raw;
 mod reads;
 mod sched;

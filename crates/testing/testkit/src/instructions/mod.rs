@@ -91,6 +91,17 @@ pub struct CountedCase {
     pub batch: u64,
 }
 
+/// A bound on the instructions of a case as a multiple of those of another.
+#[derive(Clone, Copy, Debug)]
+pub struct RatioBound {
+    /// The name of the case.
+    pub case: &'static str,
+    /// The name of the case to compare with.
+    pub base: &'static str,
+    /// Maximum of the quotient.
+    pub bound: f64,
+}
+
 /// The count of a string instruction that is repeated (`rep movsb`): the processor steps once per
 /// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +129,8 @@ pub enum CountingMethod {
 pub struct InstructionBench<'a> {
     /// All cases. The base of a case comes before it.
     pub cases: &'a [CountedCase],
+    /// Bounds on cases relative to each other.
+    pub ratios: &'a [RatioBound],
     /// Batches that are counted.
     pub batches: u64,
     /// How the instructions are counted.
@@ -228,6 +241,16 @@ impl InstructionBench<'_> {
                 println!("{:24} {each:7.1} instructions per request", format!("{name}/{layer}"));
             }
             holds &= each <= bound;
+        }
+        let count_of = |name: &str| {
+            let found = self.cases.iter().zip(&counted).find(|(case, _)| case.name == name);
+            found.map(|(_, (each, _))| *each).ok_or_else(|| format!("no such case: {name}"))
+        };
+        for RatioBound { case, base, bound } in self.ratios {
+            let ratio = count_of(case)? / count_of(base)?;
+            let verdict = if ratio <= *bound { "ok" } else { "FAIL" };
+            println!("{case:12} {ratio:7.3} times {base}, at most {bound:.2}: {verdict}");
+            holds &= ratio <= *bound;
         }
         Ok(holds)
     }

@@ -16,6 +16,9 @@ const TRACED: u64 = 4_000;
 /// The largest cost of a request through `mq` that is submitted with 31 others, as a multiple of that of `raw`.
 const TIMES_RAW_MAX: f64 = 1.1;
 
+/// The largest cost of a request through `mq` that has no neighbour to merge with, as a multiple of that without merging.
+const TIMES_NO_MERGING_MAX: f64 = 1.1;
+
 /// Measures `raw`, `mq` and `sq`.
 ///
 /// # Errors
@@ -57,7 +60,7 @@ fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
         )?;
         // The lower quartile: what disturbs the machine only ever adds.
         let quartiles = samples.each_ref().map(|s| s.quantile(0.25));
-        let [raw_ns, _, _, sq_ns, _] = quartiles;
+        let [raw_ns, plain_ns, merging_ns, sq_ns, _] = quartiles;
         let names = ["raw", "mq, no merging", "mq", "sq", "mq, traced"];
         for (name, (samples, ns)) in names.into_iter().zip(samples.iter().zip(quartiles)) {
             let case = format!("null, {name}, QD {depth}, {batch} at a time");
@@ -73,6 +76,9 @@ fn measure(effort: RunLength) -> Result<Vec<Measurement>, BenchError> {
                 rows.push(row.at_most(TIMES_RAW_MAX));
             }
         }
+        let case = format!("null, mq, QD {depth}, {batch} at a time");
+        let row = Measurement::new(BENCH, case, "times_no_merging", merging_ns / plain_ns, "");
+        rows.push(row.at_most(TIMES_NO_MERGING_MAX));
     }
     Ok(rows)
 }

@@ -5,8 +5,8 @@
 //! The drive is an [`EchoController`] per queue pair with the group's large geometry, polled by the
 //! submitting thread. The measurement includes the drive, with 32 outstanding. *Local* requests go
 //! to the submitting core's own stripes; half of the *uniform* ones go to the other core. The
-//! result is the request rate with two threads over that with one, each from the lowest decile of
-//! interleaved rounds, because disturbances only add time.
+//! result is the request rate with two threads over that with one in the same turn: the median of
+//! interleaved turns.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -209,22 +209,35 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     for (writes, what) in [(true, "writes"), (false, "reads")] {
         for (local, to) in [(true, "to the core's own stripes"), (false, "uniform, half cross")] {
             let load = Load { writes, local };
-            let (mut one, mut two) = (Vec::new(), Vec::new());
-            for _ in 0..rounds {
-                one.push(1.0 / measure_alone(&mut ends, load, area, batches)?);
-                two.push(1.0 / measure_together(&mut ends, load, area, batches)?);
+            let mut turns = Vec::with_capacity(rounds);
+            for round in 0..=rounds {
+                let (one, two) = if round % 2 == 0 {
+                    let one = 1.0 / measure_alone(&mut ends, load, area, batches)?;
+                    (one, 1.0 / measure_together(&mut ends, load, area, batches)?)
+                } else {
+                    let two = 1.0 / measure_together(&mut ends, load, area, batches)?;
+                    (1.0 / measure_alone(&mut ends, load, area, batches)?, two)
+                };
+                // The first round is for warm-up.
+                if round > 0 {
+                    turns.push((one, two));
+                }
             }
             let case = format!("sharded pblk over an echo, 4 KB {what} {to}");
-            let lowest = |ns: Vec<f64>, metric| {
+            let samples = |metric, value: fn(&(f64, f64)) -> f64| {
                 let none = BenchError::NoValue { case: case.clone(), metric };
-                Samples::new(ns).map(|s| s.quantile(0.1)).ok_or(none)
+                Samples::new(turns.iter().map(value).collect()).ok_or(none)
             };
-            let (one, two) = (lowest(one, "one_thread")?, lowest(two, "two_threads")?);
-            let row =
-                |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
-            sink.push(row("one_thread_per_request", one, "ns"))?;
-            sink.push(row("two_threads_per_request", two, "ns"))?;
-            let ratio = row("two_over_one", one / two, "x");
+            let row = |metric, samples: &Samples, unit| {
+                Measurement::new(BENCH, case.clone(), metric, samples.median(), unit)
+                    .with_spread(samples)
+            };
+            let one = samples("one_thread_per_request", |(one, _)| *one)?;
+            let two = samples("two_threads_per_request", |(_, two)| *two)?;
+            let ratio = samples("two_over_one", |(one, two)| one / two)?;
+            sink.push(row("one_thread_per_request", &one, "ns"))?;
+            sink.push(row("two_threads_per_request", &two, "ns"))?;
+            let ratio = row("two_over_one", &ratio, "x");
             sink.push(if writes { ratio.at_least(SCALES) } else { ratio })?;
         }
     }

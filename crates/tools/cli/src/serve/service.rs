@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use controller::Controller;
-use event::{RealClock, RealRunner, Waker};
+use event::{RealClock, RealRunner, ThreadUse, Waker};
 use nbd::{NbdConfig, NbdError, NbdExport, NbdServer};
 use scenario::{DriveSpec, Scenario};
 use share_server::{FtlControl, OwnerChannel, StatsSource};
@@ -112,8 +112,12 @@ impl DriveParts {
         self.bytes.push(sectors * u64::from(plan.sector_bytes()));
         self.shared.push(is_shared);
         let cell = SnapshotCell::new();
-        let live = DriveThreadState::new(drive, clock, cell.clone());
         let server = polling.and_then(|host| Some((host, servers[host].first()?)));
+        let thread_use = match server {
+            Some(_) => ThreadUse::Shared,
+            None => ThreadUse::OneComponent,
+        };
+        let live = DriveThreadState::new(drive, clock, cell.clone(), thread_use);
         let (waker, owner) = match server {
             Some((host, server)) => {
                 let waker = server.waker();

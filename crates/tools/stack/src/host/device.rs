@@ -267,6 +267,16 @@ impl EmulatedDevice {
         found.map(|(_, stats)| stats).unwrap_or_default()
     }
 
+    /// Records that the machine did not run the device's thread from `from` to `to`
+    /// ([`Controller::record_thread_gap`]).
+    pub fn record_thread_gap(&mut self, from: Nanos, to: Nanos) {
+        match self {
+            EmulatedDevice::Nvme(drive) => drive.record_thread_gap(from, to),
+            EmulatedDevice::Ahci(ahci) => ahci.controller.record_thread_gap(from, to),
+            EmulatedDevice::Real(_) => {}
+        }
+    }
+
     /// Returns the distribution of completion lateness; empty for a real device.
     pub fn lateness(&self) -> LatenessRecord {
         match self {

@@ -86,6 +86,8 @@ fn interval() -> Message {
         queue_depth: 7,
         queue_depth_mean_milli: 7_500,
         lateness: latency(8, 9, 10),
+        lateness_machine: latency(0, 6, 7),
+        lateness_own: latency(8, 3, 4),
         socket_clients: 11,
         ..IntervalStats::default()
     });
@@ -97,11 +99,11 @@ fn intervals_keep_every_field_and_other_layouts_are_refused() {
     let packet = Packet { serial: 5, message: interval() };
     let mut bytes = [0; MESSAGE_BYTES_MAX];
     let bytes = packet.encode(&mut bytes).to_vec();
-    assert_eq!(bytes.len(), 256, "as documented");
+    assert_eq!(bytes.len(), 304, "as documented");
     assert_eq!(Packet::decode(&bytes), Ok(packet));
     // The layout version; the median of the write latency, whose other fields are absent; and a
     // counter of the FTL, which is absent.
-    for (at, value) in [(48, 2), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1)] {
+    for (at, value) in [(48, 1), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1)] {
         let mut other = bytes.clone();
         other[at] = value;
         assert_eq!(Packet::decode(&other), Err(WireError::Field { kind: 24 }), "byte {at}");

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use controller::{DriveStats, LatenessRecord};
+use controller::{DriveStats, LatenessPart, LatenessRecord};
 use ftl::FtlStats;
 use nbd::LatencyCounts;
 use scenario::format::{count, duration, rate};
@@ -116,6 +116,7 @@ impl LiveStats {
             None => late.read(),
         });
         let late = late.unwrap_or_default();
+        let part = |LatenessPart { p50, p99, max }| LatencySummary { p50, p99, max };
         IntervalStats {
             interval: length,
             uptime: self.elapsed,
@@ -126,6 +127,8 @@ impl LiveStats {
             queue_depth_mean_milli: mean,
             ftl,
             lateness: LatencySummary { p50: late.p50, p99: late.p99, max: late.max },
+            lateness_machine: part(late.machine),
+            lateness_own: part(late.own),
             nbd_clients: u32::try_from(self.nbd.connections_open).unwrap_or(u32::MAX),
             socket_clients: live.socket_clients.unwrap_or(0),
         }
@@ -178,6 +181,11 @@ pub fn status_line(drive: &str, stats: &IntervalStats) -> String {
     let [p50, p99, max] =
         [stats.lateness.p50, stats.lateness.p99, stats.lateness.max].map(|n| duration(n.0));
     let _ = write!(line, ", late p50 {p50} p99 {p99} max {max}");
+    if stats.lateness_machine.max > Nanos::ZERO {
+        let own = [stats.lateness_own.p99, stats.lateness_own.max].map(|n| duration(n.0));
+        let [p99, max] = own;
+        let _ = write!(line, " (own p99 {p99} max {max})");
+    }
     let _ = write!(line, ", {}", clients(stats.nbd_clients, "NBD"));
     if stats.socket_clients > 0 {
         let _ = write!(line, ", {}", clients(stats.socket_clients, "socket"));
@@ -209,6 +217,8 @@ pub fn to_json(drive: &str, stats: &IntervalStats) -> Value {
         "erases": stats.ftl.map(|ftl| ftl.erases),
         "free_lines": stats.ftl.map(|ftl| ftl.free_lines_milli as f64 / 1e3),
         "late_ns": latency(stats.lateness),
+        "late_machine_ns": latency(stats.lateness_machine),
+        "late_own_ns": latency(stats.lateness_own),
         "nbd_clients": stats.nbd_clients,
         "socket_clients": stats.socket_clients,
     })
@@ -247,6 +257,8 @@ mod tests {
                 free_lines_milli: 40_500,
             }),
             lateness: latency(1, 3),
+            lateness_machine: latency(0, 2),
+            lateness_own: latency(1, 1),
             nbd_clients: 1,
             socket_clients: 2,
         }
@@ -258,7 +270,7 @@ mod tests {
             status_line("d", &stats()),
             "d: 6,004 IOPS, read 4,000 IOPS 16 MB/s p50 80 us p99 210 us, write 2,000 IOPS 8 MB/s, \
              queue depth 1.2, WA 2.10, GC moved 4,321 sectors, 12 erases, 40 free lines, late p50 1 us \
-             p99 3 us max 6 us, 1 NBD client, 2 socket clients"
+             p99 3 us max 6 us (own p99 1 us max 2 us), 1 NBD client, 2 socket clients"
         );
         let nothing = status_line("d", &IntervalStats::default());
         assert!(!nothing.contains("NaN") && !nothing.contains("inf"), "{nothing}");
@@ -270,6 +282,8 @@ mod tests {
         let value = to_json("d", &stats());
         assert_eq!(value["iops"], 6_004.0);
         assert_eq!(value["read_latency_ns"]["p99"], 210_000);
+        assert_eq!(value["late_machine_ns"]["max"], 4_000);
+        assert_eq!(value["late_own_ns"]["max"], 2_000);
         assert!(value["write_latency_ns"].is_null());
         assert_eq!(
             (&value["write_amplification"], &value["free_lines"]),

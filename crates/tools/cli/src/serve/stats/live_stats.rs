@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use controller::{CommandTimes, DriveStats, Lateness, LatenessRecord};
+use controller::{CommandTimes, DriveStats, Lateness, LatenessPart, LatenessRecord};
 use ftl::FtlStats;
 use media::MediaConfig;
 use nbd::{Endpoint, NbdActivity, NbdStats};
@@ -179,6 +179,16 @@ impl LiveStats {
             "  lateness  late_p50 {p50}, late_p99 {p99}, late_max {max}, of {} commands",
             count(late.count)
         );
+        if late.machine.max > Nanos::ZERO {
+            let [own, own_max, machine, machine_max] =
+                [late.own.p99, late.own.max, late.machine.p99, late.machine.max]
+                    .map(|n| duration(n.0));
+            let _ = writeln!(
+                out,
+                "            of it own: late_p99 {own}, late_max {own_max}; while the machine did \
+                 not run the drive's thread: late_p99 {machine}, late_max {machine_max}",
+            );
+        }
         for drive in self.drives.iter().filter(|drive| !drive.has_kept_up()) {
             let Some(shortest) = drive.media_time_min() else { continue };
             let p99 = duration(drive.stats.late.p99.0);
@@ -296,6 +306,11 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
         let lateness = &mut section["lateness_ns"];
         lateness["media_time_min"] = drive.media_time_min().map(|t| t.0).into();
         lateness["kept_up"] = drive.has_kept_up().into();
+        let late = &drive.stats.late;
+        for (part, LatenessPart { p50, p99, max }) in [("machine", late.machine), ("own", late.own)]
+        {
+            lateness[part] = json!({ "late_p50": p50.0, "late_p99": p99.0, "late_max": max.0 });
+        }
     }
     json!({ "sluice": section })
 }

@@ -1,7 +1,7 @@
 //! A stopped server (`SIGSTOP`): every request to it ends within its timeout, and service resumes
 //! when the server does.
 
-// guarantee: S-17
+// guarantee: S-17, B-51
 
 use std::time::{Duration, Instant};
 
@@ -111,4 +111,38 @@ fn a_time_of_nothing_is_refused() {
     assert!(matches!(error, DirectError::Config { key: "timeout", .. }), "{error}");
     let error = IoDevice::connect_with("/nonexistent", RemoteDeviceConfig::default()).unwrap_err();
     assert!(matches!(error, DirectError::Remote(RemoteDeviceError::Connect { .. })), "{error}");
+}
+
+/// A drive whose commands take so long that a stop ends after they are due.
+const SLOW: &str = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\nnull.latency = \"100ms\"\n\
+    [[partition]]\nname = \"left\"\nfirst = 0\nsectors = 2000\n";
+
+#[test]
+fn the_lateness_that_a_stop_causes_is_the_machines() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), SLOW, &[]);
+    let config = RemoteDeviceConfig::parse("left").unwrap();
+    let device = IoDevice::connect_with(&server.socket, config).unwrap();
+    let mut h = handle(&device, user_io::WaitMode::Interrupt);
+    let buffer = device.buffer(SECTOR).unwrap();
+    // On a loaded machine, the drive may fetch the commands only after the stop.
+    let stats = (0..20)
+        .map(|_| {
+            (0..4).for_each(|tag| h.submit(Request::read(3, 1, buffer.payload(), tag)).unwrap());
+            h.poll();
+            std::thread::sleep(Duration::from_millis(20));
+            server.freeze();
+            std::thread::sleep(Duration::from_millis(400));
+            server.signal(Signal::CONT);
+            (0..4).for_each(|_| assert!(h.wait().unwrap().status.is_success()));
+            server.admin().stats().unwrap()[0].1
+        })
+        .find(|stats| stats.lateness.max >= Nanos::from_millis(250))
+        .expect("the commands are in flight during one of the stops");
+    let [total, machine, own] =
+        [stats.lateness, stats.lateness_machine, stats.lateness_own].map(|late| late.max);
+    assert!(machine >= Nanos::from_millis(240), "{stats:?}");
+    assert!(own < Nanos::from_millis(40), "{stats:?}");
+    assert!(machine <= total, "{stats:?}");
+    server.stop();
 }
