@@ -60,7 +60,7 @@ const CASES: [CountedCase; 6] = [
 ];
 
 const fn case(name: &'static str, bound: f64) -> CountedCase {
-    CountedCase { name, base: "", bound, batch: BATCH }
+    CountedCase { name, base: "", base_ratio_max: None, bound, batch: BATCH }
 }
 
 fn check_completion(done: Option<Completion>) -> Result<bool, Failed> {

@@ -45,13 +45,17 @@ const AREA_SECTORS: u64 = 1 << 18;
 
 /// Upper bounds of host instructions per request, the application's part included.
 const CASES: [CountedCase; 6] = [
-    CountedCase { name: "raw-read", base: "", bound: 530.0, batch: BATCH },
-    CountedCase { name: "raw-write", base: "", bound: 530.0, batch: BATCH },
-    CountedCase { name: "pblk-read", base: "raw-read", bound: 730.0, batch: BATCH },
-    CountedCase { name: "pblk-write", base: "raw-write", bound: 730.0, batch: BATCH },
-    CountedCase { name: "shards-read", base: "pblk-read", bound: 1030.0, batch: 2 * BATCH },
-    CountedCase { name: "shards-write", base: "pblk-write", bound: 1050.0, batch: 2 * BATCH },
+    case("raw-read", "", 530.0, BATCH),
+    case("raw-write", "", 530.0, BATCH),
+    case("pblk-read", "raw-read", 730.0, BATCH),
+    case("pblk-write", "raw-write", 730.0, BATCH),
+    case("shards-read", "pblk-read", 1030.0, 2 * BATCH),
+    case("shards-write", "pblk-write", 1050.0, 2 * BATCH),
 ];
+
+const fn case(name: &'static str, base: &'static str, bound: f64, batch: u64) -> CountedCase {
+    CountedCase { name, base, base_ratio_max: None, bound, batch }
+}
 
 /// The geometry of [LightNVM17 §5], with a sixteenth of its chunks.
 fn geometry() -> Geometry {

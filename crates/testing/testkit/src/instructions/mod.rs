@@ -84,6 +84,8 @@ pub struct CountedCase {
     pub name: &'static str,
     /// The case to compare with, or an empty name.
     pub base: &'static str,
+    /// Maximum instructions per request as a multiple of those of `base`.
+    pub base_ratio_max: Option<f64>,
     /// Maximum instructions per request. The bound applies to the total, not to the difference to
     /// `base`, so that a regression of the base hides nothing.
     pub bound: f64,
@@ -215,15 +217,26 @@ impl InstructionBench<'_> {
             CountingMethod::Callgrind => self.by_callgrind()?,
         };
         let mut holds = true;
-        for (i, (CountedCase { name, base, bound, .. }, (each, crates))) in
-            self.cases.iter().zip(&counted).enumerate()
-        {
+        for (i, (case, (each, crates))) in self.cases.iter().zip(&counted).enumerate() {
+            let CountedCase { name, base, base_ratio_max, bound, .. } = case;
             let verdict = if each <= bound { "ok" } else { "FAIL" };
             print!("{name:12} {each:7.1} instructions per request, at most {bound:4.0}: {verdict}");
-            match self.cases[..i].iter().position(|other| other.name == *base) {
-                Some(other) => println!("; {:+.1} over {base}", each - counted[other].0),
-                None => println!(),
+            let of_base = self.cases[..i].iter().position(|other| other.name == *base);
+            let of_base = of_base.map(|other| counted[other].0);
+            match of_base {
+                Some(other) => print!("; {:+.1} over {base}", each - other),
+                None if base_ratio_max.is_some() => {
+                    return Err(format!("{name} has no case {base} before it").into());
+                }
+                None => {}
             }
+            if let (Some(most), Some(other)) = (base_ratio_max, of_base) {
+                let ratio = each / other;
+                let verdict = if ratio <= *most { "ok" } else { "FAIL" };
+                print!(", {ratio:.2} times, at most {most:.2}: {verdict}");
+                holds &= ratio <= *most;
+            }
+            println!();
             for (layer, each) in crates {
                 println!("{:24} {each:7.1} instructions per request", format!("{name}/{layer}"));
             }
