@@ -118,17 +118,17 @@ enum Polled {
 
 /// Which paths and devices must be polled, and when.
 ///
-/// A component is polled at its deadline, and after progress of itself or of a peer: the devices of a
-/// path, and the paths over a device. Other polls would find nothing, because a path and a device
-/// share only the queues between them. A step therefore costs no more with more drives, but for the
-/// search in `ready`.
+/// A component is polled at its deadline, a device after progress of a path over it, and a path after
+/// its own progress and after a device posted something. Other polls would find nothing, because a
+/// path and a device share only the queues between them. A step therefore costs no more with more
+/// drives, but for the search in `ready`.
 struct PollSchedule {
     /// The order of polling: the paths of each device, then the device. A path over several drives
     /// is among those of the first.
     order: Vec<Polled>,
-    /// By index in `order`: the indices of the peers.
+    /// By index in `order`: the devices of a path, or the paths over a device.
     peers: Vec<Vec<usize>>,
-    /// By index in `order`: the time of the next poll; [`Nanos::ZERO`] after progress.
+    /// By index in `order`: the time of the next poll; [`Nanos::ZERO`] if it is due.
     ready: MinTree<Nanos>,
 }
 
@@ -158,15 +158,15 @@ impl PollSchedule {
         (0..self.order.len()).for_each(|index| self.ready.set(index, Nanos::ZERO));
     }
 
-    /// Records a poll of the component at `index`: whether it made progress, and its deadline.
+    /// Records a poll of the component at `index`: the time of its next poll, and whether its peers
+    /// may find something new.
     #[inline]
-    fn on_polled(&mut self, index: usize, moved: bool, deadline: Nanos) {
-        if !moved {
-            return self.ready.set(index, deadline);
-        }
-        self.ready.set(index, Nanos::ZERO);
-        for peer in &self.peers[index] {
-            self.ready.set(*peer, Nanos::ZERO);
+    fn on_polled(&mut self, index: usize, next: Nanos, has_news: bool) {
+        self.ready.set(index, next);
+        if has_news {
+            for peer in &self.peers[index] {
+                self.ready.set(*peer, Nanos::ZERO);
+            }
         }
     }
 }
@@ -177,19 +177,25 @@ impl Component for SimRun {
         let (mut any_moved, mut from) = (false, 0);
         let count = self.schedule.order.len();
         while let Some(index) = self.schedule.ready.first_at_most(from, count, now) {
-            let (moved, deadline) = match self.schedule.order[index] {
+            let (moved, next, has_news) = match self.schedule.order[index] {
                 Polled::Path(i) => {
                     let path = &mut self.paths[i];
                     tracepoint::set_path(path.drives[0] as u16, i as u16);
-                    (path.poll(now), path.deadline())
+                    let moved = path.poll(now);
+                    (moved, if moved { Nanos::ZERO } else { path.deadline() }, moved)
                 }
                 Polled::Device { device, drive } => {
                     tracepoint::set_drive(drive as u16);
                     let device = &mut self.devices[device];
-                    (device.poll(now), device.deadline())
+                    let posted = device.posted();
+                    let moved = device.poll(now);
+                    // A poll of an NVMe drive does all that is possible.
+                    let settles = matches!(device, EmulatedDevice::Nvme(_));
+                    let next = if moved && !settles { Nanos::ZERO } else { device.deadline() };
+                    (moved, next, device.posted() != posted)
                 }
             };
-            self.schedule.on_polled(index, moved, deadline);
+            self.schedule.on_polled(index, next, has_news);
             any_moved |= moved;
             from = index + 1;
         }
