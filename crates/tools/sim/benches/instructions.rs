@@ -22,7 +22,7 @@ use testkit::instructions::{CountedCase, CountingMethod, Failed, InstructionBenc
 /// Requests per batch.
 const BATCH: u64 = 16_384;
 
-/// A case that has a bound of its own: 2 % more than counted.
+/// A case that is the reference of the next one.
 const fn case(name: &'static str, bound: f64) -> CountedCase {
     CountedCase { name, base: "", base_ratio_max: None, bound, batch: BATCH }
 }
@@ -32,16 +32,17 @@ const fn end(name: &'static str, base: &'static str, ratio: f64, bound: f64) -> 
     CountedCase { name, base, base_ratio_max: Some(ratio), bound, batch: BATCH }
 }
 
-/// The cases; both ends of a curve are neighbors.
+/// The cases; both ends of a curve are neighbors. A run of several drives polls drives and hosts one
+/// by one, and a run of one drive polls only the drive as long as its host has nothing to do.
 const CASES: [CountedCase; 8] = [
-    case("qd-1", 1e6),
-    end("qd-1024", "qd-1", 1.5, 1e6),
-    case("pus-16", 1e6),
-    end("pus-1024", "pus-16", 1.5, 1e6),
-    case("jobs-1", 1e6),
-    end("jobs-256", "jobs-1", 1.5, 1e6),
-    case("drives-1", 1e6),
-    end("drives-16", "drives-1", 1.5, 1e6),
+    case("qd-1", 6100.0),
+    end("qd-1024", "qd-1", 1.1, 6100.0),
+    case("pus-16", 6100.0),
+    end("pus-1024", "pus-16", 1.1, 6100.0),
+    case("jobs-1", 6100.0),
+    end("jobs-256", "jobs-1", 1.5, 9150.0),
+    case("drives-1", 6100.0),
+    end("drives-16", "drives-1", 2.0, 12_200.0),
 ];
 
 /// The size of a case. The requests are shared by all drives and jobs, and so are those outstanding.
@@ -52,6 +53,8 @@ struct Size {
     pus: u64,
     /// Chunks per plane.
     chunks: u64,
+    /// Pages per chunk and plane.
+    pages: u64,
     jobs: u64,
     outstanding: u64,
 }
@@ -60,10 +63,18 @@ impl Size {
     fn of_case(case: &str) -> Option<Size> {
         let (curve, n) = case.split_once('-')?;
         let n: u64 = n.parse().ok()?;
-        let usual = Size { drives: 1, channels: 4, pus: 4, chunks: 64, jobs: 1, outstanding: 256 };
+        let usual = Size {
+            drives: 1,
+            channels: 4,
+            pus: 4,
+            chunks: 64,
+            pages: 16,
+            jobs: 1,
+            outstanding: 256,
+        };
         Some(match curve {
             "qd" => Size { outstanding: n, ..usual },
-            "pus" => Size { channels: 4, pus: n / 4, chunks: 65_536 / n, ..usual },
+            "pus" => Size { pus: n / 4, chunks: 65_536 / n, pages: 4, ..usual },
             "jobs" => Size { jobs: n, ..usual },
             "drives" => Size { drives: n, outstanding: 64, ..usual },
             _ => return None,
@@ -71,7 +82,7 @@ impl Size {
     }
 
     fn scenario(&self, requests: u64) -> Result<Scenario, Failed> {
-        let Size { drives, channels, pus, chunks, jobs, outstanding } = self;
+        let Size { drives, channels, pus, chunks, pages, jobs, outstanding } = self;
         let depth = outstanding / (drives * jobs);
         let bytes = requests / (drives * jobs) * 4096;
         let mut text = String::from("[precondition]\nfill = \"sequential\"\n");
@@ -79,7 +90,7 @@ impl Size {
             write!(
                 text,
                 "[[drive]]\nname = \"drive{drive}\"\npreset = \"mqsim-default\"\ndata = \"none\"\n\
-                 geometry = {{ channels = {channels}, pus = {pus}, chunks = {chunks}, pages = 16 }}\n\
+                 geometry = {{ channels = {channels}, pus = {pus}, chunks = {chunks}, pages = {pages} }}\n\
                  write_buffer = {{ size = \"16M\" }}\n\
                  [[job]]\nname = \"job{drive}\"\ndrive = \"drive{drive}\"\nrw = \"randread\"\n\
                  bs = \"4k\"\niodepth = {depth}\nnumjobs = {jobs}\nnorandommap = 1\n\

@@ -79,8 +79,8 @@ fn usual_shape(length: RunLength) -> DriveShape {
 /// Requests per sample, if each reads or writes one sector.
 fn ios(length: RunLength, rw: &str) -> u64 {
     match rw {
-        "randread" => length.choose(1_000_000, 20_000),
-        _ => length.choose(300_000, 5_000),
+        "randread" => length.choose(400_000, 20_000),
+        _ => length.choose(100_000, 5_000),
     }
 }
 
