@@ -271,13 +271,18 @@ mod tests {
     #[test]
     fn every_part_has_a_name_of_its_own_and_is_in_the_list() {
         let parts = BenchPart::ALL;
-        let own = LightnvmPart::ALL.len() + DirectPart::ALL.len() + ExecPart::ALL.len();
+        let own = LightnvmPart::ALL.len()
+            + DirectPart::ALL.len()
+            + ExecPart::ALL.len()
+            + ScalePart::ALL.len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.name();
             let again = BenchPart::from_name(name).unwrap();
             assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{name}");
-            let of = [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some()];
+            let scale = part.scale().is_some();
+            let of =
+                [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some(), scale];
             assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
         }
     }

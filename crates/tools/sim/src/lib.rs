@@ -473,7 +473,7 @@ fn execute(
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
     let started = runner.now();
-    tell_running(options, 0.0, Nanos::ZERO);
+    emit_running(options, 0.0, Nanos::ZERO);
     if let (
         [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
         [EmulatedDevice::Nvme(drive)],
@@ -485,7 +485,7 @@ fn execute(
                         host: &mut JobRunner<CoreQueues>,
                         _: &mut controller::Controller| {
             recording.explain();
-            tell_running(options, host.progress(), runner.now().since(started));
+            emit_running(options, host.progress(), runner.now().since(started));
             if !stopped && asked() {
                 stopped = true;
                 host.stop();
@@ -503,7 +503,7 @@ fn execute(
         let first = sample(runner.now(), host, drive);
         let watcher = RunObserver::new(&mut tell).with_sampling(first, &mut sample);
         co_simulate(runner, host, drive, watcher);
-        tell_running(options, host.progress(), runner.now().since(started));
+        emit_running(options, host.progress(), runner.now().since(started));
         recording.explain();
         // `JobRunner::finish` reports the job that cannot continue.
         return Ok(stopped);
@@ -527,7 +527,7 @@ fn execute(
         if steps == STRIDE || recording.is_buffer_low(run) {
             steps = 0;
             recording.collect(runner.now(), run)?;
-            tell_running(options, run.progress(), runner.now().since(started));
+            emit_running(options, run.progress(), runner.now().since(started));
             if !stopped && asked() {
                 stopped = true;
                 run.hosts().for_each(PathJobRunner::stop);
@@ -535,13 +535,13 @@ fn execute(
             }
         }
     }
-    tell_running(options, run.progress(), runner.now().since(started));
+    emit_running(options, run.progress(), runner.now().since(started));
     recording.collect(runner.now(), run)?;
     Ok(stopped)
 }
 
 /// Reports the progress of the jobs.
-fn tell_running(options: &mut SimOptions<'_>, part: f64, elapsed: Nanos) {
+fn emit_running(options: &mut SimOptions<'_>, part: f64, elapsed: Nanos) {
     if let Some(progress) = &mut options.progress {
         progress(SimStage::Running { part, elapsed });
     }

@@ -116,6 +116,12 @@ enum Polled {
     Device { device: usize, drive: usize },
 }
 
+/// Number of paths and devices up to which all of them are polled at each step: one of each.
+///
+/// Counters of attempts (`no_tag`) depend on the number of polls, and so do the recorded results of
+/// one drive.
+const ALWAYS_POLLED_MAX: usize = 2;
+
 /// Which paths and devices must be polled, and when.
 ///
 /// A component is polled at its deadline, a device after progress of a path over it, and a path after
@@ -176,6 +182,9 @@ impl Component for SimRun {
     fn poll(&mut self, now: Nanos) -> bool {
         let (mut any_moved, mut from) = (false, 0);
         let count = self.schedule.order.len();
+        if count <= ALWAYS_POLLED_MAX {
+            self.schedule.wake_all();
+        }
         while let Some(index) = self.schedule.ready.first_at_most(from, count, now) {
             let (moved, next, has_news) = match self.schedule.order[index] {
                 Polled::Path(i) => {

@@ -320,6 +320,9 @@ fn bench_scale_bounds_every_curve() {
     let lines: Vec<Value> =
         text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().all(|line| line["bench"] == "scale"));
+    // No miss is expected in this group: a curve above its bound fails the command.
+    let failed = lines.iter().any(|line| line["verdict"] == "fail");
+    assert_eq!(out.status.code(), Some(if failed { 3 } else { 0 }), "{}", text(&out.stderr));
     let row = |case: &str, metric: &str| {
         let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
         let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
