@@ -113,7 +113,7 @@ bench-redis: ## Redis through `sluice exec` and through the kernel, on the same 
 
 instructions: ## count the instructions per request of the block layer, of pblk, of user-level I/O and of a simulated I/O; fails over a bound
 	scripts/apt-install valgrind
-	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-pblk --package sluice-stack --package sluice-user-io --bench instructions
+	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-pblk --package sluice-stack --package sluice-sim --package sluice-user-io --bench instructions
 
 plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
 	$(CARGO) build --release --package sluice-cli --bin sluice

@@ -13,6 +13,7 @@ mod counters;
 mod fast_divisor;
 mod id;
 mod invariant;
+mod min_tree;
 mod seal;
 mod slab;
 
@@ -21,5 +22,6 @@ pub use clock_frames::{ClockFrame, ClockFrames};
 pub use codec::{PutBytes, Reader, SliceWriter, put_at, u16_at, u32_at, u64_at};
 pub use fast_divisor::FastDivisor;
 pub use invariant::{BrokenInvariant, require_eq};
+pub use min_tree::MinTree;
 pub use seal::{HeaderError, Seal, SealError, SealedHeader};
 pub use slab::Slab;

@@ -49,6 +49,9 @@ named_values! {
     BenchGroup {
         /// Simulated I/Os per second of wall time.
         Sim = "sim",
+        /// CPU time per simulated I/O by the size of the simulation: queue depth, jobs, parallel
+        /// units, drives, lines, capacity.
+        Scale = "scale",
         /// Real-time IOPS that an emulated drive sustains, and their lateness.
         Live = "live",
         /// Nanoseconds per command through a queue pair.
@@ -68,6 +71,24 @@ named_values! {
         /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
         /// Redis, SQLite, RocksDB.
         Exec = "exec",
+    }
+}
+
+named_values! {
+    /// A part of the group `scale`.
+    ScalePart {
+        /// Outstanding requests, 1 to 4,096 (CPU time).
+        QueueDepth = "queue-depth",
+        /// Jobs, 1 to 1,024 (CPU time).
+        Jobs = "jobs",
+        /// Parallel units of a drive, 16 to 4,096 (CPU time).
+        Pus = "pus",
+        /// Drives, 1 to 64 (CPU time).
+        Drives = "drives",
+        /// Lines of a drive, by the number of active parallel units (CPU time).
+        Lines = "lines",
+        /// Capacity of a drive, 16 GiB to 8 TiB, which needs 18 GB of memory (CPU time).
+        Capacity = "capacity",
     }
 }
 
@@ -147,6 +168,8 @@ pub enum BenchPart {
     Direct(DirectPart),
     /// A part of the group `exec`.
     Exec(ExecPart),
+    /// A part of the group `scale`.
+    Scale(ScalePart),
 }
 
 impl BenchPart {
@@ -156,6 +179,7 @@ impl BenchPart {
             BenchPart::Lightnvm(_) => BenchGroup::Lightnvm,
             BenchPart::Direct(_) => BenchGroup::Direct,
             BenchPart::Exec(_) => BenchGroup::Exec,
+            BenchPart::Scale(_) => BenchGroup::Scale,
         }
     }
 
@@ -163,7 +187,7 @@ impl BenchPart {
     pub fn lightnvm(self) -> Option<LightnvmPart> {
         match self {
             BenchPart::Lightnvm(part) => Some(part),
-            BenchPart::Direct(_) | BenchPart::Exec(_) => None,
+            _ => None,
         }
     }
 
@@ -171,7 +195,15 @@ impl BenchPart {
     pub fn direct(self) -> Option<DirectPart> {
         match self {
             BenchPart::Direct(part) => Some(part),
-            BenchPart::Lightnvm(_) | BenchPart::Exec(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the part of the group `scale`, if it is one.
+    pub fn scale(self) -> Option<ScalePart> {
+        match self {
+            BenchPart::Scale(part) => Some(part),
+            _ => None,
         }
     }
 
@@ -179,7 +211,7 @@ impl BenchPart {
     pub fn exec(self) -> Option<ExecPart> {
         match self {
             BenchPart::Exec(part) => Some(part),
-            BenchPart::Lightnvm(_) | BenchPart::Direct(_) => None,
+            _ => None,
         }
     }
 }
@@ -205,6 +237,12 @@ impl NamedValue for BenchPart {
         BenchPart::Exec(ExecPart::Redis),
         BenchPart::Exec(ExecPart::Sqlite),
         BenchPart::Exec(ExecPart::Rocksdb),
+        BenchPart::Scale(ScalePart::QueueDepth),
+        BenchPart::Scale(ScalePart::Jobs),
+        BenchPart::Scale(ScalePart::Pus),
+        BenchPart::Scale(ScalePart::Drives),
+        BenchPart::Scale(ScalePart::Lines),
+        BenchPart::Scale(ScalePart::Capacity),
     ];
 
     fn name(self) -> &'static str {
@@ -212,6 +250,7 @@ impl NamedValue for BenchPart {
             BenchPart::Lightnvm(part) => part.name(),
             BenchPart::Direct(part) => part.name(),
             BenchPart::Exec(part) => part.name(),
+            BenchPart::Scale(part) => part.name(),
         }
     }
 
@@ -220,6 +259,7 @@ impl NamedValue for BenchPart {
             BenchPart::Lightnvm(part) => part.about(),
             BenchPart::Direct(part) => part.about(),
             BenchPart::Exec(part) => part.about(),
+            BenchPart::Scale(part) => part.about(),
         }
     }
 }
@@ -231,13 +271,18 @@ mod tests {
     #[test]
     fn every_part_has_a_name_of_its_own_and_is_in_the_list() {
         let parts = BenchPart::ALL;
-        let own = LightnvmPart::ALL.len() + DirectPart::ALL.len() + ExecPart::ALL.len();
+        let own = LightnvmPart::ALL.len()
+            + DirectPart::ALL.len()
+            + ExecPart::ALL.len()
+            + ScalePart::ALL.len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.name();
             let again = BenchPart::from_name(name).unwrap();
             assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{name}");
-            let of = [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some()];
+            let scale = part.scale().is_some();
+            let of =
+                [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some(), scale];
             assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
         }
     }

@@ -37,6 +37,7 @@ pub mod real_time;
 mod request;
 pub mod ring;
 mod samples;
+pub mod scale;
 pub mod sim;
 mod sink;
 pub mod uring;
@@ -45,7 +46,7 @@ use std::io;
 
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
-    BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, LightnvmPart, NamedValue,
+    BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, LightnvmPart, NamedValue, ScalePart,
 };
 pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;

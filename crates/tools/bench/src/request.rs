@@ -2,7 +2,7 @@
 
 use super::groups::{BenchGroup, BenchPart, CostSource, LightnvmPart, NamedValue};
 use super::{BenchError, RunLength, Sink};
-use super::{block, device, direct, exec, hiops, lightnvm, real_time, ring, sim, uring};
+use super::{block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, uring};
 use crate::multicore::Machine;
 
 /// Benchmarks to run.
@@ -76,7 +76,9 @@ impl BenchRequest {
         let of_exec: Vec<_> = self.parts.iter().filter_map(|part| part.exec()).collect();
         let of_lightnvm: Vec<_> = self.parts.iter().filter_map(|part| part.lightnvm()).collect();
         let of_direct: Vec<_> = self.parts.iter().filter_map(|part| part.direct()).collect();
+        let of_scale: Vec<_> = self.parts.iter().filter_map(|part| part.scale()).collect();
         match self.group {
+            BenchGroup::Scale => scale::run_parts(&of_scale, self.length, sink),
             BenchGroup::Exec => exec::run_parts(&of_exec, self.length, sink),
             BenchGroup::Lightnvm => lightnvm::run_parts(&of_lightnvm, self.length, sink),
             BenchGroup::Direct => direct::run_parts(&of_direct, self.length, sink),

@@ -1,5 +1,6 @@
 //! [`draw`]: draws the figures of the evaluation in [LightNVM17 §5] from the results that `sluice
-//! bench lightnvm --json` prints.
+//! bench lightnvm --json` prints, and the growth of a simulation's cost from those of `sluice bench
+//! scale --json`.
 //!
 //! | figure | in the paper | part of the benchmark |
 //! |---|---|---|
@@ -8,6 +9,7 @@
 //! | `predictable` | figure 8 | `predictable` |
 //! | `write-amplification`, `stalls` | section 4.2.4 | `steady` |
 //! | `recovery` | section 4.2.2 | `recovery` |
+//! | `simulation-scaling` | none | all of the group `scale` |
 //!
 //! Guarantees: equal results give equal bytes. A figure without any results is omitted. A figure
 //! with only a part of its results is an error.
@@ -128,6 +130,9 @@ pub fn draw(results: &str) -> Result<Vec<Figure>, FigureError> {
     }
     if there("recovery of ") {
         add("recovery", recovery(&rows)?);
+    }
+    if rows.0.iter().any(|r| r.metric == "growth") {
+        add("simulation-scaling", simulation_scaling(&rows)?);
     }
     Ok(figures)
 }
@@ -348,9 +353,63 @@ fn recovery(rows: &Rows) -> Result<Chart, FigureError> {
     Ok(lines("What recovery after a power cut reads (section 4.2.2)", x, y, all))
 }
 
+/// The curves of the group `scale`: the parameter, the load, and the metric.
+const CURVES: [(&str, &str, &str); 9] = [
+    ("queue depth", "reads", "cpu_per_io"),
+    ("jobs", "reads", "cpu_per_io"),
+    ("parallel units", "reads", "cpu_per_io"),
+    ("drives", "reads", "cpu_per_io"),
+    ("GiB", "reads", "cpu_per_io"),
+    ("queue depth", "overwrites", "cpu_per_programmed_sector"),
+    ("parallel units", "overwrites", "cpu_per_programmed_sector"),
+    ("GiB", "overwrites", "cpu_per_programmed_sector"),
+    ("lines", "overwrites", "cpu_per_programmed_sector"),
+];
+
+fn simulation_scaling(rows: &Rows) -> Result<Chart, FigureError> {
+    let mut all = Vec::new();
+    for (variant, (axis, load, metric)) in CURVES.into_iter().enumerate() {
+        let (begin, end) = (format!("{axis} "), format!(", 4 KB random {load}"));
+        let found = rows.like(&begin, &end, metric);
+        let points = found.iter().filter_map(|(n, row)| Some((n.parse::<f64>().ok()?, row.value)));
+        let points: Vec<(f64, f64)> = points.collect();
+        let (Some(first), true) = (points.first().copied(), points.len() > 1) else {
+            let (case, metric) = (format!("{axis} N{end}"), metric.to_owned());
+            return Err(FigureError::Missing { case, metric });
+        };
+        let points = points.into_iter().map(|(n, cost)| ((n / first.0).log2(), cost / first.1));
+        let (name, is_thin) = (format!("{axis}, {load}"), load == "overwrites");
+        let points = points.collect();
+        all.push(PlotLine { variant, name, points, is_thin, ..PlotLine::default() });
+    }
+    let most = all.iter().flat_map(|line| &line.points).fold(1.0f64, |most, p| most.max(p.1));
+    let ticks = (0..=6).map(|i| (f64::from(2 * i), format!("×{}", 1 << (2 * i)))).collect();
+    let (label, scale, unit) = ("the parameter", Scale::Linear, "");
+    let x = Axis { label, scale, min: 0.0, max: 12.0, ticks, unit };
+    let title = "Processor time of a simulated I/O, relative to the first point of each curve";
+    Ok(lines(title, x, linear("times", most * 1.08), all))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_is_drawn_relative_to_the_first_point_of_each_curve() {
+        let mut text = result("jobs 1 to 4, 4 KB random reads", "growth", 2.0);
+        for (axis, load, metric) in CURVES {
+            for n in [16, 64] {
+                let case = format!("{axis} {n}, 4 KB random {load}");
+                text += &result(&case, metric, f64::from(n) * 10.0);
+            }
+        }
+        let drawn = draw(&text).unwrap();
+        assert_eq!(drawn.iter().map(|f| f.name).collect::<Vec<_>>(), ["simulation-scaling"]);
+        assert!(drawn[0].svg.contains("lines, overwrites") && drawn[0].svg.contains("×4096"));
+        let hole = text.replace("drives 64", "drives of 64");
+        let missing = draw(&hole).unwrap_err();
+        assert!(missing.to_string().contains("drives N, 4 KB random reads"), "{missing}");
+    }
 
     fn result(case: &str, metric: &str, value: f64) -> String {
         format!(

@@ -59,7 +59,7 @@ use timed_changes::TimedChanges;
 pub enum SimStage {
     /// Preconditioning of the drives; from 0 to 1.
     Preconditioning(f64),
-    /// Execution of the jobs.
+    /// Execution of the jobs. The first report is their start, and the last one their end.
     Running {
         /// Progress from 0 to 1.
         part: f64,
@@ -473,6 +473,7 @@ fn execute(
     let asked = || asked.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut stopped = false;
     let started = runner.now();
+    emit_running(options, 0.0, Nanos::ZERO);
     if let (
         [PathRun { host: Some(PathJobRunner::Blocks(host)), .. }],
         [EmulatedDevice::Nvme(drive)],
@@ -484,10 +485,7 @@ fn execute(
                         host: &mut JobRunner<CoreQueues>,
                         _: &mut controller::Controller| {
             recording.explain();
-            if let Some(progress) = &mut options.progress {
-                let elapsed = runner.now().since(started);
-                progress(SimStage::Running { part: host.progress(), elapsed });
-            }
+            emit_running(options, host.progress(), runner.now().since(started));
             if !stopped && asked() {
                 stopped = true;
                 host.stop();
@@ -505,6 +503,7 @@ fn execute(
         let first = sample(runner.now(), host, drive);
         let watcher = RunObserver::new(&mut tell).with_sampling(first, &mut sample);
         co_simulate(runner, host, drive, watcher);
+        emit_running(options, host.progress(), runner.now().since(started));
         recording.explain();
         // `JobRunner::finish` reports the job that cannot continue.
         return Ok(stopped);
@@ -528,17 +527,22 @@ fn execute(
         if steps == STRIDE || recording.is_buffer_low(run) {
             steps = 0;
             recording.collect(runner.now(), run)?;
-            if let Some(progress) = &mut options.progress {
-                let parts = run.hosts().map(|host| host.progress());
-                let elapsed = runner.now().since(started);
-                progress(SimStage::Running { part: parts.fold(1.0, f64::min), elapsed });
-            }
+            emit_running(options, run.progress(), runner.now().since(started));
             if !stopped && asked() {
                 stopped = true;
                 run.hosts().for_each(PathJobRunner::stop);
+                run.wake_all();
             }
         }
     }
+    emit_running(options, run.progress(), runner.now().since(started));
     recording.collect(runner.now(), run)?;
     Ok(stopped)
+}
+
+/// Reports the progress of the jobs.
+fn emit_running(options: &mut SimOptions<'_>, part: f64, elapsed: Nanos) {
+    if let Some(progress) = &mut options.progress {
+        progress(SimStage::Running { part, elapsed });
+    }
 }

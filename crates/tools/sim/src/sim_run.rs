@@ -1,6 +1,7 @@
 //! [`SimRun`]: the drives and paths of a scenario during the run.
 
 use block::{BlockDevice, Request};
+use collections::MinTree;
 use kv::{Kv, KvRequest};
 use stack::steady_state::SteadyResult;
 use stack::{
@@ -99,9 +100,9 @@ pub(super) struct SimRun {
     pub(super) devices: Vec<EmulatedDevice>,
     pub(super) drives: Vec<DriveRun>,
     pub(super) paths: Vec<PathRun>,
-    /// The order of polling: the paths of each device, then the device. A path over several drives
-    /// is among those of the first.
-    order: Vec<Polled>,
+    schedule: PollSchedule,
+    /// Number of paths at the front of `paths` that are done.
+    done: usize,
     /// By path: the drive that it alone uses, if it uses one.
     own_drives: Vec<Option<usize>>,
     /// By drive: the path that has the drive alone.
@@ -115,32 +116,104 @@ enum Polled {
     Device { device: usize, drive: usize },
 }
 
+/// Number of paths and devices up to which all of them are polled at each step: one of each.
+///
+/// Counters of attempts (`no_tag`) depend on the number of polls, and so do the recorded results of
+/// one drive.
+const ALWAYS_POLLED_MAX: usize = 2;
+
+/// Which paths and devices must be polled, and when.
+///
+/// A component is polled at its deadline, a device after progress of a path over it, and a path after
+/// its own progress and after a device posted something. Other polls would find nothing, because a
+/// path and a device share only the queues between them. A step therefore costs no more with more
+/// drives, but for the search in `ready`.
+struct PollSchedule {
+    /// The order of polling: the paths of each device, then the device. A path over several drives
+    /// is among those of the first.
+    order: Vec<Polled>,
+    /// By index in `order`: the devices of a path, or the paths over a device.
+    peers: Vec<Vec<usize>>,
+    /// By index in `order`: the time of the next poll; [`Nanos::ZERO`] if it is due.
+    ready: MinTree<Nanos>,
+}
+
+impl PollSchedule {
+    /// Returns the schedule in which everything is to be polled. `devices` has the devices of each
+    /// path.
+    fn new(order: Vec<Polled>, devices: &[Vec<usize>]) -> PollSchedule {
+        let is_peer = |polled: &Polled, other: &Polled| match (*polled, *other) {
+            (Polled::Path(path), Polled::Device { device, .. })
+            | (Polled::Device { device, .. }, Polled::Path(path)) => {
+                devices[path].contains(&device)
+            }
+            _ => false,
+        };
+        let peers_of = |polled: &Polled| {
+            let others = order.iter().enumerate().filter(|(_, other)| is_peer(polled, other));
+            others.map(|(index, _)| index).collect()
+        };
+        let peers = order.iter().map(peers_of).collect();
+        let ready = MinTree::with_len(order.len(), Nanos::MAX);
+        let mut schedule = PollSchedule { order, peers, ready };
+        schedule.wake_all();
+        schedule
+    }
+
+    fn wake_all(&mut self) {
+        (0..self.order.len()).for_each(|index| self.ready.set(index, Nanos::ZERO));
+    }
+
+    /// Records a poll of the component at `index`: the time of its next poll, and whether its peers
+    /// may find something new.
+    #[inline]
+    fn on_polled(&mut self, index: usize, next: Nanos, has_news: bool) {
+        self.ready.set(index, next);
+        if has_news {
+            for peer in &self.peers[index] {
+                self.ready.set(*peer, Nanos::ZERO);
+            }
+        }
+    }
+}
+
 impl Component for SimRun {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = false;
-        for polled in &self.order {
-            moved |= match *polled {
+        let (mut any_moved, mut from) = (false, 0);
+        let count = self.schedule.order.len();
+        if count <= ALWAYS_POLLED_MAX {
+            self.schedule.wake_all();
+        }
+        while let Some(index) = self.schedule.ready.first_at_most(from, count, now) {
+            let (moved, next, has_news) = match self.schedule.order[index] {
                 Polled::Path(i) => {
                     let path = &mut self.paths[i];
                     tracepoint::set_path(path.drives[0] as u16, i as u16);
-                    path.poll(now)
+                    let moved = path.poll(now);
+                    (moved, if moved { Nanos::ZERO } else { path.deadline() }, moved)
                 }
                 Polled::Device { device, drive } => {
                     tracepoint::set_drive(drive as u16);
-                    self.devices[device].poll(now)
+                    let device = &mut self.devices[device];
+                    let posted = device.posted();
+                    let moved = device.poll(now);
+                    // A poll of an NVMe drive does all that is possible.
+                    let settles = matches!(device, EmulatedDevice::Nvme(_));
+                    let next = if moved && !settles { Nanos::ZERO } else { device.deadline() };
+                    (moved, next, device.posted() != posted)
                 }
             };
+            self.schedule.on_polled(index, next, has_news);
+            any_moved |= moved;
+            from = index + 1;
         }
-        moved
+        any_moved
     }
 
     #[inline]
     fn deadline(&self) -> Nanos {
-        let paths = self.paths.iter().filter_map(|path| path.host.as_ref());
-        let paths = paths.map(|host| with_runner!(host, runner => runner.deadline()));
-        let devices = self.devices.iter().map(Component::deadline);
-        paths.chain(devices).min().unwrap_or(Nanos::MAX)
+        self.schedule.ready.min()
     }
 }
 
@@ -168,7 +241,12 @@ impl PathRun {
         with_runner!(host, runner => runner.poll(now))
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn deadline(&self) -> Nanos {
+        let Some(host) = &self.host else { return Nanos::MAX };
+        with_runner!(host, runner => runner.deadline())
+    }
+
+    fn is_done(&self) -> bool {
         self.host.as_ref().is_none_or(|host| with_runner!(host, runner => runner.is_done()))
     }
 
@@ -256,7 +334,10 @@ impl SimRun {
             _ => None,
         };
         let own_paths = users.iter().map(own_path).collect();
-        let mut run = SimRun { devices, drives, paths, order, own_drives, own_paths };
+        let devices_of = |path: &PathRun| path.drives.iter().map(|i| drives[*i].device).collect();
+        let devices_of: Vec<Vec<usize>> = paths.iter().map(devices_of).collect();
+        let schedule = PollSchedule::new(order, &devices_of);
+        let mut run = SimRun { devices, drives, paths, schedule, done: 0, own_drives, own_paths };
         for path in 0..run.paths.len() {
             let before = run.ftl_snapshot(path).map(|(stats, _)| stats);
             run.paths[path].ftl_before = before;
@@ -299,8 +380,22 @@ impl SimRun {
         host.or_else(|| drive_ftl_snapshot(self.device_of(self.own_drives[path]?)))
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.paths.iter().all(PathRun::is_done)
+    /// Returns whether the jobs of all paths have ended.
+    pub(super) fn is_done(&mut self) -> bool {
+        while self.paths.get(self.done).is_some_and(PathRun::is_done) {
+            self.done += 1;
+        }
+        self.done == self.paths.len()
+    }
+
+    /// Returns the progress of the path that is behind all others, from 0 to 1.
+    pub(super) fn progress(&mut self) -> f64 {
+        self.hosts().map(|host| host.progress()).fold(1.0, f64::min)
+    }
+
+    /// Has everything polled, after a change from outside of the run.
+    pub(super) fn wake_all(&mut self) {
+        self.schedule.wake_all();
     }
 
     /// Returns the jobs of all paths.

@@ -55,6 +55,7 @@ impl<'s> TimedChanges<'s> {
             && self.started + timed.time <= now
         {
             self.visit(timed, run, Some(now))?;
+            run.wake_all();
             self.pending = rest;
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! [`LatencySeries`]: the latency distribution of each interval of a run, in bounded memory.
 //!
 //! Each power of two has sixteen buckets: a percentile is within 3.2 % of the recorded latency. A
-//! closed interval keeps its non-empty buckets. Recording a request takes a few instructions, and
-//! memory is allocated once per interval. When the maximum number of intervals is reached, each two
+//! closed interval keeps its non-empty buckets. Recording a request takes a few instructions, closing
+//! an interval a few for each non-empty bucket, and memory is allocated once per interval. When the maximum number of intervals is reached, each two
 //! adjacent intervals are merged.
 
 use time::Nanos;
@@ -12,6 +12,9 @@ const SUB: u64 = 1 << SUB_BITS;
 /// Latencies of more than 19 hours share the last bucket.
 const TOP_BIT: u32 = 46;
 const BUCKETS: usize = ((TOP_BIT - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// Words of a set of buckets.
+const WORDS: usize = BUCKETS.div_ceil(64);
 
 /// Maximum number of intervals. A run of more than an eighth of a second has at least half as many.
 pub const LATENCY_INTERVALS_MAX: usize = 256;
@@ -44,6 +47,8 @@ pub struct LatencySeries {
     closed: Vec<ClosedInterval>,
     /// Bucket counts of the current interval; empty before the first request.
     counts: Box<[u32]>,
+    /// The buckets of the current interval that are not empty, a bit each.
+    used: [u64; WORDS],
     max: u64,
     interval_end: Nanos,
 }
@@ -54,6 +59,7 @@ impl Default for LatencySeries {
             width: FIRST_INTERVAL,
             closed: Vec::new(),
             counts: Box::default(),
+            used: [0; WORDS],
             max: 0,
             interval_end: FIRST_INTERVAL,
         }
@@ -125,8 +131,10 @@ impl LatencySeries {
         if at >= self.interval_end || self.counts.is_empty() {
             self.advance(at);
         }
-        let count = &mut self.counts[index(latency.0)];
+        let bucket = index(latency.0);
+        let count = &mut self.counts[bucket];
         *count = count.saturating_add(1);
+        self.used[bucket / 64] |= 1 << (bucket % 64);
         self.max = self.max.max(latency.0);
     }
 
@@ -136,9 +144,12 @@ impl LatencySeries {
             self.counts = vec![0; BUCKETS].into();
         }
         while at >= self.interval_end {
-            self.closed.push(close(&self.counts, self.max));
-            self.counts.fill(0);
-            self.max = 0;
+            let present = self.present();
+            for (bucket, _) in &present.buckets {
+                self.counts[usize::from(*bucket)] = 0;
+            }
+            self.closed.push(present);
+            (self.used, self.max) = ([0; WORDS], 0);
             if self.closed.len() == LATENCY_INTERVALS_MAX {
                 self.coarsen();
             }
@@ -173,8 +184,22 @@ impl LatencySeries {
     }
 
     fn current(&self) -> Option<ClosedInterval> {
-        let last = close(&self.counts, self.max);
+        let last = self.present();
         (!last.buckets.is_empty()).then_some(last)
+    }
+
+    /// Returns the current interval.
+    fn present(&self) -> ClosedInterval {
+        let mut buckets = Vec::new();
+        for (at, word) in self.used.iter().enumerate() {
+            let mut rest = *word;
+            while rest != 0 {
+                let bucket = at * 64 + rest.trailing_zeros() as usize;
+                buckets.push((bucket as u16, self.counts[bucket]));
+                rest &= rest - 1;
+            }
+        }
+        ClosedInterval { buckets: buckets.into(), max: self.max }
     }
 
     /// Returns the series in intervals of `width`, if that is the current width times a power of
@@ -212,11 +237,6 @@ impl LatencySeries {
         let done = self.closed.iter().cloned().chain(self.current()).collect();
         LatencySeries { width: self.width, closed: done, ..LatencySeries::default() }
     }
-}
-
-fn close(counts: &[u32], max: u64) -> ClosedInterval {
-    let used = counts.iter().enumerate().filter(|(_, n)| **n > 0);
-    ClosedInterval { buckets: used.map(|(i, n)| (i as u16, *n)).collect(), max }
 }
 
 #[cfg(test)]

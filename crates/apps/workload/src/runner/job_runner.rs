@@ -5,6 +5,7 @@
 //! completes one request at a time, at the configured cost.
 
 use block::{Completion, Limits};
+use collections::MinTree;
 use mem::PAGE_BYTES;
 use rng::Rng;
 use time::{Component, Nanos};
@@ -19,7 +20,6 @@ use crate::results::result::RunResult;
 use crate::runner::chunk_states::ChunkStates;
 use crate::runner::memory;
 use crate::runner::pattern::GivenRanks;
-use crate::runner::ready_times::ReadyTimes;
 use crate::runner::source::RequestSource;
 use crate::runner::verify::VerifyState;
 use crate::runner::worker::{JobThread, PayloadMemory, RunContext};
@@ -137,7 +137,7 @@ pub struct JobRunner<D> {
     context: RunContext,
     threads: Vec<JobThread>,
     /// Time at which each job thread must run even if nothing completes.
-    ready_times: ReadyTimes,
+    ready_times: MinTree<Nanos>,
     /// Minimum of `ready_times`.
     earliest: Nanos,
     /// Index of the job thread at which the next iteration starts. It is the first thread that the
@@ -220,7 +220,7 @@ impl<D: JobDevice> JobRunner<D> {
         Ok(JobRunner {
             device,
             context: shared,
-            ready_times: ReadyTimes::new(count),
+            ready_times: MinTree::with_len(count, Nanos::MAX),
             earliest: Nanos::MAX,
             first_worker: 0,
             refused: Vec::with_capacity(count),
@@ -394,7 +394,7 @@ impl<D: JobDevice> JobRunner<D> {
         let start = self.first_worker;
         let (mut from, mut end) = (start, self.threads.len());
         loop {
-            let Some(i) = self.ready_times.next(from, end, now) else {
+            let Some(i) = self.ready_times.first_at_most(from, end, now) else {
                 if end == start || start == 0 {
                     break;
                 }
@@ -426,7 +426,7 @@ impl<D: JobDevice> JobRunner<D> {
         if let Some(first) = first {
             self.first_worker = first;
         }
-        self.earliest = self.ready_times.earliest();
+        self.earliest = self.ready_times.min();
         if finished > 0 {
             self.unfinished = self.threads.iter().filter(|w| !w.is_done()).count();
             self.next_stage(now);

@@ -5,7 +5,6 @@ pub(crate) mod job_runner;
 pub(crate) mod key_source;
 pub(crate) mod memory;
 pub(crate) mod pattern;
-pub(crate) mod ready_times;
 pub(crate) mod source;
 pub(crate) mod unit_source;
 pub(crate) mod verify;

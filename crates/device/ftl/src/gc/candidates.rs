@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use collections::MinTree;
 use serde::{Deserialize, Serialize};
 
 use super::victim::AnyVictimPolicy;
@@ -18,6 +19,8 @@ use crate::space::lines::{CandidateChange, ClosedLine, Line, LineState, LineTabl
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VictimCandidates {
     policy: AnyVictimPolicy,
+    /// By line, the valid sectors of the lines in the policy.
+    valid: MinTree<u32>,
     degraded: VecDeque<LineId>,
     empty: VecDeque<LineId>,
 }
@@ -27,6 +30,7 @@ impl VictimCandidates {
     pub(super) fn new(env: &Env) -> VictimCandidates {
         VictimCandidates {
             policy: env.config.victim_policy.build(),
+            valid: MinTree::new(u32::MAX),
             degraded: VecDeque::new(),
             empty: VecDeque::new(),
         }
@@ -52,17 +56,21 @@ impl VictimCandidates {
         } else {
             self.policy.on_wear(line, wear);
             self.policy.on_closed(line, weight, sectors, at);
+            self.valid.grow(line.index() + 1);
+            self.valid.set(line.index(), valid_sectors);
         }
     }
 
     /// Records that a closed line has fewer valid sectors.
     #[inline]
     pub(super) fn on_change(&mut self, change: CandidateChange) {
-        if change.is_empty {
+        if change.valid_sectors == 0 {
             self.policy.remove(change.line);
+            self.valid.remove(change.line.index());
             self.empty.push_back(change.line);
         } else {
             self.policy.on_invalidate(change.line, change.weight);
+            self.valid.set(change.line.index(), change.valid_sectors);
         }
     }
 
@@ -72,9 +80,9 @@ impl VictimCandidates {
             self.empty.retain(|e| *e != closed.line);
         } else {
             self.policy.remove(closed.line);
+            self.valid.remove(closed.line.index());
         }
-        self.policy.on_wear(closed.line, closed.wear);
-        self.policy.on_closed(closed.line, closed.weight, closed.sectors, closed.at);
+        self.add(closed);
     }
 
     /// Updates the wear of a closed line.
@@ -90,6 +98,7 @@ impl VictimCandidates {
             self.empty.retain(|e| *e != id);
         } else {
             self.policy.remove(id);
+            self.valid.remove(id.index());
         }
     }
 
@@ -114,7 +123,25 @@ impl VictimCandidates {
     /// Removes and returns the next victim that has valid sectors or is to be retired.
     /// `closed_total` is the number of lines closed so far.
     pub(super) fn pop_victim(&mut self, closed_total: u64) -> Option<LineId> {
-        self.degraded.pop_front().or_else(|| self.policy.take(closed_total))
+        self.degraded.pop_front().or_else(|| {
+            let line = self.policy.take(closed_total)?;
+            self.valid.remove(line.index());
+            Some(line)
+        })
+    }
+
+    /// Removes and returns the closed line with the fewest valid sectors, if those are no more than
+    /// `room`; among equals the lowest line.
+    pub(super) fn pop_fewest_valid(&mut self, room: u64, lines: &LineTable) -> Option<LineId> {
+        let listed = self.degraded.iter().chain(&self.empty).copied();
+        let in_policy = self.valid.first_min().map(LineId::from_index);
+        let valid = |id: &LineId| lines.line(*id).valid_sectors;
+        let line = listed.chain(in_policy).min_by_key(|id| (valid(id), *id))?;
+        if u64::from(valid(&line)) > room {
+            return None;
+        }
+        self.remove(line, lines.line(line));
+        Some(line)
     }
 
     /// Notifies the policy whether the host waits until space is reclaimed.
@@ -132,6 +159,13 @@ impl VictimCandidates {
         }
         require_eq!(Gc, "degraded lines", Subject::Part, degraded, self.degraded.len());
         require_eq!(Gc, "empty lines", Subject::Part, empty, self.empty.len());
+        for (id, line) in lines.iter() {
+            let is_in_policy =
+                line.state == LineState::Closed && !line.degraded && line.valid_sectors > 0;
+            let expected = if is_in_policy { line.valid_sectors } else { u32::MAX };
+            let known = self.valid.get(id.index()).unwrap_or(u32::MAX);
+            require_eq!(Gc, "valid sectors of a candidate", Subject::Line(id), expected, known);
+        }
         Ok(())
     }
 }

@@ -169,9 +169,7 @@ impl Gc {
         if room >= u64::from(env.plan.line_sectors) {
             return self.candidates.pop_victim(lines.closed_total());
         }
-        let line = lines.fewest_valid(room)?;
-        self.candidates.remove(line, lines.line(line));
-        Some(line)
+        self.candidates.pop_fewest_valid(room, lines)
     }
 
     /// Counts a victim that is reclaimed for its space.

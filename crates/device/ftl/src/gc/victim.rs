@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
+use collections::MinTree;
 use serde::{Deserialize, Serialize};
 
 use crate::VictimPolicyKind;
@@ -87,12 +88,11 @@ impl DerefMut for AnyVictimPolicy {
 /// The line with the smallest share of valid sectors; among equals the lowest number. Among lines of
 /// one size, as they all are but for bad chunks and power cuts, that is the fewest valid sectors.
 ///
-/// A tournament tree over all lines: an invalidation goes up only as far as it changes a winner,
-/// which under random writes is two levels on average; a choice reads the root.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// An invalidation goes up the tree of all lines only as far as it changes a winner, which under
+/// random writes is two levels on average; a choice reads the root.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Greedy {
-    /// Leaves from `leaves.len()` on; an inner node holds the least of its two children.
-    tree: Vec<u32>,
+    tree: MinTree<u32>,
     /// By line, the weight of a valid sector, chosen so that full lines of any size weigh about the
     /// same, and the weight of the full line.
     weights: Vec<(u32, u32)>,
@@ -100,77 +100,40 @@ pub struct Greedy {
 
 const NOT_A_CANDIDATE: u32 = u32::MAX;
 
-impl Greedy {
-    fn leaves(&self) -> usize {
-        self.tree.len() / 2
-    }
-
-    fn grow(&mut self, line: usize) {
-        if line < self.leaves() {
-            return;
-        }
-        let leaves = (line + 1).next_power_of_two().max(64);
-        let mut tree = vec![NOT_A_CANDIDATE; 2 * leaves];
-        let old = self.leaves();
-        tree[leaves..leaves + old].copy_from_slice(&self.tree[old..]);
-        for i in (1..leaves).rev() {
-            tree[i] = tree[2 * i].min(tree[2 * i + 1]);
-        }
-        self.tree = tree;
-        self.weights.resize(leaves, (0, 0));
-    }
-
-    #[inline]
-    fn set(&mut self, line: LineId, weight: u32) {
-        let mut i = self.leaves() + line.index();
-        self.tree[i] = weight;
-        while i > 1 {
-            let least = self.tree[i].min(self.tree[i ^ 1]);
-            i /= 2;
-            if self.tree[i] == least {
-                return;
-            }
-            self.tree[i] = least;
-        }
+impl Default for Greedy {
+    fn default() -> Greedy {
+        Greedy { tree: MinTree::new(NOT_A_CANDIDATE), weights: Vec::new() }
     }
 }
 
 impl VictimPolicy for Greedy {
     fn on_closed(&mut self, line: LineId, valid: u32, sectors: u32, _at: u64) {
-        self.grow(line.index());
+        self.tree.grow(line.index() + 1);
+        if self.weights.len() < self.tree.len() {
+            self.weights.resize(self.tree.len(), (0, 0));
+        }
         let weight = (NOT_A_CANDIDATE - 1) / sectors.max(1);
         self.weights[line.index()] = (weight, weight * sectors);
-        self.set(line, valid * weight);
+        self.tree.set(line.index(), valid * weight);
     }
 
     #[inline]
     fn on_invalidate(&mut self, line: LineId, valid: u32) {
-        self.set(line, valid * self.weights[line.index()].0);
+        self.tree.set(line.index(), valid * self.weights[line.index()].0);
     }
 
     fn take(&mut self, _now: u64) -> Option<LineId> {
-        let least = *self.tree.get(1)?;
-        if least == NOT_A_CANDIDATE {
-            return None;
-        }
-        let leaves = self.leaves();
-        let mut i = 1;
-        while i < leaves {
-            i = if self.tree[2 * i] == least { 2 * i } else { 2 * i + 1 };
-        }
-        let line = LineId::from_index(i - leaves);
-        if least >= self.weights[line.index()].1 {
+        let line = self.tree.first_min()?;
+        if self.tree.min() >= self.weights[line].1 {
             // This line is full, and so is every other one.
             return None;
         }
-        self.set(line, NOT_A_CANDIDATE);
-        Some(line)
+        self.tree.remove(line);
+        Some(LineId::from_index(line))
     }
 
     fn remove(&mut self, line: LineId) {
-        if line.index() < self.leaves() {
-            self.set(line, NOT_A_CANDIDATE);
-        }
+        self.tree.remove(line.index());
     }
 }
 

@@ -96,7 +96,7 @@ impl Line {
         let is_candidate = self.state == LineState::Closed && !self.degraded;
         is_candidate.then(|| CandidateChange {
             line: id,
-            is_empty: self.valid_sectors == 0,
+            valid_sectors: self.valid_sectors,
             weight: self.victim_weight(),
         })
     }
@@ -134,8 +134,7 @@ pub(crate) struct ClosedLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CandidateChange {
     pub(crate) line: LineId,
-    /// No valid sector is left.
-    pub(crate) is_empty: bool,
+    pub(crate) valid_sectors: u32,
     /// Valid sectors as reported to the victim policy.
     pub(crate) weight: u32,
 }
@@ -542,13 +541,6 @@ impl LineTable {
         }
         let at = line.close_index;
         Some((self.closed_line(id, at), before))
-    }
-
-    /// The closed line with the fewest valid sectors, if those are no more than `room`.
-    pub(crate) fn fewest_valid(&self, room: u64) -> Option<LineId> {
-        let closed = LineId::all().zip(&self.lines).filter(|(_, l)| l.state == LineState::Closed);
-        let (id, line) = closed.min_by_key(|(_, l)| l.valid_sectors)?;
-        (u64::from(line.valid_sectors) <= room).then_some(id)
     }
 
     /// Makes a closed line a victim.

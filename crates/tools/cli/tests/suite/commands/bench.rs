@@ -313,6 +313,55 @@ fn calibrate_tells_a_mistake_before_it_measures() {
     assert!(text(&missing.stderr).contains("/no/such/folder/x.json"));
 }
 
+#[test]
+fn bench_scale_bounds_every_curve() {
+    let parts = "queue-depth,jobs,pus,drives,lines,capacity";
+    let out = bench(&["scale", "--part", parts, "--json", "--quick"]);
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["bench"] == "scale"));
+    // No miss is expected in this group: a curve above its bound fails the command.
+    let failed = lines.iter().any(|line| line["verdict"] == "fail");
+    assert_eq!(out.status.code(), Some(if failed { 3 } else { 0 }), "{}", text(&out.stderr));
+    let row = |case: &str, metric: &str| {
+        let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
+        let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
+        assert!(found.next().is_none(), "duplicate row {case}: {metric}");
+        row
+    };
+    let (reads, overwrites) = ("4 KB random reads", "4 KB random overwrites");
+    let (io, sector) = ("cpu_per_io", "cpu_per_programmed_sector");
+    for (axis, [first, last], load, metric) in [
+        ("queue depth", [1, 64], reads, io),
+        ("queue depth", [1, 64], overwrites, sector),
+        ("jobs", [1, 64], reads, io),
+        ("parallel units", [16, 64], reads, io),
+        ("parallel units", [16, 64], overwrites, sector),
+        ("drives", [1, 4], reads, io),
+        ("lines", [64, 4096], overwrites, sector),
+        ("GiB", [1, 2], reads, io),
+        ("GiB", [1, 2], overwrites, sector),
+    ] {
+        let begin = row(&format!("{axis} {first}, {load}"), metric);
+        assert!(begin.get("bound").is_none(), "the first point is the reference: {begin}");
+        let end = row(&format!("{axis} {last}, {load}"), metric);
+        let [cost, first_cost] =
+            [end, begin].map(|row| row["value"].as_f64().filter(|cost| *cost > 0.0).unwrap());
+        let growth = row(&format!("{axis} {first} to {last}, {load}"), "growth");
+        let ratio = growth["value"].as_f64().unwrap();
+        assert!((ratio * first_cost / cost - 1.0).abs() < 1e-4, "{growth} of {begin} and {end}");
+        // The bound is logarithmic: 25 % of the first cost per doubling.
+        let doublings = (f64::from(last) / f64::from(first)).log2();
+        let most = end["bound"]["most"].as_f64().unwrap();
+        assert!((most / (first_cost * (1.0 + 0.25 * doublings)) - 1.0).abs() < 1e-4, "{end}");
+        assert_eq!(end["verdict"], if cost <= most { "pass" } else { "fail" }, "{end}");
+        if load == overwrites {
+            let case = format!("{axis} {last}, {load}");
+            assert!(row(&case, "write_amplification")["value"].as_f64().unwrap() > 1.0);
+        }
+    }
+}
+
 /// Uses rows in virtual time, which are the same on every machine.
 #[test]
 fn a_result_outside_of_its_bound_ends_with_3_unless_it_is_expected() {
