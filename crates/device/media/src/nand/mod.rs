@@ -13,6 +13,7 @@ mod aging;
 pub(crate) mod paired_pages;
 mod power;
 mod retry;
+mod slots;
 mod write;
 
 use std::collections::BTreeSet;

@@ -71,7 +71,7 @@ impl Nand {
 
     /// Checks that data may be staged in a sector.
     #[inline]
-    fn check_stage(&mut self, phys: PhysSector) -> Result<(), MediaError> {
+    pub(super) fn check_stage(&mut self, phys: PhysSector) -> Result<(), MediaError> {
         let (chunk, sector) = self.layout.split(phys);
         let record = match self.records.get(chunk.0 as usize) {
             Some(record) => *record,

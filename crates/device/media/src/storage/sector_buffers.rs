@@ -1,0 +1,366 @@
+//! [`SectorBuffers`]: sector data in memory, which moves by reference.
+//!
+//! A *holder* is a physical sector, or a slot of a drive's write buffer. It refers to at most one
+//! buffer; a holder without a buffer reads as zeros. Holders share a buffer after a program or a
+//! relocation, which copies no data.
+//!
+//! # Invariants
+//!
+//! Data is only written into a buffer that [`SectorBuffers::allocate`] has just returned, to which
+//! no other holder refers. A buffer is free when no holder refers to it. As many buffers exist as
+//! holders, so that one is always free for a holder that has none.
+
+use std::io;
+
+use mem::{HugeArray, OwnedRegion, SharedRegion};
+use serde::{Deserialize, Serialize};
+
+use crate::PhysSector;
+
+/// A reference to a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A physical sector.
+    Sector(PhysSector),
+    /// A slot of the write buffer.
+    Slot(u32),
+}
+
+/// Consecutive buffers in one mapping.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Slab {
+    /// The number of its first buffer.
+    first: u32,
+    region: OwnedRegion,
+    /// How many holders refer to each buffer.
+    references: HugeArray,
+}
+
+/// Counters of the buffers of sector data in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SectorBufferStats {
+    /// Buffers that hold data.
+    pub in_use: u32,
+    /// Sectors of data that were copied, or written, into a buffer.
+    pub copies: u64,
+    /// Sectors of data that were programmed or relocated without a copy.
+    pub shares: u64,
+}
+
+/// The buffers of sector data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SectorBuffers {
+    sector_bytes: usize,
+    /// In ascending order of their buffers.
+    slabs: Vec<Slab>,
+    /// By physical sector: the number of its buffer, plus 1; 0 for none. Empty for media that keep
+    /// the data of sectors elsewhere.
+    sectors: HugeArray,
+    /// By slot, as `sectors`.
+    slots: Vec<u32>,
+    /// Buffers that were used before.
+    free: Vec<u32>,
+    /// Buffers from here on were never used.
+    unused: u32,
+    stats: SectorBufferStats,
+}
+
+impl SectorBuffers {
+    /// Memory of the tables per sector, in bytes: its buffer, and that buffer's references.
+    pub(crate) const TABLE_BYTES_PER_SECTOR: u64 = 8;
+
+    /// Creates the buffers of `sectors` physical sectors, without slots.
+    ///
+    /// # Errors
+    /// The error that `mmap(2)` returns.
+    pub(crate) fn new(sectors: usize, sector_bytes: usize) -> io::Result<SectorBuffers> {
+        let mut buffers = SectorBuffers {
+            sector_bytes,
+            slabs: Vec::new(),
+            sectors: HugeArray::zeroed(sectors)?,
+            slots: Vec::new(),
+            free: Vec::new(),
+            unused: 0,
+            stats: SectorBufferStats::default(),
+        };
+        buffers.reserve(sectors)?;
+        Ok(buffers)
+    }
+
+    /// Replaces all slots by `slots` empty ones.
+    ///
+    /// # Errors
+    /// The error that `mmap(2)` returns; the slots are empty then, and their number is unchanged.
+    pub(crate) fn set_slots(&mut self, slots: u32) -> io::Result<()> {
+        for slot in 0..self.slots.len() as u32 {
+            self.clear(Holder::Slot(slot));
+        }
+        self.reserve(self.sectors.len() + slots as usize)?;
+        self.slots = vec![0; slots as usize];
+        Ok(())
+    }
+
+    /// Ensures that there are `count` buffers. A mapping takes memory only where it is written.
+    fn reserve(&mut self, count: usize) -> io::Result<()> {
+        let existing = self.slabs.last().map_or(0, |s| s.first as usize + s.references.len());
+        let missing = count.saturating_sub(existing);
+        if missing > 0 {
+            self.slabs.push(Slab {
+                first: existing as u32,
+                region: SharedRegion::anonymous(missing * self.sector_bytes)?.into(),
+                references: HugeArray::zeroed(missing)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the counters.
+    pub(crate) fn stats(&self) -> SectorBufferStats {
+        SectorBufferStats { in_use: self.unused - self.free.len() as u32, ..self.stats }
+    }
+
+    #[inline]
+    fn reference(&self, holder: Holder) -> u32 {
+        match holder {
+            Holder::Sector(phys) => self.sectors[phys.0 as usize],
+            Holder::Slot(slot) => self.slots[slot as usize],
+        }
+    }
+
+    #[inline]
+    fn replace(&mut self, holder: Holder, reference: u32) -> u32 {
+        let at = match holder {
+            Holder::Sector(phys) => &mut self.sectors[phys.0 as usize],
+            Holder::Slot(slot) => &mut self.slots[slot as usize],
+        };
+        std::mem::replace(at, reference)
+    }
+
+    /// Returns the slab of a buffer, and the buffer's index in it.
+    #[inline]
+    fn slab_of(&self, buffer: u32) -> (usize, usize) {
+        let mut slab = self.slabs.len() - 1;
+        while self.slabs[slab].first > buffer {
+            slab -= 1;
+        }
+        (slab, (buffer - self.slabs[slab].first) as usize)
+    }
+
+    #[inline]
+    fn references_mut(&mut self, buffer: u32) -> &mut u32 {
+        let (slab, index) = self.slab_of(buffer);
+        &mut self.slabs[slab].references[index]
+    }
+
+    /// Removes one of the references to a buffer.
+    #[inline]
+    fn release(&mut self, reference: u32) {
+        if reference == 0 {
+            return;
+        }
+        let buffer = reference - 1;
+        let references = self.references_mut(buffer);
+        *references -= 1;
+        if *references == 0 {
+            self.free.push(buffer);
+        }
+    }
+
+    /// Returns the region and the offset of a holder's data; `None` if it has none, for zeros.
+    #[inline]
+    pub(crate) fn data(&self, holder: Holder) -> Option<(&SharedRegion, usize)> {
+        let buffer = self.reference(holder).checked_sub(1)?;
+        let (slab, index) = self.slab_of(buffer);
+        Some((&self.slabs[slab].region, index * self.sector_bytes))
+    }
+
+    /// Gives a holder a buffer of its own, whose contents are to be written. Returns its region and
+    /// offset.
+    #[inline]
+    pub(crate) fn allocate(&mut self, holder: Holder) -> (&SharedRegion, usize) {
+        self.stats.copies += 1;
+        let mut reference = self.reference(holder);
+        if reference == 0 || *self.references_mut(reference - 1) > 1 {
+            self.release(reference);
+            let buffer = self.free.pop().unwrap_or_else(|| {
+                self.unused += 1;
+                self.unused - 1
+            });
+            *self.references_mut(buffer) = 1;
+            reference = buffer + 1;
+            self.replace(holder, reference);
+        }
+        let (slab, index) = self.slab_of(reference - 1);
+        (&self.slabs[slab].region, index * self.sector_bytes)
+    }
+
+    /// Makes `to` refer to the data of `from`.
+    #[inline]
+    pub(crate) fn share(&mut self, from: Holder, to: Holder) {
+        let reference = self.reference(from);
+        if reference != 0 {
+            self.stats.shares += 1;
+            *self.references_mut(reference - 1) += 1;
+        }
+        let previous = self.replace(to, reference);
+        self.release(previous);
+    }
+
+    /// Removes the data of a holder.
+    #[inline]
+    pub(crate) fn clear(&mut self, holder: Holder) {
+        let previous = self.replace(holder, 0);
+        self.release(previous);
+    }
+
+    /// Returns the memory of free buffers to the operating system.
+    ///
+    /// # Errors
+    /// The error of the operating system; free buffers may have lost their contents.
+    pub(crate) fn discard_free(&mut self) -> io::Result<()> {
+        self.free.sort_unstable_by(|a, b| b.cmp(a));
+        // Runs of consecutive buffers: only whole pages are discarded.
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for &buffer in self.free.iter().rev() {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == buffer => *count += 1,
+                _ => runs.push((buffer, 1)),
+            }
+        }
+        for slab in &self.slabs {
+            let end = slab.first + slab.references.len() as u32;
+            for (first, count) in &runs {
+                let (from, to) = ((*first).max(slab.first), (first + count).min(end));
+                if from < to {
+                    let at = (from - slab.first) as usize * self.sector_bytes;
+                    let bytes = (to - from) as usize * self.sector_bytes;
+                    slab.region.discard(at, bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rng::Rng;
+
+    use super::*;
+
+    const BYTES: usize = 512;
+
+    fn sector(phys: u32) -> Holder {
+        Holder::Sector(PhysSector(phys))
+    }
+
+    fn contents(buffers: &SectorBuffers, holder: Holder) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES];
+        if let Some((region, offset)) = buffers.data(holder) {
+            region.read(offset, &mut bytes);
+        }
+        bytes
+    }
+
+    fn write(buffers: &mut SectorBuffers, holder: Holder, byte: u8) {
+        let (region, offset) = buffers.allocate(holder);
+        region.fill(offset, BYTES, byte);
+    }
+
+    /// The sum of all references is the number of holders with data, and a buffer is free exactly if
+    /// it has none.
+    fn check(buffers: &SectorBuffers) {
+        let held = buffers.sectors.iter().chain(&buffers.slots).filter(|r| **r != 0).count();
+        let references = buffers.slabs.iter().flat_map(|slab| slab.references.iter());
+        assert_eq!(references.clone().sum::<u32>() as usize, held);
+        let unreferenced = references.take(buffers.unused as usize).filter(|n| **n == 0).count();
+        assert_eq!(unreferenced, buffers.free.len());
+    }
+
+    #[test]
+    fn holders_that_share_a_buffer_do_not_see_later_writes_of_each_other() {
+        let mut buffers = SectorBuffers::new(2, BYTES).unwrap();
+        buffers.set_slots(1).unwrap();
+        let slot = Holder::Slot(0);
+        write(&mut buffers, slot, 7);
+        buffers.share(slot, sector(1));
+        write(&mut buffers, slot, 8);
+        assert_eq!(contents(&buffers, sector(1)), [7; BYTES]);
+        buffers.share(sector(1), sector(0));
+        buffers.clear(sector(1));
+        assert_eq!(contents(&buffers, sector(0)), [7; BYTES]);
+        assert_eq!(contents(&buffers, sector(1)), [0; BYTES]);
+        assert_eq!(buffers.stats(), SectorBufferStats { in_use: 2, copies: 2, shares: 2 });
+        // A holder may share with itself.
+        buffers.share(sector(0), sector(0));
+        check(&buffers);
+    }
+
+    #[test]
+    fn random_operations_equal_copies_and_take_no_more_buffers_than_holders() {
+        let (sectors, slots) = (40, 9);
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let mut buffers = SectorBuffers::new(sectors as usize, BYTES).unwrap();
+            buffers.set_slots(slots).unwrap();
+            let mut model = vec![0u8; (sectors + slots) as usize];
+            let holder = |i: u32| match i.checked_sub(sectors) {
+                None => sector(i),
+                Some(slot) => Holder::Slot(slot),
+            };
+            for step in 0..2000 {
+                let (a, b) = (
+                    rng.below(u64::from(sectors + slots)) as u32,
+                    rng.below(u64::from(sectors + slots)) as u32,
+                );
+                match rng.below(20) {
+                    0..8 => {
+                        model[a as usize] = step as u8 | 1;
+                        write(&mut buffers, holder(a), step as u8 | 1);
+                    }
+                    8..17 => {
+                        model[b as usize] = model[a as usize];
+                        buffers.share(holder(a), holder(b));
+                    }
+                    17 | 18 => {
+                        model[a as usize] = 0;
+                        buffers.clear(holder(a));
+                    }
+                    _ => buffers.discard_free().unwrap(),
+                }
+                if step % 500 == 499 {
+                    buffers.set_slots(slots + step / 500).unwrap();
+                    buffers.set_slots(slots).unwrap();
+                    model[sectors as usize..].fill(0);
+                    buffers = postcard::from_bytes(&postcard::to_stdvec(&buffers).unwrap()).unwrap();
+                    buffers = buffers.clone();
+                }
+                assert!(buffers.stats().in_use <= sectors + slots);
+            }
+            check(&buffers);
+            for (i, byte) in (0..).zip(&model) {
+                assert_eq!(contents(&buffers, holder(i)), [*byte; BYTES], "seed {seed}, {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn free_buffers_return_their_memory() {
+        let mut buffers = SectorBuffers::new(64, 4096).unwrap();
+        for phys in 0..64 {
+            let (region, offset) = buffers.allocate(sector(phys));
+            region.fill(offset, 4096, 9);
+        }
+        for phys in 8..24 {
+            buffers.clear(sector(phys));
+        }
+        buffers.discard_free().unwrap();
+        let region = &buffers.slabs[0].region;
+        let mut bytes = vec![0; 64 * 4096];
+        region.read(0, &mut bytes);
+        for (i, page) in bytes.chunks(4096).enumerate() {
+            let byte = if (8..24).contains(&i) { 0 } else { 9 };
+            assert!(page.iter().all(|b| *b == byte), "page {i}");
+        }
+    }
+}
