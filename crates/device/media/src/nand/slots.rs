@@ -36,19 +36,13 @@ impl Nand {
         self.store.slot_to_write(slot)
     }
 
-    /// Writes `bytes`, at most a sector, to the start of a slot; the remaining bytes are 0. Does
-    /// nothing if the medium stores no data.
+    /// Writes `bytes`, contents of the FTL of at most a sector, to the start of a slot; the remaining
+    /// bytes are 0. Does nothing if the medium stores no data.
     ///
     /// # Panics
     /// If the slot does not exist.
     pub fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
-        let sector_bytes = self.layout.sector_bytes() as usize;
-        if bytes.is_empty() {
-            self.store.clear_slot(slot);
-        } else if let Some((region, at)) = self.store.slot_to_write(slot) {
-            region.write(at, bytes);
-            region.fill(at + bytes.len(), sector_bytes - bytes.len(), 0);
-        }
+        self.store.write_slot(slot, bytes);
     }
 
     /// Returns the region and the offset of a slot's data; `None` for zeros.

@@ -9,6 +9,9 @@
 //! Data is only written into a buffer that [`SectorBuffers::allocate`] has just returned, to which
 //! no other holder refers. A buffer is free when no holder refers to it. As many buffers exist as
 //! holders, so that one is always free for a holder that has none.
+//!
+//! References are counted in bytes, because their accesses are random, and a table of bytes stays in
+//! the cache of the CPU. A holder in excess of [`REFERENCES_MAX`] gets a copy.
 
 use std::io;
 
@@ -16,6 +19,9 @@ use mem::{HugeArray, OwnedRegion, SharedRegion};
 use serde::{Deserialize, Serialize};
 
 use crate::PhysSector;
+
+/// Maximum number of holders that share a buffer.
+const REFERENCES_MAX: u8 = u8::MAX;
 
 /// A reference to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +37,24 @@ pub(crate) enum Holder {
 struct Slab {
     /// The number of its first buffer.
     first: u32,
+    count: u32,
     region: OwnedRegion,
-    /// How many holders refer to each buffer.
-    references: HugeArray,
+    /// By buffer, a byte: how many holders refer to it.
+    references: OwnedRegion,
+}
+
+impl Slab {
+    #[inline]
+    fn references(&self, index: usize) -> u8 {
+        let mut count = [0];
+        self.references.read(index, &mut count);
+        count[0]
+    }
+
+    #[inline]
+    fn set_references(&self, index: usize, count: u8) {
+        self.references.write(index, &[count]);
+    }
 }
 
 /// Counters of the buffers of sector data in memory.
@@ -41,9 +62,10 @@ struct Slab {
 pub struct SectorBufferStats {
     /// Buffers that hold data.
     pub in_use: u32,
-    /// Sectors of data that were copied, or written, into a buffer.
+    /// Sectors that were copied into a buffer: data of the host, or of an image. The FTL's own
+    /// contents (translation pages, metadata of lines, the journal) are not counted.
     pub copies: u64,
-    /// Sectors of data that were programmed or relocated without a copy.
+    /// Sectors that were programmed, relocated or loaded into a slot without a copy.
     pub shares: u64,
 }
 
@@ -67,7 +89,7 @@ pub(crate) struct SectorBuffers {
 
 impl SectorBuffers {
     /// Memory of the tables per sector, in bytes: its buffer, and that buffer's references.
-    pub(crate) const TABLE_BYTES_PER_SECTOR: u64 = 8;
+    pub(crate) const TABLE_BYTES_PER_SECTOR: u64 = 5;
 
     /// Creates the buffers of `sectors` physical sectors, without slots.
     ///
@@ -102,13 +124,14 @@ impl SectorBuffers {
 
     /// Ensures that there are `count` buffers. A mapping takes memory only where it is written.
     fn reserve(&mut self, count: usize) -> io::Result<()> {
-        let existing = self.slabs.last().map_or(0, |s| s.first as usize + s.references.len());
+        let existing = self.slabs.last().map_or(0, |s| s.first as usize + s.count as usize);
         let missing = count.saturating_sub(existing);
         if missing > 0 {
             self.slabs.push(Slab {
                 first: existing as u32,
+                count: missing as u32,
                 region: SharedRegion::anonymous(missing * self.sector_bytes)?.into(),
-                references: HugeArray::zeroed(missing)?,
+                references: SharedRegion::anonymous(missing)?.into(),
             });
         }
         Ok(())
@@ -146,22 +169,14 @@ impl SectorBuffers {
         (slab, (buffer - self.slabs[slab].first) as usize)
     }
 
-    #[inline]
-    fn references_mut(&mut self, buffer: u32) -> &mut u32 {
-        let (slab, index) = self.slab_of(buffer);
-        &mut self.slabs[slab].references[index]
-    }
-
     /// Removes one of the references to a buffer.
     #[inline]
     fn release(&mut self, reference: u32) {
-        if reference == 0 {
-            return;
-        }
-        let buffer = reference - 1;
-        let references = self.references_mut(buffer);
-        *references -= 1;
-        if *references == 0 {
+        let Some(buffer) = reference.checked_sub(1) else { return };
+        let (slab, index) = self.slab_of(buffer);
+        let references = self.slabs[slab].references(index) - 1;
+        self.slabs[slab].set_references(index, references);
+        if references == 0 {
             self.free.push(buffer);
         }
     }
@@ -178,32 +193,59 @@ impl SectorBuffers {
     /// offset.
     #[inline]
     pub(crate) fn allocate(&mut self, holder: Holder) -> (&SharedRegion, usize) {
-        self.stats.copies += 1;
-        let mut reference = self.reference(holder);
-        if reference == 0 || *self.references_mut(reference - 1) > 1 {
-            self.release(reference);
-            let buffer = self.free.pop().unwrap_or_else(|| {
-                self.unused += 1;
-                self.unused - 1
-            });
-            *self.references_mut(buffer) = 1;
-            reference = buffer + 1;
-            self.replace(holder, reference);
+        if let Some(buffer) = self.reference(holder).checked_sub(1) {
+            let (slab, index) = self.slab_of(buffer);
+            if self.slabs[slab].references(index) == 1 {
+                return (&self.slabs[slab].region, index * self.sector_bytes);
+            }
         }
-        let (slab, index) = self.slab_of(reference - 1);
+        let buffer = self.free.pop().unwrap_or_else(|| {
+            self.unused += 1;
+            self.unused - 1
+        });
+        let previous = self.replace(holder, buffer + 1);
+        self.release(previous);
+        let (slab, index) = self.slab_of(buffer);
+        self.slabs[slab].set_references(index, 1);
         (&self.slabs[slab].region, index * self.sector_bytes)
+    }
+
+    /// Gives a holder a buffer of its own, into which a sector is to be copied.
+    #[inline]
+    pub(crate) fn allocate_for_copy(&mut self, holder: Holder) -> (&SharedRegion, usize) {
+        self.stats.copies += 1;
+        self.allocate(holder)
     }
 
     /// Makes `to` refer to the data of `from`.
     #[inline]
     pub(crate) fn share(&mut self, from: Holder, to: Holder) {
         let reference = self.reference(from);
-        if reference != 0 {
+        if let Some(buffer) = reference.checked_sub(1) {
+            let (slab, index) = self.slab_of(buffer);
+            let references = self.slabs[slab].references(index);
+            if references == REFERENCES_MAX {
+                return self.copy(from, to);
+            }
+            self.slabs[slab].set_references(index, references + 1);
             self.stats.shares += 1;
-            *self.references_mut(reference - 1) += 1;
         }
         let previous = self.replace(to, reference);
         self.release(previous);
+    }
+
+    /// Copies the data of `from`, which cannot have another reference, into a buffer of `to`.
+    #[cold]
+    fn copy(&mut self, from: Holder, to: Holder) {
+        if self.reference(from) == self.reference(to) {
+            return;
+        }
+        let mut bytes = vec![0; self.sector_bytes];
+        if let Some((region, offset)) = self.data(from) {
+            region.read(offset, &mut bytes);
+        }
+        let (region, offset) = self.allocate_for_copy(to);
+        region.write(offset, &bytes);
     }
 
     /// Removes the data of a holder.
@@ -228,7 +270,7 @@ impl SectorBuffers {
             }
         }
         for slab in &self.slabs {
-            let end = slab.first + slab.references.len() as u32;
+            let end = slab.first + slab.count;
             for (first, count) in &runs {
                 let (from, to) = ((*first).max(slab.first), (first + count).min(end));
                 if from < to {
@@ -263,7 +305,7 @@ mod tests {
     }
 
     fn write(buffers: &mut SectorBuffers, holder: Holder, byte: u8) {
-        let (region, offset) = buffers.allocate(holder);
+        let (region, offset) = buffers.allocate_for_copy(holder);
         region.fill(offset, BYTES, byte);
     }
 
@@ -271,9 +313,12 @@ mod tests {
     /// it has none.
     fn check(buffers: &SectorBuffers) {
         let held = buffers.sectors.iter().chain(&buffers.slots).filter(|r| **r != 0).count();
-        let references = buffers.slabs.iter().flat_map(|slab| slab.references.iter());
-        assert_eq!(references.clone().sum::<u32>() as usize, held);
-        let unreferenced = references.take(buffers.unused as usize).filter(|n| **n == 0).count();
+        let references = (0..buffers.unused).map(|buffer| {
+            let (slab, index) = buffers.slab_of(buffer);
+            usize::from(buffers.slabs[slab].references(index))
+        });
+        assert_eq!(references.clone().sum::<usize>(), held);
+        let unreferenced = references.filter(|references| *references == 0).count();
         assert_eq!(unreferenced, buffers.free.len());
     }
 
@@ -293,6 +338,27 @@ mod tests {
         assert_eq!(buffers.stats(), SectorBufferStats { in_use: 2, copies: 2, shares: 2 });
         // A holder may share with itself.
         buffers.share(sector(0), sector(0));
+        check(&buffers);
+    }
+
+    #[test]
+    fn a_buffer_with_all_references_is_copied() {
+        let sectors = 2 * u32::from(REFERENCES_MAX) + 5;
+        let mut buffers = SectorBuffers::new(sectors as usize, BYTES).unwrap();
+        write(&mut buffers, sector(0), 7);
+        for phys in 0..sectors {
+            buffers.share(sector(0), sector(phys));
+        }
+        for phys in 0..sectors {
+            assert_eq!(contents(&buffers, sector(phys)), [7; BYTES]);
+        }
+        let shared = u32::from(REFERENCES_MAX);
+        assert_eq!(buffers.stats().in_use, 1 + sectors - shared);
+        check(&buffers);
+        // One of them is free again.
+        buffers.clear(sector(1));
+        buffers.share(sector(0), sector(sectors - 1));
+        assert_eq!(buffers.stats().in_use, sectors - shared);
         check(&buffers);
     }
 

@@ -295,7 +295,7 @@ impl Store {
     fn sector_to_write(&mut self, phys: PhysSector) -> Option<(&SharedRegion, usize)> {
         match &self.image_data {
             Some(data) => Some((&data.region, data.offset(phys))),
-            None => Some(self.buffers.as_mut()?.allocate(Holder::Sector(phys))),
+            None => Some(self.buffers.as_mut()?.allocate_for_copy(Holder::Sector(phys))),
         }
     }
 
@@ -396,14 +396,18 @@ impl Store {
     /// stores no data.
     #[inline]
     pub(crate) fn slot_to_write(&mut self, slot: u32) -> Option<(&SharedRegion, usize)> {
-        self.buffers.as_mut().map(|buffers| buffers.allocate(Holder::Slot(slot)))
+        self.buffers.as_mut().map(|buffers| buffers.allocate_for_copy(Holder::Slot(slot)))
     }
 
-    /// Removes the data of a slot, which then reads as zeros.
-    pub(crate) fn clear_slot(&mut self, slot: u32) {
-        if let Some(buffers) = &mut self.buffers {
-            buffers.clear(Holder::Slot(slot));
+    /// Writes contents of the FTL to the start of a slot; the remaining bytes are 0.
+    pub(crate) fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
+        let Some(buffers) = &mut self.buffers else { return };
+        if bytes.is_empty() {
+            return buffers.clear(Holder::Slot(slot));
         }
+        let (region, at) = buffers.allocate(Holder::Slot(slot));
+        region.write(at, bytes);
+        region.fill(at + bytes.len(), self.layout.sector_bytes() as usize - bytes.len(), 0);
     }
 
     /// Returns the region and the offset of a slot's data; `None` for zeros.
@@ -436,7 +440,7 @@ impl Store {
         let is_accessible = self.is_accessible(phys);
         match (&self.image_data, &mut self.buffers) {
             (Some(data), Some(buffers)) if is_accessible => {
-                let (region, at) = buffers.allocate(Holder::Slot(slot));
+                let (region, at) = buffers.allocate_for_copy(Holder::Slot(slot));
                 let len = data.bytes_per_sector;
                 SharedRegion::copy(&data.region, data.offset(phys), region, at, len);
             }
@@ -597,11 +601,11 @@ mod tests {
     #[test]
     fn a_medium_needs_what_it_keeps() {
         let mut nand = testing::config();
-        // 20 chunks of 48 sectors of 512 + 16 bytes, and two words of tables for each in memory.
+        // 20 chunks of 48 sectors of 512 + 16 bytes, and 5 bytes of tables for each in memory.
         for (data, bytes) in [
             (DataStore::None, 20 * 8),
             (DataStore::File("x".into()), 20 * 9),
-            (DataStore::Memory, 20 * 8 + 20 * 48 * 536),
+            (DataStore::Memory, 20 * 8 + 20 * 48 * 533),
         ] {
             nand.data = data;
             assert_eq!(estimate_memory(&MediaConfig::Nand(nand.clone())), bytes);
