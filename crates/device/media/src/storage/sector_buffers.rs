@@ -286,6 +286,8 @@ impl SectorBuffers {
 
 #[cfg(test)]
 mod tests {
+    // guarantee: B-53, B-54
+
     use rng::Rng;
 
     use super::*;
@@ -398,7 +400,8 @@ mod tests {
                     buffers.set_slots(slots + step / 500).unwrap();
                     buffers.set_slots(slots).unwrap();
                     model[sectors as usize..].fill(0);
-                    buffers = postcard::from_bytes(&postcard::to_stdvec(&buffers).unwrap()).unwrap();
+                    buffers =
+                        postcard::from_bytes(&postcard::to_stdvec(&buffers).unwrap()).unwrap();
                     buffers = buffers.clone();
                 }
                 assert!(buffers.stats().in_use <= sectors + slots);

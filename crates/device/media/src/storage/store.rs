@@ -154,7 +154,8 @@ impl Store {
         let sectors = layout.sector_count() as usize;
         let (each, oob_each) = (layout.sector_bytes() as usize, layout.oob_bytes() as usize);
         let mut store = Store { buffers: None, image_data: None, oob: None, image: None, layout };
-        let no_memory = |bytes: usize| move |error| OpenError::Memory { bytes: bytes as u64, error };
+        let no_memory =
+            |bytes: usize| move |error| OpenError::Memory { bytes: bytes as u64, error };
         match &config.data {
             DataStore::None => {}
             DataStore::Memory => {

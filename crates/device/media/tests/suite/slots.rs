@@ -223,11 +223,8 @@ fn random_moves_equal_copies_in_memory_and_in_an_image_also_from_a_saved_state()
     for seed in 0..24 {
         let dir = TempDir::new().unwrap();
         let in_memory = seed % 3 != 0;
-        let data = if in_memory {
-            DataStore::Memory
-        } else {
-            DataStore::File(dir.path().join("image"))
-        };
+        let data =
+            if in_memory { DataStore::Memory } else { DataStore::File(dir.path().join("image")) };
         let mut nand = slc(data);
         let chunks = nand.layout().chunk_count() as usize;
         let mut model = Model { slots: vec![0; SLOTS as usize], chunks: vec![vec![]; chunks] };
