@@ -10,7 +10,7 @@ use ftl::{
     FtlConfig, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, Recovery, RecoveryError,
     RecoveryOp, RecoveryOpKind, RecoveryOpResult, SlotId, WriteUnit,
 };
-use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
+use media::{BufferSlot, ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
 use mem::SharedRegion;
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use serde::{Deserialize, Serialize};
@@ -502,7 +502,7 @@ impl FlashBackend for DriveFlash<'_> {
             let first = nand.layout().phys(chunk, sector);
             for (i, oob) in (0..).zip(unit.oobs()) {
                 let (phys, slot) = (first + i, first_slot + i);
-                let staged = nand.stage_slot(phys, slot.get());
+                let staged = nand.stage_slot(phys, BufferSlot(slot.get()));
                 let staged = staged.and_then(|()| nand.set_oob(phys, &oob));
                 if let Err(e) = staged {
                     return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
@@ -549,9 +549,11 @@ impl FlashBackend for DriveFlash<'_> {
         let command = self.commands.get(request as u32);
         if !command.data_buffer.has_data() {
             // The data of a Bit Bucket write is undefined; zeros leak nothing.
-            return self.array.nand.write_slot(slot.get(), &[]);
+            return self.array.nand.write_slot(BufferSlot(slot.get()), &[]);
         }
-        let Some((buffer, to)) = self.array.nand.slot_to_write(slot.get()) else { return };
+        let Some((buffer, to)) = self.array.nand.slot_to_write(BufferSlot(slot.get())) else {
+            return;
+        };
         let size = self.sector_bytes as usize;
         let offset = u64::from(sector) * size as u64;
         command.data_buffer.for_each_segment(
@@ -568,7 +570,7 @@ impl FlashBackend for DriveFlash<'_> {
         if !self.stores_data {
             return self.copy_pattern_to_host(request, sector);
         }
-        let Some((buffer, from)) = self.array.nand.slot_data(slot.get()) else {
+        let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
             return self.zero_to_host(request, sector);
         };
         let command = self.commands.get(request as u32);
@@ -599,17 +601,17 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
-        self.array.nand.write_slot(slot.get(), bytes);
+        self.array.nand.write_slot(BufferSlot(slot.get()), bytes);
     }
 
     fn sync_slot(&mut self, phys: PhysSector, slot: SlotId) {
-        self.array.nand.load_slot(phys, slot.get());
+        self.array.nand.load_slot(phys, BufferSlot(slot.get()));
     }
 
     fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
         let size = out.len().min(self.sector_bytes as usize);
         let out = &mut out[..size];
-        match self.array.nand.slot_data(slot.get()) {
+        match self.array.nand.slot_data(BufferSlot(slot.get())) {
             Some((buffer, from)) => buffer.read(from, out),
             None => out.fill(0),
         }

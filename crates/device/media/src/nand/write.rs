@@ -1,4 +1,16 @@
 //! Staging data, programs and erases.
+//!
+//! A drive's write buffer consists of slots. With data in memory, a sector moves by reference:
+//! [`stage_slot`](Nand::stage_slot) hands the buffer of a slot to a sector,
+//! [`load_slot`](Nand::load_slot) the buffer of a sector to a slot, and
+//! [`stage_copy`](Nand::stage_copy) that of one sector to another. The source keeps its data: a
+//! relocated sector is readable until its chunk is erased, so that nothing is lost if the power is
+//! cut in between. An image has a place for every sector, and there these functions copy.
+//!
+//! An erase frees no buffers, because reads that executed before it may still have to copy their
+//! data to the host. The next data of the sector does.
+
+use std::io;
 
 use crate::layout::UnitInChunk;
 use mem::SharedRegion;
@@ -7,7 +19,7 @@ use super::Nand;
 use crate::chunk::{
     BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
 };
-use crate::{ChunkId, MediaError, Operation, PhysSector};
+use crate::{BufferSlot, ChunkId, MediaError, Operation, PhysSector};
 
 impl Nand {
     /// Stages the data of a sector that is about to be programmed: `sector_bytes` bytes of `from`
@@ -69,9 +81,69 @@ impl Nand {
         Ok(())
     }
 
+    /// Replaces the slots of the write buffer by `slots` empty ones, which read as zeros. Does
+    /// nothing if the medium stores no data.
+    ///
+    /// # Errors
+    /// The error that `mmap(2)` returns.
+    pub fn set_slots(&mut self, slots: u32) -> io::Result<()> {
+        self.store.set_slots(slots)
+    }
+
+    /// Returns the region and the offset to which the caller writes the new data of a slot, all
+    /// `sector_bytes` of it; `None` if the medium stores no data.
+    ///
+    /// # Panics
+    /// If the slot does not exist.
+    #[inline]
+    pub fn slot_to_write(&mut self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
+        self.store.slot_to_write(slot)
+    }
+
+    /// Writes `bytes`, contents of the FTL of at most a sector, to the start of a slot; the remaining
+    /// bytes are 0. Does nothing if the medium stores no data.
+    ///
+    /// # Panics
+    /// If the slot does not exist.
+    pub fn write_slot(&mut self, slot: BufferSlot, bytes: &[u8]) {
+        self.store.write_slot(slot, bytes);
+    }
+
+    /// Stages the data of a slot in a sector, like [`stage`](Nand::stage). The slot keeps it.
+    ///
+    /// # Errors
+    /// As [`stage`](Nand::stage).
+    ///
+    /// # Panics
+    /// If the slot does not exist.
+    #[inline]
+    pub fn stage_slot(&mut self, phys: PhysSector, slot: BufferSlot) -> Result<(), MediaError> {
+        if self.store.stores_data() {
+            self.check_stage(phys)?;
+            self.store.store_slot(slot, phys);
+        }
+        Ok(())
+    }
+
+    /// Stages the data and the out-of-band bytes of `from`, a sector that
+    /// [`check_read`](Nand::check_read) accepted, in another sector.
+    ///
+    /// # Errors
+    /// As [`stage`](Nand::stage).
+    ///
+    /// # Panics
+    /// If `from` does not exist.
+    pub fn stage_copy(&mut self, from: PhysSector, to: PhysSector) -> Result<(), MediaError> {
+        if self.store.stores_data() {
+            self.check_stage(to)?;
+            self.store.copy_sector(from, to);
+        }
+        Ok(())
+    }
+
     /// Checks that data may be staged in a sector.
     #[inline]
-    pub(super) fn check_stage(&mut self, phys: PhysSector) -> Result<(), MediaError> {
+    fn check_stage(&mut self, phys: PhysSector) -> Result<(), MediaError> {
         let (chunk, sector) = self.layout.split(phys);
         let record = match self.records.get(chunk.0 as usize) {
             Some(record) => *record,

@@ -23,13 +23,18 @@ use crate::PhysSector;
 /// Maximum number of holders that share a buffer.
 const REFERENCES_MAX: u8 = u8::MAX;
 
+collections::id_type! {
+    /// A slot of a drive's write buffer.
+    pub struct BufferSlot(pub u32), "slot ";
+}
+
 /// A reference to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A physical sector.
     Sector(PhysSector),
     /// A slot of the write buffer.
-    Slot(u32),
+    Slot(BufferSlot),
 }
 
 /// Consecutive buffers in one mapping.
@@ -114,8 +119,8 @@ impl SectorBuffers {
     /// # Errors
     /// The error that `mmap(2)` returns; the slots are empty then, and their number is unchanged.
     pub(crate) fn set_slots(&mut self, slots: u32) -> io::Result<()> {
-        for slot in 0..self.slots.len() as u32 {
-            self.clear(Holder::Slot(slot));
+        for slot in 0..self.slots.len() {
+            self.clear(Holder::Slot(BufferSlot::from_index(slot)));
         }
         self.reserve(self.sectors.len() + slots as usize)?;
         self.slots = vec![0; slots as usize];
@@ -146,7 +151,7 @@ impl SectorBuffers {
     fn reference(&self, holder: Holder) -> u32 {
         match holder {
             Holder::Sector(phys) => self.sectors[phys.0 as usize],
-            Holder::Slot(slot) => self.slots[slot as usize],
+            Holder::Slot(slot) => self.slots[slot.index()],
         }
     }
 
@@ -154,7 +159,7 @@ impl SectorBuffers {
     fn replace(&mut self, holder: Holder, reference: u32) -> u32 {
         let at = match holder {
             Holder::Sector(phys) => &mut self.sectors[phys.0 as usize],
-            Holder::Slot(slot) => &mut self.slots[slot as usize],
+            Holder::Slot(slot) => &mut self.slots[slot.index()],
         };
         std::mem::replace(at, reference)
     }
@@ -328,7 +333,7 @@ mod tests {
     fn holders_that_share_a_buffer_do_not_see_later_writes_of_each_other() {
         let mut buffers = SectorBuffers::new(2, BYTES).unwrap();
         buffers.set_slots(1).unwrap();
-        let slot = Holder::Slot(0);
+        let slot = Holder::Slot(BufferSlot(0));
         write(&mut buffers, slot, 7);
         buffers.share(slot, sector(1));
         write(&mut buffers, slot, 8);
@@ -374,7 +379,7 @@ mod tests {
             let mut model = vec![0u8; (sectors + slots) as usize];
             let holder = |i: u32| match i.checked_sub(sectors) {
                 None => sector(i),
-                Some(slot) => Holder::Slot(slot),
+                Some(slot) => Holder::Slot(BufferSlot(slot)),
             };
             for step in 0..2000 {
                 let (a, b) = (

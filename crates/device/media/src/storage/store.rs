@@ -21,8 +21,8 @@ use crate::storage::image::{
 };
 use crate::storage::sector_buffers::{Holder, SectorBufferStats, SectorBuffers};
 use crate::{
-    ChunkId, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig, PhysSector,
-    fill_pattern,
+    BufferSlot, ChunkId, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig,
+    PhysSector, fill_pattern,
 };
 
 /// Offsets of the areas of an image in bytes.
@@ -396,12 +396,12 @@ impl Store {
     /// Returns the region and the offset of a slot whose data is to be written; `None` if the medium
     /// stores no data.
     #[inline]
-    pub(crate) fn slot_to_write(&mut self, slot: u32) -> Option<(&SharedRegion, usize)> {
+    pub(crate) fn slot_to_write(&mut self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
         self.buffers.as_mut().map(|buffers| buffers.allocate_for_copy(Holder::Slot(slot)))
     }
 
     /// Writes contents of the FTL to the start of a slot; the remaining bytes are 0.
-    pub(crate) fn write_slot(&mut self, slot: u32, bytes: &[u8]) {
+    pub(crate) fn write_slot(&mut self, slot: BufferSlot, bytes: &[u8]) {
         let Some(buffers) = &mut self.buffers else { return };
         if bytes.is_empty() {
             return buffers.clear(Holder::Slot(slot));
@@ -413,13 +413,13 @@ impl Store {
 
     /// Returns the region and the offset of a slot's data; `None` for zeros.
     #[inline]
-    pub(crate) fn slot_data(&self, slot: u32) -> Option<(&SharedRegion, usize)> {
+    pub(crate) fn slot_data(&self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
         self.buffers.as_ref()?.data(Holder::Slot(slot))
     }
 
     /// Stores the data of a slot in a sector: by reference, or as a copy in an image.
     #[inline]
-    pub(crate) fn store_slot(&mut self, slot: u32, phys: PhysSector) {
+    pub(crate) fn store_slot(&mut self, slot: BufferSlot, phys: PhysSector) {
         match (&self.image_data, &mut self.buffers) {
             (Some(data), Some(buffers)) => {
                 let (at, len) = (data.offset(phys), data.bytes_per_sector);
@@ -437,7 +437,7 @@ impl Store {
 
     /// Loads the data of a sector into a slot: by reference, or as a copy from an image.
     #[inline]
-    pub(crate) fn load_slot(&mut self, phys: PhysSector, slot: u32) {
+    pub(crate) fn load_slot(&mut self, phys: PhysSector, slot: BufferSlot) {
         let is_accessible = self.is_accessible(phys);
         match (&self.image_data, &mut self.buffers) {
             (Some(data), Some(buffers)) if is_accessible => {

@@ -3,8 +3,8 @@
 // guarantee: B-53, B-54
 
 use media::{
-    CellType, ChunkId, DataStore, MediaError, Nand, NandConfig, PhysSector, UnitInChunk,
-    check_pattern,
+    BufferSlot, CellType, ChunkId, DataStore, MediaError, Nand, NandConfig, PhysSector,
+    UnitInChunk, check_pattern,
 };
 use rng::Rng;
 use tempfile::TempDir;
@@ -25,13 +25,13 @@ fn slc(data: DataStore) -> Nand {
 }
 
 /// Gives a slot data that is copied from outside: every byte is `byte`.
-fn fill_slot(nand: &mut Nand, slot: u32, byte: u8) {
+fn fill_slot(nand: &mut Nand, slot: BufferSlot, byte: u8) {
     let bytes = nand.layout().sector_bytes() as usize;
     let (region, offset) = nand.slot_to_write(slot).unwrap();
     region.fill(offset, bytes, byte);
 }
 
-fn slot_byte(nand: &Nand, slot: u32) -> u8 {
+fn slot_byte(nand: &Nand, slot: BufferSlot) -> u8 {
     let mut bytes = vec![0; nand.layout().sector_bytes() as usize];
     if let Some((region, offset)) = nand.slot_data(slot) {
         region.read(offset, &mut bytes);
@@ -56,7 +56,7 @@ fn program_slots(nand: &mut Nand, chunk: ChunkId, slots: [u32; UNIT as usize]) {
     let pointer = nand.chunk_info(chunk).unwrap().write_pointer;
     for (i, slot) in (0..).zip(slots) {
         let phys = nand.layout().phys(chunk, pointer + i);
-        nand.stage_slot(phys, slot).unwrap();
+        nand.stage_slot(phys, BufferSlot(slot)).unwrap();
     }
     nand.begin_program(chunk, UnitInChunk(pointer / UNIT)).unwrap();
     nand.complete_program(chunk, UnitInChunk(pointer / UNIT)).unwrap();
@@ -70,17 +70,17 @@ fn a_relocated_sector_is_readable_at_both_locations_until_the_first_is_written_a
         let mut nand = slc(data);
         let (old, new) = (ChunkId(3), ChunkId(8));
         for slot in 0..UNIT {
-            fill_slot(&mut nand, slot, 10 + slot as u8);
+            fill_slot(&mut nand, BufferSlot(slot), 10 + slot as u8);
         }
         program_slots(&mut nand, old, [0, 1, 2, 3]);
         // The slots get other data, and then that of the sectors.
         for slot in 0..UNIT {
-            fill_slot(&mut nand, slot, 90);
+            fill_slot(&mut nand, BufferSlot(slot), 90);
         }
         let copies = nand.buffer_stats().copies;
         let first = nand.layout().phys(old, 0);
         for i in 0..UNIT {
-            nand.load_slot(first + i, i);
+            nand.load_slot(first + i, BufferSlot(i));
         }
         program_slots(&mut nand, new, [0, 1, 2, 3]);
         nand.power_cut();
@@ -92,10 +92,10 @@ fn a_relocated_sector_is_readable_at_both_locations_until_the_first_is_written_a
             let phys = nand.layout().phys(chunk, i);
             assert_eq!(sector_byte(&mut nand, phys), Ok(10 + i as u8));
         }
-        assert_eq!(slot_byte(&nand, 2), 0, "slots do not survive a power cut");
+        assert_eq!(slot_byte(&nand, BufferSlot(2)), 0, "slots do not survive a power cut");
         erase(&mut nand, old).unwrap();
         assert!(nand.check_read(first).is_err());
-        fill_slot(&mut nand, 0, 77);
+        fill_slot(&mut nand, BufferSlot(0), 77);
         program_slots(&mut nand, old, [0, 1, 0, 1]);
         assert_eq!(sector_byte(&mut nand, first), Ok(77));
         assert_eq!(sector_byte(&mut nand, first + 1), Ok(0), "a slot without data is zeros");
@@ -149,7 +149,7 @@ struct Model {
 impl Model {
     fn check(&self, nand: &mut Nand, context: &str) {
         for (slot, byte) in (0..).zip(&self.slots) {
-            assert_eq!(slot_byte(nand, slot), *byte, "{context}, slot {slot}");
+            assert_eq!(slot_byte(nand, BufferSlot(slot)), *byte, "{context}, slot {slot}");
         }
         for (chunk, sectors) in (0..).map(ChunkId).zip(&self.chunks) {
             for (sector, byte) in (0..).zip(sectors) {
@@ -172,16 +172,16 @@ fn random_steps(nand: &mut Nand, model: &mut Model, rng: &mut Rng, steps: u32) {
         match rng.below(16) {
             0..4 => {
                 let byte = step as u8 | 1;
-                fill_slot(nand, slot, byte);
+                fill_slot(nand, BufferSlot(slot), byte);
                 model.slots[slot as usize] = byte;
             }
             4 => {
-                nand.write_slot(slot, &[]);
+                nand.write_slot(BufferSlot(slot), &[]);
                 model.slots[slot as usize] = 0;
             }
             5..9 if written > 0 => {
                 let sector = rng.below(written as u64) as usize;
-                nand.load_slot(nand.layout().phys(source, sector as u32), slot);
+                nand.load_slot(nand.layout().phys(source, sector as u32), BufferSlot(slot));
                 model.slots[slot as usize] = model.chunks[chunk][sector];
             }
             9..13 if written < full => {
@@ -256,10 +256,11 @@ fn random_moves_equal_copies_in_memory_and_in_an_image_also_from_a_saved_state()
 #[test]
 fn a_medium_without_data_has_no_slots() {
     let mut nand = slc(DataStore::None);
-    assert!(nand.slot_to_write(0).is_none() && nand.slot_data(SLOTS).is_none());
-    nand.write_slot(SLOTS, &[1]);
-    nand.load_slot(PhysSector(0), SLOTS);
-    nand.stage_slot(PhysSector(u32::MAX), SLOTS).unwrap();
+    let none = BufferSlot(SLOTS);
+    assert!(nand.slot_to_write(none).is_none() && nand.slot_data(none).is_none());
+    nand.write_slot(none, &[1]);
+    nand.load_slot(PhysSector(0), none);
+    nand.stage_slot(PhysSector(u32::MAX), none).unwrap();
     nand.stage_copy(PhysSector(0), PhysSector(u32::MAX)).unwrap();
     assert_eq!(nand.buffer_stats(), Default::default());
 }
