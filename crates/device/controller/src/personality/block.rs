@@ -500,13 +500,8 @@ impl FlashBackend for DriveFlash<'_> {
         if self.stores_data {
             let nand = &mut self.array.nand;
             let first = nand.layout().phys(chunk, sector);
-            for (i, oob) in (0..).zip(unit.oobs()) {
-                let (phys, slot) = (first + i, first_slot + i);
-                let staged = nand.stage_slot(phys, BufferSlot(slot.get()));
-                let staged = staged.and_then(|()| nand.set_oob(phys, &oob));
-                if let Err(e) = staged {
-                    return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
-                }
+            if let Err(e) = nand.stage_slots(first, BufferSlot(first_slot.get()), unit.oobs()) {
+                return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
             }
         }
         self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get(), sector);

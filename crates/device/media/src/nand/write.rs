@@ -1,7 +1,7 @@
 //! Staging data, programs and erases.
 //!
 //! A drive's write buffer consists of slots. With data in memory, a sector moves by reference:
-//! [`stage_slot`](Nand::stage_slot) hands the buffer of a slot to a sector,
+//! [`stage_slots`](Nand::stage_slots) hands the buffers of slots to sectors,
 //! [`load_slot`](Nand::load_slot) the buffer of a sector to a slot, and
 //! [`stage_copy`](Nand::stage_copy) that of one sector to another. The source keeps its data: a
 //! relocated sector is readable until its chunk is erased, so that nothing is lost if the power is
@@ -109,18 +109,45 @@ impl Nand {
         self.store.write_slot(slot, bytes);
     }
 
-    /// Stages the data of a slot in a sector, like [`stage`](Nand::stage). The slot keeps it.
+    /// Stages sectors from `first` on with the data of the slots from `slot` on, and their
+    /// out-of-band bytes, like [`stage`](Nand::stage) and [`set_oob`](Nand::set_oob). The slots keep
+    /// the data. Does nothing if the medium stores no data.
     ///
     /// # Errors
-    /// As [`stage`](Nand::stage).
+    /// As [`set_oob`](Nand::set_oob); [`MediaError::OutOfRange`] for sectors past the end of the
+    /// chunk. Nothing or some of the data is staged then.
     ///
     /// # Panics
-    /// If the slot does not exist.
+    /// If a slot does not exist.
     #[inline]
-    pub fn stage_slot(&mut self, phys: PhysSector, slot: BufferSlot) -> Result<(), MediaError> {
-        if self.store.stores_data() {
-            self.check_stage(phys)?;
-            self.store.store_slot(slot, phys);
+    pub fn stage_slots<const OOB: usize>(
+        &mut self,
+        first: PhysSector,
+        slot: BufferSlot,
+        oobs: impl ExactSizeIterator<Item = [u8; OOB]>,
+    ) -> Result<(), MediaError> {
+        if !self.store.stores_data() {
+            return Ok(());
+        }
+        // Of the sectors of a chunk from one on, all may be staged if that one may.
+        self.check_stage(first)?;
+        let (end, limit) =
+            (self.layout.split(first).1 + oobs.len() as u32, self.layout.sectors_per_chunk());
+        if end > limit {
+            return Err(MediaError::OutOfRange {
+                what: "sector of a chunk",
+                value: end - 1,
+                limit,
+            });
+        }
+        let limit = self.layout.oob_bytes();
+        if OOB > limit as usize {
+            let value = OOB as u32;
+            return Err(MediaError::OutOfRange { what: "out-of-band bytes", value, limit });
+        }
+        for (i, oob) in (0..).zip(oobs) {
+            self.store.store_slot(BufferSlot(slot.0 + i), first + i);
+            self.store.write_oob(first + i, &oob);
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ fn program_slots(nand: &mut Nand, chunk: ChunkId, slots: [u32; UNIT as usize]) {
     let pointer = nand.chunk_info(chunk).unwrap().write_pointer;
     for (i, slot) in (0..).zip(slots) {
         let phys = nand.layout().phys(chunk, pointer + i);
-        nand.stage_slot(phys, BufferSlot(slot)).unwrap();
+        nand.stage_slots(phys, BufferSlot(slot), [i.to_le_bytes()].into_iter()).unwrap();
     }
     nand.begin_program(chunk, UnitInChunk(pointer / UNIT)).unwrap();
     nand.complete_program(chunk, UnitInChunk(pointer / UNIT)).unwrap();
@@ -254,13 +254,42 @@ fn random_moves_equal_copies_in_memory_and_in_an_image_also_from_a_saved_state()
 }
 
 #[test]
+fn slots_are_staged_only_where_a_program_may_be_and_in_one_chunk() {
+    let mut nand = slc(DataStore::Memory);
+    for slot in 0..SLOTS {
+        fill_slot(&mut nand, BufferSlot(slot), 1 + slot as u8);
+    }
+    let (chunk, next) = (ChunkId(4), ChunkId(5));
+    let (first, slot) = (nand.layout().phys(chunk, 0), BufferSlot(3));
+    let oobs = |count: u32| (0..count).map(|i| i.to_le_bytes()).collect::<Vec<_>>().into_iter();
+    nand.stage_slots(first, slot, oobs(UNIT)).unwrap();
+    nand.begin_program(chunk, UnitInChunk(0)).unwrap();
+    nand.complete_program(chunk, UnitInChunk(0)).unwrap();
+    for i in 0..UNIT {
+        assert_eq!(sector_byte(&mut nand, first + i), Ok(4 + i as u8));
+        let mut oob = [0xff; 16];
+        nand.oob(first + i, &mut oob);
+        assert_eq!(u128::from_le_bytes(oob), i.into());
+    }
+    let overwrite = MediaError::Overwrite { phys: first, free: UNIT };
+    assert_eq!(nand.stage_slots(first, slot, oobs(UNIT)), Err(overwrite));
+    program_slots(&mut nand, next, [0, 1, 2, 3]);
+    let last = nand.layout().phys(chunk, nand.layout().sectors_per_chunk() - 1);
+    let past = MediaError::OutOfRange { what: "sector of a chunk", value: 48, limit: 48 };
+    assert_eq!(nand.stage_slots(last, slot, oobs(2)), Err(past));
+    assert_eq!(sector_byte(&mut nand, last + 1), Ok(1));
+    let long = MediaError::OutOfRange { what: "out-of-band bytes", value: 17, limit: 16 };
+    assert_eq!(nand.stage_slots(last, slot, [[0; 17]].into_iter()), Err(long));
+}
+
+#[test]
 fn a_medium_without_data_has_no_slots() {
     let mut nand = slc(DataStore::None);
     let none = BufferSlot(SLOTS);
     assert!(nand.slot_to_write(none).is_none() && nand.slot_data(none).is_none());
     nand.write_slot(none, &[1]);
     nand.load_slot(PhysSector(0), none);
-    nand.stage_slot(PhysSector(u32::MAX), none).unwrap();
+    nand.stage_slots(PhysSector(u32::MAX), none, [[0; 16]].into_iter()).unwrap();
     nand.stage_copy(PhysSector(0), PhysSector(u32::MAX)).unwrap();
     assert_eq!(nand.buffer_stats(), Default::default());
 }
