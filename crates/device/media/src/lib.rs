@@ -38,4 +38,5 @@ pub use stats::{MediaStats, PowerLossReport, Wear};
 pub use storage::file_lock::lock_holder;
 pub use storage::image::{IMAGE_VERSION, OpenError};
 pub use storage::pattern::{PatternMismatch, check_pattern, fill_pattern, fill_pattern_from};
+pub use storage::sector_buffers::{BufferSlot, SectorBufferStats};
 pub use storage::store::estimate_memory;

@@ -12,8 +12,8 @@ use ftl::{
     FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, Recovery,
     RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult, SlotId, WriteUnit,
 };
-use media::{ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
-use mem::{OwnedRegion, SharedRegion};
+use media::{BufferSlot, ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
+use mem::SharedRegion;
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -29,8 +29,8 @@ use crate::{DriveConfig, WriteBuffer};
 pub(crate) struct BlockDrive {
     pub(crate) array: NandArray,
     pub(crate) ftl: Ftl,
-    /// Slots of the write buffer, if the media store data.
-    buffer: Option<OwnedRegion>,
+    /// Whether the media store data: sectors, and slots of the write buffer.
+    stores_data: bool,
     sector_bytes: u32,
     write_buffer: WriteBuffer,
     /// Whether the contents of the write buffer are durable. The capacitors of a drive with an
@@ -86,16 +86,12 @@ impl BlockDrive {
         };
         let in_image = matches!(nand.config().data, DataStore::File(_) | DataStore::Overlay(_));
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
-        let bytes = ftl.slots() as usize * sector_bytes as usize;
-        let buffer = match keeps {
-            true => Some(SharedRegion::anonymous(bytes).map_err(NewFtlError::from)?.into()),
-            false => None,
-        };
+        nand.set_slots(ftl.slots()).map_err(NewFtlError::from)?;
         let care = MediaEventHandler::new(drive.controller.scrub);
         Ok(BlockDrive {
             array,
             ftl,
-            buffer,
+            stores_data: keeps,
             sector_bytes,
             write_buffer: cache,
             buffer_durable: survives,
@@ -114,7 +110,7 @@ impl BlockDrive {
 
     /// Whether the media store data.
     pub(crate) fn stores_data(&self) -> bool {
-        self.buffer.is_some()
+        self.stores_data
     }
 
     /// Whether completed writes need a flush to be durable.
@@ -254,7 +250,7 @@ impl BlockDrive {
         let flash = DriveFlash {
             array: &mut self.array,
             commands,
-            buffer: self.buffer.as_deref(),
+            stores_data: self.stores_data,
             sector_bytes: self.sector_bytes,
         };
         (&mut self.ftl, flash)
@@ -471,21 +467,16 @@ fn program_padding(
 struct DriveFlash<'a> {
     array: &'a mut NandArray,
     commands: &'a Commands,
-    buffer: Option<&'a SharedRegion>,
+    stores_data: bool,
     sector_bytes: u32,
 }
 
 impl DriveFlash<'_> {
-    #[inline]
-    fn slot_offset(&self, slot: SlotId) -> usize {
-        slot.index() * self.sector_bytes as usize
-    }
-
     /// Copies the data of a completed host read to the host.
     #[inline]
     fn copy_to_host(&mut self, done: &NandOpCompletion, request: u32) {
         let command = self.commands.get(request);
-        if self.buffer.is_none() || !command.data_buffer.has_data() {
+        if !self.stores_data || !command.data_buffer.has_data() {
             return;
         }
         let size = self.sector_bytes as usize;
@@ -528,7 +519,7 @@ impl DriveFlash<'_> {
 impl FlashBackend for DriveFlash<'_> {
     #[inline]
     fn stores_data(&self) -> bool {
-        self.buffer.is_some()
+        self.stores_data
     }
 
     fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
@@ -537,15 +528,11 @@ impl FlashBackend for DriveFlash<'_> {
             tracepoint::Event::FtlProgram { chunk: chunk.get(), lba }
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
-        if let Some(buffer) = self.buffer {
-            let first = self.array.nand.layout().phys(chunk, sector);
-            for (i, oob) in (0..).zip(unit.oobs()) {
-                let (phys, from) = (first + i, self.slot_offset(first_slot + i));
-                let nand = &mut self.array.nand;
-                let staged = nand.stage(phys, buffer, from).and_then(|()| nand.set_oob(phys, &oob));
-                if let Err(e) = staged {
-                    return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
-                }
+        if self.stores_data {
+            let nand = &mut self.array.nand;
+            let first = nand.layout().phys(chunk, sector);
+            if let Err(e) = nand.stage_slots(first, BufferSlot(first_slot.get()), unit.oobs()) {
+                return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
             }
         }
         self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get(), sector);
@@ -555,7 +542,7 @@ impl FlashBackend for DriveFlash<'_> {
     fn read(&mut self, now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
         match target {
             ReadDest::Host(request) => {
-                if self.buffer.is_none() {
+                if !self.stores_data {
                     for address in addresses {
                         self.copy_pattern_to_host(request, address.place);
                     }
@@ -582,13 +569,18 @@ impl FlashBackend for DriveFlash<'_> {
 
     #[inline]
     fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId) {
-        let Some(buffer) = self.buffer else { return };
+        if !self.stores_data {
+            return;
+        }
         let command = self.commands.get(request as u32);
-        let (to, size) = (self.slot_offset(slot), self.sector_bytes as usize);
         if !command.data_buffer.has_data() {
             // The data of a Bit Bucket write is undefined; zeros leak nothing.
-            return buffer.fill(to, size, 0);
+            return self.array.nand.write_slot(BufferSlot(slot.get()), &[]);
         }
+        let Some((buffer, to)) = self.array.nand.slot_to_write(BufferSlot(slot.get())) else {
+            return;
+        };
+        let size = self.sector_bytes as usize;
         let offset = u64::from(sector) * size as u64;
         command.data_buffer.for_each_segment(
             command.port.memory(),
@@ -601,9 +593,14 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
-        let Some(buffer) = self.buffer else { return self.copy_pattern_to_host(request, sector) };
+        if !self.stores_data {
+            return self.copy_pattern_to_host(request, sector);
+        }
+        let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
+            return self.zero_to_host(request, sector);
+        };
         let command = self.commands.get(request as u32);
-        let (from, size) = (self.slot_offset(slot), self.sector_bytes as usize);
+        let size = self.sector_bytes as usize;
         let offset = u64::from(sector) * size as u64;
         command.data_buffer.for_each_segment(
             command.port.memory(),
@@ -630,23 +627,18 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
-        let Some(buffer) = self.buffer else { return };
-        let at = self.slot_offset(slot);
-        buffer.write(at, bytes);
-        buffer.fill(at + bytes.len(), self.sector_bytes as usize - bytes.len(), 0);
+        self.array.nand.write_slot(BufferSlot(slot.get()), bytes);
     }
 
     fn sync_slot(&mut self, phys: PhysSector, slot: SlotId) {
-        if let Some(buffer) = self.buffer {
-            self.array.nand.copy_out(phys, buffer, self.slot_offset(slot));
-        }
+        self.array.nand.load_slot(phys, BufferSlot(slot.get()));
     }
 
     fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
         let size = out.len().min(self.sector_bytes as usize);
         let out = &mut out[..size];
-        match self.buffer {
-            Some(buffer) => buffer.read(self.slot_offset(slot), out),
+        match self.array.nand.slot_data(BufferSlot(slot.get())) {
+            Some((buffer, from)) => buffer.read(from, out),
             None => out.fill(0),
         }
     }

@@ -305,7 +305,7 @@ impl OpenChannelDrive {
                 (true, false) => self.stage(commands, id, u * unit + i, run[i]),
                 (true, true) => {
                     let from = commands.get(id).source_sectors[u * unit + i];
-                    self.stage_copy(from, run[i])
+                    self.array.nand.stage_copy(PhysSector(from), PhysSector(run[i]))
                 }
             });
             let owner = OpOwner::Command(id);
@@ -363,20 +363,6 @@ impl OpenChannelDrive {
                 let _ = memory.read(at, &mut self.scratch);
             }
             self.array.nand.set_oob(PhysSector(phys), &self.scratch)?;
-        }
-        Ok(())
-    }
-
-    fn stage_copy(&mut self, from: u32, to: u32) -> Result<(), media::MediaError> {
-        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
-        self.scratch.clear();
-        self.scratch.resize(size, 0);
-        self.array.nand.read_bytes(PhysSector(from), &mut self.scratch);
-        self.array.nand.stage_bytes(PhysSector(to), &self.scratch)?;
-        if oob > 0 {
-            self.scratch.truncate(oob);
-            self.array.nand.oob(PhysSector(from), &mut self.scratch);
-            self.array.nand.set_oob(PhysSector(to), &self.scratch)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod closed_forms;
 mod common;
 mod full;
 mod hostile;
+mod moves;
 mod open_channel;
 mod oracle;
 mod paging;

@@ -1,6 +1,8 @@
 //! The open-channel command set ([OC20 §3, §4]; [LightNVM17 §3]): addresses, chunks,
 //! vector commands and their status bits.
 
+// guarantee: B-53
+
 use crate::common;
 
 use common::nand;
@@ -266,7 +268,10 @@ fn copies_stay_inside_of_the_drive() {
         Sqe::vector_copy(1, d.list(from), d.list_at(OTHER_LIST, to))
     };
     let sqe = copy(&d, &from, &target);
+    let before = d.drive.nand_mut().unwrap().buffer_stats();
     assert_eq!(d.run(sqe).0.status, Status::SUCCESS);
+    let after = d.drive.nand_mut().unwrap().buffer_stats();
+    assert_eq!((after.copies, after.shares), (before.copies, before.shares + 16));
     wipe(&d);
     let sqe = d.with_data(Sqe::vector_read(1, d.list(&target[..8])), 8);
     let sqe = d.with_meta(sqe);

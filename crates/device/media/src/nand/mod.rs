@@ -32,8 +32,8 @@ use crate::nand::paired_pages::PairedPages;
 use crate::storage::image::OpenMode;
 use crate::storage::store::{OpenedStore, Store};
 use crate::{
-    ChunkId, ChunkInfo, MediaError, MediaStats, NandConfig, NandLayout, OpenError, Operation,
-    PhysSector, Wear,
+    BufferSlot, ChunkId, ChunkInfo, MediaError, MediaStats, NandConfig, NandLayout, OpenError,
+    Operation, PhysSector, SectorBufferStats, Wear,
 };
 
 /// The result of a successful read.
@@ -407,5 +407,30 @@ impl Nand {
     #[inline]
     pub fn oob(&self, phys: PhysSector, into: &mut [u8]) {
         self.store.read_oob(phys, into);
+    }
+
+    /// Loads the data of a sector that [`check_read`](Nand::check_read) accepted into a slot. Does
+    /// nothing if the medium stores no data.
+    ///
+    /// # Panics
+    /// If the sector or the slot does not exist.
+    #[inline]
+    pub fn load_slot(&mut self, phys: PhysSector, slot: BufferSlot) {
+        self.store.load_slot(phys, slot);
+    }
+
+    /// Returns the region and the offset of a slot's data; `None` for zeros.
+    ///
+    /// # Panics
+    /// If the slot does not exist.
+    #[inline]
+    pub fn slot_data(&self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
+        self.store.slot_data(slot)
+    }
+
+    /// Returns the counters of sector data in memory: of the slots, and of the sectors of a medium
+    /// that is not in an image.
+    pub fn buffer_stats(&self) -> SectorBufferStats {
+        self.store.buffer_stats()
     }
 }

@@ -130,7 +130,7 @@ impl Nand {
                 (None, false) => None,
             };
         }
-        Ok(())
+        self.store.discard_free()
     }
 
     /// Waits until all data is on the image's device. Does nothing without an image.

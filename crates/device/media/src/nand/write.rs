@@ -1,4 +1,16 @@
 //! Staging data, programs and erases.
+//!
+//! A drive's write buffer consists of slots. With data in memory, a sector moves by reference:
+//! [`stage_slots`](Nand::stage_slots) hands the buffers of slots to sectors,
+//! [`load_slot`](Nand::load_slot) the buffer of a sector to a slot, and
+//! [`stage_copy`](Nand::stage_copy) that of one sector to another. The source keeps its data: a
+//! relocated sector is readable until its chunk is erased, so that nothing is lost if the power is
+//! cut in between. An image has a place for every sector, and there these functions copy.
+//!
+//! An erase frees no buffers, because reads that executed before it may still have to copy their
+//! data to the host. The next data of the sector does.
+
+use std::io;
 
 use crate::layout::UnitInChunk;
 use mem::SharedRegion;
@@ -7,7 +19,7 @@ use super::Nand;
 use crate::chunk::{
     BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
 };
-use crate::{ChunkId, MediaError, Operation, PhysSector};
+use crate::{BufferSlot, ChunkId, MediaError, Operation, PhysSector};
 
 impl Nand {
     /// Stages the data of a sector that is about to be programmed: `sector_bytes` bytes of `from`
@@ -65,6 +77,93 @@ impl Nand {
         if self.store.stores_data() {
             self.check_stage(phys)?;
             self.store.write_oob(phys, bytes);
+        }
+        Ok(())
+    }
+
+    /// Replaces the slots of the write buffer by `slots` empty ones, which read as zeros. Does
+    /// nothing if the medium stores no data.
+    ///
+    /// # Errors
+    /// The error that `mmap(2)` returns.
+    pub fn set_slots(&mut self, slots: u32) -> io::Result<()> {
+        self.store.set_slots(slots)
+    }
+
+    /// Returns the region and the offset to which the caller writes the new data of a slot, all
+    /// `sector_bytes` of it; `None` if the medium stores no data.
+    ///
+    /// # Panics
+    /// If the slot does not exist.
+    #[inline]
+    pub fn slot_to_write(&mut self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
+        self.store.slot_to_write(slot)
+    }
+
+    /// Writes `bytes`, contents of the FTL of at most a sector, to the start of a slot; the remaining
+    /// bytes are 0. Does nothing if the medium stores no data.
+    ///
+    /// # Panics
+    /// If the slot does not exist.
+    pub fn write_slot(&mut self, slot: BufferSlot, bytes: &[u8]) {
+        self.store.write_slot(slot, bytes);
+    }
+
+    /// Stages sectors from `first` on with the data of the slots from `slot` on, and their
+    /// out-of-band bytes, like [`stage`](Nand::stage) and [`set_oob`](Nand::set_oob). The slots keep
+    /// the data. Does nothing if the medium stores no data.
+    ///
+    /// # Errors
+    /// As [`set_oob`](Nand::set_oob); [`MediaError::OutOfRange`] for sectors past the end of the
+    /// chunk. Nothing or some of the data is staged then.
+    ///
+    /// # Panics
+    /// If a slot does not exist.
+    #[inline]
+    pub fn stage_slots<const OOB: usize>(
+        &mut self,
+        first: PhysSector,
+        slot: BufferSlot,
+        oobs: impl ExactSizeIterator<Item = [u8; OOB]>,
+    ) -> Result<(), MediaError> {
+        if !self.store.stores_data() {
+            return Ok(());
+        }
+        // Of the sectors of a chunk from one on, all may be staged if that one may.
+        self.check_stage(first)?;
+        let (end, limit) =
+            (self.layout.split(first).1 + oobs.len() as u32, self.layout.sectors_per_chunk());
+        if end > limit {
+            return Err(MediaError::OutOfRange {
+                what: "sector of a chunk",
+                value: end - 1,
+                limit,
+            });
+        }
+        let limit = self.layout.oob_bytes();
+        if OOB > limit as usize {
+            let value = OOB as u32;
+            return Err(MediaError::OutOfRange { what: "out-of-band bytes", value, limit });
+        }
+        for (i, oob) in (0..).zip(oobs) {
+            self.store.store_slot(BufferSlot(slot.0 + i), first + i);
+            self.store.write_oob(first + i, &oob);
+        }
+        Ok(())
+    }
+
+    /// Stages the data and the out-of-band bytes of `from`, a sector that
+    /// [`check_read`](Nand::check_read) accepted, in another sector.
+    ///
+    /// # Errors
+    /// As [`stage`](Nand::stage).
+    ///
+    /// # Panics
+    /// If `from` does not exist.
+    pub fn stage_copy(&mut self, from: PhysSector, to: PhysSector) -> Result<(), MediaError> {
+        if self.store.stores_data() {
+            self.check_stage(to)?;
+            self.store.copy_sector(from, to);
         }
         Ok(())
     }

@@ -3,4 +3,5 @@
 pub(crate) mod file_lock;
 pub(crate) mod image;
 pub(crate) mod pattern;
+pub(crate) mod sector_buffers;
 pub(crate) mod store;

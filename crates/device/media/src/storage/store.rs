@@ -19,9 +19,10 @@ use crate::faults::fault_model::FailureModel;
 use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, PAGE_BYTES, reserve_tables,
 };
+use crate::storage::sector_buffers::{Holder, SectorBufferStats, SectorBuffers};
 use crate::{
-    ChunkId, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig, PhysSector,
-    fill_pattern,
+    BufferSlot, ChunkId, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig,
+    PhysSector, fill_pattern,
 };
 
 /// Offsets of the areas of an image in bytes.
@@ -69,7 +70,13 @@ impl Clone for Area {
 impl Clone for Store {
     /// Copies the data into memory, even if it is in an image.
     fn clone(&self) -> Store {
-        Store { data: self.data.clone(), oob: self.oob.clone(), image: None, layout: self.layout }
+        Store {
+            buffers: self.buffers.clone(),
+            image_data: self.image_data.clone(),
+            oob: self.oob.clone(),
+            image: None,
+            layout: self.layout,
+        }
     }
 }
 
@@ -109,7 +116,11 @@ const TORN: u8 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Store {
-    data: Option<Area>,
+    /// The slots of the write buffer, and the sectors of a medium in memory; `None` if the medium
+    /// stores no data.
+    buffers: Option<SectorBuffers>,
+    /// The sectors of a medium in an image.
+    image_data: Option<Area>,
     oob: Option<Area>,
     #[serde(skip)]
     image: Option<ImageFile>,
@@ -142,18 +153,19 @@ impl Store {
         let chunks = || (0..layout.chunk_count()).map(ChunkId);
         let sectors = layout.sector_count() as usize;
         let (each, oob_each) = (layout.sector_bytes() as usize, layout.oob_bytes() as usize);
-        let mut store = Store { data: None, oob: None, image: None, layout };
+        let mut store = Store { buffers: None, image_data: None, oob: None, image: None, layout };
+        let no_memory =
+            |bytes: usize| move |error| OpenError::Memory { bytes: bytes as u64, error };
         match &config.data {
             DataStore::None => {}
             DataStore::Memory => {
-                let area = |each: usize| {
-                    let bytes = sectors * each;
-                    let region = SharedRegion::anonymous(bytes)
-                        .map_err(|error| OpenError::Memory { bytes: bytes as u64, error })?;
-                    Ok::<_, OpenError>(Area { region, base: 0, bytes_per_sector: each })
-                };
-                store.data = Some(area(each)?);
-                store.oob = if oob_each > 0 { Some(area(oob_each)?) } else { None };
+                let buffers = SectorBuffers::new(sectors, each);
+                store.buffers = Some(buffers.map_err(no_memory(sectors * each))?);
+                if oob_each > 0 {
+                    let bytes = sectors * oob_each;
+                    let region = SharedRegion::anonymous(bytes).map_err(no_memory(bytes))?;
+                    store.oob = Some(Area { region, base: 0, bytes_per_sector: oob_each });
+                }
             }
             DataStore::File(path) | DataStore::Overlay(path) => {
                 let areas = Areas::new(&layout);
@@ -189,7 +201,8 @@ impl Store {
                 let room = records.iter().map(room).collect();
                 let area =
                     |at, each| Area { region: region.clone(), base: at, bytes_per_sector: each };
-                store.data = Some(area(areas.data, each));
+                store.buffers = Some(SectorBuffers::new(0, each).map_err(no_memory(0))?);
+                store.image_data = Some(area(areas.data, each));
                 store.oob = (oob_each > 0).then(|| area(areas.oob, oob_each));
                 let (region, lock) = (region.clone(), opened.lock);
                 store.image = Some(ImageFile {
@@ -208,7 +221,7 @@ impl Store {
     /// Whether sector data is stored.
     #[inline]
     pub(crate) fn stores_data(&self) -> bool {
-        self.data.is_some()
+        self.buffers.is_some()
     }
 
     /// Allocates space for all data of a chunk.
@@ -277,27 +290,41 @@ impl Store {
         self.image.as_ref().is_none_or(|i| i.allocations[chunk] != ChunkAllocation::Unknown)
     }
 
+    /// Returns the region and the offset of a sector whose data is to be written; `None` if the
+    /// medium stores no data.
     #[inline]
-    pub(crate) fn copy_in(&self, phys: PhysSector, from: &SharedRegion, offset: usize) {
-        if let Some(data) = &self.data {
-            SharedRegion::copy(
-                from,
-                offset,
-                &data.region,
-                data.offset(phys),
-                data.bytes_per_sector,
-            );
+    fn sector_to_write(&mut self, phys: PhysSector) -> Option<(&SharedRegion, usize)> {
+        match &self.image_data {
+            Some(data) => Some((&data.region, data.offset(phys))),
+            None => Some(self.buffers.as_mut()?.allocate_for_copy(Holder::Sector(phys))),
+        }
+    }
+
+    /// Returns the region and the offset of the data of a sector; `None` for zeros.
+    #[inline]
+    fn sector_data(&self, phys: PhysSector) -> Option<(&SharedRegion, usize)> {
+        match &self.image_data {
+            // A hole of an image may not be accessed, because the disk may be full.
+            Some(data) if self.is_accessible(phys) => Some((&data.region, data.offset(phys))),
+            Some(_) => None,
+            None => self.buffers.as_ref()?.data(Holder::Sector(phys)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn copy_in(&mut self, phys: PhysSector, from: &SharedRegion, offset: usize) {
+        let len = self.layout.sector_bytes() as usize;
+        if let Some((region, at)) = self.sector_to_write(phys) {
+            SharedRegion::copy(from, offset, region, at, len);
         }
     }
 
     #[inline]
     pub(crate) fn copy_out(&self, phys: PhysSector, to: &SharedRegion, offset: usize) {
         let len = self.layout.sector_bytes() as usize;
-        match &self.data {
-            Some(data) if self.is_accessible(phys) => {
-                SharedRegion::copy(&data.region, data.offset(phys), to, offset, len);
-            }
-            Some(_) => to.fill(offset, len, 0),
+        match self.sector_data(phys) {
+            Some((region, at)) => SharedRegion::copy(region, at, to, offset, len),
+            None if self.stores_data() => to.fill(offset, len, 0),
             None => {
                 let mut pattern = [0; 4096];
                 for at in (0..len).step_by(pattern.len()) {
@@ -310,18 +337,123 @@ impl Store {
     }
 
     #[inline]
-    pub(crate) fn write(&self, phys: PhysSector, bytes: &[u8]) {
-        if let Some(data) = &self.data {
-            data.region.write(data.offset(phys), bytes);
+    pub(crate) fn write(&mut self, phys: PhysSector, bytes: &[u8]) {
+        if let Some((region, at)) = self.sector_to_write(phys) {
+            region.write(at, bytes);
         }
     }
 
     pub(crate) fn read(&self, phys: PhysSector, into: &mut [u8]) {
-        match &self.data {
-            Some(data) if self.is_accessible(phys) => data.region.read(data.offset(phys), into),
-            Some(_) => into.fill(0),
+        match self.sector_data(phys) {
+            Some((region, at)) => region.read(at, into),
+            None if self.stores_data() => into.fill(0),
             None => fill_pattern(phys.0.into(), into),
         }
+    }
+
+    /// Stores the data and the out-of-band bytes of one sector in another.
+    pub(crate) fn copy_sector(&mut self, from: PhysSector, to: PhysSector) {
+        match &self.image_data {
+            Some(data) => {
+                let len = data.bytes_per_sector;
+                match self.is_accessible(from) {
+                    true => SharedRegion::copy(
+                        &data.region,
+                        data.offset(from),
+                        &data.region,
+                        data.offset(to),
+                        len,
+                    ),
+                    false => data.region.fill(data.offset(to), len, 0),
+                }
+            }
+            None => {
+                if let Some(buffers) = &mut self.buffers {
+                    buffers.share(Holder::Sector(from), Holder::Sector(to));
+                }
+            }
+        }
+        if let Some(oob) = &self.oob {
+            let len = oob.bytes_per_sector;
+            match self.is_accessible(from) {
+                true => SharedRegion::copy(
+                    &oob.region,
+                    oob.offset(from),
+                    &oob.region,
+                    oob.offset(to),
+                    len,
+                ),
+                false => oob.region.fill(oob.offset(to), len, 0),
+            }
+        }
+    }
+
+    /// Replaces the slots of the write buffer by `slots` empty ones.
+    pub(crate) fn set_slots(&mut self, slots: u32) -> std::io::Result<()> {
+        self.buffers.as_mut().map_or(Ok(()), |buffers| buffers.set_slots(slots))
+    }
+
+    /// Returns the region and the offset of a slot whose data is to be written; `None` if the medium
+    /// stores no data.
+    #[inline]
+    pub(crate) fn slot_to_write(&mut self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
+        self.buffers.as_mut().map(|buffers| buffers.allocate_for_copy(Holder::Slot(slot)))
+    }
+
+    /// Writes contents of the FTL to the start of a slot; the remaining bytes are 0.
+    pub(crate) fn write_slot(&mut self, slot: BufferSlot, bytes: &[u8]) {
+        let Some(buffers) = &mut self.buffers else { return };
+        if bytes.is_empty() {
+            return buffers.clear(Holder::Slot(slot));
+        }
+        let (region, at) = buffers.allocate(Holder::Slot(slot));
+        region.write(at, bytes);
+        region.fill(at + bytes.len(), self.layout.sector_bytes() as usize - bytes.len(), 0);
+    }
+
+    /// Returns the region and the offset of a slot's data; `None` for zeros.
+    #[inline]
+    pub(crate) fn slot_data(&self, slot: BufferSlot) -> Option<(&SharedRegion, usize)> {
+        self.buffers.as_ref()?.data(Holder::Slot(slot))
+    }
+
+    /// Stores the data of a slot in a sector: by reference, or as a copy in an image.
+    #[inline]
+    pub(crate) fn store_slot(&mut self, slot: BufferSlot, phys: PhysSector) {
+        match (&self.image_data, &mut self.buffers) {
+            (Some(data), Some(buffers)) => {
+                let (at, len) = (data.offset(phys), data.bytes_per_sector);
+                match buffers.data(Holder::Slot(slot)) {
+                    Some((from, offset)) => {
+                        SharedRegion::copy(from, offset, &data.region, at, len);
+                    }
+                    None => data.region.fill(at, len, 0),
+                }
+            }
+            (None, Some(buffers)) => buffers.share(Holder::Slot(slot), Holder::Sector(phys)),
+            (_, None) => {}
+        }
+    }
+
+    /// Loads the data of a sector into a slot: by reference, or as a copy from an image.
+    #[inline]
+    pub(crate) fn load_slot(&mut self, phys: PhysSector, slot: BufferSlot) {
+        let is_accessible = self.is_accessible(phys);
+        match (&self.image_data, &mut self.buffers) {
+            (Some(data), Some(buffers)) if is_accessible => {
+                let (region, at) = buffers.allocate_for_copy(Holder::Slot(slot));
+                let len = data.bytes_per_sector;
+                SharedRegion::copy(&data.region, data.offset(phys), region, at, len);
+            }
+            (Some(_), Some(buffers)) => buffers.clear(Holder::Slot(slot)),
+            (None, Some(buffers)) => buffers.share(Holder::Sector(phys), Holder::Slot(slot)),
+            (_, None) => {}
+        }
+    }
+
+    /// Returns the counters of the buffers.
+    pub(crate) fn buffer_stats(&self) -> SectorBufferStats {
+        self.buffers.as_ref().map_or_else(Default::default, SectorBuffers::stats)
     }
 
     #[inline]
@@ -346,15 +478,19 @@ impl Store {
         into[kept..].fill(0);
     }
 
-    /// Returns the memory or disk blocks of consecutive chunks to the operating system.
+    /// Returns the memory or disk blocks of consecutive chunks to the operating system; memory when
+    /// [`discard_free`](Store::discard_free) is called.
     pub(crate) fn release(&mut self, first: ChunkId, chunks: u32) -> std::io::Result<()> {
-        let Some(data) = &self.data else {
+        let sectors = self.layout.sectors_per_chunk() * chunks;
+        let first_phys = self.layout.phys(first, 0);
+        let Some(data) = &self.image_data else {
+            let Some(buffers) = &mut self.buffers else { return Ok(()) };
+            first_phys.run(sectors).for_each(|phys| buffers.clear(Holder::Sector(phys)));
             return Ok(());
         };
-        let chunk_bytes = self.layout.sectors_per_chunk() as usize * data.bytes_per_sector;
-        let start = data.base + first.0 as usize * chunk_bytes;
+        let start = data.offset(first_phys);
         // Only pages that no other chunk shares.
-        let end = (start + chunks as usize * chunk_bytes) & !(PAGE_BYTES - 1);
+        let end = (start + sectors as usize * data.bytes_per_sector) & !(PAGE_BYTES - 1);
         let start = start.next_multiple_of(PAGE_BYTES);
         if start < end {
             data.region.discard(start, end - start)?;
@@ -364,6 +500,11 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Returns the memory of released chunks to the operating system.
+    pub(crate) fn discard_free(&mut self) -> std::io::Result<()> {
+        self.buffers.as_mut().map_or(Ok(()), SectorBuffers::discard_free)
     }
 
     /// Waits until all data is on the image's device.
@@ -441,7 +582,8 @@ pub fn estimate_memory(config: &MediaConfig) -> u64 {
                 DataStore::None => records,
                 DataStore::File(_) => records + chunks,
                 DataStore::Memory => {
-                    records + sectors * (u64::from(g.sector_bytes) + u64::from(g.oob_bytes))
+                    let table = SectorBuffers::TABLE_BYTES_PER_SECTOR;
+                    records + sectors * (u64::from(g.sector_bytes) + u64::from(g.oob_bytes) + table)
                 }
                 DataStore::Overlay(_) => {
                     let areas = Areas::new(&NandLayout::new(config));
@@ -460,11 +602,11 @@ mod tests {
     #[test]
     fn a_medium_needs_what_it_keeps() {
         let mut nand = testing::config();
-        // 20 chunks of 48 sectors of 512 + 16 bytes.
+        // 20 chunks of 48 sectors of 512 + 16 bytes, and 5 bytes of tables for each in memory.
         for (data, bytes) in [
             (DataStore::None, 20 * 8),
             (DataStore::File("x".into()), 20 * 9),
-            (DataStore::Memory, 20 * 8 + 20 * 48 * 528),
+            (DataStore::Memory, 20 * 8 + 20 * 48 * 533),
         ] {
             nand.data = data;
             assert_eq!(estimate_memory(&MediaConfig::Nand(nand.clone())), bytes);

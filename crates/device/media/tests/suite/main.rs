@@ -13,3 +13,4 @@ mod model;
 mod pcm;
 mod physics;
 mod power;
+mod slots;

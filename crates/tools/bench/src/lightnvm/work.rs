@@ -1,15 +1,19 @@
-//! The host's complete FTL in real time: 4 KB random overwrites with GC in steady state, over a
-//! drive with zero-latency flash.
+//! A complete FTL in real time: 4 KB random overwrites with GC in steady state, over flash without
+//! latency.
 //!
 //! Over-provisioning is 20 %. The device is filled and overwritten twice at random before the
-//! measurement. One thread submits, copies and collects garbage, with 128 writes outstanding. The
-//! drive has a core of its own, or shares the host's thread. With data in memory, every sector is
-//! copied into the write buffer and from there to the flash. Bounds: a million writes per second,
-//! and no write of 5 ms or longer.
+//! measurement. One thread submits, with 128 writes outstanding. The drive has a core of its own, or
+//! shares the host's thread. The FTL runs on the host (pblk over an open-channel drive), or in the
+//! drive. Bounds: no write of 5 ms or longer; a million writes per second with pblk; and with the
+//! FTL in the drive, 0.8 of the rate of bare copies in the same run.
 //!
-//! With data, a write of 4 KB at write amplification W is copied once by the host, W times from the
-//! write buffer to the flash, and W - 1 times back by the drive. At W = 3.3 this is about 26 KB,
-//! most of it by the drive. `host_per_write` is the host's part alone.
+//! With pblk and data in memory, a write of 4 KB at write amplification W is copied once by the
+//! host, W times from the write buffer to the flash, and W - 1 times back by the drive: host and
+//! drive share no buffers. At W = 3.3 this is about 26 KB, most of it by the drive. `host_per_write`
+//! is the host's part alone.
+//!
+//! A drive with its own FTL copies a write once, from the host's memory. The sector's buffer then
+//! moves by reference ([`media::SectorBufferStats`]); `copies_per_write` counts.
 
 use std::sync::Arc;
 use std::thread;
@@ -50,19 +54,39 @@ pub struct DriveShape {
 const FULL: DriveShape = DriveShape { channels: 8, pus: 4, chunks: 64 };
 const SMALL: DriveShape = DriveShape { channels: 2, pus: 2, chunks: 40 };
 
+/// The side that manages the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashManager {
+    /// pblk, over an open-channel drive.
+    Host,
+    /// The drive's own FTL.
+    Drive,
+}
+
+/// Least share of the rate of bare copies, with the FTL in the drive.
+const COPY_SHARE_MIN: f64 = 0.8;
+
 /// Measures every combination.
 ///
 /// # Errors
 /// As for [`run_parts`](super::run_parts).
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let time = effort.choose(Nanos::from_secs(3), Nanos::from_millis(20));
+    let shape = effort.choose(FULL, SMALL);
+    let cores = |two| if two { "drive on a core of its own" } else { "one core" };
+    let case = |manager, words, two| {
+        let manager = match manager {
+            FlashManager::Host => "host",
+            FlashManager::Drive => "drive",
+        };
+        let cores = cores(two);
+        format!("{manager} at work, 4 KB random overwrites, QD {DEPTH}, {words}, {cores}")
+    };
     for (data, words) in DATA {
         for two in [true, false] {
-            let stack = steady(data, effort.choose(FULL, SMALL))?;
+            let stack = steady(FlashManager::Host, data, shape)?;
             let done = overwrite(stack, two, time)?;
-            let cores = if two { "drive on a core of its own" } else { "one core" };
-            let case =
-                format!("host at work, 4 KB random overwrites, QD {DEPTH}, {words}, {cores}");
+            let case = case(FlashManager::Host, words, two);
             let row =
                 |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
             sink.push(row("iops", done.iops, "1/s").at_least(1e6))?;
@@ -73,19 +97,61 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             sink.push(row("write_amplification", done.amplification, ""))?;
         }
     }
+    for two in [true, false] {
+        let (data, words) = DATA[0];
+        let stack = steady(FlashManager::Drive, data, shape)?;
+        let done = overwrite(stack, two, time)?;
+        let copies = copies_per_second(effort)?;
+        let case = case(FlashManager::Drive, words, two);
+        let row = |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
+        sink.push(row("iops", done.iops, "1/s").with_reference("bare copies of 4 KB", copies))?;
+        sink.push(row("copy_share", done.iops / copies, "").at_least(COPY_SHARE_MIN))?;
+        sink.push(row("latency_p99", done.latency.percentile(99.0).as_micros_f64(), "us"))?;
+        let max = done.latency.max().0 as f64 / 1e6;
+        sink.push(row("latency_max", max, "ms").at_most(5.0))?;
+        sink.push(row("copies_per_write", done.drive_copies, ""))?;
+        sink.push(row("write_amplification", done.amplification, ""))?;
+    }
     Ok(())
+}
+
+/// Returns the rate of copies of 4 KB from the memory of as many writes as are outstanding to random
+/// sectors of memory that exceeds all caches, on the first CPU.
+fn copies_per_second(effort: RunLength) -> Result<f64, BenchError> {
+    let (bytes, count) = effort.choose((1 << 30, 1_000_000), (4 << 20, 1_000));
+    on_first_cpu(&AllowedCpus::allowed(), move || {
+        let (from, to) = (
+            SharedRegion::anonymous(DEPTH * SECTOR as usize)?,
+            SharedRegion::anonymous(bytes as usize)?,
+        );
+        from.fill(0, from.len(), 0xa5);
+        to.fill(0, to.len(), 1);
+        let mut rng = Rng::new(3);
+        let clock = RealClock::start();
+        for number in 0..count {
+            let target = rng.below(bytes / SECTOR) * SECTOR;
+            let source = number % DEPTH * SECTOR as usize;
+            SharedRegion::copy(&from, source, &to, target as usize, SECTOR as usize);
+        }
+        Ok(count as f64 / clock.now().as_secs_f64())
+    })
 }
 
 /// Returns a device in steady state on a drive of this geometry.
 ///
 /// # Errors
 /// If the system refuses memory.
-pub fn steady(data: &str, shape: DriveShape) -> Result<Stack, BenchError> {
+pub fn steady(manager: FlashManager, data: &str, shape: DriveShape) -> Result<Stack, BenchError> {
     let DriveShape { channels, pus, chunks } = shape;
+    let over = "over_provisioning = 0.2";
+    let manager = match manager {
+        FlashManager::Host => format!("[target]\nkind = \"pblk\"\n{over}\n"),
+        FlashManager::Drive => format!("personality = \"block\"\n[drive.ftl]\n{over}\n"),
+    };
     let mut harness = LightnvmHarness::new(&format!(
         "[drive]\npreset = \"ocssd-mlc-128pu-small\"\ndata = \"{data}\"\n\
          geometry = {{ channels = {channels}, pus = {pus}, pages = 32, chunks = {chunks} }}\n\
-         [target]\nkind = \"pblk\"\nover_provisioning = 0.2\n"
+         {manager}"
     ))?;
     harness.run_in_zero_time(&[
         BenchJob("fill", "rw=write bs=256k iodepth=8"),
@@ -110,6 +176,8 @@ pub struct OverwriteResult {
     pub amplification: f64,
     /// Nanoseconds per write of the host's iterations that made progress, without waiting times.
     pub host_ns: f64,
+    /// Sectors that the drive copied into a buffer in memory, per write submitted.
+    pub drive_copies: f64,
 }
 
 /// Overwrites a device in steady state for `time`, with the drive on a core of its own or on the
@@ -119,28 +187,46 @@ pub struct OverwriteResult {
 /// If the system refuses memory or a thread, or if a write fails.
 pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteResult, BenchError> {
     let Stack { mut drive, device, port, .. } = stack;
+    let (ftl_before, copies_before) = (drive.stats().ftl, copies(&mut drive));
     let writer = Writer::new(device)?;
     let clock = RealClock::start();
-    if !own_core {
-        let turns = move || step_in_turn(writer, clock, time, Some(&mut drive));
-        return on_first_cpu(&AllowedCpus::allowed(), turns);
-    }
-    let runner = RealRunner::new(clock, IdlePolicy::default())?;
-    port.set_drive_waker(runner.waker())?;
-    let stopper = runner.stop_handle();
-    let cores = AllowedCpus::allowed();
-    thread::scope(|scope| {
-        let there = &cores;
-        let named = thread::Builder::new().name("drive".into());
-        let thread = named.spawn_scoped(scope, move || {
-            there.pin(1);
-            runner.run(&mut drive)
-        })?;
-        let done = on_first_cpu(&cores, move || step_in_turn(writer, clock, time, None));
-        stopper.stop();
-        thread.join().map_err(|_| BenchError::Thread("the drive"))??;
-        done
+    let cores = &AllowedCpus::allowed();
+    let run = if own_core {
+        let runner = RealRunner::new(clock, IdlePolicy::default())?;
+        port.set_drive_waker(runner.waker())?;
+        let stopper = runner.stop_handle();
+        thread::scope(|scope| {
+            let named = thread::Builder::new().name("drive".into());
+            let thread = named.spawn_scoped(scope, || {
+                cores.pin(1);
+                runner.run(&mut drive)
+            })?;
+            let done = on_first_cpu(cores, move || step_in_turn(writer, clock, time, None));
+            stopper.stop();
+            thread.join().map_err(|_| BenchError::Thread("the drive"))??;
+            done
+        })?
+    } else {
+        on_first_cpu(cores, || step_in_turn(writer, clock, time, Some(&mut drive)))?
+    };
+    let in_drive = drive.stats().ftl.zip(ftl_before);
+    let in_drive = in_drive.and_then(|(now, before)| now.since(&before).write_amplification());
+    let writes = run.writes.max(1) as f64;
+    Ok(OverwriteResult {
+        iops: run.writes as f64 / run.elapsed.as_secs_f64(),
+        host_ns: run.busy.0 as f64 / writes,
+        latency: run.latency,
+        amplification: run
+            .host_amplification
+            .or(in_drive)
+            .ok_or_else(|| setup("nothing was written"))?,
+        drive_copies: (copies(&mut drive) - copies_before) as f64 / run.submitted.max(1) as f64,
     })
+}
+
+/// Returns the sectors that a drive has copied into buffers in memory.
+fn copies(drive: &mut ::controller::Controller) -> u64 {
+    drive.nand_mut().map_or(0, |nand| nand.buffer_stats().copies)
 }
 
 /// Longest extension of a run in which the drive has programmed nothing yet.
@@ -155,9 +241,9 @@ fn step_in_turn(
     clock: RealClock,
     time: Nanos,
     mut drive: Option<&mut ::controller::Controller>,
-) -> Result<OverwriteResult, BenchError> {
+) -> Result<WriterResult, BenchError> {
     let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
-    while now < time || (now < time + FIRST_PROGRAM_TIMEOUT && !writer.has_programmed()?) {
+    while now < time || (now < time + FIRST_PROGRAM_TIMEOUT && !writer.has_programmed()) {
         let moved = writer.step(now)?;
         let after = clock.now();
         if moved {
@@ -175,7 +261,7 @@ fn step_in_turn(
             }
         };
     }
-    writer.into_result(now, busy)
+    Ok(writer.into_result(now, busy))
 }
 
 /// A closed loop of writes.
@@ -190,7 +276,21 @@ struct Writer {
     /// Submission time of each slot's write.
     submitted: Vec<Nanos>,
     latency: Histogram,
-    before: ftl::FtlStats,
+    /// Counters of pblk at the start, if the host manages the flash.
+    before: Option<ftl::FtlStats>,
+}
+
+/// The host's part of a run.
+struct WriterResult {
+    elapsed: Nanos,
+    /// Time of the host's iterations that made progress.
+    busy: Nanos,
+    /// Completed writes.
+    writes: u64,
+    submitted: u64,
+    latency: Histogram,
+    /// Sectors programmed per sector written, if the host manages the flash.
+    host_amplification: Option<f64>,
 }
 
 impl Writer {
@@ -199,7 +299,7 @@ impl Writer {
         memory.fill(0, DEPTH * SECTOR as usize, 0xa5);
         let at = device.memory().register(&memory)?;
         let sectors = device.limits().sectors;
-        let before = stats(&device)?;
+        let before = pblk_stats(&device);
         Ok(Writer {
             device,
             rng: Rng::new(2),
@@ -238,29 +338,54 @@ impl Writer {
         Ok(moved)
     }
 
-    fn has_programmed(&self) -> Result<bool, BenchError> {
-        Ok(stats(&self.device)?.since(&self.before).host_writes > 0)
+    /// Whether a write has reached the flash; with the FTL in the drive, whether one has completed.
+    fn has_programmed(&self) -> bool {
+        match self.since_start() {
+            Some(stats) => stats.host_writes > 0,
+            None => self.latency.count() > 0,
+        }
     }
 
-    fn into_result(self, elapsed: Nanos, busy: Nanos) -> Result<OverwriteResult, BenchError> {
-        let amplification = stats(&self.device)?.since(&self.before).write_amplification();
+    /// Returns the changes of pblk's counters.
+    fn since_start(&self) -> Option<ftl::FtlStats> {
+        Some(pblk_stats(&self.device)?.since(&self.before?))
+    }
+
+    fn into_result(self, elapsed: Nanos, busy: Nanos) -> WriterResult {
+        let host_amplification = self.since_start().and_then(|stats| stats.write_amplification());
+        let writes = self.latency.count();
         let mut latency = self.latency;
         // A write that has not completed by the end counts with its time so far.
         let free: Vec<usize> = self.free.iter().map(|place| *place as usize).collect();
         for (_, at) in self.submitted.iter().enumerate().filter(|(i, _)| !free.contains(i)) {
             latency.record(elapsed.since(*at));
         }
-        let writes = (latency.count() - (DEPTH - free.len()) as u64) as f64;
-        Ok(OverwriteResult {
-            iops: writes / elapsed.as_secs_f64(),
-            host_ns: busy.0 as f64 / writes.max(1.0),
-            latency,
-            amplification: amplification.ok_or_else(|| setup("nothing was written"))?,
-        })
+        let submitted = latency.count();
+        WriterResult { elapsed, busy, writes, submitted, latency, host_amplification }
     }
 }
 
-fn stats(device: &CoreQueues) -> Result<ftl::FtlStats, BenchError> {
-    let pblk = device.only::<Pblk>().ok_or_else(|| setup("the device is not pblk"))?;
-    Ok(*pblk.stats())
+/// Returns the counters of pblk, if the device is one.
+fn pblk_stats(device: &CoreQueues) -> Option<ftl::FtlStats> {
+    device.only::<Pblk>().map(|pblk| *pblk.stats())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_with_its_own_ftl_copies_a_write_once_and_one_below_pblk_more_often() {
+        for own_core in [false, true] {
+            let of = |manager| {
+                let stack = steady(manager, "memory", SMALL).unwrap();
+                overwrite(stack, own_core, Nanos::from_millis(100)).unwrap()
+            };
+            let drive = of(FlashManager::Drive);
+            // More than one: metadata of lines.
+            assert!(drive.drive_copies < 1.05, "{}", drive.drive_copies);
+            let host = of(FlashManager::Host);
+            assert!(host.drive_copies > 1.5, "{}", host.drive_copies);
+        }
+    }
 }
