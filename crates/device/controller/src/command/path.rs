@@ -18,6 +18,7 @@ use crate::command::data_buffer::DataBuffer;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::host_interface::hosts::HostPort;
+use crate::personality::block::DIRECT_TAG;
 
 impl Controller {
     fn effective_time(&self, time: Nanos) -> Nanos {
@@ -505,7 +506,7 @@ impl Controller {
     /// Processes everything that is due by `now`. With `FETCH`, fetches new commands, too. Returns
     /// whether there was anything, and the time of the drive's next event.
     #[inline(always)]
-    pub(super) fn process_until<const FETCH: bool>(&mut self, now: Nanos) -> (bool, Nanos) {
+    fn process_until<const FETCH: bool>(&mut self, now: Nanos) -> (bool, Nanos) {
         self.time.now = self.time.now.max(now);
         let mut moved = false;
         loop {
@@ -540,5 +541,46 @@ impl Controller {
     #[inline]
     fn next_internal_at(&self) -> Nanos {
         self.media_deadline().min(self.stages.next_at())
+    }
+}
+
+/// Writes that reach the drive's FTL without commands, for preconditioning: with zero latency and
+/// without data, a queue pair and a command add only time to a write. The drive runs its FTL, its
+/// flash array and their events in the same order as for the commands of one host, so that its state
+/// afterwards is the same.
+impl Controller {
+    /// Whether the drive takes direct writes: it has an FTL, its media store no data, it has no
+    /// restricted host, and it runs with [zero latency](Controller::set_zero_latency).
+    pub fn takes_direct_writes(&self) -> bool {
+        self.zero_latency
+            && self.queues.ports.iter().all(|port| port.access.is_none())
+            && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
+    }
+
+    /// Queues a write of `sectors` sectors from `lba` on. It is executed by the next
+    /// [`run_direct_writes`](Controller::run_direct_writes). Tags are below 2^63 − 1.
+    ///
+    /// # Panics
+    /// If the drive takes no direct writes ([`takes_direct_writes`](Controller::takes_direct_writes)).
+    pub fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32) {
+        match &mut self.personality {
+            Personality::Block(drive) if !drive.stores_data() => {
+                drive.write_directly(DIRECT_TAG | tag, lba, sectors, self.admin.cache_enabled());
+            }
+            _ => panic!("the drive takes no direct writes"),
+        }
+    }
+
+    /// Processes everything that is due by `now`. Returns whether there was anything.
+    pub fn run_direct_writes(&mut self, now: Nanos) -> bool {
+        self.process_until::<false>(now).0
+    }
+
+    /// Removes and returns the tag and the status of a completed direct write.
+    pub fn pop_direct_write(&mut self) -> Option<(u64, Status)> {
+        match &mut self.personality {
+            Personality::Block(drive) => drive.pop_direct_write(),
+            _ => None,
+        }
     }
 }

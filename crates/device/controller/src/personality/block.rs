@@ -18,7 +18,6 @@ use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::command::direct_writes::DIRECT_TAG;
 use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
@@ -43,6 +42,9 @@ pub(crate) struct BlockDrive {
     #[serde(skip)]
     direct_writes: VecDeque<Completion>,
 }
+
+/// Marks the tags of writes without commands.
+pub(crate) const DIRECT_TAG: u64 = 1 << 63;
 
 /// Tag of a flush that no command requested.
 const INTERNAL_FLUSH_TAG: u64 = u64::MAX;

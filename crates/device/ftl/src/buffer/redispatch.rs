@@ -82,7 +82,7 @@ impl RedispatchTracker {
         if self.queue.is_empty() {
             return 0;
         }
-        self.queue.iter().filter(|unit| unit.ring() == ring).count() as u64
+        self.queue.iter().filter(|unit| unit.ring() == ring).map(|_| 1).sum()
     }
 
     /// Whether a unit is queued.

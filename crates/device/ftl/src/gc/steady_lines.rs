@@ -15,10 +15,10 @@
 use rng::Rng;
 
 use super::victim::AnyVictimPolicy;
-use crate::ids::LineId;
+use crate::ids::{LineId, ToIndex, ToU32};
 use crate::{CapacityPlan, FtlConfig, RateLimiterKind};
 
-/// A set of blocks, each of which is as likely to be written next as every other one.
+/// A set of blocks that are equally likely to be written next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriteClass {
     /// Number of blocks.
@@ -52,14 +52,14 @@ const DRAWS: usize = 48 << 20;
 /// Lines of the model at most and at least, unless the drive has fewer.
 const LINES_MAX: usize = 2048;
 const LINES_MIN: usize = 192;
-/// Rounds, in each of which every line is reclaimed once on average: at least, and at most.
+/// Rounds at least, and at most. In a round every line is reclaimed once on average.
 const ROUNDS_MIN: usize = 6;
 const ROUNDS_MAX: usize = 40;
 /// Relative change of the write amplification between two rounds below which the state is steady.
 const STEADY_CHANGE: f64 = 0.002;
 
 impl SteadyLines {
-    /// Draws the steady state under writes of `block_sectors` sectors each. Every block is mapped.
+    /// Draws the steady state under writes of `block_sectors` sectors each. All blocks are mapped.
     /// Returns `None` if the lines have no spare space, or a block does not fit a line.
     pub fn draw(
         config: &FtlConfig,
@@ -75,7 +75,7 @@ impl SteadyLines {
         if line_blocks == 0 || mapped == 0 || space.occupied(1.0) <= mapped as f64 {
             return None;
         }
-        let all = (space.occupied(1.0) / line_blocks as f64) as usize;
+        let all = whole(space.occupied(1.0) / line_blocks as f64).index();
         let most = (DRAWS / (ROUNDS_MIN * classes.len())).isqrt();
         let lines = all.min(most.clamp(LINES_MIN, LINES_MAX)).max(1);
         let scale = lines as f64 / all.max(1) as f64;
@@ -170,7 +170,7 @@ impl LineModel {
         classes: &[WriteClass],
         rng: Rng,
     ) -> LineModel {
-        let scaled = |blocks: u64| ((blocks as f64 * scale).round() as u64).max(1);
+        let scaled = |blocks: u64| whole((blocks as f64 * scale).round()).max(1);
         let class_blocks: Vec<u64> = classes
             .iter()
             .map(|class| if class.blocks == 0 { 0 } else { scaled(class.blocks) })
@@ -186,20 +186,22 @@ impl LineModel {
             unused: (lines..places).rev().collect(),
             open: [0; 2],
             closed: 0,
-            occupied: lines as u64 * line_blocks,
+            occupied: 0,
             class_blocks,
         };
         for class in 0..classes.len() {
-            let all = model.class_blocks[class];
+            let (all, mut given) = (model.class_blocks[class], 0);
             for line in 0..lines {
-                let (from, to) = (line as u64, line as u64 + 1);
-                let count = all * to / lines as u64 - all * from / lines as u64;
+                let until = whole(all as f64 * (line + 1) as f64 / lines as f64);
+                let count = until - given;
+                given = until;
                 model.valid[class][line] = count;
                 model.lines[line].valid += count;
             }
         }
         for line in 0..lines {
             model.lines[line].blocks = line_blocks;
+            model.occupied += line_blocks;
             model.close(line);
         }
         let host = model.take_unused();
@@ -223,7 +225,7 @@ impl LineModel {
         self.closed += 1;
         let l = &mut self.lines[line];
         l.closed_at = Some(self.closed);
-        let (valid, blocks) = (l.valid as u32, l.blocks as u32);
+        let (valid, blocks) = (l.valid.to_u32(), l.blocks.to_u32());
         self.policy.on_closed(LineId::from_index(line), valid, blocks, self.closed);
     }
 
@@ -235,7 +237,7 @@ impl LineModel {
         for i in 0..ROUNDS_MAX {
             let (mut host, mut relocated) = (0, 0);
             for _ in 0..round {
-                let (written, moved) = self.reclaim((target * scale) as u64);
+                let (written, moved) = self.reclaim(whole(target * scale));
                 host += written;
                 relocated += moved;
             }
@@ -275,7 +277,7 @@ impl LineModel {
         (written, relocated)
     }
 
-    /// Appends relocated blocks, of which `counts` has the number by class, to the open line.
+    /// Appends `left` relocated blocks to the open line. `counts` has their number by class.
     fn relocate(&mut self, counts: &mut [u64], mut left: u64) {
         while left > 0 {
             let line = self.open[GC];
@@ -334,15 +336,15 @@ impl LineModel {
             let l = &mut self.lines[line];
             l.valid -= taken;
             if l.closed_at.is_some() {
-                self.policy.on_invalidate(LineId::from_index(line), l.valid as u32);
+                self.policy.on_invalidate(LineId::from_index(line), l.valid.to_u32());
             }
         }
         self.valid[class][self.open[HOST]] += hit;
         hit
     }
 
-    /// Accounts for `blocks` more blocks in an open line, of which `valid` are valid, and opens the
-    /// next line if it is full.
+    /// Accounts for `blocks` more blocks in an open line, `valid` of them valid, and opens the next
+    /// line if it is full.
     fn append(&mut self, stream: usize, blocks: u64, valid: u64) {
         let line = self.open[stream];
         self.lines[line].blocks += blocks;
@@ -373,7 +375,7 @@ impl LineModel {
         let copies = (occupied / modelled as f64).max(1.0);
         let mut chosen = Vec::new();
         for (i, line) in order.iter().enumerate() {
-            let until = ((i + 1) as f64 * copies).round() as usize;
+            let until = whole(((i + 1) as f64 * copies).round()).index();
             chosen.resize(until.max(chosen.len()), *line);
         }
         let blocks: Vec<u64> = chosen.iter().map(|line| self.lines[*line].blocks).collect();
@@ -384,7 +386,7 @@ impl LineModel {
             for (i, line) in chosen.iter().enumerate() {
                 seen += counts[*line];
                 let until = u128::from(classes[class].blocks) * u128::from(seen);
-                let until = (until / u128::from(all.max(1))) as u64;
+                let until = u64::try_from(until / u128::from(all.max(1))).unwrap_or(u64::MAX);
                 valid[i * classes.len() + class] = until - given;
                 given = until;
             }
@@ -414,6 +416,11 @@ impl SteadyLines {
         (0..last).for_each(|i| pass(i, i + 1));
         (0..last).rev().for_each(|i| pass(i + 1, i));
     }
+}
+
+/// Rounds down.
+fn whole(x: f64) -> u64 {
+    x as u64
 }
 
 /// Returns how many of `wanted` blocks, drawn from `among`, are in a part of `count` blocks.

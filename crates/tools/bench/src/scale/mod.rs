@@ -17,7 +17,7 @@
 //! sector, because write amplification is a result of the drive's design in virtual time, and differs between the points
 //! of a curve.
 //!
-//! Every point has a bound: the cost at the first point, plus a share of it ([`GROWTH_PER_DOUBLING`](curve))
+//! Every point has a bound: the cost at the first point, plus a share of it (`GROWTH_PER_DOUBLING`)
 //! per doubling. The cost may grow with the logarithm of the parameter, and with cache misses, but not linearly.
 
 mod curve;

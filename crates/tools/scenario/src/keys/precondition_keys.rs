@@ -177,7 +177,7 @@ fn times(word: &str) -> Option<f64> {
     word.trim().strip_suffix('x')?.trim().parse().ok().filter(|times: &f64| times.is_finite())
 }
 
-/// What ends an overwriting job.
+/// The end of an overwriting job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     /// Its amount.

@@ -377,7 +377,8 @@ impl PreconditionPlan {
         let rng = Rng::new(job.pattern.randseed.unwrap_or(seed));
         let drawn = SteadyWrites::draw(config, capacity, job, blocks, block_sectors, &rng)?;
         let (writes, written) = drawn;
-        (self.jobs.clear(), self.bytes.clear());
+        self.jobs.clear();
+        self.bytes.clear();
         self.push_overwrite(words, sector, written * block)?;
         self.drawn = Some(writes);
         Ok(())

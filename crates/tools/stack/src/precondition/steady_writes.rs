@@ -27,7 +27,7 @@ pub(super) struct SteadyWrites {
     classes: Vec<ClassRanks>,
     /// Index of the next line.
     next_line: usize,
-    /// What the present line holds: a class of valid blocks, or [`OBSOLETE`]; and the next of these.
+    /// Contents of the present line: a class of valid blocks, or [`OBSOLETE`]; and the next of these.
     contents: Vec<u8>,
     next: usize,
     rng: Rng,
