@@ -61,6 +61,8 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     sink.push(load.with_reference("preconditioning", seconds))?;
 
     let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
+    let analysis = limits.sustained.as_ref().map(|s| s.write_amplification);
+    measure_sampled(preset, analysis, effort, sink)?;
     let ios = effort.choose(4_000_000u64, 20_000);
     for (case, rw, aim) in [
         ("4 KB random reads, QD 64", "randread", 4.0e6),
@@ -75,7 +77,6 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             && let Some(wa) = after.since(&before).write_amplification()
         {
             let row = Measurement::new(BENCH, case, "write_amplification", wa, "");
-            let analysis = limits.sustained.as_ref().map(|s| s.write_amplification);
             sink.push(match analysis.filter(|_| rw == "randwrite" && effort == RunLength::Full) {
                 Some(analysis) => row.with_reference("analysis", analysis).within(0.05, analysis),
                 None => row,
@@ -83,6 +84,36 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         }
     }
     Ok(())
+}
+
+/// Measures a drive whose steady state is drawn from its distribution, and its write amplification.
+fn measure_sampled(
+    preset: &str,
+    analysis: Option<f64>,
+    effort: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let text = format!(
+        "[drive]\npreset = \"{preset}\"\ndata = \"none\"\npersonality = \"block\"\n\
+         [precondition]\nsteady = \"sampled\"\n"
+    );
+    let scenario = Scenario::parse(Path::new("bench"), &text).map_err(setup)?;
+    let mut runner = VirtualRunner::new();
+    let (mut stack, seconds, _) = prepare(&scenario, &mut runner)?;
+    let case = format!("{preset}, sampled steady state");
+    let time = Measurement::new(BENCH, &case, "precondition_time", seconds, "s");
+    sink.push(time.with_reference("aim", 5.0))?;
+    let before = stack.ftl_stats();
+    simulated(&mut stack, &mut runner, "randwrite", effort.choose(4_000_000, 20_000))?;
+    let counted = stack.ftl_stats().zip(before).map(|(after, before)| after.since(&before));
+    let Some(wa) = counted.and_then(|counted| counted.write_amplification()) else {
+        return Ok(());
+    };
+    let row = Measurement::new(BENCH, case, "write_amplification", wa, "");
+    sink.push(match analysis.filter(|_| effort == RunLength::Full) {
+        Some(analysis) => row.with_reference("analysis", analysis).within(0.05, analysis),
+        None => row,
+    })
 }
 
 /// A folder for the state, which is removed at the end.
