@@ -8,7 +8,7 @@
 //! job overwrites a small share of the drive by its own distribution, so that garbage collection and
 //! the rate limiter are at work.
 
-use ftl::{CapacityPlan, FtlConfig, SteadyLines, WriteClass};
+use ftl::{CapacityPlan, FtlConfig, SteadyLine, SteadyLines, WriteClass};
 use rng::{Permutation, Rng, Zipf};
 use workload::{Distribution, JobSpec};
 
@@ -21,9 +21,8 @@ const OVERWRITTEN_LINES: u64 = 2;
 #[derive(Clone, Debug)]
 pub(super) struct SteadyWrites {
     lines: SteadyLines,
-    /// Share of the obsolete blocks of a line that are written; the FTL's map pages take the rest of
-    /// the space.
-    obsolete_share: f64,
+    /// Share of a line that the host writes; the rest are map pages of the FTL.
+    host_share: f64,
     classes: Vec<ClassRanks>,
     /// Index of the next line.
     next_line: usize,
@@ -65,12 +64,9 @@ impl SteadyWrites {
         let (bounds, classes) = classes(&job.pattern.distribution, blocks)?;
         let lines = SteadyLines::draw(config, plan, block_sectors, &classes, rng.fork(1));
         let lines = lines.ok_or("`steady = \"sampled\"` needs spare space for whole blocks")?;
-        let written: u64 = lines.iter().map(|line| line.blocks).sum();
         // The FTL writes a map page per so many blocks of the host.
         let pages = f64::from(plan.map_pages) / plan.checkpoint_sectors.max(1) as f64;
-        let obsolete = (written - blocks) as f64;
-        let room = written as f64 / (1.0 + pages) - blocks as f64;
-        let obsolete_share = (room / obsolete.max(1.0)).clamp(0.0, 1.0);
+        let host_share = 1.0 / (1.0 + pages);
         let (mut order, mut cumulative) = (rng.fork(2), 0.0);
         let classes = classes.iter().zip(&bounds).map(|(class, first)| {
             cumulative += class.share;
@@ -79,10 +75,11 @@ impl SteadyWrites {
         });
         let of_lines = OVERWRITTEN_LINES * u64::from(plan.line_sectors / block_sectors.max(1));
         let own = ((blocks as f64 * OVERWRITTEN_SHARE) as u64).max(of_lines);
-        let total = blocks + (obsolete * obsolete_share) as u64 + own;
+        let obsolete: f64 = lines.iter().map(|line| obsolete_blocks(line, host_share)).sum();
+        let total = blocks + obsolete as u64 + own;
         let writes = SteadyWrites {
             lines,
-            obsolete_share,
+            host_share,
             classes: classes.collect(),
             next_line: 0,
             contents: Vec::new(),
@@ -101,8 +98,7 @@ impl SteadyWrites {
         for (class, count) in line.valid.iter().enumerate() {
             self.contents.resize(self.contents.len() + *count as usize, class as u8);
         }
-        let valid = self.contents.len() as u64;
-        let obsolete = line.blocks.saturating_sub(valid) as f64 * self.obsolete_share;
+        let obsolete = obsolete_blocks(line, self.host_share);
         let obsolete = obsolete as usize + usize::from(self.rng.chance(obsolete.fract()));
         self.contents.resize(self.contents.len() + obsolete, OBSOLETE);
         self.rng.shuffle(&mut self.contents);
@@ -144,6 +140,13 @@ impl Iterator for SteadyWrites {
             }
         }
     }
+}
+
+/// Returns the number of blocks of a line that are written again later. A line whose valid blocks
+/// leave too little space for map pages has none, and is continued on the next one.
+fn obsolete_blocks(line: SteadyLine<'_>, host_share: f64) -> f64 {
+    let valid: u64 = line.valid.iter().sum();
+    (line.blocks as f64 * host_share - valid as f64).max(0.0)
 }
 
 /// Returns the classes of a distribution over `blocks` blocks, and the first rank of each. Blocks of a
