@@ -40,6 +40,18 @@ fn the_figures_are_those_of_the_results() {
 }
 
 #[test]
+fn the_figure_of_scaling_is_that_of_its_results() {
+    let results = read(&docs().join("../spec/results/scale.jsonl"));
+    let figures = figures::draw(&results).unwrap();
+    let [figure] = &figures[..] else { panic!("{} figures", figures.len()) };
+    let file = docs().join(format!("figures/{}.svg", figure.name));
+    assert!(
+        read(&file) == figure.svg,
+        "run `sluice plot spec/results/scale.jsonl --dir docs/figures`"
+    );
+}
+
+#[test]
 fn no_verdict_of_the_results_fails_that_the_text_does_not_name() {
     let results = read(&docs().join("lightnvm/results.jsonl"));
     let text = read(&docs().join("lightnvm.md"));
