@@ -13,8 +13,8 @@
 //!
 //! Error: the CPU clock counts interrupts, and stops by a hypervisor that does not report them, as
 //! run. During work, these and all gaps below [`BUSY_GAP_MIN`] count as the thread's own time, unless
-//! a longer interval of the same window follows, which gets the time of such gaps. The two clocks may also diverge by some 50 ns per millisecond between two readings, at most
-//! [`WINDOW`] apart. On a busy virtual machine with two CPUs, a thread that did nothing but read
+//! a longer interval of the same window follows, which gets the time of such gaps. The two clocks
+//! may also diverge by some 50 ns per millisecond between two readings, at most [`WINDOW`] apart. On a busy virtual machine with two CPUs, a thread that did nothing but read
 //! the clock had 13,000 intervals over 2 us in 8 s. 100 of them were preemptions and had 96 % of
 //! the time, which the CPU clock showed to 3 per mille.
 //!

@@ -1,8 +1,9 @@
 //! [`LatencySeries`]: the latency distribution of each interval of a run, in bounded memory.
 //!
 //! Each power of two has sixteen buckets: a percentile is within 3.2 % of the recorded latency. A
-//! closed interval keeps its non-empty buckets. Recording a request takes a few instructions, closing
-//! an interval a few for each non-empty bucket, and memory is allocated once per interval. When the maximum number of intervals is reached, each two
+//! closed interval keeps its non-empty buckets. Recording a request takes a few instructions,
+//! closing an interval a few for each non-empty bucket, and memory is allocated once per interval.
+//! When the maximum number of intervals is reached, each two
 //! adjacent intervals are merged.
 
 use time::Nanos;

@@ -236,14 +236,13 @@ impl<D: JobDevice> JobRunner<D> {
         })
     }
 
-    /// Makes a job access the blocks of `ranks` before those that it draws; its amount counts both. It
-    /// draws others than a job with the same seed that begins with its own.
-    /// The most popular block of a job has rank 0; under a uniform distribution a rank is the number
-    /// of a block. Has no effect on jobs that generate no blocks: replays, and jobs on keys or
-    /// parallel units.
+    /// Makes a job access the blocks of `ranks` before those that it draws; its amount counts both.
+    /// It draws others than a job with the same seed that begins with its own. The most popular
+    /// block of a job has rank 0; under a uniform distribution a rank is the number of a block.
     ///
     /// # Panics
-    /// If there is no job `index`; and when it runs, if a rank is not below the number of its blocks.
+    /// If there is no job `index`, or it generates no blocks (replays, and jobs on keys or parallel
+    /// units); and when it runs, if a rank is not below the number of its blocks.
     pub fn access_first(
         &mut self,
         index: usize,

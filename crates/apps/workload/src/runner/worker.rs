@@ -232,10 +232,14 @@ impl JobThread {
         })
     }
 
-    /// Accesses the blocks of `ranks` before its own, if it generates blocks.
+    /// Accesses the blocks of `ranks` before its own.
+    ///
+    /// # Panics
+    /// If the job generates no blocks.
     pub(super) fn access_first(&mut self, ranks: GivenRanks) {
-        if let RequestSource::Generated(generated) = &mut self.source {
-            generated.access_first(ranks);
+        match &mut self.source {
+            RequestSource::Generated(generated) => generated.access_first(ranks),
+            other => panic!("ranks of blocks for {other:?}"),
         }
     }
 

@@ -131,7 +131,7 @@ impl SpareSpace {
     }
 }
 
-/// Lines that exist beside the closed ones: those that are open.
+/// Open lines, beside the closed ones.
 const OPEN_LINES: usize = 2;
 const HOST: usize = 0;
 const GC: usize = 1;
@@ -175,7 +175,7 @@ impl LineModel {
             .iter()
             .map(|class| if class.blocks == 0 { 0 } else { scaled(class.blocks) })
             .collect();
-        let places = lines + OPEN_LINES + 2;
+        let places = lines + OPEN_LINES;
         let mut model = LineModel {
             policy: config.victim_policy.build(),
             rng,
@@ -353,8 +353,7 @@ impl LineModel {
         if self.lines[line].blocks == self.line_blocks {
             self.close(line);
             let next = self.take_unused();
-            let old = line;
-            self.open.iter_mut().filter(|open| **open == old).for_each(|open| *open = next);
+            self.open.iter_mut().filter(|open| **open == line).for_each(|open| *open = next);
         }
     }
 

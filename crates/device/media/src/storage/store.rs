@@ -85,6 +85,15 @@ impl Area {
     fn offset(&self, phys: PhysSector) -> usize {
         self.base + phys.0 as usize * self.bytes_per_sector
     }
+
+    /// Stores the bytes of one sector in another; zeros without a source.
+    fn copy_sector(&self, from: Option<PhysSector>, to: PhysSector) {
+        let (region, at, len) = (&self.region, self.offset(to), self.bytes_per_sector);
+        match from {
+            Some(from) => SharedRegion::copy(region, self.offset(from), region, at, len),
+            None => region.fill(at, len, 0),
+        }
+    }
 }
 
 /// The state that only an image has.
@@ -353,38 +362,15 @@ impl Store {
 
     /// Stores the data and the out-of-band bytes of one sector in another.
     pub(crate) fn copy_sector(&mut self, from: PhysSector, to: PhysSector) {
-        match &self.image_data {
-            Some(data) => {
-                let len = data.bytes_per_sector;
-                match self.is_accessible(from) {
-                    true => SharedRegion::copy(
-                        &data.region,
-                        data.offset(from),
-                        &data.region,
-                        data.offset(to),
-                        len,
-                    ),
-                    false => data.region.fill(data.offset(to), len, 0),
-                }
-            }
-            None => {
-                if let Some(buffers) = &mut self.buffers {
-                    buffers.share(Holder::Sector(from), Holder::Sector(to));
-                }
-            }
+        // A hole of an image is not accessed.
+        let source = self.is_accessible(from).then_some(from);
+        match (&self.image_data, &mut self.buffers) {
+            (Some(data), _) => data.copy_sector(source, to),
+            (None, Some(buffers)) => buffers.share(Holder::Sector(from), Holder::Sector(to)),
+            (None, None) => {}
         }
         if let Some(oob) = &self.oob {
-            let len = oob.bytes_per_sector;
-            match self.is_accessible(from) {
-                true => SharedRegion::copy(
-                    &oob.region,
-                    oob.offset(from),
-                    &oob.region,
-                    oob.offset(to),
-                    len,
-                ),
-                false => oob.region.fill(oob.offset(to), len, 0),
-            }
+            oob.copy_sector(source, to);
         }
     }
 

@@ -29,7 +29,8 @@ use ftl::{CapacityPlan, FtlConfig, FtlStats};
 use rng::Rng;
 use scenario::{Amount, DriveSpec, Fill, Overwrite, Precondition, Until};
 use time::{Component, Nanos, VirtualRunner};
-use workload::{IoCpuCosts, JobRunner, JobSpec};
+use workload::units::Size;
+use workload::{IoCpuCosts, JobRunner, JobSpec, RunError};
 
 use direct_queue::DirectQueue;
 use marker::image;
@@ -172,7 +173,7 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
     let ftl = target_layers::ftl_plan(device)
         .or_else(|| drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan())));
-    let mut plan = PreconditionPlan::new(what, device.limits(), ftl, seed).map_err(misfit)?;
+    let plan = PreconditionPlan::new(what, device.limits(), ftl, seed).map_err(misfit)?;
     if plan.jobs.is_empty() {
         host.steady = None;
         return Ok(());
@@ -182,40 +183,25 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     let mut watch = PreconditionMonitor::new(&plan, what.until);
     let stride = if watch.rounds.is_some() { 1 } else { STRIDE };
     let (mut shown, mut stopped) = (0.0f64, false);
-    let drawn = plan.drawn.take();
-    let costs = IoCpuCosts::default();
+    let mut report = |part: f64| {
+        if part >= shown + STEP {
+            shown = part;
+            stopped = !progress(part);
+        }
+        !stopped
+    };
     let limits = *device.limits();
     let is_direct = device.only::<Raw>().is_some() && plan.takes_direct_writes();
     let direct = drive.direct_writes().filter(|d| is_direct && d.sectors() == limits.sectors);
     let result = if let Some(drive) = direct {
-        let queue = DirectQueue::new(drive, limits);
-        let mut jobs =
-            JobRunner::new(queue, plan.jobs, costs, seed).map_err(|e| misfit(e.to_string()))?;
-        if let Some(writes) = drawn {
-            jobs.access_first(0, writes);
-        }
-        run_directly(runner, &mut jobs, |done| {
-            let part = watch.part(done);
-            if part >= shown + STEP {
-                shown = part;
-                stopped = !progress(part);
-            }
-            !stopped
-        });
+        let jobs = plan.start(DirectQueue::new(drive, limits), seed);
+        let mut jobs = jobs.map_err(|e| misfit(e.to_string()))?;
+        run_directly(runner, &mut jobs, |done| report(watch.part(done)));
         jobs.finish()
     } else {
-        let mut jobs = JobRunner::new(&mut *device, plan.jobs, costs, seed)
-            .map_err(|e| misfit(e.to_string()))?;
-        if let Some(writes) = drawn {
-            jobs.access_first(0, writes);
-        }
+        let mut jobs = plan.start(&mut *device, seed).map_err(|e| misfit(e.to_string()))?;
         let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut C| {
-            let part = watch.update(runner.now(), host, drive);
-            if part >= shown + STEP {
-                shown = part;
-                stopped = !progress(part);
-            }
-            !stopped
+            report(watch.update(runner.now(), host, drive))
         };
         co_simulate(runner, &mut jobs, drive, RunObserver::new(&mut tell).with_interval(stride));
         jobs.finish()
@@ -351,6 +337,15 @@ impl PreconditionPlan {
         Ok(plan)
     }
 
+    /// Starts the jobs on a device.
+    fn start<D: workload::JobDevice>(self, device: D, seed: u64) -> Result<JobRunner<D>, RunError> {
+        let mut jobs = JobRunner::new(device, self.jobs, IoCpuCosts::default(), seed)?;
+        if let Some(writes) = self.drawn {
+            jobs.access_first(0, writes);
+        }
+        Ok(jobs)
+    }
+
     /// Whether the jobs could run without commands: they only write, and nothing measures the time.
     fn takes_direct_writes(&self) -> bool {
         let only_writes = |job: &JobSpec| {
@@ -377,9 +372,8 @@ impl PreconditionPlan {
         let rng = Rng::new(job.pattern.randseed.unwrap_or(seed));
         let drawn = SteadyWrites::draw(config, capacity, job, blocks, block_sectors, &rng)?;
         let (writes, written) = drawn;
-        self.jobs.clear();
-        self.bytes.clear();
-        self.push_overwrite(words, sector, written * block)?;
+        self.jobs[0].range.io_size = Some(Size::Bytes(written * block));
+        self.bytes[0] = written * block;
         self.drawn = Some(writes);
         Ok(())
     }

@@ -24,10 +24,7 @@ fn state(text: &str, by_commands: bool) -> Vec<u8> {
         let ftl = drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan()));
         let jobs = PreconditionPlan::new(what, device.limits(), ftl, SEED).unwrap();
         drive.set_zero_latency(true);
-        let mut host = JobRunner::new(device, jobs.jobs, IoCpuCosts::default(), SEED).unwrap();
-        if let Some(writes) = jobs.drawn {
-            host.access_first(0, writes);
-        }
+        let mut host = jobs.start(device, SEED).unwrap();
         let mut go_on = |_: &mut _, _: &mut _, _: &mut _| true;
         let observer = RunObserver::new(&mut go_on);
         assert!(co_simulate(&mut runner, &mut host, &mut drive, observer));
