@@ -88,6 +88,28 @@ impl BitSet {
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         std::iter::successors(self.next_at(0), |at| self.next_at(at + 1))
     }
+
+    /// Returns the first index of both sets that is at least `from`.
+    #[inline]
+    pub fn next_common(&self, other: &BitSet, from: usize) -> Option<usize> {
+        let mut at = from / 64;
+        let mut bits = self.words.get(at)? & other.words.get(at)? & !0 << (from % 64);
+        while bits == 0 {
+            at += 1;
+            bits = self.words.get(at)? & other.words.get(at)?;
+        }
+        Some(at * 64 + bits.trailing_zeros() as usize)
+    }
+
+    /// Returns the indices of both sets: ascending from `from` to the end, and then from 0 to `from`.
+    #[inline]
+    pub fn common_cyclic(&self, other: &BitSet, from: usize) -> impl Iterator<Item = usize> {
+        let common = |from| {
+            let next = move |at| self.next_common(other, at);
+            std::iter::successors(next(from), move |at| next(at + 1))
+        };
+        common(from).chain(common(0).take_while(move |at| *at < from))
+    }
 }
 
 #[cfg(test)]
@@ -108,6 +130,14 @@ mod tests {
         assert!(set.remove(64) && !set.remove(64) && set.next_at(64) == Some(199));
         set.remove_range(60..199);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 199]);
+        let mut other = BitSet::new(200);
+        assert!([0, 5, 199].into_iter().all(|index| other.insert(index)));
+        for (from, expected) in [(0, [0, 199]), (1, [199, 0]), (199, [199, 0]), (200, [0, 199])] {
+            assert_eq!(set.common_cyclic(&other, from).collect::<Vec<_>>(), expected);
+            assert_eq!(other.common_cyclic(&set, from).collect::<Vec<_>>(), expected);
+        }
+        other.clear();
+        assert_eq!(set.common_cyclic(&other, 7).next(), None);
         for index in 0..200 {
             set.insert(index);
         }

@@ -345,8 +345,11 @@ impl CapacityPlan {
         let page = u64::from(TranslationPage::entries_per_page(shape));
         let all = u64::from(owned) * u64::from(shape.sectors_per_chunk);
         let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page).to_u32(), owned);
-        let opened = (owned / active / 4).clamp(8, 256);
-        let record_bytes = u64::from(opened) * (frame_payload_bytes(shape) + 4 * u64::from(active));
+        // A snapshot has all lines and pages. On large drives, the records between two snapshots
+        // have as many frames as a snapshot, so that an opened line costs the same on all of them.
+        let snapshot_frames = snapshot_bytes.div_ceil(frame_payload_bytes(shape).max(1));
+        let opened = u64::from(owned / active / 4).clamp(8, snapshot_frames.max(256));
+        let record_bytes = opened * (frame_payload_bytes(shape) + 4 * u64::from(active));
         let owner = OWNER ^ config.instance_id;
         let wanted = JournalConfig { owner, snapshot_bytes, record_bytes };
         let journal = chunks_needed(shape, &wanted).map_err(CapacityError::Journal)?;

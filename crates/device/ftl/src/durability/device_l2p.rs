@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::{Subject, Violation, require};
 use crate::durability::Durability;
 use crate::durability::journal::Lsn;
-use crate::durability::snapshot::Snapshot;
+use crate::durability::snapshot::{Snapshot, SnapshotEncoder};
 use crate::env::Env;
 use crate::ids::{Lba, LbaRun, MapPageId, ToIndex, ToU32, WriteSeq};
 use crate::{CapacityPlan, FlashGeometry};
@@ -379,13 +379,11 @@ impl Durability {
         let pending = &map.pending_trims;
         map.maybe_lost.retain(|&lba| is_lost(lba, pending.contains(lba.index())));
         let limit = map.reserved_seq_end.max(next_seq + map.reserve_batch);
-        let snapshot = Snapshot {
-            usable_chunks: env.plan.usable_chunks,
-            base_seq: limit,
-            pages: map.encode_maybe_lost(&env.geometry, &env.plan),
-            lines: Vec::new(),
-        };
-        let Ok(at) = self.journal.snapshot(snapshot.encode(&env.geometry, &env.plan)) else {
+        let mut snapshot = SnapshotEncoder::new(&env.geometry, &env.plan, limit, 0);
+        for page in map.encode_maybe_lost(&env.geometry, &env.plan) {
+            snapshot.put_page(page);
+        }
+        let Ok(at) = self.journal.snapshot(snapshot.finish()) else {
             self.checkpoint.abort_reservation(self.journal.failed().is_some());
             return false;
         };

@@ -25,8 +25,8 @@
 //!
 //! The checksum is in the journal's frames.
 
-use crate::ids::{ToU32, WriteSeq};
-use collections::{PutBytes, Reader, u32_at};
+use crate::ids::WriteSeq;
+use collections::{PutBytes, Reader, put_at, u32_at};
 use nvme::ChunkId;
 
 use crate::{CapacityPlan, FlashGeometry};
@@ -34,6 +34,8 @@ use crate::{CapacityPlan, FlashGeometry};
 const MAGIC: u32 = 0x5061_6e53;
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
+/// Offset of the number of lines in the header.
+const LINES_AT: usize = 56;
 const LINE_BYTES: usize = 16;
 const RECORD_LINE_OPENED: u8 = 1;
 const CAPACITY: &str = "the capacity in sectors (over_provisioning)";
@@ -106,30 +108,6 @@ impl Snapshot {
         HEADER_BYTES as u64 + 4 * u64::from(pages) + (LINE_BYTES as u64 + 4) * u64::from(chunks)
     }
 
-    pub(crate) fn encode(&self, shape: &FlashGeometry, layout: &CapacityPlan) -> Vec<u8> {
-        let chunks: usize = self.lines.iter().map(|l| l.chunks.len()).sum();
-        let bytes =
-            HEADER_BYTES + 4 * self.pages.len() + LINE_BYTES * self.lines.len() + 4 * chunks;
-        let mut out = Vec::with_capacity(bytes);
-        out.put_u32(MAGIC).put_u32(VERSION);
-        for (_, fact) in fingerprint(shape, layout) {
-            out.put_u32(fact);
-        }
-        out.put_u32(self.usable_chunks).put_u64(self.base_seq.get());
-        out.put_u32(self.lines.len().to_u32()).put_u32(layout.line_metadata_units);
-        for page in &self.pages {
-            out.put_u32(*page);
-        }
-        for line in &self.lines {
-            out.put_u8(line.stream).put_u8(u8::from(line.open) | u8::from(line.has_footer) << 1);
-            out.put_u16(line.chunks.len() as u16).put_u32(0).put_u64(line.max_seq.get());
-            for chunk in &line.chunks {
-                out.put_u32(chunk.get());
-            }
-        }
-        out
-    }
-
     /// Returns the number of usable chunks, from which the layout that [`decode`](Snapshot::decode)
     /// compares follows.
     pub(crate) fn usable_chunks(bytes: &[u8]) -> Option<u32> {
@@ -192,6 +170,62 @@ impl Snapshot {
             });
         }
         Some(Snapshot { usable_chunks: counted, base_seq: WriteSeq(base), pages, lines })
+    }
+}
+
+/// Writes a snapshot: first its pages, then its lines. It needs no memory per line besides the
+/// snapshot's own.
+#[derive(Debug)]
+pub(crate) struct SnapshotEncoder {
+    out: Vec<u8>,
+    lines: u32,
+}
+
+impl SnapshotEncoder {
+    /// Begins a snapshot with this base and at most `lines_max` lines.
+    pub(crate) fn new(
+        shape: &FlashGeometry,
+        layout: &CapacityPlan,
+        base_seq: WriteSeq,
+        lines_max: u32,
+    ) -> SnapshotEncoder {
+        let chunks = lines_max.min(shape.total_chunks()) * layout.active_pus;
+        let bytes = Snapshot::bytes_max(layout.map_pages, chunks.min(shape.total_chunks()));
+        let mut out = Vec::with_capacity(bytes as usize);
+        out.put_u32(MAGIC).put_u32(VERSION);
+        for (_, fact) in fingerprint(shape, layout) {
+            out.put_u32(fact);
+        }
+        out.put_u32(layout.usable_chunks).put_u64(base_seq.get());
+        out.put_u32(0).put_u32(layout.line_metadata_units);
+        SnapshotEncoder { out, lines: 0 }
+    }
+
+    /// Appends a page: its physical sector plus 1; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
+    #[inline]
+    pub(crate) fn put_page(&mut self, page: u32) {
+        self.out.put_u32(page);
+    }
+
+    /// Appends a line.
+    #[inline]
+    pub(crate) fn put_line(&mut self, line: &LineEntry) {
+        let mut header = [0; LINE_BYTES];
+        header[0] = line.stream;
+        header[1] = u8::from(line.open) | u8::from(line.has_footer) << 1;
+        put_at(&mut header, 2, &(line.chunks.len() as u16).to_le_bytes());
+        put_at(&mut header, 8, &line.max_seq.get().to_le_bytes());
+        self.out.put(&header);
+        for chunk in &line.chunks {
+            self.out.put_u32(chunk.get());
+        }
+        self.lines += 1;
+    }
+
+    /// Returns the snapshot.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        put_at(&mut self.out, LINES_AT, &self.lines.to_le_bytes());
+        self.out
     }
 }
 

@@ -62,7 +62,7 @@ impl Space {
             lines: LineTable::new(env.geometry, &env.plan, &env.config),
             open_lines: Default::default(),
             active_pus: env.plan.active_pus,
-            programs: ProgramsInFlight::new(env.geometry.pus),
+            programs: ProgramsInFlight::new(&env.geometry),
             line_meta_writer: LineMetaWriter::new(&env.plan),
             finishing: None,
         }

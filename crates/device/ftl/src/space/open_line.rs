@@ -7,20 +7,26 @@ use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
 use crate::space::programs::ProgramsInFlight;
+use collections::BitSet;
 use nvme::{ChunkId, PuId};
 use serde::{Deserialize, Serialize};
 
 /// Position for a ring without units that wait for a footer.
 pub(crate) const NO_RETAINED_UNIT: u64 = u64::MAX;
 
-/// Index for a parallel unit on which a line has no member.
+/// Index for a position in striping order at which a line has no member.
 const NO_MEMBER: u16 = u16::MAX;
+
+/// Number of members up to which all of them are looked at for the next write unit.
+const FEW_MEMBERS: usize = 8;
 
 /// A chunk of an open line.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) chunk: ChunkId,
     pub(crate) pu: PuId,
+    /// Position of its parallel unit in striping order.
+    stripe_position: u32,
     /// Next sector to be mapped; `end` when it takes no more.
     pub(crate) next: u32,
     /// End of the data: the chunk's size, or the start of the footer.
@@ -56,9 +62,8 @@ pub(crate) struct PreviousLine {
 pub(crate) struct OpenLine {
     pub(crate) line: LineId,
     pub(crate) members: Vec<Member>,
-    /// Index of the member on each parallel unit, [`NO_MEMBER`] if there is none; `None` if several
-    /// members are on one parallel unit.
-    member_of_pu: Option<Vec<u16>>,
+    /// `None` if there are few members, or if they are not in striping order.
+    by_position: Option<MemberPositions>,
     cursor: usize,
     /// Write units that can still be placed; and those of them in the tails of chunks that end with
     /// a footer. A unit in a tail retains its slots of the write buffer until the line is full. So
@@ -97,6 +102,7 @@ impl OpenLine {
         let member = |WritableChunk { chunk, next }| Member {
             chunk,
             pu: shape.pu_of(chunk),
+            stripe_position: shape.stripe_position(shape.pu_of(chunk)),
             next,
             end: shape.sectors_per_chunk,
             footer_bound_from: shape.sectors_per_chunk,
@@ -104,7 +110,7 @@ impl OpenLine {
         let members: Vec<Member> = chunks.into_iter().map(member).collect();
         let room = members.iter().map(|m| (m.end - m.next) / shape.ws_opt);
         OpenLine {
-            member_of_pu: index_by_pu(shape, &members),
+            by_position: MemberPositions::new(shape, &members),
             line,
             footer_bound_units: 0,
             retained: [NO_RETAINED_UNIT; 2],
@@ -133,6 +139,9 @@ impl OpenLine {
         self.header_due = true;
         self.free_units -= meta;
         self.count_footer_bound(shape);
+        for at in 0..self.members.len() {
+            self.set_writable(at, self.members[at].next < self.members[at].end);
+        }
     }
 
     /// Maps the next write unit, of `from`: round robin over the members whose parallel unit takes a
@@ -160,17 +169,13 @@ impl OpenLine {
             let end = if with_tails { member.end } else { member.footer_bound_from };
             member.next < end && !(self.header_due && at == 0) && !avoid(member.pu)
         };
-        let at = match &self.member_of_pu {
-            // Usually the next member will do, or few parallel units take a program.
-            Some(member_of) => {
-                let is_next = |at: &usize| programs.has_slot(self.members[*at].pu) && takes(*at);
-                Some(self.cursor).filter(is_next).or_else(|| {
-                    let free = programs.free_pus().iter();
-                    let free = free.map(|pu| usize::from(member_of[pu]));
-                    let free = free.filter(|at| *at < n && takes(*at));
-                    // The number of steps from the cursor on.
-                    free.min_by_key(|at| if *at >= self.cursor { *at } else { at + n })
-                })?
+        let at = match &self.by_position {
+            // The members are in the order of the positions, so that the first is the next one.
+            Some(by_position) => {
+                let from = self.members[self.cursor].stripe_position.index();
+                let free = programs.free_pus().common_cyclic(&by_position.writable, from);
+                let mut free = free.map(|position| usize::from(by_position.members[position]));
+                free.find(|at| *at < n && takes(*at))?
             }
             None => {
                 let mut places = (self.cursor..n).chain(0..self.cursor);
@@ -209,9 +214,24 @@ impl OpenLine {
         }
         member.next += shape.ws_opt;
         self.free_units -= 1;
+        if member.next >= member.end {
+            self.set_writable(at, false);
+        }
     }
 
-    /// Checks the counters of free write units.
+    /// Records whether a member takes write units.
+    #[inline]
+    fn set_writable(&mut self, at: usize, is_writable: bool) {
+        if let Some(by_position) = &mut self.by_position {
+            let position = self.members[at].stripe_position.index();
+            match is_writable {
+                true => by_position.writable.insert(position),
+                false => by_position.writable.remove(position),
+            };
+        }
+    }
+
+    /// Checks the counters of free write units, and the set of members that take some.
     pub(crate) fn check(&self, geometry: &FlashGeometry) -> Result<(), Violation> {
         let subject = Subject::Line(self.line);
         let left: u32 = self.members.iter().map(|m| (m.end - m.next) / geometry.ws_opt).sum();
@@ -224,6 +244,13 @@ impl OpenLine {
             tails,
             self.footer_bound_units
         );
+        for member in &self.members {
+            let is_writable = member.next < member.end;
+            let position = member.stripe_position.index();
+            let by_position = self.by_position.as_ref();
+            let found = by_position.map_or(is_writable, |by| by.writable.contains(position));
+            require_eq!(Space, "a member that takes write units", subject, is_writable, found);
+        }
         Ok(())
     }
 
@@ -265,10 +292,12 @@ impl OpenLine {
 
     /// Records that a chunk takes no more units.
     pub(crate) fn close_member(&mut self, shape: &FlashGeometry, chunk: ChunkId) {
-        for member in &mut self.members {
+        for at in 0..self.members.len() {
+            let member = &mut self.members[at];
             if member.chunk == chunk && member.next < member.end {
                 self.free_units -= (member.end - member.next) / shape.ws_opt;
                 member.next = member.end;
+                self.set_writable(at, false);
             }
         }
         self.count_footer_bound(shape);
@@ -302,26 +331,145 @@ impl OpenLine {
         line.footer = Footer::Absent;
         line.sectors += lines.metadata_units.saturating_sub(1) * shape.ws_opt;
         self.retained = [NO_RETAINED_UNIT; 2];
-        for member in &mut self.members {
+        for at in 0..self.members.len() {
+            let member = &mut self.members[at];
             if !lines.chunk(member.chunk).bad {
                 self.free_units += (shape.sectors_per_chunk - member.end) / shape.ws_opt;
                 (member.end, member.footer_bound_from) =
                     (shape.sectors_per_chunk, shape.sectors_per_chunk);
+                let is_writable = member.next < member.end;
+                self.set_writable(at, is_writable);
             }
         }
         self.count_footer_bound(shape);
     }
 }
 
-/// Returns the index of the member on each parallel unit; `None` if one has several members.
-fn index_by_pu(shape: &FlashGeometry, members: &[Member]) -> Option<Vec<u16>> {
-    let mut member_of = vec![NO_MEMBER; shape.pus.index()];
-    for (at, member) in (0..NO_MEMBER).zip(members) {
-        let of_pu = &mut member_of[member.pu.index()];
-        if *of_pu != NO_MEMBER {
+/// The members of an open line by their positions in striping order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct MemberPositions {
+    /// Index of the member at each position, [`NO_MEMBER`] if there is none.
+    members: Vec<u16>,
+    /// Positions of the members that take write units.
+    writable: BitSet,
+}
+
+impl MemberPositions {
+    /// Returns `None` if there are few members, or if they are not in striping order, from any position
+    /// on and around.
+    fn new(shape: &FlashGeometry, members: &[Member]) -> Option<MemberPositions> {
+        if members.len() <= FEW_MEMBERS || members.len() > usize::from(NO_MEMBER) {
             return None;
         }
-        *of_pu = at;
+        let following = members.iter().cycle().skip(1);
+        let turns = members.iter().zip(following);
+        if turns.filter(|(m, next)| m.stripe_position >= next.stripe_position).count() > 1 {
+            return None;
+        }
+        let pus = shape.pus.index();
+        let mut by_position =
+            MemberPositions { members: vec![NO_MEMBER; pus], writable: BitSet::new(pus) };
+        for (at, member) in (0..NO_MEMBER).zip(members) {
+            let position = member.stripe_position.index();
+            by_position.members[position] = at;
+            if member.next < member.end {
+                by_position.writable.insert(position);
+            }
+        }
+        Some(by_position)
     }
-    (members.len() <= usize::from(NO_MEMBER)).then_some(member_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::Geometry;
+    use rng::Rng;
+
+    use super::*;
+
+    const META_UNITS: u32 = 3;
+
+    fn shape() -> FlashGeometry {
+        FlashGeometry::from_geometry(&Geometry {
+            groups: 4,
+            pus: 5,
+            chunks: 2,
+            sectors: 64,
+            sector_bytes: 4096,
+            oob_bytes: 16,
+            ws_min: 4,
+            ws_opt: 4,
+            mw_cunits: 8,
+        })
+    }
+
+    /// The members of `shape`, in striping order from the third parallel unit on.
+    fn members(shape: &FlashGeometry) -> impl Iterator<Item = WritableChunk> {
+        let position = |i| shape.striped_pu((i + 3) % shape.pus);
+        (0..shape.pus)
+            .map(position)
+            .map(|pu| WritableChunk { chunk: ChunkId(pu.get() * shape.chunks_per_pu), next: 0 })
+    }
+
+    #[test]
+    fn members_are_found_by_position_as_they_are_one_by_one() {
+        let shape = &shape();
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut indexed = OpenLine::new(shape, LineId::from_index(0), members(shape));
+            if rng.below(2) == 0 {
+                indexed.reserve_metadata(shape, META_UNITS);
+                indexed.header_due = rng.below(2) == 0;
+            }
+            assert!(indexed.by_position.is_some());
+            let mut searched = OpenLine { by_position: None, ..indexed.clone() };
+            let mut programs = ProgramsInFlight::new(shape);
+            let mut in_flight: Vec<PuId> = Vec::new();
+            let mut placed = 0;
+            for unit in 0..2_000 {
+                indexed.check(shape).unwrap();
+                if rng.below(40) == 0 {
+                    let chunk = indexed.members[rng.below(20) as usize].chunk;
+                    indexed.close_member(shape, chunk);
+                    searched.close_member(shape, chunk);
+                }
+                if !in_flight.is_empty() && rng.below(3) == 0 {
+                    let at = rng.below(in_flight.len() as u64) as usize;
+                    programs.complete(in_flight.swap_remove(at));
+                }
+                let units_to_spare = rng.below(400) as i64 - 100;
+                let from = PlacementBudget { ring: 0, unit, units_to_spare };
+                let width = 1 + rng.below(25) as u32;
+                let avoided = PuId(rng.below(40) as u32);
+                let place = |line: &mut OpenLine| {
+                    line.allocate(shape, from, width, &programs, |pu| pu == avoided)
+                };
+                let found = place(&mut indexed);
+                assert_eq!(found, place(&mut searched), "seed {seed}, unit {unit}");
+                if let Some((chunk, _)) = found {
+                    programs.start(shape.pu_of(chunk));
+                    in_flight.push(shape.pu_of(chunk));
+                    placed += 1;
+                }
+            }
+            assert!(placed > 10, "seed {seed}: {placed} units have a place");
+        }
+    }
+
+    #[test]
+    fn few_members_and_those_in_another_order_have_no_index() {
+        let shape = &shape();
+        assert!(
+            OpenLine::new(shape, LineId::from_index(0), members(shape).skip(3))
+                .by_position
+                .is_some()
+        );
+        let few = OpenLine::new(shape, LineId::from_index(0), members(shape).take(FEW_MEMBERS));
+        assert!(few.by_position.is_none());
+        let mut order: Vec<WritableChunk> = members(shape).collect();
+        order.swap(4, 9);
+        assert!(OpenLine::new(shape, LineId::from_index(0), order).by_position.is_none());
+        let twice = members(shape).chain(members(shape));
+        assert!(OpenLine::new(shape, LineId::from_index(0), twice).by_position.is_none());
+    }
 }

@@ -27,8 +27,10 @@ pub(crate) struct PadWrite {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProgramsInFlight {
     per_pu: Vec<u8>,
-    /// Parallel units that take another program.
+    /// Parallel units that take another program, by their position in striping order.
     free_pus: BitSet,
+    /// Position of each parallel unit in striping order.
+    stripe_positions: Vec<u32>,
     total: u32,
     pads: Vec<PadWrite>,
     /// Streams for which no location was found. Set until something completes that may make one.
@@ -36,15 +38,18 @@ pub(crate) struct ProgramsInFlight {
 }
 
 impl ProgramsInFlight {
-    /// Creates the state of flash with `pus` parallel units and no programs.
-    pub(crate) fn new(pus: u32) -> ProgramsInFlight {
-        let mut free_pus = BitSet::new(pus.index());
-        for pu in 0..pus.index() {
-            free_pus.insert(pu);
+    /// Creates the state of flash without programs.
+    pub(crate) fn new(geometry: &FlashGeometry) -> ProgramsInFlight {
+        let pus = geometry.pus.index();
+        let mut free_pus = BitSet::new(pus);
+        for position in 0..pus {
+            free_pus.insert(position);
         }
+        let all = (0..geometry.pus).map(PuId);
         ProgramsInFlight {
-            per_pu: vec![0; pus.index()],
+            per_pu: vec![0; pus],
             free_pus,
+            stripe_positions: all.map(|pu| geometry.stripe_position(pu)).collect(),
             total: 0,
             pads: Vec::new(),
             blocked: [false; STREAM_COUNT],
@@ -57,7 +62,7 @@ impl ProgramsInFlight {
         let on_pu = &mut self.per_pu[pu.index()];
         *on_pu += 1;
         if *on_pu == PROGRAMS_PER_PU {
-            self.free_pus.remove(pu.index());
+            self.free_pus.remove(self.stripe_positions[pu.index()].index());
         }
         self.total += 1;
     }
@@ -71,8 +76,8 @@ impl ProgramsInFlight {
         let on_pu = &mut self.per_pu[pu.index()];
         assert!(*on_pu > 0, "no program is in flight on {pu}");
         *on_pu -= 1;
-        if *on_pu < PROGRAMS_PER_PU {
-            self.free_pus.insert(pu.index());
+        if *on_pu + 1 == PROGRAMS_PER_PU {
+            self.free_pus.insert(self.stripe_positions[pu.index()].index());
         }
         self.total -= 1;
         self.unblock();
@@ -90,7 +95,7 @@ impl ProgramsInFlight {
         self.per_pu[pu.index()] < PROGRAMS_PER_PU
     }
 
-    /// Returns the parallel units that take another program.
+    /// Returns the parallel units that take another program, by their position in striping order.
     #[inline]
     pub(crate) fn free_pus(&self) -> &BitSet {
         &self.free_pus
@@ -151,7 +156,8 @@ impl ProgramsInFlight {
             let subject = Subject::Pu(pu);
             let found = u32::from(found);
             require_eq!(Space, "programs in flight per parallel unit", subject, expected, found);
-            let (has_slot, is_free) = (self.has_slot(pu), self.free_pus.contains(pu.index()));
+            let position = self.stripe_positions[pu.index()].index();
+            let (has_slot, is_free) = (self.has_slot(pu), self.free_pus.contains(position));
             require_eq!(Space, "parallel unit that takes a program", subject, has_slot, is_free);
             let pads = self.pads.iter().filter(|p| geometry.pu_of(p.chunk) == pu).count().to_u32();
             let most = u32::from(PROGRAMS_PER_PU) + pads;

@@ -115,6 +115,13 @@ impl FlashGeometry {
         let per_channel = self.pus / self.channels;
         PuId(i % self.channels * per_channel + i / self.channels)
     }
+
+    /// Returns the position of a parallel unit in striping order: the inverse of
+    /// [`striped_pu`](FlashGeometry::striped_pu).
+    pub fn stripe_position(&self, pu: PuId) -> u32 {
+        let per_channel = self.pus / self.channels;
+        pu.get() % per_channel * self.channels + pu.get() / per_channel
+    }
 }
 
 #[cfg(test)]
@@ -136,5 +143,6 @@ mod tests {
         });
         let order: Vec<PuId> = (0..8).map(|i| shape.striped_pu(i)).collect();
         assert_eq!(order, [0, 2, 4, 6, 1, 3, 5, 7].map(PuId));
+        assert!(order.iter().map(|pu| shape.stripe_position(*pu)).eq(0..8));
     }
 }

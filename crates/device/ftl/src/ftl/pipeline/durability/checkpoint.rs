@@ -6,11 +6,11 @@ use time::Nanos;
 
 use crate::durability::checkpoint::{CheckpointFacts, CheckpointStep, PageCursor};
 use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
-use crate::durability::snapshot::{LineEntry, Snapshot};
+use crate::durability::snapshot::{LineEntry, SnapshotEncoder};
 use crate::flash::OpKind;
 use crate::ftl::HOST;
-use crate::ids::{LineId, MapPageId, SlotId, ToIndex, ToU32, WriteSeq};
-use crate::space::lines::{Footer, Line, LineState};
+use crate::ids::{MapPageId, SlotId, ToIndex, ToU32, WriteSeq};
+use crate::space::lines::{Footer, LineState};
 use crate::{FlashBackend, FlashGeometry, Ftl, OpToken, WriteUnit};
 
 /// The journal's access to the flash, with the last slots of the write buffer as its memory.
@@ -141,29 +141,35 @@ impl Ftl {
             crate::ids::NO_SECTOR => 0,
             phys => phys.get() + 1,
         };
-        // Some of the line's chunks may have been erased since and belong to another line now.
         let table = self.space.table();
-        let lines = table.iter().filter(|(_, l)| l.state != LineState::Free);
-        // Full lines whose valid sectors are not counted yet take no units.
-        let takes = |line: &Line| {
+        let mut snapshot =
+            SnapshotEncoder::new(&self.env.geometry, layout, base, table.len().to_u32());
+        layout.pages().for_each(|at| snapshot.put_page(page(at)));
+        let mut entry = LineEntry {
+            stream: 0,
+            open: false,
+            has_footer: false,
+            max_seq: WriteSeq(0),
+            chunks: Vec::with_capacity(layout.active_pus.index()),
+        };
+        for (id, line) in table.iter().filter(|(_, line)| line.state != LineState::Free) {
+            // Some of the line's chunks may have been erased since and belong to another line now.
+            let own = line.chunks.iter().copied().filter(|c| table.line_of(*c) == id);
+            entry.chunks.clear();
+            entry.chunks.extend(own);
+            if entry.chunks.is_empty() {
+                continue;
+            }
+            // Full lines whose valid sectors are not counted yet take no units.
             let counted =
                 self.space.is_reconciling() && line.fully_mapped && line.programs_in_flight == 0;
-            line.state == LineState::Open && !counted
-        };
-        let lines = lines.map(|(id, line): (LineId, &Line)| LineEntry {
-            stream: line.stream,
-            open: takes(line),
-            has_footer: line.footer == Footer::Valid,
-            max_seq: if takes(line) { WriteSeq::MAX } else { line.max_seq },
-            chunks: line.chunks.iter().copied().filter(|c| table.line_of(*c) == id).collect(),
-        });
-        Snapshot {
-            usable_chunks: layout.usable_chunks,
-            base_seq: base,
-            pages: layout.pages().map(page).collect(),
-            lines: lines.filter(|l| !l.chunks.is_empty()).collect(),
+            entry.open = line.state == LineState::Open && !counted;
+            entry.stream = line.stream;
+            entry.has_footer = line.footer == Footer::Valid;
+            entry.max_seq = if entry.open { WriteSeq::MAX } else { line.max_seq };
+            snapshot.put_line(&entry);
         }
-        .encode(&self.env.geometry, layout)
+        snapshot.finish()
     }
 
     /// Writes a translation page with the entries that point to the media now.
