@@ -2,7 +2,7 @@
 //! latency.
 //!
 //! Over-provisioning is 20 %. The device is filled and overwritten twice at random before the
-//! measurement. One thread submits, with 128 writes outstanding. The drive has a core of its own, or
+//! measurement, and twice more with data, so that every sector has its memory. One thread submits, with 128 writes outstanding. The drive has a core of its own, or
 //! shares the host's thread. The FTL runs on the host (pblk over an open-channel drive), or in the
 //! drive. Bounds: no write of 5 ms or longer; a million writes per second with pblk; and with the
 //! FTL in the drive, 0.8 of the rate of bare copies in the same run.
@@ -187,10 +187,12 @@ pub struct OverwriteResult {
 /// If the system refuses memory or a thread, or if a write fails.
 pub fn overwrite(stack: Stack, own_core: bool, time: Nanos) -> Result<OverwriteResult, BenchError> {
     let Stack { mut drive, device, port, .. } = stack;
-    let (ftl_before, copies_before) = (drive.stats().ftl, copies(&mut drive));
-    let writer = Writer::new(device)?;
-    let clock = RealClock::start();
+    let mut writer = Writer::new(device)?;
     let cores = &AllowedCpus::allowed();
+    let clock = RealClock::start();
+    on_first_cpu(cores, || writer.warm_up(clock, &mut drive))?;
+    let (ftl_before, copies_before) = (drive.stats().ftl, copies(&mut drive));
+    writer.restart(clock.now());
     let run = if own_core {
         let runner = RealRunner::new(clock, IdlePolicy::default())?;
         port.set_drive_waker(runner.waker())?;
@@ -232,7 +234,7 @@ fn copies(drive: &mut ::controller::Controller) -> u64 {
 /// Longest extension of a run in which the drive has programmed nothing yet.
 const FIRST_PROGRAM_TIMEOUT: Nanos = Nanos::from_secs(60);
 
-/// Writes until `time`; a local drive is polled after each iteration of the writer.
+/// Writes for `time`; a local drive is polled after each iteration of the writer.
 ///
 /// On a busy machine the drive's thread may start later than a short run ends: the run goes on until
 /// the first program, for at most [`FIRST_PROGRAM_TIMEOUT`].
@@ -243,7 +245,8 @@ fn step_in_turn(
     mut drive: Option<&mut ::controller::Controller>,
 ) -> Result<WriterResult, BenchError> {
     let (mut now, mut busy) = (clock.now(), Nanos::ZERO);
-    while now < time || (now < time + FIRST_PROGRAM_TIMEOUT && !writer.has_programmed()) {
+    let end = now + time;
+    while now < end || (now < end + FIRST_PROGRAM_TIMEOUT && !writer.has_programmed()) {
         let moved = writer.step(now)?;
         let after = clock.now();
         if moved {
@@ -275,6 +278,8 @@ struct Writer {
     free: Vec<u32>,
     /// Submission time of each slot's write.
     submitted: Vec<Nanos>,
+    /// Start of the measurement.
+    begin: Nanos,
     latency: Histogram,
     /// Counters of pblk at the start, if the host manages the flash.
     before: Option<ftl::FtlStats>,
@@ -308,9 +313,32 @@ impl Writer {
             at,
             free: (0..DEPTH as u32).collect(),
             submitted: vec![Nanos::ZERO; DEPTH],
+            begin: Nanos::ZERO,
             latency: Histogram::new(),
             before,
         })
+    }
+
+    /// Writes twice as many sectors as the device has: the preconditioning jobs write no data, and the
+    /// first write to the memory of a sector is a page fault.
+    fn warm_up(
+        &mut self,
+        clock: RealClock,
+        drive: &mut ::controller::Controller,
+    ) -> Result<(), BenchError> {
+        while self.latency.count() < 2 * self.sectors {
+            self.step(clock.now())?;
+            drive.poll(clock.now());
+        }
+        Ok(())
+    }
+
+    /// Begins the measurement. Outstanding writes count as submitted now.
+    fn restart(&mut self, now: Nanos) {
+        self.latency = Histogram::new();
+        self.submitted.fill(now);
+        self.begin = now;
+        self.before = pblk_stats(&self.device);
     }
 
     /// Reaps completions and submits as many new writes.
@@ -351,16 +379,16 @@ impl Writer {
         Some(pblk_stats(&self.device)?.since(&self.before?))
     }
 
-    fn into_result(self, elapsed: Nanos, busy: Nanos) -> WriterResult {
+    fn into_result(self, now: Nanos, busy: Nanos) -> WriterResult {
         let host_amplification = self.since_start().and_then(|stats| stats.write_amplification());
         let writes = self.latency.count();
         let mut latency = self.latency;
         // A write that has not completed by the end counts with its time so far.
         let free: Vec<usize> = self.free.iter().map(|place| *place as usize).collect();
         for (_, at) in self.submitted.iter().enumerate().filter(|(i, _)| !free.contains(i)) {
-            latency.record(elapsed.since(*at));
+            latency.record(now.since(*at));
         }
-        let submitted = latency.count();
+        let (submitted, elapsed) = (latency.count(), now.since(self.begin));
         WriterResult { elapsed, busy, writes, submitted, latency, host_amplification }
     }
 }
