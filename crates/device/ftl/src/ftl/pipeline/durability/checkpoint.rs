@@ -153,8 +153,13 @@ impl Ftl {
             chunks: Vec::with_capacity(layout.active_pus.index()),
         };
         for (id, line) in table.iter().filter(|(_, line)| line.state != LineState::Free) {
-            // Some of the line's chunks may have been erased since and belong to another line now.
-            let own = line.chunks.iter().copied().filter(|c| table.line_of(*c) == id);
+            // Some chunks of a drained line may have been erased, and belong to another line now.
+            let is_own = |chunk: &ChunkId| {
+                let is_own = line.state != LineState::Draining || table.line_of(*chunk) == id;
+                debug_assert_eq!(is_own, table.line_of(*chunk) == id, "{chunk}");
+                is_own
+            };
+            let own = line.chunks.iter().copied().filter(is_own);
             entry.chunks.clear();
             entry.chunks.extend(own);
             if entry.chunks.is_empty() {
