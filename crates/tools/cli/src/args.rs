@@ -2,6 +2,7 @@
 
 mod admin;
 mod states;
+mod sweep;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
 pub use states::StateArgs;
+pub use sweep::SweepArgs;
 
 use super::commands::bench_command::named_value;
 
@@ -298,9 +300,20 @@ pub struct SimArgs {
     /// Write a self-contained page with plots; `-` for standard output.
     #[arg(long, value_name = "FILE.html|-")]
     pub report: Option<PathBuf>,
+    /// Write a row for each run, job and direction as CSV (`docs/sweep.md`); `-` for standard output.
+    #[arg(long, value_name = "FILE|-")]
+    pub csv: Option<PathBuf>,
     /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
+    /// Set a key of every scenario to a value, or run every scenario with each of several values. May
+    /// be given several times, for all combinations (`docs/sweep.md`).
+    #[arg(long, value_name = "KEY=VALUE[,VALUE]")]
+    pub set: Vec<String>,
+    /// Run every scenario, and every combination of `--set`, with each of these seeds: so many from 0
+    /// on, or a range such as 0..40.
+    #[arg(long, value_name = "N|A..B", conflicts_with = "seed")]
+    pub seeds: Option<String>,
     /// Exit with 1 if a result has a note, that is, if it may be misread. All outputs are written
     /// first.
     #[arg(long)]
@@ -680,7 +693,10 @@ mod tests {
             json: None,
             json_schema: None,
             report: None,
+            csv: None,
             seed: None,
+            set: Vec::new(),
+            seeds: None,
             strict: false,
             jobs: None,
             write_image: false,

@@ -1,0 +1,6 @@
+//! Sweeps with a store: rows, resumption, concurrency and verification.
+
+mod fixture;
+mod resume;
+mod rows;
+mod verify;
