@@ -8,7 +8,7 @@ use scenario::{ProblemKind, ScenarioError};
 use sim::SimError;
 use workload::JobProblem;
 
-use crate::{Origin, StoreError};
+use crate::{SetOrigin, StoreError};
 
 /// Error of a sweep.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ pub enum SweepError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetError {
     /// The text that set it.
-    pub origin: Origin,
+    pub origin: SetOrigin,
     /// The problem.
     pub problem: SetProblem,
 }

@@ -9,8 +9,8 @@ use scenario::{Scenario, ScenarioError};
 use sim::{RunNeeds, SimError};
 use workload::JobError;
 
-use crate::edit::EditedText;
-use crate::{KeyPath, Origin, SetError, SetProblem, Setting, SettingValue, SweepError};
+use crate::set::edit::EditedText;
+use crate::{KeyPath, SetError, SetOrigin, SetProblem, Setting, SettingValue, SweepError};
 
 /// Largest number of runs of a sweep.
 pub const RUNS_MAX: usize = 20_000;
@@ -48,7 +48,7 @@ pub struct Assignment {
     /// The value.
     pub value: SettingValue,
     /// The text that set it.
-    pub origin: Origin,
+    pub origin: SetOrigin,
 }
 
 impl Assignment {

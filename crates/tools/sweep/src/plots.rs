@@ -4,7 +4,7 @@ use report::sweep::{ChartLine, ChartUnit, SweepChart};
 use scenario::format::{count, duration, rate};
 use serde_json::Number;
 
-use crate::{COLUMNS, Column, PlotSpec, Row, SettingValue, Status};
+use crate::{COLUMNS, Column, PlotSpec, Row, RunStatus, SettingValue};
 
 /// Measured values that are plotted by default.
 const USUAL: [&str; 3] = ["iops", "clat_mean_ns", "clat_p99_ns"];
@@ -31,7 +31,7 @@ pub fn charts(keys: &[String], rows: &[Row], spec: &PlotSpec) -> Vec<NamedChart>
     };
     let lines = lines.or_else(|| next(Some(x)));
     let good: Vec<&Row> =
-        rows.iter().filter(|r| r.status == Status::Ok && !r.direction.is_empty()).collect();
+        rows.iter().filter(|r| r.status == RunStatus::Ok && !r.direction.is_empty()).collect();
     let others: Vec<usize> =
         (0..keys.len()).filter(|key| *key != x && Some(*key) != lines).collect();
     let panel_of = |row: &Row| {
@@ -164,7 +164,7 @@ mod tests {
             seed: Some(seed),
             job: "j".into(),
             direction: "read".into(),
-            status: Status::Ok,
+            status: RunStatus::Ok,
             error: String::new(),
             replay: String::new(),
             values,
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn failed_runs_and_constant_keys_are_not_plotted() {
         let mut rows = vec![row(["1", "x", "c"], 0, 1), row(["2", "x", "c"], 0, 5)];
-        rows[1].status = Status::Failed;
+        rows[1].status = RunStatus::Failed;
         let found = charts(&keys(), &rows, &PlotSpec::default());
         assert_eq!((found.len(), found[0].chart.lines.len()), (1, 1));
         assert_eq!(found[0].chart.lines[0].points, [Some(1.0), None]);

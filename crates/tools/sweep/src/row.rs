@@ -8,19 +8,19 @@ use crate::{BaseScenario, COLUMNS, GridPoint};
 
 /// Whether a run has its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum RunStatus {
     /// All requests succeeded.
     Ok,
     /// The run has an error, or some of its requests have.
     Failed,
 }
 
-impl Status {
+impl RunStatus {
     /// Returns the word of tables.
     pub fn word(self) -> &'static str {
         match self {
-            Status::Ok => "ok",
-            Status::Failed => "failed",
+            RunStatus::Ok => "ok",
+            RunStatus::Failed => "failed",
         }
     }
 }
@@ -37,7 +37,7 @@ pub struct Row {
     /// `read`, `write` or `trim`; empty if the job moved nothing.
     pub direction: String,
     /// Whether the run has its results.
-    pub status: Status,
+    pub status: RunStatus,
     /// The error of a failed run, on one line; else empty.
     pub error: String,
     /// The command that repeats the run.
@@ -58,7 +58,7 @@ pub fn rows(point: &GridPoint, replay: &str, run: &Value) -> Vec<Row> {
             seed: section["seed"].as_u64(),
             job: job["jobname"].as_str().unwrap_or_default().to_owned(),
             direction: direction.to_owned(),
-            status: if failure.is_some() { Status::Failed } else { Status::Ok },
+            status: if failure.is_some() { RunStatus::Failed } else { RunStatus::Ok },
             error: one_line(failure.unwrap_or_default()),
             replay: replay.to_owned(),
             values: COLUMNS.iter().map(|column| column.value(run, of_direction)).collect(),
@@ -83,7 +83,7 @@ pub fn failed_row(point: &GridPoint, seed: Option<u64>, replay: &str, error: &st
         seed,
         job: String::new(),
         direction: String::new(),
-        status: Status::Failed,
+        status: RunStatus::Failed,
         error: one_line(error),
         replay: replay.to_owned(),
         values: vec![None; COLUMNS.len()],
@@ -163,12 +163,12 @@ mod tests {
         assert_eq!(value(&all[1], "clat_p50_ns"), None);
         assert_eq!((value(&all[2], "iops"), value(&all[2], "elapsed_ns")), (None, Some(9.0)));
         assert_eq!(value(&all[0], "write_amplification"), Some(2.5));
-        assert_eq!((all[0].seed, all[0].status), (Some(5), Status::Ok));
+        assert_eq!((all[0].seed, all[0].status), (Some(5), RunStatus::Ok));
         let mut failed = run.clone();
         failed["sluice"]["failures"] = json!(["3 reads\n failed"]);
         failed["sluice"]["drives"][1] = json!({ "write_amplification": 1.0 });
         let all = rows(&point(&["x=1"], None), "replay", &failed);
-        assert_eq!((all[0].status, all[0].error.as_str()), (Status::Failed, "3 reads failed"));
+        assert_eq!((all[0].status, all[0].error.as_str()), (RunStatus::Failed, "3 reads failed"));
         assert_eq!(value(&all[0], "write_amplification"), None, "two drives have one");
     }
 

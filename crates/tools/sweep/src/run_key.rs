@@ -73,7 +73,7 @@ impl RunKey {
                 replay.path = format!("{digest:032x}").into();
             }
             // Writing to a string cannot fail.
-            let _ = write!(text, "job on {over}: {spec:#?}\n");
+            let _ = writeln!(text, "job on {over}: {spec:#?}");
         }
         Ok(RunKey { text })
     }
@@ -195,7 +195,7 @@ mod tests {
         let trace = folder.path().join("trace.csv");
         std::fs::write(&jobs, format!("[r]\nread_iolog={}\n", trace.display())).unwrap();
         let scenario = Scenario::parse(Path::new("a.toml"), TEXT).unwrap();
-        let key = || RunKey::new(&scenario, &[jobs.clone()]);
+        let key = || RunKey::new(&scenario, std::slice::from_ref(&jobs));
         let missing = key().unwrap_err().to_string();
         assert!(missing.contains("cannot read the trace"), "{missing}");
         std::fs::write(&trace, "fio version 2 iolog\n").unwrap();

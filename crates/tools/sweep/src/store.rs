@@ -1,4 +1,4 @@
-//! [`Store`]: finished runs in a folder, one file each, under the digest of their inputs.
+//! [`RunStore`]: finished runs in a folder, one file each, under the digest of their inputs.
 //!
 //! **Concurrency.** A file is written under another name and renamed, so that a reader finds a
 //! complete run or none. Two programs may use one store; a run that both compute has equal bytes.
@@ -99,21 +99,21 @@ pub enum Stored {
 
 /// Finished runs in a folder.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct RunStore {
     folder: PathBuf,
 }
 
-impl Store {
+impl RunStore {
     /// Opens the store in a folder; an empty folder and one that does not exist become a store.
     ///
     /// # Errors
     /// [`StoreError`] for a store of another version, a folder with other files, and errors of the
     /// operating system.
-    pub fn open(folder: &Path) -> Result<Store, StoreError> {
+    pub fn open(folder: &Path) -> Result<RunStore, StoreError> {
         let failed = |source| StoreError::new(folder, source);
         fs::create_dir_all(folder).map_err(failed)?;
         let mark = folder.join(MARK);
-        let store = Store { folder: folder.to_path_buf() };
+        let store = RunStore { folder: folder.to_path_buf() };
         match fs::read_to_string(&mark) {
             Ok(text) if text.trim_end() == FORMAT => Ok(store),
             Ok(text) => {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_run_is_found_by_its_inputs_only() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = RunStore::open(folder.path()).unwrap();
         let run = json!({ "a": [0.1, 1.0 / 3.0, 5e-324, 123_456_789.123_456_78] });
         assert_eq!(store.get(&key(1)).unwrap(), Stored::Missing);
         store.put(&key(1), &run).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_never_a_run() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = RunStore::open(folder.path()).unwrap();
         let run = json!({ "iops": 100, "bytes": 4096 });
         store.put(&key(1), &run).unwrap();
         let path = store.path(&key(1));
@@ -290,19 +290,19 @@ mod tests {
     fn a_store_of_another_version_and_a_folder_of_other_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(MARK), "sluice sweep store 9\n").unwrap();
-        let error = Store::open(folder.path()).unwrap_err();
+        let error = RunStore::open(folder.path()).unwrap_err();
         assert!(matches!(&error, StoreError::Version { found, .. } if found.ends_with('9')));
         assert!(error.to_string().starts_with(&folder.path().display().to_string()), "{error}");
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("thesis.tex"), "x").unwrap();
-        assert!(matches!(Store::open(other.path()), Err(StoreError::NoStore { .. })));
+        assert!(matches!(RunStore::open(other.path()), Err(StoreError::NoStore { .. })));
         assert_eq!(names(other.path()), ["thesis.tex"]);
     }
 
     #[test]
     fn a_full_disk_is_named_and_leaves_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = RunStore::open(folder.path()).unwrap();
         store.put(&key(1), &json!(1)).unwrap();
         let (path, part) = (store.path(&key(2)), folder.path().join("part"));
         std::os::unix::fs::symlink("/dev/full", &part).unwrap();
@@ -321,7 +321,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let store = Store::open(&folder.path().join("new")).unwrap();
+                    let store = RunStore::open(&folder.path().join("new")).unwrap();
                     for seed in 0..20 {
                         store.put(&key(seed), &json!({ "seed": seed })).unwrap();
                         let found = store.get(&key(seed)).unwrap();

@@ -14,7 +14,7 @@ use crate::grid::scenarios;
 use crate::row::{failed_row, replay_command, rows};
 use crate::runs::{RunEnd, RunSettings, run_each};
 use crate::{
-    BaseScenario, Grid, GridPoint, Row, RunKey, Status, Store, StoreError, Stored, SweepError,
+    BaseScenario, Grid, GridPoint, Row, RunKey, RunStatus, RunStore, StoreError, Stored, SweepError,
 };
 
 /// A scenario and a grid of values and seeds.
@@ -26,6 +26,15 @@ pub struct Sweep {
     pub job_files: Vec<PathBuf>,
     /// The points.
     pub grid: Grid,
+}
+
+/// A point of a sweep.
+#[derive(Debug)]
+pub struct PlannedRun {
+    /// The point.
+    pub point: GridPoint,
+    /// Its scenario; an error if its values exclude each other.
+    pub scenario: Result<Scenario, SweepError>,
 }
 
 /// Progress of a sweep.
@@ -102,10 +111,11 @@ impl Sweep {
     ///
     /// # Errors
     /// [`SweepError`] if a value is possible at no point, or if no point is possible.
-    pub fn points(&self) -> Result<Vec<(GridPoint, Result<Scenario, SweepError>)>, SweepError> {
+    pub fn points(&self) -> Result<Vec<PlannedRun>, SweepError> {
         let points = self.grid.points();
         let built = scenarios(&self.base, &points, &self.job_files)?;
-        Ok(points.into_iter().zip(built).collect())
+        let planned = points.into_iter().zip(built);
+        Ok(planned.map(|(point, scenario)| PlannedRun { point, scenario }).collect())
     }
 
     /// Returns the command that repeats the run of a point.
@@ -123,7 +133,7 @@ impl Sweep {
     /// results, which have the runs before it.
     pub fn run(
         &self,
-        store: Option<&Store>,
+        store: Option<&RunStore>,
         settings: SweepSettings,
     ) -> Result<SweepResults, SweepError> {
         let SweepSettings { at_a_time, interrupt, progress } = settings;
@@ -136,7 +146,7 @@ impl Sweep {
         let mut missing = Missing { points: Vec::new(), scenarios: Vec::new() };
         let mut damaged = Vec::new();
         let mut grid_points = Vec::new();
-        for (index, (point, built)) in points.into_iter().enumerate() {
+        for (index, PlannedRun { point, scenario: built }) in points.into_iter().enumerate() {
             match built {
                 Err(error) => {
                     let (replay, error) = (self.replay(&point), error.to_string());
@@ -208,7 +218,7 @@ impl Sweep {
     /// Returns the JSON of a run, and stores it.
     fn keep(
         &self,
-        store: Option<&Store>,
+        store: Option<&RunStore>,
         scenario: &Scenario,
         outcome: &SimOutcome,
     ) -> Result<serde_json::Value, SweepError> {
@@ -230,7 +240,7 @@ struct Ends {
 impl Ends {
     fn set(&mut self, index: usize, rows: Vec<Row>) {
         self.progress.done += 1;
-        self.progress.failed += usize::from(rows.iter().any(|row| row.status == Status::Failed));
+        self.progress.failed += usize::from(rows.iter().any(|row| row.status == RunStatus::Failed));
         self.rows[index] = Some(rows);
         (self.observe)(self.progress);
     }

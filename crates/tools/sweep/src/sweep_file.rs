@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::{Document, Item, TableLike, Value};
 
 use crate::{
-    BaseScenario, Column, Grid, KeyPath, Origin, Seeds, SetError, Setting, SettingValue, Sweep,
+    BaseScenario, Column, Grid, KeyPath, Seeds, SetError, SetOrigin, Setting, SettingValue, Sweep,
     SweepError,
 };
 
@@ -155,7 +155,7 @@ impl Source<'_> {
         for (name, item) in table.iter() {
             let key_span = table.key(name).and_then(|key| key.span());
             let line = self.line(key_span.clone().or(item.span()));
-            let origin = Origin::File { path: self.path.to_path_buf(), line };
+            let origin = SetOrigin::File { path: self.path.to_path_buf(), line };
             let error = |problem| SetError { origin: origin.clone(), problem };
             let depth = parts.len();
             // A quoted key may be a whole name with its dots.

@@ -9,7 +9,7 @@ use sim::{to_json, to_text};
 use twox_hash::XxHash3_128;
 
 use crate::runs::{RunEnd, RunSettings, run_each};
-use crate::{RunKey, Store, Stored, Sweep, SweepError, SweepSettings};
+use crate::{PlannedRun, RunKey, RunStore, Stored, Sweep, SweepError, SweepSettings};
 
 /// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,14 +29,14 @@ const SHOWN: [&str; 3] = ["title", "question", "scenario"];
 /// [`SweepError`] as [`Sweep::run`] returns it.
 pub fn verify(
     sweep: &Sweep,
-    store: &Store,
+    store: &RunStore,
     count: usize,
     seed: u64,
     settings: SweepSettings,
 ) -> Result<Verification, SweepError> {
     let SweepSettings { at_a_time, interrupt, mut progress } = settings;
     let mut stored: Vec<(u128, Scenario, String)> = Vec::new();
-    for (point, built) in sweep.points()? {
+    for PlannedRun { point, scenario: built } in sweep.points()? {
         let Ok(scenario) = built else { continue };
         let key = RunKey::new(&scenario, &sweep.job_files)?;
         if matches!(store.get(&key)?, Stored::Run(_)) {

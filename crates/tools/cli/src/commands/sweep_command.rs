@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 use report::sweep::SweepPage;
 use scenario::format::printable;
 use sweep::{
-    NamedChart, Row, Status, Store, SweepError, SweepFile, SweepResults, SweepSettings, charts,
-    csv, json, summary, verify,
+    NamedChart, Row, RunStatus, RunStore, SweepError, SweepFile, SweepResults, SweepSettings,
+    charts, csv, json, summary, verify,
 };
 
-use super::sim_command::{catch_interrupt, default_jobs, distinct_outputs};
+use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_outputs};
 use crate::args::SweepArgs;
 use crate::output::{Output, is_standard};
 use crate::sweep_line::SweepLine;
@@ -30,7 +30,7 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
     file.sweep.points()?;
     let mut outputs = Outputs::open(args)?;
     let folder = args.store.as_deref().unwrap_or(&file.store);
-    let store = Store::open(folder).map_err(SweepError::from)?;
+    let store = RunStore::open(folder).map_err(SweepError::from)?;
     let interrupt = catch_interrupt()?;
     let results = file.sweep.run(Some(&store), settings(args, &interrupt, ""))?;
     for (path, problem) in &results.damaged {
@@ -88,7 +88,7 @@ fn settings(args: &SweepArgs, interrupt: &Arc<AtomicBool>, what: &'static str) -
 
 /// Returns an error if a run failed.
 fn judge(results: &SweepResults) -> Result<(), CliError> {
-    let Some(first) = results.rows.iter().find(|row| row.status == Status::Failed) else {
+    let Some(first) = results.rows.iter().find(|row| row.status == RunStatus::Failed) else {
         return Ok(());
     };
     Err(CliError::Other(format!(
@@ -131,9 +131,9 @@ impl Outputs {
     /// Opens all outputs, or none.
     fn open(args: &SweepArgs) -> Result<Outputs, CliError> {
         let given = distinct_outputs(&[
-            ("--csv", &args.csv),
-            ("--json", &args.json),
-            ("--report", &args.report),
+            OutputOption { name: "--csv", path: &args.csv },
+            OutputOption { name: "--json", path: &args.json },
+            OutputOption { name: "--report", path: &args.report },
         ])?;
         if let Some(folder) = &args.plot {
             fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))?;

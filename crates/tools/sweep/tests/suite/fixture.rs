@@ -1,4 +1,4 @@
-//! A small sweep, of which one point fails.
+//! A small sweep. Some of its runs fail.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn sweep(text: &str, sets: &[&str], seeds: &str) -> Sweep {
     Sweep { base: BaseScenario::new(Path::new("small.toml"), text), job_files: Vec::new(), grid }
 }
 
-/// Returns the sweep of most tests: twelve runs, of which those with a size of 1t fail.
+/// Returns the sweep of most tests: twelve runs. Those with a size of 1t fail.
 pub(crate) fn usual() -> Sweep {
     sweep(SCENARIO, &["job.mixed.iodepth=1,4", "job.mixed.size=1m,1t,2m"], "2")
 }

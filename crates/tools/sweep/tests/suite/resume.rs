@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use sluice_sweep::{Store, StoreError, csv};
+use sluice_sweep::{RunStore, StoreError, csv};
 
 use crate::fixture::{interrupted_after, settings, usual};
 
@@ -21,7 +21,7 @@ fn runs(folder: &Path) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn a_second_run_computes_only_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let sweep = usual();
     let first = sweep.run(Some(&store), interrupted_after(3)).unwrap();
     assert!(first.is_interrupted() && first.computed < 12);
@@ -40,7 +40,7 @@ fn a_second_run_computes_only_what_is_missing() {
 #[test]
 fn a_damaged_run_is_named_and_computed_again() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let sweep = usual();
     let expected = sweep.run(Some(&store), settings(2)).unwrap();
     let all = runs(folder.path());
@@ -61,7 +61,7 @@ fn two_sweeps_in_one_store_at_once_have_the_rows_of_one() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let store = Store::open(folder.path()).unwrap();
+                let store = RunStore::open(folder.path()).unwrap();
                 let results = usual().run(Some(&store), settings(2)).unwrap();
                 assert_eq!(csv(&results.keys, &results.rows), expected);
                 assert!(results.damaged.is_empty());
@@ -74,7 +74,7 @@ fn two_sweeps_in_one_store_at_once_have_the_rows_of_one() {
 #[test]
 fn an_error_of_the_store_ends_the_sweep_and_keeps_the_runs_before() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let sweep = usual();
     sweep.run(Some(&store), settings(1)).unwrap();
     let all = runs(folder.path());

@@ -2,7 +2,7 @@
 
 // guarantee: B-57
 
-use sluice_sweep::{Status, Store, SweepError, csv};
+use sluice_sweep::{RunStatus, RunStore, SweepError, csv};
 
 use crate::fixture::{SCENARIO, interrupted_after, settings, sweep, usual};
 
@@ -17,7 +17,7 @@ fn rows_are_equal_with_any_number_of_runs_at_a_time_with_a_store_and_after_inter
     }
     for count in [1, 6, 11] {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = RunStore::open(folder.path()).unwrap();
         let first = sweep.run(Some(&store), interrupted_after(count)).unwrap();
         assert!(first.is_interrupted(), "after {count}");
         let rest = sweep.run(Some(&store), settings(3)).unwrap();
@@ -32,7 +32,7 @@ fn rows_are_equal_with_any_number_of_runs_at_a_time_with_a_store_and_after_inter
 #[test]
 fn rows_do_not_depend_on_the_order_in_which_runs_were_stored() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let all = ["job.mixed.iodepth=1,2,4", "drive.ftl.over_provisioning=0.2,0.4"];
     let expected = sweep(SCENARIO, &all, "2").run(None, settings(2)).unwrap();
     let parts = ["job.mixed.iodepth=4,2", "drive.ftl.over_provisioning=0.4"];
@@ -47,7 +47,7 @@ fn rows_do_not_depend_on_the_order_in_which_runs_were_stored() {
 fn a_failed_run_is_a_row_with_its_error_and_its_replay() {
     let results = usual().run(None, settings(2)).unwrap();
     assert_eq!((results.progress.done, results.progress.failed), (12, 4));
-    let failed: Vec<_> = results.rows.iter().filter(|r| r.status == Status::Failed).collect();
+    let failed: Vec<_> = results.rows.iter().filter(|r| r.status == RunStatus::Failed).collect();
     assert_eq!(failed.len(), 4);
     for row in failed {
         assert!(!row.error.is_empty() && row.parameters[1] == "1t", "{row:?}");
@@ -58,7 +58,7 @@ fn a_failed_run_is_a_row_with_its_error_and_its_replay() {
         );
         assert_eq!(row.replay, replay);
     }
-    let good = results.rows.iter().filter(|row| row.status == Status::Ok);
+    let good = results.rows.iter().filter(|row| row.status == RunStatus::Ok);
     assert_eq!(good.count(), 16, "eight runs that read and write");
 }
 
@@ -80,7 +80,7 @@ fn an_invalid_sweep_has_no_run() {
     assert!(matches!(error, SweepError::Set(_)), "{error}");
     let image = SCENARIO.replace("[precond", "data = \"file\"\npath = \"x\"\n[precond");
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let error = sweep(&image, &[], "2").run(Some(&store), settings(1)).unwrap_err();
     assert!(matches!(error, SweepError::NotStorable { .. }), "{error}");
 }

@@ -3,21 +3,21 @@
 use std::fs;
 
 use serde_json::Value;
-use sluice_sweep::{Store, Stored, verify};
+use sluice_sweep::{RunStore, Stored, verify};
 
 use crate::fixture::{SCENARIO, settings, sweep};
 
 #[test]
 fn a_stored_run_that_differs_is_found_and_others_are_equal() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let sweep = sweep(SCENARIO, &["job.mixed.iodepth=1,4"], "2");
     sweep.run(Some(&store), settings(2)).unwrap();
     let check = |count, seed| verify(&sweep, &store, count, seed, settings(2)).unwrap();
     assert_eq!((check(10, 1).checked, check(10, 1).different.len()), (4, 0));
     assert_eq!(check(2, 1).checked, 2);
     // A run with another result and a valid digest, as another program could have stored it.
-    let (_, scenario) = sweep.points().unwrap().swap_remove(1);
+    let scenario = sweep.points().unwrap().swap_remove(1).scenario;
     let key = sluice_sweep::RunKey::new(&scenario.unwrap(), &[]).unwrap();
     let Stored::Run(mut run) = store.get(&key).unwrap() else { panic!("it is stored") };
     run["jobs"][0]["read"]["total_ios"] = Value::from(1);
@@ -34,7 +34,7 @@ fn a_stored_run_that_differs_is_found_and_others_are_equal() {
 #[test]
 fn titles_and_comments_of_the_first_sweep_are_no_difference() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = RunStore::open(folder.path()).unwrap();
     let first = sweep(SCENARIO, &[], "2");
     first.run(Some(&store), settings(1)).unwrap();
     let other = format!("# a comment\n{}", SCENARIO.replace("\"small\"", "\"other\""));

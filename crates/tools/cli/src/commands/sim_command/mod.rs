@@ -298,10 +298,10 @@ impl Outputs {
     /// Opens all outputs, or none.
     fn open(args: &SimArgs) -> Result<Outputs, CliError> {
         let given = distinct_outputs(&[
-            ("--json", &args.json),
-            ("--report", &args.report),
-            ("--csv", &args.csv),
-            ("--trace", &args.trace),
+            OutputOption { name: "--json", path: &args.json },
+            OutputOption { name: "--report", path: &args.report },
+            OutputOption { name: "--csv", path: &args.csv },
+            OutputOption { name: "--trace", path: &args.trace },
         ])?;
         if let Some(dir) = &args.blktrace {
             if is_standard(dir) {
@@ -328,22 +328,35 @@ impl Outputs {
     }
 }
 
+/// An option that names an output.
+pub(super) struct OutputOption<'a> {
+    /// The option.
+    pub(super) name: &'static str,
+    /// The path that it has, if it is given.
+    pub(super) path: &'a Option<PathBuf>,
+}
+
 /// Returns the paths of the outputs that are requested.
 ///
 /// # Errors
 /// A usage error if two write to the same path.
 pub(super) fn distinct_outputs<'a>(
-    options: &[(&str, &'a Option<PathBuf>)],
+    options: &[OutputOption<'a>],
 ) -> Result<Vec<&'a PathBuf>, CliError> {
-    let given = options.iter().filter_map(|(option, path)| Some((*option, path.as_ref()?)));
-    let given: Vec<(&str, &PathBuf)> = given.collect();
-    for (i, (option, path)) in given.iter().enumerate() {
-        if let Some((other, _)) = given[..i].iter().find(|(_, earlier)| earlier == path) {
-            let to = path.display();
-            return Err(CliError::Usage(format!("{other} and {option} both write to {to}")));
+    let mut given: Vec<&PathBuf> = Vec::new();
+    for (i, option) in options.iter().enumerate() {
+        let Some(path) = option.path else { continue };
+        if let Some(other) = options[..i].iter().find(|other| other.path.as_ref() == Some(path)) {
+            return Err(CliError::Usage(format!(
+                "{} and {} both write to {}",
+                other.name,
+                option.name,
+                path.display()
+            )));
         }
+        given.push(path);
     }
-    Ok(given.into_iter().map(|(_, path)| path).collect())
+    Ok(given)
 }
 
 /// Returns a flag that the first SIGINT sets; the second ends the process immediately.

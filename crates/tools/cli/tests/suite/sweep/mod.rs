@@ -6,7 +6,7 @@ mod sweep_command;
 
 use crate::sim_folder::{Folder, output_text};
 
-/// A small drive with a job, of which some values are impossible.
+/// A small drive with a job.
 const SCENARIO: &str = "title = \"small\"\n[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 32 }\n[[job]]\nname = \"mixed\"\nrw = \"randrw\"\n\
     bs = \"4k\"\nsize = \"1m\"\nio_size = \"256k\"\nnorandommap = 1\n";

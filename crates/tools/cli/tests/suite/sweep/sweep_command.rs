@@ -87,15 +87,15 @@ fn the_command_of_a_row_repeats_its_run() {
 
 #[test]
 fn failed_runs_are_rows_and_the_exit_code_says_it() {
-    let text = SWEEP.replace("over_provisioning = [0.2, 0.4]", "capacity = [\"8M\", \"900G\"]");
-    let folder = folder(&text.replace("drive.ftl.cap", "drive.cap"));
+    let sizes = "job.mixed.size = [\"1m\", \"1t\"]";
+    let folder = folder(&SWEEP.replace("drive.ftl.over_provisioning = [0.2, 0.4]", sizes));
     let (table, told) = sweep(&folder, &["s.toml", "--csv", "o.csv"], 1);
     assert!(told.contains("8/8 · 4 failed · ") && told.contains("4 of 8 runs failed"), "{told}");
     assert!(told.contains("to repeat it: sluice sim small.toml --set job.mixed.iodepth=1 --set"));
     assert_eq!(table.matches("failed").count(), 4, "{table}");
     let csv = folder.read("o.csv");
     let failed = csv.lines().filter(|line| line.contains(",failed,"));
-    assert!(failed.clone().all(|line| line.contains("drive.capacity=900G --seed")), "{csv}");
+    assert!(failed.clone().all(|line| line.contains("--set job.mixed.size=1t --seed")), "{csv}");
     assert_eq!(failed.count(), 4);
     assert_eq!(stored(&folder, "runs").len(), 4);
 }

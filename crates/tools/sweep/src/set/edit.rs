@@ -18,9 +18,9 @@ enum Step {
     Index(usize),
 }
 
-/// Place of a value that was set.
+/// SetLocation of a value that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct SetLocation {
     /// Index of the value among those that were set.
     assignment: usize,
     steps: Vec<Step>,
@@ -53,7 +53,7 @@ impl EditedText {
         for (assignment, (key, value)) in assignments.enumerate() {
             let mut edit = Edit { key, value: value.value(), steps: Vec::new(), found: Vec::new() };
             edit.set(document.as_table_mut(), key.parts()).map_err(|p| Some((assignment, p)))?;
-            let place = |(steps, new_from)| Place { assignment, steps, new_from };
+            let place = |(steps, new_from)| SetLocation { assignment, steps, new_from };
             places.extend(edit.found.into_iter().map(place));
         }
         let text = document.to_string();
@@ -82,7 +82,7 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Sets the key with these remaining parts, of which there is at least one, in a table.
+    /// Sets the key with these remaining parts, at least one, in a table.
     fn set(&mut self, table: &mut dyn TableLike, parts: &[String]) -> Result<(), SetProblem> {
         let Some((first, rest)) = parts.split_first() else { return Ok(()) };
         self.steps.push(Step::Key(first.clone()));
@@ -213,7 +213,7 @@ fn name(section: &str, index: usize, table: &dyn TableLike) -> String {
 }
 
 /// Returns the byte range of a value that was set, from the first new key on.
-fn span(table: &dyn TableLike, place: &Place) -> Option<(Range<usize>, usize)> {
+fn span(table: &dyn TableLike, place: &SetLocation) -> Option<(Range<usize>, usize)> {
     let mut start = None;
     let mut end = None;
     let mut tables: Option<&dyn TableLike> = Some(table);

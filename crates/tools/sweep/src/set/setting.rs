@@ -9,7 +9,7 @@ use crate::{KeyPath, SetError, SetProblem};
 
 /// The text in which a user set a key, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SetOrigin {
     /// The argument of `--set`.
     Argument(String),
     /// A line of a sweep file, from 1.
@@ -21,11 +21,11 @@ pub enum Origin {
     },
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SetOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Argument(text) => write!(f, "--set {text}"),
-            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            SetOrigin::Argument(text) => write!(f, "--set {text}"),
+            SetOrigin::File { path, line } => write!(f, "{}:{line}", path.display()),
         }
     }
 }
@@ -119,7 +119,7 @@ pub struct Setting {
     /// The values, none of them twice.
     pub values: Vec<SettingValue>,
     /// The text that set it.
-    pub origin: Origin,
+    pub origin: SetOrigin,
 }
 
 impl Setting {
@@ -128,7 +128,7 @@ impl Setting {
     /// # Errors
     /// [`SetError`] for another form, no value, or a value that occurs twice.
     pub fn parse(argument: &str) -> Result<Setting, SetError> {
-        let origin = Origin::Argument(argument.to_owned());
+        let origin = SetOrigin::Argument(argument.to_owned());
         let error = |problem| SetError { origin: origin.clone(), problem };
         let (key, values) = argument.split_once('=').ok_or_else(|| error(SetProblem::NoValue))?;
         let key = KeyPath::parse(key).map_err(error)?;
@@ -150,7 +150,7 @@ impl Setting {
     pub fn new(
         key: KeyPath,
         values: Vec<SettingValue>,
-        origin: Origin,
+        origin: SetOrigin,
     ) -> Result<Setting, SetError> {
         if values.is_empty() {
             return Err(SetError { origin, problem: SetProblem::NoValue });
