@@ -1,11 +1,10 @@
 //! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
 mod admin;
-mod sim;
+mod sim_args;
 mod states;
 mod sweep;
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -19,7 +18,7 @@ use nbd::Endpoint;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
-pub use sim::SimArgs;
+pub use sim_args::SimArgs;
 pub use states::StateArgs;
 pub use sweep::SweepArgs;
 
