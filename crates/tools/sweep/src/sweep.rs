@@ -18,6 +18,34 @@ use crate::{
 };
 
 /// A scenario and a grid of values and seeds.
+///
+/// ```
+/// use std::path::Path;
+/// use sluice_sweep::{BaseScenario, Grid, Setting, Sweep, SweepSettings};
+///
+/// let text = r#"
+/// [drive]
+/// preset = "femu-default"
+/// geometry.chunks = 16
+///
+/// [[job]]
+/// name = "writer"
+/// rw = "write"
+/// bs = "4k"
+/// size = "1m"
+/// "#;
+/// let depths = Setting::parse("job.writer.iodepth=1,8")?;
+/// let sweep = Sweep {
+///     base: BaseScenario::new(Path::new("example.toml"), text),
+///     job_files: Vec::new(),
+///     grid: Grid::new(vec![depths], Some("2".parse()?))?,
+/// };
+/// let results = sweep.run(None, SweepSettings::default())?;
+/// assert_eq!(results.rows.len(), 4);
+/// assert_eq!(results.rows[3].parameters, ["8"]);
+/// assert_eq!(results.rows[3].seed, Some(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The scenario.

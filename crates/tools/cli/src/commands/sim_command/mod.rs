@@ -66,13 +66,9 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         return Err(CliError::Usage("no scenario: give at least one file ending in .toml".into()));
     }
     let job_files: Vec<PathBuf> = jobs.iter().map(|job| job.to_path_buf()).collect();
+    check_single(args, files.len())?;
     let (points, mut scenarios) = points::load(&files, &job_files, args)?;
-    if args.trace.is_some() && scenarios.len() > 1 {
-        return Err(CliError::Usage("--trace takes one scenario".into()));
-    }
-    if args.blktrace.is_some() && scenarios.len() > 1 {
-        return Err(CliError::Usage("--blktrace takes one scenario".into()));
-    }
+    check_single(args, scenarios.len())?;
     for scenario in &mut scenarios {
         if let Some(seed) = args.seed {
             scenario.set_seed(seed);
@@ -115,6 +111,15 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         return Err(interrupted(results.outcomes.len()));
     }
     results.judge(args.strict)
+}
+
+/// Refuses outputs that take one run, if there are more.
+fn check_single(args: &SimArgs, count: usize) -> Result<(), CliError> {
+    let single = [("--trace", args.trace.is_some()), ("--blktrace", args.blktrace.is_some())];
+    match single.into_iter().find(|(_, is_given)| *is_given && count > 1) {
+        Some((option, _)) => Err(CliError::Usage(format!("{option} takes one scenario"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the number of runs at a time without `--jobs`: the number of CPUs that the process may
