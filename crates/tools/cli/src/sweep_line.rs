@@ -36,6 +36,7 @@ impl SweepLine {
                     },
                 ));
             }
+            bar.set_message("starting");
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });

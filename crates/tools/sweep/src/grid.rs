@@ -268,14 +268,19 @@ pub fn scenarios(
     let mut built: Vec<Result<Scenario, SweepError>> =
         points.iter().map(|point| base.at(point, job_files)).collect();
     let is_set = |i: usize| matches!(built[i], Err(SweepError::Set(_)));
-    let hopeless = (0..points.len()).find(|index| {
-        let Err(SweepError::Set(SetError { origin, .. })) = &built[*index] else { return false };
-        let Some(bad) = points[*index].assignments.iter().find(|a| a.origin == *origin) else {
-            return false;
-        };
-        // All points with this value fail at their settings.
-        (0..points.len()).filter(|i| points[*i].assignments.contains(bad)).all(is_set)
-    });
+    // The values with errors, each with its first point.
+    let mut bad: Vec<(&Assignment, usize)> = Vec::new();
+    for (index, point) in points.iter().enumerate() {
+        let Err(SweepError::Set(SetError { origin, .. })) = &built[index] else { continue };
+        let value = point.assignments.iter().find(|a| a.origin == *origin);
+        if let Some(value) = value.filter(|value| bad.iter().all(|(known, _)| known != value)) {
+            bad.push((value, index));
+        }
+    }
+    let at_all_points = |value: &Assignment| {
+        (0..points.len()).filter(|i| points[*i].assignments.contains(value)).all(is_set)
+    };
+    let hopeless = bad.iter().find(|(value, _)| at_all_points(value)).map(|(_, index)| *index);
     let all_fail = built.iter().all(Result::is_err);
     match hopeless.or(if all_fail && !built.is_empty() { Some(0) } else { None }) {
         Some(index) => Err(built.swap_remove(index).err().unwrap_or(SweepError::Empty)),

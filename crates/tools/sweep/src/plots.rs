@@ -1,5 +1,7 @@
 //! [`charts`]: plots of the rows of a sweep, and [`summary`], its table.
 
+use std::collections::BTreeMap;
+
 use report::sweep::{ChartLine, ChartUnit, SweepChart};
 use scenario::format::{count, duration, rate};
 use serde_json::Number;
@@ -38,13 +40,20 @@ pub fn charts(keys: &[String], rows: &[Row], spec: &PlotSpec) -> Vec<NamedChart>
         let fixed: Vec<String> = others.iter().map(|key| row.parameters[*key].clone()).collect();
         (row.job.clone(), row.direction.clone(), fixed)
     };
+    // The panels in the order of their first rows, each with its rows.
     let mut panels: Vec<(String, String, Vec<String>)> = Vec::new();
-    for row in &good {
+    let mut rows_of: Vec<Vec<&Row>> = Vec::new();
+    let mut known = BTreeMap::new();
+    for row in good {
         let panel = panel_of(row);
-        if !panels.contains(&panel) {
+        let at = *known.entry(panel.clone()).or_insert(panels.len());
+        if at == panels.len() {
             panels.push(panel);
+            rows_of.push(Vec::new());
         }
+        rows_of[at].push(row);
     }
+    let is_varied: Vec<bool> = (0..keys.len()).map(|key| values_of(rows, key).len() > 1).collect();
     let y_names = match spec.y.is_empty() {
         true => USUAL.map(str::to_owned).to_vec(),
         false => spec.y.clone(),
@@ -54,8 +63,7 @@ pub fn charts(keys: &[String], rows: &[Row], spec: &PlotSpec) -> Vec<NamedChart>
     let mut found = Vec::new();
     for column in y_names.iter().filter_map(|name| Column::index_of(name)) {
         for (at, panel) in panels.iter().enumerate() {
-            let in_panel: Vec<&Row> =
-                good.iter().copied().filter(|row| panel_of(row) == *panel).collect();
+            let in_panel = &rows_of[at];
             let line = |line_value: &String| {
                 let is_on = |row: &Row| lines.is_none_or(|key| row.parameters[key] == *line_value);
                 let point = |x_value: &String| {
@@ -67,8 +75,7 @@ pub fn charts(keys: &[String], rows: &[Row], spec: &PlotSpec) -> Vec<NamedChart>
                 ChartLine { name, points: x_values.iter().map(point).collect() }
             };
             let (job, direction, fixed) = panel;
-            let fixed =
-                others.iter().zip(fixed).filter(|(key, _)| values_of(rows, **key).len() > 1);
+            let fixed = others.iter().zip(fixed).filter(|(key, _)| is_varied[**key]);
             let fixed: String =
                 fixed.map(|(key, value)| format!(", {}={value}", keys[*key])).collect();
             let chart = SweepChart {

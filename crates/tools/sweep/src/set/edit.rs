@@ -6,10 +6,8 @@ use toml_edit::{Document, DocumentMut, InlineTable, Item, TableLike, Value};
 
 use crate::{KeyPath, SetProblem, SettingValue};
 
-/// Sections that may be lists, each element with a name.
-const NAMED: [&str; 4] = ["drive", "target", "set", "path"];
-/// Sections that may be lists; those without a name have an index.
-const LISTED: [&str; 5] = ["job", "at", "partition", "export", "precondition"];
+/// Sections that may be lists. Elements without a name have an index.
+const LISTED: [&str; 8] = ["at", "drive", "export", "job", "partition", "path", "set", "target"];
 
 /// A step to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +142,7 @@ impl Edit<'_> {
             [Step::Key(section)] => section.clone(),
             _ => String::new(),
         };
-        let is_listed = is_listed(&section);
+        let is_listed = LISTED.contains(&section.as_str());
         if let Some(table) = item.as_table_like_mut() {
             let names_it = is_listed
                 && rest.len() > 1
@@ -196,10 +194,6 @@ impl Edit<'_> {
         });
         keys.take(1).next().unwrap_or_default()
     }
-}
-
-fn is_listed(section: &str) -> bool {
-    NAMED.contains(&section) || LISTED.contains(&section)
 }
 
 /// Returns the name of a list's element: its own, or the default that the scenario gives it.

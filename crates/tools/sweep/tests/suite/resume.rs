@@ -81,7 +81,7 @@ fn an_error_of_the_store_ends_the_sweep_and_keeps_the_runs_before() {
     for (name, _) in &all {
         fs::remove_file(folder.path().join(name)).unwrap();
     }
-    // A folder has the name of the third run: renaming to it fails.
+    // Folders have the names of the runs that are missing: they cannot be read.
     let second = sweep.run(Some(&store), interrupted_after(2)).unwrap();
     let kept = runs(folder.path());
     assert!(second.is_interrupted());
