@@ -1,10 +1,11 @@
 //! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
 mod admin;
+mod sim_args;
 mod states;
+mod sweep;
 
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use bench::multicore::Machine;
@@ -17,7 +18,9 @@ use nbd::Endpoint;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
+pub use sim_args::SimArgs;
 pub use states::StateArgs;
+pub use sweep::SweepArgs;
 
 use super::commands::bench_command::named_value;
 
@@ -278,72 +281,6 @@ pub struct TargetRemoveArgs {
     /// Erase all of its chunks now, and remove all its records from the partition table.
     #[arg(long)]
     pub factory: bool,
-}
-
-/// `sluice sim`: run scenarios in virtual time.
-#[derive(Debug, Args)]
-pub struct SimArgs {
-    /// Scenarios (`.toml`), each a variant of the comparison, and fio job files to run on every
-    /// scenario.
-    #[arg(required = true, value_name = "SCENARIO.toml|JOB.fio")]
-    pub inputs: Vec<PathBuf>,
-    /// Write the results as a list with one entry per scenario, in fio's JSON format with a
-    /// `sluice` section. `-` is standard output; the table then goes to standard error.
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
-    /// Name the keys as schema N of the results: 3, or 2, the former names, for one release.
-    #[arg(long, value_name = "N", requires = "json",
-        value_parser = super::commands::sim_command::json_schema)]
-    pub json_schema: Option<sim::JsonSchema>,
-    /// Write a self-contained page with plots; `-` for standard output.
-    #[arg(long, value_name = "FILE.html|-")]
-    pub report: Option<PathBuf>,
-    /// Use this seed instead of the scenario's.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub seed: Option<u64>,
-    /// Exit with 1 if a result has a note, that is, if it may be misread. All outputs are written
-    /// first.
-    #[arg(long)]
-    pub strict: bool,
-    /// Number of scenarios to run at a time; 1 for one after the other. The default is the number of
-    /// CPUs that the process may use, and 1 with --log. The results do not depend on it. Scenarios
-    /// whose jobs write logs, or that modify images, run alone.
-    #[arg(long, short = 'j', value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
-    /// Modify the images of drives with data = "file", and the files beside them. By default, a
-    /// simulation starts from the contents of an image and does not modify it.
-    #[arg(long)]
-    pub write_image: bool,
-    /// Write a trace of all events for Perfetto; with one scenario only. `-` for standard output.
-    #[arg(long, value_name = "FILE|-")]
-    pub trace: Option<PathBuf>,
-    /// Print this many of the slowest requests of each path with their waits, and the latency
-    /// breakdown of all requests; also in --json. A report has the ten slowest by default; 0 for
-    /// none.
-    #[arg(long, value_name = "N")]
-    pub slowest: Option<usize>,
-    /// Print where the processor time of each run goes, by layer, in percent: a timer samples its
-    /// thread. Also in --json. The program needs its line tables.
-    #[arg(long)]
-    pub profile: bool,
-    /// Write the block layer's events of each request to this directory, in the format of blkparse
-    /// and btt; with one scenario only.
-    #[arg(long, value_name = "DIR")]
-    pub blktrace: Option<PathBuf>,
-    /// The folder of kept states.
-    #[command(flatten)]
-    pub states: StateArgs,
-}
-
-impl SimArgs {
-    /// Returns the scenarios and the job files. A scenario's name ends in `.toml`; all other files
-    /// are job files.
-    pub fn scenarios_and_jobs(&self) -> (Vec<&Path>, Vec<&Path>) {
-        self.inputs
-            .iter()
-            .map(PathBuf::as_path)
-            .partition(|path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml")))
-    }
 }
 
 /// `sluice serve`: serves a scenario's drives and paths to other programs in real time.
@@ -666,32 +603,5 @@ impl std::str::FromStr for KvWorkload {
                 .map(KvWorkload::One)
                 .map_err(|_| format!("no workload `{one}`: allowed are a to f, puts, all")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scenarios_and_job_files_are_told_apart() {
-        let args = SimArgs {
-            inputs: ["a.toml", "mixed.fio", "b.TOML", "jobs"].map(PathBuf::from).to_vec(),
-            json: None,
-            json_schema: None,
-            report: None,
-            seed: None,
-            strict: false,
-            jobs: None,
-            write_image: false,
-            trace: None,
-            slowest: None,
-            blktrace: None,
-            profile: false,
-            states: StateArgs::default(),
-        };
-        let (scenarios, jobs) = args.scenarios_and_jobs();
-        assert_eq!(scenarios, [Path::new("a.toml"), Path::new("b.TOML")]);
-        assert_eq!(jobs, [Path::new("mixed.fio"), Path::new("jobs")]);
     }
 }

@@ -13,6 +13,7 @@ mod log;
 mod output;
 mod progress;
 pub mod serve;
+mod sweep_line;
 mod target_table;
 mod volume_lock;
 
@@ -45,6 +46,8 @@ struct Cli {
 enum Command {
     /// Run scenarios in virtual time.
     Sim(args::SimArgs),
+    /// Run a scenario in virtual time at all combinations of values and seeds, and keep the results.
+    Sweep(args::SweepArgs),
     /// Serve a scenario's drives and paths to other programs in real time, until SIGINT or SIGTERM.
     Serve(args::ServeArgs),
     /// Set the access rules of a running server, list its clients, and print statistics of its
@@ -105,6 +108,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let result = match cli.command {
         Command::Sim(args) => commands::sim_command::run(&args),
+        Command::Sweep(args) => commands::sweep_command::run(&args),
         Command::Serve(args) => commands::serve_command::run(&args),
         Command::Admin(args) => commands::admin::run(&args),
         Command::Device(args) => commands::device_command::run(&args),

@@ -17,6 +17,7 @@ pub mod html;
 mod latency_breakdown;
 mod plot;
 mod style;
+pub mod sweep;
 pub mod table;
 mod terms;
 #[cfg(test)]

@@ -12,5 +12,6 @@ pub mod matrix_command;
 pub mod plot_command;
 pub mod serve_command;
 pub mod sim_command;
+pub mod sweep_command;
 pub mod target_command;
 pub mod volume_command;

@@ -13,3 +13,4 @@ mod served;
 mod sharing;
 mod sim;
 mod sim_folder;
+mod sweep;

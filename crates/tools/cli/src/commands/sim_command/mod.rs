@@ -1,11 +1,11 @@
 //! `sluice sim`: runs scenarios, prints the table, writes the files.
 
-mod parallel_runs;
+mod points;
 mod run_bars;
 
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
@@ -20,9 +20,11 @@ use signal_hook::flag;
 use sim::{JsonSchema, SCHEMA, SimError, SimOutcome, to_json, to_text, to_variant};
 use stack::StackError;
 use stack::named_target::NamedError;
+use sweep::{Row, RunSettings, run_all};
 use tracing::level_filters::LevelFilter;
 
-use parallel_runs::{RunSettings, run_all};
+use points::SimPoint;
+use run_bars::RunBars;
 
 use crate::args::SimArgs;
 use crate::output::{Output, is_standard};
@@ -63,13 +65,10 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     if files.is_empty() {
         return Err(CliError::Usage("no scenario: give at least one file ending in .toml".into()));
     }
-    if args.trace.is_some() && files.len() > 1 {
-        return Err(CliError::Usage("--trace takes one scenario".into()));
-    }
-    if args.blktrace.is_some() && files.len() > 1 {
-        return Err(CliError::Usage("--blktrace takes one scenario".into()));
-    }
-    let mut scenarios = load(&files)?;
+    let job_files: Vec<PathBuf> = jobs.iter().map(|job| job.to_path_buf()).collect();
+    check_single(args, files.len())?;
+    let (points, mut scenarios) = points::load(&files, &job_files, args)?;
+    check_single(args, scenarios.len())?;
     for scenario in &mut scenarios {
         if let Some(seed) = args.seed {
             scenario.set_seed(seed);
@@ -77,9 +76,7 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         args.states.apply(scenario);
     }
     let mut outputs = Outputs::open(args)?;
-    let interrupt = catch_interrupt()?;
     let settings = RunSettings {
-        job_files: jobs.iter().map(|job| job.to_path_buf()).collect(),
         blktrace: args.blktrace.clone(),
         slowest: args.slowest.unwrap_or(match args.report {
             Some(_) => SLOWEST_REPORTED,
@@ -87,15 +84,20 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
         }),
         profile: args.profile,
         write_image: args.write_image,
-        at_a_time: args.jobs.unwrap_or_else(default_jobs),
-        interrupt: &interrupt,
+        ..RunSettings::new(job_files, args.jobs.unwrap_or_else(default_jobs), catch_interrupt()?)
     };
     let trace = outputs.trace.as_ref().map(Output::trace).transpose()?;
-    let ended = run_all(&scenarios, &settings, trace)?;
+    let bars = RunBars::new(scenarios.len());
+    let observe = move |scenario: &Scenario, index: usize| -> sweep::StageObserver {
+        let mut bar = bars.start(scenario, index);
+        Box::new(move |stage| bar.update(stage))
+    };
+    let ended = run_all(&scenarios, &settings, &observe, trace)
+        .map_err(|e| CliError::Other(format!("cannot start a thread for a run: {e}")))?;
     let results = Results { outcomes: ended.outcomes, print_slowest: args.slowest.is_some() };
     if !results.outcomes.is_empty() {
         // After a failure or an interruption, write the results that there are.
-        results.write(&scenarios, &mut outputs)?;
+        results.write(&scenarios, &points, &mut outputs)?;
     }
     for (drive, used) in results.outcomes.iter().flat_map(|outcome| &outcome.diagnostics.states) {
         if let Some(line) = state_line(drive, used) {
@@ -111,39 +113,22 @@ pub fn run(args: &SimArgs) -> Result<(), CliError> {
     results.judge(args.strict)
 }
 
+/// Refuses outputs that take one run, if there are more.
+fn check_single(args: &SimArgs, count: usize) -> Result<(), CliError> {
+    let single = [("--trace", args.trace.is_some()), ("--blktrace", args.blktrace.is_some())];
+    match single.into_iter().find(|(_, is_given)| *is_given && count > 1) {
+        Some((option, _)) => Err(CliError::Usage(format!("{option} takes one scenario"))),
+        None => Ok(()),
+    }
+}
+
 /// Returns the number of runs at a time without `--jobs`: the number of CPUs that the process may
 /// use, or 1 if events are logged, so that those of a run are together.
-fn default_jobs() -> NonZeroUsize {
+pub(super) fn default_jobs() -> NonZeroUsize {
     match LevelFilter::current() {
         LevelFilter::OFF => available_parallelism().unwrap_or(NonZeroUsize::MIN),
         _ => NonZeroUsize::MIN,
     }
-}
-
-/// Loads the scenarios, each a variant of the report with a unique name.
-fn load(files: &[&Path]) -> Result<Vec<Scenario>, CliError> {
-    let mut scenarios: Vec<Scenario> = Vec::new();
-    let mut seen: Vec<PathBuf> = Vec::new();
-    for file in files {
-        // Loading reports a file that does not exist.
-        let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
-        if seen.contains(&path) {
-            return Err(CliError::Usage(format!(
-                "{} is given twice, and its two results could not be told apart: give each scenario \
-                 once, or change a copy",
-                file.display()
-            )));
-        }
-        seen.push(path);
-        scenarios.push(crate::load_scenario(file)?);
-    }
-    let titles: Vec<String> = scenarios.iter().map(|s| s.title.clone()).collect();
-    for scenario in &mut scenarios {
-        if titles.iter().filter(|t| **t == scenario.title).count() > 1 {
-            scenario.title = format!("{} ({})", scenario.title, scenario.file.display());
-        }
-    }
-    Ok(scenarios)
 }
 
 /// Returns the title of a report: those of its scenarios.
@@ -206,7 +191,12 @@ impl Results {
     }
 
     /// Prints the table and writes every output; a failing output does not prevent the others.
-    fn write(&self, scenarios: &[Scenario], outputs: &mut Outputs) -> Result<(), CliError> {
+    fn write(
+        &self,
+        scenarios: &[Scenario],
+        points: &[SimPoint],
+        outputs: &mut Outputs,
+    ) -> Result<(), CliError> {
         let report = self.report(scenarios);
         let stories: String = match self.print_slowest {
             true => self.outcomes.iter().map(explanation_text).collect(),
@@ -233,6 +223,19 @@ impl Results {
         }
         if let Some(output) = &mut outputs.report {
             first = first.or(output.write(&html::render(&report)).err());
+        }
+        if let Some(output) = &mut outputs.csv {
+            let keys = points.first().map(SimPoint::keys).unwrap_or_default();
+            let rows: Vec<Row> = self
+                .outcomes
+                .iter()
+                .flat_map(|outcome| {
+                    // Titles are unique, and an interrupted run may have no outcome.
+                    let at = scenarios.iter().position(|scenario| scenario.title == outcome.title);
+                    at.map_or_else(Vec::new, |index| points[index].rows(outcome))
+                })
+                .collect();
+            first = first.or(output.write(&sweep::csv(&keys, &rows)).err());
         }
         first.map_or(Ok(()), Err)
     }
@@ -291,6 +294,7 @@ struct Outputs {
     json: Option<Output>,
     json_schema: JsonSchema,
     report: Option<Output>,
+    csv: Option<Output>,
     trace: Option<Output>,
     standard: usize,
 }
@@ -298,17 +302,12 @@ struct Outputs {
 impl Outputs {
     /// Opens all outputs, or none.
     fn open(args: &SimArgs) -> Result<Outputs, CliError> {
-        let given: Vec<(&str, &PathBuf)> =
-            [("--json", &args.json), ("--report", &args.report), ("--trace", &args.trace)]
-                .into_iter()
-                .filter_map(|(option, path)| Some((option, path.as_ref()?)))
-                .collect();
-        for (i, (option, path)) in given.iter().enumerate() {
-            if let Some((other, _)) = given[..i].iter().find(|(_, earlier)| earlier == path) {
-                let to = path.display();
-                return Err(CliError::Usage(format!("{other} and {option} both write to {to}")));
-            }
-        }
+        let given = distinct_outputs(&[
+            OutputOption { name: "--json", path: &args.json },
+            OutputOption { name: "--report", path: &args.report },
+            OutputOption { name: "--csv", path: &args.csv },
+            OutputOption { name: "--trace", path: &args.trace },
+        ])?;
         if let Some(dir) = &args.blktrace {
             if is_standard(dir) {
                 return Err(CliError::Usage("--blktrace takes a folder, not `-`".into()));
@@ -321,8 +320,9 @@ impl Outputs {
             json: open(&args.json)?,
             json_schema: chosen_json_schema(args.json_schema),
             report: open(&args.report)?,
+            csv: open(&args.csv)?,
             trace: open(&args.trace)?,
-            standard: given.iter().filter(|(_, path)| is_standard(path)).count(),
+            standard: given.into_iter().filter(|path| is_standard(path)).count(),
         })
     }
 
@@ -333,8 +333,39 @@ impl Outputs {
     }
 }
 
+/// An option that names an output.
+pub(super) struct OutputOption<'a> {
+    /// The option.
+    pub(super) name: &'static str,
+    /// The path that it has, if it is given.
+    pub(super) path: &'a Option<PathBuf>,
+}
+
+/// Returns the paths of the outputs that are requested.
+///
+/// # Errors
+/// A usage error if two write to the same path.
+pub(super) fn distinct_outputs<'a>(
+    options: &[OutputOption<'a>],
+) -> Result<Vec<&'a PathBuf>, CliError> {
+    let mut given: Vec<&PathBuf> = Vec::new();
+    for (i, option) in options.iter().enumerate() {
+        let Some(path) = option.path else { continue };
+        if let Some(other) = options[..i].iter().find(|other| other.path.as_ref() == Some(path)) {
+            return Err(CliError::Usage(format!(
+                "{} and {} both write to {}",
+                other.name,
+                option.name,
+                path.display()
+            )));
+        }
+        given.push(path);
+    }
+    Ok(given)
+}
+
 /// Returns a flag that the first SIGINT sets; the second ends the process immediately.
-fn catch_interrupt() -> Result<Arc<AtomicBool>, CliError> {
+pub(super) fn catch_interrupt() -> Result<Arc<AtomicBool>, CliError> {
     let failed = |e| CliError::Other(format!("cannot catch SIGINT: {e}"));
     let asked = Arc::new(AtomicBool::new(false));
     // The order matters: the first signal finds the flag cleared, the second finds it set.
