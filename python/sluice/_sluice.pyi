@@ -3,10 +3,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, final
 
-from typing_extensions import Buffer as _BytesLike
+from numpy.typing import NDArray
+from typing_extensions import Buffer as _HasBuffer
 
 _Path: TypeAlias = str | os.PathLike[str]
 _Op: TypeAlias = Literal["read", "write", "flush", "trim"]
+_Memory: TypeAlias = _HasBuffer | NDArray[Any]
 _Columns: TypeAlias = list[tuple[str, str, bytes]]
 
 @final
@@ -67,12 +69,12 @@ class Completion:
 class Queue:
     def read(self, offset: int, length: int) -> bytes: ...
     def read_into(
-        self, offset: int, into: Buffer | _BytesLike, *, at: int = 0, length: int | None = None
+        self, offset: int, into: _Memory, *, at: int = 0, length: int | None = None
     ) -> int: ...
     def write(
         self,
         offset: int,
-        data: Buffer | _BytesLike,
+        data: _Memory,
         *,
         at: int = 0,
         length: int | None = None,
@@ -139,12 +141,12 @@ class Drive:
     ) -> Queue: ...
     def read(self, offset: int, length: int) -> bytes: ...
     def read_into(
-        self, offset: int, into: Buffer | _BytesLike, *, at: int = 0, length: int | None = None
+        self, offset: int, into: _Memory, *, at: int = 0, length: int | None = None
     ) -> int: ...
     def write(
         self,
         offset: int,
-        data: Buffer | _BytesLike,
+        data: _Memory,
         *,
         at: int = 0,
         length: int | None = None,

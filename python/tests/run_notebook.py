@@ -8,7 +8,7 @@ import nbformat
 from nbclient import NotebookClient
 
 path, folder = sys.argv[1:]
-notebook = nbformat.read(path, as_version=4)
+notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 if any(cell.get("outputs") for cell in notebook.cells):
     sys.exit(f"{path}: clear its outputs before committing it")
 lines = sum(len(cell.source.splitlines()) for cell in notebook.cells if cell.cell_type == "code")

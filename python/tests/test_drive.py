@@ -46,7 +46,7 @@ def test_memory_of_any_type_is_written_and_read(drive: sluice.Drive) -> None:
 
 def test_the_drive_accesses_a_buffer_directly(drive: sluice.Drive) -> None:
     buffer = drive.buffer(4 * SECTOR)
-    array = np.frombuffer(buffer, np.uint8)
+    array = np.frombuffer(memoryview(buffer), np.uint8)
     assert len(buffer) == buffer.nbytes == array.nbytes == 4 * SECTOR
     assert not array.any(), "a new buffer is zeroed"
     array[:SECTOR] = 1
@@ -65,7 +65,7 @@ def test_the_drive_accesses_a_buffer_directly(drive: sluice.Drive) -> None:
 def test_many_requests_are_outstanding(drive: sluice.Drive, wait: Any) -> None:
     with drive.queue(depth=64, wait=wait) as queue:
         buffer = drive.buffer(64 * SECTOR)
-        array = np.frombuffer(buffer, np.uint8).reshape(64, SECTOR)
+        array = np.frombuffer(memoryview(buffer), np.uint8).reshape(64, SECTOR)
         array[:] = np.arange(64, dtype=np.uint8)[:, None]
         offsets = np.arange(64, dtype=np.uint64) * SECTOR
         tags = queue.submit_many("write", offsets, buffer, length=SECTOR)

@@ -28,6 +28,7 @@ def use(scenario: sluice.Scenario, index: int) -> None:
         drive.close()
 
 
+# guarantee: B-60
 def test_ten_thousand_drives_leave_nothing() -> None:
     scenario = sluice.Scenario(SMALL)
     for index in range(200):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_wrong_values_are_refused(drive: sluice.Drive, call: Any, text: str) -> 
         lambda d: d.write(0, None),
         lambda d: d.queue().submit("read", 0, bytearray(SECTOR)),
         lambda d: d.queue().submit_many("read", 5, d.buffer(SECTOR), length=SECTOR),
-        lambda d: sluice.open(5),
+        lambda d: sluice.open(5),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_types_are_refused(drive: sluice.Drive, call: Any) -> None:
@@ -91,15 +92,18 @@ def test_addresses_beyond_the_end_are_the_drives_error(drive: sluice.Drive) -> N
 
 
 def test_options_that_a_device_does_not_have_are_refused() -> None:
-    for options in ({"buffered": True}, {"shared": True}, {"sector_bytes": 512}):
+    open_with: Any = sluice.open
+    for option in ({"buffered": True}, {"shared": True}, {"sector_bytes": 512}):
         for what in ("null", DRIVE):
             with pytest.raises(ValueError, match="only files and block devices"):
-                sluice.open(what, **options)  # type: ignore[arg-type]
-    for what, options in [("null", {"core": 0}), ("null", {"read_only": True}), (DRIVE, {"timeout": 1.0}),
-                          (DRIVE, {"drive": "nope"}), (DRIVE, {"depth": 65535})]:  # fmt: skip
-        with pytest.raises(sluice.OpenError) as refused:
-            sluice.open(what, **options)  # type: ignore[arg-type]
-        assert refused.value.errno == 22
+                open_with(what, **option)
+    null: list[dict[str, Any]] = [{"core": 0}, {"read_only": True}, {"timeout": 1.0}]
+    emulated: list[dict[str, Any]] = [{"drive": "nope"}, {"depth": 65535}, {"queues": 0}]
+    for device, refused in [("null", null), (DRIVE, emulated)]:
+        for options in refused:
+            with pytest.raises(sluice.OpenError) as invalid:
+                open_with(device, **options)
+            assert invalid.value.errno == 22
     with pytest.raises(ValueError, match="only a scenario has drives"):
         sluice.open("null", drive="a")
     with pytest.raises(sluice.OpenError) as raised:
@@ -148,7 +152,7 @@ def test_a_closed_queue_is_an_exception(drive: sluice.Drive) -> None:
 def test_memory_outlives_its_drive_and_its_buffer() -> None:
     drive = sluice.open(DRIVE)
     buffer = drive.buffer(1 << 20)
-    view, array = memoryview(buffer), np.frombuffer(buffer, np.uint8)
+    view, array = memoryview(buffer), np.frombuffer(memoryview(buffer), np.uint8)
     array[:] = 7
     drive.close()
     del drive, buffer
@@ -201,7 +205,7 @@ def test_a_drive_of_the_parent_process_is_an_exception(drive: sluice.Drive) -> N
     if pid == 0:
         status = 1
         try:
-            calls = [
+            calls: list[Callable[[], object]] = [
                 lambda: drive.read(0, SECTOR),
                 lambda: queue.submit("read", 0, buffer),
                 lambda: queue.poll(),

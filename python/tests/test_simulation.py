@@ -35,7 +35,12 @@ def test_json_is_that_of_the_command_line(
     parsed = sluice.Scenario(scenario)
     file = tmp_path / "drive.toml"
     file.write_text(parsed.text)
-    for options, arguments in [({}, []), ({"seed": 7}, ["--seed", "7"]), ({"slowest": 3}, ["--slowest", "3"])]:
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({}, []),
+         ({"seed": 7}, ["--seed", "7"]),
+        ({"slowest": 3}, ["--slowest", "3"]),
+    ]
+    for options, arguments in cases:
         out = tmp_path / "out.json"
         subprocess.run(
             [binary, "sim", file, "--json", out, *arguments], check=True, stdout=subprocess.DEVNULL
@@ -93,16 +98,16 @@ def test_a_frame_has_the_values_of_the_json(scenario: dict[str, Any]) -> None:
         for name in DIRECTIONS:
             if name not in job:
                 continue
-            part = result.time_series.where(job=job["name"], direction=name)
+            series = result.time_series.where(job=job["name"], direction=name)
             count = len(job["queue_depth"])
             seen += count
-            assert same(part["queue_depth"], job["queue_depth"])
+            assert same(series["queue_depth"], job["queue_depth"])
             for key, values in job[name].items():
-                assert same(part[key], values), key
-            assert same(part["start_ns"], [i * job["interval_ns"] for i in range(count)])
+                assert same(series[key], values), key
+            assert same(series["start_ns"], [i * job["interval_ns"] for i in range(count)])
             lengths = [job["interval_ns"]] * (count - 1) + [job["last_interval_ns"]]
-            assert same(part["length_ns"], lengths)
-            assert set(part["path"]) == {drive["name"]}
+            assert same(series["length_ns"], lengths)
+            assert set(series["path"]) == {drive["name"]}
     assert seen == len(result.time_series) > 0
     assert np.isnan(result.time_series["lat_p50_ns"]).any(), "an interval has no requests"
 
@@ -217,21 +222,30 @@ def test_a_trace_is_read_as_a_frame(scenario: dict[str, Any], tmp_path: pathlib.
     spans = sluice.read_trace(file)
     events = json.loads(file.read_text())
     assert len(spans) == sum(event["ph"] in ("X", "b") for event in events) > 100
-    complete = [event for event in events if event["ph"] == "X"]
-    [first] = [
-        i for i, event in enumerate(events) if event["ph"] == "X"
-    ][:1]
-    row = sum(event["ph"] in ("X", "b") for event in events[:first])
-    assert spans["start_ns"][row] == round(complete[0]["ts"] * 1000)
-    assert spans["duration_ns"][row] == round(complete[0]["dur"] * 1000)
-    assert spans["name"][row] == complete[0]["name"]
+
+    def nanoseconds(microseconds: float) -> int:
+        return round(microseconds * 1000)
+
+    begun = [event for event in events if event["ph"] in ("X", "b")]
+    assert same(spans["name"], [event["name"] for event in begun])
+    assert same(spans["category"], [event.get("cat", "") for event in begun])
+    assert same(spans["start_ns"], [nanoseconds(event["ts"]) for event in begun])
     # A span that overlaps others ends with an event of its own.
-    begun = [event for event in events if event["ph"] == "b"]
-    ended = {(event["cat"], event["id"]): event["ts"] for event in events if event["ph"] == "e"}
-    total = sum(round((ended[e["cat"], e["id"]] - e["ts"]) * 1000) for e in begun)
-    complete_total = sum(round(event["dur"] * 1000) for event in complete)
-    if len({(e["cat"], e["id"]) for e in begun}) == len(begun):
-        assert int(spans["duration_ns"].sum()) == total + complete_total
+    durations = [nanoseconds(event["dur"]) if event["ph"] == "X" else -1 for event in begun]
+    open_spans: dict[tuple[str, str], list[int]] = {}
+    row = 0
+    for event in events:
+        key = (event.get("cat", ""), event.get("id", ""))
+        if event["ph"] in ("X", "b"):
+            if event["ph"] == "b":
+                open_spans.setdefault(key, []).append(row)
+            row += 1
+        elif event["ph"] == "e":
+            start = open_spans[key].pop()
+            durations[start] = nanoseconds(event["ts"]) - nanoseconds(begun[start]["ts"])
+    assert same(spans["duration_ns"], durations)
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert same(spans["process"], [processes[event["pid"]] for event in begun])
     assert result.json() == sluice.run(scenario).json(), "a trace does not change the results"
     file.write_text("[\n{\n]\n")
     with pytest.raises(ValueError, match="not a trace"):
