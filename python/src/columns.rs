@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use serde_json::{Map, Value};
 
 /// Values of a column.
-pub(crate) enum ColumnValues {
+enum ColumnValues {
     /// Texts.
     Text(Vec<String>),
     /// Counts, times in nanoseconds and sizes in bytes.
@@ -21,13 +21,35 @@ pub(crate) enum ColumnValues {
 
 /// Type of a column.
 #[derive(Clone, Copy)]
-pub(crate) enum ColumnKind {
+enum ColumnKind {
     /// Texts.
     Text,
     /// Unsigned integers of 64 bits.
     Unsigned,
     /// Floating-point numbers of 64 bits.
     Float,
+}
+
+/// Name and type of a column.
+#[derive(Clone, Copy)]
+pub(crate) struct ColumnSpec<'a> {
+    name: &'a str,
+    kind: ColumnKind,
+}
+
+/// Returns a column of texts.
+pub(crate) const fn text(name: &str) -> ColumnSpec<'_> {
+    ColumnSpec { name, kind: ColumnKind::Text }
+}
+
+/// Returns a column of counts, times or sizes.
+pub(crate) const fn unsigned(name: &str) -> ColumnSpec<'_> {
+    ColumnSpec { name, kind: ColumnKind::Unsigned }
+}
+
+/// Returns a column of floating-point numbers.
+const fn float(name: &str) -> ColumnSpec<'_> {
+    ColumnSpec { name, kind: ColumnKind::Float }
 }
 
 /// A table: names, and values of equal length.
@@ -39,8 +61,8 @@ pub(crate) struct Columns {
 pub(crate) type ColumnBytes<'py> = (String, String, Bound<'py, PyBytes>);
 
 impl Columns {
-    pub(crate) fn new(names: &[(&str, ColumnKind)]) -> Columns {
-        let columns = names.iter().map(|(name, kind)| {
+    fn new(specs: &[ColumnSpec<'_>]) -> Columns {
+        let columns = specs.iter().map(|ColumnSpec { name, kind }| {
             let values = match kind {
                 ColumnKind::Text => ColumnValues::Text(Vec::new()),
                 ColumnKind::Unsigned => ColumnValues::Unsigned(Vec::new()),
@@ -52,7 +74,7 @@ impl Columns {
     }
 
     /// Appends a row. Missing and `null` values are an empty text, zero or NaN, by the column's type.
-    pub(crate) fn push<'a>(&mut self, row: impl IntoIterator<Item = &'a Value>) {
+    fn push<'a>(&mut self, row: impl IntoIterator<Item = &'a Value>) {
         let mut row = row.into_iter();
         for (_, values) in &mut self.columns {
             let value = row.next().unwrap_or(&Value::Null);
@@ -133,27 +155,24 @@ fn directions(job: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
 
 /// Returns one row for each job and direction with requests.
 pub(crate) fn jobs(result: &Value) -> Columns {
-    use ColumnKind::{Float, Text, Unsigned};
     let latencies = ["slat", "clat", "lat"];
-    let mut names: Vec<(String, ColumnKind)> = [
-        ("job", Text),
-        ("direction", Text),
-        ("group", Unsigned),
-        ("error", Unsigned),
-        ("ios", Unsigned),
-        ("bytes", Unsigned),
-        ("runtime_ms", Unsigned),
-        ("iops", Float),
-        ("bytes_per_sec", Unsigned),
-    ]
-    .map(|(name, kind)| (name.to_owned(), kind))
-    .to_vec();
-    for latency in latencies {
-        let parts = [("min", Unsigned), ("max", Unsigned), ("mean", Float), ("stddev", Float)];
-        names.extend(parts.map(|(part, kind)| (format!("{latency}_{part}_ns"), kind)));
+    let parts = ["min", "max", "mean", "stddev"];
+    let names = latencies.map(|latency| parts.map(|part| format!("{latency}_{part}_ns")));
+    let mut specs = vec![
+        text("job"),
+        text("direction"),
+        unsigned("group"),
+        unsigned("error"),
+        unsigned("ios"),
+        unsigned("bytes"),
+        unsigned("runtime_ms"),
+        float("iops"),
+        unsigned("bytes_per_sec"),
+    ];
+    for [min, max, mean, stddev] in &names {
+        specs.extend([unsigned(min), unsigned(max), float(mean), float(stddev)]);
     }
-    let names: Vec<(&str, ColumnKind)> = names.iter().map(|(n, k)| (n.as_str(), *k)).collect();
-    let mut columns = Columns::new(&names);
+    let mut columns = Columns::new(&specs);
     for job in items(&result["jobs"]) {
         for (name, entry) in directions(job) {
             let name = Value::from(name);
@@ -162,7 +181,7 @@ pub(crate) fn jobs(result: &Value) -> Columns {
             row.extend(keys.map(|key| &entry[key]));
             for latency in latencies {
                 let of = &entry[format!("{latency}_ns")];
-                row.extend(["min", "max", "mean", "stddev"].map(|part| &of[part]));
+                row.extend(parts.map(|part| &of[part]));
             }
             columns.push(row);
         }
@@ -172,12 +191,11 @@ pub(crate) fn jobs(result: &Value) -> Columns {
 
 /// Returns one row for each job, direction and percentile; flushes are the direction `sync`.
 pub(crate) fn latencies(result: &Value) -> Columns {
-    use ColumnKind::{Float, Text, Unsigned};
     let mut columns = Columns::new(&[
-        ("job", Text),
-        ("direction", Text),
-        ("percentile", Float),
-        ("latency_ns", Unsigned),
+        text("job"),
+        text("direction"),
+        float("percentile"),
+        unsigned("latency_ns"),
     ]);
     for job in items(&result["jobs"]) {
         let of_directions = directions(job).map(|(name, entry)| (name, &entry["clat_ns"]));
@@ -210,18 +228,17 @@ fn interval(over_time: &Value, index: usize, count: usize) -> [Value; 2] {
 
 /// Returns one row for each job, direction and interval.
 pub(crate) fn time_series(result: &Value) -> Columns {
-    use ColumnKind::{Float, Text, Unsigned};
     let rates = ["iops", "bytes_per_sec", "lat_p50_ns", "lat_p99_ns", "lat_max_ns"];
-    let mut names = vec![
-        ("path", Text),
-        ("job", Text),
-        ("direction", Text),
-        ("start_ns", Unsigned),
-        ("length_ns", Unsigned),
-        ("queue_depth", Float),
+    let mut specs = vec![
+        text("path"),
+        text("job"),
+        text("direction"),
+        unsigned("start_ns"),
+        unsigned("length_ns"),
+        float("queue_depth"),
     ];
-    names.extend(rates.map(|name| (name, Float)));
-    let mut columns = Columns::new(&names);
+    specs.extend(rates.map(float));
+    let mut columns = Columns::new(&specs);
     for path in paths(result) {
         for job in items(&path["jobs_over_time"]) {
             let used = DIRECTIONS.iter().filter_map(|name| Some((*name, job.get(*name)?)));
@@ -242,7 +259,6 @@ pub(crate) fn time_series(result: &Value) -> Columns {
 
 /// Returns one row for each path with an FTL and each interval.
 pub(crate) fn ftl(result: &Value) -> Columns {
-    use ColumnKind::{Float, Text, Unsigned};
     let keys = [
         "free_lines",
         "host_sectors_written",
@@ -250,9 +266,9 @@ pub(crate) fn ftl(result: &Value) -> Columns {
         "lines_reclaimed",
         "write_amplification",
     ];
-    let mut names = vec![("path", Text), ("start_ns", Unsigned), ("length_ns", Unsigned)];
-    names.extend(keys.map(|key| (key, Float)));
-    let mut columns = Columns::new(&names);
+    let mut specs = vec![text("path"), unsigned("start_ns"), unsigned("length_ns")];
+    specs.extend(keys.map(float));
+    let mut columns = Columns::new(&specs);
     for path in paths(result) {
         let over_time = &path["over_time"];
         let count = over_time[keys[0]].as_array().map_or(0, Vec::len);
@@ -267,10 +283,10 @@ pub(crate) fn ftl(result: &Value) -> Columns {
 }
 
 /// Returns a table of a list of objects with equal keys.
-pub(crate) fn from_objects(names: &[(&str, ColumnKind)], rows: &[Map<String, Value>]) -> Columns {
-    let mut columns = Columns::new(names);
+pub(crate) fn from_objects(specs: &[ColumnSpec<'_>], rows: &[Map<String, Value>]) -> Columns {
+    let mut columns = Columns::new(specs);
     for row in rows {
-        columns.push(names.iter().map(|(name, _)| row.get(*name).unwrap_or(&Value::Null)));
+        columns.push(specs.iter().map(|spec| row.get(spec.name).unwrap_or(&Value::Null)));
     }
     columns
 }

@@ -18,8 +18,10 @@ use sluice::user_io::{DeviceKind, Handle, IoDevice, Limits, QueueConfig, WaitMod
 
 use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::CallFailure;
-use crate::queue::{BlockingCalls, OpenQueue, PyQueue, QueueShared, parse_wait};
+use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
 use crate::scenario::PyScenario;
+use crate::stats::{drive_stats, one_drive};
+use crate::transfers::BlockingCalls;
 
 /// An open drive.
 struct OpenedDrive {
@@ -437,11 +439,12 @@ impl PyDrive {
     }
     /// Counters of the emulated drives behind it, at most 0.2 s old, and its registered memory.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let (reader, memory) = self.call(py, |drive| {
+        let (reader, (bytes, free)) = self.call(py, |drive| {
             drive.with(|open| Ok((open.stats.clone(), open.device.buffer_bytes())))
         })?;
-        let drives = py.detach(|| reader.all_stats());
-        crate::stats::drive_stats(py, &drives.unwrap_or_default(), memory)
+        let drives = py.detach(|| reader.all_stats()).unwrap_or_default();
+        let drives: Vec<_> = drives.iter().map(|(name, of)| one_drive(name, of)).collect();
+        drive_stats(py, &drives, bytes, free)
     }
 
     /// Whether it has been closed.

@@ -22,6 +22,7 @@ mod scenario;
 mod simulation;
 mod stats;
 mod trace;
+mod transfers;
 
 use pyo3::prelude::*;
 

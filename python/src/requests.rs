@@ -1,4 +1,4 @@
-//! [`RequestTable`]: the requests of a queue, by tag. `Completion`: a request that has completed.
+//! [`TaggedRequests`]: the requests of a queue, by tag. `Completion`: a request that has completed.
 //!
 //! Invariant: the table has the memory of every request that is outstanding, so that memory that
 //! Python has dropped is not reused while the drive may access it.
@@ -34,7 +34,7 @@ struct OutstandingRequest {
 
 /// A completed request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CompletedRequest {
+pub(crate) struct TaggedCompletion {
     request: Request,
     status: Status,
 }
@@ -52,19 +52,19 @@ pub(crate) struct RequestCounters {
 
 /// The requests of a queue.
 #[derive(Debug, Default)]
-pub(crate) struct RequestTable {
+pub(crate) struct TaggedRequests {
     next_tag: u64,
     outstanding: HashMap<u64, OutstandingRequest>,
     /// Number of outstanding requests for `poll()` and `wait()`.
     reapable: usize,
     /// Completions for `poll()` and `wait()`, in order.
-    ready: VecDeque<CompletedRequest>,
+    ready: VecDeque<TaggedCompletion>,
     /// Completions for blocking calls, by tag.
-    awaited: HashMap<u64, CompletedRequest>,
+    awaited: HashMap<u64, TaggedCompletion>,
     pub(crate) counters: RequestCounters,
 }
 
-impl RequestTable {
+impl TaggedRequests {
     /// Returns the tag of the next request.
     pub(crate) fn next_tag(&self) -> u64 {
         self.next_tag
@@ -89,7 +89,7 @@ impl RequestTable {
         let Some(entry) = self.outstanding.remove(&completion.tag) else { return };
         self.counters.completed += 1;
         self.counters.errors += u64::from(!completion.status.is_success());
-        let completed = CompletedRequest { request: entry.request, status: completion.status };
+        let completed = TaggedCompletion { request: entry.request, status: completion.status };
         match entry.recipient {
             Recipient::Reaper => {
                 self.reapable -= 1;
@@ -126,13 +126,13 @@ impl RequestTable {
     }
 
     /// Removes the completions for `poll()` and `wait()`, at most `count_max`.
-    pub(crate) fn take_ready(&mut self, count_max: usize) -> Vec<CompletedRequest> {
+    pub(crate) fn take_ready(&mut self, count_max: usize) -> Vec<TaggedCompletion> {
         let count = count_max.min(self.ready.len());
         self.ready.drain(..count).collect()
     }
 }
 
-impl CompletedRequest {
+impl TaggedCompletion {
     fn result(&self) -> Result<(), IoError> {
         let Request { op, lba, sectors, .. } = self.request;
         match self.status.is_success() {
@@ -145,7 +145,7 @@ impl CompletedRequest {
 /// A completed request.
 #[pyclass(name = "Completion", module = "sluice", frozen)]
 pub(crate) struct PyCompletion {
-    pub(crate) completed: CompletedRequest,
+    pub(crate) completed: TaggedCompletion,
 }
 
 #[pymethods]
@@ -179,7 +179,7 @@ impl PyCompletion {
     }
 
     fn __repr__(&self) -> String {
-        let CompletedRequest { request, status } = &self.completed;
+        let TaggedCompletion { request, status } = &self.completed;
         format!("<sluice.Completion of {:?}, tag {}: {status}>", request.op, request.tag)
     }
 }

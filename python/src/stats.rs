@@ -35,7 +35,7 @@ pub(crate) fn queue_stats(
 }
 
 /// Returns the counters of an emulated drive.
-fn one_drive(name: &str, stats: &DriveStats) -> Value {
+pub(crate) fn one_drive(name: &str, stats: &DriveStats) -> Value {
     let ftl = stats.ftl.as_ref().map(|ftl| {
         json!({
             "host_sectors_written": ftl.host_writes,
@@ -72,20 +72,17 @@ fn one_drive(name: &str, stats: &DriveStats) -> Value {
     })
 }
 
-/// Returns the counters of the emulated drives of a device, and its registered memory: all bytes,
-/// and how many of them are free.
+/// Returns the counters of the emulated drives of a device, and its registered memory in bytes.
 pub(crate) fn drive_stats(
     py: Python<'_>,
-    drives: &[(String, DriveStats)],
-    memory: (u64, u64),
+    drives: &[Value],
+    buffer_bytes: u64,
+    buffer_bytes_free: u64,
 ) -> PyResult<Py<PyAny>> {
-    let drives: Vec<Value> = drives.iter().map(|(name, stats)| one_drive(name, stats)).collect();
-    to_python(
-        py,
-        &json!({
-            "drives": drives,
-            "buffer_bytes": memory.0,
-            "buffer_bytes_free": memory.1,
-        }),
-    )
+    let stats = json!({
+        "drives": drives,
+        "buffer_bytes": buffer_bytes,
+        "buffer_bytes_free": buffer_bytes_free,
+    });
+    to_python(py, &stats)
 }

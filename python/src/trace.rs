@@ -9,16 +9,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::columns::{ColumnBytes, ColumnKind, Columns, from_objects};
+use crate::columns::{ColumnBytes, ColumnSpec, Columns, from_objects, text, unsigned};
 
 /// Columns of a trace.
-const COLUMNS: [(&str, ColumnKind); 6] = [
-    ("process", ColumnKind::Text),
-    ("track", ColumnKind::Text),
-    ("category", ColumnKind::Text),
-    ("name", ColumnKind::Text),
-    ("start_ns", ColumnKind::Unsigned),
-    ("duration_ns", ColumnKind::Unsigned),
+const COLUMNS: [ColumnSpec<'static>; 6] = [
+    text("process"),
+    text("track"),
+    text("category"),
+    text("name"),
+    unsigned("start_ns"),
+    unsigned("duration_ns"),
 ];
 
 /// Reason why a trace cannot be read.
@@ -30,7 +30,7 @@ enum TraceReadError {
     Invalid { path: PathBuf, why: String },
 }
 
-/// Identity of a process or track, of which a trace has names.
+/// Identity of a process or track; a trace names both.
 fn id(event: &Value, key: &str) -> u64 {
     event[key].as_u64().unwrap_or(0)
 }
