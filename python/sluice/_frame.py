@@ -89,11 +89,13 @@ class Frame:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a pandas frame. Needs pandas."""
-        return _optional("pandas", "to_pandas").DataFrame(self._columns)
+        frame: pandas.DataFrame = _optional("pandas", "to_pandas").DataFrame(self._columns)
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """Returns a polars frame. Needs polars."""
-        return _optional("polars", "to_polars").DataFrame(self._columns)
+        frame: polars.DataFrame = _optional("polars", "to_polars").DataFrame(self._columns)
+        return frame
 
     def to_arrow(self) -> pyarrow.Table:
         """Returns an Arrow table. Needs pyarrow."""

@@ -21,7 +21,7 @@ use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::drive::DriveShared;
 use crate::errors::CallFailure;
 use crate::requests::{PyCompletion, Recipient, TaggedRequests};
-use crate::transfers::{BlockingCalls, ByteRange, length_of, read_request, write_request};
+use crate::transfers::{BlockingCalls, TransferRange, length_of, read_request, write_request};
 
 /// Maximum time that a call waits without handling signals.
 pub(crate) const SLICE: Nanos = Nanos::from_millis(50);
@@ -254,7 +254,7 @@ impl PyQueue {
     fn request(
         &self,
         op: &str,
-        range: ByteRange,
+        range: TransferRange,
         data: Option<(&Arc<IoMemory>, usize)>,
         fua: bool,
     ) -> Result<Request, CallFailure> {
@@ -276,7 +276,7 @@ impl PyQueue {
         };
         if op == "flush" {
             return match range {
-                ByteRange { offset: 0, length: 0 } => Ok(Request::flush(0)),
+                TransferRange { offset: 0, length: 0 } => Ok(Request::flush(0)),
                 _ => refused("a flush is of all completed writes, and has no range".into()),
             };
         }
@@ -439,7 +439,7 @@ impl PyQueue {
         let submitted = length_of(length, at, memory.map_or(at, |m| m.buffer.len()))
             .and_then(|length| {
                 let data = memory.map(|memory| (memory, at));
-                self.request(op, ByteRange { offset, length }, data, fua)
+                self.request(op, TransferRange { offset, length }, data, fua)
             })
             .and_then(|request| py.detach(|| self.submit_all(&[request], memory)));
         submitted.map(|(tag, _)| tag).map_err(|failure| failure.into_exception(py))
@@ -462,7 +462,7 @@ impl PyQueue {
         let memory = &buffer.memory;
         let requests = offsets_of(offsets)?.into_iter().enumerate().map(|(i, offset)| {
             let at = i.saturating_mul(length);
-            self.request(op, ByteRange { offset, length }, Some((memory, at)), fua)
+            self.request(op, TransferRange { offset, length }, Some((memory, at)), fua)
         });
         let submitted = requests
             .collect::<Result<Vec<Request>, CallFailure>>()

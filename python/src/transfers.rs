@@ -19,14 +19,14 @@ const COPY_BYTES_MAX: usize = 4 << 20;
 
 /// A transfer in bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct ByteRange {
+pub(crate) struct TransferRange {
     pub(crate) offset: u64,
     pub(crate) length: usize,
 }
 
 impl QueueShared {
     /// Converts a range of bytes to sectors.
-    pub(crate) fn sectors(&self, range: ByteRange) -> Result<(u64, u32), CallFailure> {
+    pub(crate) fn sectors(&self, range: TransferRange) -> Result<(u64, u32), CallFailure> {
         let sector_bytes = self.drive().limits().sector_bytes;
         let whole = |what: &str, value: u64| match value.is_multiple_of(sector_bytes.into()) {
             true => Ok(value / u64::from(sector_bytes)),
@@ -57,7 +57,7 @@ impl QueueShared {
     /// Reads into, or writes from, memory of the drive. Longer transfers are several requests.
     fn transfer(
         &self,
-        range: ByteRange,
+        range: TransferRange,
         memory: &Arc<IoMemory>,
         at: usize,
         command: fn(u64, u32, Payload, bool) -> Request,
@@ -69,7 +69,7 @@ impl QueueShared {
         while done < range.length {
             let length = (range.length - done).min(self.bytes_max());
             let (lba, sectors) =
-                self.sectors(ByteRange { offset: range.offset + done as u64, length })?;
+                self.sectors(TransferRange { offset: range.offset + done as u64, length })?;
             let data = memory.payload(self.drive().id(), at + done, length)?;
             self.execute(command(lba, sectors, data, fua), Some(memory))?;
             done += length;
@@ -78,14 +78,14 @@ impl QueueShared {
     }
 
     /// Reads through memory of the drive.
-    fn read_copy(&self, range: ByteRange) -> Result<Vec<u8>, CallFailure> {
+    fn read_copy(&self, range: TransferRange) -> Result<Vec<u8>, CallFailure> {
         self.sectors(range)?;
         let memory =
             self.drive().allocate(range.length.min(self.bytes_max()).min(COPY_BYTES_MAX))?;
         let mut bytes = vec![0; range.length];
         let mut offset = range.offset;
         for piece in bytes.chunks_mut(memory.buffer.len()) {
-            let range = ByteRange { offset, length: piece.len() };
+            let range = TransferRange { offset, length: piece.len() };
             self.transfer(range, &memory, 0, read_request, false)?;
             memory.buffer.read(0, piece);
             offset += piece.len() as u64;
@@ -95,13 +95,13 @@ impl QueueShared {
 
     /// Writes through memory of the drive.
     fn write_copy(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), CallFailure> {
-        self.sectors(ByteRange { offset, length: bytes.len() })?;
+        self.sectors(TransferRange { offset, length: bytes.len() })?;
         let memory =
             self.drive().allocate(bytes.len().min(self.bytes_max()).min(COPY_BYTES_MAX))?;
         let mut offset = offset;
         for piece in bytes.chunks(memory.buffer.len()) {
             memory.buffer.write(0, piece);
-            let range = ByteRange { offset, length: piece.len() };
+            let range = TransferRange { offset, length: piece.len() };
             self.transfer(range, &memory, 0, write_request, fua)?;
             offset += piece.len() as u64;
         }
@@ -164,7 +164,7 @@ impl BlockingCalls<'_> {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.call(py, |queue| queue.read_copy(ByteRange { offset, length }))?;
+        let bytes = self.call(py, |queue| queue.read_copy(TransferRange { offset, length }))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -180,7 +180,7 @@ impl BlockingCalls<'_> {
             let memory = &buffer.get().memory;
             return self.call(py, |queue| {
                 let length = length_of(length, at, memory.buffer.len())?;
-                let range = ByteRange { offset, length };
+                let range = TransferRange { offset, length };
                 queue.transfer(range, memory, at, read_request, false).map(|()| length)
             });
         }
@@ -191,7 +191,7 @@ impl BlockingCalls<'_> {
             let text = "only a sluice.Buffer has parts: give a writable memoryview of the part";
             return Err(invalid(CallFailure::Value(text.into())));
         }
-        let bytes = self.call(py, |queue| queue.read_copy(ByteRange { offset, length }))?;
+        let bytes = self.call(py, |queue| queue.read_copy(TransferRange { offset, length }))?;
         view.copy_from_slice(py, &bytes)?;
         Ok(length)
     }
@@ -209,7 +209,7 @@ impl BlockingCalls<'_> {
             let memory = &buffer.get().memory;
             return self.call(py, |queue| {
                 let length = length_of(length, at, memory.buffer.len())?;
-                let range = ByteRange { offset, length };
+                let range = TransferRange { offset, length };
                 queue.transfer(range, memory, at, write_request, fua).map(|()| length)
             });
         }
@@ -231,7 +231,7 @@ impl BlockingCalls<'_> {
 
     pub(crate) fn trim(&self, py: Python<'_>, offset: u64, length: usize) -> PyResult<()> {
         self.call(py, |queue| {
-            let (lba, sectors) = queue.sectors(ByteRange { offset, length })?;
+            let (lba, sectors) = queue.sectors(TransferRange { offset, length })?;
             queue.execute(Request::discard(lba, sectors, 0), None)
         })
     }
