@@ -5,8 +5,8 @@
 //!
 //! # Concurrency
 //!
-//! State is behind mutexes, which are locked only while the interpreter's lock is released, and for
-//! at most [`queue::SLICE`] at a time. Between two slices the pending signals are handled.
+//! State is behind mutexes. A call waits for them only while the interpreter's lock is released, and
+//! locks them for at most [`queue::SLICE`] at a time. Between two slices it handles pending signals.
 //!
 //! # References
 //!
