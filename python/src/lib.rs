@@ -6,7 +6,7 @@
 //! # Concurrency
 //!
 //! State is behind mutexes. A call waits for them only while the interpreter's lock is released, and
-//! locks them for at most [`queue::SLICE`] at a time. Between two slices it handles pending signals.
+//! locks them for at most `queue::SLICE` at a time. Between two slices it handles pending signals.
 //!
 //! # References
 //!
