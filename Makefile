@@ -11,7 +11,7 @@ TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes kernel_matrix
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
-.PHONY: help demo book install capi install-capi fio-engine fuzz test test-long test-fio test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs pages
+.PHONY: help demo book install capi install-capi fio-engine python fuzz test test-long test-fio test-python test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs pages
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,12 @@ test-guest: ## the driver of real controllers, on QEMU's NVMe controller in Linu
 	      "$$(command -v fio)" "$${programs[@]}" || status=$$?; \
 	  done; \
 	  exit $$status
+
+python: ## build the wheel of the Python package into target/wheels
+	scripts/python-wheel release "$${CARGO_TARGET_DIR:-target}/wheels"
+
+test-python: ## build the Python package's wheel, and test it in a fresh environment with packages from PyPI
+	scripts/python-test
 
 fuzz: ## libFuzzer on what drives and hosts read from rings and servers and clients from sockets, FUZZ_SECONDS (60) each
 	scripts/fuzz $(FUZZ_TARGETS)

@@ -27,6 +27,7 @@ mod buffer;
 mod cache;
 mod device;
 mod device_inner;
+mod errno;
 mod error;
 mod handle;
 mod multi_queue;
@@ -46,6 +47,7 @@ pub use cache::{
     Cache, CacheConfig, CachePart, CacheStats, CacheViolation, EvictionPolicy, WritePolicy,
 };
 pub use device::{DeviceKind, IoDevice, QueueConfig, TargetConfig};
+pub use errno::status_errno;
 pub use error::{DirectError, IoError};
 pub use handle::Handle;
 pub use multi_queue::{MultiQueue, QueueSelectFn, QueueSelector};

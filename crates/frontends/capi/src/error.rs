@@ -12,13 +12,11 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
-use driver::{DriverError, NvmeDeviceError, UringError};
 use nvme::{Address, Status};
 use open::{CloseError, TargetOpenError};
-use share_proto::Code;
-use user_io::{DirectError, IoError, RemoteDeviceError};
+pub(crate) use user_io::status_errno;
+use user_io::{DirectError, IoError};
 
-use crate::device::open::errno_of;
 use crate::version::{SLUICE_VERSION, Version};
 
 /// Reason why a call failed.
@@ -129,98 +127,15 @@ impl CallError {
             CallError::NoCopies => libc::EOPNOTSUPP,
             CallError::Timeout { .. } => libc::ETIMEDOUT,
             CallError::Panicked(_) | CallError::Poisoned => libc::ENOTRECOVERABLE,
-            CallError::Open(error) => errno_of(error),
+            CallError::Open(error) => error.errno(),
             CallError::Close(_) => libc::EIO,
-            CallError::Direct(error) => direct_errno(error),
+            CallError::Direct(error) => error.errno(),
             CallError::Io(IoError::Status { status, .. }) | CallError::Vector { status, .. } => {
                 status_errno(*status)
             }
             CallError::Io(IoError::Busy(_)) => libc::EAGAIN,
             CallError::Io(IoError::Length { .. } | IoError::Segments { .. }) => libc::EINVAL,
         }
-    }
-}
-
-fn os_errno(error: &std::io::Error, otherwise: c_int) -> c_int {
-    error.raw_os_error().unwrap_or(otherwise)
-}
-
-pub(crate) fn direct_errno(error: &DirectError) -> c_int {
-    match error {
-        DirectError::File(error) => uring_errno(error),
-        DirectError::Drive(DriverError::Depth { .. }) | DirectError::Config { .. } => libc::EINVAL,
-        DirectError::Drive(DriverError::NoFreeQueue { .. }) | DirectError::NoQueueLeft { .. } => {
-            libc::ENOSPC
-        }
-        DirectError::Drive(DriverError::NoSuchChunks { .. }) => libc::ERANGE,
-        DirectError::Drive(DriverError::Removed)
-        | DirectError::Queue(NvmeDeviceError::Driver(DriverError::Removed)) => libc::ECONNRESET,
-        DirectError::Drive(_) => libc::EIO,
-        DirectError::Queue(_)
-        | DirectError::NoVector { .. }
-        | DirectError::NoDrive { .. }
-        | DirectError::NoInterrupts { .. }
-        | DirectError::NoHealth { .. } => libc::EOPNOTSUPP,
-        DirectError::Memory { source, .. } => os_errno(source, libc::ENOMEM),
-        DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,
-        DirectError::Remote(error) => remote_errno(error),
-    }
-}
-
-fn remote_errno(error: &RemoteDeviceError) -> c_int {
-    if let Some(refusal) = error.protocol_error() {
-        return match refusal.code {
-            Code::NotAllowed | Code::NotAdmin | Code::Denied => libc::EACCES,
-            Code::Queues | Code::Connections => libc::EUSERS,
-            Code::Memory | Code::Resources => libc::ENOMEM,
-            Code::Taken => libc::EBUSY,
-            Code::Version => libc::EPROTONOSUPPORT,
-            Code::Kicked | Code::Stopping => libc::ECONNRESET,
-            _ => libc::EIO,
-        };
-    }
-    match error {
-        RemoteDeviceError::Connect { source, .. } => os_errno(source, libc::ECONNREFUSED),
-        RemoteDeviceError::Timeout { .. } => libc::ETIMEDOUT,
-        RemoteDeviceError::Io(source) => os_errno(source, libc::EIO),
-        RemoteDeviceError::Removed(_) => libc::ECONNRESET,
-        RemoteDeviceError::Name(_) => libc::EINVAL,
-        _ => libc::EPROTO,
-    }
-}
-
-fn uring_errno(error: &UringError) -> c_int {
-    match error {
-        UringError::Open { source, .. } | UringError::Ring { source, .. } => {
-            os_errno(source, libc::EIO)
-        }
-        UringError::Memory(source) => os_errno(source, libc::ENOMEM),
-        UringError::NoPolling { source, .. } => os_errno(source, libc::EOPNOTSUPP),
-        UringError::InUse { .. } => libc::EBUSY,
-        UringError::Kind { .. } => libc::ENOTBLK,
-        _ => libc::EINVAL,
-    }
-}
-
-/// Maps a command's status to `errno`, as Linux does (`nvme_error_status`, `blk_errors`) where that
-/// distinguishes what programs need.
-pub(crate) fn status_errno(status: Status) -> c_int {
-    match Status::from_bits(status.to_bits() & 0x7ff) {
-        Status::SUCCESS => 0,
-        Status::INVALID_FIELD => libc::EINVAL,
-        Status::INVALID_OPCODE => libc::EOPNOTSUPP,
-        Status::LBA_OUT_OF_RANGE => libc::ERANGE,
-        Status::CAPACITY_EXCEEDED => libc::ENOSPC,
-        Status::UNWRITTEN => libc::ENODATA,
-        Status::OUT_OF_ORDER_WRITE => libc::ESPIPE,
-        Status::INVALID_RESET => libc::EINVAL,
-        Status::WRITE_PROTECTED => libc::EROFS,
-        Status::DATA_TRANSFER_ERROR => libc::EFAULT,
-        Status::HOST_PATH_ERROR => libc::ECONNRESET,
-        Status::NOT_READY if status.is_final() => libc::ENODEV,
-        Status::NOT_READY => libc::EBUSY,
-        Status::ABORTED | Status::ABORTED_SQ_DELETED | Status::POWER_LOSS => libc::ECANCELED,
-        _ => libc::EIO,
     }
 }
 

@@ -44,7 +44,7 @@ impl RustFile {
     }
 }
 
-/// A Markdown file.
+/// A Markdown or Python file.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// Path in the repository.
@@ -60,6 +60,8 @@ pub struct Workspace {
     pub rust: Vec<RustFile>,
     /// Markdown files.
     pub documents: Vec<Document>,
+    /// Python sources of the package.
+    pub python: Vec<Document>,
     /// TOML files by path.
     pub toml: BTreeMap<String, String>,
     /// Every file and folder, for links.
@@ -158,6 +160,8 @@ impl Workspace {
                 rust.push((path, text));
             } else if path.ends_with(".toml") {
                 workspace.toml.insert(path, text);
+            } else if path.ends_with(".py") {
+                workspace.python.push(Document { path, text });
             } else {
                 workspace.documents.push(Document { path, text });
             }
@@ -257,8 +261,9 @@ fn walk(
 
 /// Whether a file's text is needed.
 fn is_read(path: &str) -> bool {
-    let is_code = path.starts_with("crates/") || path.starts_with("fuzz/");
-    path.ends_with(".md") || path.ends_with(".toml") || (is_code && path.ends_with(".rs"))
+    let is_code = ["crates/", "fuzz/", "python/"].iter().any(|folder| path.starts_with(folder));
+    let is_source = path.ends_with(".rs") || path.ends_with(".py");
+    path.ends_with(".md") || path.ends_with(".toml") || (is_code && is_source)
 }
 
 #[cfg(test)]

@@ -112,9 +112,46 @@ impl TargetOpenError {
         }
     }
 
+    /// Returns the `errno` of the error.
+    pub fn errno(&self) -> i32 {
+        let of_os = |source: &io::Error| source.raw_os_error().unwrap_or(libc::EIO);
+        match self {
+            TargetOpenError::Missing { source, .. } | TargetOpenError::Thread { source, .. } => {
+                of_os(source)
+            }
+            TargetOpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
+            TargetOpenError::Directory { .. } => libc::ENOTBLK,
+            TargetOpenError::Controller(error) => controller_errno(error),
+            TargetOpenError::Device(error) => error.errno(),
+            error if error.is_usage() => libc::EINVAL,
+            _ => libc::EIO,
+        }
+    }
+
     pub(super) fn no_depth() -> TargetOpenError {
         let (option, what) = ("depth", "any device".into());
         TargetOpenError::Option { option, value: "0".into(), what, allowed: "1 or more".into() }
+    }
+}
+
+/// Returns the `errno` of a controller's failure.
+fn controller_errno(error: &PciError) -> i32 {
+    match error {
+        PciError::NoSuchFunction { .. } | PciError::NotNvme { .. } => libc::ENODEV,
+        PciError::NotBound { .. }
+        | PciError::Busy { .. }
+        | PciError::GroupShared { .. }
+        | PciError::InUse { .. } => libc::EBUSY,
+        PciError::NoIommu { .. }
+        | PciError::NoVfio
+        | PciError::NoType1
+        | PciError::HasIommu { .. }
+        | PciError::NoUio
+        | PciError::Unsupported { .. } => libc::EOPNOTSUPP,
+        PciError::Permission { .. } | PciError::NoFrames { .. } => libc::EACCES,
+        PciError::NoHugePages { .. } => libc::ENOMEM,
+        PciError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        PciError::Controller { .. } => libc::EIO,
     }
 }
 

@@ -3,16 +3,11 @@
 //!
 //! Guarantee: the error for an option that the device does not support has the option's C name.
 
-use std::io;
 use std::sync::mpsc::Sender;
 
-use driver::pci::PciError;
 use open::{CloseError, FileOptions, Target, TargetOpenError};
-use scenario::ScenarioError;
 use time::Nanos;
 use user_io::IoDevice;
-
-use crate::error::direct_errno;
 
 /// Options of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,43 +26,6 @@ pub(crate) struct DeviceOpenOptions {
     pub(crate) queues: Option<u16>,
     /// Timeout of a server's replies; `None` for 5 seconds.
     pub(crate) timeout: Option<Nanos>,
-}
-
-/// Returns the `errno` of a failure.
-pub(crate) fn errno_of(error: &TargetOpenError) -> i32 {
-    let of_os = |source: &io::Error| source.raw_os_error().unwrap_or(libc::EIO);
-    match error {
-        TargetOpenError::Missing { source, .. } | TargetOpenError::Thread { source, .. } => {
-            of_os(source)
-        }
-        TargetOpenError::Scenario(ScenarioError::Read { source, .. }) => of_os(source),
-        TargetOpenError::Directory { .. } => libc::ENOTBLK,
-        TargetOpenError::Controller(error) => controller_errno(error),
-        TargetOpenError::Device(error) => direct_errno(error),
-        error if error.is_usage() => libc::EINVAL,
-        _ => libc::EIO,
-    }
-}
-
-/// Returns the `errno` of a controller's failure.
-fn controller_errno(error: &PciError) -> i32 {
-    match error {
-        PciError::NoSuchFunction { .. } | PciError::NotNvme { .. } => libc::ENODEV,
-        PciError::NotBound { .. }
-        | PciError::Busy { .. }
-        | PciError::GroupShared { .. }
-        | PciError::InUse { .. } => libc::EBUSY,
-        PciError::NoIommu { .. }
-        | PciError::NoVfio
-        | PciError::NoType1
-        | PciError::HasIommu { .. }
-        | PciError::NoUio
-        | PciError::Unsupported { .. } => libc::EOPNOTSUPP,
-        PciError::Permission { .. } | PciError::NoFrames { .. } => libc::EACCES,
-        PciError::NoHugePages { .. } => libc::ENOMEM,
-        PciError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-        PciError::Controller { .. } => libc::EIO,
-    }
 }
 
 /// Returns the C name of an option that only files and block devices support, if it is set.
@@ -142,7 +100,7 @@ mod tests {
 
     fn refused(what: &str, options: DeviceOpenOptions) -> String {
         let error = open_device(what, &options, None).unwrap_err();
-        assert_eq!(errno_of(&error), libc::EINVAL, "{what}: {error}");
+        assert_eq!(error.errno(), libc::EINVAL, "{what}: {error}");
         error.to_string()
     }
 
@@ -152,7 +110,7 @@ mod tests {
         assert_eq!(open("null:1m").unwrap().limits().bytes(), 1 << 20);
         for what in ["null:", "null:x", "null:0", "null:100"] {
             let error = open(what).unwrap_err();
-            assert_eq!(errno_of(&error), libc::EINVAL, "{what}: {error}");
+            assert_eq!(error.errno(), libc::EINVAL, "{what}: {error}");
             assert!(error.to_string().contains("null:64G"), "{error}");
         }
     }
@@ -204,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_opened_reads_as_the_system_says_it() {
-        let errno = |what: &str| errno_of(&open(what).unwrap_err());
+        let errno = |what: &str| open(what).unwrap_err().errno();
         assert_eq!(errno("/nonexistent/file"), libc::ENOENT);
         assert_eq!(errno("/nonexistent/drive.toml#a"), libc::ENOENT);
         assert_eq!(errno("/"), libc::ENOTBLK);
@@ -217,12 +175,12 @@ mod tests {
         assert_eq!(errno(""), libc::EINVAL);
         let empty = tempfile::NamedTempFile::new().unwrap();
         let error = open(empty.path().to_str().unwrap()).unwrap_err();
-        assert_eq!(errno_of(&error), libc::EINVAL);
+        assert_eq!(error.errno(), libc::EINVAL);
         assert!(error.to_string().contains("is empty"), "{error}");
         let wrong = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         std::fs::write(wrong.path(), "[drive]\npreset = \"no such\"\n").unwrap();
         let error = open(wrong.path().to_str().unwrap()).unwrap_err();
-        assert_eq!(errno_of(&error), libc::EINVAL);
+        assert_eq!(error.errno(), libc::EINVAL);
         assert!(error.to_string().contains(":2:"), "the place is named: {error}");
     }
 }

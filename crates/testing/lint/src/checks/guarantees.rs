@@ -1,5 +1,5 @@
 //! Guarantees and their tests: each guarantee names tests, and each of them carries
-//! `// guarantee: ID`.
+//! `// guarantee: ID`, or `# guarantee: ID` in Python.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::Violation;
 use crate::config::LintConfig;
 use crate::lexer::TokenKind;
-use crate::workspace::{RustFile, Workspace};
+use crate::workspace::{Document, RustFile, Workspace};
 
 #[derive(Deserialize)]
 struct Specification {
@@ -52,7 +52,8 @@ pub fn guarantees(workspace: &Workspace, config: &LintConfig) -> Vec<Violation> 
         Ok(specification) => specification,
         Err(error) => return vec![violation(file, 1, error.to_string())],
     };
-    let markers: Vec<_> = workspace.rust.iter().flat_map(markers).collect();
+    let in_rust = workspace.rust.iter().flat_map(markers);
+    let markers: Vec<_> = in_rust.chain(workspace.python.iter().flat_map(python_markers)).collect();
     let mut found = Vec::new();
     let mut listed: BTreeMap<&str, &Guarantee> = BTreeMap::new();
     for guarantee in &specification.guarantee {
@@ -112,10 +113,16 @@ fn problem_of(id: &str, test: &str, markers: &[Marker], workspace: &Workspace) -
     if !workspace.paths.contains(path) {
         return Some(format!("{path} does not exist"));
     }
-    // Scripts and folders have no markers.
-    let file = workspace.rust.iter().find(|file| file.path == path)?;
-    if let Some(function) = function
-        && !functions(file).any(|(_, name)| name == function)
+    let in_rust = workspace.rust.iter().find(|file| file.path == path);
+    let in_python = workspace.python.iter().find(|file| file.path == path);
+    let has_function = |function: &str| match (in_rust, in_python) {
+        (Some(file), _) => Some(functions(file).any(|(_, name)| name == function)),
+        (None, Some(file)) => Some(file.text.lines().any(|line| defined(line) == Some(function))),
+        // Scripts and folders have no markers.
+        (None, None) => None,
+    };
+    if !has_function(function.unwrap_or_default())?
+        && let Some(function) = function
     {
         return Some(format!("{path} has no function {function}"));
     }
@@ -131,6 +138,34 @@ fn functions(file: &RustFile) -> impl Iterator<Item = (usize, &str)> {
             && pair[1].kind == TokenKind::Ident;
         is_function.then(|| (index, &file.text[pair[1].span.clone()]))
     })
+}
+
+/// The function that a line of Python defines.
+fn defined(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("def ")?;
+    name.split_once('(').map(|(name, _)| name.trim())
+}
+
+/// The markers of a Python file: above a function or its decorators, or in it.
+fn python_markers(file: &Document) -> Vec<Marker> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let Some(ids) = line.trim_start().strip_prefix("# guarantee:") else { continue };
+        let is_above = !line.starts_with(' ');
+        let function = match is_above {
+            true => lines[index..].iter().find_map(|line| defined(line)),
+            false => lines[..index].iter().rev().find_map(|line| defined(line)),
+        };
+        found.extend(ids.split(',').map(|id| Marker {
+            id: id.trim().to_owned(),
+            path: file.path.clone(),
+            line: index + 1,
+            function: function.map(str::to_owned),
+        }));
+    }
+    found
 }
 
 /// The markers of a file. A marker may name several guarantees, separated by commas.
@@ -225,5 +260,23 @@ mod tests {
                 "guarantees crates/a/tests/t.rs:7 1",
             ]
         );
+    }
+
+    #[test]
+    fn tests_in_python_have_markers_too() {
+        let test = "# guarantee: D-01\n@parametrize(1)\ndef test_a():\n    pass\n\ndef test_b():\n    # guarantee: D-02\n    pass\n";
+        let run = |specification: &str| {
+            let sources = [("python/tests/t.py", test), ("spec/guarantees.toml", specification)];
+            run_on(guarantees, &sources, |_| {})
+        };
+        let entry = |id: &str, test: &str| {
+            format!("[[guarantee]]\nid = \"{id}\"\ntests = [\"python/tests/t.py{test}\"]\n")
+        };
+        assert!(run(&(entry("D-01", "::test_a") + &entry("D-02", "::test_b"))).is_empty());
+        assert!(run(&(entry("D-01", "") + &entry("D-02", ""))).is_empty());
+        let swapped = run(&(entry("D-01", "::test_b") + &entry("D-02", "::test_a")));
+        assert_eq!(swapped.len(), 4, "two tests without markers, two markers without guarantees");
+        let missing = run(&(entry("D-01", "::test_c") + &entry("D-02", "")));
+        assert_eq!(missing.len(), 2, "no such function, and a marker without a guarantee");
     }
 }

@@ -7,7 +7,7 @@ use crate::config::LintConfig;
 use crate::workspace::{Document, Workspace};
 
 /// Folders of the repository's root; a path that begins with one is relative to the root.
-const ROOTS: [&str; 7] = ["crates", "demo", "docs", "fuzz", "scripts", "spec", ".ci"];
+const ROOTS: [&str; 8] = ["crates", "demo", "docs", "fuzz", "python", "scripts", "spec", ".ci"];
 /// Folders of a crate; a path with one behind a crate's name is relative to the crate's folder.
 const CRATE_FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
 

@@ -1,0 +1,482 @@
+//! `open()`, and `Drive`: a drive in real time.
+//!
+//! Invariant: a drive that has been closed, or that belongs to the parent process, is not accessed;
+//! calls on it end with [`CallFailure::Closed`] or [`CallFailure::Forked`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use sluice::open::{
+    CloseError, DriveStatsReader, FileOptions, OpenOptions, Target, TargetOpenError,
+};
+use sluice::scenario::Scenario;
+use sluice::time::Nanos;
+use sluice::user_io::{DeviceKind, Handle, IoDevice, Limits, QueueConfig, WaitMode};
+
+use crate::buffer::{IoMemory, PyDriveBuffer};
+use crate::errors::CallFailure;
+use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
+use crate::scenario::PyScenario;
+use crate::stats::{drive_stats, one_drive};
+use crate::transfers::BlockingCalls;
+
+/// An open drive.
+struct OpenedDrive {
+    device: IoDevice,
+    stats: DriveStatsReader,
+    /// Receives an error if the drive is not closed cleanly.
+    closed: Receiver<CloseError>,
+    queues: Vec<Weak<QueueShared>>,
+}
+
+/// A drive, open or closed. It is closed when the object and all of its queues are dropped.
+pub(crate) struct DriveShared {
+    /// Number of the drive in this process.
+    id: u64,
+    /// Process that opened the drive: the drive's threads are there.
+    opener: u32,
+    name: String,
+    kind: DeviceKind,
+    limits: Limits,
+    /// `None` after it was closed.
+    open: Mutex<Option<OpenedDrive>>,
+}
+
+impl std::fmt::Debug for DriveShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DriveShared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl DriveShared {
+    fn new(
+        device: IoDevice,
+        stats: DriveStatsReader,
+        closed: Receiver<CloseError>,
+    ) -> Arc<DriveShared> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        Arc::new(DriveShared {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            opener: std::process::id(),
+            name: device.name().to_owned(),
+            kind: device.kind(),
+            limits: *device.limits(),
+            open: Mutex::new(Some(OpenedDrive { device, stats, closed, queues: Vec::new() })),
+        })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Checks that the drive's threads are in this process.
+    pub(crate) fn check_process(&self) -> Result<(), CallFailure> {
+        match std::process::id() {
+            here if here == self.opener => Ok(()),
+            here => Err(CallFailure::Forked { opener: self.opener, here }),
+        }
+    }
+
+    /// Runs `body` on the open drive. Without the interpreter's lock.
+    fn with<T>(
+        &self,
+        body: impl FnOnce(&mut OpenedDrive) -> Result<T, CallFailure>,
+    ) -> Result<T, CallFailure> {
+        self.check_process()?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        body(open.as_mut().ok_or(CallFailure::Closed("drive"))?)
+    }
+
+    /// Allocates memory for I/O.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Arc<IoMemory>, CallFailure> {
+        if bytes == 0 {
+            return Err(CallFailure::Value("bytes = 0: 1 or more".into()));
+        }
+        let buffer = self.with(|open| Ok(open.device.buffer(bytes)?))?;
+        Ok(Arc::new(IoMemory { buffer, drive: self.id }))
+    }
+
+    /// Creates a queue. Without a wait mode it waits as the scenario says, else by events.
+    fn create_queue(
+        self: &Arc<DriveShared>,
+        config: QueueConfig,
+        wait: Option<WaitMode>,
+    ) -> Result<Arc<QueueShared>, CallFailure> {
+        self.with(|open| {
+            let default = QueueConfig::default();
+            let own_depth = open.device.limits().queue_depth;
+            let has_depths = matches!(
+                open.device.kind(),
+                DeviceKind::Drive | DeviceKind::Remote | DeviceKind::Controller
+            );
+            if !has_depths && config.depth != default.depth {
+                let text = format!(
+                    "depth = {}: queues of this device have its depth, {own_depth}; give `depth` to open()",
+                    config.depth - 1
+                );
+                return Err(CallFailure::Value(text));
+            }
+            let queue = open.device.create_queue(config)?;
+            let mut handle = Handle::new(&open.device, queue)?;
+            let is_given = wait.is_some() || open.device.completion().is_some();
+            let by_default = match is_given {
+                true => wait,
+                false => open.device.has_interrupts().then_some(WaitMode::Interrupt),
+            };
+            if let Some(wait) = by_default {
+                handle.set_wait(wait)?;
+            }
+            let queue = OpenQueue::new(handle, open.device.clock());
+            let queue = Arc::new(QueueShared::new(self.clone(), queue));
+            open.queues.retain(|queue| queue.strong_count() > 0);
+            open.queues.push(Arc::downgrade(&queue));
+            Ok(queue)
+        })
+    }
+
+    /// Closes the drive, and its queues first. Waits for its threads.
+    fn close(&self) -> Result<(), CallFailure> {
+        self.check_process()?;
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(open) = open else { return Ok(()) };
+        let OpenedDrive { device, closed, queues, .. } = open;
+        let mut first = Ok(());
+        for queue in queues.iter().filter_map(Weak::upgrade) {
+            first = first.and(queue.close());
+        }
+        drop(device);
+        match closed.try_recv() {
+            Ok(error) => first.and(Err(error.into())),
+            // It was closed cleanly.
+            Err(_) => first,
+        }
+    }
+}
+
+impl Drop for DriveShared {
+    fn drop(&mut self) {
+        if self.close().is_err() {
+            // The drive's threads are in the other process, so that they cannot be waited for.
+            let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            std::mem::forget(open);
+        }
+    }
+}
+
+/// A drive.
+#[pyclass(name = "Drive", module = "sluice", frozen, weakref)]
+pub(crate) struct PyDrive {
+    drive: Arc<DriveShared>,
+    /// Queue of the drive's own calls, which the first of them creates.
+    own_queue: OnceLock<Arc<QueueShared>>,
+}
+
+/// Options of [`open`] that only files and block devices have.
+#[derive(Clone, Copy)]
+struct PlainFileOptions {
+    buffered: bool,
+    shared: bool,
+    sector_bytes: Option<u32>,
+}
+
+impl PlainFileOptions {
+    /// Refuses options that the device ignores.
+    fn refuse(self, what: &str) -> Result<(), CallFailure> {
+        let flags = [(self.buffered, "buffered = True"), (self.shared, "shared = True")];
+        let set = flags.into_iter().find(|(set, _)| *set).map(|(_, text)| text.to_owned());
+        match set.or_else(|| self.sector_bytes.map(|bytes| format!("sector_bytes = {bytes}"))) {
+            None => Ok(()),
+            Some(set) => {
+                let text = format!("{set} for {what}: only files and block devices are opened so");
+                Err(CallFailure::Value(text))
+            }
+        }
+    }
+}
+
+/// Opens a drive of a scenario, or any device by its name.
+#[pyfunction]
+#[pyo3(signature = (what, *, drive=None, depth=None, queues=None, read_only=false, buffered=false,
+                    shared=false, sector_bytes=None, timeout=None, core=None))]
+#[allow(clippy::too_many_arguments, reason = "the arguments of a Python function have names")]
+pub(crate) fn open(
+    what: &Bound<'_, PyAny>,
+    drive: Option<String>,
+    depth: Option<u16>,
+    queues: Option<u16>,
+    read_only: bool,
+    buffered: bool,
+    shared: bool,
+    sector_bytes: Option<u32>,
+    timeout: Option<f64>,
+    core: Option<usize>,
+) -> PyResult<PyDrive> {
+    let py = what.py();
+    let invalid = |text: &str| CallFailure::Value(text.into()).into_exception(py);
+    let timeout = match timeout {
+        None => None,
+        Some(seconds) if seconds > 0.0 && seconds < 1e9 => Some(Nanos((seconds * 1e9) as u64)),
+        Some(_) => return Err(invalid("timeout: seconds, above 0")),
+    };
+    let plain = PlainFileOptions { buffered, shared, sector_bytes };
+    let (close_errors, closed) = channel();
+    let file = FileOptions {
+        sector_bytes,
+        direct: !buffered,
+        exclusive: !shared,
+        ..FileOptions::default()
+    };
+    let options = OpenOptions {
+        depth,
+        queues,
+        read_only,
+        drive_core: core,
+        timeout,
+        close_errors: Some(close_errors),
+        file,
+        ..OpenOptions::default()
+    };
+    let of_scenario = |scenario: &Scenario, drive: Option<&str>| {
+        plain.refuse("a drive of a scenario")?;
+        Ok(sluice::open::open_scenario(scenario, drive, &options)?)
+    };
+    let opened = if let Ok(scenario) = what.cast::<PyScenario>() {
+        let scenario = &scenario.get().scenario;
+        py.detach(|| of_scenario(scenario, drive.as_deref()))
+    } else {
+        let what: String = what.extract()?;
+        py.detach(|| match what.parse::<Target>()? {
+            Target::Scenario { file, drive: of_file } => {
+                let scenario = Scenario::load(&file).map_err(TargetOpenError::from)?;
+                of_scenario(&scenario, drive.or(of_file).as_deref())
+            }
+            _ if drive.is_some() => {
+                Err(CallFailure::Value("drive: only a scenario has drives to choose from".into()))
+            }
+            target => {
+                if !matches!(target, Target::File(_)) {
+                    plain.refuse(&what)?;
+                }
+                Ok((sluice::open::open_target(&target, &options)?, DriveStatsReader::default()))
+            }
+        })
+    };
+    let (device, stats) = opened.map_err(|failure: CallFailure| failure.into_exception(py))?;
+    drop(options);
+    let drive = DriveShared::new(device, stats, closed);
+    Ok(PyDrive { drive, own_queue: OnceLock::new() })
+}
+
+impl PyDrive {
+    /// Runs `body` without the interpreter's lock.
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&Arc<DriveShared>) -> Result<T, CallFailure> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| body(&self.drive)).map_err(|failure| failure.into_exception(py))
+    }
+
+    /// Runs a blocking call on the drive's own queue.
+    fn blocking<T>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(BlockingCalls<'_>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        self.call(py, |drive| {
+            if self.own_queue.get().is_some() {
+                return drive.with(|_| Ok(()));
+            }
+            // If another thread creates one at the same time, one of both is dropped.
+            let created = drive.create_queue(QueueConfig::default(), None)?;
+            self.own_queue.get_or_init(|| created);
+            Ok(())
+        })?;
+        let Some(queue) = self.own_queue.get() else {
+            return Err(CallFailure::Closed("drive").into_exception(py));
+        };
+        body(BlockingCalls { queue, in_turn: true })
+    }
+}
+
+#[pymethods]
+impl PyDrive {
+    /// Name of the drive, or path of the file.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.drive.name
+    }
+
+    /// Kind: `null`, `file`, `drive`, `target`, `remote`, `controller` or `passthrough`.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.drive.kind {
+            DeviceKind::Null => "null",
+            DeviceKind::File => "file",
+            DeviceKind::Drive => "drive",
+            DeviceKind::Target => "target",
+            DeviceKind::Remote => "remote",
+            DeviceKind::Controller => "controller",
+            DeviceKind::Passthrough => "passthrough",
+        }
+    }
+
+    /// Capacity in bytes.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.drive.limits.bytes()
+    }
+
+    /// Size of a sector in bytes.
+    #[getter]
+    fn sector_bytes(&self) -> u32 {
+        self.drive.limits.sector_bytes
+    }
+
+    /// Maximum length of one request in bytes; longer transfers are several requests.
+    #[getter]
+    fn request_bytes_max(&self) -> u64 {
+        u64::from(self.drive.limits.max_sectors) * u64::from(self.drive.limits.sector_bytes)
+    }
+
+    /// Maximum number of outstanding requests of a queue.
+    #[getter]
+    fn queue_depth_max(&self) -> u32 {
+        self.drive.limits.queue_depth
+    }
+    /// Allocates zeroed memory that the drive reads and writes without a copy.
+    ///
+    /// It has the buffer protocol: `memoryview(buffer)`, `numpy.frombuffer(buffer, "u1")`. The drive accesses it
+    /// while a request is outstanding: do not access it then.
+    fn buffer(&self, py: Python<'_>, bytes: usize) -> PyResult<PyDriveBuffer> {
+        let memory = self.call(py, |drive| {
+            let memory = drive.allocate(bytes)?;
+            // The memory may have data of an earlier buffer.
+            memory.buffer.fill(0, bytes, 0);
+            Ok(memory)
+        })?;
+        Ok(PyDriveBuffer { memory })
+    }
+
+    /// Creates a queue for one thread.
+    ///
+    /// `depth` is the maximum number of outstanding requests. `wait` is `"event"` (sleep until the device
+    /// wakes the thread), `"poll"` (lowest latency, occupies a core) or `"hybrid"`; by default it is that of the
+    /// scenario's `path.completion`, else `"event"`.
+    #[pyo3(signature = (*, depth=None, wait=None))]
+    fn queue(&self, py: Python<'_>, depth: Option<u16>, wait: Option<&str>) -> PyResult<PyQueue> {
+        let queue = self.call(py, |drive| {
+            let mut config = QueueConfig::default();
+            if let Some(depth) = depth {
+                // The rings have one entry more than requests.
+                let entries = depth.checked_add(1).filter(|entries| *entries >= 2);
+                let text = || CallFailure::Value(format!("depth = {depth}: 1 to 65534"));
+                config.depth = entries.ok_or_else(text)?;
+            }
+            drive.create_queue(config, wait.map(parse_wait).transpose()?)
+        })?;
+        Ok(PyQueue { queue })
+    }
+    /// Reads `length` bytes from `offset`, both in whole sectors.
+    ///
+    /// Raises `ValueError`, `IoError`, `ClosedError`, `ForkedError`, as all calls that transfer data.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.blocking(py, |calls| calls.read(py, offset, length))
+    }
+
+    /// Reads into a `Buffer` without a copy, or into a writable object with the buffer protocol.
+    ///
+    /// Of a `Buffer`, `at` (a multiple of 512) and `length` select a part; other memory is filled. Returns the
+    /// number of bytes.
+    #[pyo3(signature = (offset, into, *, at=0, length=None))]
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        into: &Bound<'_, PyAny>,
+        at: usize,
+        length: Option<usize>,
+    ) -> PyResult<usize> {
+        self.blocking(py, |calls| calls.read_into(offset, into, at, length))
+    }
+
+    /// Writes a `Buffer` without a copy, or an object with the buffer protocol, to `offset`.
+    ///
+    /// `at` and `length` select a part of it, in bytes. The data is durable after `flush()`, or on return with
+    /// `fua`. Returns the number of bytes.
+    #[pyo3(signature = (offset, data, *, at=0, length=None, fua=false))]
+    #[allow(clippy::too_many_arguments, reason = "the arguments of a Python method have names")]
+    fn write(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+        at: usize,
+        length: Option<usize>,
+        fua: bool,
+    ) -> PyResult<usize> {
+        self.blocking(py, |calls| calls.write(offset, data, at, length, fua))
+    }
+    /// Makes all completed writes durable.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.blocking(py, |calls| calls.flush(py))
+    }
+    /// Deallocates `length` bytes from `offset`; they read as zeros afterwards.
+    fn trim(&self, py: Python<'_>, offset: u64, length: usize) -> PyResult<()> {
+        self.blocking(py, |calls| calls.trim(py, offset, length))
+    }
+    /// Counters of the emulated drives behind it, at most 0.2 s old, and its registered memory.
+    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let (reader, (bytes, free)) = self.call(py, |drive| {
+            drive.with(|open| Ok((open.stats.clone(), open.device.buffer_bytes())))
+        })?;
+        let drives = py.detach(|| reader.all_stats()).unwrap_or_default();
+        let drives: Vec<_> = drives.iter().map(|(name, of)| one_drive(name, of)).collect();
+        drive_stats(py, &drives, bytes, free)
+    }
+
+    /// Whether it has been closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        // A thread that has locked the state uses an open drive.
+        match self.drive.open.try_lock() {
+            Ok(open) => open.is_none(),
+            Err(_) => false,
+        }
+    }
+    /// Closes the queues and the drive, and waits for its threads. Raises `CloseError`.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |drive| drive.close())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        format!("<sluice.Drive {:?}, {} bytes{state}>", self.drive.name, self.drive.limits.bytes())
+    }
+}

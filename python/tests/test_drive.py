@@ -1,0 +1,196 @@
+"""Drives in real time: data, queues, buffers, counters."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sluice
+from conftest import DRIVE
+
+SECTOR = 4096
+MIDDLE = 64 << 20
+
+
+def test_data_is_read_as_written(drive: sluice.Drive) -> None:
+    assert (drive.kind, drive.sector_bytes) == ("drive", SECTOR)
+    # Other memory than a buffer is copied in pieces of 4 MiB.
+    data = random.Random(1).randbytes(9 << 20)
+    assert drive.write(SECTOR, data) == len(data)
+    drive.flush()
+    assert drive.read(SECTOR, len(data)) == data
+    drive.trim(SECTOR, 2 * SECTOR)
+    assert drive.read(SECTOR, 3 * SECTOR) == bytes(2 * SECTOR) + data[2 * SECTOR : 3 * SECTOR]
+
+
+def test_memory_of_any_type_is_written_and_read(drive: sluice.Drive) -> None:
+    numbers = np.arange(SECTOR // 8, dtype=np.uint64)
+    drive.write(0, numbers)
+    assert drive.read(0, SECTOR) == numbers.tobytes()
+    into = np.zeros(SECTOR // 8, dtype=np.uint64)
+    assert drive.read_into(0, into) == SECTOR
+    assert (into == numbers).all()
+    data = bytearray(b"abcd" * SECTOR)
+    drive.write(SECTOR, data, at=2, length=SECTOR, fua=True)
+    assert drive.read(SECTOR, SECTOR) == b"cdab" * (SECTOR // 4)
+    with pytest.raises(ValueError, match="writable"):
+        drive.read_into(0, bytes(SECTOR))
+    with pytest.raises(ValueError, match="only a sluice.Buffer has parts"):
+        drive.read_into(0, bytearray(2 * SECTOR), length=SECTOR)
+
+
+def test_the_drive_accesses_a_buffer_directly(drive: sluice.Drive) -> None:
+    buffer = drive.buffer(4 * SECTOR)
+    array = np.frombuffer(memoryview(buffer), np.uint8)
+    assert len(buffer) == buffer.nbytes == array.nbytes == 4 * SECTOR
+    assert not array.any(), "a new buffer is zeroed"
+    array[:SECTOR] = 1
+    array[SECTOR:] = 2
+    drive.write(0, buffer)
+    buffer.fill(0)
+    assert not array.any(), "the array is the buffer's memory"
+    drive.read_into(0, buffer, at=2 * SECTOR, length=SECTOR)
+    assert array[2 * SECTOR : 3 * SECTOR].tolist() == [1] * SECTOR
+    assert array[: 2 * SECTOR].sum() + array[3 * SECTOR :].sum() == 0
+    drive.write(8 * SECTOR, buffer, at=2 * SECTOR, length=2 * SECTOR)
+    assert drive.read(8 * SECTOR, 2 * SECTOR) == b"\1" * SECTOR + bytes(SECTOR)
+
+
+@pytest.mark.parametrize("wait", ["event", "poll", "hybrid", None])
+def test_many_requests_are_outstanding(drive: sluice.Drive, wait: Any) -> None:
+    with drive.queue(depth=64, wait=wait) as queue:
+        buffer = drive.buffer(64 * SECTOR)
+        array = np.frombuffer(memoryview(buffer), np.uint8).reshape(64, SECTOR)
+        array[:] = np.arange(64, dtype=np.uint8)[:, None]
+        offsets = np.arange(64, dtype=np.uint64) * SECTOR
+        tags = queue.submit_many("write", offsets, buffer, length=SECTOR)
+        assert len(tags) == 64
+        done = queue.wait(64)
+        assert sorted(c.tag for c in done) == list(tags)
+        assert all(c.ok and c.status == 0 and c.error is None for c in done)
+        flush = queue.submit("flush")
+        assert [c.tag for c in queue.wait()] == [flush]
+        buffer.fill(0)
+        tags = queue.submit_many("read", offsets[::-1].tolist(), buffer, length=SECTOR)
+        assert len(queue.wait(len(tags))) == 64
+        assert array[:, 0].tolist() == list(range(63, -1, -1))
+        assert queue.stats() == queue.stats() | {"submitted": 129, "completed": 129, "errors": 0, "outstanding": 0}
+
+
+def test_a_full_queue_says_so(drive: sluice.Drive) -> None:
+    queue, buffer = drive.queue(depth=4), drive.buffer(16 * SECTOR)
+    tags = queue.submit_many("read", range(0, 16 * SECTOR, SECTOR), buffer, length=SECTOR)
+    assert 0 < len(tags) <= 4
+    accepted = len(tags)
+    try:
+        for _ in range(100):
+            queue.submit("read", 0, buffer, length=SECTOR)
+            accepted += 1
+    except sluice.QueueFullError as full:
+        assert "poll() or wait()" in str(full)
+    # A blocking call waits for a slot, and leaves the completions of others.
+    assert queue.read(0, SECTOR) == bytes(SECTOR)
+    assert len(queue.wait(accepted)) == accepted
+    assert queue.outstanding == 0 and queue.poll() == [] and queue.wait(5) == []
+
+
+def test_a_wait_ends_after_its_time() -> None:
+    slow = {"drive": {**DRIVE["drive"], "timing": {"read": "300ms"}}, "precondition": {"fill": "sequential"}}
+    with sluice.open(slow) as drive:
+        queue = drive.queue()
+        queue.submit("read", MIDDLE, drive.buffer(SECTOR))
+        assert queue.wait(timeout=0.01) == [] and queue.outstanding == 1
+        [done] = queue.wait(timeout=30)
+        done.check()
+
+
+def test_threads_use_a_drive_in_turn(drive: sluice.Drive) -> None:
+    failures: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            data = bytes([index]) * SECTOR
+            for _ in range(50):
+                drive.write(index * SECTOR, data)
+                assert drive.read(index * SECTOR, SECTOR) == data
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_data_survives_in_an_image(tmp_path: pathlib.Path) -> None:
+    text = f"""
+        drive.preset = "femu-default"
+        drive.geometry.chunks = 16
+        drive.data = "file"
+        drive.path = "{tmp_path / "image"}"
+    """
+    file = tmp_path / "drive.toml"
+    file.write_text(text)
+    for what in (sluice.Scenario(text), str(file), file, f"{file}#drive0"):
+        with sluice.open(what) as drive:
+            if isinstance(what, sluice.Scenario):
+                drive.write(0, b"a" * SECTOR)
+            assert drive.read(0, SECTOR) == b"a" * SECTOR
+
+
+def test_targets_files_and_the_null_device(tmp_path: pathlib.Path) -> None:
+    pblk = {
+        "drive": {"preset": "ocssd-mlc-128pu-small", "data": "memory"},
+        "target": {"kind": "pblk"},
+    }
+    with sluice.open(pblk) as drive:
+        assert drive.kind == "target"
+        drive.write(0, b"p" * SECTOR)
+        assert drive.read(0, SECTOR) == b"p" * SECTOR
+    file = tmp_path / "file.img"
+    file.write_bytes(bytes(1 << 20))
+    with sluice.open(file, buffered=True, sector_bytes=512, depth=8) as drive:
+        assert (drive.kind, drive.nbytes, drive.sector_bytes) == ("file", 1 << 20, 512)
+        drive.write(512, b"f" * 512)
+        drive.flush()
+        too_long = drive.request_bytes_max + 512
+        with pytest.raises(ValueError, match=f"at most {drive.request_bytes_max}"):
+            drive.queue().submit("read", 0, drive.buffer(too_long))
+        with pytest.raises(ValueError, match="queues of this device have its depth"):
+            drive.queue(depth=3)
+    assert file.read_bytes()[512:1024] == b"f" * 512
+    with sluice.open("null:1M") as drive:
+        assert (drive.kind, drive.nbytes) == ("null", 1 << 20)
+        drive.write(0, bytes(512))
+        drive.flush()
+        assert drive.stats()["drives"] == []
+
+
+def test_counters_are_a_dictionary(drive: sluice.Drive) -> None:
+    drive.write(0, bytes(4 * SECTOR))
+    drive.flush()
+    stats = drive.stats()
+    [counters] = stats["drives"]
+    assert counters["bytes_written"] == 4 * SECTOR
+    assert counters["ftl"]["host_sectors_written"] == 4
+    assert counters["media"]["programs"] > 0
+    assert stats["buffer_bytes"] == stats["buffer_bytes_free"] > 0
+
+
+def test_injected_faults_of_a_scenario_are_exceptions() -> None:
+    faulty = {
+        "drive": {**DRIVE["drive"], "errors": {"rber": 0.1, "ecc_bits": 1}},
+        "precondition": {"fill": "sequential"},
+    }
+    with sluice.open(faulty) as drive, drive.queue() as queue:
+        with pytest.raises(sluice.IoError) as raised:
+            queue.read(0, 1 << 20)
+        assert raised.value.errno == 5 and raised.value.status != 0
+        assert queue.stats()["errors"] > 0
