@@ -191,7 +191,7 @@ impl SnapshotEncoder {
     ) -> SnapshotEncoder {
         let chunks = lines_max.min(shape.total_chunks()) * layout.active_pus;
         let bytes = Snapshot::bytes_max(layout.map_pages, chunks.min(shape.total_chunks()));
-        let mut out = Vec::with_capacity(bytes as usize);
+        let mut out = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
         out.put_u32(MAGIC).put_u32(VERSION);
         for (_, fact) in fingerprint(shape, layout) {
             out.put_u32(fact);
@@ -203,8 +203,8 @@ impl SnapshotEncoder {
 
     /// Appends a page: its physical sector plus 1; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
     #[inline]
-    pub(crate) fn put_page(&mut self, page: u32) {
-        self.out.put_u32(page);
+    pub(crate) fn put_page(&mut self, entry: u32) {
+        self.out.put_u32(entry);
     }
 
     /// Appends a line.
