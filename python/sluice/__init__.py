@@ -41,13 +41,17 @@ from ._errors import (
     ForkedError,
     InUseError,
     IoError,
+    LostWorkersError,
     OpenError,
     QueueFullError,
     ScenarioError,
     SimulationError,
+    StoreError,
+    VersionError,
 )
 from ._frame import Frame
 from ._sluice import Buffer, Completion, Drive, Queue, Scenario
+from ._sweep import Sweep, SweepResult, Verification
 
 __all__ = [
     "Buffer",
@@ -60,6 +64,7 @@ __all__ = [
     "Frame",
     "InUseError",
     "IoError",
+    "LostWorkersError",
     "OpenError",
     "Queue",
     "QueueFullError",
@@ -67,6 +72,11 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "SimulationError",
+    "StoreError",
+    "Sweep",
+    "SweepResult",
+    "Verification",
+    "VersionError",
     "open",
     "read_trace",
     "run",

@@ -55,3 +55,15 @@ class ForkedError(Error, RuntimeError):
 
 class InUseError(Error, RuntimeError):
     """Another thread is in a call on the queue."""
+
+
+class StoreError(Error, RuntimeError):
+    """A store of runs cannot be used: it is of another version, is no store, or cannot be written."""
+
+
+class VersionError(Error, RuntimeError):
+    """A worker of a sweep has another version of Sluice than the process that started the sweep."""
+
+
+class LostWorkersError(Error, RuntimeError):
+    """The executor of a sweep has no workers left, and cannot be made anew."""

@@ -8,6 +8,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Map, Value};
+use sweep::{COLUMNS, Row};
 
 /// Values of a column.
 enum ColumnValues {
@@ -287,6 +288,25 @@ pub(crate) fn from_objects(specs: &[ColumnSpec<'_>], rows: &[Map<String, Value>]
     let mut columns = Columns::new(specs);
     for row in rows {
         columns.push(specs.iter().map(|spec| row.get(spec.name).unwrap_or(&Value::Null)));
+    }
+    columns
+}
+
+/// Returns one row for each run, job and direction of a sweep, with the index of its run. A failed run has
+/// one row. The seed of an invalid scenario is 0.
+pub(crate) fn sweep(rows: &[(u64, Row)]) -> Columns {
+    let mut specs = vec![unsigned("run"), unsigned("seed")];
+    specs.extend(["job", "direction", "status", "error", "replay"].map(text));
+    specs.extend(COLUMNS.iter().map(|column| float(column.name)));
+    let mut columns = Columns::new(&specs);
+    for (run, row) in rows {
+        let fixed = [&row.job, &row.direction, row.status.word(), &row.error, &row.replay];
+        let mut cells = vec![Value::from(*run), Value::from(row.seed)];
+        cells.extend(fixed.map(Value::from));
+        cells.extend(
+            row.values.iter().map(|value| value.clone().map_or(Value::Null, Value::Number)),
+        );
+        columns.push(&cells);
     }
     columns
 }

@@ -10,6 +10,7 @@ use sluice::sim::SimError;
 use sluice::stack::StackError;
 use sluice::stack::named_target::NamedError;
 use sluice::user_io::{DirectError, IoError, status_errno};
+use sweep::SweepError;
 
 /// Reason why a call on a drive, queue or buffer failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub(crate) enum CallFailure {
 }
 
 /// Creates an exception of `sluice._errors`.
-fn exception<'py>(
+pub(crate) fn exception<'py>(
     py: Python<'py>,
     class: &str,
     arguments: impl pyo3::call::PyCallArgs<'py>,
@@ -152,5 +153,29 @@ pub(crate) fn sim_error(py: Python<'_>, error: &SimError) -> PyErr {
         }
         error if error.is_usage() => PyValueError::new_err(error.to_string()),
         error => exception(py, "SimulationError", (error.to_string(),), None),
+    }
+}
+
+/// Returns the exception of a sweep.
+pub(crate) fn sweep_error(py: Python<'_>, error: SweepError) -> PyErr {
+    match error {
+        SweepError::Scenario(error) => scenario_error(py, &error),
+        SweepError::Run(error) => sim_error(py, &error),
+        SweepError::Set(error) => scenario_help(py, error.to_string(), error.problem.help()),
+        SweepError::Combination { ref help, .. } => {
+            let help = help.clone();
+            scenario_help(py, error.to_string(), help)
+        }
+        SweepError::Store(error) => exception(py, "StoreError", (error.to_string(),), None),
+        error => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Returns the exception of a scenario that is invalid with the values of a sweep.
+fn scenario_help(py: Python<'_>, text: String, help: Option<String>) -> PyErr {
+    let attributes = PyDict::new(py);
+    match attributes.set_item("help", help) {
+        Ok(()) => exception(py, "ScenarioError", (text,), Some(&attributes)),
+        Err(error) => error,
     }
 }

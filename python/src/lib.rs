@@ -21,6 +21,7 @@ mod requests;
 mod scenario;
 mod simulation;
 mod stats;
+mod sweep;
 mod trace;
 mod transfers;
 
@@ -38,9 +39,11 @@ mod _sluice {
     #[pymodule_export]
     use crate::requests::PyCompletion;
     #[pymodule_export]
-    use crate::scenario::PyScenario;
+    use crate::scenario::{PyScenario, scenario_text};
     #[pymodule_export]
     use crate::simulation::{PySimResult, run};
+    #[pymodule_export]
+    use crate::sweep::{PySweepPlan, program, same_results};
     #[pymodule_export]
     use crate::trace::read_trace;
 }

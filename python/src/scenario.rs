@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use crate::errors::scenario_error;
 
 /// Name of a scenario without a file, in messages.
-const WITHOUT_FILE: &str = "<scenario>";
+pub(crate) const WITHOUT_FILE: &str = "<scenario>";
 
 /// Maximum depth of nested dictionaries and lists. Scenarios need fewer than ten levels.
 const DEPTH_MAX: usize = 32;
@@ -37,7 +37,7 @@ fn table(from: &Bound<'_, PyDict>, name: &str, depth: usize) -> PyResult<Table> 
 }
 
 /// Converts a value; `name` is the path of its key in messages.
-fn value(from: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Value> {
+pub(crate) fn value(from: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Value> {
     if depth > DEPTH_MAX {
         return Err(PyValueError::new_err(format!("{name}: nested more than {DEPTH_MAX} levels")));
     }
@@ -94,6 +94,13 @@ impl PyScenario {
     }
 }
 
+/// Returns the TOML text of a dictionary, which is not checked.
+#[pyfunction]
+pub(crate) fn scenario_text(scenario: &Bound<'_, PyDict>) -> PyResult<String> {
+    toml::to_string(&table(scenario, WITHOUT_FILE, 0)?)
+        .map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 /// Returns whether a string is a path, and not TOML text.
 fn is_path(text: &str) -> bool {
     text.ends_with(".toml") && !text.contains('\n')
@@ -105,9 +112,7 @@ impl PyScenario {
     fn new(source: &Bound<'_, PyAny>) -> PyResult<PyScenario> {
         let py = source.py();
         if let Ok(dict) = source.cast::<PyDict>() {
-            let text = toml::to_string(&table(dict, WITHOUT_FILE, 0)?)
-                .map_err(|error| PyValueError::new_err(error.to_string()))?;
-            return PyScenario::parse(py, Path::new(WITHOUT_FILE), &text);
+            return PyScenario::parse(py, Path::new(WITHOUT_FILE), &scenario_text(dict)?);
         }
         if let Ok(text) = source.cast::<PyString>() {
             let text: String = text.extract()?;

@@ -9,9 +9,8 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use serde_json::Value;
 use sluice::report::{Report, table};
-use sluice::sim::{
-    SimOptions, SimOutcome, SimStage, TraceOutput, simulate, to_json, to_text, to_variant,
-};
+use sluice::scenario::Scenario;
+use sluice::sim::{SimOptions, SimOutcome, SimStage, TraceOutput, to_json, to_text, to_variant};
 
 use crate::columns::{self, ColumnBytes};
 use crate::errors::sim_error;
@@ -60,6 +59,53 @@ impl ProgressReports<'_> {
     }
 }
 
+/// What a run does besides its jobs.
+#[derive(Default)]
+pub(crate) struct RunRequest {
+    /// Job files in addition to the scenario's own jobs.
+    pub(crate) job_files: Vec<PathBuf>,
+    /// Number of requests to explain.
+    pub(crate) slowest: usize,
+    /// Trace to write.
+    pub(crate) trace: Option<TraceOutput>,
+    /// Called with the stage and its progress.
+    pub(crate) progress: Option<Py<PyAny>>,
+}
+
+/// Runs a scenario without the interpreter's lock. Signals end the run.
+pub(crate) fn simulate(
+    py: Python<'_>,
+    scenario: &Scenario,
+    request: RunRequest,
+) -> PyResult<SimOutcome> {
+    let (ran, raised) = py.detach(|| {
+        let RunRequest { job_files, slowest, trace, progress } = request;
+        let stop = AtomicBool::new(false);
+        let mut reports = ProgressReports {
+            callback: progress.as_ref(),
+            stop: &stop,
+            raised: None,
+            reported: Instant::now(),
+        };
+        let mut update = |stage| reports.update(stage);
+        let options = SimOptions {
+            job_files,
+            trace,
+            slowest,
+            stop: Some(&stop),
+            progress: Some(&mut update),
+            ..SimOptions::default()
+        };
+        let ran = sluice::sim::simulate(scenario, options);
+        (ran, reports.raised)
+    });
+    match (raised, ran) {
+        (Some(error), _) => Err(error),
+        (None, Ok(outcome)) => Ok(outcome),
+        (None, Err(error)) => Err(sim_error(py, &error)),
+    }
+}
+
 /// Runs a scenario in virtual time.
 #[pyfunction]
 #[pyo3(signature = (scenario, *, seed=None, job_files=Vec::new(), slowest=0, trace=None, progress=None))]
@@ -83,38 +129,14 @@ pub(crate) fn run(
         }
         None => None,
     };
-    let (ran, raised) = py.detach(|| {
-        let stop = AtomicBool::new(false);
-        let mut reports = ProgressReports {
-            callback: progress.as_ref(),
-            stop: &stop,
-            raised: None,
-            reported: Instant::now(),
-        };
-        let mut update = |stage| reports.update(stage);
-        let options = SimOptions {
-            job_files,
-            trace,
-            slowest,
-            stop: Some(&stop),
-            progress: Some(&mut update),
-            ..SimOptions::default()
-        };
-        let ran = simulate(&scenario, options).map(|outcome| {
-            // As `sluice sim` has it: explanations only if they were requested.
-            let json = match slowest {
-                0 => to_json(&outcome.without_explanations()),
-                _ => to_json(&outcome),
-            };
-            PySimResult { outcome, json }
-        });
-        (ran, reports.raised)
+    let request = RunRequest { job_files, slowest, trace, progress };
+    let outcome = simulate(py, &scenario, request)?;
+    // As `sluice sim` has it: explanations only if they were requested.
+    let json = py.detach(|| match slowest {
+        0 => to_json(&outcome.without_explanations()),
+        _ => to_json(&outcome),
     });
-    match (raised, ran) {
-        (Some(error), _) => Err(error),
-        (None, Ok(result)) => Ok(result),
-        (None, Err(error)) => Err(sim_error(py, &error)),
-    }
+    Ok(PySimResult { outcome, json })
 }
 
 #[pymethods]

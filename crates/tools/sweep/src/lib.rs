@@ -37,4 +37,4 @@ pub use set::setting::{SetOrigin, Setting, SettingValue};
 pub use store::{RunStore, StoreError, Stored};
 pub use sweep::{PlannedRun, Sweep, SweepProgress, SweepResults, SweepSettings};
 pub use sweep_file::{PlotSpec, SweepFile};
-pub use verify::{Verification, verify};
+pub use verify::{Verification, results, verify};

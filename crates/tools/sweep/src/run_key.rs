@@ -13,11 +13,6 @@ use workload::{JobError, JobSource, JobSpec, parse_job_file};
 
 use crate::SweepError;
 
-/// The program that makes a result: its version, and a digest of the sources that decide results if
-/// it is built from a repository.
-const PROGRAM: &str =
-    concat!("sluice ", env!("CARGO_PKG_VERSION"), " ", env!("SLUICE_RESULTS_BUILD"));
-
 /// All inputs that the result of a run depends on: the program, the scenario with its defaults, the
 /// jobs, and the seed.
 ///
@@ -29,6 +24,11 @@ pub struct RunKey {
 }
 
 impl RunKey {
+    /// The program that makes a result: its version, and a digest of the sources that decide results
+    /// if it is built from a repository.
+    pub const PROGRAM: &str =
+        concat!("sluice ", env!("CARGO_PKG_VERSION"), " ", env!("SLUICE_RESULTS_BUILD"));
+
     /// Returns the key of a run of the scenario with these job files in addition.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl RunKey {
             return Err(refuse(reason.into()));
         }
         let order = if cfg!(target_endian = "big") { "big" } else { "little" };
-        let mut text = format!("{PROGRAM}, {order}-endian\n{:#?}\n", canonical(scenario));
+        let mut text = format!("{}, {order}-endian\n{:#?}\n", RunKey::PROGRAM, canonical(scenario));
         let failed = |error: JobError| SweepError::Run(error.into());
         let source = JobSource::new(&scenario.file, scenario.text.clone());
         let first = scenario.paths().first().map(|path| path.name.clone()).unwrap_or_default();

@@ -88,8 +88,8 @@ pub fn verify(
     Ok(Verification { checked, different: different.collect() })
 }
 
-/// Returns the text of a run's results.
-fn results(mut run: Value) -> String {
+/// Returns the text of a run's results: its JSON without what names the scenario.
+pub fn results(mut run: Value) -> String {
     if let Some(section) = run["sluice"].as_object_mut() {
         for key in SHOWN {
             section.remove(key);

@@ -12,6 +12,8 @@ use crate::{KeyPath, SetError, SetProblem};
 pub enum SetOrigin {
     /// The argument of `--set`.
     Argument(String),
+    /// A parameter of a program's call: its key.
+    Parameter(String),
     /// A line of a sweep file, from 1.
     File {
         /// Path of the file as given.
@@ -25,6 +27,7 @@ impl fmt::Display for SetOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SetOrigin::Argument(text) => write!(f, "--set {text}"),
+            SetOrigin::Parameter(key) => write!(f, "parameter {key:?}"),
             SetOrigin::File { path, line } => write!(f, "{}:{line}", path.display()),
         }
     }
