@@ -292,14 +292,20 @@ pub(crate) fn from_objects(specs: &[ColumnSpec<'_>], rows: &[Map<String, Value>]
     columns
 }
 
-/// Returns one row for each run, job and direction of a sweep, with the index of its run. A failed run has
-/// one row. The seed of an invalid scenario is 0.
-pub(crate) fn sweep(rows: &[(u64, Row)]) -> Columns {
+/// A row of a sweep, with the index of its run.
+pub(crate) struct SweepRow {
+    pub(crate) run: u64,
+    pub(crate) row: Row,
+}
+
+/// Returns one row for each run, job and direction of a sweep. A failed run has one row. The seed of an
+/// invalid scenario is 0.
+pub(crate) fn sweep(rows: &[SweepRow]) -> Columns {
     let mut specs = vec![unsigned("run"), unsigned("seed")];
     specs.extend(["job", "direction", "status", "error", "replay"].map(text));
     specs.extend(COLUMNS.iter().map(|column| float(column.name)));
     let mut columns = Columns::new(&specs);
-    for (run, row) in rows {
+    for SweepRow { run, row } in rows {
         let fixed = [&row.job, &row.direction, row.status.word(), &row.error, &row.replay];
         let mut cells = vec![Value::from(*run), Value::from(row.seed)];
         cells.extend(fixed.map(Value::from));

@@ -59,7 +59,7 @@ impl ProgressReports<'_> {
     }
 }
 
-/// What a run does besides its jobs.
+/// Options of a run.
 #[derive(Default)]
 pub(crate) struct RunRequest {
     /// Job files in addition to the scenario's own jobs.

@@ -14,7 +14,7 @@ use sweep::{
     SettingValue, Stored, Sweep, SweepError, failed_row, rows,
 };
 
-use crate::columns::{self, ColumnBytes};
+use crate::columns::{self, ColumnBytes, SweepRow};
 use crate::errors::{exception, sweep_error};
 use crate::scenario::{WITHOUT_FILE, value};
 use crate::simulation::{RunRequest, simulate};
@@ -169,7 +169,7 @@ impl PySweepPlan {
                 Some(json) => self.rows_of(index, Ok(&parse(py, &json)?))?,
                 None => self.rows_of(index, Err(&error.unwrap_or_default()))?,
             };
-            all.extend(rows.into_iter().map(|row| (index as u64, row)));
+            all.extend(rows.into_iter().map(|row| SweepRow { run: index as u64, row }));
         }
         columns::sweep(&all).to_python(py)
     }
