@@ -23,8 +23,8 @@ from ._frame import Frame
 _Path: TypeAlias = "str | os.PathLike[str]"
 _Executors: TypeAlias = "Executor | Callable[[], Executor]"
 
-_LOST = {"KilledWorker", "CommClosedError", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"}
-"""Names of the exceptions with which Dask and Ray say that a worker is gone."""
+_LOST = {"KilledWorker", "CommClosedError"}
+"""Names of the exceptions with which Dask says that a worker is gone."""
 
 
 class _Task(NamedTuple):
@@ -198,10 +198,9 @@ class Sweep:
     ) -> SweepResult:
         """Runs all points that the store does not have.
 
-        `executor` is any `concurrent.futures.Executor`: a process pool, Dask's `client.get_executor()`,
-        `sluice.ray.RayExecutor()`. Without it, the sweep has a process for each CPU. An executor whose workers
-        are lost for good, as those of a process pool, can only be made anew if `executor` is a function that
-        returns one.
+        `executor` is any `concurrent.futures.Executor`: a process pool, or Dask's `client.get_executor()`.
+        Without it, the sweep has a process for each CPU. An executor whose workers are lost for good, as those of
+        a process pool, can only be made anew if `executor` is a function that returns one.
 
         A run whose worker is lost is tried again, `retries` times; then it is a failed row. A run that fails
         by itself is not tried again. Neither ends the sweep.
