@@ -27,6 +27,10 @@ _LOST = {"KilledWorker", "CommClosedError"}
 """Names of the exceptions with which Dask says that a worker is gone."""
 
 
+_PATIENCE = 5.0
+"""Seconds after which the runs of a broken pool that have not ended are lost."""
+
+
 class _Task(NamedTuple):
     """All that a worker needs for a run: text and values, which every executor can send."""
 
@@ -319,6 +323,18 @@ def _own_pool() -> Executor:
     return ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
 
 
+def _end_broken(pool: Executor) -> None:
+    """Ends a broken pool, and its processes.
+
+    CPython's `ProcessPoolExecutor.submit` may start a process while another thread ends those of a broken pool. That
+    process waits for work for ever, and so does the interpreter for the process when it exits.
+    """
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.kill()
+
+
 def _is_lost(error: BaseException) -> bool:
     """Whether the worker is gone, and not the run wrong."""
     lost = (BrokenExecutor, CancelledError, ConnectionError, EOFError)
@@ -394,7 +410,12 @@ class _Distribution:
 
     def _collect(self) -> BaseException | None:
         """Waits for runs to end. Returns the error of a broken executor."""
-        done, _ = wait(self._futures, return_when=FIRST_COMPLETED)
+        done: set[Future[_End]] = set()
+        while not done:
+            is_broken = bool(getattr(self._pool, "_broken", False))
+            done, _ = wait(self._futures, timeout=_PATIENCE, return_when=FIRST_COMPLETED)
+            if is_broken and not done:
+                return BrokenExecutor("the pool is broken and says nothing of its runs")
         broken = None
         for future in done:
             index, task = self._futures.pop(future)
@@ -432,12 +453,12 @@ class _Distribution:
                 "that it can be made anew"
             ) from broken
         if self._futures:
-            wait(self._futures)
+            wait(self._futures, timeout=_PATIENCE)
         for future, (index, task) in self._futures.items():
-            if not future.cancelled() and future.exception() is None:
+            if future.done() and not future.cancelled() and future.exception() is None:
                 self._end(index, future.result())
             else:
                 self._lose(index, task, broken)
         self._futures.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        _end_broken(self._pool)
         self._pool = self._new_pool()

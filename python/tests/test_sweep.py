@@ -209,6 +209,7 @@ def test_killed_processes_change_no_row() -> None:
     sweep = sluice.Sweep(SCENARIO, {"job.w.iodepth": [1, 2, 4, 8]}, seeds=10)
     expected = columns(sweep.run(concurrent.futures.ThreadPoolExecutor(2)).frame)
     pools: list[concurrent.futures.ProcessPoolExecutor] = []
+    others = set(multiprocessing.active_children())
 
     def make() -> concurrent.futures.Executor:
         made = concurrent.futures.ProcessPoolExecutor(
@@ -222,6 +223,38 @@ def test_killed_processes_change_no_row() -> None:
         return made
 
     assert columns(sweep.run(make).frame) == expected and len(pools) == 2
+    deadline = time.monotonic() + 60
+    while left := set(multiprocessing.active_children()) - others:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+class StuckPool(concurrent.futures.Executor):
+    """A process pool that broke while it started a process: neither that one nor its futures ever end."""
+
+    def __init__(self) -> None:
+        process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(3_600,))
+        process.start()
+        self._broken = True
+        self._processes = {process.pid: process}
+
+    def submit(self, *_: Any, **__: Any) -> concurrent.futures.Future[Any]:
+        return concurrent.futures.Future()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        pass
+
+
+def test_a_pool_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice._sweep._PATIENCE", 0.2)
+    sweep = sluice.Sweep(SCENARIO, seeds=4)
+    expected = columns(sweep.run(concurrent.futures.ThreadPoolExecutor(2)).frame)
+    stuck = StuckPool()
+    pools: list[concurrent.futures.Executor] = [stuck, concurrent.futures.ThreadPoolExecutor(2)]
+    assert columns(sweep.run(lambda: pools.pop(0)).frame) == expected and not pools
+    for process in stuck._processes.values():
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path: pathlib.Path) -> None:
