@@ -405,6 +405,11 @@ class _Distribution:
                 future = self._pool.submit(_compute, self._queue[0][1])
             except BrokenExecutor as error:
                 return error
+            except Exception as error:
+                # A process pool that breaks while it starts a process fails in any way.
+                if getattr(self._pool, "_broken", False):
+                    return BrokenExecutor(str(error))
+                raise
             self._futures[future] = self._queue.popleft()
         return None
 
