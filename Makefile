@@ -11,7 +11,7 @@ TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes kernel_matrix
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 
-.PHONY: help demo book install capi install-capi fio-engine python fuzz test test-long test-fio test-python test-guest test-loom test-sanitizer test-packages bench bench-redis instructions plots fmt lint docs pages
+.PHONY: help demo book install capi install-capi fio-engine python fuzz test test-long test-fio test-python test-guest test-loom test-sanitizer test-packages bench bench-redis instructions repro fmt lint docs pages
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,11 +121,12 @@ instructions: ## count the instructions per request of the block layer, of pblk,
 	scripts/apt-install valgrind
 	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-pblk --package sluice-stack --package sluice-sim --package sluice-user-io --bench instructions
 
-plots: ## measure the LightNVM paper's evaluation in virtual time, and draw docs/lightnvm/*.svg
+repro: ## measure all figures of the papers that can be measured here (an hour), and write REPRODUCED.md
+	scripts/apt-install $(BENCH_REDIS_PACKAGES) rocksdb-tools
 	$(CARGO) build --release --package sluice-cli --bin sluice
-	"$${CARGO_TARGET_DIR:-target}/release/sluice" bench lightnvm --json \
-	  --part drive,mixed,predictable,steady,recovery,errors > docs/lightnvm/results.jsonl
-	"$${CARGO_TARGET_DIR:-target}/release/sluice" plot docs/lightnvm/results.jsonl --dir docs/lightnvm
+	$(CARGO) build --release --package sluice-preload
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" repro run all
+	"$${CARGO_TARGET_DIR:-target}/release/sluice" repro report
 
 pages: ## write the pages and pictures that are made from data: guarantees, results, limits, figures
 	scripts/guarantees && scripts/results && scripts/limits && scripts/figures

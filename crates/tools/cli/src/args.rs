@@ -1,6 +1,7 @@
 //! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
 mod admin;
+mod repro;
 mod sim_args;
 mod states;
 mod sweep;
@@ -18,6 +19,7 @@ use nbd::Endpoint;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
+pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs};
 pub use sim_args::SimArgs;
 pub use states::StateArgs;
 pub use sweep::SweepArgs;
@@ -401,17 +403,6 @@ pub struct BenchArgs {
     /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,
-}
-
-/// `sluice plot`: figures of results.
-#[derive(Debug, Args)]
-pub struct PlotArgs {
-    /// File with the results, one JSON object per line.
-    #[arg(value_name = "FILE")]
-    pub results: PathBuf,
-    /// Directory for the SVG files.
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
 }
 
 /// `sluice volume …`.

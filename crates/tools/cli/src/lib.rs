@@ -69,8 +69,9 @@ enum Command {
     Calibrate(args::CalibrateArgs),
     /// Measure Sluice itself.
     Bench(args::BenchArgs),
-    /// Draw figures from results of `sluice bench lightnvm --json`.
-    Plot(args::PlotArgs),
+    /// Measure figures of papers, and compare them with the paper's values.
+    #[command(subcommand)]
+    Repro(args::ReproArgs),
     /// Benchmark the key-value target on host-managed flash.
     #[command(subcommand)]
     Kv(args::KvArgs),
@@ -117,7 +118,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Matrix(args) => commands::matrix_command::run(&args),
         Command::Calibrate(args) => commands::calibrate_command::run(&args),
         Command::Bench(args) => commands::bench_command::run(&args),
-        Command::Plot(args) => commands::plot_command::run(&args),
+        Command::Repro(args) => commands::repro_command::run(&args),
         Command::Kv(args) => commands::kv_command::run(&args),
         Command::Volume(args) => commands::volume_command::run(&args),
         Command::Generate(args) => commands::generate_command::run(&args, definitions()),

@@ -14,6 +14,7 @@ fill: #59636e; font-size: 12.5px; }
 .title { fill: #1c2126; font-size: 14px; font-weight: 600; } .value { font-size: 10.5px; }
 .grid { stroke: #e9ecee; stroke-width: 1; } .frame { fill: none; stroke: #dfe3e6; }
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
+.mark { fill: #ffffff; stroke-width: 1.8; stroke-dasharray: none !important; }
 .way0 { stroke: #0060a0; } .way1 { stroke: #c44e00; stroke-dasharray: 8 3; }
 .way2 { stroke: #007a58; stroke-dasharray: 2.5 2.5; }
 .way3 { stroke: #a63d84; stroke-dasharray: 10 3 2 3; } .way4 { stroke: #8a6a00; }
@@ -118,7 +119,7 @@ impl Bars {
         let n = self.groups.len().max(1) as f64;
         let middle = |i: usize| i as f64 + 0.5;
         let x = Axis {
-            label: "",
+            label: "".into(),
             scale: Scale::Linear,
             min: 0.0,
             max: n,
@@ -131,7 +132,8 @@ impl Bars {
         let slot = (WIDTH - LEFT - RIGHT) / n;
         let width = slot * 0.7 / self.series.len().max(1) as f64;
         for (s, (_, values)) in self.series.iter().enumerate() {
-            for (i, value) in values.iter().enumerate() {
+            // A value that is no number has no bar.
+            for (i, value) in values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
                 let left = x_of(&plot.x, middle(i)) - slot * 0.35 + s as f64 * width;
                 let top = y_of(&self.y, *value);
                 // Writing to a string cannot fail.
@@ -170,7 +172,7 @@ mod tests {
     fn axis(max: f64) -> Axis {
         let (max, ticks) = round_ticks(max);
         let ticks = ticks.into_iter().map(|t| (t, short(t))).collect();
-        Axis { label: "MB/s", scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
+        Axis { label: "MB/s".into(), scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! [`Report`]: the results of a run as plain data, rendered as a table ([`table`]) or as a page
 //! ([`html`]).
 //!
-//! A *variant* is one scenario: the jobs on one configuration of the drive. [`figures`] draws the
-//! figures of the evaluation in [LightNVM17 §5] from results of `sluice bench`.
+//! A *variant* is one scenario: the jobs on one configuration of the drive.
 //!
 //! Equal reports render to equal bytes (ARCHITECTURE.md, R3). No number in a report is infinite or
 //! NaN; [`Report::sanitize`] ensures this.
@@ -11,7 +10,6 @@
 
 mod chart;
 pub mod explain;
-pub mod figures;
 mod heatmap;
 pub mod html;
 mod latency_breakdown;

@@ -1,5 +1,6 @@
 //! [`Plot`]: lines over two axes, as SVG that uses the colors of the page.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::html::escape;
@@ -18,7 +19,7 @@ pub(super) enum Scale {
 /// One axis.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
-    pub(super) label: &'static str,
+    pub(super) label: Cow<'static, str>,
     pub(super) scale: Scale,
     pub(super) min: f64,
     pub(super) max: f64,
@@ -33,6 +34,8 @@ pub(super) struct PlotLine {
     pub(super) variant: usize,
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
+    /// Values of another origin that the line is compared with, drawn as circles.
+    pub(super) references: Vec<(f64, f64)>,
     /// Whether the line is thin, as an additional line of its variant.
     pub(super) is_thin: bool,
     /// Whether the last point belongs to an interval within which the run ended; it is marked.
@@ -115,7 +118,7 @@ impl Axis {
             ticks = steps.map(|ns| (ns, scenario::format::duration(ns.round() as u64))).collect();
         }
         Axis {
-            label: "latency (log scale)",
+            label: "latency (log scale)".into(),
             scale: Scale::Log,
             min: 10f64.powf(low),
             max: 10f64.powf(high),
@@ -138,7 +141,7 @@ impl Axis {
         let top = marks.iter().map(|m| m.0).find(|m| *m >= max.min(0.99999)).unwrap_or(0.99999);
         let top = top.max(0.999);
         Axis {
-            label: "requests that took no longer",
+            label: "requests that took no longer".into(),
             scale: Scale::Nines,
             min: 0.0,
             max: top,
@@ -155,7 +158,7 @@ impl Axis {
     pub(super) fn bandwidth(max: f64) -> Axis {
         let (top, ticks) = round_ticks(max);
         Axis {
-            label: "throughput",
+            label: "throughput".into(),
             scale: Scale::Linear,
             min: 0.0,
             max: top,
@@ -165,14 +168,14 @@ impl Axis {
     }
 
     /// Returns an axis of plain numbers from 0 to a round number at or above `max`.
-    pub(super) fn numbers(label: &'static str, max: f64) -> Axis {
+    pub(super) fn numbers(label: impl Into<Cow<'static, str>>, max: f64) -> Axis {
         let (top, ticks) = round_ticks(max);
         let name = |t: f64| {
             let text = format!("{t:.2}");
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
         };
         Axis {
-            label,
+            label: label.into(),
             scale: Scale::Linear,
             min: 0.0,
             max: top,
@@ -186,7 +189,7 @@ impl Axis {
         let seconds = (max as f64 / 1e9).max(1e-9);
         let (_, ticks) = round_ticks(seconds);
         Axis {
-            label: "time",
+            label: "time".into(),
             scale: Scale::Linear,
             min: 0.0,
             max: seconds,
@@ -307,11 +310,19 @@ impl Plot {
             HEIGHT - TOP - BOTTOM,
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 10.0,
-            escape(x.label),
+            escape(&x.label),
             (TOP + HEIGHT - BOTTOM) / 2.0,
-            escape(y.label)
+            escape(&y.label)
         );
         for line in &self.lines {
+            for (vx, vy) in &line.references {
+                let (cx, cy) = (x_of(x, *vx), y_of(y, *vy));
+                let _ = writeln!(
+                    out,
+                    "<circle class=\"mark way{}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\"/>",
+                    line.variant % 8
+                );
+            }
             let points = self.position(line);
             if points.is_empty() {
                 continue;

@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 
 use scenario::format::{count, printable, rate};
 
-use super::chart::{Chart, ChartContent};
+use super::chart::{Bars, Chart, ChartContent};
 use super::html::escape;
 use super::plot::{Axis, PlotLine, Scale, round_ticks};
 
 /// Ratio of the largest to the smallest x value from which on values are equidistant.
 const EQUIDISTANT_FROM: f64 = 10.0;
+
+/// Number of labels that an x axis has space for.
+const LABELS_MAX: f64 = 14.0;
 
 /// Unit of the y axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +23,29 @@ pub enum ChartUnit {
     BytesPerSecond,
     /// Plain numbers.
     Number,
+    /// Plain numbers, on a logarithmic axis.
+    Decades,
+}
+
+/// Form of a chart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChartForm {
+    /// Lines over the x values, and circles for references.
+    #[default]
+    Lines,
+    /// A group of bars for each x value.
+    Bars,
 }
 
 /// A line of a chart.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChartLine {
     /// Its name; empty if it is the only one.
     pub name: String,
     /// The y value at each x value; `None` where there is no result.
     pub points: Vec<Option<f64>>,
+    /// Values that the line is compared with, at the same x values. They may be fewer.
+    pub references: Vec<Option<f64>>,
 }
 
 /// A measured value over the values of a key, with a line for each value of another key.
@@ -36,8 +53,16 @@ pub struct ChartLine {
 pub struct SweepChart {
     /// Title.
     pub title: String,
+    /// Form of the chart.
+    pub form: ChartForm,
+    /// Name of the references in the legend of bars.
+    pub reference_name: String,
+    /// Meaning of the x values.
+    pub x_label: String,
+    /// Whether x values that are numbers are at their distances however far apart they are.
+    pub is_x_linear: bool,
     /// Meaning of the y values.
-    pub y_label: &'static str,
+    pub y_label: String,
     /// Unit of the y values.
     pub unit: ChartUnit,
     /// The x values: the text of each, and its number if it has one.
@@ -50,40 +75,79 @@ impl SweepChart {
     /// Returns the SVG file. X values that are numbers within a decade are at their distances, all others
     /// equidistant.
     pub fn svg(&self) -> String {
+        let content = match self.form {
+            ChartForm::Lines => self.lines_over_x(),
+            ChartForm::Bars => self.bars(),
+        };
+        Chart { title: printable(&self.title).into_owned(), content }.svg()
+    }
+
+    fn lines_over_x(&self) -> ChartContent {
         let positions = self.positions();
         let last = positions.iter().copied().fold(f64::MIN, f64::max);
         let first = positions.iter().copied().fold(f64::MAX, f64::min);
-        let names = self.x.iter().map(|(name, _)| printable(name).into_owned());
+        let apart = (last - first) / LABELS_MAX;
+        let mut ticks: Vec<(f64, String)> = Vec::new();
+        for (at, (name, _)) in positions.iter().zip(&self.x) {
+            if ticks.last().is_none_or(|(before, _)| at - before >= apart) {
+                ticks.push((*at, printable(name).into_owned()));
+            }
+        }
         let x = Axis {
-            label: "",
+            label: printable(&self.x_label).into_owned().into(),
             scale: Scale::Linear,
             min: first,
             max: if last > first { last } else { first + 1.0 },
-            ticks: positions.iter().copied().zip(names).collect(),
+            ticks,
             unit: "",
+        };
+        let placed = |values: &[Option<f64>]| {
+            let pairs = positions.iter().zip(values);
+            pairs.filter_map(|(x, y)| Some((*x, y.filter(|y| y.is_finite())?))).collect()
         };
         let line = |(variant, line): (usize, &ChartLine)| PlotLine {
             variant,
             name: printable(&line.name).into_owned(),
-            points: positions
-                .iter()
-                .zip(&line.points)
-                .filter_map(|(x, y)| Some((*x, y.filter(|y| y.is_finite())?)))
-                .collect(),
+            points: placed(&line.points),
+            references: placed(&line.references),
             ..PlotLine::default()
         };
         let lines: Vec<PlotLine> = self.lines.iter().enumerate().map(line).collect();
-        let values = || lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
-        let (low, high) = values().fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
+        let points = lines.iter().flat_map(|line| line.points.iter().chain(&line.references));
+        let y = self.y_axis(points.map(|point| point.1));
+        ChartContent::Lines { x, y, lines }
+    }
+
+    fn bars(&self) -> ChartContent {
+        let mut series: Vec<(String, Vec<f64>)> = Vec::new();
+        for line in &self.lines {
+            let known = |values: &[Option<f64>]| {
+                let value = |at: usize| values.get(at).copied().flatten().unwrap_or(f64::NAN);
+                (0..self.x.len()).map(value).collect::<Vec<f64>>()
+            };
+            if line.references.iter().any(Option::is_some) {
+                let name = format!("{}{}", line.name, self.reference_name);
+                series.push((printable(&name).into_owned(), known(&line.references)));
+            }
+            series.push((printable(&line.name).into_owned(), known(&line.points)));
+        }
+        let values = series.iter().flat_map(|(_, values)| values).copied();
+        let y = self.y_axis(values.filter(|value| value.is_finite()));
+        let groups = self.x.iter().map(|(name, _)| printable(name).into_owned()).collect();
+        ChartContent::Bars(Bars { groups, series, y })
+    }
+
+    fn y_axis(&self, values: impl Iterator<Item = f64>) -> Axis {
+        let (low, high) = values.fold((f64::MAX, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
         let mut y = match self.unit {
             ChartUnit::Nanos => Axis::latency(low.max(1.0) as u64, high as u64),
+            ChartUnit::Decades => decades(low, high),
             ChartUnit::BytesPerSecond => numbers(high, rate),
             ChartUnit::Number if high >= 10.0 => numbers(high, |t| count(t.round() as u64)),
             ChartUnit::Number => numbers(high, |t| format!("{}", (t * 1e6).round() / 1e6)),
         };
-        y.label = self.y_label;
-        let title = printable(&self.title).into_owned();
-        Chart { title, content: ChartContent::Lines { x, y, lines } }.svg()
+        y.label = printable(&self.y_label).into_owned().into();
+        y
     }
 
     fn positions(&self) -> Vec<f64> {
@@ -91,7 +155,8 @@ impl SweepChart {
         let is_near = |numbers: &Vec<f64>| {
             let low = numbers.iter().copied().fold(f64::MAX, f64::min);
             let high = numbers.iter().copied().fold(f64::MIN, f64::max);
-            low > 0.0 && high.is_finite() && high / low < EQUIDISTANT_FROM
+            let is_near = low > 0.0 && high / low < EQUIDISTANT_FROM;
+            high.is_finite() && (self.is_x_linear || is_near)
         };
         let equidistant = || (0..self.x.len()).map(|index| index as f64).collect();
         numbers.filter(is_near).unwrap_or_else(equidistant)
@@ -101,7 +166,18 @@ impl SweepChart {
 fn numbers(high: f64, name: impl Fn(f64) -> String) -> Axis {
     let (max, ticks) = round_ticks(high);
     let ticks = ticks.into_iter().map(|tick| (tick, name(tick))).collect();
-    Axis { label: "", scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
+    Axis { label: "".into(), scale: Scale::Linear, min: 0.0, max, ticks, unit: "" }
+}
+
+/// Returns a logarithmic axis of decades that include the values.
+fn decades(low: f64, high: f64) -> Axis {
+    let high = high.max(1.0);
+    let (low, high) = (low.clamp(1.0, high).log10().floor(), high.log10().ceil());
+    let high = high.max(low + 1.0);
+    let ticks = (low as i32..=high as i32).map(|decade| 10f64.powi(decade));
+    let ticks = ticks.map(|tick| (tick, count(tick as u64))).collect();
+    let (min, max) = (10f64.powf(low), 10f64.powf(high));
+    Axis { label: "".into(), scale: Scale::Log, min, max, ticks, unit: "" }
 }
 
 /// The page of a sweep.
@@ -196,12 +272,24 @@ mod tests {
     fn chart(x: &[(&str, Option<f64>)]) -> SweepChart {
         SweepChart {
             title: "a <b>".into(),
-            y_label: "requests per second",
+            form: ChartForm::Lines,
+            reference_name: " (paper)".into(),
+            x_label: String::new(),
+            is_x_linear: false,
+            y_label: "requests per second".into(),
             unit: ChartUnit::Number,
             x: x.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect(),
             lines: vec![
-                ChartLine { name: "op=0.1".into(), points: vec![Some(10.0), Some(40.0), None] },
-                ChartLine { name: "op=0.2".into(), points: vec![Some(20.0); 3] },
+                ChartLine {
+                    name: "op=0.1".into(),
+                    points: vec![Some(10.0), Some(40.0), None],
+                    references: vec![None, Some(50.0)],
+                },
+                ChartLine {
+                    name: "op=0.2".into(),
+                    points: vec![Some(20.0); 3],
+                    ..ChartLine::default()
+                },
             ],
         }
     }
@@ -214,6 +302,11 @@ mod tests {
         assert_eq!(chart(&far).positions(), [0.0, 1.0, 2.0]);
         let words = [("sq", None), ("mq", None), ("8", Some(8.0))];
         assert_eq!(chart(&words).positions(), [0.0, 1.0, 2.0]);
+        let linear = SweepChart { is_x_linear: true, ..chart(&far) };
+        assert_eq!(linear.positions(), [1.0, 4.0, 128.0]);
+        // The label of 4 would be on that of 1.
+        let labels = linear.svg().matches("class=\"tick across\"").count();
+        assert_eq!((chart(&far).svg().matches("class=\"tick across\"").count(), labels), (3, 2));
     }
 
     #[test]
@@ -231,6 +324,23 @@ mod tests {
         assert!(!latencies.svg().contains("NaN"));
         latencies.lines.clear();
         assert!(!latencies.svg().contains("NaN"), "without lines");
+    }
+
+    #[test]
+    fn references_are_circles_beside_lines_and_bars_beside_bars() {
+        let mut chart = chart(&[("1", Some(1.0)), ("2", Some(2.0)), ("4", Some(4.0))]);
+        let svg = chart.svg();
+        assert_eq!(svg.matches("<circle class=\"mark way0\"").count(), 1, "{svg}");
+        chart.form = ChartForm::Bars;
+        let svg = chart.svg();
+        // Two of the first line, one of its references, three of the second.
+        assert_eq!(svg.matches("class=\"value\"").count(), 6, "{svg}");
+        assert!(svg.contains("op=0.1 (paper)") && !svg.contains("op=0.2 (paper)"));
+        assert!(!svg.contains("NaN"));
+        chart.form = ChartForm::Lines;
+        chart.unit = ChartUnit::Decades;
+        let svg = chart.svg();
+        assert!(svg.contains(">10<") && svg.contains(">100<") && !svg.contains("NaN"), "{svg}");
     }
 
     #[test]

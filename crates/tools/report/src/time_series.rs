@@ -168,6 +168,7 @@ fn latency(report: &Report) -> Vec<Plot> {
                                 .collect(),
                             is_thin: is_fine,
                             is_last_partial: row.is_last_partial,
+                            ..PlotLine::default()
                         });
                     };
                 if alone {
@@ -250,7 +251,7 @@ fn ftl_plots(
         lines.retain(|line| line.points.len() > 1);
         let title = if name.is_empty() { what.to_owned() } else { format!("{name}: {what}") };
         let x = Axis::time(longest_end(report.variants.iter()));
-        let y = Axis::numbers(y.label, most);
+        let y = Axis::numbers(y.label.clone(), most);
         (!lines.is_empty() && most > 0.0).then(|| Plot { title, x, y, lines, bands: Vec::new() })
     };
     names.into_iter().filter_map(plot).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use report::sweep::{ChartLine, ChartUnit, SweepChart};
+use report::sweep::{ChartForm, ChartLine, ChartUnit, SweepChart};
 use scenario::format::{count, duration, rate};
 use serde_json::Number;
 
@@ -72,7 +72,8 @@ pub fn charts(keys: &[String], rows: &[Row], spec: &PlotSpec) -> Vec<NamedChart>
                 };
                 let name =
                     lines.map_or_else(String::new, |key| format!("{}={line_value}", keys[key]));
-                ChartLine { name, points: x_values.iter().map(point).collect() }
+                let points = x_values.iter().map(point).collect();
+                ChartLine { name, points, ..ChartLine::default() }
             };
             let (job, direction, fixed) = panel;
             let fixed = others.iter().zip(fixed).filter(|(key, _)| is_varied[**key]);
@@ -83,7 +84,11 @@ pub fn charts(keys: &[String], rows: &[Row], spec: &PlotSpec) -> Vec<NamedChart>
                     "{} by {}: {job}, {direction}{fixed}",
                     COLUMNS[column].name, keys[x]
                 ),
-                y_label: COLUMNS[column].meaning,
+                form: ChartForm::Lines,
+                reference_name: String::new(),
+                x_label: String::new(),
+                is_x_linear: false,
+                y_label: COLUMNS[column].meaning.to_owned(),
                 unit: unit(COLUMNS[column].name),
                 x: x_values.iter().map(|v| (v.clone(), SettingValue::parse(v).number())).collect(),
                 lines: line_values.iter().map(line).collect(),

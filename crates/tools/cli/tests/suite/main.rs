@@ -8,6 +8,7 @@ mod matrix;
 mod messages;
 mod readme;
 mod real_programs;
+mod repro;
 mod scenario_text;
 mod served;
 mod sharing;

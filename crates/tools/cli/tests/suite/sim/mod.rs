@@ -8,6 +8,5 @@ mod kept_states;
 mod log;
 mod outputs;
 mod parallel;
-mod plots;
 mod preconditioned;
 mod profile;

@@ -12,9 +12,18 @@ impl Folder {
     pub fn new(files: &[(&str, &str)]) -> Folder {
         let folder = Folder(tempfile::tempdir().unwrap());
         for (name, content) in files {
-            std::fs::write(folder.path(name), content).unwrap();
+            folder.write(name, content);
         }
         folder
+    }
+
+    /// Writes a file, and makes the folders that it is in.
+    pub fn write(&self, name: &str, content: &str) {
+        let path = self.path(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).unwrap();
+        }
+        std::fs::write(path, content).unwrap();
     }
 
     /// Returns the path of a file.

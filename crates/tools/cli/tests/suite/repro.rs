@@ -1,0 +1,157 @@
+//! `sluice repro`: figures of papers.
+
+// guarantee: B-61
+// guarantee: B-62
+
+use std::process::Command;
+
+use crate::sim_folder::{Folder, output_text};
+
+/// A figure of virtual time, whose command takes a second.
+const FIGURE: &str = r#"
+title = "One queue"
+source = "[P20 §1]"
+claim = "One queue stays below a million."
+class = "virtual"
+minutes = 0.1
+group = "machine"
+
+[[run]]
+command = "bench block --machine 1x2"
+
+[[chart]]
+title = "One queue"
+y_label = "million I/Os per second"
+x = ["1", "2"]
+at = ["1 core", "2 cores"]
+
+[[chart.line]]
+name = "sq"
+case = "1x2 modelled: sq, {x}"
+metric = "iops"
+times = 1e-6
+
+[[check]]
+claim = "below a million"
+value = "sq@max"
+at_most = 1.0
+"#;
+
+fn folder(figure: &str) -> Folder {
+    Folder::new(&[("repro/P20/figure-1.toml", figure)])
+}
+
+/// Runs `sluice repro` to its end; returns standard output and standard error.
+fn repro(folder: &Folder, args: &[&str], code: i32) -> (String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.arg("repro").args(args).current_dir(folder.path("")).env("NO_COLOR", "1");
+    output_text(command.output().unwrap(), code)
+}
+
+#[test]
+fn a_figure_is_measured_recorded_checked_and_reported() {
+    let folder = folder(FIGURE);
+    let (listed, _) = repro(&folder, &["list"], 0);
+    assert!(
+        listed.starts_with("P20:figure-1  virtual    0.1 min  One queue  (not measured)"),
+        "{listed}"
+    );
+    let (_, told) = repro(&folder, &["run", "P20", "--check"], 1);
+    assert!(told.contains("P20:figure-1 has no recorded results"), "{told}");
+    let (printed, told) = repro(&folder, &["run", "P20:figure-1"], 0);
+    assert!(
+        printed.starts_with("P20:figure-1: reproduced\n  holds: below a million (sq@max = 0.9"),
+        "{printed}"
+    );
+    assert!(told.contains("P20:figure-1: sluice bench block --machine 1x2"), "{told}");
+    let rows = folder.read("repro/P20/results/figure-1.jsonl");
+    assert_eq!(rows.lines().count(), 3, "{rows}");
+    assert!(
+        rows.starts_with("{\"figure\":\"P20:figure-1\",\"class\":\"virtual\",\"commit\":\""),
+        "{rows}"
+    );
+    assert!(folder.read("repro/P20/results/figure-1.svg").contains("<polyline"));
+    // The results are equal, to the byte.
+    repro(&folder, &["run", "all", "--class", "virtual", "--max-minutes", "1", "--check"], 0);
+    repro(&folder, &["report"], 0);
+    assert!(folder.read("REPRODUCED.md").contains("1 figures: 1 reproduced"));
+    repro(&folder, &["report", "--check"], 0);
+
+    folder.write("REPRODUCED.md", "other");
+    let (_, told) = repro(&folder, &["report", "--check"], 1);
+    assert!(told.contains("REPRODUCED.md is not the one of the recorded results"), "{told}");
+    folder
+        .write("repro/P20/results/figure-1.jsonl", &rows.replacen("\"value\":9", "\"value\":8", 1));
+    let (_, told) = repro(&folder, &["run", "P20", "--check"], 1);
+    assert!(told.contains("1 of the recorded rows differ"), "{told}");
+    folder.write("repro/P20/results/figure-1.jsonl", "{}\n");
+    let (_, told) = repro(&folder, &["report"], 1);
+    assert!(told.contains("line 1: no `commit`"), "{told}");
+}
+
+#[test]
+fn a_check_that_does_not_hold_ends_with_3_unless_it_has_a_reason() {
+    let failing = folder(&FIGURE.replace("at_most = 1.0", "at_most = 0.1"));
+    let (printed, told) = repro(&failing, &["run", "all"], 3);
+    assert!(printed.starts_with("P20:figure-1: failed"), "{printed}");
+    assert!(
+        told.contains("P20:figure-1: below a million: sq@max = 0.9")
+            && told.contains("at most 0.1"),
+        "{told}"
+    );
+    // The results are kept: the page says that the check does not hold.
+    repro(&failing, &["report"], 3);
+    assert!(failing.read("REPRODUCED.md").contains("| **no** |"));
+    let known = folder(&FIGURE.replace("at_most = 1.0", "at_most = 0.1\nnot_here = \"a reason\""));
+    let (printed, _) = repro(&known, &["run", "all", "--json"], 0);
+    let verdict: serde_json::Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
+    assert_eq!(verdict["verdict"], "partly");
+    assert_eq!(verdict["checks"][0]["not_here"], "a reason");
+    assert_eq!(printed.lines().count(), 4);
+}
+
+#[test]
+fn quick_runs_record_nothing_and_rows_of_a_file_are_taken_as_measured() {
+    let folder = folder(FIGURE);
+    repro(&folder, &["run", "all", "--quick"], 0);
+    assert!(!folder.path("repro/P20/results").exists());
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    let rows = bench.args(["bench", "block", "--machine", "1x2", "--json"]).output().unwrap();
+    folder.write("rows.jsonl", &String::from_utf8(rows.stdout).unwrap());
+    let (_, told) = repro(&folder, &["run", "all", "--from", "rows.jsonl"], 0);
+    assert_eq!(told, "", "no command runs");
+    repro(&folder, &["run", "all", "--check"], 0);
+    folder
+        .write("rows.jsonl", "{\"bench\":\"block\",\"case\":\"a\",\"metric\":\"b\",\"value\":1}\n");
+    let (_, told) = repro(&folder, &["run", "all", "--from", "rows.jsonl"], 1);
+    assert!(told.contains("the results lack \"1x2 modelled: sq, 1 core\", iops"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    for (from, to, args, code, why) in [
+        ("minutes = 0.1", "minute = 0.1", &["list"][..], 2, "unknown field `minute`"),
+        ("virtual", "real", &["run", "all", "--check"][..], 2, "is in real time"),
+        ("virtual", "virtual", &["run", "P21"][..], 2, "did you mean `P20`?"),
+        (
+            "virtual",
+            "virtual",
+            &["run", "all", "--class", "guest"][..],
+            2,
+            "no figure is of this class",
+        ),
+        ("virtual", "virtual", &["list", "--dir", "."][..], 2, "has no figures"),
+        ("virtual", "virtual", &["run"][..], 2, "required"),
+        (
+            "1x2\"",
+            "1x2 --part drive\"",
+            &["run", "all"][..],
+            1,
+            "`bench block --machine 1x2 --part drive` failed",
+        ),
+    ] {
+        let folder = folder(&FIGURE.replacen(from, to, 1));
+        let (_, told) = repro(&folder, args, code);
+        assert!(told.contains(why), "{args:?}: {told}");
+    }
+}
