@@ -1,10 +1,10 @@
 //! \[LightNVM17\], figure 6: RocksDB's `db_bench` on each [`FlashDrive`](super::flash::FlashDrive):
 //! synced sequential writes, random reads, and random reads while a thread writes.
 //!
-//! All three loads are one run of the program, because the drive is in the memory of that run. The
-//! thread that writes during reads has no rate limit, as in the paper, and syncs every value: its
-//! throughput is a row, because the drives do not get the same number of writes. Reads are direct
-//! and the caches small.
+//! The writer beside the readers has a rate limit and does not sync every value. Without the limit,
+//! the drives would not get the same writes: the NVMe SSD, whose buffer survives a power loss, syncs
+//! several times as many values per second as pblk, which pads every sync to a write unit. Reads are
+//! direct and the caches small.
 
 use super::child_process::run_to_end;
 use super::flash::{DriveSamples, FlashDrive, by_drive, push_rows};
@@ -18,6 +18,8 @@ const KEY_BYTES: u32 = 16;
 const VALUE_BYTES: u32 = 4096;
 /// Values between two syncs of the sequential writes: 1 MiB.
 const BATCH: u32 = 256;
+/// Rate of the writer beside the readers in bytes per second.
+const WRITE_RATE: u32 = 16_000_000;
 /// Upper limit of the writes with four active parallel units in MB/s: each programs 64 KiB in
 /// 1.39 ms.
 const FOUR_PUS_LIMIT: f64 = 4.0 * 65.536 / 1.39;
@@ -35,8 +37,11 @@ const WRITES: Load = Load {
     paper: [Some(276.0), Some(396.0), Some(88.0)],
 };
 const READS: Load = Load { case: "nosql, random reads", benchmark: "readrandom", paper: [None; 3] };
-const MIXED: Load =
-    Load { case: "nosql, reads while writing", benchmark: "readwhilewriting", paper: [None; 3] };
+const MIXED: Load = Load {
+    case: "nosql, random reads while 16 MB/s are written",
+    benchmark: "readwhilewriting",
+    paper: [None; 3],
+};
 const LOADS: [Load; 3] = [WRITES, READS, MIXED];
 
 /// Percentiles of a load's latency, and their names in results.
@@ -70,7 +75,7 @@ struct Sample {
 /// Any failure of the program or in setting a drive up.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let size = effort.choose(
-        RunSize { values: 400 * BATCH, reads: 20_000 },
+        RunSize { values: 300 * BATCH, reads: 10_000 },
         RunSize { values: 5120, reads: 100 },
     );
     let samples = interleave(effort.choose(3, 1), FlashDrive::ALL.len(), |which| {
@@ -100,20 +105,24 @@ fn report(sink: &mut Sink<'_>, samples: &DriveSamples<Sample>) -> Result<(), Ben
 fn sample(drive: FlashDrive, size: RunSize) -> Result<Sample, BenchError> {
     let scratch = Scratch::new()?;
     let dir = drive.program_dir(scratch.path())?;
-    let mut command = dir.command("db_bench")?;
+    let mut command = dir.command("sh")?;
+    // Two runs on one volume, as some options hold for all loads of a run.
+    let runs = format!(
+        "db_bench --benchmarks={} --sync=1 --batch_size={BATCH} \"$@\" && \
+         exec db_bench --benchmarks={},{} --use_existing_db=1 --statistics=1 \
+         --benchmark_write_rate_limit={WRITE_RATE} \"$@\"",
+        WRITES.benchmark, READS.benchmark, MIXED.benchmark
+    );
+    command.args(["-c", &runs, "db_bench"]);
     command.arg(format!("--db={}", dir.directory.join("db").display()));
-    command.arg(format!("--benchmarks={}", LOADS.map(|load| load.benchmark).join(",")));
     command.args([
         format!("--num={}", size.values),
         format!("--reads={}", size.reads),
         format!("--key_size={KEY_BYTES}"),
         format!("--value_size={VALUE_BYTES}"),
-        format!("--batch_size={BATCH}"),
     ]);
     command.args([
-        "--sync=1",
         "--histogram=1",
-        "--statistics=1",
         "--seed=1",
         "--compression_type=none",
         "--write_buffer_size=16777216",
@@ -140,7 +149,7 @@ fn parse(text: &str, size: RunSize) -> Option<Sample> {
     }
     let loads = [of(WRITES)?, of(READS)?, of(MIXED)?];
     let keys = text.lines().find_map(|l| l.strip_prefix("rocksdb.number.keys.written COUNT : "))?;
-    let beside = keys.trim().parse::<u32>().ok()?.checked_sub(size.values)?;
+    let beside = keys.trim().parse::<u32>().ok()?;
     let (_, reads_per_s) = result(text, MIXED.benchmark)?;
     let seconds = f64::from(size.reads) / reads_per_s;
     Some(Sample { loads, written_beside: megabytes(f64::from(beside) / seconds) })
@@ -237,7 +246,7 @@ Percentiles: P50: 1.28 P75: 1.86 P99: 6.64 P99.9: 2900.00 P99.99: 12975.00
 (       1,       2 ]     5000  100.000%  100.000% ########
 
 STATISTICS:
-rocksdb.number.keys.written COUNT : 10740
+rocksdb.number.keys.written COUNT : 500
 ";
     const SIZE: RunSize = RunSize { values: 10_240, reads: 5000 };
 
@@ -275,7 +284,6 @@ rocksdb.number.keys.written COUNT : 10740
         assert!(parse(&TEXT.replacen("5000 of 5000", "4999 of 5000", 1), SIZE).is_none());
         assert!(parse(&TEXT.replace("readwhilewriting :", "other :"), SIZE).is_none());
         assert!(parse(&TEXT.replace("keys.written", "keys.read"), SIZE).is_none());
-        assert!(parse(&TEXT.replace("COUNT : 10740", "COUNT : 10239"), SIZE).is_none());
         let buckets = TEXT.find("(       1,       2 ]     5000").unwrap();
         assert!(parse(&format!("{}{}", &TEXT[..buckets], "\n"), SIZE).is_none());
     }

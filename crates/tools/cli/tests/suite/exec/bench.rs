@@ -103,7 +103,7 @@ fn databases_are_measured_on_pblk_and_on_an_nvme_ssd() {
         for (load, metrics) in [
             ("nosql, sequential writes with sync", nosql),
             ("nosql, random reads", nosql),
-            ("nosql, reads while writing", nosql),
+            ("nosql, random reads while 16 MB/s are written", nosql),
             ("sql, OLTP, reads and writes", sql),
             ("sql, OLTP, writes", sql),
             ("sql, OLAP, aggregates over 10000 rows", sql),
@@ -126,7 +126,7 @@ fn databases_are_measured_on_pblk_and_on_an_nvme_ssd() {
             assert_eq!(row(&case, "syncs_per_gb")["reference"]["what"], "paper");
         }
         row(&format!("sql, OLAP, aggregates over 10000 rows, {drive}"), "syncs");
-        row(&format!("nosql, reads while writing, {drive}"), "write_throughput");
+        row(&format!("nosql, random reads while 16 MB/s are written, {drive}"), "write_throughput");
         rows += 6;
     }
     assert_eq!(lines.len(), rows);
