@@ -11,8 +11,8 @@
 //! `docs/exec.md` counts the copies, processes and context switches of both paths. The device `host
 //! file` has none of these.
 //!
-//! The group runs in a mount namespace of its own, and every program receives a signal when this
-//! process ends. Thus mounts and loop devices are removed in any case.
+//! Parts that mount run in a mount namespace of their own, and every program receives a signal when
+//! this process ends. Thus mounts and loop devices are removed in any case.
 
 mod child_process;
 mod flash;

@@ -1,7 +1,7 @@
 //! \[LightNVM17\], figure 6: RocksDB's `db_bench` on each [`FlashDrive`](super::flash::FlashDrive):
 //! synced sequential writes, random reads, and random reads while a thread writes.
 //!
-//! The writer beside the readers has a rate limit and does not sync every value. Without the limit,
+//! The writer has a rate limit and does not sync every value. Without the limit,
 //! the drives would not get the same writes: the NVMe SSD, whose buffer survives a power loss, syncs
 //! several times as many values per second as pblk, which pads every sync to a write unit. Reads are
 //! direct and the caches small.
@@ -18,7 +18,7 @@ const KEY_BYTES: u32 = 16;
 const VALUE_BYTES: u32 = 4096;
 /// Values between two syncs of the sequential writes: 1 MiB.
 const BATCH: u32 = 256;
-/// Rate of the writer beside the readers in bytes per second.
+/// Rate of the thread that writes during reads, in bytes per second.
 const WRITE_RATE: u32 = 16_000_000;
 /// Upper limit of the writes with four active parallel units in MB/s: each programs 64 KiB in
 /// 1.39 ms.
@@ -66,7 +66,7 @@ struct Sample {
     /// In the order of [`LOADS`].
     loads: [LoadSample; 3],
     /// Throughput of the thread that writes during reads, in MB/s.
-    written_beside: f64,
+    concurrent_writes: f64,
 }
 
 /// Measures the part.
@@ -99,7 +99,7 @@ fn report(sink: &mut Sink<'_>, samples: &DriveSamples<Sample>) -> Result<(), Ben
         }
     }
     let written = Metric("write_throughput", "MB/s");
-    push_rows(sink, MIXED.case, written, samples, |s| s.written_beside, [None; 3], unbounded)
+    push_rows(sink, MIXED.case, written, samples, |s| s.concurrent_writes, [None; 3], unbounded)
 }
 
 fn sample(drive: FlashDrive, size: RunSize) -> Result<Sample, BenchError> {
@@ -149,10 +149,10 @@ fn parse(text: &str, size: RunSize) -> Option<Sample> {
     }
     let loads = [of(WRITES)?, of(READS)?, of(MIXED)?];
     let keys = text.lines().find_map(|l| l.strip_prefix("rocksdb.number.keys.written COUNT : "))?;
-    let beside = keys.trim().parse::<u32>().ok()?;
+    let written = keys.trim().parse::<u32>().ok()?;
     let (_, reads_per_s) = result(text, MIXED.benchmark)?;
     let seconds = f64::from(size.reads) / reads_per_s;
-    Some(Sample { loads, written_beside: megabytes(f64::from(beside) / seconds) })
+    Some(Sample { loads, concurrent_writes: megabytes(f64::from(written) / seconds) })
 }
 
 /// The latency histogram of one load, in microseconds.
@@ -271,12 +271,12 @@ rocksdb.number.keys.written COUNT : 500
     }
 
     #[test]
-    fn a_run_has_three_loads_and_the_writes_beside_reads() {
+    fn a_run_has_three_loads_and_the_writes_during_reads() {
         let sample = parse(TEXT, SIZE).unwrap();
         assert!((sample.loads[0].throughput - 24_705.0 * 4112.0 / 1e6).abs() < 1e-9);
         assert!((sample.loads[1].latency[1] - 8.15).abs() < 0.006);
         // 500 values in 50 ms.
-        assert!((sample.written_beside - 500.0 * 4112.0 / 0.05 / 1e6).abs() < 1e-9);
+        assert!((sample.concurrent_writes - 500.0 * 4112.0 / 0.05 / 1e6).abs() < 1e-9);
     }
 
     #[test]
