@@ -48,11 +48,11 @@ const LOADS: [Load; 3] = [WRITES, READS, MIXED];
 const PERCENTILES: [(&str, f64); 3] =
     [("latency_p95", 95.0), ("latency_p99", 99.0), ("latency_p99_9", 99.9)];
 
-/// Sizes of a run: values that are written, and reads of each load that reads.
+/// Sizes of a run: values that are written, and the time of each load that reads.
 #[derive(Clone, Copy)]
 struct RunSize {
     values: u32,
-    reads: u32,
+    seconds: u32,
 }
 
 struct LoadSample {
@@ -75,8 +75,8 @@ struct Sample {
 /// Any failure of the program or in setting a drive up.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let size = effort.choose(
-        RunSize { values: 300 * BATCH, reads: 10_000 },
-        RunSize { values: 5120, reads: 100 },
+        RunSize { values: 300 * BATCH, seconds: 5 },
+        RunSize { values: 20 * BATCH, seconds: 1 },
     );
     let samples = interleave(effort.choose(3, 1), FlashDrive::ALL.len(), |which| {
         sample(FlashDrive::ALL[which], size)
@@ -110,14 +110,14 @@ fn sample(drive: FlashDrive, size: RunSize) -> Result<Sample, BenchError> {
     let runs = format!(
         "db_bench --benchmarks={} --sync=1 --batch_size={BATCH} \"$@\" && \
          exec db_bench --benchmarks={},{} --use_existing_db=1 --statistics=1 \
-         --benchmark_write_rate_limit={WRITE_RATE} \"$@\"",
-        WRITES.benchmark, READS.benchmark, MIXED.benchmark
+         --benchmark_write_rate_limit={WRITE_RATE} --duration={} \
+         --ops_between_duration_checks=10 \"$@\"",
+        WRITES.benchmark, READS.benchmark, MIXED.benchmark, size.seconds
     );
     command.args(["-c", &runs, "db_bench"]);
     command.arg(format!("--db={}", dir.directory.join("db").display()));
     command.args([
         format!("--num={}", size.values),
-        format!("--reads={}", size.reads),
         format!("--key_size={KEY_BYTES}"),
         format!("--value_size={VALUE_BYTES}"),
     ]);
@@ -131,11 +131,11 @@ fn sample(drive: FlashDrive, size: RunSize) -> Result<Sample, BenchError> {
     ]);
     let out = run_to_end(&mut command)?;
     let text = String::from_utf8_lossy(&out.stdout);
-    parse(&text, size).ok_or_else(|| setup(format!("db_bench: not what was asked for: {text}")))
+    parse(&text).ok_or_else(|| setup(format!("db_bench: not what was asked for: {text}")))
 }
 
 /// Parses the output of one run. `None` if a load has no result, or a read did not find its value.
-fn parse(text: &str, size: RunSize) -> Option<Sample> {
+fn parse(text: &str) -> Option<Sample> {
     let megabytes = |rate: f64| rate * f64::from(KEY_BYTES + VALUE_BYTES) / 1e6;
     let of = |load: Load| {
         let (_, rate) = result(text, load.benchmark)?;
@@ -143,16 +143,25 @@ fn parse(text: &str, size: RunSize) -> Option<Sample> {
         let latency = PERCENTILES.map(|(_, percent)| histogram.percentile(percent));
         Some(LoadSample { throughput: megabytes(rate), latency })
     };
-    let all_found = format!("({} of {0} found)", size.reads);
-    if text.matches(&all_found).count() != 2 {
-        return None;
-    }
     let loads = [of(WRITES)?, of(READS)?, of(MIXED)?];
+    reads_found(text, READS.benchmark)?;
+    let seconds = reads_found(text, MIXED.benchmark)? / result(text, MIXED.benchmark)?.1;
     let keys = text.lines().find_map(|l| l.strip_prefix("rocksdb.number.keys.written COUNT : "))?;
-    let written = keys.trim().parse::<u32>().ok()?;
-    let (_, reads_per_s) = result(text, MIXED.benchmark)?;
-    let seconds = f64::from(size.reads) / reads_per_s;
-    Some(Sample { loads, concurrent_writes: megabytes(f64::from(written) / seconds) })
+    let written = keys.trim().parse::<f64>().ok()?;
+    Some(Sample { loads, concurrent_writes: megabytes(written / seconds) })
+}
+
+/// Returns the number of reads from `(N of N found)`; `None` if a value was not found.
+fn reads_found(text: &str, benchmark: &str) -> Option<f64> {
+    let line = text.lines().find(|line| is_result(line, benchmark))?;
+    let (found, reads) = line.rsplit_once('(')?.1.strip_suffix(" found)")?.split_once(" of ")?;
+    let reads: f64 = (found == reads).then(|| reads.parse().ok())??;
+    (reads > 0.0).then_some(reads)
+}
+
+/// Returns whether a line is the result of a benchmark.
+fn is_result(line: &str, benchmark: &str) -> bool {
+    line.split_once(':').is_some_and(|(name, _)| name.trim_end().ends_with(benchmark))
 }
 
 /// The latency histogram of one load, in microseconds.
@@ -167,10 +176,7 @@ impl LatencyHistogram {
     /// Parses the histogram that follows the result of a benchmark: lines of the form `( LOWER,
     /// UPPER ] COUNT SHARE% CUMULATIVE% ###` after `Min: A Median: B Max: C`.
     fn parse(text: &str, benchmark: &str) -> Option<LatencyHistogram> {
-        let is_result = |line: &str| {
-            line.split_once(':').is_some_and(|(n, _)| n.trim_end().ends_with(benchmark))
-        };
-        let mut lines = text.lines().skip_while(|line| !is_result(line)).skip(1);
+        let mut lines = text.lines().skip_while(|line| !is_result(line, benchmark)).skip(1);
         let max = lines.find_map(|line| line.rsplit_once("Max: ")?.1.trim().parse().ok())?;
         let is_bucket = |line: &&str| line.starts_with(['(', '[']);
         let lines = lines.skip_while(|line| !is_bucket(line)).take_while(is_bucket);
@@ -248,7 +254,6 @@ Percentiles: P50: 1.28 P75: 1.86 P99: 6.64 P99.9: 2900.00 P99.99: 12975.00
 STATISTICS:
 rocksdb.number.keys.written COUNT : 500
 ";
-    const SIZE: RunSize = RunSize { values: 10_240, reads: 5000 };
 
     #[test]
     fn percentiles_are_those_that_the_program_prints() {
@@ -272,7 +277,7 @@ rocksdb.number.keys.written COUNT : 500
 
     #[test]
     fn a_run_has_three_loads_and_the_writes_during_reads() {
-        let sample = parse(TEXT, SIZE).unwrap();
+        let sample = parse(TEXT).unwrap();
         assert!((sample.loads[0].throughput - 24_705.0 * 4112.0 / 1e6).abs() < 1e-9);
         assert!((sample.loads[1].latency[1] - 8.15).abs() < 0.006);
         // 500 values in 50 ms.
@@ -281,10 +286,11 @@ rocksdb.number.keys.written COUNT : 500
 
     #[test]
     fn an_incomplete_run_is_no_result() {
-        assert!(parse(&TEXT.replacen("5000 of 5000", "4999 of 5000", 1), SIZE).is_none());
-        assert!(parse(&TEXT.replace("readwhilewriting :", "other :"), SIZE).is_none());
-        assert!(parse(&TEXT.replace("keys.written", "keys.read"), SIZE).is_none());
+        assert!(parse(&TEXT.replacen("5000 of 5000", "4999 of 5000", 1)).is_none());
+        assert!(parse(&TEXT.replace("5000 of 5000", "0 of 0")).is_none());
+        assert!(parse(&TEXT.replace("readwhilewriting :", "other :")).is_none());
+        assert!(parse(&TEXT.replace("keys.written", "keys.read")).is_none());
         let buckets = TEXT.find("(       1,       2 ]     5000").unwrap();
-        assert!(parse(&format!("{}{}", &TEXT[..buckets], "\n"), SIZE).is_none());
+        assert!(parse(&format!("{}{}", &TEXT[..buckets], "\n")).is_none());
     }
 }
