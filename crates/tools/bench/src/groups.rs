@@ -68,8 +68,9 @@ named_values! {
         /// Evaluation of the LightNVM paper: an open-channel drive and pblk in virtual time, and the
         /// cost and throughput of the host's FTL in real time.
         Lightnvm = "lightnvm",
-        /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
-        /// Redis, SQLite, RocksDB.
+        /// Unmodified programs on emulated drives, through `sluice exec`: Redis, SQLite and RocksDB,
+        /// compared with the kernel's path, and RocksDB and MariaDB, on host-managed flash and on an
+        /// NVMe SSD.
         Exec = "exec",
     }
 }
@@ -145,6 +146,11 @@ named_values! {
         Sqlite = "sqlite",
         /// RocksDB's db_bench: fill, and reads during writes (real time).
         Rocksdb = "rocksdb",
+        /// RocksDB's db_bench on pblk with 128 and 4 active parallel units, and on an NVMe SSD (real
+        /// time).
+        Nosql = "nosql",
+        /// MariaDB with sysbench's OLTP and OLAP loads on the same drives (real time).
+        Sql = "sql",
     }
 }
 
@@ -237,6 +243,8 @@ impl NamedValue for BenchPart {
         BenchPart::Exec(ExecPart::Redis),
         BenchPart::Exec(ExecPart::Sqlite),
         BenchPart::Exec(ExecPart::Rocksdb),
+        BenchPart::Exec(ExecPart::Nosql),
+        BenchPart::Exec(ExecPart::Sql),
         BenchPart::Scale(ScalePart::QueueDepth),
         BenchPart::Scale(ScalePart::Jobs),
         BenchPart::Scale(ScalePart::Pus),

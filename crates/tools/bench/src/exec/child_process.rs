@@ -15,7 +15,7 @@ use super::setup;
 use crate::BenchError;
 
 /// Maximum time for a program to end after it was asked to.
-const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

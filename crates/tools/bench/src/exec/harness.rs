@@ -80,10 +80,25 @@ pub(super) struct ProgramDir {
     pub(super) directory: PathBuf,
     /// Processes between program and drive that live as long as the harness.
     pub(super) processes: Vec<u32>,
-    volume: Option<String>,
+    volume: Option<Volume>,
+}
+
+/// Device of a volume.
+#[derive(Debug)]
+enum Volume {
+    /// The device has a volume.
+    Formatted(String),
+    /// Every command creates an empty volume in memory, which ends with its process.
+    New(String),
 }
 
 impl ProgramDir {
+    /// Returns a directory on a volume that every command creates anew, on the drive of a scenario.
+    pub(super) fn on_new_volume(directory: PathBuf, scenario: &Path) -> ProgramDir {
+        let volume = Volume::New(scenario.to_string_lossy().into_owned());
+        ProgramDir { directory, processes: Vec::new(), volume: Some(volume) }
+    }
+
     /// Returns a command without arguments whose files are in the directory. Its process may be
     /// that of `sluice exec`.
     ///
@@ -92,15 +107,35 @@ impl ProgramDir {
     pub(super) fn command(&self, program: &str) -> Result<Command, BenchError> {
         let Some(volume) = &self.volume else { return Ok(command_dying_with_parent(program)) };
         let mut command = command_dying_with_parent(std::env::current_exe()?);
-        command.args(["exec", "--volume", volume, "--at"]).arg(&self.directory);
-        command.args(["--", program]);
+        match volume {
+            Volume::Formatted(device) => command.args(["exec", "--volume", device]),
+            Volume::New(device) => command.args(["exec", "--format", "--volume", device]),
+        };
+        command.arg("--at").arg(&self.directory).args(["--", program]);
         Ok(command)
     }
 }
 
-/// A directory that is removed when dropped.
+/// A directory of this run, which is removed when dropped.
 #[derive(Debug)]
-struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Creates the directory. A process has one at a time.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub(super) fn new() -> Result<Scratch, BenchError> {
+        let directory = std::env::temp_dir().join(format!("{SCRATCH}{}", std::process::id()));
+        std::fs::create_dir(&directory)?;
+        Ok(Scratch(directory))
+    }
+
+    /// Returns its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -137,9 +172,7 @@ impl ExecHarness {
     /// # Errors
     /// Any failure; everything created before is removed.
     pub(super) fn new(below: BackingDevice) -> Result<ExecHarness, BenchError> {
-        let scratch = std::env::temp_dir().join(format!("{SCRATCH}{}", std::process::id()));
-        std::fs::create_dir(&scratch)?;
-        let scratch = Scratch(scratch);
+        let scratch = Scratch::new()?;
         let dir = &scratch.0;
         let [at, mounted] = [dir.join("volume"), dir.join("ext4")];
         let (server, fuse, volume, file) = match below.scenario() {
@@ -162,8 +195,9 @@ impl ExecHarness {
         run_to_end(format.args(["volume", "format", &volume]))?;
         let mount = Ext4Mount::new(&file, mounted.clone())?;
         let drive = server.iter().map(Server::process);
+        let volume = Some(Volume::Formatted(volume));
         let places = [
-            ProgramDir { directory: at, processes: drive.clone().collect(), volume: Some(volume) },
+            ProgramDir { directory: at, processes: drive.clone().collect(), volume },
             ProgramDir {
                 directory: mounted,
                 processes: drive.chain(fuse.iter().map(Fuse::process)).collect(),

@@ -1,21 +1,30 @@
-//! Group `exec`: unmodified programs with their files on an emulated drive, through `sluice exec`
-//! interleaved with the kernel's path. \[NVMeDirect16\], table 2, is such a comparison for Redis.
+//! Group `exec`: unmodified programs with their files on an emulated drive, through `sluice exec`.
+//!
+//! | part | figure | compared |
+//! |---|---|---|
+//! | [`redis`] | \[NVMeDirect16\], table 2 | `sluice exec`, interleaved with the kernel's path |
+//! | [`sqlite`], [`rocksdb`] | none | as `redis` |
+//! | [`nosql`] | \[LightNVM17\], figure 6 | pblk with 128 and 4 active parallel units, and an NVMe SSD |
+//! | [`sql`] | \[LightNVM17\], figure 7 | as `nosql` |
 //!
 //! The kernel has no driver for a drive that a process emulates, so its path is long.
 //! `docs/exec.md` counts the copies, processes and context switches of both paths. The device `host
 //! file` has none of these.
 //!
-//! The group runs in a mount namespace of its own, and every program receives a signal when this
-//! process ends. Thus mounts and loop devices are removed in any case.
+//! Parts that mount run in a mount namespace of their own, and every program receives a signal when
+//! this process ends. Thus mounts and loop devices are removed in any case.
 
 mod child_process;
+mod flash;
 mod harness;
 mod mount;
+pub mod nosql;
 pub mod redis;
 mod resource_usage;
 pub mod rocksdb;
 mod rows;
 mod server;
+pub mod sql;
 pub mod sqlite;
 mod ycsb;
 
@@ -36,10 +45,16 @@ const PARTS: &[(ExecPart, BenchFn)] = &[
     (ExecPart::Redis, redis::run),
     (ExecPart::Sqlite, sqlite::run),
     (ExecPart::Rocksdb, rocksdb::run),
+    (ExecPart::Nosql, nosql::run),
+    (ExecPart::Sql, sql::run),
 ];
 
-/// Measures these parts of the group, or all of them if the list is empty. This process executes `unshare`, which executes this program again with the
-/// same arguments; the function is therefore for the command line only.
+/// Parts that compare with ext4 on a loop device, which only the superuser may mount.
+const MOUNTING: [ExecPart; 3] = [ExecPart::Redis, ExecPart::Sqlite, ExecPart::Rocksdb];
+
+/// Measures these parts of the group, or all of them if the list is empty. For parts that mount,
+/// this process executes `unshare`, which executes this program again with the same arguments; the
+/// function is therefore for the command line only.
 ///
 /// # Errors
 /// If programs are not installed, if the user may not mount, if a measurement fails, or if the
@@ -49,18 +64,24 @@ pub fn run_parts(
     effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    own_mounts()?;
-    child_process::find("nbdfuse", "ext4 on the drive is measured beside", "libnbd-bin")?;
-    child_process::find("mkfs.ext4", "ext4 on the drive is measured beside", "e2fsprogs")?;
-    child_process::find("losetup", "ext4 on the drive is measured beside", "mount")?;
+    let is_selected = |part: &ExecPart| parts.is_empty() || parts.contains(part);
+    // Check all programs before the measurement, so that a missing one is reported early.
+    if MOUNTING.iter().any(is_selected) {
+        own_mounts()?;
+        child_process::find("nbdfuse", "ext4 on the drive is measured beside", "libnbd-bin")?;
+        child_process::find("mkfs.ext4", "ext4 on the drive is measured beside", "e2fsprogs")?;
+        child_process::find("losetup", "ext4 on the drive is measured beside", "mount")?;
+    }
     child_process::find("setpriv", "what runs beside ends with it", "util-linux")?;
-    for (part, program, package) in [
-        (ExecPart::Redis, "redis-server", "redis-server"),
-        (ExecPart::Sqlite, "sqlite3", "sqlite3"),
-        (ExecPart::Rocksdb, "db_bench", "rocksdb-tools"),
-    ] {
-        // Check all programs before the measurement, so that a missing one is reported early.
-        if parts.is_empty() || parts.contains(&part) {
+    let programs = [
+        (ExecPart::Redis, &[("redis-server", "redis-server")][..]),
+        (ExecPart::Sqlite, &[("sqlite3", "sqlite3")]),
+        (ExecPart::Rocksdb, &[("db_bench", "rocksdb-tools")]),
+        (ExecPart::Nosql, &[("db_bench", "rocksdb-tools")]),
+        (ExecPart::Sql, &sql::PROGRAMS),
+    ];
+    for (part, programs) in programs {
+        for (program, package) in programs.iter().filter(|_| is_selected(&part)) {
             child_process::find(program, "it is measured", package)?;
         }
     }

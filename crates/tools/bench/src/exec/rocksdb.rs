@@ -115,7 +115,7 @@ fn sample(place: &ProgramDir, load: &Load) -> Result<Sample, BenchError> {
 
 /// Parses microseconds per operation and operations per second from `NAME : 3.1 micros/op 320000
 /// ops/sec …`.
-fn result(text: &str, name: &str) -> Option<(f64, f64)> {
+pub(super) fn result(text: &str, name: &str) -> Option<(f64, f64)> {
     text.lines().find_map(|line| {
         let (who, numbers) = line.split_once(':')?;
         let words: Vec<&str> = numbers.split_ascii_whitespace().collect();

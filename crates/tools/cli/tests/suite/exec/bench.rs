@@ -74,23 +74,120 @@ fn programs_are_measured_both_ways_and_nothing_stays() {
     assert!(!directory.exists() && !is_used(&directory));
 }
 
+/// Rows of figures 6 and 7 of the LightNVM paper; no timing is asserted, except for an upper limit
+/// of the flash.
+#[test]
+fn databases_are_measured_on_pblk_and_on_an_nvme_ssd() {
+    if !testkit::has_programs!(&["db_bench", "mariadb", "sysbench"]) {
+        return;
+    }
+    let _built = Fixture::new(8 << 20);
+    let mut bench = Command::new(SLUICE);
+    bench.args(["bench", "exec", "--json", "--quick", "--part", "nosql,sql"]);
+    let child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let directory = scratch(child.id());
+    let out = child.wait_with_output().unwrap();
+    assert!(matches!(out.status.code(), Some(0 | 3)), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let row = |case: &str, metric: &str| {
+        let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
+        let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
+        assert!(found.next().is_none(), "duplicate row {case}: {metric}");
+        row
+    };
+    let nosql = ["throughput", "latency_p95", "latency_p99", "latency_p99_9"];
+    let sql = ["throughput", "latency_mean", "latency_p95", "latency_max"];
+    let mut rows = 0;
+    for drive in ["drive-managed NVMe SSD", "pblk, 128 active PUs", "pblk, 4 active PUs"] {
+        for (load, metrics) in [
+            ("nosql, sequential writes with sync", nosql),
+            ("nosql, random reads", nosql),
+            ("nosql, random reads while 16 MB/s are written", nosql),
+            ("sql, OLTP, reads and writes", sql),
+            ("sql, OLTP, writes", sql),
+            ("sql, OLAP, aggregates over 10000 rows", sql),
+        ] {
+            for metric in metrics {
+                let row = row(&format!("{load}, {drive}"), metric);
+                assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+                let is_of_paper = load.ends_with("with sync") && metric == "throughput";
+                let compared = is_of_paper || drive.starts_with("pblk");
+                assert_eq!(row["ratio"].is_number(), compared, "{row}");
+                assert_eq!(row["reference"]["what"] == "paper", is_of_paper, "{row}");
+                let is_bounded = is_of_paper && drive.ends_with("4 active PUs");
+                assert_eq!(row["verdict"].is_string(), is_bounded, "{row}");
+                rows += 1;
+            }
+        }
+        for load in ["reads and writes", "writes"] {
+            let case = format!("sql, OLTP, {load}, {drive}");
+            assert!(row(&case, "syncs")["value"].as_f64().unwrap() > 0.0);
+            assert_eq!(row(&case, "syncs_per_gb")["reference"]["what"], "paper");
+        }
+        row(&format!("sql, OLAP, aggregates over 10000 rows, {drive}"), "syncs");
+        row(&format!("nosql, random reads while 16 MB/s are written, {drive}"), "write_throughput");
+        rows += 6;
+    }
+    assert_eq!(lines.len(), rows);
+    assert!(!directory.exists() && !is_used(&directory));
+}
+
+#[test]
+fn a_missing_program_is_reported_with_its_package() {
+    for (part, present, package) in [
+        ("nosql", &["setpriv"][..], "rocksdb-tools"),
+        ("sql", &["setpriv", "mariadbd"], "mariadb-server"),
+        ("sql", &["setpriv", "mariadbd", "mariadb-install-db"], "mariadb-client"),
+        (
+            "sql",
+            &["setpriv", "mariadbd", "mariadb-install-db", "mariadb", "mariadb-admin"],
+            "sysbench",
+        ),
+    ] {
+        let path = tempfile::tempdir().unwrap();
+        for program in present {
+            std::fs::write(path.path().join(program), "").unwrap();
+        }
+        let mut bench = Command::new(SLUICE);
+        bench.args(["bench", "exec", "--quick", "--part", part]).env("PATH", path.path());
+        let out = bench.output().unwrap();
+        let said = text(&out.stderr);
+        assert!(!out.status.success() && said.contains(package), "{part}: {said}");
+        assert!(out.stdout.is_empty());
+    }
+}
+
 #[test]
 fn a_run_that_is_killed_leaves_no_mount_no_device_and_no_process() {
     if !can_mount() {
         testkit::skip!("not root: no file system can be mounted");
         return;
     }
+    // The socket exists once Redis runs, on the host or on a volume.
+    killed_run_leaves_nothing("redis", "redis.sock");
+}
+
+#[test]
+fn a_killed_run_on_new_volumes_leaves_no_process() {
+    if !testkit::has_programs!(&["mariadb", "sysbench"]) {
+        return;
+    }
+    killed_run_leaves_nothing("sql", "sql.sock");
+}
+
+/// Kills a run when a file exists in its directory.
+fn killed_run_leaves_nothing(part: &str, file: &str) {
     let _built = Fixture::new(8 << 20);
     let mut bench = Command::new(SLUICE);
-    bench.args(["bench", "exec", "--part", "redis"]).stdout(Stdio::null());
+    bench.args(["bench", "exec", "--part", part]).stdout(Stdio::null());
     let mut child = bench.spawn().unwrap();
     let directory = scratch(child.id());
     let begin = Instant::now();
     let patience = Duration::from_secs(60);
-    // The socket exists once Redis runs, on the host or on a volume.
-    while !directory.join("redis.sock").exists() {
+    while !directory.join(file).exists() {
         assert!(child.try_wait().unwrap().is_none(), "the command ended before it was killed");
-        assert!(begin.elapsed() < patience, "Redis does not start");
+        assert!(begin.elapsed() < patience, "the program does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(is_used(&directory));
