@@ -50,6 +50,7 @@ from ._errors import (
     VersionError,
 )
 from ._frame import Frame
+from ._ray import RayExecutor
 from ._sluice import Buffer, Completion, Drive, Queue, Scenario
 from ._sweep import Sweep, SweepResult, Verification
 
@@ -68,6 +69,7 @@ __all__ = [
     "OpenError",
     "Queue",
     "QueueFullError",
+    "RayExecutor",
     "Result",
     "Scenario",
     "ScenarioError",

@@ -23,8 +23,15 @@ from ._frame import Frame
 _Path: TypeAlias = "str | os.PathLike[str]"
 _Executors: TypeAlias = "Executor | Callable[[], Executor]"
 
-_LOST = {"KilledWorker", "CommClosedError"}
-"""Names of the exceptions with which Dask says that a worker is gone."""
+_LOST = {
+    "KilledWorker",
+    "CommClosedError",
+    "WorkerCrashedError",
+    "NodeDiedError",
+    "OwnerDiedError",
+    "LocalRayletDiedError",
+}
+"""Names of the exceptions with which Dask and Ray say that a worker is gone."""
 
 
 _PATIENCE = 5.0
@@ -202,7 +209,8 @@ class Sweep:
     ) -> SweepResult:
         """Runs all points that the store does not have.
 
-        `executor` is any `concurrent.futures.Executor`: a process pool, or Dask's `client.get_executor()`.
+        `executor` is any `concurrent.futures.Executor`: a process pool, Dask's `client.get_executor()`, or
+        `RayExecutor`.
         Without it, the sweep has a process for each CPU. An executor whose workers are lost for good, as those of
         a process pool, can only be made anew if `executor` is a function that returns one.
 

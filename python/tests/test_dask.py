@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -30,7 +31,7 @@ def digest(frame: sluice.Frame) -> str:
 
 # guarantee: B-57
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_that_loses_a_worker_has_the_rows_of_a_process_pool() -> None:
+def test_a_cluster_that_loses_a_worker_has_the_rows_of_a_process_pool(tmp_path: pathlib.Path) -> None:
     sweep = sluice.Sweep(SCENARIO, SWEEP, seeds=40)
     assert len(sweep) == 1_000
     expected = digest(sweep.run(progress=False).frame)
@@ -57,4 +58,10 @@ def test_a_cluster_that_loses_a_worker_has_the_rows_of_a_process_pool() -> None:
         killer.join()
         assert (result.computed, digest(result.frame)) == (1_000, expected)
         client.wait_for_workers(2, timeout=30)
+        # Other workers than those of a run compute it again.
+        store = tmp_path / "runs"
+        part = sluice.Sweep(SCENARIO, SWEEP)
+        part.run(store=store, progress=False)
+        again = part.verify(10, store, client.get_executor())
+        assert (again.checked, again.different) == (10, ())
         assert set(client.run(os.getpid).values()) != before

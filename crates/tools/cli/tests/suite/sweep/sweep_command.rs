@@ -179,3 +179,35 @@ fn a_store_of_another_version_and_another_folder_are_refused_by_name() {
     assert!(told.contains("/dev/full: its disk is full"), "{told}");
     assert_eq!(stored(&folder, "runs").len(), 8, "the runs are kept");
 }
+
+#[test]
+fn a_full_disk_ends_a_sweep_with_the_rows_so_far_and_more_space_continues_it() {
+    if !rustix::process::geteuid().is_root() {
+        testkit::skip!("not root: no file system can be mounted");
+        return;
+    }
+    let folder = folder(SWEEP);
+    fs::create_dir(folder.path("runs")).unwrap();
+    // One run needs some pages; eight do not fit.
+    let script = "mount -t tmpfs -o size=64k tmpfs runs || exit 99; \
+                  \"$0\" sweep s.toml --csv o.csv; echo $? >code; \
+                  mount -o remount,size=8m tmpfs runs; \
+                  \"$0\" sweep s.toml --csv again.csv; echo $? >again; ls runs >listed";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_sluice")]);
+    let out = command.current_dir(folder.path("")).env("NO_COLOR", "1").output().unwrap();
+    if out.status.code() == Some(99) || String::from_utf8_lossy(&out.stderr).contains("unshare failed") {
+        testkit::skip!("this system does not let a file system be mounted");
+        return;
+    }
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(folder.read("code"), "1\n", "{told}");
+    assert!(told.contains("disk is full") || told.contains("No space left"), "{told}");
+    let (rows, all) = (folder.read("o.csv"), folder.read("again.csv"));
+    assert!((1..1 + 16).contains(&rows.lines().count()), "{rows}");
+    assert!(rows.lines().all(|row| all.contains(row)), "the rows so far are those of the sweep");
+    assert_eq!((folder.read("again"), all.lines().count()), ("0\n".into(), 1 + 16));
+    let listed = folder.read("listed");
+    assert_eq!(listed.lines().filter(|name| name.ends_with(".json")).count(), 8, "{listed}");
+    assert!(listed.lines().all(|name| !name.contains("part")), "no partial file is left: {listed}");
+}
