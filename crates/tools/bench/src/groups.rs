@@ -71,6 +71,9 @@ named_values! {
         /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
         /// Redis, SQLite, RocksDB.
         Exec = "exec",
+        /// Evaluation of the thesis: open-channel drives, the sector target and the back ends of its
+        /// host FTL (Thesis15, chapters 5 and 6).
+        Thesis = "thesis",
     }
 }
 
@@ -149,6 +152,26 @@ named_values! {
 }
 
 named_values! {
+    /// A part of the group `thesis`.
+    ThesisPart {
+        /// Response times of 16 MB of random writes on two drives with different FTLs (virtual
+        /// time).
+        Ssds = "ssds",
+        /// OpenSSD, managed by the drive and by the host (virtual time).
+        Openssd = "openssd",
+        /// Throughput with and without the sector target over a drive that only answers (real time).
+        NullDevice = "null-device",
+        /// Random writes to the NVMe null device, and the host's CPU time for them (virtual and real
+        /// time).
+        NvmeNull = "nvme-null",
+        /// Nanoseconds per request by component (real time).
+        Request = "request",
+        /// Random writes through one host FTL on four back ends (virtual time).
+        Backends = "backends",
+    }
+}
+
+named_values! {
     /// Source of a modeled machine's costs.
     CostSource {
         /// Published values of one machine; the results are the same on every machine.
@@ -170,6 +193,8 @@ pub enum BenchPart {
     Exec(ExecPart),
     /// A part of the group `scale`.
     Scale(ScalePart),
+    /// A part of the group `thesis`.
+    Thesis(ThesisPart),
 }
 
 impl BenchPart {
@@ -180,6 +205,7 @@ impl BenchPart {
             BenchPart::Direct(_) => BenchGroup::Direct,
             BenchPart::Exec(_) => BenchGroup::Exec,
             BenchPart::Scale(_) => BenchGroup::Scale,
+            BenchPart::Thesis(_) => BenchGroup::Thesis,
         }
     }
 
@@ -203,6 +229,14 @@ impl BenchPart {
     pub fn scale(self) -> Option<ScalePart> {
         match self {
             BenchPart::Scale(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Returns the part of the group `thesis`, if it is one.
+    pub fn thesis(self) -> Option<ThesisPart> {
+        match self {
+            BenchPart::Thesis(part) => Some(part),
             _ => None,
         }
     }
@@ -243,6 +277,12 @@ impl NamedValue for BenchPart {
         BenchPart::Scale(ScalePart::Drives),
         BenchPart::Scale(ScalePart::Lines),
         BenchPart::Scale(ScalePart::Capacity),
+        BenchPart::Thesis(ThesisPart::Ssds),
+        BenchPart::Thesis(ThesisPart::Openssd),
+        BenchPart::Thesis(ThesisPart::NullDevice),
+        BenchPart::Thesis(ThesisPart::NvmeNull),
+        BenchPart::Thesis(ThesisPart::Request),
+        BenchPart::Thesis(ThesisPart::Backends),
     ];
 
     fn name(self) -> &'static str {
@@ -251,6 +291,7 @@ impl NamedValue for BenchPart {
             BenchPart::Direct(part) => part.name(),
             BenchPart::Exec(part) => part.name(),
             BenchPart::Scale(part) => part.name(),
+            BenchPart::Thesis(part) => part.name(),
         }
     }
 
@@ -260,6 +301,7 @@ impl NamedValue for BenchPart {
             BenchPart::Direct(part) => part.about(),
             BenchPart::Exec(part) => part.about(),
             BenchPart::Scale(part) => part.about(),
+            BenchPart::Thesis(part) => part.about(),
         }
     }
 }
@@ -274,15 +316,20 @@ mod tests {
         let own = LightnvmPart::ALL.len()
             + DirectPart::ALL.len()
             + ExecPart::ALL.len()
-            + ScalePart::ALL.len();
+            + ScalePart::ALL.len()
+            + ThesisPart::ALL.len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.name();
             let again = BenchPart::from_name(name).unwrap();
             assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{name}");
-            let scale = part.scale().is_some();
-            let of =
-                [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some(), scale];
+            let of = [
+                part.lightnvm().is_some(),
+                part.direct().is_some(),
+                part.exec().is_some(),
+                part.scale().is_some(),
+                part.thesis().is_some(),
+            ];
             assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
         }
     }
