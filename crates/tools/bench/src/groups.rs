@@ -71,8 +71,8 @@ named_values! {
         /// Unmodified programs on an emulated drive, through `sluice exec` and through the kernel:
         /// Redis, SQLite, RocksDB.
         Exec = "exec",
-        /// Evaluation of the thesis: open-channel drives, the sector target and the back ends of its
-        /// host FTL (Thesis15, chapters 5 and 6).
+        /// Evaluation of [Thesis15 ch. 5] and [Thesis15 ch. 6]: open-channel drives, the sector
+        /// target, the back ends of its host FTL.
         Thesis = "thesis",
     }
 }
@@ -159,10 +159,11 @@ named_values! {
         Ssds = "ssds",
         /// OpenSSD, managed by the drive and by the host (virtual time).
         Openssd = "openssd",
-        /// Throughput with and without the sector target over a drive that only answers (real time).
-        NullDevice = "null-device",
-        /// Random writes to the NVMe null device, and the host's CPU time for them (virtual and real
+        /// Throughput with and without the sector target over a drive that only answers (real
         /// time).
+        NullDevice = "null-device",
+        /// Random writes to the NVMe null device, and the host's CPU time for them (virtual and
+        /// real time).
         NvmeNull = "nvme-null",
         /// Nanoseconds per request by component (real time).
         Request = "request",

@@ -5,15 +5,16 @@
 //! |---|---|
 //! | OpenSSD | preset `openssd-jasmine` |
 //! | NVMe null device | no media times; latency and bandwidth of the preset `nvme-null` |
-//! | simulated NAND | 8 channels of the preset `mqsim-default-small` with a parallel unit each: a channel serves one operation at a time; no limit of the link |
-//! | memory | no times of media and link |
+//! | simulated NAND | 8 channels of `mqsim-default-small`, one parallel unit each, no link limit |
+//! | memory | no media times, no link limit |
 //!
-//! The host FTL is the sector target (`rrpc`) on a drive of 1 or 2 GB. The host's CPU time per request
-//! is that of [Thesis15 ch. 6 table 2]: block layer and target, 641 ns per write. It alone limits the
-//! case *memory*, to 1.56 million requests per second.
+//! With one parallel unit, a channel of the simulated NAND serves one operation at a time, as in
+//! the paper. The host FTL is the sector target (`rrpc`) on a drive of 1 or 2 GB. The host's CPU
+//! time per request is that of [Thesis15 ch. 6 table 2]: block layer and target, 641 ns per write.
+//! It alone limits the case *memory*, to 1.56 million requests per second.
 //!
-//! The text has no numbers of the figure, and the values of FRP and Moneta-D in it are other papers'.
-//! The rows have no references.
+//! The text has no numbers of the figure, and the values of FRP and Moneta-D in it are other
+//! papers'. The rows have no references.
 
 use super::super::{BenchError, Measurement, RunLength, Sink};
 use super::request::PAPER;

@@ -1,9 +1,10 @@
 //! The block layer over an echo drive, with and without the sector target, in real time.
 //!
-//! Both paths begin with `mq` on one core. Beneath it is the driver of the queue pair, or the target
-//! and then the driver. The target is pblk with the settings of `rrpc` and with its tracking of
-//! requests in flight ([`OverlapSerializer`]); `rrpc` itself needs a drive that stores data. No data
-//! is transferred, as on the thesis' null block device, and no garbage collection runs.
+//! Both paths begin with `mq` on one core. Beneath it is the driver of the queue pair, or the
+//! target and then the driver. The target is pblk with the settings of `rrpc` and with its tracking
+//! of requests in flight ([`OverlapSerializer`]); `rrpc` itself needs a drive that stores data. No
+//! data is transferred, as on the null block device of [Thesis15 ch. 6 §5], and no garbage
+//! collection runs.
 
 use block::{BlockDevice, BlockLayer, BlockLayerConfig, DeviceDriver, DeviceQueue, Payload};
 use block::{Queue, Raw, Request};
@@ -19,7 +20,7 @@ use super::setup;
 /// Requests of a batch.
 const BATCH: u64 = 32;
 /// Maximum number of sectors of a transfer. The load splits longer requests on both paths, as the
-/// block layer of the thesis does.
+/// block layer of [Thesis15 ch. 6 §6.1.1] does.
 const TRANSFER_SECTORS: u64 = 32;
 /// Sectors of a sample, at about which it is shorter than a time slice of the scheduler.
 const SAMPLE_SECTORS: u64 = 8192;

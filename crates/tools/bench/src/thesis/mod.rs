@@ -1,5 +1,5 @@
-//! Group `thesis`: the experiments of [Thesis15 ch. 6] on open-channel drives, and of [Thesis15 ch. 5]
-//! on the back ends of its host FTL.
+//! Group `thesis`: the experiments of [Thesis15 ch. 6] on open-channel drives, and of
+//! [Thesis15 ch. 5] on the back ends of its host FTL.
 //!
 //! Measurements in virtual time are the same on every machine; those in real time measure the
 //! host's side on this machine. A row with the reference `paper` is compared with a number of the
@@ -8,9 +8,9 @@
 //! | part | figure or table | clock |
 //! |---|---|---|
 //! | [`ssds`] | ch. 6 figure 1: response times of two drives | virtual |
-//! | [`openssd`] | ch. 6 figure 8 and table 3: OpenSSD, managed by the drive and by the host | virtual |
+//! | [`openssd`] | ch. 6 figure 8 and table 3: OpenSSD, managed by drive and by host | virtual |
 //! | [`null_device`] | ch. 6 figure 6: throughput with and without the target | real |
-//! | [`nvme_null`] | ch. 6 figure 7: the NVMe null device, and the host's CPU time | virtual, real |
+//! | [`nvme_null`] | ch. 6 figure 7: the NVMe null device and CPU time | virtual, real |
 //! | [`request`] | ch. 6 table 2: time per request by component | real |
 //! | [`backends`] | ch. 5 figure 2: four back ends of the host FTL | virtual |
 //!
@@ -54,8 +54,8 @@ pub fn run_parts(
     super::run_parts(PARTS, parts, length, sink)
 }
 
-/// Returns a preset as an open-channel drive with these lines of `[drive]`, under the sector target of
-/// [Thesis15 ch. 6 §4.3]. The drive has 64 chunks per parallel unit.
+/// Returns a preset as an open-channel drive with these lines of `[drive]`, under the sector target
+/// of [Thesis15 ch. 6 §4.3]. The drive has 64 chunks per parallel unit.
 fn sector_target(preset: &str, drive: &str) -> String {
     format!(
         "[drive]\npreset = \"{preset}\"\npersonality = \"open-channel\"\ndevice_l2p = true\n\
@@ -69,8 +69,8 @@ const OPENSSD: &str = "openssd-jasmine";
 /// Lines of `[drive]` for media that take no time.
 const NO_MEDIA_TIME: &str = "timing = { read = 0, program = 0, erase = 0, channel = 0 }\n";
 
-/// Returns lines of `[drive]` that give an open-channel drive without media times the latency and the
-/// bandwidth of the preset `nvme-null`, which has no physical addresses itself.
+/// Returns lines of `[drive]` that give an open-channel drive without media times the latency and
+/// the bandwidth of the preset `nvme-null`, which has no physical addresses itself.
 ///
 /// # Errors
 /// If the preset has no null media.

@@ -1,18 +1,19 @@
 //! Random writes to the NVMe null device, from 4 KB to 512 KB ([Thesis15 ch. 6 §6.1.1], figure 7):
 //! IOPS and bandwidth in virtual time, and the host's CPU time in real time.
 //!
-//! **Virtual time.** Without the target the drive is the preset `nvme-null`: 35 us per 4 KB, at most
-//! 380 MB/s. That drive has no physical addresses. With the target (`rrpc`) it is an open-channel drive
-//! without media times that has the preset's latency and bandwidth. Eight requests are outstanding. The
-//! bandwidth of both is bounded by the paper's 380 MB/s, within 2 %: a run ends when its last write is
-//! in the target's write buffer, so that its bandwidth is up to 1 % above the device's.
+//! **Virtual time.** Without the target the drive is the preset `nvme-null`: 35 us per 4 KB, at
+//! most 380 MB/s. That drive has no physical addresses. With the target (`rrpc`) it is an
+//! open-channel drive without media times that has the preset's latency and bandwidth. Eight
+//! requests are outstanding. The bandwidth of both is bounded by the paper's 380 MB/s, within 2 %:
+//! a run ends when its last write is in the target's write buffer, so that its bandwidth is
+//! slightly above the device's.
 //!
 //! **Real time.** CPU time per request is the host's over an echo drive, as in
 //! [`null_device`](super::null_device): the null device does not touch data either. `cpu_share` is
-//! this time multiplied by the IOPS above, in percent of a core; `cpu_added` is the difference of the
-//! shares, which the thesis gives as 6 % for 4 KB. For 512 KB it gives 0.3 % in the figure's caption,
-//! which is the reference, and 1.3 % in the text. Thesis and benchmark measure different machines;
-//! this row has no bound.
+//! this time multiplied by the IOPS above, in percent of a core; `cpu_added` is the difference of
+//! the shares, which the paper gives as 6 % for 4 KB. For 512 KB it gives 0.3 % in the figure's
+//! caption, which is the reference, and 1.3 % in the text. The machines differ: this row has no
+//! bound. A drive in real time would need a core of its own and add its lateness to the results.
 
 use event::AllowedCpus;
 

@@ -5,19 +5,20 @@
 //! write completes when its 16 KB are programmed. *LightNVM* is the same drive under the sector
 //! target (`rrpc`). It has 1 GB instead of 64 GB.
 //!
-//! **Depth.** Table 3 does not give the number of outstanding requests. In all of its eight rows IOPS
-//! times mean latency is 2.0 (1630 × 1224 us, …), so that two were outstanding, as here.
+//! **Depth.** Table 3 does not give the number of outstanding requests. In all of its eight rows
+//! IOPS times mean latency is 2.0 (1630 × 1224 us, …), so that two were outstanding, as here.
 //!
-//! **Standard deviations.** Table 3 has a column "Std.Dev" without a unit. Of Greedy's random writes
-//! it is 1415, twice their IOPS of 721. It may be that of the latency in us, which is the row
-//! `latency_stddev`; `iops_stddev` is that of IOPS over intervals of 100 ms. Neither has a reference.
+//! **Standard deviations.** Table 3 has a column "Std.Dev" without a unit. Of Greedy's random
+//! writes it is 1415, twice their IOPS of 721. It may be that of the latency in us, which is the
+//! row `latency_stddev`; `iops_stddev` is that of IOPS over intervals of 100 ms. Neither has a
+//! reference.
 //!
-//! **Absolute values** are higher than the paper's. The preset has the times of the flash and of the
-//! link, and none of the firmware on a processor of 2011. The reads of both sides therefore
+//! **Absolute values** are higher than the paper's. The preset has the times of the flash and of
+//! the link, and none of the firmware on a processor of 2011. The reads of both sides therefore
 //! differ by less than in the paper, where the host's translation saves time of that processor, and
-//! where Greedy's sequential reads stay on one channel.
-//! The ratio of writes has the paper's value as its minimum: a program of 16 KB contains one
-//! request with Greedy and four with LightNVM, and LightNVM keeps more parallel units busy.
+//! where Greedy's sequential reads stay on one channel. The ratio of writes has the paper's value
+//! as its minimum: a program of 16 KB contains one request with Greedy and four with LightNVM, and
+//! LightNVM keeps more parallel units busy.
 
 use time::Nanos;
 

@@ -3,12 +3,12 @@
 //! The components are differences of medians of paths that take turns: the driver alone, the block
 //! layer over it, and the block layer over the target. Each has a submission, until the doorbell is
 //! rung, and a completion. A write is complete when the target has it in its buffer; the program of
-//! it is counted where it happens. The submission of a write thus contains its share of the commands to
-//! the drive.
+//! it is counted where it happens. The submission of a write thus contains its share of the
+//! commands to the drive.
 //!
 //! | component | paper, reads | paper, writes |
 //! |---|---|---|
-//! | block layer, submission (mapping, insertion, scheduling) | 61 + 125 + 86 ns | 61 + 125 + 86 ns |
+//! | block layer, submission (map, insert, schedule) | 61 + 125 + 86 ns | 61 + 125 + 86 ns |
 //! | block layer, completion | 61 ns | 61 ns |
 //! | target, submission (translation) | 45 ns | 211 ns |
 //! | target, completion | 93 ns | 97 ns |
