@@ -7,10 +7,10 @@
 //! throughput that the target costs. The paper has 16 % for 4 KB random reads as the highest, and
 //! 1.2 % for 512 KB as the lowest.
 //!
-//! Here the overhead is larger, and grows with the size: some 40 % for 4 KB random reads and 70 %
-//! for 512 KB. The target costs less than the paper's ([`request`](super::request)), but the path
-//! without it costs less by more. It passes up to 128 KB on as one command, maps no page and
-//! touches no data, so that its time does not depend on the size of a transfer. The target
+//! Here the overhead is larger, and grows with the size up to 128 KB: some 40 % for 4 KB random
+//! reads, 60 % for 512 KB. The target costs less than the paper's ([`request`](super::request)), but
+//! the path without it costs less by more. It passes up to 128 KB on as one command, maps no page
+//! and touches no data, so that its time does not depend on the size of a transfer. The target
 //! translates every sector. The rows therefore have no bound.
 
 use event::AllowedCpus;
