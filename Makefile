@@ -107,7 +107,7 @@ test-packages: # Debian packages with the programs that the tests drive, only if
 
 bench: ## measure simulated IOPS, real-time IOPS and nanoseconds per command
 	$(CARGO) build --release --package sluice-cli --bin sluice
-	@status=0; for group in sim live ring block uring hiops direct lightnvm; do \
+	@status=0; for group in sim live ring block uring hiops direct lightnvm thesis; do \
 	  "$${CARGO_TARGET_DIR:-target}/release/sluice" bench $$group --json || status=$$?; \
 	done; exit $$status
 

@@ -72,6 +72,9 @@ named_values! {
         /// compared with the kernel's path, and RocksDB and MariaDB, on host-managed flash and on an
         /// NVMe SSD.
         Exec = "exec",
+        /// Evaluation of [Thesis15 ch. 5] and [Thesis15 ch. 6]: open-channel drives, the sector
+        /// target, the back ends of its host FTL.
+        Thesis = "thesis",
     }
 }
 
@@ -155,6 +158,27 @@ named_values! {
 }
 
 named_values! {
+    /// A part of the group `thesis`.
+    ThesisPart {
+        /// Response times of 16 MB of random writes on two drives with different FTLs (virtual
+        /// time).
+        Ssds = "ssds",
+        /// OpenSSD, managed by the drive and by the host (virtual time).
+        Openssd = "openssd",
+        /// Throughput with and without the sector target over a drive that only answers (real
+        /// time).
+        NullDevice = "null-device",
+        /// Random writes to the NVMe null device, and the host's CPU time for them (virtual and
+        /// real time).
+        NvmeNull = "nvme-null",
+        /// Nanoseconds per request by component (real time).
+        Request = "request",
+        /// Random writes through one host FTL on four back ends (virtual time).
+        Backends = "backends",
+    }
+}
+
+named_values! {
     /// Source of a modeled machine's costs.
     CostSource {
         /// Published values of one machine; the results are the same on every machine.
@@ -176,6 +200,8 @@ pub enum BenchPart {
     Exec(ExecPart),
     /// A part of the group `scale`.
     Scale(ScalePart),
+    /// A part of the group `thesis`.
+    Thesis(ThesisPart),
 }
 
 impl BenchPart {
@@ -186,6 +212,7 @@ impl BenchPart {
             BenchPart::Direct(_) => BenchGroup::Direct,
             BenchPart::Exec(_) => BenchGroup::Exec,
             BenchPart::Scale(_) => BenchGroup::Scale,
+            BenchPart::Thesis(_) => BenchGroup::Thesis,
         }
     }
 
@@ -209,6 +236,14 @@ impl BenchPart {
     pub fn scale(self) -> Option<ScalePart> {
         match self {
             BenchPart::Scale(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Returns the part of the group `thesis`, if it is one.
+    pub fn thesis(self) -> Option<ThesisPart> {
+        match self {
+            BenchPart::Thesis(part) => Some(part),
             _ => None,
         }
     }
@@ -251,6 +286,12 @@ impl NamedValue for BenchPart {
         BenchPart::Scale(ScalePart::Drives),
         BenchPart::Scale(ScalePart::Lines),
         BenchPart::Scale(ScalePart::Capacity),
+        BenchPart::Thesis(ThesisPart::Ssds),
+        BenchPart::Thesis(ThesisPart::Openssd),
+        BenchPart::Thesis(ThesisPart::NullDevice),
+        BenchPart::Thesis(ThesisPart::NvmeNull),
+        BenchPart::Thesis(ThesisPart::Request),
+        BenchPart::Thesis(ThesisPart::Backends),
     ];
 
     fn name(self) -> &'static str {
@@ -259,6 +300,7 @@ impl NamedValue for BenchPart {
             BenchPart::Direct(part) => part.name(),
             BenchPart::Exec(part) => part.name(),
             BenchPart::Scale(part) => part.name(),
+            BenchPart::Thesis(part) => part.name(),
         }
     }
 
@@ -268,6 +310,7 @@ impl NamedValue for BenchPart {
             BenchPart::Direct(part) => part.about(),
             BenchPart::Exec(part) => part.about(),
             BenchPart::Scale(part) => part.about(),
+            BenchPart::Thesis(part) => part.about(),
         }
     }
 }
@@ -282,15 +325,20 @@ mod tests {
         let own = LightnvmPart::ALL.len()
             + DirectPart::ALL.len()
             + ExecPart::ALL.len()
-            + ScalePart::ALL.len();
+            + ScalePart::ALL.len()
+            + ThesisPart::ALL.len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.name();
             let again = BenchPart::from_name(name).unwrap();
             assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{name}");
-            let scale = part.scale().is_some();
-            let of =
-                [part.lightnvm().is_some(), part.direct().is_some(), part.exec().is_some(), scale];
+            let of = [
+                part.lightnvm().is_some(),
+                part.direct().is_some(),
+                part.exec().is_some(),
+                part.scale().is_some(),
+                part.thesis().is_some(),
+            ];
             assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
         }
     }

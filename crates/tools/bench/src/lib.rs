@@ -40,6 +40,7 @@ mod samples;
 pub mod scale;
 pub mod sim;
 mod sink;
+pub mod thesis;
 pub mod uring;
 
 use std::io;
@@ -47,6 +48,7 @@ use std::io;
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
     BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, LightnvmPart, NamedValue, ScalePart,
+    ThesisPart,
 };
 pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;

@@ -2,7 +2,9 @@
 
 use super::groups::{BenchGroup, BenchPart, CostSource, LightnvmPart, NamedValue};
 use super::{BenchError, RunLength, Sink};
-use super::{block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, uring};
+use super::{
+    block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, thesis, uring,
+};
 use crate::multicore::Machine;
 
 /// Benchmarks to run.
@@ -77,7 +79,9 @@ impl BenchRequest {
         let of_lightnvm: Vec<_> = self.parts.iter().filter_map(|part| part.lightnvm()).collect();
         let of_direct: Vec<_> = self.parts.iter().filter_map(|part| part.direct()).collect();
         let of_scale: Vec<_> = self.parts.iter().filter_map(|part| part.scale()).collect();
+        let of_thesis: Vec<_> = self.parts.iter().filter_map(|part| part.thesis()).collect();
         match self.group {
+            BenchGroup::Thesis => thesis::run_parts(&of_thesis, self.length, sink),
             BenchGroup::Scale => scale::run_parts(&of_scale, self.length, sink),
             BenchGroup::Exec => exec::run_parts(&of_exec, self.length, sink),
             BenchGroup::Lightnvm => lightnvm::run_parts(&of_lightnvm, self.length, sink),

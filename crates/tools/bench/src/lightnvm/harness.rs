@@ -27,6 +27,8 @@ pub struct LightnvmHarness {
     /// Specification of the drive from the scenario.
     pub spec: DriveSpec,
     runner: VirtualRunner,
+    /// The host's costs per request, from `[host]`.
+    costs: IoCpuCosts,
 }
 
 impl LightnvmHarness {
@@ -38,7 +40,11 @@ impl LightnvmHarness {
         let mut scenario = Scenario::parse(Path::new("bench"), scenario).map_err(setup)?;
         let plan = scenario.drives.remove(0);
         let stack = Stack::build(&plan, None).map_err(setup)?;
-        Ok(LightnvmHarness { stack, spec: plan, runner: VirtualRunner::new() })
+        let costs = IoCpuCosts {
+            submit: scenario.host.submit_cost.unwrap_or_default(),
+            complete: scenario.host.complete_cost.unwrap_or_default(),
+        };
+        Ok(LightnvmHarness { stack, spec: plan, runner: VirtualRunner::new(), costs })
     }
 
     /// Returns the current time.
@@ -61,8 +67,8 @@ impl LightnvmHarness {
     /// # Errors
     /// If a job is invalid, or if a request fails.
     pub fn run(&mut self, jobs: &[BenchJob<'_>]) -> Result<RunResult, BenchError> {
-        let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
-        run_on(device, drive, runner, jobs)
+        let LightnvmHarness { stack: Stack { drive, device, .. }, runner, costs, .. } = self;
+        run_on(device, drive, runner, *costs, jobs)
     }
 
     /// Runs jobs on the device that `wrap` returns for the harness's device.
@@ -74,8 +80,8 @@ impl LightnvmHarness {
         jobs: &[BenchJob<'_>],
         wrap: impl FnOnce(&'s mut CoreQueues) -> D,
     ) -> Result<RunResult, BenchError> {
-        let LightnvmHarness { stack: Stack { drive, device, .. }, runner, .. } = self;
-        run_on(wrap(device), drive, runner, jobs)
+        let LightnvmHarness { stack: Stack { drive, device, .. }, runner, costs, .. } = self;
+        run_on(wrap(device), drive, runner, *costs, jobs)
     }
 
     /// Runs jobs without advancing time, to precondition the device.
@@ -83,9 +89,11 @@ impl LightnvmHarness {
     /// # Errors
     /// As for [`run`](LightnvmHarness::run).
     pub fn run_in_zero_time(&mut self, jobs: &[BenchJob<'_>]) -> Result<RunResult, BenchError> {
+        let costs = std::mem::take(&mut self.costs);
         self.stack.drive.set_zero_latency(true);
         let result = self.run(jobs);
         self.stack.drive.set_zero_latency(false);
+        self.costs = costs;
         self.stack.drive.reset_stats();
         result
     }
@@ -99,6 +107,7 @@ fn run_on<D: BlockDevice>(
     device: D,
     drive: &mut ::controller::Controller,
     runner: &mut VirtualRunner,
+    costs: IoCpuCosts,
     jobs: &[BenchJob<'_>],
 ) -> Result<RunResult, BenchError> {
     let specs = jobs.iter().map(|BenchJob(name, options)| {
@@ -107,7 +116,7 @@ fn run_on<D: BlockDevice>(
         JobSpec::from_pairs(name, Path::new("bench"), pairs).map(|(spec, _)| spec)
     });
     let specs: Vec<JobSpec> = specs.collect::<Result<_, _>>().map_err(setup)?;
-    let mut host = JobRunner::new(device, specs, IoCpuCosts::default(), SEED).map_err(setup)?;
+    let mut host = JobRunner::new(device, specs, costs, SEED).map_err(setup)?;
     co_simulate(runner, &mut host, drive, RunObserver::new(&mut |_, _, _| true));
     let result = host.finish().map_err(setup)?;
     if let Some((job, failure)) = result.failures().next() {
@@ -140,6 +149,19 @@ mod tests {
             (result.jobs[0].direction(Direction::Read).lat.clone(), harness.now())
         };
         assert_eq!(once(), once());
+    }
+
+    #[test]
+    fn the_hosts_costs_take_time_except_in_zero_time() {
+        let text = "[host]\nsubmit_cost = \"2us\"\ncomplete_cost = \"1us\"\n\
+                    [drive]\npreset = \"nvme-null\"\nnull = { latency = 0, bandwidth = 0 }\n";
+        let mut harness = LightnvmHarness::new(text).unwrap();
+        let writes = BenchJob("write", "rw=write bs=4k iodepth=1 number_ios=100");
+        harness.run_in_zero_time(&[writes]).unwrap();
+        assert_eq!(harness.now(), Nanos::ZERO);
+        harness.run(&[writes]).unwrap();
+        // The run ends when the last completion has been found.
+        assert_eq!(harness.now(), Nanos::from_micros(100 * 2 + 99));
     }
 
     #[test]

@@ -70,6 +70,6 @@ pub fn run_parts(
 }
 
 /// Converts a setup error of any part of the stack.
-fn setup(error: impl std::fmt::Display) -> BenchError {
+pub(crate) fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Io(std::io::Error::other(error.to_string()))
 }

@@ -122,17 +122,37 @@ pub(super) fn chunks(info: &ControllerInfo) -> Vec<ChunkDescriptor> {
 /// # Errors
 /// If there is no memory.
 pub fn pblk() -> Result<(Pblk, EchoController), BenchError> {
+    pblk_with(FtlConfig::default())
+}
+
+/// Returns pblk with these settings over an echo drive.
+pub(crate) fn pblk_with(config: FtlConfig) -> Result<(Pblk, EchoController), BenchError> {
     let (wire, info) = (QueuePairMemory::new(DEPTH)?, info()?);
     let (queue, port) = (wire.queue_pair()?, wire.port().clone());
-    let config = FtlConfig::default();
     let pblk = Pblk::open(&info, &chunks(&info), queue, port, config, &mut || {}, false);
     Ok((pblk.map_err(setup)?, wire.echo_controller()?))
 }
 
 /// Returns the raw path to an echo drive.
-fn raw() -> Result<(Raw, EchoController), BenchError> {
+pub(crate) fn raw() -> Result<(Raw, EchoController), BenchError> {
     let wire = QueuePairMemory::new(DEPTH)?;
     Ok((wire.raw()?, wire.echo_controller()?))
+}
+
+/// Host time of a batch, or per request. The drive's step is not part of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostTime {
+    /// From the first submission until the doorbell has been rung.
+    pub submission: Duration,
+    /// From the drive's step until all completions have been reaped.
+    pub completion: Duration,
+}
+
+impl HostTime {
+    /// Returns the sum of both.
+    pub(crate) fn total(&self) -> Duration {
+        self.submission + self.completion
+    }
 }
 
 /// Requests on a device over an echo drive, and the host's time for them.
@@ -187,15 +207,22 @@ impl<D: BlockDevice> Batches<D> {
         for _ in 0..batches {
             let mut lbas = [0; BATCH as usize];
             lbas.fill_with(|| self.rng.below(self.area));
-            host += self.batch(BATCH, |i| make(lbas[i as usize], i))?;
+            host += self.batch(BATCH, |i| make(lbas[i as usize], i))?.total();
         }
         Ok(host.as_nanos() as f64 / (batches * BATCH) as f64)
     }
 
-    /// Submits and reaps `count` requests; returns the host's time.
+    /// Submits and reaps `count` requests; returns the host's time for all of them.
+    ///
+    /// # Errors
+    /// If a request fails.
     #[inline]
-    fn batch(&mut self, count: u64, make: impl Fn(u64) -> Request) -> Result<Duration, BenchError> {
-        let mut host = Duration::ZERO;
+    pub(crate) fn batch(
+        &mut self,
+        count: u64,
+        make: impl Fn(u64) -> Request,
+    ) -> Result<HostTime, BenchError> {
+        let mut host = HostTime::default();
         let (mut submitted, mut reaped) = (0, 0);
         while reaped < count {
             let begin = Instant::now();
@@ -214,7 +241,8 @@ impl<D: BlockDevice> Batches<D> {
                 }
                 reaped += 1;
             }
-            host += (rung - begin) + answered.elapsed();
+            host.submission += rung - begin;
+            host.completion += answered.elapsed();
         }
         Ok(host)
     }

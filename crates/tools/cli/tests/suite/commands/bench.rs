@@ -242,6 +242,7 @@ fn a_part_is_of_one_group() {
         ("direct", "steady", "`lightnvm`"),
         ("lightnvm", "polling", "`direct`"),
         ("ring", "null", "`direct`"),
+        ("lightnvm", "openssd", "`thesis`"),
     ] {
         let out = sluice(&["bench", group, "--part", part]);
         assert_eq!(out.status.code(), Some(2), "{group} {part}");
@@ -360,6 +361,92 @@ fn bench_scale_bounds_every_curve() {
             assert!(row(&case, "write_amplification")["value"].as_f64().unwrap() > 1.0);
         }
     }
+}
+
+#[test]
+fn bench_thesis_measures_every_part() {
+    let out = bench(&["thesis", "--json", "--quick"]);
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["bench"] == "thesis"));
+    let row = |case: &str, metric: &str| {
+        let mut found = lines.iter().filter(|l| l["case"] == case && l["metric"] == metric);
+        let row = found.next().unwrap_or_else(|| panic!("{case}: {metric}"));
+        assert!(found.next().is_none(), "duplicate row {case}: {metric}");
+        row
+    };
+    let value = |case: &str, metric: &str| row(case, metric)["value"].as_f64().unwrap();
+    let paper = |case: &str, metric: &str| {
+        let reference = &row(case, metric)["reference"];
+        assert_eq!(reference["what"], "paper", "{case}: {metric}");
+        reference["value"].as_f64().unwrap()
+    };
+    for (drive, stalls) in [("consumer drive", true), ("data-center drive", false)] {
+        let case = format!("{drive}, 16 MB of 4 KB random writes, QD 1");
+        let megabytes = (1..=16).map(|n| value(&format!("{case}, megabyte {n}"), "latency_mean"));
+        let mean = megabytes.sum::<f64>() / 16.0;
+        assert!((mean / value(&case, "latency_mean") - 1.0).abs() < 1e-4, "{case}: {mean}");
+        let [p50, p99, max] =
+            ["latency_p50", "latency_p99", "latency_max"].map(|metric| value(&case, metric));
+        assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{case}: {p50} {p99} {max}");
+        assert_eq!(max > 10.0 * p50, stalls, "{case}: {p50} {max}");
+    }
+    for operation in ["random reads", "sequential reads", "random writes", "sequential writes"] {
+        for side in ["Greedy", "LightNVM"] {
+            let case = format!("OpenSSD {side}, 4 KB {operation}, QD 2");
+            // In the paper as here, IOPS times mean latency is the depth.
+            let measured = value(&case, "iops") * value(&case, "latency_mean");
+            let published = paper(&case, "iops") * paper(&case, "latency_mean");
+            for outstanding in [measured / 1e6, published / 1e6] {
+                assert!((outstanding - 2.0).abs() < 0.02, "{case}: {outstanding}");
+            }
+            assert!(value(&case, "latency_stddev") > 0.0 && value(&case, "iops_stddev") > 0.0);
+        }
+        let case = format!("OpenSSD LightNVM, 4 KB {operation}, QD 2");
+        let ratio = row(&case, "times_greedy");
+        assert_eq!(ratio.get("verdict").is_some(), operation.ends_with("writes"), "{ratio}");
+    }
+    for kilobytes in [4, 8, 16, 32, 64, 128, 256, 512] {
+        for load in ["random reads", "random writes", "random reads and writes"] {
+            let case = format!("null device, {kilobytes} KB {load}");
+            let [without, with] = ["without target", "with target"]
+                .map(|side| value(&format!("{case}, {side}"), "bandwidth"));
+            let overhead = row(&case, "overhead")["value"].as_f64().unwrap();
+            assert!((100.0 * (1.0 - with / without) - overhead).abs() < 0.01, "{case}");
+            let compared = load == "random reads" && [4, 512].contains(&kilobytes);
+            assert_eq!(row(&case, "overhead").get("reference").is_some(), compared, "{case}");
+        }
+        let mut shares = Vec::new();
+        for side in ["without target", "with target"] {
+            let case = format!("nvme-null, {kilobytes} KB random writes, {side}");
+            assert_eq!(row(&case, "bandwidth")["verdict"], "pass");
+            let share = value(&case, "cpu_per_io") * value(&case, "iops") / 1e7;
+            assert!((share / value(&case, "cpu_share") - 1.0).abs() < 1e-3, "{case}: {share}");
+            shares.push(share);
+        }
+        let case = format!("nvme-null, {kilobytes} KB random writes, with target");
+        assert!((value(&case, "cpu_added") - (shares[1] - shares[0])).abs() < 1e-2, "{case}");
+    }
+    for (operation, target) in [("read", 133.0), ("write", 308.0)] {
+        let component = |name: &str| format!("request, 4 KB {operation}, {name}");
+        let paths = ["driver", "block layer and driver", "block layer, target and driver"];
+        let totals = paths.map(|path| value(&component(path), "total"));
+        for (name, sum, paper_sum) in [
+            ("block layer", totals[1] - totals[0], 333.0),
+            ("target", totals[2] - totals[1], target),
+        ] {
+            let adds = row(&component(name), "total_adds")["value"].as_f64().unwrap();
+            assert!((adds - sum).abs() < 0.01, "{name}: {adds} is not {sum}");
+            assert_eq!(paper(&component(name), "total_adds"), paper_sum);
+            for metric in ["submission_adds", "completion_adds"] {
+                paper(&component(name), metric);
+            }
+        }
+    }
+    let of = |name: &str| value(&format!("host FTL on {name}, 4 KB random writes, QD 32"), "iops");
+    let [openssd, nand, null, memory] =
+        ["OpenSSD", "simulated NAND", "NVMe null device", "memory"].map(of);
+    assert!(openssd < nand && nand < null && null < memory);
 }
 
 /// Uses rows in virtual time, which are the same on every machine.
