@@ -391,7 +391,7 @@ pub struct BenchArgs {
     /// Permit overwriting the data on the device.
     #[arg(long, requires = "device")]
     pub destroy: bool,
-    /// Groups `lightnvm`, `direct`, `exec` and `scale`: run only these parts.
+    /// Groups `lightnvm`, `direct`, `exec`, `scale` and `thesis`: run only these parts.
     #[arg(long, value_parser = named_value::<BenchPart>(), value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
     /// The list of expected misses.
