@@ -140,14 +140,17 @@ impl Catalog {
 }
 
 /// Sorts `figure-10` behind `figure-9`.
-fn natural(name: &FigureName) -> (String, Vec<(String, u64)>) {
+fn natural(name: &FigureName) -> (String, Vec<(String, u64, String)>) {
     let mut parts = Vec::new();
     for part in name.figure().split('-') {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         let (number, rest) = part.split_at(digits);
-        parts.push((rest.to_owned(), number.parse().unwrap_or(0)));
+        // Parts that begin with a number are compared by it first.
+        parts.push(match number.parse() {
+            Ok(number) => (String::new(), number, rest.to_owned()),
+            Err(_) => (rest.to_owned(), 0, String::new()),
+        });
     }
-    // A part that is a number alone is compared as one.
     (name.paper().to_owned(), parts)
 }
 

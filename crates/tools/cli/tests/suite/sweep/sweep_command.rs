@@ -196,7 +196,9 @@ fn a_full_disk_ends_a_sweep_with_the_rows_so_far_and_more_space_continues_it() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_sluice")]);
     let out = command.current_dir(folder.path("")).env("NO_COLOR", "1").output().unwrap();
-    if out.status.code() == Some(99) || String::from_utf8_lossy(&out.stderr).contains("unshare failed") {
+    if out.status.code() == Some(99)
+        || String::from_utf8_lossy(&out.stderr).contains("unshare failed")
+    {
         testkit::skip!("this system does not let a file system be mounted");
         return;
     }
