@@ -50,7 +50,7 @@ pub struct ReproRunArgs {
     #[arg(long)]
     pub check: bool,
     /// Take the rows from this file, which has the output of the figures' commands, instead of running
-    /// them.
+    /// them. Of several files, one for each run, the medians are taken.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "check"])]
     pub from: Vec<PathBuf>,
     /// Print the rows, and a JSON object with the verdict of each figure.

@@ -1,5 +1,6 @@
 //! `sluice repro`: figures of papers, their results, and whether they agree.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -113,14 +114,32 @@ fn measure(args: &ReproRunArgs) -> Result<(), CliError> {
     }
 }
 
+/// Returns the rows of files. If several files have a row, the one with the median of its values is taken.
 fn given(files: &[std::path::PathBuf]) -> Result<Vec<ResultRow>, CliError> {
-    let mut rows = Vec::new();
+    let mut order: Vec<(String, String)> = Vec::new();
+    let mut runs: HashMap<(String, String), Vec<ResultRow>> = HashMap::new();
     for file in files {
         let text = fs::read_to_string(file)
             .map_err(|error| CliError::Usage(format!("{}: {error}", file.display())))?;
-        rows.extend(ResultRow::parse_all(&file.display().to_string(), &text)?);
+        let mut seen = HashSet::new();
+        for row in ResultRow::parse_all(&file.display().to_string(), &text)? {
+            let key = (row.case().to_owned(), row.metric().to_owned());
+            if seen.insert(key.clone()) {
+                let rows = runs.entry(key.clone()).or_default();
+                if rows.is_empty() {
+                    order.push(key);
+                }
+                rows.push(row);
+            }
+        }
     }
-    Ok(rows)
+    let median = |key: (String, String)| {
+        let mut rows = runs.remove(&key)?;
+        rows.sort_by(|a, b| a.value().total_cmp(&b.value()));
+        let middle = (rows.len() - 1) / 2;
+        Some(rows.swap_remove(middle))
+    };
+    Ok(order.into_iter().filter_map(median).collect())
 }
 
 /// Returns the text of a figure's verdict, with its rows if they are asked for.
