@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use crate::{Figure, FigureClass, ReproError};
 
 /// `PAPER:FIGURE`: the folder of the paper, and the name of the file.
@@ -46,15 +48,35 @@ pub struct Selection {
     pub minutes_max: Option<f64>,
 }
 
+/// A figure of a paper that no file describes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MissingFigure {
+    /// The figure, as a citation.
+    pub source: String,
+    /// Subject of the figure.
+    pub title: String,
+    /// Reason.
+    pub reason: String,
+}
+
+/// The file with the figures that are missing.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MissingFigures {
+    missing: Vec<MissingFigure>,
+}
+
 /// All figures of a folder.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     folder: PathBuf,
     figures: Vec<Figure>,
+    missing: Vec<MissingFigure>,
 }
 
 impl Catalog {
-    /// Reads all files `PAPER/FIGURE.toml` of a folder.
+    /// Reads all files `PAPER/FIGURE.toml` of a folder, and `missing.toml`, if it has one.
     ///
     /// # Errors
     /// [`ReproError`] for a folder that cannot be read or has no figures, and for an invalid file.
@@ -80,12 +102,26 @@ impl Catalog {
             return Err(ReproError::NoFigures(folder.to_path_buf()));
         }
         figures.sort_by_key(|figure| natural(figure.name()));
-        Ok(Catalog { folder: folder.to_path_buf(), figures })
+        let path = folder.join("missing.toml");
+        let missing = match path.exists() {
+            true => {
+                let wrong = |problem: String| ReproError::File { path: path.clone(), problem };
+                let found: Result<MissingFigures, _> = toml::from_str(&read(&path)?);
+                found.map_err(|error| wrong(error.to_string().trim().to_owned()))?.missing
+            }
+            false => Vec::new(),
+        };
+        Ok(Catalog { folder: folder.to_path_buf(), figures, missing })
     }
 
     /// The figures, by paper and number.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
+    }
+
+    /// Figures of the papers that no file describes, and why.
+    pub fn missing(&self) -> &[MissingFigure] {
+        &self.missing
     }
 
     /// The folder.

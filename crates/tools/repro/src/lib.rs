@@ -22,7 +22,7 @@ mod recorded;
 mod row;
 mod runner;
 
-pub use catalog::{Catalog, FigureName, Selection};
+pub use catalog::{Catalog, FigureName, MissingFigure, Selection};
 pub use charts::{FigureDrawing, charts};
 pub use check::{CheckKind, FigureCheck, PointLocation, PointName, Trend};
 pub use error::ReproError;

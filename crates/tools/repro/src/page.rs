@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::judge::number;
-use crate::{Figure, FigureVerdict, Judgement, Recorded, charts, judge};
+use crate::{Figure, FigureVerdict, Judgement, MissingFigure, Recorded, charts, judge};
 
 /// A figure of the page.
 #[derive(Clone, Debug)]
@@ -15,8 +15,9 @@ pub struct ReportedFigure<'a> {
 }
 
 /// Returns the page: a table of all figures, and a section for each. `folder` is the path of the
-/// figures relative to the page. A figure without results is listed as not measured.
-pub fn page(folder: &str, figures: &[ReportedFigure<'_>]) -> String {
+/// figures relative to the page. A figure without results is listed as not measured, and `missing` has
+/// those without a file.
+pub fn page(folder: &str, figures: &[ReportedFigure<'_>], missing: &[MissingFigure]) -> String {
     let judged: Vec<(&Figure, Option<(&Recorded, Judgement)>)> = figures
         .iter()
         .map(|ReportedFigure { figure, results }| {
@@ -66,6 +67,13 @@ pub fn page(folder: &str, figures: &[ReportedFigure<'_>]) -> String {
         );
     }
     out.push('\n');
+    if !missing.is_empty() {
+        out += "These have no file:\n\n| figure | subject | why |\n|---|---|---|\n";
+        for MissingFigure { source, title, reason } in missing {
+            let _ = writeln!(out, "| {} | {} | {} |", cell(source), cell(title), cell(reason));
+        }
+        out.push('\n');
+    }
     let mut paper = "";
     for (figure, found) in &judged {
         if figure.name().paper() != paper {

@@ -220,7 +220,7 @@ fn report(args: &ReproReportArgs) -> Result<(), CliError> {
         all.push(ReportedFigure { figure, results });
     }
     let folder = args.folder.dir.display().to_string();
-    files.push((args.out.clone(), page(folder.trim_end_matches('/'), &all)));
+    files.push((args.out.clone(), page(folder.trim_end_matches('/'), &all, catalog.missing())));
     for (path, text) in &files {
         if !args.check {
             write(path, text)?;

@@ -83,6 +83,12 @@ fn figures_are_chosen_by_paper_name_class_and_time() {
     );
     assert_eq!(chosen(&[], Some(FigureClass::Real), None).unwrap(), ["A10:figure-9"]);
     assert_eq!(chosen(&["all"], Some(FigureClass::Virtual), Some(1.0)).unwrap(), ["A10:figure-10"]);
+    let missing = folder.path().join("missing.toml");
+    fs::write(&missing, "[[missing]]\nsource = \"s\"\ntitle = \"t\"\nreason = \"r\"\n").unwrap();
+    assert_eq!(Catalog::load(folder.path()).unwrap().missing()[0].reason, "r");
+    fs::write(&missing, "[[missing]]\nsource = \"s\"\n").unwrap();
+    let wrong = Catalog::load(folder.path()).unwrap_err().to_string();
+    assert!(wrong.contains("missing.toml") && wrong.contains("title"), "{wrong}");
     let unknown = chosen(&["A10:figure-1"], None, None).unwrap_err().to_string();
     assert!(unknown.contains("did you mean `A10:figure-"), "{unknown}");
     let unknown = chosen(&["nothing like it"], None, None).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 // guarantee: B-62
 
-use sluice_repro::{FigureVerdict, ReportedFigure, charts, judge, page};
+use sluice_repro::{FigureVerdict, MissingFigure, ReportedFigure, charts, judge, page};
 
 use crate::{FIGURE, figure, results};
 
@@ -91,18 +91,31 @@ fn drawings_and_the_page_depend_on_the_results_alone() {
     assert_eq!(drawn[0].svg.matches("<circle class=\"mark way0\"").count(), 1);
     assert!(drawn.iter().all(|drawing| !drawing.svg.contains("NaN")));
     assert_eq!(charts(&figure, &results), drawn);
-    let text = page("repro", &[ReportedFigure { figure: &figure, results: Some(results.clone()) }]);
+    let missing = [MissingFigure {
+        source: "[P20 §9]".into(),
+        title: "Power".into(),
+        reason: "nothing measures it".into(),
+    }];
+    let text = page(
+        "repro",
+        &[ReportedFigure { figure: &figure, results: Some(results.clone()) }],
+        &missing,
+    );
     for part in [
         "1 figures: 1 reproduced, 0 partly, 0 failed, 0 not measured",
         "| [P20:figure-1](#p20figure-1-rates) | Rates | virtual | 1 of 1 | reproduced |",
         "`sluice bench block` at 0123abcd: **reproduced**",
         "![Rates by cores](repro/P20/results/figure-1.svg)",
         "| a | 2 | 20 | 20 | 1 |",
+        "| [P20 §9] | Power | nothing measures it |",
         "| b is faster with 2 cores | b/c@2 / a@2 = 50 / 20 = 2.5 | at least 2 | yes |",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert_eq!(page("repro", &[ReportedFigure { figure: &figure, results: Some(results) }]), text);
-    let without = page("repro", &[ReportedFigure { figure: &figure, results: None }]);
+    assert_eq!(
+        page("repro", &[ReportedFigure { figure: &figure, results: Some(results) }], &missing),
+        text
+    );
+    let without = page("repro", &[ReportedFigure { figure: &figure, results: None }], &[]);
     assert!(without.contains("Not measured yet: `sluice repro run P20:figure-1`"), "{without}");
 }

@@ -39,7 +39,7 @@ fn charts_and_page_are_those_of_the_recorded_results() {
         all.push(ReportedFigure { figure, results });
     }
     assert!(
-        read(&root().join("REPRODUCED.md")) == page("repro", &all),
+        read(&root().join("REPRODUCED.md")) == page("repro", &all, catalog.missing()),
         "run `sluice repro report`"
     );
     let folders: BTreeSet<PathBuf> =
