@@ -21,10 +21,11 @@ fill: #59636e; font-size: 12.5px; }
 .way5 { stroke: #2a8bbf; stroke-dasharray: 8 3; } .way6 { stroke: #5b4fb3; stroke-dasharray: 2.5 2.5; }
 .way7 { stroke: #444c54; stroke-dasharray: 10 3 2 3; }
 .bar0 { fill: #9aa7b2; } .bar1 { fill: #0060a0; } .bar2 { fill: #c44e00; }
+.bar3 { fill: #007a58; } .bar4 { fill: #a63d84; } .bar5 { fill: #8a6a00; }
 ";
 
 /// Number of bar fills before they repeat.
-const FILLS: usize = 3;
+const FILLS: usize = 6;
 /// Number of legend names per row.
 const LEGEND_COLUMNS: usize = 3;
 
