@@ -1,4 +1,4 @@
-//! \[LightNVM17\], figure 6: RocksDB's `db_bench` on each [`FlashDrive`](super::flash::FlashDrive):
+//! \[LightNVM17\], figure 6: RocksDB's `db_bench` on each of three drives (`flash.rs`):
 //! synced sequential writes, random reads, and random reads while a thread writes.
 //!
 //! The writer has a rate limit and does not sync every value. Without the limit,

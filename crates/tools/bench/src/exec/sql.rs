@@ -1,5 +1,5 @@
 //! \[LightNVM17\], figure 7: MariaDB with sysbench's transactions (OLTP) and aggregates over ranges
-//! (OLAP) on each [`FlashDrive`](super::flash::FlashDrive).
+//! (OLAP) on each of three drives (`flash.rs`).
 //!
 //! The server's files are on the volume; its socket and temporary files, and sysbench, are not. Its
 //! buffer pool is smaller than the tables, so that the drive is read. InnoDB counts syncs and
