@@ -25,7 +25,7 @@ class RayExecutor(Executor):
     def __init__(self, **options: Any) -> None:
         import ray
 
-        self._remote = ray.remote(**{"max_retries": 0, "num_cpus": 1, **options})(_call)
+        self._remote: Any = ray.remote(**{"max_retries": 0, "num_cpus": 1, **options})(_call)
         self._futures: set[Future[Any]] = set()
         self._is_shut_down = False
 
