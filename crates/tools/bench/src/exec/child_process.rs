@@ -16,6 +16,8 @@ use crate::BenchError;
 
 /// Maximum time for a program to end after it was asked to.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that a program has to end after it was asked to, before it is killed with all that it started.
+const GRACE: Duration = Duration::from_secs(10);
 /// Interval between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -41,6 +43,15 @@ pub(super) fn find(
 pub(super) fn command_dying_with_parent(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM", "--"]).arg(program).stdin(Stdio::null());
+    command
+}
+
+/// Returns a command whose process ends with this process, and all processes that it starts, even if
+/// they do not end when they are asked to: MariaDB does not while it starts.
+pub(super) fn command_killed_with_parent(program: impl AsRef<OsStr>) -> Command {
+    // Without a time limit, `timeout` passes the signal on to its group, and kills it after the grace.
+    let mut command = command_dying_with_parent("timeout");
+    command.arg(format!("--kill-after={}", GRACE.as_secs())).arg("0").arg(program);
     command
 }
 
@@ -163,6 +174,32 @@ mod tests {
         let said = error.to_string();
         assert!(said.contains("sluice-no-such-program") && said.contains("a-package"), "{said}");
         find("sh", "it is measured", "dash").unwrap();
+    }
+
+    #[test]
+    fn a_killed_group_has_no_process_that_ignores_the_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let script =
+            "trap '' TERM; echo $$ >\"$0\".new; mv \"$0\".new \"$0\"; while :; do sleep 1; done";
+        let mut command = command_killed_with_parent("sh");
+        let mut group = ChildProcess::start(command.args(["-c", script]).arg(&file)).unwrap();
+        group.wait_until(|| file.exists()).unwrap();
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let proc = std::path::Path::new("/proc").join(pid.trim());
+        assert!(proc.exists());
+        let begin = Instant::now();
+        drop(group);
+        // Its new parent may not have waited for it yet.
+        let is_alive = || {
+            let stat = std::fs::read_to_string(proc.join("stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        while is_alive() {
+            assert!(begin.elapsed() < 3 * GRACE, "a process that ignores the signal remains");
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        assert!(begin.elapsed() >= GRACE, "it had {:?}", begin.elapsed());
     }
 
     #[test]

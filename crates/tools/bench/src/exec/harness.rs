@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::child_process::{command_dying_with_parent, run_to_end};
+use super::child_process::{command_dying_with_parent, command_killed_with_parent, run_to_end};
 use super::mount::{Ext4Mount, Fuse};
 use super::server::Server;
 use crate::BenchError;
@@ -106,7 +106,11 @@ impl ProgramDir {
     /// If the path of this executable is unknown.
     pub(super) fn command(&self, program: &str) -> Result<Command, BenchError> {
         let Some(volume) = &self.volume else { return Ok(command_dying_with_parent(program)) };
-        let mut command = command_dying_with_parent(std::env::current_exe()?);
+        let sluice = std::env::current_exe()?;
+        let mut command = match volume {
+            Volume::Formatted(_) => command_dying_with_parent(sluice),
+            Volume::New(_) => command_killed_with_parent(sluice),
+        };
         match volume {
             Volume::Formatted(device) => command.args(["exec", "--volume", device]),
             Volume::New(device) => command.args(["exec", "--format", "--volume", device]),

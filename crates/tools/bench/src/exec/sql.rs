@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::child_process::{ChildProcess, command_dying_with_parent, run_to_end};
+use super::child_process::{ChildProcess, command_killed_with_parent, run_to_end};
 use super::flash::{DriveSamples, FlashDrive, by_drive, push_rows};
 use super::harness::{ProgramDir, Scratch};
 use super::rows::Metric;
@@ -161,7 +161,7 @@ fn serve(dir: &ProgramDir, scratch: &Path, socket: &Path) -> Result<ChildProcess
 }
 
 fn client(program: &str, socket: &Path, arguments: &[&str]) -> Command {
-    let mut command = command_dying_with_parent(program);
+    let mut command = command_killed_with_parent(program);
     command.args(["--no-defaults", "--user=root"]);
     command.arg(format!("--socket={}", socket.display())).args(arguments);
     command
@@ -186,7 +186,7 @@ fn counters(socket: &Path) -> Result<[f64; 2], BenchError> {
 }
 
 fn sysbench(socket: &Path, size: RunSize, load: &Load, action: &str) -> Result<String, BenchError> {
-    let mut command = command_dying_with_parent("sysbench");
+    let mut command = command_killed_with_parent("sysbench");
     command.args(["--db-driver=mysql", "--mysql-user=root", "--threads=4", "--tables=2"]);
     command.args([
         format!("--mysql-socket={}", socket.display()),
