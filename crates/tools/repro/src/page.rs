@@ -162,13 +162,17 @@ fn comparison(out: &mut String, figure: &Figure, results: &Recorded) {
     let mut rows = String::new();
     for chart in figure.charts() {
         for line in &chart.line {
+            let name = match chart.name.as_str() {
+                "" => line.name.clone(),
+                chart => format!("{chart}/{}", line.name),
+            };
             let values = results.values(chart, line);
             for (x, value) in chart.x.iter().zip(values) {
                 let (Some(paper), Some(value)) = (line.paper.get(x), value) else { continue };
                 let _ = writeln!(
                     rows,
                     "| {} | {} | {} | {} | {} |",
-                    cell(&line.name),
+                    cell(&name),
                     cell(x),
                     number(*paper),
                     number(value),
