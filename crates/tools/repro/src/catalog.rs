@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{Figure, FigureClass, ReproError};
+use crate::{Figure, FigureClass, Recorded, ReproError};
 
 /// `PAPER:FIGURE`: the folder of the paper, and the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,6 +134,18 @@ impl Catalog {
         self.results_folder(figure).join(format!("{}.jsonl", figure.figure()))
     }
 
+    /// Returns the recorded results of a figure, if there are any.
+    ///
+    /// # Errors
+    /// [`ReproError`] for a file that cannot be read, and for one that has no results.
+    pub fn recorded(&self, figure: &FigureName) -> Result<Option<Recorded>, ReproError> {
+        let path = self.results_path(figure);
+        match path.exists() {
+            true => Recorded::parse(&path.display().to_string(), &read(&path)?).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Returns the folder of the recorded results and drawings of a paper's figures.
     pub fn results_folder(&self, figure: &FigureName) -> PathBuf {
         self.folder.join(figure.paper()).join("results")
@@ -190,7 +202,7 @@ fn natural(name: &FigureName) -> (String, Vec<(String, u64, String)>) {
     (name.paper().to_owned(), parts)
 }
 
-pub(crate) fn read(path: &Path) -> Result<String, ReproError> {
+fn read(path: &Path) -> Result<String, ReproError> {
     let wrong = |source| ReproError::Io { path: path.to_path_buf(), source };
     std::fs::read_to_string(path).map_err(wrong)
 }

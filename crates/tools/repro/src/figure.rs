@@ -22,6 +22,19 @@ pub enum FigureClass {
 }
 
 impl FigureClass {
+    /// All classes.
+    pub const ALL: [FigureClass; 3] = [FigureClass::Virtual, FigureClass::Real, FigureClass::Guest];
+
+    /// Returns the class with this name.
+    pub fn from_name(name: &str) -> Option<FigureClass> {
+        FigureClass::ALL.into_iter().find(|class| class.name() == name)
+    }
+
+    /// Returns whether its results are the same on every machine, byte for byte.
+    pub fn is_equal_everywhere(self) -> bool {
+        self == FigureClass::Virtual
+    }
+
     /// Returns its name in files and options.
     pub fn name(self) -> &'static str {
         match self {

@@ -63,7 +63,7 @@ pub fn judge(figure: &Figure, results: &Recorded) -> Judgement {
         match (check.holds, &check.not_here) {
             (false, None) => failures.push(format!("{claim}: {measured}, and not {asked}")),
             // A reason is a statement about the results, which virtual time repeats exactly.
-            (true, Some(_)) if crate::recorded::is_equal_everywhere(figure.class()) => {
+            (true, Some(_)) if figure.class().is_equal_everywhere() => {
                 failures.push(format!("{claim}: {measured}: it holds: remove `not_here`"));
             }
             _ => {}

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use crate::{Figure, FigureChart, FigureClass, FigureLine, ReproError, ResultRow, RowField};
+use crate::{Figure, FigureChart, FigureLine, ReproError, ResultRow, RowField};
 
 /// Commit and machine of results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +28,17 @@ pub struct ShownRow {
 
 impl ShownRow {
     fn to_json(&self) -> String {
-        let text = |text: &String| Value::from(text.as_str()).to_string();
-        match &self.place {
-            Some((chart, line, x)) => format!(
-                "{{\"chart\":{},\"line\":{},\"x\":{},{}",
-                text(chart),
-                text(line),
-                text(x),
-                self.row.rest()
-            ),
-            None => format!("{{{}", self.row.rest()),
+        prefix(self.place.as_ref()) + self.row.rest()
+    }
+}
+
+/// Returns the beginning of a line, up to the row's own first key.
+fn prefix(place: Option<&(String, String, String)>) -> String {
+    match place {
+        Some((chart, line, x)) => {
+            format!("{{\"chart\":{},\"line\":{},\"x\":{},", json!(chart), json!(line), json!(x))
         }
+        None => "{".into(),
     }
 }
 
@@ -140,13 +140,10 @@ impl Recorded {
                 _ => None,
             };
             // Without the place, the row is as the command printed it.
-            let row = match &place {
-                None => line.to_owned(),
-                Some(_) => match line.find("\"bench\"") {
-                    Some(begin) => format!("{{{}", &line[begin..]),
-                    None => return Err(wrong(at + 1, "no `bench`".into())),
-                },
-            };
+            let rest = line.strip_prefix(&prefix(place.as_ref()));
+            let rest =
+                rest.ok_or_else(|| wrong(at + 1, "`chart`, `line` and `x` are not first".into()))?;
+            let row = format!("{{{rest}");
             let row = ResultRow::parse(&row).map_err(|problem| wrong(at + 1, problem))?;
             rows.push(ShownRow { place, row });
         }
@@ -206,9 +203,4 @@ impl Recorded {
         }
         values
     }
-}
-
-/// Whether results of a class may be compared byte for byte on another machine.
-pub(crate) fn is_equal_everywhere(class: FigureClass) -> bool {
-    class == FigureClass::Virtual
 }

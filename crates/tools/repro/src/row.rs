@@ -1,6 +1,8 @@
 //! [`ResultRow`]: a row of results as `sluice bench --json` prints it, or as the rows of `sluice sweep
 //! --json` are read.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::ReproError;
@@ -55,6 +57,33 @@ impl ResultRow {
         lines.map(parse).collect()
     }
 
+    /// Returns each row of several runs once: the one with the median of its values, in the order of the
+    /// first run that has it. Within a run, the first row with a case and metric counts.
+    pub fn medians(runs: Vec<Vec<ResultRow>>) -> Vec<ResultRow> {
+        let mut order: Vec<(String, String)> = Vec::new();
+        let mut found: HashMap<(String, String), Vec<ResultRow>> = HashMap::new();
+        for run in runs {
+            let mut seen = HashSet::new();
+            for row in run {
+                let key = (row.case.clone(), row.metric.clone());
+                if seen.insert(key.clone()) {
+                    let rows = found.entry(key.clone()).or_default();
+                    if rows.is_empty() {
+                        order.push(key);
+                    }
+                    rows.push(row);
+                }
+            }
+        }
+        let median = |key: (String, String)| {
+            let mut rows = found.remove(&key)?;
+            rows.sort_by(|a, b| a.value.total_cmp(&b.value));
+            let middle = (rows.len() - 1) / 2;
+            Some(rows.swap_remove(middle))
+        };
+        order.into_iter().filter_map(median).collect()
+    }
+
     /// Its case.
     pub fn case(&self) -> &str {
         &self.case
@@ -90,8 +119,7 @@ fn sweep_rows(text: &str) -> Result<Vec<ResultRow>, String> {
     let list: Vec<Map<String, Value>> =
         serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut order: Vec<(String, String)> = Vec::new();
-    let mut values: std::collections::BTreeMap<(String, String), Vec<f64>> =
-        std::collections::BTreeMap::new();
+    let mut values: HashMap<(String, String), Vec<f64>> = HashMap::new();
     for row in &list {
         let word = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         if word("status") != "ok" {

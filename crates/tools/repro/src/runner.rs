@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Figure, FigureClass, Recorded, ReproError, ResultOrigin, ResultRow};
+use crate::{Figure, Recorded, ReproError, ResultOrigin, ResultRow};
 
 /// Exit code of a command whose results are outside of a bound. They are results all the same.
 const OUT_OF_BOUNDS: i32 = 3;
@@ -26,7 +26,7 @@ pub struct Runner {
     mode: RunMode,
     origin: ResultOrigin,
     rows: BTreeMap<String, Vec<ResultRow>>,
-    given: Vec<ResultRow>,
+    given: Option<Vec<ResultRow>>,
 }
 
 impl Runner {
@@ -39,13 +39,14 @@ impl Runner {
         };
         let (commit, date) = commit(&folder);
         let origin = ResultOrigin { commit, date, machine: Some(machine()) };
-        Runner { program, folder, mode, origin, rows: BTreeMap::new(), given: Vec::new() }
+        Runner { program, folder, mode, origin, rows: BTreeMap::new(), given: None }
     }
 
-    /// Takes rows that commands have printed before; then no command is run.
+    /// Takes rows that commands have printed before; then no command is run. Of several runs, the medians
+    /// are taken.
     #[must_use]
-    pub fn with_rows(mut self, rows: Vec<ResultRow>) -> Runner {
-        self.given = rows;
+    pub fn with_runs(mut self, runs: Vec<Vec<ResultRow>>) -> Runner {
+        self.given = Some(ResultRow::medians(runs));
         self
     }
 
@@ -59,8 +60,8 @@ impl Runner {
         figure: &Figure,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Recorded, ReproError> {
-        let mut all = self.given.clone();
-        if all.is_empty() {
+        let mut all = self.given.clone().unwrap_or_default();
+        if self.given.is_none() {
             for command in figure.commands() {
                 if !self.rows.contains_key(command) {
                     tell(command);
@@ -71,7 +72,7 @@ impl Runner {
             }
         }
         let mut origin = self.origin.clone();
-        if figure.class() == FigureClass::Virtual {
+        if figure.class().is_equal_everywhere() {
             origin.machine = None;
         }
         Recorded::select(figure, &all, origin)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
+use repro::FigureClass;
 
 /// Text after the help of commands that judge figures.
 const EXIT_CODES: &str = "Exit codes: 0 when every check holds or has a reason why it does not, 3 when one does neither, \
@@ -36,7 +37,7 @@ pub struct ReproRunArgs {
     #[arg(value_name = "PAPER[:FIGURE]", required = true)]
     pub figures: Vec<String>,
     /// Measure only figures of this class.
-    #[arg(long, value_parser = PossibleValuesParser::new(["virtual", "real", "guest"]))]
+    #[arg(long, value_parser = PossibleValuesParser::new(FigureClass::ALL.map(FigureClass::name)))]
     pub class: Option<String>,
     /// Measure only figures that take no longer than these minutes.
     #[arg(long, value_name = "MINUTES")]
@@ -65,7 +66,7 @@ pub struct ReproRunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ReproReportArgs {
-    /// Write the page to this file. Paths of charts are relative to its folder.
+    /// Write the page to this file. Its paths of charts begin with --dir.
     #[arg(long, value_name = "FILE", default_value = "REPRODUCED.md")]
     pub out: PathBuf,
     /// Fail if the page or a chart is not the one of the recorded results, and write nothing.

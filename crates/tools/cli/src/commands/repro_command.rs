@@ -1,9 +1,8 @@
 //! `sluice repro`: figures of papers, their results, and whether they agree.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use repro::{
     Catalog, Figure, FigureClass, FigureVerdict, Judgement, Recorded, ReportedFigure, ReproError,
@@ -61,19 +60,11 @@ fn list(folder: &ReproFolder) -> Result<(), CliError> {
     print(&out)
 }
 
-fn class(name: &str) -> FigureClass {
-    match name {
-        "virtual" => FigureClass::Virtual,
-        "guest" => FigureClass::Guest,
-        _ => FigureClass::Real,
-    }
-}
-
 fn measure(args: &ReproRunArgs) -> Result<(), CliError> {
     let catalog = Catalog::load(&args.folder.dir)?;
     let selection = Selection {
         names: args.figures.clone(),
-        class: args.class.as_deref().map(class),
+        class: args.class.as_deref().and_then(FigureClass::from_name),
         minutes_max: args.max_minutes,
     };
     let figures = catalog.select(&selection)?;
@@ -81,7 +72,7 @@ fn measure(args: &ReproRunArgs) -> Result<(), CliError> {
         return Err(CliError::Usage("no figure is of this class and as short".into()));
     }
     if let (true, Some(figure)) =
-        (args.check, figures.iter().find(|figure| figure.class() != FigureClass::Virtual))
+        (args.check, figures.iter().find(|figure| !figure.class().is_equal_everywhere()))
     {
         return Err(CliError::Usage(format!(
             "{} is in real time, and its results differ from run to run: --check is for --class virtual",
@@ -91,14 +82,18 @@ fn measure(args: &ReproRunArgs) -> Result<(), CliError> {
     let program = std::env::current_exe()
         .map_err(|error| CliError::Other(format!("the path of this program: {error}")))?;
     let mode = if args.quick { RunMode::Quick } else { RunMode::Full };
-    let mut runner = Runner::new(program, catalog.folder(), mode).with_rows(given(&args.from)?);
+    let mut runner = Runner::new(program, catalog.folder(), mode);
+    if !args.from.is_empty() {
+        runner = runner.with_runs(runs(&args.from)?);
+    }
     let mut failures = Vec::new();
     for figure in figures {
         let mut tell = |command: &str| eprintln!("{}: sluice {command}", figure.name());
         let results = runner.results(figure, &mut tell)?;
         let judgement = judge(figure, &results);
         if args.check {
-            recorded(&catalog, figure)?
+            catalog
+                .recorded(figure.name())?
                 .ok_or_else(|| ReproError::NotRecorded(figure.name().to_string()))?
                 .compare(&results, figure)?;
         } else if !args.quick {
@@ -114,32 +109,14 @@ fn measure(args: &ReproRunArgs) -> Result<(), CliError> {
     }
 }
 
-/// Returns the rows of files. If several files have a row, the one with the median of its values is taken.
-fn given(files: &[std::path::PathBuf]) -> Result<Vec<ResultRow>, CliError> {
-    let mut order: Vec<(String, String)> = Vec::new();
-    let mut runs: HashMap<(String, String), Vec<ResultRow>> = HashMap::new();
-    for file in files {
+/// Returns the rows of each file.
+fn runs(files: &[PathBuf]) -> Result<Vec<Vec<ResultRow>>, CliError> {
+    let rows = |file: &PathBuf| {
         let text = fs::read_to_string(file)
             .map_err(|error| CliError::Usage(format!("{}: {error}", file.display())))?;
-        let mut seen = HashSet::new();
-        for row in ResultRow::parse_all(&file.display().to_string(), &text)? {
-            let key = (row.case().to_owned(), row.metric().to_owned());
-            if seen.insert(key.clone()) {
-                let rows = runs.entry(key.clone()).or_default();
-                if rows.is_empty() {
-                    order.push(key);
-                }
-                rows.push(row);
-            }
-        }
-    }
-    let median = |key: (String, String)| {
-        let mut rows = runs.remove(&key)?;
-        rows.sort_by(|a, b| a.value().total_cmp(&b.value()));
-        let middle = (rows.len() - 1) / 2;
-        Some(rows.swap_remove(middle))
+        Ok(ResultRow::parse_all(&file.display().to_string(), &text)?)
     };
-    Ok(order.into_iter().filter_map(median).collect())
+    files.iter().map(rows).collect()
 }
 
 /// Returns the text of a figure's verdict, with its rows if they are asked for.
@@ -191,23 +168,13 @@ fn write(path: &Path, text: &str) -> Result<(), CliError> {
     fs::write(path, text).map_err(|error| CliError::Other(format!("{}: {error}", path.display())))
 }
 
-/// Returns the recorded results of a figure, if there are any.
-fn recorded(catalog: &Catalog, figure: &Figure) -> Result<Option<Recorded>, CliError> {
-    let path = catalog.results_path(figure.name());
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(Recorded::parse(&path.display().to_string(), &text)?)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(CliError::Other(format!("{}: {error}", path.display()))),
-    }
-}
-
 fn report(args: &ReproReportArgs) -> Result<(), CliError> {
     let catalog = Catalog::load(&args.folder.dir)?;
     let mut files = Vec::new();
     let mut all = Vec::new();
     let mut failures = Vec::new();
     for figure in catalog.figures() {
-        let results = recorded(&catalog, figure)?;
+        let results = catalog.recorded(figure.name())?;
         if let Some(results) = &results {
             let folder = catalog.results_folder(figure.name());
             files.extend(charts(figure, results).into_iter().map(|d| (folder.join(d.file), d.svg)));

@@ -121,6 +121,23 @@ fn quick_runs_record_nothing_and_rows_of_a_file_are_taken_as_measured() {
     let (_, told) = repro(&folder, &["run", "all", "--from", "rows.jsonl"], 0);
     assert_eq!(told, "", "no command runs");
     repro(&folder, &["run", "all", "--check"], 0);
+    // Of several runs, the median is recorded; of rows with the same case and metric, the first.
+    let row = |cores: &str, value: f64| {
+        format!(
+            "{{\"bench\":\"block\",\"case\":\"1x2 modelled: sq, {cores}\",\"metric\":\"iops\",\"value\":{value:?}}}\n"
+        )
+    };
+    for (name, value) in [("a", 3e5), ("b", 1e5), ("c", 2e5)] {
+        let rows = [row("1 core", value), row("2 cores", value + 1.0), row("2 cores", 9e9)];
+        folder.write(name, &rows.concat());
+    }
+    repro(&folder, &["run", "all", "--from", "a", "--from", "b", "--from", "c"], 0);
+    let rows = folder.read("repro/P20/results/figure-1.jsonl");
+    assert!(rows.contains(":200000.0") && rows.contains(":200001.0"), "{rows}");
+    // An empty file is no request to run the commands.
+    folder.write("empty.jsonl", "");
+    let (_, told) = repro(&folder, &["run", "all", "--from", "empty.jsonl"], 1);
+    assert!(told.contains("the results lack") && !told.contains("P20:figure-1: sluice"), "{told}");
     folder
         .write("rows.jsonl", "{\"bench\":\"block\",\"case\":\"a\",\"metric\":\"b\",\"value\":1}\n");
     let (_, told) = repro(&folder, &["run", "all", "--from", "rows.jsonl"], 1);

@@ -25,6 +25,16 @@ fn recorded_results_are_read_as_they_were_written() {
 }
 
 #[test]
+fn names_of_charts_and_lines_may_be_any_text() {
+    let text = FIGURE
+        .replace("name = \"bars\"", "name = \"bench\"")
+        .replace("name = \"growth\"", "name = '\"bench\":{'");
+    let figure = figure(&text);
+    let results = results(&figure, 25_000);
+    assert_eq!(Recorded::parse("f", &results.to_text(&figure)).unwrap(), results);
+}
+
+#[test]
 fn a_changed_or_missing_row_is_told() {
     let figure = figure(FIGURE);
     let recorded = results(&figure, 25_000);
@@ -39,9 +49,13 @@ fn a_changed_or_missing_row_is_told() {
     let missing = rows(1).into_iter().filter(|row| row.case() != "b, 2 cores").collect::<Vec<_>>();
     let error = Recorded::select(&figure, &missing, recorded.origin().clone()).unwrap_err();
     assert!(error.to_string().contains("the results lack \"b, 2 cores\", iops"), "{error}");
-    for (damaged, line) in
-        [("", 1), ("{}", 1), ("{\"commit\":\"a\"}\n{\"x\":1}", 2), ("{\"commit\":\"a\"}\n{", 2)]
-    {
+    for (damaged, line) in [
+        ("", 1),
+        ("{}", 1),
+        ("{\"commit\":\"a\"}\n{\"x\":1}", 2),
+        ("{\"commit\":\"a\"}\n{", 2),
+        ("{\"commit\":\"a\"}\n{\"bench\":\"b\",\"chart\":\"\",\"line\":\"l\",\"x\":\"1\"}", 2),
+    ] {
         let error = Recorded::parse("f", damaged).unwrap_err();
         assert!(
             matches!(error, ReproError::Row { line: at, .. } if at == line),

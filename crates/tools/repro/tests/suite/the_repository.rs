@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sluice_repro::{Catalog, FigureVerdict, Recorded, ReportedFigure, charts, judge, page};
+use sluice_repro::{Catalog, FigureVerdict, ReportedFigure, charts, judge, page};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
@@ -20,10 +20,9 @@ fn charts_and_page_are_those_of_the_recorded_results() {
     let mut all = Vec::new();
     let mut expected: BTreeSet<PathBuf> = BTreeSet::new();
     for figure in catalog.figures() {
-        let path = catalog.results_path(figure.name());
-        let results = path.exists().then(|| Recorded::parse("results", &read(&path)).unwrap());
+        let results = catalog.recorded(figure.name()).unwrap();
         if let Some(results) = &results {
-            expected.insert(path);
+            expected.insert(catalog.results_path(figure.name()));
             for drawing in charts(figure, results) {
                 let path = catalog.results_folder(figure.name()).join(&drawing.file);
                 assert!(
