@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from concurrent.futures import wait as futures_wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +46,6 @@ class RayExecutor(Executor):
         if cancel_futures:
             for future in pending:
                 future.cancel()
-        elif wait:
-            for future in pending:
-                future.exception()
+        if wait:
+            # A canceled future never becomes one that `wait` takes as done.
+            futures_wait([future for future in pending if not future.cancelled()])

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,6 +64,10 @@ def test_an_executor_that_is_shut_down_takes_nothing(cluster: None) -> None:
     with sluice.RayExecutor() as executor:
         future = executor.submit(divmod, 7, 3)
     assert future.result() == (2, 1)
+    canceled = sluice.RayExecutor()
+    late = canceled.submit(time.sleep, 1)
+    canceled.shutdown(cancel_futures=True)
+    assert late.cancelled()
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(divmod, 7, 3)
     assert sluice.RayExecutor(num_cpus=2).submit(pow, 2, 5).result() == 32
