@@ -50,10 +50,10 @@ pub use driver::{
     Completion, Extent, ExtentState, Features, Limits, Op, Payload, Request, Segment, WaitResult,
 };
 pub use layer::{BlockLayer, OpenedQueues};
+pub use platform::{Layer, Lock, Native, Platform, Step};
 pub use queue::Queue;
 pub use raw::Raw;
 pub use staging::Staging;
 pub use staging::request::{Group, StagedRequest, Submitter};
 pub use stripe::{Stripe, StripeError, StripeFragment, StripeLayout};
 pub use submitter::merge::MergerError;
-pub use sync::{Lock, Native, Platform};

@@ -30,7 +30,7 @@ use crate::run_queue::{
 use crate::staging::Staging;
 use crate::steer::Receiver;
 use crate::submitter::context::SubmitContext;
-use crate::sync::{Lock, Platform};
+use crate::sync::{Lock, Platform, Step};
 use crate::trace::Tracer;
 use crate::{
     BlockDevice, Completion, DispatchStats, Group, Limits, Native, QueueFull, Request,
@@ -271,6 +271,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     /// Dispatches requests and reaps completions.
     fn run_queue(&mut self, now: Nanos, reason: RunReason, scope: RunScope) -> bool {
         self.ctx.now = now;
+        P::work(Step::Run, 1);
         let turned = self.with_path(reason, |local, staging, shared| {
             P::read(staging);
             let mut moved = flush_plug::<Q, P>(local, staging, shared, now);
@@ -283,7 +284,8 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             if scope.run {
                 moved |= run_staging::<Q, P>(local, staging, shared, now);
             }
-            moved |= shared.dispatch.issue();
+            moved |= shared.dispatch.issue::<P>();
+            P::work(Step::Settle, 1);
             // The hardware reports no event for these completions.
             if shared.dispatch.has_early_completions() {
                 moved |= reap_hw::<Q, P>(local, staging, shared, now);
@@ -314,7 +316,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
                 let mut moved = shared.dispatch.service(now, &mut local.hooks);
                 moved |= reap_hw::<Q, P>(local, staging, shared, now);
                 shared.dispatch.start_requeued::<P>(now, &mut local.hooks);
-                moved |= shared.dispatch.issue();
+                moved |= shared.dispatch.issue::<P>();
                 shared.wake();
                 Some((moved, shared.dispatch.deadline()))
             });
@@ -368,7 +370,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
     fn issue(&mut self) -> bool {
         match &mut self.path {
             QueuePath::MultiQueue { dispatch: OwnedOrLocked::Owned(shared), .. } => {
-                shared.dispatch.issue()
+                shared.dispatch.issue::<P>()
             }
             _ => false,
         }
@@ -398,7 +400,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
             return true;
         }
         self.ctx.plug.flush_slots();
-        shared.dispatch.issue();
+        shared.dispatch.issue::<P>();
         shared.dispatch.set_load(false);
         (self.waiting, self.due) = (false, shared.dispatch.deadline());
         true
@@ -480,6 +482,7 @@ impl<Q: HardwareQueue, P: Platform> Component for Queue<Q, P> {
     /// Dispatches submitted requests as far as there are tags, and looks for completions.
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
+        P::work(Step::Poll, 1);
         let mut moved = std::mem::take(&mut self.ctx.completed_early);
         self.ctx.now = now;
         if !self.ctx.owns_all {
@@ -555,6 +558,7 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
 
     #[inline(always)]
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        P::work(Step::Submit, 1);
         let local = &mut self.ctx;
         local.now = now;
         if !local.is_plain(&request) {
@@ -601,13 +605,17 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
 
     #[inline(always)]
     fn reap(&mut self) -> Option<Completion> {
-        if !self.ctx.ready.is_empty() {
-            return self.ctx.ready.pop_front();
-        }
-        if self.ctx.owns_all {
-            return self.fetch_owned();
-        }
-        if self.receive(self.ctx.now) { self.ctx.ready.pop_front() } else { None }
+        let completion = if !self.ctx.ready.is_empty() {
+            self.ctx.ready.pop_front()
+        } else if self.ctx.owns_all {
+            self.fetch_owned()
+        } else if self.receive(self.ctx.now) {
+            self.ctx.ready.pop_front()
+        } else {
+            None
+        };
+        P::work(Step::Reap, completion.is_some().into());
+        completion
     }
 
     fn memory(&self) -> &AddressSpace {

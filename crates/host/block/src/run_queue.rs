@@ -9,7 +9,7 @@ use crate::dispatch::queue::DispatchQueue;
 use crate::staging::Staging;
 use crate::submitter::context::SubmitContext;
 use crate::submitter::io_hooks::NO_QUEUE;
-use crate::sync::Platform;
+use crate::sync::{Platform, Step};
 use crate::trace::Action;
 use crate::{Op, Request, StagedRequest};
 
@@ -82,6 +82,7 @@ fn stage_unbound<Q: HardwareQueue, P: Platform>(
 ) {
     shared.mark_starved::<P>(local.submitter);
     let staged = *shared.dispatch.slot(tag);
+    P::work(Step::Stage, 1);
     insert(local, staging, now, &staged);
 }
 
@@ -133,6 +134,7 @@ pub(crate) fn stage<Q: HardwareQueue, P: Platform>(
     now: Nanos,
     staged: &StagedRequest,
 ) {
+    P::work(Step::Unplug, 1);
     let past = staging.can_bypass_scheduler() || staged.request.op == Op::Flush;
     if past && shared.dispatch.start::<P>(now, staged, &mut local.hooks) {
         P::wrote(staging.stats_ref());
@@ -144,6 +146,7 @@ pub(crate) fn stage<Q: HardwareQueue, P: Platform>(
     }
     P::wrote(staging);
     P::wrote(staging.stats_ref());
+    P::work(Step::Stage, 1);
     insert(local, staging, now, staged);
 }
 
@@ -220,6 +223,7 @@ pub(crate) fn complete_or_steer<Q: HardwareQueue, P: Platform>(
     now: Nanos,
     ended: &ReapedRequest,
 ) {
+    P::work(Step::Deliver, 1);
     if ended.submitter != local.submitter {
         shared.steer::<P>(ended);
         local.stats.reaped_for_others.add(1);

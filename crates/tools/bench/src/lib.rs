@@ -138,6 +138,9 @@ pub enum BenchError {
     /// The block layer cannot be created on the device.
     #[error("the block layer: {0}")]
     Block(#[from] ::block::BlockError),
+    /// A modeled machine cannot run.
+    #[error("the modelled machine: {0}")]
+    Machine(#[from] machine::EngineError),
     /// A measured value is not a number.
     #[error("{case}, {metric}: no finite value was measured")]
     NoValue {

@@ -28,7 +28,7 @@ use crate::account::DispatchStats;
 use crate::dispatch::flush::FlushMachine;
 use crate::dispatch::tag_fairness::TagFairness;
 use crate::submitter::io_hooks::IoHooks;
-use crate::sync::Platform;
+use crate::sync::{Platform, Step};
 use crate::trace::Action;
 use crate::{Group, Op, Payload, Request, StagedRequest, Submitter};
 
@@ -332,6 +332,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
     /// Binds the request in the slot of `tag` to that tag.
     #[inline(always)]
     fn bind_slot<P: Platform>(&mut self, now: Nanos, tag: Tag, notes: &mut IoHooks) -> bool {
+        P::work(Step::Start, 1);
         let staged = &self.slots[usize::from(tag.0)];
         tracepoint::trace_at(now, || {
             let (submitter, id) = (staged.submitter.0, staged.request.tag as u32);
@@ -415,8 +416,9 @@ impl<Q: HardwareQueue> Dispatch<Q> {
 
     /// Issues all commands that were started since the last call. Returns whether there were any.
     #[inline]
-    pub(crate) fn issue(&mut self) -> bool {
+    pub(crate) fn issue<P: Platform>(&mut self) -> bool {
         let issued = self.queue.issue_tags();
+        P::work(Step::Issue, issued.into());
         self.stats.issue_batches.add(issued.into());
         issued
     }
@@ -437,6 +439,7 @@ impl<Q: HardwareQueue> Dispatch<Q> {
         loop {
             P::read(&self.queue);
             let CompletionEvent { tag, status, result } = self.queue.fetch_event()?;
+            P::work(Step::Fetch, 1);
             let Ok(command) = self.queue.detach_tag_cmd(tag) else {
                 self.stats.spurious.add(1);
                 continue;

@@ -11,6 +11,7 @@
 //! | `run CASE BATCHES` | runs as many batches without a tracer, for timing or a profiler |
 
 mod callgrind;
+pub mod steps;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};

@@ -3,9 +3,9 @@
 //! One cost model applies to all curves and numbers of cores; no value is fitted to a result. A
 //! cost model without measured values gives the same results on every machine.
 
+use block::Step;
+use machine::StepCosts;
 use time::Nanos;
-
-use super::Distance;
 
 /// Origin of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,38 @@ pub struct Compute {
     pub idle: Cost,
 }
 
+impl Compute {
+    /// The steps of a request that is submitted, polled for and reaped alone, through owned queues.
+    pub(super) const OWNED_STEPS: [Step; 5] =
+        [Step::Submit, Step::Start, Step::Issue, Step::Fetch, Step::Reap];
+
+    /// The steps of such a request under a lock.
+    pub(super) const LOCKED_STEPS: [Step; 9] = [
+        Step::Submit,
+        Step::Run,
+        Step::Unplug,
+        Step::Start,
+        Step::Issue,
+        Step::Settle,
+        Step::Fetch,
+        Step::Deliver,
+        Step::Reap,
+    ];
+
+    /// Divides the time of a request among its steps and a poll, which takes the time of one without
+    /// a result, by their instructions.
+    pub(super) fn step_costs(&self, request: Nanos, steps: &[Step]) -> StepCosts {
+        let instructions: u64 = steps.iter().map(|step| u64::from(step.instructions())).sum();
+        let poll = self.idle.time.0 * 1000;
+        let picos = (request.0 * 1000).saturating_sub(poll);
+        let mut costs = StepCosts::default().with(Step::Poll, poll);
+        for step in Step::ALL.into_iter().filter(|step| *step != Step::Poll) {
+            costs = costs.with(step, picos * u64::from(step.instructions()) / instructions);
+        }
+        costs
+    }
+}
+
 /// Costs of a modeled machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
@@ -110,12 +142,6 @@ impl CostModel {
             idle: Cost::given(13, ZEN),
         },
     };
-
-    /// Returns the cost of fetching a line over a distance, in picoseconds.
-    pub(crate) fn fetch(&self, distance: Distance, write: bool) -> u64 {
-        let costs = if write { &self.write } else { &self.read };
-        costs[distance as usize].time.0
-    }
 }
 
 impl Default for CostModel {

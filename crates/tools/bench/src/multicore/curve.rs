@@ -1,13 +1,20 @@
 //! [`Curve`]: the block layer under the application. [`Model`]: a machine that runs it.
 
-use block::{BlockError, BlockLayer, BlockLayerConfig, QueueModel, Raw, StagingScope};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{
+    BlockDevice, BlockLayer, BlockLayerConfig, QueueModel, QueueTopology, Raw, StagingScope, Step,
+};
 use driver::{LowLevelDriver, Null};
+use machine::{
+    Costs, Engine, EngineConfig, LineCosts, Machine, Modeled, SnoopPolicy, StepCosts, TaskSpec,
+    Traffic,
+};
 use time::Nanos;
 
-use super::application::{Application, Load, LoadOutcome};
-use super::engine::Engine;
-use super::lines::{SnoopPolicy, Traffic};
-use super::{CostModel, Machine, Modeled, access_log};
+use super::costs::{Compute, CostModel};
+use super::load::{CoreLoad, Load, LoadOutcome, Tally};
+use crate::BenchError;
 
 /// A path from the application to the null device. Staging queues are given first, then hardware
 /// queues.
@@ -79,14 +86,13 @@ impl Model {
     /// Runs a load on the first `active` cores (1 to all); queues exist for all cores.
     ///
     /// # Errors
-    /// [`block::BlockError`] if the block layer cannot be opened.
+    /// [`BenchError`] if the block layer cannot be opened, or the machine fails.
     pub fn run(
         &self,
         curve: Curve,
         active: usize,
         load: Load,
-    ) -> Result<Option<(LoadOutcome, Traffic)>, BlockError> {
-        access_log::reset();
+    ) -> Result<Option<(LoadOutcome, Traffic)>, BenchError> {
         let active = active.clamp(1, self.machine.cores());
         let mut null = Null::new(Null::default().limits(), curve.hardware_queues(self.machine));
         let compute = &self.cost_model.compute;
@@ -95,38 +101,64 @@ impl Model {
                 let limits = null.limits();
                 let queues = (0..active as u16).filter_map(|n| null.take_queue(n));
                 let devices: Vec<_> = queues.map(|queue| Raw::new(queue, limits)).collect();
-                return Ok(self.play(devices, compute.raw.time, load));
+                let steps = StepCosts::default().with(Step::Poll, compute.idle.time.0 * 1000);
+                return self.play(devices, steps, compute.raw.time, load);
             }
             Curve::Single => QueueModel::SingleQueue,
             Curve::Multi(staging, _) => QueueModel::MultiQueue { staging },
         };
+        let (sockets, cores) = (self.machine.sockets() as u16, self.machine.cores_per_socket());
         let config = BlockLayerConfig {
             queue_model: layout,
-            topology: self.machine.topology(),
+            topology: QueueTopology { sockets, cores: cores as u16 },
             merge: false,
             queue_depth: load.depth.max(1),
             ..BlockLayerConfig::default()
         };
         let (_, queues) = BlockLayer::open_with_platform::<Null, Modeled>(&mut null, &config)?;
-        let compute =
-            if curve == Curve::PER_CORE { compute.owned.time } else { compute.locked.time };
+        let steps = match curve {
+            Curve::PER_CORE => compute.step_costs(compute.owned.time, &Compute::OWNED_STEPS),
+            _ => compute.step_costs(compute.locked.time, &Compute::LOCKED_STEPS),
+        };
         // The queues of idle cores stay open, as in the runs of the paper.
         let (mut queues, mut idle) = (queues, Vec::new());
         idle.extend(queues.drain(active..));
-        Ok(self.play(queues, compute, load))
+        self.play(queues, steps, Nanos::ZERO, load)
     }
 
-    fn play<D: block::BlockDevice>(
+    /// Runs the load on these devices, one per core.
+    fn play<D: BlockDevice + Send + 'static>(
         &self,
         devices: Vec<D>,
-        compute: Nanos,
+        steps: StepCosts,
+        device_work: Nanos,
         load: Load,
-    ) -> Option<(LoadOutcome, Traffic)> {
-        let active = devices.len();
-        let stagger = Nanos(self.cost_model.application.time.0 / active.max(1) as u64);
-        let mut engine = Engine::new(self.machine, self.cost_model, self.snoops, active, stagger);
-        let mut application = Application::new(devices, load, self.cost_model, compute);
-        engine.run(&mut application);
-        application.outcome().map(|outcome| (outcome, engine.traffic()))
+    ) -> Result<Option<(LoadOutcome, Traffic)>, BenchError> {
+        let CostModel { hit, read, write, socket_shared, link_ps, application, .. } =
+            self.cost_model;
+        let lines = LineCosts {
+            hit: hit.time,
+            read: read.map(|cost| cost.time),
+            write: write.map(|cost| cost.time),
+            socket_shared: socket_shared.time,
+            link_ps,
+        };
+        let costs = Costs { lines, steps, ..Costs::ZERO };
+        let config = EngineConfig { snoops: self.snoops, ..EngineConfig::new(self.machine, costs) };
+        let mut engine = Engine::new(config)?;
+        let (active, application) = (devices.len(), application.time);
+        let tally = Arc::new(Mutex::new(Tally::new(load, active)));
+        let counter = Arc::new(0);
+        for (index, device) in devices.into_iter().enumerate() {
+            // Cores do not start at once, as no machine's do.
+            let start = Nanos(index as u64 * (application.0 / active as u64));
+            let spec = TaskSpec { start, ..TaskSpec::thread(format!("core {index}")).on(index) };
+            let (counter, tally) = (counter.clone(), tally.clone());
+            let core = CoreLoad { device, index, load, application, device_work, counter, tally };
+            engine.spawn(spec, move || core.run())?;
+        }
+        let report = engine.run()?;
+        let outcome = tally.lock().unwrap_or_else(PoisonError::into_inner).outcome();
+        Ok(outcome.map(|outcome| (outcome, report.traffic)))
     }
 }

@@ -9,8 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::access_log::CacheLineId;
-use super::lines::CoherenceDirectory;
+use crate::lines::{CacheLineId, CoherenceDirectory};
 
 /// A lock.
 #[derive(Debug)]

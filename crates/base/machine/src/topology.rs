@@ -6,8 +6,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use block::QueueTopology;
-
 /// Number of sockets per board.
 const BOARD: u16 = 4;
 
@@ -17,7 +15,8 @@ pub const CORES_MAX: u32 = 512;
 /// A modeled machine: `8x10` is 8 sockets of 10 cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    topology: QueueTopology,
+    sockets: u16,
+    cores: u16,
 }
 
 /// Error of a machine's description.
@@ -58,36 +57,31 @@ impl Machine {
     /// # Errors
     /// [`MachineError::Size`].
     pub fn new(sockets: u16, cores: u16) -> Result<Machine, MachineError> {
-        let topology = QueueTopology { sockets, cores };
-        if topology.count() == 0 || topology.count() > CORES_MAX {
+        let count = u32::from(sockets) * u32::from(cores);
+        if count == 0 || count > CORES_MAX {
             return Err(MachineError::Size { sockets, cores });
         }
-        Ok(Machine { topology })
-    }
-
-    /// Returns the topology for the block layer.
-    pub fn topology(self) -> QueueTopology {
-        self.topology
+        Ok(Machine { sockets, cores })
     }
 
     /// Returns the number of all cores, 1 to [`CORES_MAX`].
     pub fn cores(self) -> usize {
-        self.topology.count() as usize
+        usize::from(self.sockets) * usize::from(self.cores)
     }
 
     /// Returns the number of cores per socket.
     pub fn cores_per_socket(self) -> usize {
-        self.topology.cores.into()
+        self.cores.into()
     }
 
     /// Returns the number of sockets.
     pub fn sockets(self) -> usize {
-        self.topology.sockets.into()
+        self.sockets.into()
     }
 
     /// Returns whether there are two boards or more.
     pub fn has_boards(self) -> bool {
-        self.topology.sockets > BOARD
+        self.sockets > BOARD
     }
 
     /// Returns the socket of a core; cores are numbered socket by socket.
@@ -111,7 +105,7 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.topology.sockets, self.topology.cores)
+        write!(f, "{}x{}", self.sockets, self.cores)
     }
 }
 

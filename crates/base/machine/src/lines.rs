@@ -8,10 +8,12 @@
 //! and the home. With [`SnoopPolicy::Filtered`], a socket's cache responds for lines that its cores
 //! have, without the home.
 
-use super::access_log::CacheLineId;
-use super::costs::CostModel;
-use super::topology::CORES_MAX;
-use super::{Distance, Machine};
+use crate::costs::LineCosts;
+use crate::topology::{CORES_MAX, Distance, Machine};
+
+/// Index of a cache line, by first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheLineId(pub u32);
 
 /// The responder to a request for a line that a core of the same socket has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub struct Traffic {
 #[derive(Debug)]
 pub(crate) struct CoherenceDirectory {
     machine: Machine,
-    costs: CostModel,
+    costs: LineCosts,
     snoops: SnoopPolicy,
     lines: Vec<Option<Line>>,
     /// Time until which the link between boards is occupied, in picoseconds.
@@ -101,7 +103,7 @@ pub(crate) struct CoherenceDirectory {
 impl CoherenceDirectory {
     pub(crate) fn new(
         machine: Machine,
-        costs: CostModel,
+        costs: LineCosts,
         snoops: SnoopPolicy,
     ) -> CoherenceDirectory {
         let (lines, traffic) = (Vec::new(), Traffic::default());
@@ -136,11 +138,13 @@ impl CoherenceDirectory {
     /// Reads or writes a line for a core that requests it at `now`; returns the time of completion.
     pub(crate) fn touch(&mut self, core: usize, line: CacheLineId, write: bool, now: u64) -> u64 {
         let (machine, costs, snoops) = (self.machine, self.costs, self.snoops);
+        // Hardware threads of a core share its caches.
+        let core = core % machine.cores();
         let it = self.line(line, core);
         let alone = it.cores == CoreSet::only(core);
         if if write { alone } else { it.cores.contains(core) } {
             it.modified |= write;
-            return now + costs.hit.time.0;
+            return now + costs.hit.0;
         }
         // Cores that must invalidate their copy or supply the line.
         let socket = machine.socket(core);
@@ -159,11 +163,8 @@ impl CoherenceDirectory {
         }
         let end = if filtered {
             let shared = !write && !it.modified;
-            let take = if shared {
-                costs.socket_shared.time.0
-            } else {
-                costs.fetch(Distance::Socket, write)
-            };
+            let take =
+                if shared { costs.socket_shared.0 } else { costs.fetch(Distance::Socket, write) };
             it.busy_until_in_socket.resize(machine.sockets(), 0);
             let busy = &mut it.busy_until_in_socket[socket];
             *busy = now.max(*busy).max(it.busy_until) + take;
@@ -213,7 +214,7 @@ mod tests {
     const LINE: CacheLineId = CacheLineId(3);
 
     fn directory(snoops: SnoopPolicy) -> CoherenceDirectory {
-        CoherenceDirectory::new(Machine::new(8, 10).unwrap(), CostModel::GIVEN, snoops)
+        CoherenceDirectory::new(Machine::new(8, 10).unwrap(), LineCosts::WESTMERE_EX, snoops)
     }
 
     #[test]
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn requests_for_one_line_queue_and_those_for_others_do_not() {
         let machine = Machine::new(1, 10).unwrap();
-        let mut lines = CoherenceDirectory::new(machine, CostModel::GIVEN, SnoopPolicy::Home);
+        let mut lines = CoherenceDirectory::new(machine, LineCosts::WESTMERE_EX, SnoopPolicy::Home);
         lines.touch(0, LINE, true, 0);
         lines.touch(0, CacheLineId(9), true, 0);
         let ends: Vec<u64> = (1..5).map(|core| lines.touch(core, LINE, true, 0)).collect();

@@ -1,0 +1,338 @@
+//! What the code of a task calls. Outside of a task these calls have no effect.
+
+use platform::{Layer, Step};
+use time::Nanos;
+
+use super::EngineError;
+use super::event_queue::{Event, EventOrder};
+use super::task::{TaskClass, TaskId, TaskState};
+use super::world::{self, World, whole_rounds};
+use crate::back_end;
+use crate::ledger::CoreState;
+use crate::memory::LockId;
+
+/// Number of rounds after which a soft interrupt continues as a thread (Linux's
+/// `MAX_SOFTIRQ_RESTART`), and time after which it does (`MAX_SOFTIRQ_TIME`).
+const SOFT_ROUNDS_MAX: u32 = 10;
+const SOFT_TIME_MAX: Nanos = Nanos::from_millis(2);
+
+/// Number of calls at one instant after which a task is stuck.
+const CALLS_AT_NOW_MAX: u32 = 1 << 24;
+
+/// Calls `use_it` with the state of the engine and the running task, and suspends the task if it
+/// returns so.
+#[inline]
+fn in_task(use_it: impl FnOnce(&mut World, TaskId) -> bool) {
+    let must_suspend = world::with(|world| match world.running {
+        Some(task) => use_it(world, task),
+        None => false,
+    });
+    if must_suspend == Some(true) {
+        back_end::suspend();
+    }
+}
+
+/// Returns the present time.
+pub fn now() -> Nanos {
+    world::with(|world| world.now).unwrap_or(Nanos::ZERO)
+}
+
+/// Returns the hardware thread on which the calling task runs.
+pub fn this_core() -> Option<usize> {
+    world::with(|world| Some(world.tasks[world.running?.index()].core)).flatten()
+}
+
+/// Returns the calling task.
+pub fn this_task() -> Option<TaskId> {
+    world::with(|world| world.running).flatten()
+}
+
+/// Executes a step `count` times.
+pub fn work(step: Step, count: u32) {
+    in_task(|world, id| {
+        let core = world.task(id).core;
+        world.task(id).layer = step.layer();
+        let picos = world.config.costs.steps.picos(step) * u64::from(count);
+        let it = &mut world.cores[core];
+        let picos = it.picos + picos;
+        it.picos = picos % 1000;
+        world.charge_work(id, Nanos(picos / 1000))
+    });
+}
+
+/// Computes for `time` in a layer.
+pub fn compute(layer: Layer, time: Nanos) {
+    in_task(|world, id| {
+        world.task(id).layer = layer;
+        world.charge_work(id, time)
+    });
+}
+
+/// Accesses memory that other cores may have written.
+pub(crate) fn touch(address: usize, bytes: usize, write: bool) {
+    in_task(|world, id| {
+        let (core, now) = (world.task(id).core, world.now);
+        let end = world.memory.touch(core, address, bytes, write, now.0);
+        world.charge_transfer(id, Nanos(end))
+    });
+}
+
+/// Acquires a lock, with interrupts off.
+pub(crate) fn acquire(lock: LockId) {
+    // An interrupt that is due comes before the lock.
+    in_task(|world, id| world.charge(id, Nanos::ZERO));
+    in_task(|world, id| {
+        let (core, now) = (world.task(id).core, world.now);
+        world.cores[core].locks += 1;
+        let (lock, lines) = world.memory.lock(lock);
+        let end = lock.draw(lines, core, now.0);
+        world.charge_transfer(id, Nanos(end))
+    });
+    in_task(|world, id| {
+        let (core, now) = (world.task(id).core, world.now);
+        let (lock, lines) = world.memory.lock(lock);
+        match lock.enter(lines, core, now.0) {
+            Some(end) => world.charge_transfer(id, Nanos(end)),
+            None => {
+                world.enter_state(core, CoreState::LockWait);
+                world.task(id).state = TaskState::Spinning;
+                true
+            }
+        }
+    });
+}
+
+/// Acquires a lock unless another core holds it or waits for it; returns whether it did.
+pub(crate) fn try_acquire(lock: LockId) -> bool {
+    let mut is_taken = false;
+    in_task(|world, id| {
+        let (core, now) = (world.task(id).core, world.now);
+        let (lock, lines) = world.memory.lock(lock);
+        is_taken = lock.is_taken();
+        if !is_taken {
+            return false;
+        }
+        let end = lock.probe(lines, core, now.0);
+        world.charge_transfer(id, Nanos(end))
+    });
+    if !is_taken {
+        acquire(lock);
+    }
+    !is_taken
+}
+
+/// Releases a lock.
+pub(crate) fn release(lock: LockId) {
+    in_task(|world, id| {
+        let (core, now) = (world.task(id).core, world.now);
+        let (lock, lines) = world.memory.lock(lock);
+        let (end, next) = lock.leave(lines, core, now.0);
+        if let Some((waiter, at)) = next
+            && let Some(waiter) = world.cores[waiter].current()
+        {
+            let at = Nanos(at);
+            world.task(waiter).state =
+                TaskState::Working { until: at, as_state: CoreState::LockWait };
+            world.resume_at(waiter, at, EventOrder::Normal);
+        }
+        world.charge_transfer(id, Nanos(end))
+    });
+    in_task(|world, id| {
+        let core = world.task(id).core;
+        world.cores[core].locks = world.cores[core].locks.saturating_sub(1);
+        world.charge_work(id, Nanos::ZERO)
+    });
+}
+
+/// Has every device polled before time advances: the task has written to a doorbell.
+pub fn doorbell() {
+    in_task(|world, _| {
+        world.devices.has_doorbell = true;
+        false
+    });
+}
+
+/// Looks for something by a step, and finds nothing. The task continues at the end of a look: the
+/// first after a device or another task did something, or that is not before `until`.
+pub fn look_until(step: Step, until: Nanos) {
+    in_task(|world, id| {
+        let (core, now) = (world.task(id).core, world.now);
+        let round = Nanos((world.config.costs.steps.picos(step) / 1000).max(1));
+        world.task(id).layer = step.layer();
+        if world.check_limits(id, Nanos::ZERO) || world.yield_core(id, Nanos::ZERO, CoreState::Look)
+        {
+            return true;
+        }
+        let until = match world.config.exact_looks {
+            true => now + round,
+            false => whole_rounds(now, round, until),
+        };
+        let state = match world.task(id).class() {
+            TaskClass::Fifo { .. } | TaskClass::Fair => CoreState::Look,
+            TaskClass::HardInterrupt | TaskClass::SoftInterrupt => world.task(id).work_state(),
+        };
+        world.enter_state(core, state);
+        world.task(id).state = TaskState::Looking { since: now, round, until };
+        world.lookers.push(id);
+        if until < Nanos::MAX {
+            world.resume_at(id, until, EventOrder::Look);
+        }
+        true
+    });
+}
+
+/// Waits until the task is [woken](unpark). Returns at once if that happened since the last wait.
+pub fn park() {
+    let is_interrupt = world::with(|world| {
+        let class = world.running.map(|id| world.task(id).class());
+        class == Some(TaskClass::HardInterrupt)
+    });
+    let exit = |world: &mut World| world.config.costs.interrupt_exit;
+    if is_interrupt == Some(true) {
+        in_task(|world, id| {
+            let exit = exit(world);
+            world.charge_work(id, exit)
+        });
+    }
+    in_task(|world, id| {
+        if std::mem::take(&mut world.task(id).is_notified) {
+            world.task(id).rounds += 1;
+            return match world.task(id).class() {
+                // It came while the handler left.
+                TaskClass::HardInterrupt => {
+                    world.counts.interrupts += 1;
+                    let entry = world.config.costs.interrupt_entry;
+                    world.charge_work(id, entry)
+                }
+                _ => world.check_limits(id, Nanos::ZERO),
+            };
+        }
+        world.leave_core(id, TaskState::Parked);
+        true
+    });
+}
+
+/// Waits until a time, or until the task is [woken](unpark).
+pub fn sleep_until(at: Nanos) {
+    in_task(|world, id| {
+        if std::mem::take(&mut world.task(id).is_notified) || at <= world.now {
+            return false;
+        }
+        world.leave_core(id, TaskState::Parked);
+        if at < Nanos::MAX && world.task(id).state == TaskState::Parked {
+            world.task(id).generation += 1;
+            let generation = world.task(id).generation;
+            let event = Event::Timer { task: id, generation };
+            world.events.push(at, EventOrder::Normal, event);
+        }
+        true
+    });
+}
+
+/// Wakes a task; without an effect on one that has ended.
+pub fn unpark(task: TaskId) {
+    world::with(|world| {
+        let from = world.running.map(|id| world.task(id).core);
+        world.wake(task, from);
+        world.on_news();
+    });
+}
+
+/// Raises the interrupt of a handler: of a device, from its [`poll`](super::Device::poll), which
+/// must not wait for the handler's effects.
+pub fn raise(handler: TaskId) {
+    world::with(|world| world.raised.push(handler));
+}
+
+/// Has tasks that ask [`is_stopping`] end.
+pub fn stop() {
+    world::with(|world| {
+        world.is_stopping = true;
+        world.on_news();
+    });
+}
+
+/// Returns whether the tasks are to end.
+pub fn is_stopping() -> bool {
+    world::with(|world| world.is_stopping).unwrap_or(true)
+}
+
+/// Starts the measurement: ledgers, counters and traffic begin anew.
+pub fn begin_measurement() {
+    in_task(|world, _| {
+        world.begin_measurement();
+        false
+    });
+}
+
+impl World {
+    /// Charges work to the running task. Returns whether the task must be suspended.
+    #[inline]
+    fn charge_work(&mut self, id: TaskId, time: Nanos) -> bool {
+        let core = self.task(id).core;
+        let time = match self.sibling_works(core) {
+            true => Nanos(time.0 * u64::from(self.config.costs.smt_percent) / 100),
+            false => time,
+        };
+        self.charge(id, time)
+    }
+
+    /// Charges a transfer that ends at `end`.
+    #[inline]
+    fn charge_transfer(&mut self, id: TaskId, end: Nanos) -> bool {
+        let time = end.since(self.now);
+        self.charge(id, time)
+    }
+
+    fn sibling_works(&self, core: usize) -> bool {
+        let cores = self.config.machine.cores();
+        if self.cores.len() == cores {
+            return false;
+        }
+        let sibling = if core < cores { core + cores } else { core - cores };
+        !matches!(self.cores[sibling].state, CoreState::Idle)
+    }
+
+    #[inline]
+    fn charge(&mut self, id: TaskId, time: Nanos) -> bool {
+        let as_state = self.task(id).work_state();
+        if self.check_limits(id, time) || self.yield_core(id, time, as_state) {
+            return true;
+        }
+        if time == Nanos::ZERO {
+            return false;
+        }
+        let (core, until) = (self.task(id).core, self.now + time);
+        self.enter_state(core, as_state);
+        let next = self.events.next_time().min(self.devices.deadline);
+        if until < next && !self.devices.has_doorbell {
+            self.advance_to(until);
+            self.enter_state(core, as_state);
+            return false;
+        }
+        self.task(id).state = TaskState::Working { until, as_state };
+        self.resume_at(id, until, EventOrder::Normal);
+        true
+    }
+
+    /// Returns whether the task has lost its core or failed: a soft interrupt that has had its
+    /// share, a handler that does not end, a task without progress.
+    fn check_limits(&mut self, id: TaskId, remaining: Nanos) -> bool {
+        let now = self.now;
+        self.calls_at_now += 1;
+        let (stuck, limit) = (self.calls_at_now > CALLS_AT_NOW_MAX, self.config.handler_limit);
+        let task = &self.tasks[id.index()];
+        let ran = now.since(task.runs.began);
+        if stuck || task.class().is_handler() && ran > limit {
+            let task = task.spec.name.clone();
+            self.fail(EngineError::Stuck { task, at: now, ran });
+            return true;
+        }
+        let is_over = task.rounds >= SOFT_ROUNDS_MAX || ran >= SOFT_TIME_MAX;
+        if task.class() == TaskClass::SoftInterrupt && is_over && self.cores[task.core].locks == 0 {
+            self.demote(id, remaining);
+            return true;
+        }
+        false
+    }
+}

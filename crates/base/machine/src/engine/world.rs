@@ -1,0 +1,175 @@
+//! [`World`]: the state of an engine that its tasks access: the thread-local variable in which it is
+//! while the engine runs.
+
+use std::cell::RefCell;
+
+use time::Nanos;
+
+use super::core::Core;
+use super::event_queue::{Event, EventOrder, EventQueue};
+use super::task::{Task, TaskId, TaskState};
+use super::{Device, EngineConfig, EngineError};
+use crate::ledger::CoreState;
+use crate::lines::CoherenceDirectory;
+use crate::memory::SharedMemory;
+
+/// Counters of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EventCounts {
+    pub(crate) switches: u64,
+    pub(crate) interrupts: u64,
+    pub(crate) remote_wakes: u64,
+    /// Start of the measurement.
+    pub(crate) since: Nanos,
+}
+
+/// The devices.
+#[derive(Default)]
+pub(crate) struct Devices {
+    pub(crate) list: Vec<Box<dyn Device>>,
+    /// Earliest deadline of all.
+    pub(crate) deadline: Nanos,
+    /// Whether a task has done something that a device must see at this instant.
+    pub(crate) has_doorbell: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Nanos,
+    pub(crate) config: EngineConfig,
+    pub(crate) events: EventQueue,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) devices: Devices,
+    pub(crate) memory: SharedMemory,
+    /// The task whose code runs.
+    pub(crate) running: Option<TaskId>,
+    /// Handlers whose interrupts a device has raised in its poll.
+    pub(crate) raised: Vec<TaskId>,
+    /// Tasks that look.
+    pub(crate) lookers: Vec<TaskId>,
+    pub(crate) counts: EventCounts,
+    pub(crate) error: Option<EngineError>,
+    pub(crate) is_stopping: bool,
+    /// Number of threads that have not ended.
+    pub(crate) threads_left: usize,
+    /// Number of calls at this instant, of tasks that take no time.
+    pub(crate) calls_at_now: u32,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) };
+}
+
+/// Makes `world` that of this thread.
+pub(crate) fn put(world: Box<World>) {
+    WORLD.set(Some(world));
+}
+
+/// Removes the world of this thread.
+pub(crate) fn take() -> Option<Box<World>> {
+    WORLD.take()
+}
+
+/// Calls `use_it` with the world of this thread; returns `None` without one.
+#[inline]
+pub(crate) fn with<R>(use_it: impl FnOnce(&mut World) -> R) -> Option<R> {
+    WORLD.with_borrow_mut(|world| world.as_deref_mut().map(use_it))
+}
+
+impl World {
+    pub(crate) fn new(config: EngineConfig) -> World {
+        let directory = CoherenceDirectory::new(config.machine, config.costs.lines, config.snoops);
+        let mut cores = Vec::new();
+        cores.resize_with(config.hardware_threads(), Core::default);
+        World {
+            now: Nanos::ZERO,
+            events: EventQueue::default(),
+            cores,
+            tasks: Vec::new(),
+            devices: Devices { deadline: Nanos::MAX, ..Devices::default() },
+            memory: SharedMemory::new(directory),
+            running: None,
+            raised: Vec::new(),
+            lookers: Vec::new(),
+            counts: EventCounts::default(),
+            error: None,
+            is_stopping: false,
+            threads_left: 0,
+            calls_at_now: 0,
+            config,
+        }
+    }
+
+    pub(crate) fn task(&mut self, id: TaskId) -> &mut Task {
+        &mut self.tasks[id.index()]
+    }
+
+    /// Returns the core of a hardware thread, which its siblings share.
+    pub(crate) fn physical(&self, core: usize) -> usize {
+        core % self.config.machine.cores()
+    }
+
+    /// Enters the time since the last entry into the core's ledger, and changes its state.
+    pub(crate) fn enter_state(&mut self, core: usize, state: CoreState) {
+        let now = self.now;
+        let it = &mut self.cores[core];
+        let time = now.since(it.since);
+        it.ledger.add(it.state, time);
+        let was_idle = it.state == CoreState::Idle;
+        (it.state, it.since) = (state, now);
+        if !was_idle
+            && let Some(thread) = it.contexts[0]
+            && it.contexts[1].is_none()
+            && it.contexts[2].is_none()
+        {
+            let thread = &mut self.tasks[thread.index()];
+            thread.virtual_time = thread.virtual_time + time;
+        }
+    }
+
+    /// Schedules the end of the present piece of a task.
+    pub(crate) fn resume_at(&mut self, id: TaskId, at: Nanos, order: EventOrder) {
+        let task = self.task(id);
+        task.generation += 1;
+        let generation = task.generation;
+        self.events.push(at, order, Event::Resume { task: id, generation });
+    }
+
+    /// Wakes the tasks that look: something happened that they may find.
+    pub(crate) fn on_news(&mut self) {
+        let now = self.now;
+        for index in 0..self.lookers.len() {
+            let id = self.lookers[index];
+            let TaskState::Looking { since, round, until } = self.task(id).state else { continue };
+            let at = whole_rounds(since, round, now);
+            if at < until {
+                self.task(id).state = TaskState::Looking { since, round, until: at };
+                self.resume_at(id, at, EventOrder::Look);
+            }
+        }
+    }
+
+    /// Advances to `at`, which is not before the present time.
+    #[inline]
+    pub(crate) fn advance_to(&mut self, at: Nanos) {
+        if at > self.now {
+            self.now = at;
+            self.calls_at_now = 0;
+        }
+    }
+
+    /// Records the first error.
+    pub(crate) fn fail(&mut self, error: EngineError) {
+        self.error.get_or_insert(error);
+    }
+}
+
+/// Returns the first end of a round that is not before `at`: rounds begin at `since`, and at least
+/// one is done.
+pub(crate) fn whole_rounds(since: Nanos, round: Nanos, at: Nanos) -> Nanos {
+    if at == Nanos::MAX {
+        return Nanos::MAX;
+    }
+    let rounds = at.since(since).0.div_ceil(round.0).max(1);
+    Nanos(since.0.saturating_add(rounds.saturating_mul(round.0)))
+}

@@ -1,0 +1,119 @@
+//! [`Ledger`]: the time of each hardware thread by what it did.
+
+use platform::Layer;
+use time::Nanos;
+
+/// State of a hardware thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CoreState {
+    /// Work of a layer, in a thread.
+    Work(Layer),
+    /// Waiting for a lock that another core holds.
+    LockWait,
+    /// A handler of a hard interrupt.
+    Interrupt,
+    /// A soft interrupt.
+    SoftInterrupt,
+    /// Switching from one thread to another.
+    Switch,
+    /// Looking for a completion and finding none.
+    Look,
+    /// Nothing to do.
+    #[default]
+    Idle,
+}
+
+const LAYERS: usize = Layer::ALL.len();
+
+/// Number of states.
+const STATES: usize = LAYERS + 6;
+
+impl CoreState {
+    /// Returns all states, in the order of results.
+    pub fn all() -> impl Iterator<Item = CoreState> {
+        let others = [
+            CoreState::LockWait,
+            CoreState::Interrupt,
+            CoreState::SoftInterrupt,
+            CoreState::Switch,
+            CoreState::Look,
+            CoreState::Idle,
+        ];
+        Layer::ALL.into_iter().map(CoreState::Work).chain(others)
+    }
+
+    /// Returns the name as results show it.
+    pub fn word(self) -> &'static str {
+        match self {
+            CoreState::Work(layer) => layer.word(),
+            CoreState::LockWait => "lock_wait",
+            CoreState::Interrupt => "interrupt",
+            CoreState::SoftInterrupt => "soft_interrupt",
+            CoreState::Switch => "switch",
+            CoreState::Look => "look",
+            CoreState::Idle => "idle",
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            CoreState::Work(layer) => layer as usize,
+            CoreState::LockWait => LAYERS,
+            CoreState::Interrupt => LAYERS + 1,
+            CoreState::SoftInterrupt => LAYERS + 2,
+            CoreState::Switch => LAYERS + 3,
+            CoreState::Look => LAYERS + 4,
+            CoreState::Idle => LAYERS + 5,
+        }
+    }
+}
+
+/// The time that one hardware thread spent in each state, which sums to the time elapsed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    nanos: [u64; STATES],
+}
+
+impl Ledger {
+    pub(crate) fn add(&mut self, state: CoreState, time: Nanos) {
+        self.nanos[state.index()] += time.0;
+    }
+
+    /// Returns the time in a state.
+    pub fn time(&self, state: CoreState) -> Nanos {
+        Nanos(self.nanos[state.index()])
+    }
+
+    /// Returns the time in all states.
+    pub fn total(&self) -> Nanos {
+        Nanos(self.nanos.iter().sum())
+    }
+
+    /// Returns the time in all states but [`CoreState::Idle`].
+    pub fn busy(&self) -> Nanos {
+        self.total() - self.time(CoreState::Idle)
+    }
+
+    /// Returns the state with the most time, the first of several.
+    pub fn longest(&self) -> CoreState {
+        let mut longest = CoreState::Work(Layer::Application);
+        for state in CoreState::all() {
+            if self.time(state) > self.time(longest) {
+                longest = state;
+            }
+        }
+        longest
+    }
+
+    /// Returns the sum with another ledger.
+    #[must_use]
+    pub fn plus(&self, other: &Ledger) -> Ledger {
+        Ledger { nanos: std::array::from_fn(|state| self.nanos[state] + other.nanos[state]) }
+    }
+
+    /// Returns the difference to an earlier state of this ledger.
+    #[must_use]
+    pub fn since(&self, earlier: &Ledger) -> Ledger {
+        Ledger { nanos: std::array::from_fn(|state| self.nanos[state] - earlier.nanos[state]) }
+    }
+}

@@ -1,0 +1,160 @@
+//! Counts the instructions of each step of the block layer ([`Step`]), by single steps of the
+//! processor, and compares them with those that a modeled machine charges
+//! ([`Step::instructions`]).
+//!
+//! | case | queues, requests at a time |
+//! |---|---|
+//! | `mq-1`, `mq-32` | one core's own, 1 and 32 |
+//! | `sq-1`, `sq-32` | under a lock, 1 and 32 |
+//!
+//! It fails if a request of a case has 3 % more or fewer instructions than its steps are charged
+//! with, or if a step that is charged was not executed in any case.
+//!
+//! `cargo bench --package sluice-block --bench steps`
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use driver::{Null, NullQueue};
+use rng::Rng;
+use sluice_block::{
+    BlockDevice, BlockLayer, BlockLayerConfig, Layer, Payload, Platform, Queue, QueueModel,
+    Request, StagingScope, Step,
+};
+use testkit::instructions::Failed;
+use testkit::instructions::steps::{self, OUTSIDE, StepCount};
+use time::{Component, Nanos};
+
+const CASES: [&str; 4] = ["mq-1", "mq-32", "sq-1", "sq-32"];
+
+/// Requests that are counted.
+const REQUESTS: u64 = 64;
+
+/// Largest difference between the counted and the charged instructions of a request.
+const TOLERANCE: f64 = 0.03;
+
+/// A platform on which each step is marked.
+#[derive(Clone, Copy, Debug)]
+struct Counting;
+
+impl Platform for Counting {
+    type Lock<T: Send> = Mutex<T>;
+
+    #[inline(always)]
+    fn work(step: Step, count: u32) {
+        if count > 0 {
+            steps::mark(step as u8 + 1);
+        }
+    }
+}
+
+fn batch(
+    queue: &mut Queue<NullQueue, Counting>,
+    depth: usize,
+    requests: &[Request],
+) -> Result<(), Failed> {
+    for some in requests.chunks(depth) {
+        for request in some {
+            queue.submit(Nanos(1), *request)?;
+            steps::mark(OUTSIDE);
+        }
+        queue.poll(Nanos(1));
+        steps::mark(OUTSIDE);
+        while let Some(done) = queue.reap() {
+            steps::mark(OUTSIDE);
+            if !done.status.is_success() {
+                return Err(format!("{done:?}").into());
+            }
+        }
+        steps::mark(OUTSIDE);
+    }
+    Ok(())
+}
+
+fn run(case: &str, begin: &mut dyn FnMut()) -> Result<(), Failed> {
+    let (queue_model, depth) = match case {
+        "mq-1" => (QueueModel::MultiQueue { staging: StagingScope::Core }, 1),
+        "mq-32" => (QueueModel::MultiQueue { staging: StagingScope::Core }, 32),
+        "sq-1" => (QueueModel::SingleQueue, 1),
+        "sq-32" => (QueueModel::SingleQueue, 32),
+        _ => return Err(format!("no such case: {case}").into()),
+    };
+    let config =
+        BlockLayerConfig { queue_model, merge: false, queue_depth: 64, ..Default::default() };
+    let (_, mut queues) =
+        BlockLayer::open_with_platform::<Null, Counting>(&mut Null::default(), &config)?;
+    let mut queue = queues.pop().ok_or("the layer has no queue")?;
+    let mut rng = Rng::new(1);
+    let mut requests = |count: u64| -> Vec<Request> {
+        let read = |tag| Request::read(rng.below(1 << 31), 1, Payload::BitBucket, tag);
+        (0..count).map(read).collect()
+    };
+    batch(&mut queue, depth, &requests(3 * REQUESTS))?;
+    let counted = requests(REQUESTS);
+    begin();
+    batch(&mut queue, depth, &counted)
+}
+
+/// Prints the steps of a case. Returns whether the charged instructions are those that were counted.
+fn check(case: &str, counts: &BTreeMap<u8, StepCount>) -> bool {
+    let (mut counted, mut charged) = (0.0, 0.0);
+    for step in Step::ALL {
+        let Some(count) = counts.get(&(step as u8 + 1)) else { continue };
+        let times = count.times as f64;
+        println!(
+            "{case:6} {:8} {:5.2} times per request, {:6.1} instructions each; {} are charged",
+            step.word(),
+            times / REQUESTS as f64,
+            count.instructions / times,
+            step.instructions(),
+        );
+        counted += count.instructions / REQUESTS as f64;
+        charged += f64::from(step.instructions()) * times / REQUESTS as f64;
+    }
+    let difference = charged / counted - 1.0;
+    let holds = difference.abs() <= TOLERANCE;
+    let verdict = if holds { "ok" } else { "FAIL" };
+    println!(
+        "{case:6} {counted:.1} instructions per request counted, {charged:.1} charged, {:+.1} %: \
+         {verdict}",
+        100.0 * difference
+    );
+    holds
+}
+
+fn gate() -> Result<bool, Failed> {
+    let mut holds = true;
+    let mut executed = std::collections::BTreeSet::new();
+    for case in CASES {
+        let counts = steps::count_case(case)?;
+        holds &= check(case, &counts);
+        executed.extend(counts.into_keys());
+    }
+    for step in Step::ALL {
+        let is_charged =
+            step.instructions() > 0 && matches!(step.layer(), Layer::Block | Layer::Driver);
+        if is_charged && step != Step::Stage && !executed.contains(&(step as u8 + 1)) {
+            println!("{} is charged and was not executed: FAIL", step.word());
+            holds = false;
+        }
+    }
+    Ok(holds)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => gate(),
+        ["stepped", case] => steps::run_stepped(|begin| run(case, begin)).map(|()| true),
+        _ => Err("no arguments".into()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("steps: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
