@@ -42,7 +42,9 @@ pub use results::result::{
     JobCounts, JobResult, RunResult,
 };
 pub use results::time_series::{INTERVALS_MAX, Interval, TimeSeries};
-pub use runner::job_runner::{IoCpuCosts, JobRunner, check_jobs, check_jobs_on, job_index_of_tag};
+pub use runner::job_runner::{
+    IoCpuCosts, JobPart, JobRunner, check_jobs, check_jobs_on, job_index_of_tag,
+};
 pub use runner::memory::available_memory;
 pub use runner::unit_source::UnitSourceError;
 pub use runner::verify::Mismatch;

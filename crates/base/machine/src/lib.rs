@@ -54,14 +54,15 @@ mod ledger;
 mod lines;
 mod memory;
 mod modeled;
+mod sheet;
 mod ticket_lock;
 mod topology;
 
 pub use back_end::BackEnd;
 pub use costs::{Costs, LineCosts, StepCosts};
 pub use engine::calls::{
-    begin_measurement, compute, doorbell, is_stopping, look_until, now, park, raise, sleep_until,
-    stop, this_core, this_task, unpark, work,
+    LookStart, begin_look, begin_measurement, compute, doorbell, is_stopping, look_until, news,
+    now, park, raise, sleep_until, stop, this_core, this_task, unpark, work,
 };
 pub use engine::{
     Device, Engine, EngineConfig, EngineError, EngineReport, TaskClass, TaskId, TaskReport,
@@ -70,4 +71,5 @@ pub use engine::{
 pub use ledger::{CoreState, Ledger};
 pub use lines::{SnoopPolicy, Traffic};
 pub use modeled::{Modeled, ModeledGuard, ModeledLock};
+pub use sheet::{Sheet, SheetError, SheetNumber};
 pub use topology::{CORES_MAX, Distance, Machine, MachineError};

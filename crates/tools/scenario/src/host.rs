@@ -4,6 +4,7 @@ use block::notify::{CompletionMethod, CompletionPolicy, NotifyConfig};
 use time::Nanos;
 
 use super::choice::Impossible;
+use super::host_machine::HostMachine;
 use super::keys::ahci_keys::AhciUplink;
 use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::{POLL_INTERVAL, STEP_TIME};
@@ -98,7 +99,7 @@ impl PathConfig {
 
 /// `[host]`: CPU time of the host per I/O in virtual time; `None` selects the default. `[ahci]`: its
 /// AHCI controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostConfig {
     /// From the job's decision to the doorbell.
     pub submit_cost: Option<Nanos>,
@@ -106,6 +107,9 @@ pub struct HostConfig {
     pub complete_cost: Option<Nanos>,
     /// From the completion entry to the first instruction that an interrupt starts.
     pub interrupt_cost: Option<Nanos>,
+    /// The machine on which the host's software runs in virtual time; `None` for one that takes no
+    /// time but the costs above.
+    pub machine: Option<HostMachine>,
     /// `[ahci]`: the uplink of the controller that the SATA drives share.
     pub ahci: AhciUplink,
 }
@@ -116,6 +120,7 @@ impl HostConfig {
         s.set("submit_cost", &mut host.submit_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.set("complete_cost", &mut host.complete_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.set("interrupt_cost", &mut host.interrupt_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
+        host.machine = HostMachine::read(&mut s)?;
         s.finish()?;
         Ok(host)
     }

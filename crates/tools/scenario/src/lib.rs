@@ -13,6 +13,7 @@ mod error;
 pub mod format;
 mod hints;
 mod host;
+mod host_machine;
 mod keys;
 mod named_target;
 pub mod presets;
@@ -40,6 +41,7 @@ pub use composition::{
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
+pub use host_machine::{HostKernel, HostMachine};
 pub use keys::ahci_keys::AhciUplink;
 pub use keys::drive_kind::DriveKind;
 pub use keys::export_keys::{ExportAddress, ExportSpec, ServeSpec};

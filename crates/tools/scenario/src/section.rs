@@ -188,6 +188,11 @@ impl<'a> Value<'a> {
         SourceSpan { source: self.source.clone(), span: first_line(self.source, self.value.span()) }
     }
 
+    /// Resolves a path in the text, which is relative to the text's directory.
+    pub(super) fn resolve(&self, path: &str) -> std::path::PathBuf {
+        self.source.resolve(path)
+    }
+
     /// Returns the line of the value, from 1.
     pub(super) fn line(&self) -> usize {
         self.source.line_column(self.value.span().start).0

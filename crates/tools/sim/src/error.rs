@@ -21,6 +21,9 @@ pub enum SimError {
     /// Jobs do not fit the device, or the results of the run are invalid.
     #[error(transparent)]
     Host(#[from] workload::RunError),
+    /// The modeled machine of the host cannot run the scenario, or failed.
+    #[error(transparent)]
+    Machine(#[from] crate::MachineRunError),
     /// The scenario has no jobs.
     #[error("{file}: no jobs: give the scenario a [[job]], job_files, or a job file beside it")]
     NoJobs {
@@ -123,7 +126,8 @@ impl SimError {
             | SimError::NoBlockLayer { .. }
             | SimError::NotFollowed { .. }
             | SimError::VerifyWithoutData { .. }
-            | SimError::Scenario(_) => true,
+            | SimError::Scenario(_)
+            | SimError::Machine(crate::MachineRunError::Refused(_)) => true,
             SimError::Host(e) => {
                 use workload::RunError::{
                     DeviceMismatch, NoJobs, TooLarge, Trace, TwoWriters, Units, WrongAddressing,
@@ -141,6 +145,7 @@ impl SimError {
             }
             SimError::Stack(e) => e.is_usage(),
             SimError::Trace { .. }
+            | SimError::Machine(_)
             | SimError::Blktrace { .. }
             | SimError::Recording
             | SimError::Profile(_)

@@ -7,6 +7,7 @@
 
 pub mod analytic;
 mod error;
+mod hosted;
 mod outcome;
 mod output;
 mod precondition_cache;
@@ -25,7 +26,7 @@ use block::Group;
 use block::notify::CompletionMethod;
 use lnvm::TargetKind;
 use scenario::choice::{Impossible, SIMULATION};
-use scenario::{Beneath, DriveSpec, JobTable, PathSpec, Scenario};
+use scenario::{Beneath, DriveSpec, HostMachine, JobTable, PathSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, Notification, PreconditionMarker,
     RunObserver, StackBuilder, StackError, StateUse, co_simulate, image, is_fresh, stores_data,
@@ -35,6 +36,7 @@ use time::{Component, Nanos, VirtualRunner};
 use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
+pub use hosted::{MachineOutcome, MachineRefusal, MachineRunError};
 pub use outcome::{DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
@@ -48,6 +50,7 @@ pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline
 pub use run_needs::RunNeeds;
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
+use hosted::HostedJobs;
 use profile::SimProfiler;
 use recording::Recording;
 use recording::time_series::Sampler;
@@ -243,7 +246,14 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     if options.blktrace.is_some() && paths.iter().all(|path| path.config.block_layer.is_none()) {
         return Err(SimError::NoBlockLayer { file: scenario.file.clone() });
     }
-    let is_followed = can_follow(scenario, &paths);
+    let machine = scenario.host.machine.as_ref();
+    if machine.is_some() {
+        hosted::check(scenario, &paths, &options).map_err(MachineRunError::from)?;
+        for (path, jobs) in paths.iter().zip(&per_path) {
+            hosted::check_jobs(&path.name, &jobs.specs).map_err(MachineRunError::from)?;
+        }
+    }
+    let is_followed = machine.is_none() && can_follow(scenario, &paths);
     if !is_followed && options.trace.is_some() {
         return Err(SimError::NotFollowed { file: scenario.file.clone() });
     }
@@ -253,7 +263,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     };
     let mut profiler = if options.profile { Some(SimProfiler::start()?) } else { None };
     let mut runner = VirtualRunner::new();
-    let (mut run, images) = prepare(scenario, per_path, costs, &mut runner, &mut options)?;
+    let (mut run, images, hosted_jobs) =
+        prepare(scenario, per_path, costs, &mut runner, &mut options)?;
     let mut recording = Recording::start(scenario, &mut options, is_followed, &mut run)?;
     let started = runner.now();
     let mut sampler = Sampler::start(started, &mut run);
@@ -263,7 +274,12 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     if let Some(profiler) = &mut profiler {
         profiler.begin_jobs();
     }
-    let partial = execute(&mut runner, &mut run, parts, &mut options)?;
+    let (partial, machine) = match machine {
+        Some(machine) => {
+            execute_on_machine(machine, hosted_jobs, &mut runner, &mut run, &mut options)?
+        }
+        None => (execute(&mut runner, &mut run, parts, &mut options)?, None),
+    };
     let profile = profiler.map(SimProfiler::finish);
     if !partial {
         changes.finish(runner.now())?;
@@ -286,7 +302,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     for (outcome, path) in outcomes.iter_mut().zip(ended) {
         outcome.run = match path.host {
             Some(host) => host.finish()?,
-            None => RunResult { elapsed, ..RunResult::default() },
+            None => path.result.unwrap_or(RunResult { elapsed, ..RunResult::default() }),
         };
         // Here the host's side ends: it must not refer to the drive any more.
     }
@@ -305,7 +321,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let outcome = SimOutcome::new(scenario, drives, outcomes, elapsed, costs, ignored);
     let untraced_events = untraced;
-    let diagnostics = RunDiagnostics { states: images.states, profile };
+    let diagnostics = RunDiagnostics { states: images.states, profile, machine };
     let mut outcome = SimOutcome { partial, untraced_events, diagnostics, ..outcome };
     outcome.notes = output::result_notes::notes(scenario, &outcome, &images.from_image);
     if options.slowest > 0 && !is_followed {
@@ -343,7 +359,7 @@ fn prepare(
     costs: IoCpuCosts,
     runner: &mut VirtualRunner,
     options: &mut SimOptions<'_>,
-) -> Result<(SimRun, Images), SimError> {
+) -> Result<(SimRun, Images, Vec<HostedJobs>), SimError> {
     let plans = &scenario.drives;
     let fresh: Vec<bool> = plans.iter().map(is_fresh).collect();
     let keeps = |plan: &&DriveSpec| options.write_image && image(plan).is_some();
@@ -425,7 +441,10 @@ fn prepare(
                 // The handler finishes requests instead of the jobs.
                 costs.complete = Nanos::ZERO;
             }
-            Notification::Virtual(notify)
+            match scenario.host.machine {
+                Some(_) => Notification::Modeled,
+                None => Notification::Virtual(notify),
+            }
         })?;
         paths.push((PathRun::new(path), jobs, costs));
     }
@@ -433,15 +452,25 @@ fn prepare(
     // fio has no drives: logs are numbered over the jobs of all paths.
     let mut next_log = options.jobs_before + 1;
     let mut ready = Vec::with_capacity(paths.len());
+    let mut hosted_jobs = Vec::new();
     for (index, (mut path, jobs, costs)) in paths.into_iter().enumerate() {
         let PathJobs { specs, groups } = jobs;
+        let seed = scenario.seed.wrapping_add(index as u64);
+        if scenario.host.machine.is_some() {
+            if !specs.is_empty() {
+                let first_log = next_log;
+                next_log += groups.len();
+                hosted_jobs.push(HostedJobs { path: index, specs, groups, seed, first_log });
+            }
+            ready.push(path);
+            continue;
+        }
         if let (Some(mut device), false) = (path.idle.take(), specs.is_empty()) {
             if let JobTarget::Blocks(device) = &mut device
                 && let Some(layer) = device.block_layer_mut()
             {
                 layer.set_groups(groups);
             }
-            let seed = scenario.seed.wrapping_add(index as u64);
             let mut host = PathJobRunner::new(device, specs, costs, seed)?;
             next_log = host.open_logs(next_log)?;
             path.host = Some(host);
@@ -451,7 +480,7 @@ fn prepare(
     images.states = builder.state_uses().to_vec();
     let (devices, device_of) = builder.into_devices();
     let drives = plans.iter().map(|plan| plan.config.name.clone()).zip(device_of);
-    Ok((SimRun::new(devices, drives, ready), images))
+    Ok((SimRun::new(devices, drives, ready), images, hosted_jobs))
 }
 
 /// The records, samples and changes of a run.
@@ -538,6 +567,30 @@ fn execute(
     emit_running(options, run.progress(), runner.now().since(started));
     recording.collect(runner.now(), run)?;
     Ok(stopped)
+}
+
+/// Runs the jobs on a modeled machine; returns whether they were stopped early, and what the machine
+/// did.
+fn execute_on_machine(
+    machine: &HostMachine,
+    jobs: Vec<HostedJobs>,
+    runner: &mut VirtualRunner,
+    run: &mut SimRun,
+    options: &mut SimOptions<'_>,
+) -> Result<(bool, Option<MachineOutcome>), SimError> {
+    let started = runner.now();
+    emit_running(options, 0.0, Nanos::ZERO);
+    let stop = options.stop;
+    let mut stopped = false;
+    let mut tick = |now: Nanos, part: f64| {
+        emit_running(options, part, now.since(started));
+        stopped |= stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        !stopped
+    };
+    let (outcome, ended) = hosted::run(run, machine, jobs, started, &mut tick)?;
+    runner.advance_to(ended);
+    emit_running(options, 1.0, ended.since(started));
+    Ok((stopped, Some(outcome)))
 }
 
 /// Reports the progress of the jobs.

@@ -15,7 +15,7 @@ use stack::{CoreQueues, EmulatedDevice, ShardCounts, StateUse, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
 
-use super::{BlockLayerCounts, Explanation, FtlTimeSeries, Note, SimProfile};
+use super::{BlockLayerCounts, Explanation, FtlTimeSeries, MachineOutcome, Note, SimProfile};
 use crate::output::parameters::parameters;
 use crate::sim_run::{SimRun, drive_ftl_snapshot};
 
@@ -61,6 +61,8 @@ pub struct RunDiagnostics {
     pub states: Vec<(String, StateUse)>,
     /// Where the processor time went, if that was requested.
     pub profile: Option<SimProfile>,
+    /// What the host's processors did, on a modeled machine.
+    pub machine: Option<MachineOutcome>,
 }
 
 /// Results of one path.

@@ -12,6 +12,8 @@ use workload::{
     IoCpuCosts, JobRunner, JobSpec, KeyValueDevice, ParallelUnits, RunError, RunResult,
 };
 
+use crate::hosted::HostedPath;
+
 /// Maximum number of polls of device and drives for a flush.
 const FLUSH_POLL_LIMIT: u32 = 10_000_000;
 
@@ -37,6 +39,11 @@ pub(super) struct PathRun {
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) shards_before: Vec<ShardCounts>,
     pub(super) steady: Option<SteadyResult>,
+    /// The block layer's counters and the results of each queue's thread, while a modeled machine
+    /// runs the jobs.
+    pub(super) hosted: Option<HostedPath>,
+    /// Results of jobs that ran on a modeled machine.
+    pub(super) result: Option<RunResult>,
 }
 
 /// The jobs of a path, on blocks, on keys or on parallel units.
@@ -232,6 +239,8 @@ impl PathRun {
             },
             idle: Some(device),
             steady,
+            hosted: None,
+            result: None,
         }
     }
 

@@ -19,11 +19,12 @@ use block::notify::{
 };
 use block::trace::Tracer;
 use block::{
-    BlockDevice, BlockError, BlockLayer, Completion, DeviceQueue, Features, Group, Limits, Queue,
-    QueueFull, QueueModel, Raw, Request, WaitResult,
+    BlockDevice, BlockError, BlockLayer, Completion, DeviceQueue, Features, Group, Limits, Native,
+    Platform, Queue, QueueFull, QueueModel, Raw, Request, WaitResult,
 };
 use driver::{HardwareQueue, LowLevelDriver};
 use event::{RealClock, Waker};
+use machine::Modeled;
 use mem::AddressSpace;
 use pblk::{Pblk, Rrpc, ShardHandle};
 use scenario::BlockLayerSpec;
@@ -43,7 +44,7 @@ impl CoreQueue for Pblk {}
 impl CoreQueue for Rrpc {}
 impl CoreQueue for ShardHandle {}
 
-impl<Q: HardwareQueue + 'static> CoreQueue for Queue<Q> {
+impl<Q: HardwareQueue + 'static, P: Platform> CoreQueue for Queue<Q, P> {
     fn block_layer_queue(&mut self) -> Option<&mut dyn BlockLayerQueue> {
         Some(self)
     }
@@ -64,7 +65,7 @@ pub trait BlockLayerQueue {
     fn set_handler(&mut self, handler: Arc<CompletionHandler>);
 }
 
-impl<Q: HardwareQueue> BlockLayerQueue for Queue<Q> {
+impl<Q: HardwareQueue, P: Platform> BlockLayerQueue for Queue<Q, P> {
     fn set_group(&mut self, group: Group) {
         Queue::set_group(self, group);
     }
@@ -87,6 +88,8 @@ impl<Q: HardwareQueue> BlockLayerQueue for Queue<Q> {
 pub enum Notification {
     /// In virtual time, with these delays.
     Virtual(NotifyConfig),
+    /// In virtual time on modeled cores, which poll.
+    Modeled,
     /// In real time, by interrupts and threads. `None` is the default of the program that submits.
     Real(Option<CompletionPolicy>),
 }
@@ -201,16 +204,21 @@ impl CoreQueues {
     {
         match notification {
             Notification::Virtual(config) if !config.is_immediate() => {
-                CoreQueues::open_layer_on(&mut NotifiedDriver::new(driver, config), plan, None)
+                let mut driver = NotifiedDriver::new(driver, config);
+                CoreQueues::open_layer_on::<_, Native>(&mut driver, plan, None)
+            }
+            Notification::Modeled => {
+                let mut driver = driver;
+                CoreQueues::open_layer_on::<_, Modeled>(&mut driver, plan, None)
             }
             other => {
                 let mut driver = driver;
-                CoreQueues::open_layer_on(&mut driver, plan, other.handler(plan))
+                CoreQueues::open_layer_on::<_, Native>(&mut driver, plan, other.handler(plan))
             }
         }
     }
 
-    fn open_layer_on<D: LowLevelDriver>(
+    fn open_layer_on<D: LowLevelDriver, P: Platform>(
         driver: &mut D,
         plan: &BlockLayerSpec,
         handler: Option<CompletionMethod>,
@@ -222,7 +230,7 @@ impl CoreQueues {
         let mut config = plan.config(driver.limits().sector_bytes);
         // `sq` has one socket. The context has an endpoint like a core.
         config.topology.cores += u16::from(handler.is_some());
-        let (layer, mut queues) = BlockLayer::open(driver, &config)?;
+        let (layer, mut queues) = BlockLayer::open_with_platform::<D, P>(driver, &config)?;
         let spare = handler.and_then(|method| Some((method, queues.pop()?)));
         let device = CoreQueues::new(queues, features).ok_or(BlockError::NoQueues)?;
         let handler = spare.map(|(method, queue)| (method, Box::new(queue) as Box<dyn CoreQueue>));
@@ -299,6 +307,16 @@ impl CoreQueues {
     pub fn split(self) -> Vec<CoreQueues> {
         let count = self.queues.len() as u16;
         self.into_hardware_queues(count)
+    }
+
+    /// Removes the counters of the block layer, before [`split`](CoreQueues::split).
+    pub fn take_block_layer(&mut self) -> Option<StackBlockLayer> {
+        self.block_layer.take()
+    }
+
+    /// Puts the counters of the block layer back, after [`join`](CoreQueues::join).
+    pub fn restore_block_layer(&mut self, layer: Option<StackBlockLayer>) {
+        self.block_layer = layer;
     }
 
     /// Returns one device with the queues of all, in order, after [`split`](CoreQueues::split);

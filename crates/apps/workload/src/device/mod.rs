@@ -186,6 +186,13 @@ pub trait JobDevice: Component {
     /// Removes and returns a completion that a [`poll`](Component::poll) has found. Its `result` is
     /// the number of records that a [`RecordRequest`] found.
     fn reap(&mut self) -> Option<Completion>;
+
+    /// Returns the time after a call at `now`: that of a device whose calls take time, on a modeled
+    /// machine.
+    #[inline(always)]
+    fn time_after(&self, now: Nanos) -> Nanos {
+        now
+    }
 }
 
 impl<D: BlockDevice> JobDevice for D {

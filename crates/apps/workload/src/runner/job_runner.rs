@@ -34,6 +34,25 @@ pub struct IoCpuCosts {
     pub complete: Nanos,
 }
 
+/// The jobs of one of several threads: every `threads`-th one from the `first`, with clones counted
+/// one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobPart {
+    /// Index of the thread.
+    pub first: u64,
+    /// Number of threads.
+    pub threads: u64,
+}
+
+impl JobPart {
+    /// All jobs.
+    pub const ALL: JobPart = JobPart { first: 0, threads: 1 };
+
+    fn contains(self, index: u64) -> bool {
+        index % self.threads.max(1) == self.first
+    }
+}
+
 /// Maximum number of polls at one instant. A run that needs time to pass fails with
 /// [`RunError::TimeStalled`] after it.
 const POLLS_PER_INSTANT_MAX: u64 = 1 << 16;
@@ -170,6 +189,21 @@ impl<D: JobDevice> JobRunner<D> {
         costs: IoCpuCosts,
         seed: u64,
     ) -> Result<JobRunner<D>, RunError> {
+        JobRunner::with_part(device, jobs, costs, seed, JobPart::ALL)
+    }
+
+    /// Prepares a part of `jobs`, as [`new`](JobRunner::new) does for all: for one of several threads
+    /// of which each has a device of its own. The jobs are those of `new`, to the last random number.
+    ///
+    /// # Errors
+    /// As [`new`](JobRunner::new); [`RunError::NoJobs`] if the part has none.
+    pub fn with_part(
+        device: D,
+        jobs: Vec<JobSpec>,
+        costs: IoCpuCosts,
+        seed: u64,
+        part: JobPart,
+    ) -> Result<JobRunner<D>, RunError> {
         if jobs.is_empty() {
             return Err(RunError::NoJobs);
         }
@@ -177,12 +211,17 @@ impl<D: JobDevice> JobRunner<D> {
         let (limits, units) = (unit_limits(&jobs, &device_limits)?, device_limits.units());
         memory::check(&jobs, &limits, memory::available_memory())?;
         let mut workers = Vec::new();
-        let (mut stage, mut group) = (0, 0);
+        let (mut stage, mut group, mut index) = (0, 0, 0);
         for (i, spec) in jobs.into_iter().enumerate() {
             stage += u32::from(spec.schedule.stonewall && i > 0);
             group += u32::from((spec.schedule.stonewall || spec.report.new_group) && i > 0);
             for clone in 0..spec.numjobs {
-                let index = workers.len() as u64;
+                let is_of_part = part.contains(index);
+                index += 1;
+                if !is_of_part {
+                    continue;
+                }
+                let index = index - 1;
                 let rng = match spec.pattern.randseed {
                     Some(own) => Rng::new(own).fork(u64::from(clone)),
                     None => Rng::new(seed).fork(index),
@@ -190,6 +229,9 @@ impl<D: JobDevice> JobRunner<D> {
                 let limits = DeviceSpace { sectors: &limits, units };
                 workers.push(JobThread::new(spec.clone(), clone, stage, group, limits, rng)?);
             }
+        }
+        if workers.is_empty() {
+            return Err(RunError::NoJobs);
         }
         let is_keyed = device.addressing() == Addressing::Keys;
         let chunks = units.map(|units| Box::new(ChunkStates::new(units, device.chunks())));
@@ -259,10 +301,20 @@ impl<D: JobDevice> JobRunner<D> {
     /// # Errors
     /// [`RunError::Log`] if a file cannot be created.
     pub fn open_logs(&mut self, first: usize) -> Result<usize, RunError> {
-        for (i, worker) in self.threads.iter_mut().enumerate() {
-            worker.open_logs(first + i)?;
-        }
+        self.open_logs_of(first, JobPart::ALL)?;
         Ok(first + self.threads.len())
+    }
+
+    /// Opens the logs of the jobs of a part, as [`open_logs`](JobRunner::open_logs) does for all.
+    /// `first` is the number of the first job of all.
+    ///
+    /// # Errors
+    /// [`RunError::Log`] if a file cannot be created.
+    pub fn open_logs_of(&mut self, first: usize, part: JobPart) -> Result<(), RunError> {
+        for (i, worker) in (0..).zip(&mut self.threads) {
+            worker.open_logs(first + (part.first + i * part.threads) as usize)?;
+        }
+        Ok(())
     }
 
     /// Returns whether every job has ended or the run has failed; [`finish`](JobRunner::finish)
@@ -488,6 +540,8 @@ impl<D: JobDevice> Component for JobRunner<D> {
         tracepoint::set_time(now);
         let mut moved = self.device.poll(now);
         moved |= self.reap(now);
+        let now = self.device.time_after(now);
+        self.now = now;
         if !self.refused.is_empty() && (moved || self.retry) {
             self.retry = false;
             for i in self.refused.drain(..) {
@@ -505,7 +559,7 @@ impl<D: JobDevice> Component for JobRunner<D> {
                 self.check_time_advances(now);
             }
             // Submits the new requests to the drive in this iteration rather than in the next one.
-            self.device.poll(now);
+            self.device.poll(self.device.time_after(now));
         }
         moved
     }

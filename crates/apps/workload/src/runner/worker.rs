@@ -337,7 +337,9 @@ impl JobThread {
             self.begin(shared.epoch);
         }
         let mut moved = false;
+        let mut now = now;
         loop {
+            now = device.time_after(now);
             if let Some(slot) = self.slots.pending() {
                 let issue_at = self.slots.get(slot).issued;
                 if issue_at > now {

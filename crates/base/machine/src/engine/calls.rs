@@ -52,6 +52,8 @@ pub fn work(step: Step, count: u32) {
     in_task(|world, id| {
         let core = world.task(id).core;
         world.task(id).layer = step.layer();
+        // The commands are in the queue, and the device may take them from now on.
+        world.devices.has_doorbell |= step == Step::Issue && count > 0;
         let picos = world.config.costs.steps.picos(step) * u64::from(count);
         let it = &mut world.cores[core];
         let picos = it.picos + picos;
@@ -152,19 +154,28 @@ pub fn doorbell() {
     });
 }
 
-/// Looks for something by a step, and finds nothing. The task continues at the end of a look: the
-/// first after a device or another task did something, or that is not before `until`.
-pub fn look_until(step: Step, until: Nanos) {
+/// A point in the sequence of what devices and tasks did, before a task looked at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookStart(u64);
+
+/// Begins a look, which [`look_until`] ends if it finds nothing.
+pub fn begin_look() -> LookStart {
+    LookStart(world::with(|world| world.news).unwrap_or(0))
+}
+
+/// Looks for something by a step, and finds nothing since `start`. The task continues at the end of a
+/// look: the first after a device or another task did something, or that is not before `until`.
+pub fn look_until(start: LookStart, step: Step, until: Nanos) {
     in_task(|world, id| {
         let (core, now) = (world.task(id).core, world.now);
-        let round = Nanos((world.config.costs.steps.picos(step) / 1000).max(1));
+        let round = Nanos(world.config.costs.steps.picos(step) / 1000);
         world.task(id).layer = step.layer();
         if world.check_limits(id, Nanos::ZERO) || world.yield_core(id, Nanos::ZERO, CoreState::Look)
         {
             return true;
         }
-        let until = match world.config.exact_looks {
-            true => now + round,
+        let until = match world.config.exact_looks || world.news != start.0 {
+            true => now + round.max(Nanos(1)),
             false => whole_rounds(now, round, until),
         };
         let state = match world.task(id).class() {
@@ -242,6 +253,11 @@ pub fn unpark(task: TaskId) {
 /// must not wait for the handler's effects.
 pub fn raise(handler: TaskId) {
     world::with(|world| world.raised.push(handler));
+}
+
+/// Has tasks that look find what the calling task did, at the end of their next look.
+pub fn news() {
+    world::with(World::on_news);
 }
 
 /// Has tasks that ask [`is_stopping`] end.

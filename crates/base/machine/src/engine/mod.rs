@@ -55,6 +55,8 @@ pub struct EngineConfig {
     pub stack_bytes: usize,
     /// Longest run of a handler.
     pub handler_limit: Nanos,
+    /// Time at which the engine starts.
+    pub start: Nanos,
 }
 
 impl EngineConfig {
@@ -69,6 +71,7 @@ impl EngineConfig {
             exact_looks: false,
             stack_bytes: 1 << 20,
             handler_limit: Nanos::from_secs(1),
+            start: Nanos::ZERO,
         }
     }
 
@@ -207,7 +210,7 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Returns an engine at time zero.
+    /// Returns an engine at its start.
     ///
     /// # Errors
     /// [`EngineError::HardwareThreads`], [`EngineError::SmtFactor`].
@@ -262,7 +265,8 @@ impl Engine {
         if !is_handler {
             world.threads_left += 1;
             let start = Event::Timer { task: id, generation: 0 };
-            world.events.push(spec.start, EventOrder::Normal, start);
+            let at = spec.start.max(world.now);
+            world.events.push(at, EventOrder::Normal, start);
         }
         world.tasks.push(Task::new(spec, core));
         self.contexts.push(context);
@@ -275,11 +279,28 @@ impl Engine {
     /// [`EngineError`]. The memory of tasks that have not ended is then lost, because they may hold
     /// locks.
     pub fn run(&mut self) -> Result<EngineReport, EngineError> {
+        self.run_with(&mut |_| true)
+    }
+
+    /// Runs as [`run`](Engine::run) does, and calls `tick` at intervals with the present time. If it
+    /// returns `false`, the tasks are asked to [stop](crate::stop).
+    ///
+    /// # Errors
+    /// As [`run`](Engine::run).
+    pub fn run_with(
+        &mut self,
+        tick: &mut dyn FnMut(Nanos) -> bool,
+    ) -> Result<EngineReport, EngineError> {
         let Some(world) = self.world.take() else {
             return Err(EngineError::Deadlock { at: Nanos::ZERO, tasks: Vec::new() });
         };
         world::put(world);
+        let mut actions = 0u32;
         loop {
+            actions = actions.wrapping_add(1);
+            if actions.is_multiple_of(TICK_ACTIONS) && !tick(calls::now()) {
+                calls::stop();
+            }
             match world::with(World::next_action).unwrap_or(Action::End) {
                 Action::Continue => {}
                 Action::PollDevices => poll_devices(),
@@ -329,6 +350,9 @@ impl Engine {
     }
 }
 
+/// Number of actions between two ticks.
+const TICK_ACTIONS: u32 = 4096;
+
 /// What the engine does next.
 enum Action {
     Continue,
@@ -374,10 +398,11 @@ impl World {
         for handler in std::mem::take(&mut self.raised) {
             self.wake(handler, None);
         }
-        if self.devices.has_doorbell {
+        let next = self.events.next_time();
+        // Devices see what all tasks did at an instant.
+        if self.devices.has_doorbell && next > self.now {
             return Action::PollDevices;
         }
-        let next = self.events.next_time();
         if self.devices.deadline <= next && self.devices.deadline < Nanos::MAX {
             self.advance_to(self.devices.deadline);
             return Action::PollDevices;

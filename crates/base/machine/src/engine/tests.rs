@@ -318,7 +318,10 @@ fn program(config: EngineConfig, seed: u64) -> (EngineReport, Vec<(String, u64)>
                     }
                     4 => Modeled::read(&*shared),
                     5 => wakes.into_iter().for_each(calls::unpark),
-                    _ => calls::look_until(Step::Poll, calls::now() + Nanos(rng.below(5_000))),
+                    _ => {
+                        let until = calls::now() + Nanos(rng.below(5_000));
+                        calls::look_until(calls::begin_look(), Step::Poll, until);
+                    }
                 }
             }
             notes.add(format!("{index} on {:?}", calls::this_core()));
@@ -390,7 +393,8 @@ fn looks(exact_looks: bool, seed: u64) -> (Vec<(String, u64)>, Nanos) {
                         notes.add(format!("core {core}"));
                         calls::compute(Layer::Application, Nanos(777));
                     } else {
-                        calls::look_until(Step::Poll, calls::now() + Nanos(33_333));
+                        let until = calls::now() + Nanos(33_333);
+                        calls::look_until(calls::begin_look(), Step::Poll, until);
                     }
                 }
                 calls::stop();

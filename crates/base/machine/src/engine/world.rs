@@ -45,8 +45,9 @@ pub(crate) struct World {
     pub(crate) running: Option<TaskId>,
     /// Handlers whose interrupts a device has raised in its poll.
     pub(crate) raised: Vec<TaskId>,
-    /// Tasks that look.
+    /// Tasks that look, and the number of times that something happened for them.
     pub(crate) lookers: Vec<TaskId>,
+    pub(crate) news: u64,
     pub(crate) counts: EventCounts,
     pub(crate) error: Option<EngineError>,
     pub(crate) is_stopping: bool,
@@ -80,9 +81,10 @@ impl World {
     pub(crate) fn new(config: EngineConfig) -> World {
         let directory = CoherenceDirectory::new(config.machine, config.costs.lines, config.snoops);
         let mut cores = Vec::new();
-        cores.resize_with(config.hardware_threads(), Core::default);
+        let idle = || Core { since: config.start, ..Core::default() };
+        cores.resize_with(config.hardware_threads(), idle);
         World {
-            now: Nanos::ZERO,
+            now: config.start,
             events: EventQueue::default(),
             cores,
             tasks: Vec::new(),
@@ -91,7 +93,8 @@ impl World {
             running: None,
             raised: Vec::new(),
             lookers: Vec::new(),
-            counts: EventCounts::default(),
+            news: 0,
+            counts: EventCounts { since: config.start, ..EventCounts::default() },
             error: None,
             is_stopping: false,
             threads_left: 0,
@@ -137,6 +140,7 @@ impl World {
 
     /// Wakes the tasks that look: something happened that they may find.
     pub(crate) fn on_news(&mut self) {
+        self.news += 1;
         let now = self.now;
         for index in 0..self.lookers.len() {
             let id = self.lookers[index];
@@ -165,10 +169,13 @@ impl World {
 }
 
 /// Returns the first end of a round that is not before `at`: rounds begin at `since`, and at least
-/// one is done.
+/// one is done. Rounds that take no time end at any instant.
 pub(crate) fn whole_rounds(since: Nanos, round: Nanos, at: Nanos) -> Nanos {
     if at == Nanos::MAX {
         return Nanos::MAX;
+    }
+    if round == Nanos::ZERO {
+        return at.max(since);
     }
     let rounds = at.since(since).0.div_ceil(round.0).max(1);
     Nanos(since.0.saturating_add(rounds.saturating_mul(round.0)))

@@ -166,7 +166,7 @@ impl<D: BlockDevice> CoreLoad<D> {
         });
         let Some(Completion { tag, .. }) = found else {
             if now() == since {
-                machine::look_until(Step::Poll, since + Nanos(1));
+                machine::look_until(machine::begin_look(), Step::Poll, since + Nanos(1));
             }
             return None;
         };

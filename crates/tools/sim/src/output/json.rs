@@ -87,6 +87,9 @@ pub fn to_json(outcome: &SimOutcome) -> Value {
     if outcome.is_composed {
         section["paths"] = outcome.paths.iter().map(|p| path(p, outcome)).collect();
     }
+    if let Some(machine) = &outcome.diagnostics.machine {
+        section["machine"] = machine.to_json();
+    }
     if let Some(profile) = &outcome.diagnostics.profile {
         section["profile"] = profile.to_json();
     }

@@ -33,6 +33,12 @@ pub fn parameters(scenario: &Scenario) -> Value {
     if let Some(cost) = scenario.host.interrupt_cost {
         parameters["host"]["interrupt_ns"] = json!(cost.0);
     }
+    if let Some(machine) = &scenario.host.machine {
+        parameters["host"] = json!({
+            "machine": machine.sheet.name(),
+            "kernel": machine.kernel.word(),
+        });
+    }
     if scenario.ahci().is_some() {
         let AhciUplink { bytes_per_sec, link_up } = scenario.host.ahci;
         parameters["ahci"] =

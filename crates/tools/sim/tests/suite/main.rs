@@ -6,6 +6,7 @@ mod closed_forms;
 mod completion;
 mod composition;
 mod explain;
+mod machine;
 mod note_codes;
 mod paper_effect;
 mod parallel_units;

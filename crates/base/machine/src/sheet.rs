@@ -1,0 +1,430 @@
+//! [`Sheet`]: the numbers of a machine, each with its source.
+//!
+//! A sheet is TOML. Each number has a `source`, and one of `cycles`, `ns` and `value`:
+//!
+//! ```text
+//! hit = { cycles = 5, source = "Westmere-EX, [Sync13 table 2]" }
+//! ```
+//!
+//! A number without a source is an error. Optional tables are `threads` (switches and wake-ups);
+//! what needs an absent one is refused.
+
+use std::fmt;
+
+use platform::Step;
+use serde::Deserialize;
+use time::Nanos;
+
+use crate::costs::{Costs, LineCosts, StepCosts};
+use crate::engine::EngineConfig;
+use crate::topology::{Machine, MachineError};
+
+/// Largest time of an operation: what is larger is a mistake.
+const OPERATION_MAX: Nanos = Nanos::from_secs(1);
+
+/// Largest clock rate in GHz.
+const GHZ_MAX: f64 = 100.0;
+
+/// The sheets that are part of this crate.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("i7-4770", include_str!("../sheets/i7-4770.toml")),
+    ("westmere-ex-8x10", include_str!("../sheets/westmere-ex-8x10.toml")),
+];
+
+/// Error of a sheet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SheetError {
+    /// The text is not a sheet: a number without a source, an unknown key, a missing number.
+    #[error("{0}")]
+    Syntax(String),
+    /// A number is impossible.
+    #[error("`{key}` is {what}")]
+    Number {
+        /// Table and key.
+        key: String,
+        /// The value, and what is possible.
+        what: String,
+    },
+    /// The number of cores is impossible.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+/// A number of a sheet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SheetNumber {
+    /// Table and key.
+    pub key: String,
+    /// The value as it is in the sheet.
+    pub value: f64,
+    /// Unit as it is in the sheet: `cycles`, `ns` or nothing.
+    pub unit: &'static str,
+    /// Source of the value.
+    pub source: String,
+}
+
+/// The numbers of a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sheet {
+    name: String,
+    about: String,
+    machine: Machine,
+    threads_per_core: u8,
+    costs: Costs,
+    /// Whether the sheet has the costs of threads that wait.
+    has_thread_costs: bool,
+    numbers: Vec<SheetNumber>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNumber {
+    cycles: Option<f64>,
+    ns: Option<f64>,
+    value: Option<f64>,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawProcessor {
+    sockets: RawNumber,
+    cores: RawNumber,
+    threads_per_core: RawNumber,
+    ghz: RawNumber,
+    cycles_per_instruction: RawNumber,
+    smt_percent: RawNumber,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLines {
+    hit: RawNumber,
+    read_socket: RawNumber,
+    read_board: Option<RawNumber>,
+    read_boards: Option<RawNumber>,
+    write_socket: RawNumber,
+    write_board: Option<RawNumber>,
+    write_boards: Option<RawNumber>,
+    socket_shared: RawNumber,
+    link: Option<RawNumber>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawThreads {
+    switch: RawNumber,
+    remote_wake: RawNumber,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSheet {
+    name: String,
+    about: String,
+    processor: RawProcessor,
+    lines: RawLines,
+    threads: Option<RawThreads>,
+}
+
+/// Reads numbers, and keeps them for results.
+struct NumberReader {
+    ghz: f64,
+    numbers: Vec<SheetNumber>,
+}
+
+impl NumberReader {
+    /// Returns a number of any unit.
+    fn read(&mut self, key: &str, raw: &RawNumber) -> Result<(f64, &'static str), SheetError> {
+        let refuse = |what: String| SheetError::Number { key: key.to_owned(), what };
+        let (value, unit) = match (raw.cycles, raw.ns, raw.value) {
+            (Some(cycles), None, None) => (cycles, "cycles"),
+            (None, Some(ns), None) => (ns, "ns"),
+            (None, None, Some(value)) => (value, ""),
+            _ => return Err(refuse("not one of `cycles`, `ns` and `value`".to_owned())),
+        };
+        if !value.is_finite() || value < 0.0 {
+            return Err(refuse(format!("{value}, and must be a number of at least 0")));
+        }
+        if raw.source.trim().is_empty() {
+            return Err(refuse(format!("{value} without a source")));
+        }
+        let (key, source) = (key.to_owned(), raw.source.clone());
+        self.numbers.push(SheetNumber { key, value, unit, source });
+        Ok((value, unit))
+    }
+
+    /// Returns a number without a unit, from `min` to `max`.
+    fn value(&mut self, key: &str, raw: &RawNumber, min: f64, max: f64) -> Result<f64, SheetError> {
+        let (value, unit) = self.read(key, raw)?;
+        if !unit.is_empty() || !(min..=max).contains(&value) {
+            let what = format!("{value} {unit}, and must be a `value` from {min} to {max}");
+            return Err(SheetError::Number { key: key.to_owned(), what });
+        }
+        Ok(value)
+    }
+
+    /// Returns a whole number.
+    fn whole(&mut self, key: &str, raw: &RawNumber, max: u32) -> Result<u32, SheetError> {
+        let value = self.value(key, raw, 1.0, max.into())?;
+        if value.fract() != 0.0 {
+            let what = format!("{value}, and must be a whole number");
+            return Err(SheetError::Number { key: key.to_owned(), what });
+        }
+        Ok(value as u32)
+    }
+
+    /// Returns a time in nanoseconds.
+    fn time(&mut self, key: &str, raw: &RawNumber) -> Result<f64, SheetError> {
+        let (value, unit) = self.read(key, raw)?;
+        let ns = match unit {
+            "cycles" => value / self.ghz,
+            "ns" => value,
+            _ => {
+                let what = format!("{value}, and must be in `cycles` or `ns`");
+                return Err(SheetError::Number { key: key.to_owned(), what });
+            }
+        };
+        if ns > OPERATION_MAX.0 as f64 {
+            let what = format!("{ns} ns, and must be at most {OPERATION_MAX}");
+            return Err(SheetError::Number { key: key.to_owned(), what });
+        }
+        Ok(ns)
+    }
+}
+
+fn nanos(ns: f64) -> Nanos {
+    Nanos(ns.round() as u64)
+}
+
+impl Sheet {
+    /// Returns the names of the sheets that are part of this crate.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// Returns a sheet that is part of this crate, by its name.
+    pub fn built_in(name: &str) -> Option<Sheet> {
+        let (_, text) = BUILT_IN.iter().find(|(other, _)| *other == name)?;
+        // A test parses each.
+        Sheet::parse(text).ok()
+    }
+
+    /// Parses a sheet.
+    ///
+    /// # Errors
+    /// [`SheetError`].
+    pub fn parse(text: &str) -> Result<Sheet, SheetError> {
+        let raw: RawSheet =
+            toml::from_str(text).map_err(|error| SheetError::Syntax(error.to_string()))?;
+        let mut reader = NumberReader { ghz: 1.0, numbers: Vec::new() };
+        let processor = &raw.processor;
+        reader.ghz = reader.value("processor.ghz", &processor.ghz, f64::MIN_POSITIVE, GHZ_MAX)?;
+        let sockets = reader.whole("processor.sockets", &processor.sockets, u16::MAX.into())?;
+        let cores = reader.whole("processor.cores", &processor.cores, u16::MAX.into())?;
+        let machine = Machine::new(sockets as u16, cores as u16)?;
+        let threads = reader.whole("processor.threads_per_core", &processor.threads_per_core, 2)?;
+        let per_instruction = reader.value(
+            "processor.cycles_per_instruction",
+            &processor.cycles_per_instruction,
+            0.0,
+            1000.0,
+        )?;
+        let smt = reader.value("processor.smt_percent", &processor.smt_percent, 100.0, 1000.0)?;
+        let picos_per_instruction = per_instruction / reader.ghz * 1000.0;
+        let mut steps = StepCosts::default();
+        for step in Step::ALL {
+            let picos = picos_per_instruction * f64::from(step.instructions());
+            steps = steps.with(step, picos.round() as u64);
+        }
+        let lines = read_lines(&raw.lines, machine, &mut reader)?;
+        let (switch, remote_wake) = match &raw.threads {
+            None => (0.0, 0.0),
+            Some(threads) => (
+                reader.time("threads.switch", &threads.switch)?,
+                reader.time("threads.remote_wake", &threads.remote_wake)?,
+            ),
+        };
+        let costs = Costs {
+            lines,
+            steps,
+            switch: nanos(switch),
+            remote_wake: nanos(remote_wake),
+            smt_percent: smt.round() as u32,
+            ..Costs::ZERO
+        };
+        Ok(Sheet {
+            name: raw.name,
+            about: raw.about,
+            machine,
+            threads_per_core: threads as u8,
+            costs,
+            has_thread_costs: raw.threads.is_some(),
+            numbers: reader.numbers,
+        })
+    }
+
+    /// Returns a sheet of a machine on which nothing takes time.
+    pub fn free(machine: Machine) -> Sheet {
+        Sheet {
+            name: "free".to_owned(),
+            about: "a machine on which nothing takes time".to_owned(),
+            machine,
+            threads_per_core: 1,
+            costs: Costs::ZERO,
+            has_thread_costs: true,
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the description.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// Returns sockets and cores.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Returns the number of hardware threads.
+    pub fn hardware_threads(&self) -> usize {
+        self.machine.cores() * usize::from(self.threads_per_core)
+    }
+
+    /// Returns whether the sheet has the costs of threads that wait and share cores.
+    pub fn has_thread_costs(&self) -> bool {
+        self.has_thread_costs
+    }
+
+    /// Returns the times.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Returns all numbers with their sources.
+    pub fn numbers(&self) -> &[SheetNumber] {
+        &self.numbers
+    }
+
+    /// Returns the configuration of an engine for this machine.
+    pub fn engine_config(&self) -> EngineConfig {
+        let config = EngineConfig::new(self.machine, self.costs);
+        EngineConfig { threads_per_core: self.threads_per_core, ..config }
+    }
+}
+
+/// Reads the table of cache lines. A machine of one socket needs no other distances.
+fn read_lines(
+    raw: &RawLines,
+    machine: Machine,
+    reader: &mut NumberReader,
+) -> Result<LineCosts, SheetError> {
+    let hit = reader.time("lines.hit", &raw.hit)?;
+    let mut distances = |names: [&str; 3], raws: [Option<&RawNumber>; 3]| {
+        let mut times = [hit; 3];
+        let needed = [true, machine.sockets() > 1, machine.has_boards()];
+        for (index, (name, raw)) in names.iter().zip(raws).enumerate() {
+            let key = format!("lines.{name}");
+            times[index] = match raw {
+                Some(raw) => reader.time(&key, raw)?,
+                None if needed[index] => {
+                    let what = format!("missing, and {machine} has such a distance");
+                    return Err(SheetError::Number { key, what });
+                }
+                None => times[index.saturating_sub(1)],
+            };
+            let nearer = if index == 0 { hit } else { times[index - 1] };
+            if times[index] < nearer {
+                let what = format!("{} ns, less than the nearer distance's {nearer}", times[index]);
+                return Err(SheetError::Number { key, what });
+            }
+        }
+        Ok(times.map(nanos))
+    };
+    let read = distances(
+        ["read_socket", "read_board", "read_boards"],
+        [Some(&raw.read_socket), raw.read_board.as_ref(), raw.read_boards.as_ref()],
+    )?;
+    let write = distances(
+        ["write_socket", "write_board", "write_boards"],
+        [Some(&raw.write_socket), raw.write_board.as_ref(), raw.write_boards.as_ref()],
+    )?;
+    let socket_shared = nanos(reader.time("lines.socket_shared", &raw.socket_shared)?);
+    let link_ps = match &raw.link {
+        Some(link) => (reader.time("lines.link", link)? * 1000.0).round() as u64,
+        None => 0,
+    };
+    Ok(LineCosts { hit: nanos(hit), read, write, socket_shared, link_ps })
+}
+
+impl fmt::Display for Sheet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.about)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_sheets_parse_and_have_their_names() {
+        for (name, text) in BUILT_IN {
+            let sheet = Sheet::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(sheet.name(), name);
+            assert!(sheet.numbers().iter().all(|number| !number.source.is_empty()));
+            assert_eq!(Sheet::built_in(name), Some(sheet));
+        }
+        let i7 = Sheet::built_in("i7-4770").unwrap();
+        assert_eq!((i7.hardware_threads(), i7.has_thread_costs()), (8, true));
+        // 131 instructions, 0.6 cycles each, at 3.4 GHz; 75 cycles.
+        assert_eq!(i7.costs().steps.picos(Step::Submit), 23_118);
+        assert_eq!(i7.costs().lines.read[0], Nanos(22));
+        assert!(Sheet::built_in("i7-4771").is_none());
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let text = BUILT_IN[1].1;
+        let with = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from}");
+            Sheet::parse(&text.replace(from, to)).unwrap_err().to_string()
+        };
+        let hit = "hit = { cycles = 5, source = \"Westmere-EX, [Sync13 table 2]\" }";
+        for (from, to, message) in [
+            (hit, "hit = { cycles = 5 }", "missing field `source`"),
+            (hit, "hit = { cycles = 5, source = \" \" }", "`lines.hit` is 5 without a source"),
+            (hit, "hit = { cycles = -5, source = \"x\" }", "`lines.hit` is -5, and must be"),
+            (hit, "hit = { cycles = nan, source = \"x\" }", "`lines.hit` is NaN, and must be"),
+            (hit, "hit = { cycles = inf, source = \"x\" }", "`lines.hit` is inf, and must be"),
+            (hit, "hit = { value = 5, source = \"x\" }", "must be in `cycles` or `ns`"),
+            (hit, "hit = { cycles = 5, ns = 2, source = \"x\" }", "not one of `cycles`, `ns`"),
+            (hit, "hits = 5", "unknown field `hits`"),
+            (hit, "", "missing field `hit`"),
+            ("value = 2.4", "value = 0", "`processor.ghz` is 0 , and must be a `value`"),
+            ("{ value = 8,", "{ value = 0,", "`processor.sockets` is 0"),
+            ("{ value = 8,", "{ value = 52,", "1 to 512 cores"),
+            ("{ value = 10,", "{ value = 1.5,", "must be a whole number"),
+            ("cycles = 109", "cycles = 300", "`lines.read_board` is 120"),
+            ("cycles = 7600", "cycles = 9e12", "must be at most 1.00s"),
+            ("threads_per_core = { value = 1", "threads_per_core = { value = 3", "from 1 to 2"),
+            ("smt_percent = { value = 100", "smt_percent = { value = 99", "from 100 to 1000"),
+        ] {
+            let error = with(from, to);
+            assert!(error.contains(message), "{to}: {error}");
+        }
+        let missing = text
+            .lines()
+            .filter(|line| !line.starts_with("read_boards"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        let error = Sheet::parse(&missing).unwrap_err().to_string();
+        assert!(error.contains("`lines.read_boards` is missing, and 8x10 has"), "{error}");
+    }
+}

@@ -1,0 +1,450 @@
+//! Runs jobs on a modeled machine (`[host] machine`): the host's software takes processor time.
+//!
+//! Each queue of a path is used by one thread of the machine, which runs the jobs of that queue: job
+//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks
+//! when there is nothing to do. The thread of a shard also polls while others need the shard.
+
+mod outcome;
+mod queue;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use block::{Group, Step};
+use machine::{Device, Engine, EngineConfig, EngineError, TaskSpec};
+use scenario::{CompletionMethod, HostMachine, PathSpec, Scenario};
+use stack::{
+    CoreQueues, EmulatedDevice, JobTarget, SimulatedDevice, StackBlockLayer, target_layers,
+};
+use time::{Component, Nanos};
+use workload::{IoCpuCosts, JobPart, JobRunner, JobSpec, RunError, RunResult};
+
+pub use outcome::MachineOutcome;
+use queue::HostedQueue;
+
+use crate::SimOptions;
+use crate::sim_run::SimRun;
+
+/// What cannot run on a modeled machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MachineRefusal {
+    /// Completions are noticed otherwise than by polling.
+    #[error(
+        "path {path}: on a modelled machine the threads of jobs poll; completion = \"{method}\" is \
+         modelled without `machine` only"
+    )]
+    Completion {
+        /// Name of the path.
+        path: String,
+        /// The method.
+        method: &'static str,
+    },
+    /// Jobs on keys or on parallel units.
+    #[error("path {path}: on a modelled machine jobs access blocks, not keys or parallel units")]
+    NotBlocks {
+        /// Name of the path.
+        path: String,
+    },
+    /// Jobs that wait for others (`stonewall`).
+    #[error(
+        "job {job}: on a modelled machine jobs run on threads of their own: remove `stonewall`"
+    )]
+    Stonewall {
+        /// Name of the job.
+        job: String,
+    },
+    /// Several jobs that verify data, of which each thread has its own record.
+    #[error("job {job}: on a modelled machine only a single job can `verify`")]
+    Verify {
+        /// Name of the job.
+        job: String,
+    },
+    /// Jobs of different groups on one queue.
+    #[error(
+        "path {path}: jobs of different groups share a queue: give the path as many cores as jobs"
+    )]
+    Groups {
+        /// Name of the path.
+        path: String,
+    },
+    /// Threads that share cores, or that sleep, on a machine without the costs of switches.
+    #[error(
+        "the sheet of {machine} has no table `threads`, and {threads} threads share {cores} cores"
+    )]
+    NoThreadCosts {
+        /// Name of the machine.
+        machine: String,
+        /// Number of threads.
+        threads: usize,
+        /// Number of hardware threads.
+        cores: usize,
+    },
+    /// Settings change during the run.
+    #[error("[[at]] does not change settings on a modelled machine: remove it, or `machine`")]
+    Changes,
+    /// Requests are to be followed.
+    #[error("requests on a modelled machine are not traced: remove `machine`, or {option}")]
+    Trace {
+        /// Option of the command line.
+        option: &'static str,
+    },
+}
+
+/// Error of a run on a modeled machine.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineRunError {
+    /// The machine cannot run the scenario.
+    #[error(transparent)]
+    Refused(#[from] MachineRefusal),
+    /// The machine failed.
+    #[error("the modelled machine: {0}")]
+    Engine(#[from] EngineError),
+    /// A thread ended without the results of its jobs.
+    #[error("the modelled machine lost the results of {0}")]
+    Lost(String),
+}
+
+/// The jobs of a path that run on the machine.
+pub(super) struct HostedJobs {
+    /// Index of the path.
+    pub(super) path: usize,
+    pub(super) specs: Vec<JobSpec>,
+    /// Group of each job, with clones counted one by one.
+    pub(super) groups: Vec<Group>,
+    pub(super) seed: u64,
+    /// Number of the first log.
+    pub(super) first_log: usize,
+}
+
+impl HostedJobs {
+    fn job_count(&self) -> usize {
+        self.specs.iter().map(|spec| spec.numjobs as usize).sum()
+    }
+}
+
+/// Checks what a machine refuses before anything is built.
+///
+/// # Errors
+/// [`MachineRefusal`].
+pub(super) fn check(
+    scenario: &Scenario,
+    paths: &[PathSpec],
+    options: &SimOptions<'_>,
+) -> Result<(), MachineRefusal> {
+    for path in paths {
+        let policy = path.config.completion.unwrap_or_default();
+        if policy.method != CompletionMethod::Poll || policy.poll_interval.is_some() {
+            let (path, method) = (path.name.clone(), policy.method.word());
+            return Err(MachineRefusal::Completion { path, method });
+        }
+    }
+    if !scenario.changes.is_empty() {
+        return Err(MachineRefusal::Changes);
+    }
+    let traces = [
+        (options.trace.is_some(), "--trace"),
+        (options.blktrace.is_some(), "--blktrace"),
+        (options.slowest > 0, "--slowest"),
+    ];
+    match traces.into_iter().find(|(is_set, _)| *is_set) {
+        Some((_, option)) => Err(MachineRefusal::Trace { option }),
+        None => Ok(()),
+    }
+}
+
+/// Checks the jobs of a path.
+///
+/// # Errors
+/// [`MachineRefusal`].
+pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRefusal> {
+    if let Some(job) = specs.iter().skip(1).find(|job| job.schedule.stonewall) {
+        return Err(MachineRefusal::Stonewall { job: job.name.clone() });
+    }
+    let count: u32 = specs.iter().map(|spec| spec.numjobs).sum();
+    if let Some(job) = specs.iter().find(|job| job.integrity.verify && count > 1) {
+        return Err(MachineRefusal::Verify { job: job.name.clone() });
+    }
+    if specs.iter().any(|job| job.addressing() != workload::Addressing::Blocks) {
+        return Err(MachineRefusal::NotBlocks { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// A device of the run on the machine.
+struct HostedDevice(Arc<Mutex<EmulatedDevice>>);
+
+impl HostedDevice {
+    fn with<R>(&self, use_it: impl FnOnce(&mut EmulatedDevice) -> R) -> R {
+        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Device for HostedDevice {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.with(|device| device.poll(now))
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.with(|device| device.deadline())
+    }
+
+    fn posted(&self) -> u64 {
+        self.with(|device| device.posted())
+    }
+}
+
+/// What the thread of a queue returns.
+type ThreadResult = (CoreQueues, Result<RunResult, RunError>);
+
+/// A path whose jobs run on the machine: the counters of its block layer, and the result of each
+/// queue's thread.
+pub(super) type HostedPath = (Option<StackBlockLayer>, Vec<Arc<Mutex<Option<ThreadResult>>>>);
+
+/// What the threads of a path share.
+struct PathPeers {
+    /// Number of threads with jobs that have not ended.
+    running: AtomicU32,
+    /// Whether other threads look for what one does.
+    are_many: bool,
+    /// Whether the requests of a thread need the others to poll their queues, as shards do.
+    serve_others: bool,
+}
+
+/// One thread of a path.
+struct PathThread {
+    work: ThreadWork,
+    result: Arc<Mutex<Option<ThreadResult>>>,
+    /// Progress of its jobs in thousandths.
+    progress: Arc<AtomicU32>,
+    peers: Arc<PathPeers>,
+}
+
+/// The jobs of a thread, or its queue alone.
+enum ThreadWork {
+    Jobs(Box<JobRunner<HostedQueue>>),
+    /// A queue without jobs, which other threads need.
+    Queue(Box<HostedQueue>),
+}
+
+/// Number of rounds between two reports of progress.
+const PROGRESS_ROUNDS: u32 = 256;
+
+impl PathThread {
+    fn run(self) {
+        let PathThread { work, result, progress, peers } = self;
+        let (mut queue, jobs) = match work {
+            ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
+            ThreadWork::Jobs(runner) => {
+                let ended = run_jobs(*runner, &peers, &progress);
+                peers.running.fetch_sub(1, Ordering::Relaxed);
+                machine::news();
+                ended
+            }
+        };
+        progress.store(1000, Ordering::Relaxed);
+        while peers.serve_others && peers.running.load(Ordering::Relaxed) > 0 {
+            let look = machine::begin_look();
+            match queue.poll(machine::now()) {
+                true => machine::news(),
+                false => machine::look_until(look, Step::Poll, queue.deadline()),
+            }
+        }
+        let returned = Some((queue.into_device(), jobs));
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = returned;
+    }
+}
+
+/// Runs the jobs of a thread. Returns its queue and their results.
+fn run_jobs(
+    mut runner: JobRunner<HostedQueue>,
+    peers: &PathPeers,
+    progress: &AtomicU32,
+) -> (HostedQueue, Result<RunResult, RunError>) {
+    let (mut rounds, mut is_stopped) = (0u32, false);
+    while !runner.is_done() {
+        if !is_stopped && machine::is_stopping() {
+            is_stopped = true;
+            runner.stop();
+        }
+        let look = machine::begin_look();
+        let moved = runner.poll(machine::now());
+        if moved && peers.are_many {
+            machine::news();
+        }
+        rounds += 1;
+        if rounds.is_multiple_of(PROGRESS_ROUNDS) {
+            progress.store((1000.0 * runner.progress()) as u32, Ordering::Relaxed);
+        }
+        if !moved && !runner.is_done() {
+            machine::look_until(look, Step::Poll, runner.deadline());
+        }
+    }
+    runner.finish_with_device()
+}
+
+/// Runs the jobs of all paths on the machine from `start` on. Puts devices, paths and results back
+/// into `run`. Returns the outcome, and the time at the end.
+///
+/// # Errors
+/// [`MachineRunError`], and the errors of [`JobRunner`].
+pub(super) fn run(
+    run: &mut SimRun,
+    host: &HostMachine,
+    jobs: Vec<HostedJobs>,
+    start: Nanos,
+    tick: &mut dyn FnMut(Nanos, f64) -> bool,
+) -> Result<(MachineOutcome, Nanos), crate::SimError> {
+    let config = EngineConfig { start, ..host.sheet.engine_config() };
+    let mut engine = Engine::new(config).map_err(MachineRunError::from)?;
+    let devices: Vec<_> =
+        run.devices.drain(..).map(|device| Arc::new(Mutex::new(device))).collect();
+    for device in &devices {
+        engine.add_device(Box::new(HostedDevice(device.clone())));
+    }
+    let kernel = host.kernel.request_cost();
+    let mut threads = Vec::new();
+    for of_path in &jobs {
+        let path = &mut run.paths[of_path.path];
+        let name = path.name.clone();
+        let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
+            return Err(MachineRunError::from(MachineRefusal::NotBlocks { path: name }).into());
+        };
+        let layer = device.take_block_layer();
+        let has_target = target_layers::ftl_snapshot(&mut device).is_some();
+        let queues = device.split();
+        let count = queues.len();
+        let with_jobs = count.min(of_path.job_count());
+        let peers = Arc::new(PathPeers {
+            running: AtomicU32::new(with_jobs as u32),
+            are_many: count > 1,
+            serve_others: count > 1 && layer.is_none() && has_target,
+        });
+        let mut results = Vec::with_capacity(count);
+        for (index, queue) in queues.into_iter().enumerate() {
+            let result = Arc::new(Mutex::new(None));
+            results.push(result.clone());
+            let work = thread_work(queue, index, count, of_path, kernel)
+                .map_err(|error| error.of_path(&name))?;
+            if let (ThreadWork::Queue(_), false) = (&work, peers.serve_others) {
+                let ThreadWork::Queue(queue) = work else { continue };
+                let returned = Some((queue.into_device(), Ok(RunResult::default())));
+                *result.lock().unwrap_or_else(PoisonError::into_inner) = returned;
+                continue;
+            }
+            let progress = Arc::new(AtomicU32::new(0));
+            let (peers, part) = (peers.clone(), progress.clone());
+            let thread = PathThread { work, result, progress, peers };
+            threads.push((format!("{name}: queue {index}"), thread, part));
+        }
+        path.hosted = Some((layer, results));
+    }
+    let (count, cores) = (threads.len(), host.sheet.hardware_threads());
+    if count > cores && !host.sheet.has_thread_costs() {
+        let machine = host.sheet.name().to_owned();
+        let refusal = MachineRefusal::NoThreadCosts { machine, threads: count, cores };
+        return Err(MachineRunError::from(refusal).into());
+    }
+    let mut progress = Vec::with_capacity(count);
+    for (index, (name, thread, part)) in threads.into_iter().enumerate() {
+        progress.push(part);
+        // A thread per hardware thread while there are enough; else the machine places them.
+        let spec = TaskSpec::thread(name);
+        let spec = if count <= cores { spec.on(index) } else { spec };
+        engine.spawn(spec, move || thread.run()).map_err(MachineRunError::from)?;
+    }
+    let report = engine.run_with(&mut |now| {
+        let least = progress.iter().map(|part| part.load(Ordering::Relaxed)).min();
+        tick(now, f64::from(least.unwrap_or(1000)) / 1000.0)
+    });
+    let report = report.map_err(MachineRunError::from)?;
+    drop(engine);
+    for (device, name) in devices.into_iter().zip(0..) {
+        let device = Arc::into_inner(device)
+            .ok_or_else(|| MachineRunError::Lost(format!("device {name}")))?;
+        run.devices.push(device.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+    let mut requests = 0;
+    for of_path in &jobs {
+        requests += join_path(run, of_path)?;
+    }
+    let ended = report.ended;
+    let sheet = (*host.sheet).clone();
+    Ok((MachineOutcome::new(sheet, host.kernel, report, requests), ended))
+}
+
+/// Returns the work of the thread of queue `index` of `count`.
+fn thread_work(
+    mut queue: CoreQueues,
+    index: usize,
+    count: usize,
+    of_path: &HostedJobs,
+    kernel: Nanos,
+) -> Result<ThreadWork, ThreadError> {
+    let of_queue = (index..of_path.job_count()).step_by(count);
+    let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
+    let groups: Vec<Group> = of_queue.map(group_of).collect();
+    if groups.windows(2).any(|pair| pair[0] != pair[1]) {
+        return Err(ThreadError::Groups);
+    }
+    let Some(group) = groups.first() else {
+        return Ok(ThreadWork::Queue(Box::new(HostedQueue::new(queue, kernel))));
+    };
+    queue.block_layer_queues().for_each(|queue| queue.set_group(*group));
+    let part = JobPart { first: index as u64, threads: count as u64 };
+    let (queue, specs) = (HostedQueue::new(queue, kernel), of_path.specs.clone());
+    let costs = IoCpuCosts::default();
+    let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
+    runner.open_logs_of(of_path.first_log, part)?;
+    Ok(ThreadWork::Jobs(Box::new(runner)))
+}
+
+/// Error of the work of a thread.
+enum ThreadError {
+    /// Its jobs are of different groups.
+    Groups,
+    /// Its jobs cannot be prepared.
+    Jobs(RunError),
+}
+
+impl From<RunError> for ThreadError {
+    fn from(error: RunError) -> ThreadError {
+        ThreadError::Jobs(error)
+    }
+}
+
+impl ThreadError {
+    fn of_path(self, path: &str) -> crate::SimError {
+        match self {
+            ThreadError::Groups => {
+                let path = path.to_owned();
+                MachineRunError::from(MachineRefusal::Groups { path }).into()
+            }
+            ThreadError::Jobs(error) => error.into(),
+        }
+    }
+}
+
+/// Joins the queues of a path and the results of its jobs. Returns the number of requests.
+fn join_path(run: &mut SimRun, of_path: &HostedJobs) -> Result<u64, crate::SimError> {
+    let path = &mut run.paths[of_path.path];
+    let lost = || MachineRunError::Lost(format!("path {}", of_path.path));
+    let (layer, results) = path.hosted.take().ok_or_else(lost)?;
+    let (mut devices, mut of_threads) = (Vec::new(), Vec::new());
+    for result in results {
+        let result = Arc::into_inner(result).ok_or_else(lost)?;
+        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (device, result) = result.ok_or_else(lost)?;
+        devices.push(device);
+        of_threads.push(result?.jobs.into_iter());
+    }
+    let mut device = CoreQueues::join(devices).ok_or_else(lost)?;
+    device.restore_block_layer(layer);
+    path.idle = Some(JobTarget::Blocks(device));
+    let count = of_threads.len();
+    let jobs: Vec<_> =
+        (0..of_path.job_count()).filter_map(|job| of_threads[job % count].next()).collect();
+    let requests = jobs.iter().map(|job| job.requests.completed).sum();
+    let elapsed = jobs.iter().map(|job| job.ended).max().unwrap_or(Nanos::ZERO);
+    path.result = Some(RunResult { seed: of_path.seed, elapsed, jobs });
+    Ok(requests)
+}

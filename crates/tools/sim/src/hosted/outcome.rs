@@ -1,0 +1,143 @@
+//! [`MachineOutcome`]: what the host's processors did during a run.
+
+use machine::{CoreState, EngineReport, Ledger, Sheet, TaskReport};
+use scenario::HostKernel;
+use serde_json::{Map, Value, json};
+use time::Nanos;
+
+/// What the hardware threads of the host did.
+#[derive(Clone, Debug)]
+pub struct MachineOutcome {
+    sheet: Sheet,
+    kernel: HostKernel,
+    report: EngineReport,
+    /// Number of completed requests.
+    requests: u64,
+}
+
+impl MachineOutcome {
+    pub(super) fn new(
+        sheet: Sheet,
+        kernel: HostKernel,
+        report: EngineReport,
+        requests: u64,
+    ) -> MachineOutcome {
+        MachineOutcome { sheet, kernel, report, requests }
+    }
+
+    /// Returns the ledger of each hardware thread, which sums to the time elapsed.
+    pub fn ledgers(&self) -> &[Ledger] {
+        &self.report.ledgers
+    }
+
+    /// Returns the index of the busiest hardware thread, and its ledger; the first of several.
+    pub fn busiest(&self) -> Option<(usize, &Ledger)> {
+        let ledgers = self.report.ledgers.iter().enumerate();
+        ledgers.rev().max_by_key(|(_, ledger)| working(ledger))
+    }
+
+    /// Returns the share of time for which a hardware thread works, without looking: in percent.
+    pub fn busy_percent(&self, ledger: &Ledger) -> f64 {
+        100.0 * working(ledger).0 as f64 / self.report.measured.0.max(1) as f64
+    }
+
+    /// Returns nanoseconds per request in a state, summed over the hardware threads.
+    pub fn nanos_per_request(&self, state: CoreState) -> f64 {
+        let sum: u64 = self.report.ledgers.iter().map(|ledger| ledger.time(state).0).sum();
+        sum as f64 / self.requests.max(1) as f64
+    }
+
+    /// Returns the state in which the busiest hardware thread spends most of its work.
+    pub fn bound_by(&self) -> Option<CoreState> {
+        let (_, ledger) = self.busiest()?;
+        let works = CoreState::all().filter(|state| is_work(*state));
+        works.max_by_key(|state| ledger.time(*state))
+    }
+
+    /// Returns the line of the table.
+    pub fn summary(&self) -> String {
+        let Some((thread, ledger)) = self.busiest() else { return String::new() };
+        let layers: Vec<String> = CoreState::all()
+            .filter(|state| is_work(*state))
+            .map(|state| (state, self.nanos_per_request(state)))
+            .filter(|(_, nanos)| *nanos >= 0.5)
+            .map(|(state, nanos)| format!("{} {nanos:.0}", state.word()))
+            .collect();
+        format!(
+            "host {}: hardware thread {thread} works {:.1} % of the time; ns per request: {}; {:.2} \
+             switches per request",
+            self.sheet.name(),
+            self.busy_percent(ledger),
+            if layers.is_empty() { "none".to_owned() } else { layers.join(", ") },
+            self.report.switches as f64 / self.requests.max(1) as f64,
+        )
+    }
+
+    /// Returns the section `machine` of the results.
+    pub fn to_json(&self) -> Value {
+        let per_request = |count: u64| count as f64 / self.requests.max(1) as f64;
+        let states = |ledger: &Ledger| {
+            let times = CoreState::all()
+                .map(|state| (format!("{}_ns", state.word()), json!(ledger.time(state).0)));
+            Value::Object(times.collect::<Map<_, _>>())
+        };
+        let by_state = CoreState::all()
+            .filter(|state| is_work(*state))
+            .map(|state| (state.word().to_owned(), json!(self.nanos_per_request(state))));
+        let numbers = self.sheet.numbers().iter().map(|number| {
+            json!({
+                "key": number.key,
+                "value": number.value,
+                "unit": number.unit,
+                "source": number.source,
+            })
+        });
+        let task = |task: &TaskReport| {
+            json!({
+                "name": task.name,
+                "runs": task.runs,
+                "time_ns": task.time.0,
+                "longest_run_ns": task.longest.0,
+            })
+        };
+        let bound = self.busiest().zip(self.bound_by()).map(|((thread, ledger), state)| {
+            json!({
+                "hardware_thread": thread,
+                "busy_percent": self.busy_percent(ledger),
+                "state": state.word(),
+            })
+        });
+        json!({
+            "name": self.sheet.name(),
+            "about": self.sheet.about(),
+            "kernel": {
+                "name": self.kernel.word(),
+                "request_ns": self.kernel.request_cost().0,
+                "source": self.kernel.source(),
+            },
+            "numbers": numbers.collect::<Vec<_>>(),
+            "measured_ns": self.report.measured.0,
+            "hardware_threads": self.report.ledgers.iter().map(states).collect::<Vec<_>>(),
+            "ns_per_request": Value::Object(by_state.collect::<Map<_, _>>()),
+            "switches_per_request": per_request(self.report.switches),
+            "interrupts_per_request": per_request(self.report.interrupts),
+            "remote_wakes_per_request": per_request(self.report.remote_wakes),
+            "line_transfers": {
+                "in_socket": self.report.traffic.in_socket,
+                "on_board": self.report.traffic.on_board,
+                "across_boards": self.report.traffic.across,
+            },
+            "threads": self.report.tasks.iter().map(task).collect::<Vec<_>>(),
+            "busiest": bound,
+        })
+    }
+}
+
+/// Returns whether a hardware thread does something in a state that a request needs.
+fn is_work(state: CoreState) -> bool {
+    !matches!(state, CoreState::Idle | CoreState::Look)
+}
+
+fn working(ledger: &Ledger) -> Nanos {
+    ledger.busy() - ledger.time(CoreState::Look)
+}

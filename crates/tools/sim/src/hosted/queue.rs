@@ -1,0 +1,108 @@
+//! [`HostedQueue`]: a core's queue of a path, as a device of jobs whose calls take processor time.
+
+use block::{BlockDevice, Completion, Layer, Op, QueueFull, Request, Step};
+use machine::{compute, doorbell, now, work};
+use mem::AddressSpace;
+use stack::{CoreQueues, target_layers};
+use time::{Component, Nanos};
+use workload::{Addressing, JobDevice, JobLimits, JobOperation};
+
+/// A queue on a modeled machine.
+///
+/// The block layer charges its own steps. For the layers that do not, this charges what their
+/// statistics show: a driver's part of each request, and a target's look-ups, admitted sectors and
+/// moved sectors. It does so before the doorbell.
+#[derive(Debug)]
+pub(super) struct HostedQueue {
+    device: CoreQueues,
+    /// Time of a request in the kernel.
+    kernel: Nanos,
+    /// Number of sectors that the target's collection has moved; `None` without a target.
+    moved_sectors: Option<u64>,
+}
+
+impl HostedQueue {
+    pub(super) fn new(mut device: CoreQueues, kernel: Nanos) -> HostedQueue {
+        let moved_sectors = target_layers::ftl_snapshot(&mut device);
+        let moved_sectors = moved_sectors.map(|(stats, _)| stats.gc_relocations);
+        HostedQueue { device, kernel, moved_sectors }
+    }
+
+    pub(super) fn into_device(self) -> CoreQueues {
+        self.device
+    }
+
+    /// Charges the work of a target for a request.
+    fn charge_target(&self, request: &Request) {
+        if self.moved_sectors.is_none() {
+            return;
+        }
+        match request.op {
+            Op::Read => work(Step::Lookup, request.sectors),
+            Op::Write => work(Step::Admit, request.sectors),
+            _ => {}
+        }
+    }
+
+    /// Charges what the target has moved since the last call.
+    fn charge_moves(&mut self) {
+        let Some(before) = self.moved_sectors else { return };
+        let Some((stats, _)) = target_layers::ftl_snapshot(&mut self.device) else { return };
+        let moved = stats.gc_relocations.saturating_sub(before);
+        self.moved_sectors = Some(stats.gc_relocations);
+        work(Step::Move, u32::try_from(moved).unwrap_or(u32::MAX));
+    }
+}
+
+impl Component for HostedQueue {
+    fn poll(&mut self, _: Nanos) -> bool {
+        let moved = self.device.poll(now());
+        if moved {
+            self.charge_moves();
+            doorbell();
+        }
+        moved
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.device.deadline()
+    }
+}
+
+impl JobDevice for HostedQueue {
+    fn addressing(&self) -> Addressing {
+        Addressing::Blocks
+    }
+
+    fn limits(&self) -> JobLimits {
+        JobLimits::Blocks(*BlockDevice::limits(&self.device))
+    }
+
+    fn memory(&self) -> &AddressSpace {
+        BlockDevice::memory(&self.device)
+    }
+
+    fn submit(&mut self, _: Nanos, operation: JobOperation) -> Result<(), QueueFull> {
+        let JobOperation::Block(request) = operation else {
+            unreachable!("{operation:?} on a block device")
+        };
+        work(Step::Decide, 1);
+        compute(Layer::Kernel, self.kernel);
+        self.charge_target(&request);
+        work(Step::Command, 1);
+        let submitted = BlockDevice::submit(&mut self.device, now(), request);
+        doorbell();
+        submitted
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        let completion = BlockDevice::reap(&mut self.device)?;
+        work(Step::Event, 1);
+        work(Step::Complete, 1);
+        Some(completion)
+    }
+
+    fn time_after(&self, _: Nanos) -> Nanos {
+        now()
+    }
+}

@@ -1,0 +1,235 @@
+//! Scenarios on a modeled machine (`[host] machine`).
+
+use scenario::Scenario;
+use serde_json::Value;
+use sluice_sim::{MachineRefusal, MachineRunError, SimError, SimOptions, simulate, to_json};
+
+/// A machine on which nothing takes time, with this many cores.
+fn free_sheet(cores: u32) -> String {
+    let mut text = format!(
+        "name = \"free\"\nabout = \"nothing takes time\"\n[processor]\n\
+         sockets = {{ value = 1, source = \"test\" }}\n\
+         cores = {{ value = {cores}, source = \"test\" }}\n\
+         threads_per_core = {{ value = 1, source = \"test\" }}\n\
+         ghz = {{ value = 1, source = \"test\" }}\n\
+         cycles_per_instruction = {{ value = 0, source = \"test\" }}\n\
+         smt_percent = {{ value = 100, source = \"test\" }}\n[lines]\n"
+    );
+    for line in ["hit", "read_socket", "write_socket", "socket_shared"] {
+        text += &format!("{line} = {{ cycles = 0, source = \"test\" }}\n");
+    }
+    text
+}
+
+/// Parses a scenario beside sheets for 1 to 8 cores.
+fn scenario(text: &str) -> Scenario {
+    let folder = tempfile::tempdir().unwrap();
+    for cores in 1..=8 {
+        std::fs::write(folder.path().join(format!("free-{cores}.toml")), free_sheet(cores))
+            .unwrap();
+    }
+    Scenario::parse(&folder.path().join("test.toml"), text).unwrap()
+}
+
+fn run(text: &str) -> Value {
+    to_json(&simulate(&scenario(text), SimOptions::default()).unwrap())
+}
+
+const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 16\n";
+const OPEN_CHANNEL: &str = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 24\n\
+    personality = \"open-channel\"\n";
+const FILL: &str = "[precondition]\nfill = \"sequential\"\n";
+
+fn job(rw: &str, depth: u32, numjobs: u32) -> String {
+    format!(
+        "[[job]]\nname = \"j\"\nrw = \"{rw}\"\nbs = \"4k\"\nsize = \"2m\"\niodepth = {depth}\n\
+         numjobs = {numjobs}\n"
+    )
+}
+
+/// Checks that each hardware thread's states sum to the time that was measured.
+fn assert_sums(machine: &Value) {
+    let measured = machine["measured_ns"].as_u64().unwrap();
+    for thread in machine["hardware_threads"].as_array().unwrap() {
+        let sum: u64 =
+            thread.as_object().unwrap().values().map(|time| time.as_u64().unwrap()).sum();
+        assert_eq!(sum, measured);
+    }
+}
+
+// guarantee: V-08
+#[test]
+fn a_machine_on_which_nothing_takes_time_gives_the_results_of_no_machine() {
+    let pblk = format!("{OPEN_CHANNEL}[target]\nkind = \"pblk\"\n");
+    let shards = format!("{pblk}shards = 2\n");
+    let mq = "[path]\nqueue_model = \"mq\"\ncores = 4\n";
+    // A core per job, and a hardware queue per core: with a shared one, the queues of a path without
+    // a machine take turns in being polled first.
+    let stacks = [
+        (DRIVE.to_owned(), 1),
+        (format!("{DRIVE}{mq}"), 4),
+        (pblk.clone(), 1),
+        (format!("{pblk}[path]\nqueue_model = \"mq\"\n"), 1),
+        (format!("{OPEN_CHANNEL}device_l2p = true\n[target]\nkind = \"rrpc\"\n"), 1),
+    ];
+    for (stack, cores) in stacks {
+        for (rw, depth) in [("randread", 1), ("randread", 16), ("randrw", 8), ("randwrite", 4)] {
+            let rest = format!("{FILL}{}", job(rw, depth, cores));
+            let mut without = run(&format!("{stack}{rest}"));
+            let host = format!("[host]\nmachine = \"free-{cores}.toml\"\n");
+            let mut with = run(&format!("{stack}{host}{rest}"));
+            assert_sums(&with["sluice"]["machine"]);
+            for result in [&mut without, &mut with] {
+                let section = result["sluice"].as_object_mut().unwrap();
+                for key in ["scenario", "parameters", "machine", "notes"] {
+                    section.remove(key);
+                }
+            }
+            assert_eq!(without["jobs"], with["jobs"], "{stack}{rw} {depth}");
+        }
+    }
+    // Shards exchange requests: those of one instant in the order in which the shards are polled,
+    // which rotates without a machine. These jobs never do something at the same instant.
+    let reads = |start: &str, name: &str| {
+        let job = job("randread", 1, 1).replace("\"j\"", &format!("\"{name}\""));
+        format!("{}startdelay = \"{start}\"\n", job.replace("2m", "1m"))
+    };
+    let jobs = format!("{}{}", reads("0", "first"), reads("13us", "second"));
+    let without = run(&format!("{shards}{FILL}{jobs}"));
+    let with = run(&format!("{shards}[host]\nmachine = \"free-2.toml\"\n{FILL}{jobs}"));
+    assert_eq!(without["jobs"], with["jobs"]);
+    // The shard without a job serves the other one's.
+    let one = job("randrw", 4, 1);
+    let with = run(&format!("{shards}[host]\nmachine = \"free-2.toml\"\n{FILL}{one}"));
+    let without = run(&format!("{shards}{FILL}{one}"));
+    assert_eq!(without["jobs"][0]["read"]["total_ios"], with["jobs"][0]["read"]["total_ios"]);
+}
+
+#[test]
+fn a_request_takes_the_steps_of_the_host_and_the_time_of_the_drive() {
+    let host = "[host]\nmachine = \"i7-4770\"\n";
+    let result = run(&format!("{DRIVE}{host}{FILL}{}", job("randread", 1, 1)));
+    let machine = &result["sluice"]["machine"];
+    assert_sums(machine);
+    assert_eq!(machine["hardware_threads"].as_array().unwrap().len(), 8);
+    // 190 and 100 instructions of 0.6 cycles at 3.4 GHz; looks are 60 instructions long.
+    let driver = machine["ns_per_request"]["driver"].as_f64().unwrap();
+    assert!((driver - 51.2).abs() < 0.5, "{driver}");
+    let mean = result["jobs"][0]["read"]["lat_ns"]["mean"].as_f64().unwrap();
+    assert!((40_051.0..40_062.0).contains(&mean), "{mean}");
+    let elapsed = result["sluice"]["elapsed_ns"].as_f64().unwrap();
+    assert!((elapsed / 512.0 - mean).abs() < 10.0, "{elapsed}");
+    assert_eq!(machine["busiest"]["hardware_thread"], 0);
+    assert_eq!(machine["busiest"]["state"], "driver");
+    // The kernel's time is a lump of each request.
+    let kernel = format!("{host}kernel = \"linux-3.10\"\n");
+    let result = run(&format!("{DRIVE}{kernel}{FILL}{}", job("randread", 1, 1)));
+    assert_eq!(result["sluice"]["machine"]["ns_per_request"]["kernel"], 975.0);
+    let later = result["jobs"][0]["read"]["lat_ns"]["mean"].as_f64().unwrap();
+    assert!((later - mean - 975.0).abs() < 11.0, "{later}");
+}
+
+#[test]
+fn a_target_costs_what_its_statistics_show() {
+    let pblk = format!("{OPEN_CHANNEL}[target]\nkind = \"pblk\"\n");
+    let host = "[host]\nmachine = \"i7-4770\"\n";
+    let target = |rw: &str| {
+        let result = run(&format!("{pblk}{host}{FILL}{}", job(rw, 4, 1)));
+        result["sluice"]["machine"]["ns_per_request"]["target"].as_f64().unwrap()
+    };
+    let per_instruction = 0.6 / 3.4;
+    assert!((target("randread") - 351.0 * per_instruction).abs() < 1.0);
+    // Writes, and what collection moves.
+    assert!(target("randwrite") >= 411.0 * per_instruction - 1.0);
+}
+
+/// Reads of blocks that were never written take the drive no time, so that the host is the limit.
+fn unwritten_reads(queue_model: &str, cores: u32) -> Value {
+    let path = match queue_model {
+        "raw" => String::new(),
+        model => format!("[path]\nqueue_model = \"{model}\"\ncores = {cores}\n"),
+    };
+    let host = "[host]\nmachine = \"westmere-ex-8x10\"\n";
+    run(&format!("{DRIVE}{path}{host}{}", job("randread", 32, cores)))
+}
+
+fn iops(result: &Value) -> f64 {
+    let reads: u64 = result["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| &job["read"]["total_ios"])
+        .map(|ios| ios.as_u64().unwrap())
+        .sum();
+    reads as f64 * 1e9 / result["sluice"]["elapsed_ns"].as_f64().unwrap()
+}
+
+#[test]
+fn one_queue_is_bound_by_its_lock_and_many_are_not() {
+    let [sq, mq] = ["sq", "mq"].map(|model| unwritten_reads(model, 8));
+    let [one_sq, one_mq] = ["sq", "mq"].map(|model| unwritten_reads(model, 1));
+    assert!(iops(&mq) > 6.0 * iops(&one_mq), "{} {}", iops(&mq), iops(&one_mq));
+    assert!(iops(&sq) < 3.0 * iops(&one_sq), "{} {}", iops(&sq), iops(&one_sq));
+    let waiting = |result: &Value| {
+        assert_sums(&result["sluice"]["machine"]);
+        result["sluice"]["machine"]["ns_per_request"]["lock_wait"].as_f64().unwrap()
+    };
+    assert!(waiting(&sq) > 100.0 && waiting(&mq) == 0.0, "{} {}", waiting(&sq), waiting(&mq));
+    assert_eq!(sq["sluice"]["machine"]["busiest"]["state"], "lock_wait");
+    assert!(sq["sluice"]["machine"]["line_transfers"]["in_socket"].as_u64().unwrap() > 1000);
+}
+
+#[test]
+fn runs_on_a_machine_are_deterministic_and_more_threads_than_cores_share_them() {
+    let host = "[host]\nmachine = \"i7-4770\"\n";
+    let mq = "[path]\nqueue_model = \"mq\"\ncores = 12\n";
+    let text = format!("{DRIVE}{mq}{host}{FILL}{}", job("randrw", 4, 12));
+    let first = run(&text);
+    assert_eq!(first, run(&text));
+    let machine = &first["sluice"]["machine"];
+    assert_sums(machine);
+    assert!(machine["switches_per_request"].as_f64().unwrap() > 0.0);
+    let threads = machine["threads"].as_array().unwrap();
+    assert_eq!((threads.len(), &threads[11]["name"]), (12, &Value::from("drive0: queue 11")));
+}
+
+#[test]
+fn what_a_machine_cannot_run_is_refused() {
+    let host = "[host]\nmachine = \"i7-4770\"\n";
+    let refusal = |rest: &str| {
+        let text = format!("{rest}{host}");
+        match simulate(&scenario(&text), SimOptions::default()) {
+            Err(SimError::Machine(MachineRunError::Refused(refusal))) => refusal,
+            other => panic!("{rest}: {:?}", other.err()),
+        }
+    };
+    let drive = |rest: &str| format!("{DRIVE}{rest}");
+    let one = job("randread", 1, 1);
+    let sq = "[path]\nqueue_model = \"sq\"\ncompletion = \"interrupt\"\n";
+    assert_eq!(
+        refusal(&drive(&format!("{sq}{one}"))),
+        MachineRefusal::Completion { path: "drive0".into(), method: "interrupt" }
+    );
+    assert_eq!(
+        refusal(&drive(&format!("{one}{}stonewall = true\n", one.replace("\"j\"", "\"k\"")))),
+        MachineRefusal::Stonewall { job: "k".into() }
+    );
+    let memory = drive("data = \"memory\"\n");
+    let verify = job("write", 1, 2) + "verify = \"crc32c\"\n";
+    assert_eq!(refusal(&format!("{memory}{verify}")), MachineRefusal::Verify { job: "j".into() });
+    let change = "[[at]]\ntime = \"1us\"\nactive_pus = 1\n";
+    let pblk = format!("{OPEN_CHANNEL}[target]\nkind = \"pblk\"\n");
+    assert_eq!(refusal(&format!("{pblk}{one}{change}")), MachineRefusal::Changes);
+    let traced = SimOptions { slowest: 1, ..SimOptions::default() };
+    let error = simulate(&scenario(&format!("{DRIVE}{host}{one}")), traced).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("--slowest"), "{error}");
+}
+
+#[test]
+fn a_machine_with_one_job_verifies_its_data() {
+    let host = "[host]\nmachine = \"i7-4770\"\n";
+    let verify = job("write", 8, 1) + "verify = \"crc32c\"\n";
+    let result = run(&format!("{DRIVE}data = \"memory\"\n{host}{verify}"));
+    assert_eq!(result["sluice"]["failures"], serde_json::json!([]));
+    assert_eq!(result["jobs"][0]["read"]["total_ios"], 512);
+}
