@@ -352,6 +352,10 @@ pub struct CalibrateArgs {
     /// Write the measurements as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the numbers of this machine as a sheet for `[host] machine` of a scenario
+    /// (`docs/scenario.md`).
+    #[arg(long, value_name = "FILE.toml")]
+    pub sheet: Option<PathBuf>,
     /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,

@@ -339,6 +339,7 @@ fn program(config: EngineConfig, seed: u64) -> (EngineReport, Vec<(String, u64)>
     (report, notes.all())
 }
 
+// guarantee: V-09
 #[test]
 fn back_ends_and_repetitions_give_the_same_results() {
     for seed in 0..20 {

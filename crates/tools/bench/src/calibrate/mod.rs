@@ -7,6 +7,7 @@
 pub mod copies;
 pub mod queue;
 pub mod report;
+pub mod sheet;
 pub mod socket;
 #[cfg(test)]
 mod tests;

@@ -64,7 +64,7 @@ pub struct Compute {
 
 impl Compute {
     /// The steps of a request that is submitted, polled for and reaped alone, through owned queues.
-    pub(super) const OWNED_STEPS: [Step; 5] =
+    pub(crate) const OWNED_STEPS: [Step; 5] =
         [Step::Submit, Step::Start, Step::Issue, Step::Fetch, Step::Reap];
 
     /// The steps of such a request under a lock.

@@ -7,6 +7,7 @@ mod datasheet;
 mod drive_kinds;
 mod exports;
 mod ftl_choices;
+mod host_machine;
 mod precondition;
 mod ranges;
 mod renamed;

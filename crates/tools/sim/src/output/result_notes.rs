@@ -177,7 +177,9 @@ pub(crate) fn notes(
         for job in &path.path.run.jobs {
             job_notes(path, job, outcome.elapsed, &mut notes);
         }
-        block_layer_notes(path, spec.config.block_layer.as_ref(), &mut notes);
+        if outcome.diagnostics.machine.is_none() {
+            block_layer_notes(path, spec.config.block_layer.as_ref(), &mut notes);
+        }
         let notify = spec.config.notification(&scenario.host);
         let method = notify.policy.method;
         if method.uses_interrupts() && notify.interrupt_cost == Nanos::ZERO {
@@ -189,6 +191,7 @@ pub(crate) fn notes(
             notes.push(path.annotate(NoteCode::CostsNothing, text));
         }
     }
+    notes.extend(host_bound(outcome));
     if outcome.untraced_events > 0 {
         let events = outcome.untraced_events;
         let text = format!(
@@ -315,6 +318,27 @@ fn job_notes(path: NotedPath<'_>, job: &JobResult, elapsed: Nanos, notes: &mut V
         let note = Note::new(NoteCode::HostBound, text).with("cpu_busy_share", busy);
         push(note.with("drive_busy_share", drive_busy));
     }
+}
+
+/// Returns the note that a hardware thread of a modeled machine was the bottleneck.
+fn host_bound(outcome: &SimOutcome) -> Option<Note> {
+    let machine = outcome.diagnostics.machine.as_ref()?;
+    let (thread, ledger) = machine.busiest()?;
+    let busy = machine.busy_percent(ledger) / 100.0;
+    let drives = outcome.drives.iter().filter_map(|d| d.utilization_max(outcome.elapsed));
+    let drive_busy = drives.fold(0.0, f64::max);
+    if busy < HOST_BUSY || drive_busy >= DRIVE_IDLE {
+        return None;
+    }
+    let text = format!(
+        "the host was the limit, not the drive: hardware thread {thread} worked {:.1} % of the time, \
+         most of it in {}; the busiest channel or parallel unit {:.1} %",
+        busy * 100.0,
+        machine.bound_by().map_or("none", |state| state.word()),
+        drive_busy * 100.0
+    );
+    let note = Note::new(NoteCode::HostBound, text).with("cpu_busy_share", busy);
+    Some(note.with("drive_busy_share", drive_busy))
 }
 
 fn block_layer_notes(path: NotedPath<'_>, plan: Option<&BlockLayerSpec>, notes: &mut Vec<Note>) {

@@ -179,6 +179,7 @@ fn one_queue_is_bound_by_its_lock_and_many_are_not() {
     assert!(sq["sluice"]["machine"]["line_transfers"]["in_socket"].as_u64().unwrap() > 1000);
 }
 
+// guarantee: V-09
 #[test]
 fn runs_on_a_machine_are_deterministic_and_more_threads_than_cores_share_them() {
     let host = "[host]\nmachine = \"i7-4770\"\n";
@@ -232,4 +233,17 @@ fn a_machine_with_one_job_verifies_its_data() {
     let result = run(&format!("{DRIVE}data = \"memory\"\n{host}{verify}"));
     assert_eq!(result["sluice"]["failures"], serde_json::json!([]));
     assert_eq!(result["jobs"][0]["read"]["total_ios"], 512);
+}
+
+#[test]
+fn a_sheet_with_a_number_without_a_source_is_an_error_of_the_scenario() {
+    let folder = tempfile::tempdir().unwrap();
+    let sheet = free_sheet(1).replacen(", source = \"test\"", "", 1);
+    std::fs::write(folder.path().join("mine.toml"), sheet).unwrap();
+    let text = format!("{DRIVE}[host]\nmachine = \"mine.toml\"\n");
+    let error = Scenario::parse(&folder.path().join("test.toml"), &text).unwrap_err().to_string();
+    assert!(
+        error.contains("test.toml:5:11") && error.contains("missing field `source`"),
+        "{error}"
+    );
 }
