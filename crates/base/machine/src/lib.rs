@@ -4,7 +4,7 @@
 //! An [`Engine`] runs tasks on the hardware threads of a [`Machine`]. A task has the body that a
 //! thread has on this machine. What it does takes the time that [`Costs`] say: [work](work),
 //! accesses to memory that other cores have written, locks, switches between threads, interrupts.
-//! Everything else takes none. Each hardware thread has a [`Ledger`] of its time, which sums to the
+//! Everything else takes none. Each hardware thread has a [`CoreTimes`] of its time, which sums to the
 //! time elapsed.
 //!
 //! # Scheduling
@@ -24,7 +24,7 @@
 //!
 //! - An idle look at a queue moves no cache lines, and the looks between two events are not
 //!   executed one by one: a task that looks continues at the first whole round after something
-//!   happened. [`EngineConfig::exact_looks`] executes each.
+//!   happened. [`EngineConfig::exact_spins`] executes each.
 //! - Whether the other hardware thread of a core works is judged at the start of each piece of work.
 //! - Time slices end when they end, not at the next timer tick.
 //! - A task that is interrupted while it switches switches again.
@@ -36,7 +36,7 @@
 //!
 //! # Back ends
 //!
-//! Tasks are coroutines ([`BackEnd::Coroutines`]), or threads of this machine of which one runs at a
+//! Tasks are coroutines ([`BackEnd::Coroutines`]), or threads of this machine, one of them at a
 //! time ([`BackEnd::Threads`], for sanitizers). Both give the same results.
 //!
 //! # Invariants
@@ -48,28 +48,28 @@
 #![forbid(unsafe_code)]
 
 mod back_end;
+mod core_times;
 mod costs;
 mod engine;
-mod ledger;
 mod lines;
+mod machine_model;
 mod memory;
 mod modeled;
-mod sheet;
 mod ticket_lock;
 mod topology;
 
 pub use back_end::BackEnd;
+pub use core_times::{CoreState, CoreTimes};
 pub use costs::{Costs, LineCosts, StepCosts};
 pub use engine::calls::{
-    LookStart, begin_look, begin_measurement, compute, doorbell, is_stopping, look_until, news,
-    now, park, raise, sleep_until, stop, this_core, this_task, unpark, work,
+    SpinStart, begin_measurement, begin_spin, compute, doorbell, is_stopping, notify, now, park,
+    raise, sleep_until, spin_until, stop, this_core, this_task, unpark, work,
 };
 pub use engine::{
     Device, Engine, EngineConfig, EngineError, EngineReport, TaskClass, TaskId, TaskReport,
     TaskSpec,
 };
-pub use ledger::{CoreState, Ledger};
 pub use lines::{SnoopPolicy, Traffic};
+pub use machine_model::{MachineModel, MachineModelError, SourcedNumber};
 pub use modeled::{Modeled, ModeledGuard, ModeledLock};
-pub use sheet::{Sheet, SheetError, SheetNumber};
 pub use topology::{CORES_MAX, Distance, Machine, MachineError};

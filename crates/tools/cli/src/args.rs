@@ -354,8 +354,8 @@ pub struct CalibrateArgs {
     pub json: Option<PathBuf>,
     /// Write the numbers of this machine as a sheet for `[host] machine` of a scenario
     /// (`docs/scenario.md`).
-    #[arg(long, value_name = "FILE.toml")]
-    pub sheet: Option<PathBuf>,
+    #[arg(long = "sheet", value_name = "FILE.toml")]
+    pub machine_model: Option<PathBuf>,
     /// Only check that every measurement works.
     #[arg(long, hide = true)]
     pub quick: bool,

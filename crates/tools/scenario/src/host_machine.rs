@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use machine::Sheet;
+use machine::MachineModel;
 use time::Nanos;
 
 use super::section::{Keyword, Result, Section};
@@ -57,7 +57,7 @@ impl HostKernel {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostMachine {
     /// The numbers of the machine.
-    pub sheet: Arc<Sheet>,
+    pub model: Arc<MachineModel>,
     /// The kernel.
     pub kernel: HostKernel,
 }
@@ -80,19 +80,19 @@ impl HostMachine {
             return Err(value.conflict(message, format!("remove `{key}`, or `machine`")));
         }
         let name = value.string()?;
-        let sheet = if name.ends_with(".toml") {
+        let model = if name.ends_with(".toml") {
             let path = value.resolve(name);
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(&path).map_err(|error| {
                 value.conflict(format!("{shown}: {error}"), "name the sheet of a machine")
             })?;
-            Sheet::parse(&text).map_err(|error| {
+            MachineModel::parse(&text).map_err(|error| {
                 let help = "see docs/scenario.md, `[host]`";
                 value.conflict(format!("{shown}: {}", error.to_string().trim_end()), help)
             })?
         } else {
-            let names: Vec<&str> = Sheet::names().collect();
-            Sheet::built_in(name).ok_or_else(|| value.refuse_name(&names))?
+            let names: Vec<&str> = MachineModel::names().collect();
+            MachineModel::built_in(name).ok_or_else(|| value.refuse_name(&names))?
         };
         let kernel = match kernel {
             Some(kernel) => {
@@ -100,6 +100,6 @@ impl HostMachine {
             }
             None => HostKernel::None,
         };
-        Ok(Some(HostMachine { sheet: Arc::new(sheet), kernel }))
+        Ok(Some(HostMachine { model: Arc::new(model), kernel }))
     }
 }

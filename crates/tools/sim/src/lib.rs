@@ -36,7 +36,7 @@ use time::{Component, Nanos, VirtualRunner};
 use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
-pub use hosted::{MachineOutcome, MachineRefusal, MachineRunError};
+pub use hosted::{MachineOutcome, MachineRejection, MachineRunError};
 pub use outcome::{DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};

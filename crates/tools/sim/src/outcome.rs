@@ -61,7 +61,7 @@ pub struct RunDiagnostics {
     pub states: Vec<(String, StateUse)>,
     /// Where the processor time went, if that was requested.
     pub profile: Option<SimProfile>,
-    /// What the host's processors did, on a modeled machine.
+    /// The time of the host's processors, on a modeled machine.
     pub machine: Option<MachineOutcome>,
 }
 

@@ -192,8 +192,8 @@ impl<D: JobDevice> JobRunner<D> {
         JobRunner::with_part(device, jobs, costs, seed, JobPart::ALL)
     }
 
-    /// Prepares a part of `jobs`, as [`new`](JobRunner::new) does for all: for one of several threads
-    /// of which each has a device of its own. The jobs are those of `new`, to the last random number.
+    /// Prepares a part of `jobs`, as [`new`](JobRunner::new) does for all: for one of several threads,
+    /// each with a device of its own. The jobs are those of `new`, to the last random number.
     ///
     /// # Errors
     /// As [`new`](JobRunner::new); [`RunError::NoJobs`] if the part has none.

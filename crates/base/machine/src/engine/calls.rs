@@ -1,14 +1,14 @@
-//! What the code of a task calls. Outside of a task these calls have no effect.
+//! The calls of the code of a task. Outside of a task they have no effect.
 
 use platform::{Layer, Step};
 use time::Nanos;
 
 use super::EngineError;
-use super::event_queue::{Event, EventOrder};
+use super::event_queue::{EngineEvent, EventOrder};
 use super::task::{TaskClass, TaskId, TaskState};
 use super::world::{self, World, whole_rounds};
 use crate::back_end;
-use crate::ledger::CoreState;
+use crate::core_times::CoreState;
 use crate::memory::LockId;
 
 /// Number of rounds after which a soft interrupt continues as a thread (Linux's
@@ -97,7 +97,7 @@ pub(crate) fn acquire(lock: LockId) {
             Some(end) => world.charge_transfer(id, Nanos(end)),
             None => {
                 world.enter_state(core, CoreState::LockWait);
-                world.task(id).state = TaskState::Spinning;
+                world.task(id).state = TaskState::WaitingForLock;
                 true
             }
         }
@@ -156,37 +156,37 @@ pub fn doorbell() {
 
 /// A point in the sequence of what devices and tasks did, before a task looked at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookStart(u64);
+pub struct SpinStart(u64);
 
-/// Begins a look, which [`look_until`] ends if it finds nothing.
-pub fn begin_look() -> LookStart {
-    LookStart(world::with(|world| world.news).unwrap_or(0))
+/// Begins a look, which [`spin_until`] ends if it finds nothing.
+pub fn begin_spin() -> SpinStart {
+    SpinStart(world::with(|world| world.spinners.notifications).unwrap_or(0))
 }
 
 /// Looks for something by a step, and finds nothing since `start`. The task continues at the end of a
 /// look: the first after a device or another task did something, or that is not before `until`.
-pub fn look_until(start: LookStart, step: Step, until: Nanos) {
+pub fn spin_until(start: SpinStart, step: Step, until: Nanos) {
     in_task(|world, id| {
         let (core, now) = (world.task(id).core, world.now);
         let round = Nanos(world.config.costs.steps.picos(step) / 1000);
         world.task(id).layer = step.layer();
-        if world.check_limits(id, Nanos::ZERO) || world.yield_core(id, Nanos::ZERO, CoreState::Look)
+        if world.check_limits(id, Nanos::ZERO) || world.yield_core(id, Nanos::ZERO, CoreState::Spin)
         {
             return true;
         }
-        let until = match world.config.exact_looks || world.news != start.0 {
+        let until = match world.config.exact_spins || world.spinners.notifications != start.0 {
             true => now + round.max(Nanos(1)),
             false => whole_rounds(now, round, until),
         };
         let state = match world.task(id).class() {
-            TaskClass::Fifo { .. } | TaskClass::Fair => CoreState::Look,
+            TaskClass::Fifo { .. } | TaskClass::Fair => CoreState::Spin,
             TaskClass::HardInterrupt | TaskClass::SoftInterrupt => world.task(id).work_state(),
         };
         world.enter_state(core, state);
-        world.task(id).state = TaskState::Looking { since: now, round, until };
-        world.lookers.push(id);
+        world.task(id).state = TaskState::Spinning { since: now, round, until };
+        world.spinners.tasks.push(id);
         if until < Nanos::MAX {
-            world.resume_at(id, until, EventOrder::Look);
+            world.resume_at(id, until, EventOrder::Spin);
         }
         true
     });
@@ -233,7 +233,7 @@ pub fn sleep_until(at: Nanos) {
         if at < Nanos::MAX && world.task(id).state == TaskState::Parked {
             world.task(id).generation += 1;
             let generation = world.task(id).generation;
-            let event = Event::Timer { task: id, generation };
+            let event = EngineEvent::Timer { task: id, generation };
             world.events.push(at, EventOrder::Normal, event);
         }
         true
@@ -245,7 +245,7 @@ pub fn unpark(task: TaskId) {
     world::with(|world| {
         let from = world.running.map(|id| world.task(id).core);
         world.wake(task, from);
-        world.on_news();
+        world.on_notification();
     });
 }
 
@@ -256,15 +256,15 @@ pub fn raise(handler: TaskId) {
 }
 
 /// Has tasks that look find what the calling task did, at the end of their next look.
-pub fn news() {
-    world::with(World::on_news);
+pub fn notify() {
+    world::with(World::on_notification);
 }
 
 /// Has tasks that ask [`is_stopping`] end.
 pub fn stop() {
     world::with(|world| {
         world.is_stopping = true;
-        world.on_news();
+        world.on_notification();
     });
 }
 
@@ -273,7 +273,7 @@ pub fn is_stopping() -> bool {
     world::with(|world| world.is_stopping).unwrap_or(true)
 }
 
-/// Starts the measurement: ledgers, counters and traffic begin anew.
+/// Starts the measurement: core_times, counters and traffic begin anew.
 pub fn begin_measurement() {
     in_task(|world, _| {
         world.begin_measurement();

@@ -1,12 +1,12 @@
-//! [`Core`]: one hardware thread: what runs on it, what waits for it, and its time.
+//! [`ModeledCore`]: one hardware thread: what runs on it, what waits for it, and its time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 
 use time::Nanos;
 
-use super::task::{Task, TaskClass, TaskId};
-use crate::ledger::{CoreState, Ledger};
+use super::task::{ModeledTask, TaskClass, TaskId};
+use crate::core_times::{CoreState, CoreTimes};
 
 /// Contexts by urgency. A context interrupts those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ pub(crate) struct ReadyTasks {
 
 impl ReadyTasks {
     /// Inserts a task. `in_front` puts a FIFO thread in front of those of its priority.
-    pub(crate) fn push(&mut self, id: TaskId, task: &Task, in_front: bool) {
+    pub(crate) fn push(&mut self, id: TaskId, task: &ModeledTask, in_front: bool) {
         self.sequence += 1;
         match task.class() {
             TaskClass::HardInterrupt => self.handlers[1].push_back(id),
@@ -84,7 +84,7 @@ impl ReadyTasks {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Core {
+pub(crate) struct ModeledCore {
     /// The tasks that have the core, by level; those below the highest are interrupted.
     pub(crate) contexts: [Option<TaskId>; 3],
     pub(crate) ready: ReadyTasks,
@@ -95,9 +95,9 @@ pub(crate) struct Core {
     /// Whether the core must choose again as soon as it may.
     pub(crate) must_reschedule: bool,
     pub(crate) state: CoreState,
-    /// Since when it is in that state, or until when that is in the ledger.
+    /// Since when it is in that state, or until when that is in the times.
     pub(crate) since: Nanos,
-    pub(crate) ledger: Ledger,
+    pub(crate) times: CoreTimes,
     /// Work that is less than a nanosecond, in picoseconds.
     pub(crate) picos: u64,
     /// Counts changes of the thread, which make a scheduled end of its slice void.
@@ -111,7 +111,7 @@ pub(crate) struct Core {
     pub(crate) floor_time: Nanos,
 }
 
-impl Core {
+impl ModeledCore {
     /// Returns the context that runs.
     pub(crate) fn current(&self) -> Option<TaskId> {
         Level::DESCENDING.into_iter().find_map(|level| self.contexts[level as usize])

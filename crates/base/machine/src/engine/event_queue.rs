@@ -9,7 +9,7 @@ use super::task::TaskId;
 
 /// Something that happens at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
+pub(crate) enum EngineEvent {
     /// The present piece of a task ends. Void if the task's generation has changed.
     Resume { task: TaskId, generation: u32 },
     /// A task that sleeps until a time is woken. Void if the task's generation has changed.
@@ -24,23 +24,23 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EventOrder {
     Normal,
-    Look,
+    Spin,
 }
 
 /// Events by time, then by order, then in the sequence in which they were scheduled; looks in the
 /// order of the tasks.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    heap: BinaryHeap<Reverse<(Nanos, EventOrder, u64, Event)>>,
+    heap: BinaryHeap<Reverse<(Nanos, EventOrder, u64, EngineEvent)>>,
     sequence: u64,
 }
 
 impl EventQueue {
-    pub(crate) fn push(&mut self, at: Nanos, order: EventOrder, event: Event) {
+    pub(crate) fn push(&mut self, at: Nanos, order: EventOrder, event: EngineEvent) {
         self.sequence += 1;
         let sequence = match (order, event) {
             // Whether looks are executed one by one must not matter.
-            (EventOrder::Look, Event::Resume { task, .. }) => task.0.into(),
+            (EventOrder::Spin, EngineEvent::Resume { task, .. }) => task.0.into(),
             _ => self.sequence,
         };
         self.heap.push(Reverse((at, order, sequence, event)));
@@ -52,7 +52,7 @@ impl EventQueue {
         self.heap.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(Nanos, Event)> {
+    pub(crate) fn pop(&mut self) -> Option<(Nanos, EngineEvent)> {
         self.heap.pop().map(|Reverse((at, _, _, event))| (at, event))
     }
 }

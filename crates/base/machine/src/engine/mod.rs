@@ -13,13 +13,13 @@ use std::fmt;
 
 use time::Nanos;
 
-use self::event_queue::{Event, EventOrder};
-use self::task::{Task, TaskState};
+use self::event_queue::{EngineEvent, EventOrder};
+use self::task::{ModeledTask, TaskState};
 pub use self::task::{TaskClass, TaskId, TaskSpec};
 use self::world::World;
 use crate::back_end::{BackEnd, Resumed, TaskContext};
+use crate::core_times::CoreTimes;
 use crate::costs::Costs;
-use crate::ledger::Ledger;
 use crate::lines::{SnoopPolicy, Traffic};
 use crate::topology::{CORES_MAX, Machine};
 
@@ -50,7 +50,7 @@ pub struct EngineConfig {
     /// Means by which tasks run.
     pub back_end: BackEnd,
     /// Whether each look is executed.
-    pub exact_looks: bool,
+    pub exact_spins: bool,
     /// Stack of a task in bytes.
     pub stack_bytes: usize,
     /// Longest run of a handler.
@@ -68,7 +68,7 @@ impl EngineConfig {
             costs,
             snoops: SnoopPolicy::Home,
             back_end: BackEnd::Coroutines,
-            exact_looks: false,
+            exact_spins: false,
             stack_bytes: 1 << 20,
             handler_limit: Nanos::from_secs(1),
             start: Nanos::ZERO,
@@ -182,8 +182,8 @@ pub struct EngineReport {
     pub ended: Nanos,
     /// Time from the start of the measurement to the end.
     pub measured: Nanos,
-    /// The ledger of each hardware thread over that time.
-    pub ledgers: Vec<Ledger>,
+    /// The times of each hardware thread over that time.
+    pub core_times: Vec<CoreTimes>,
     /// Number of switches between threads.
     pub switches: u64,
     /// Number of interrupts.
@@ -264,11 +264,11 @@ impl Engine {
         let core = spec.core.unwrap_or(id.index() % cores);
         if !is_handler {
             world.threads_left += 1;
-            let start = Event::Timer { task: id, generation: 0 };
+            let start = EngineEvent::Timer { task: id, generation: 0 };
             let at = spec.start.max(world.now);
             world.events.push(at, EventOrder::Normal, start);
         }
-        world.tasks.push(Task::new(spec, core));
+        world.tasks.push(ModeledTask::new(spec, core));
         self.contexts.push(context);
         Ok(id)
     }
@@ -345,7 +345,7 @@ impl Engine {
                 world.threads_left -= 1;
             }
             world.leave_core(id, TaskState::Ended);
-            world.on_news();
+            world.on_notification();
         });
     }
 }
@@ -353,7 +353,7 @@ impl Engine {
 /// Number of actions between two ticks.
 const TICK_ACTIONS: u32 = 4096;
 
-/// What the engine does next.
+/// The next action of the engine.
 enum Action {
     Continue,
     PollDevices,
@@ -375,7 +375,7 @@ fn poll_devices() {
     };
     let before = posted(&devices);
     while devices.iter_mut().fold(false, |moved, device| device.poll(now) | moved) {}
-    let has_news = posted(&devices) != before;
+    let has_posted = posted(&devices) != before;
     let deadline = devices.iter().map(|device| device.deadline()).min().unwrap_or(Nanos::MAX);
     world::with(|world| {
         world.devices.list = devices;
@@ -384,8 +384,8 @@ fn poll_devices() {
         for handler in std::mem::take(&mut world.raised) {
             world.wake(handler, None);
         }
-        if has_news {
-            world.on_news();
+        if has_posted {
+            world.on_notification();
         }
     });
 }
@@ -418,22 +418,22 @@ impl World {
         };
         self.advance_to(at);
         match event {
-            Event::Resume { task, generation } => {
-                if self.task(task).generation == generation && self.end_piece(task) {
+            EngineEvent::Resume { task, generation } => {
+                if self.task(task).generation == generation && self.end_segment(task) {
                     self.running = Some(task);
                     return Action::Resume(task);
                 }
             }
-            Event::Timer { task, generation } => {
+            EngineEvent::Timer { task, generation } => {
                 if self.task(task).generation == generation {
                     self.wake(task, None);
                 }
             }
-            Event::Wake { task } => {
+            EngineEvent::Wake { task } => {
                 let core = self.task(task).core;
                 self.make_ready(task, core);
             }
-            Event::Slice { core, generation } => self.end_slice(core, generation),
+            EngineEvent::Slice { core, generation } => self.end_slice(core, generation),
         }
         Action::Continue
     }
@@ -442,7 +442,7 @@ impl World {
         for core in 0..self.cores.len() {
             let state = self.cores[core].state;
             self.enter_state(core, state);
-            self.cores[core].ledger = Ledger::default();
+            self.cores[core].times = CoreTimes::default();
         }
         self.counts = world::EventCounts { since: self.now, ..Default::default() };
         self.memory.directory.reset_traffic();
@@ -463,7 +463,7 @@ impl World {
         EngineReport {
             ended: self.now,
             measured: self.now.since(since),
-            ledgers: self.cores.iter().map(|core| core.ledger).collect(),
+            core_times: self.cores.iter().map(|core| core.times).collect(),
             switches,
             interrupts,
             remote_wakes,

@@ -3,10 +3,10 @@
 use time::Nanos;
 
 use super::core::Level;
-use super::event_queue::{Event, EventOrder};
+use super::event_queue::{EngineEvent, EventOrder};
 use super::task::{TaskClass, TaskId, TaskState};
 use super::world::World;
-use crate::ledger::CoreState;
+use crate::core_times::CoreState;
 
 /// Constants of Linux's CFS for one core (`kernel/sched/fair.c`, Linux 3.10): the period in which
 /// every thread runs once, the least slice, and the lead at which a wake-up interrupts. For `n`
@@ -41,7 +41,7 @@ impl World {
                     TaskState::Ready { remaining: Nanos::ZERO, as_state: CoreState::Idle };
                 self.task(id).core = target;
                 let at = self.now + delay;
-                return self.events.push(at, EventOrder::Normal, Event::Wake { task: id });
+                return self.events.push(at, EventOrder::Normal, EngineEvent::Wake { task: id });
             }
         }
         self.make_ready(id, target);
@@ -163,7 +163,7 @@ impl World {
             ready @ TaskState::Ready { .. } => ready,
             _ => TaskState::Ready { remaining: Nanos::ZERO, as_state: work_state },
         };
-        self.lookers.retain(|looker| *looker != id);
+        self.spinners.tasks.retain(|spinner| *spinner != id);
     }
 
     /// Gives the core to the most urgent task. The context that ran is stopped, or has left.
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// Continues a task to which the core has switched. Returns whether its code runs now.
-    pub(crate) fn end_piece(&mut self, id: TaskId) -> bool {
+    pub(crate) fn end_segment(&mut self, id: TaskId) -> bool {
         let core = self.task(id).core;
         if let TaskState::Switching { remaining, as_state } = self.task(id).state
             && remaining > Nanos::ZERO
@@ -252,7 +252,7 @@ impl World {
         }
         let state = self.cores[core].state;
         self.enter_state(core, state);
-        self.lookers.retain(|looker| *looker != id);
+        self.spinners.tasks.retain(|spinner| *spinner != id);
         self.task(id).state = TaskState::Running;
         true
     }
@@ -271,7 +271,7 @@ impl World {
         let at = (it.thread_since + slice).max(self.now);
         let generation = it.slice_generation;
         self.cores[core].has_slice_end = true;
-        self.events.push(at, EventOrder::Normal, Event::Slice { core, generation });
+        self.events.push(at, EventOrder::Normal, EngineEvent::Slice { core, generation });
     }
 
     /// Ends the slice of a core's thread.

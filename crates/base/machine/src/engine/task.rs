@@ -1,9 +1,9 @@
-//! [`Task`]: a thread or a handler on the modeled machine.
+//! [`ModeledTask`]: a thread or a handler on the modeled machine.
 
 use platform::Layer;
 use time::Nanos;
 
-use crate::ledger::CoreState;
+use crate::core_times::CoreState;
 
 /// Index of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,10 +78,10 @@ pub(crate) enum TaskState {
     /// Works until a time.
     Working { until: Nanos, as_state: CoreState },
     /// Waits for a lock, with interrupts off.
-    Spinning,
+    WaitingForLock,
     /// Looks for something and finds nothing: in rounds of `round` since `since`, at the latest until
     /// `until`.
-    Looking { since: Nanos, round: Nanos, until: Nanos },
+    Spinning { since: Nanos, round: Nanos, until: Nanos },
     /// Its code runs, which takes no time.
     Running,
     /// Has ended.
@@ -89,7 +89,7 @@ pub(crate) enum TaskState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct ModeledTask {
     pub(crate) spec: TaskSpec,
     pub(crate) state: TaskState,
     /// Counts changes of the state that make scheduled events void.
@@ -127,9 +127,9 @@ impl RunTimes {
     }
 }
 
-impl Task {
-    pub(crate) fn new(spec: TaskSpec, core: usize) -> Task {
-        Task {
+impl ModeledTask {
+    pub(crate) fn new(spec: TaskSpec, core: usize) -> ModeledTask {
+        ModeledTask {
             spec,
             state: TaskState::Parked,
             generation: 0,

@@ -31,11 +31,11 @@ fn config(cores: u16) -> EngineConfig {
     EngineConfig::new(Machine::new(1, cores).unwrap(), costs())
 }
 
-/// What tasks have noted.
+/// The records of tasks.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<(String, Nanos)>>>);
+struct Records(Arc<Mutex<Vec<(String, Nanos)>>>);
 
-impl Notes {
+impl Records {
     fn add(&self, what: impl Into<String>) {
         self.0.lock().unwrap().push((what.into(), calls::now()));
     }
@@ -45,7 +45,7 @@ impl Notes {
     }
 }
 
-fn note(what: &str, at: u64) -> (String, u64) {
+fn entry(what: &str, at: u64) -> (String, u64) {
     (what.to_owned(), at)
 }
 
@@ -91,16 +91,16 @@ fn handler(engine: &mut Engine, class: TaskClass, times: &[u64], body: impl Fn()
 }
 
 fn assert_sums(report: &EngineReport) {
-    for ledger in &report.ledgers {
-        assert_eq!(ledger.total(), report.measured, "{ledger:?}");
+    for times in &report.core_times {
+        assert_eq!(times.total(), report.measured, "{times:?}");
     }
 }
 
 #[test]
 fn one_task_takes_the_sum_of_its_costs() {
     let mut engine = Engine::new(config(1)).unwrap();
-    let notes = Notes::default();
-    let inner = notes.clone();
+    let records = Records::default();
+    let inner = records.clone();
     engine
         .spawn(TaskSpec::thread("one"), move || {
             for _ in 0..1000 {
@@ -111,37 +111,37 @@ fn one_task_takes_the_sum_of_its_costs() {
         })
         .unwrap();
     let report = engine.run().unwrap();
-    assert_eq!(notes.all(), [note("done", 1_000 + 1000 * 350)]);
+    assert_eq!(records.all(), [entry("done", 1_000 + 1000 * 350)]);
     assert_eq!(report.ended, Nanos(351_000));
     assert_sums(&report);
-    let ledger = report.ledgers[0];
-    assert_eq!(ledger.time(CoreState::Work(Layer::Block)), Nanos(300_000));
-    assert_eq!(ledger.time(CoreState::Work(Layer::Kernel)), Nanos(50_000));
-    assert_eq!(ledger.time(CoreState::Switch), Nanos(1_000));
+    let times = report.core_times[0];
+    assert_eq!(times.time(CoreState::Work(Layer::Block)), Nanos(300_000));
+    assert_eq!(times.time(CoreState::Work(Layer::Kernel)), Nanos(50_000));
+    assert_eq!(times.time(CoreState::Switch), Nanos(1_000));
     assert_eq!((report.switches, report.interrupts), (1, 0));
 }
 
 #[test]
 fn an_interrupt_delays_work_by_exactly_its_run() {
     let mut engine = Engine::new(config(1)).unwrap();
-    let notes = Notes::default();
-    let inner = notes.clone();
+    let records = Records::default();
+    let inner = records.clone();
     engine
         .spawn(TaskSpec::thread("work"), move || {
             calls::compute(Layer::Application, Nanos(100_000));
             inner.add("done");
         })
         .unwrap();
-    let inner = notes.clone();
+    let inner = records.clone();
     handler(&mut engine, TaskClass::HardInterrupt, &[20_000, 50_000], move || {
         inner.add("handler");
         calls::compute(Layer::Driver, Nanos(400));
     });
     let report = engine.run().unwrap();
     let expected =
-        [note("handler", 20_300), note("handler", 50_300), note("done", 101_000 + 2 * 900)];
-    assert_eq!(notes.all(), expected);
-    assert_eq!(report.ledgers[0].time(CoreState::Interrupt), Nanos(1_800));
+        [entry("handler", 20_300), entry("handler", 50_300), entry("done", 101_000 + 2 * 900)];
+    assert_eq!(records.all(), expected);
+    assert_eq!(report.core_times[0].time(CoreState::Interrupt), Nanos(1_800));
     assert_eq!((report.switches, report.interrupts), (1, 2));
     assert_sums(&report);
 }
@@ -149,8 +149,8 @@ fn an_interrupt_delays_work_by_exactly_its_run() {
 #[test]
 fn an_interrupt_waits_for_the_lock_of_its_core() {
     let mut engine = Engine::new(config(1)).unwrap();
-    let notes = Notes::default();
-    let inner = notes.clone();
+    let records = Records::default();
+    let inner = records.clone();
     let lock = Arc::new(<Modeled as Platform>::Lock::new(0u64));
     engine
         .spawn(TaskSpec::thread("work"), move || {
@@ -160,12 +160,12 @@ fn an_interrupt_waits_for_the_lock_of_its_core() {
             inner.add("released");
         })
         .unwrap();
-    let inner = notes.clone();
+    let inner = records.clone();
     handler(&mut engine, TaskClass::HardInterrupt, &[20_000], move || inner.add("handler"));
     let report = engine.run().unwrap();
     // A switch, the lock's two lines, the work, its release.
     let end = 1_000 + 2 + 2 + 100_000 + 2;
-    assert_eq!(notes.all(), [note("handler", end + 300), note("released", end + 500)]);
+    assert_eq!(records.all(), [entry("handler", end + 300), entry("released", end + 500)]);
     assert_sums(&report);
 }
 
@@ -175,9 +175,9 @@ fn fair_threads_of_a_core_take_turns_and_fifo_threads_do_not() {
     let slice = 3_000_000;
     for (class, switches) in [(TaskClass::Fair, 8), (TaskClass::Fifo { priority: 5 }, 2)] {
         let mut engine = Engine::new(config(1)).unwrap();
-        let notes = Notes::default();
+        let records = Records::default();
         for name in ["a", "b"] {
-            let inner = notes.clone();
+            let inner = records.clone();
             let spec = TaskSpec { class, ..TaskSpec::thread(name).on(0) };
             engine
                 .spawn(spec, move || {
@@ -187,10 +187,10 @@ fn fair_threads_of_a_core_take_turns_and_fifo_threads_do_not() {
                 .unwrap();
         }
         let report = engine.run().unwrap();
-        let order: Vec<String> = notes.all().into_iter().map(|(name, _)| name).collect();
+        let order: Vec<String> = records.all().into_iter().map(|(name, _)| name).collect();
         assert_eq!(order, ["a", "b"]);
         assert_eq!(report.switches, switches, "{class:?}");
-        let first = notes.all()[0].1;
+        let first = records.all()[0].1;
         match class {
             // Three slices each, and the rest.
             TaskClass::Fair => {
@@ -206,8 +206,8 @@ fn fair_threads_of_a_core_take_turns_and_fifo_threads_do_not() {
 #[test]
 fn a_fifo_thread_takes_the_core_of_a_fair_one_at_once() {
     let mut engine = Engine::new(config(1)).unwrap();
-    let notes = Notes::default();
-    let inner = notes.clone();
+    let records = Records::default();
+    let inner = records.clone();
     engine
         .spawn(TaskSpec::thread("fair").on(0), move || {
             calls::compute(Layer::Application, Nanos(50_000));
@@ -215,7 +215,7 @@ fn a_fifo_thread_takes_the_core_of_a_fair_one_at_once() {
         })
         .unwrap();
     for (name, priority, start) in [("low", 10, 10_000), ("high", 20, 15_000)] {
-        let inner = notes.clone();
+        let inner = records.clone();
         let spec = TaskSpec {
             class: TaskClass::Fifo { priority },
             start: Nanos(start),
@@ -230,8 +230,8 @@ fn a_fifo_thread_takes_the_core_of_a_fair_one_at_once() {
     }
     let report = engine.run().unwrap();
     assert_eq!(
-        notes.all(),
-        [note("high", 26_000), note("low", 26_000 + 1_000 + 6_000), note("fair", 75_000)]
+        records.all(),
+        [entry("high", 26_000), entry("low", 26_000 + 1_000 + 6_000), entry("fair", 75_000)]
     );
     assert_sums(&report);
 }
@@ -239,8 +239,8 @@ fn a_fifo_thread_takes_the_core_of_a_fair_one_at_once() {
 #[test]
 fn a_soft_interrupt_that_takes_long_continues_as_a_thread() {
     let mut engine = Engine::new(config(1)).unwrap();
-    let notes = Notes::default();
-    let inner = notes.clone();
+    let records = Records::default();
+    let inner = records.clone();
     engine
         .spawn(TaskSpec::thread("work").on(0), move || {
             for _ in 0..100 {
@@ -249,7 +249,7 @@ fn a_soft_interrupt_that_takes_long_continues_as_a_thread() {
             inner.add("work");
         })
         .unwrap();
-    let inner = notes.clone();
+    let inner = records.clone();
     handler(&mut engine, TaskClass::SoftInterrupt, &[1_000_000], move || {
         for _ in 0..200 {
             calls::compute(Layer::Block, Nanos(100_000));
@@ -258,10 +258,10 @@ fn a_soft_interrupt_that_takes_long_continues_as_a_thread() {
     });
     let report = engine.run().unwrap();
     // For 20 ms of soft interrupts, 10 ms of work: were it no thread, work would end last, at 30 ms.
-    let work = notes.all()[0].clone();
+    let work = records.all()[0].clone();
     assert_eq!(work.0, "work");
     assert!((15_000_000..25_000_000).contains(&work.1), "{work:?}");
-    assert_eq!(report.ledgers[0].time(CoreState::SoftInterrupt), Nanos(2_000_000));
+    assert_eq!(report.core_times[0].time(CoreState::SoftInterrupt), Nanos(2_000_000));
     assert_sums(&report);
 }
 
@@ -285,14 +285,14 @@ fn a_sibling_that_works_slows_a_core_down() {
 /// A program of many tasks that work, look, lock, wait and wake one another, over a device.
 fn program(config: EngineConfig, seed: u64) -> (EngineReport, Vec<(String, u64)>) {
     let mut engine = Engine::new(config).unwrap();
-    let notes = Notes::default();
+    let records = Records::default();
     let locks: Vec<Arc<ModeledLock<u64>>> = (0..3).map(|_| Arc::new(Lock::new(0))).collect();
     let shared: Arc<[u64; 64]> = Arc::new([0; 64]);
     let cores = config.hardware_threads();
     let mut ids = Vec::new();
     for index in 0..3 * cores {
         let mut rng = Rng::new(seed).fork(index as u64);
-        let (notes, locks, shared) = (notes.clone(), locks.clone(), shared.clone());
+        let (records, locks, shared) = (records.clone(), locks.clone(), shared.clone());
         let class = match index % 5 {
             4 => TaskClass::Fifo { priority: 1 + (index % 3) as u8 },
             _ => TaskClass::Fair,
@@ -320,23 +320,23 @@ fn program(config: EngineConfig, seed: u64) -> (EngineReport, Vec<(String, u64)>
                     5 => wakes.into_iter().for_each(calls::unpark),
                     _ => {
                         let until = calls::now() + Nanos(rng.below(5_000));
-                        calls::look_until(calls::begin_look(), Step::Poll, until);
+                        calls::spin_until(calls::begin_spin(), Step::Poll, until);
                     }
                 }
             }
-            notes.add(format!("{index} on {:?}", calls::this_core()));
+            records.add(format!("{index} on {:?}", calls::this_core()));
         });
         ids.push(id.unwrap());
     }
     let times: Vec<u64> = (1..200).map(|n| n * 7_919).collect();
-    let (inner, lock) = (notes.clone(), locks[0].clone());
+    let (inner, lock) = (records.clone(), locks[0].clone());
     handler(&mut engine, TaskClass::HardInterrupt, &times, move || {
         *Lock::lock(&*lock) += 1;
         inner.add("handler");
     });
     let report = engine.run().unwrap();
     assert_sums(&report);
-    (report, notes.all())
+    (report, records.all())
 }
 
 // guarantee: V-09
@@ -355,7 +355,7 @@ fn back_ends_and_repetitions_give_the_same_results() {
 }
 
 /// A task that looks until a device has posted something, which it takes. Returns when it found each.
-fn looks(exact_looks: bool, seed: u64) -> (Vec<(String, u64)>, Nanos) {
+fn spins(exact_spins: bool, seed: u64) -> (Vec<(String, u64)>, Nanos) {
     struct Post {
         times: Vec<u64>,
         posted: Arc<Mutex<u64>>,
@@ -376,26 +376,26 @@ fn looks(exact_looks: bool, seed: u64) -> (Vec<(String, u64)>, Nanos) {
             *self.posted.lock().unwrap()
         }
     }
-    let mut engine = Engine::new(EngineConfig { exact_looks, ..config(2) }).unwrap();
+    let mut engine = Engine::new(EngineConfig { exact_spins, ..config(2) }).unwrap();
     let mut rng = Rng::new(seed);
     let mut times: Vec<u64> = (0..200).map(|_| rng.below(1_000_000)).collect();
     times.sort_unstable();
     let posted = Arc::new(Mutex::new(0));
     engine.add_device(Box::new(Post { times, posted: posted.clone() }));
-    let notes = Notes::default();
-    let (inner, count) = (notes.clone(), Arc::new(Mutex::new(0)));
+    let records = Records::default();
+    let (inner, count) = (records.clone(), Arc::new(Mutex::new(0)));
     for core in 0..2 {
-        let (notes, posted, taken) = (inner.clone(), posted.clone(), count.clone());
+        let (records, posted, taken) = (inner.clone(), posted.clone(), count.clone());
         engine
-            .spawn(TaskSpec::thread("looks").on(core), move || {
+            .spawn(TaskSpec::thread("spins").on(core), move || {
                 while *taken.lock().unwrap() < 200 {
                     if *posted.lock().unwrap() > *taken.lock().unwrap() {
                         *taken.lock().unwrap() += 1;
-                        notes.add(format!("core {core}"));
+                        records.add(format!("core {core}"));
                         calls::compute(Layer::Application, Nanos(777));
                     } else {
                         let until = calls::now() + Nanos(33_333);
-                        calls::look_until(calls::begin_look(), Step::Poll, until);
+                        calls::spin_until(calls::begin_spin(), Step::Poll, until);
                     }
                 }
                 calls::stop();
@@ -404,13 +404,13 @@ fn looks(exact_looks: bool, seed: u64) -> (Vec<(String, u64)>, Nanos) {
     }
     let report = engine.run().unwrap();
     assert_sums(&report);
-    (notes.all(), report.ledgers[0].time(CoreState::Look))
+    (records.all(), report.core_times[0].time(CoreState::Spin))
 }
 
 #[test]
-fn looks_that_are_skipped_find_the_same_at_the_same_time() {
+fn spins_that_are_skipped_find_the_same_at_the_same_time() {
     for seed in 0..20 {
-        assert_eq!(looks(false, seed).0, looks(true, seed).0, "seed {seed}");
+        assert_eq!(spins(false, seed).0, spins(true, seed).0, "seed {seed}");
     }
 }
 
@@ -428,9 +428,9 @@ fn ten_thousand_tasks_run() {
     }
     let report = engine.run().unwrap();
     let work: Nanos = report
-        .ledgers
+        .core_times
         .iter()
-        .fold(Nanos::ZERO, |sum, ledger| sum + ledger.time(CoreState::Work(Layer::Application)));
+        .fold(Nanos::ZERO, |sum, times| sum + times.time(CoreState::Work(Layer::Application)));
     assert_eq!(work, Nanos(10_000 * 10_000));
     assert!(report.tasks.iter().all(|task| task.runs == 2));
     assert_sums(&report);
@@ -521,7 +521,7 @@ fn machines_and_tasks_that_cannot_be_are_refused() {
     }
 }
 
-/// Returns the time in nanoseconds per round of all cores, each of which repeats `body`.
+/// Returns the time in nanoseconds per round of all cores; each repeats `body`.
 fn time_per_round(
     machine: (u16, u16),
     active: usize,

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 
 use time::Nanos;
 
-use super::core::Core;
-use super::event_queue::{Event, EventOrder, EventQueue};
-use super::task::{Task, TaskId, TaskState};
+use super::core::ModeledCore;
+use super::event_queue::{EngineEvent, EventOrder, EventQueue};
+use super::task::{ModeledTask, TaskId, TaskState};
 use super::{Device, EngineConfig, EngineError};
-use crate::ledger::CoreState;
+use crate::core_times::CoreState;
 use crate::lines::CoherenceDirectory;
 use crate::memory::SharedMemory;
 
@@ -21,6 +21,14 @@ pub(crate) struct EventCounts {
     pub(crate) remote_wakes: u64,
     /// Start of the measurement.
     pub(crate) since: Nanos,
+}
+
+/// Tasks that look for something.
+#[derive(Debug, Default)]
+pub(crate) struct Spinners {
+    pub(crate) tasks: Vec<TaskId>,
+    /// Number of times that a device or a task did something that they may find.
+    pub(crate) notifications: u64,
 }
 
 /// The devices.
@@ -37,17 +45,15 @@ pub(crate) struct World {
     pub(crate) now: Nanos,
     pub(crate) config: EngineConfig,
     pub(crate) events: EventQueue,
-    pub(crate) cores: Vec<Core>,
-    pub(crate) tasks: Vec<Task>,
+    pub(crate) cores: Vec<ModeledCore>,
+    pub(crate) tasks: Vec<ModeledTask>,
     pub(crate) devices: Devices,
     pub(crate) memory: SharedMemory,
     /// The task whose code runs.
     pub(crate) running: Option<TaskId>,
     /// Handlers whose interrupts a device has raised in its poll.
     pub(crate) raised: Vec<TaskId>,
-    /// Tasks that look, and the number of times that something happened for them.
-    pub(crate) lookers: Vec<TaskId>,
-    pub(crate) news: u64,
+    pub(crate) spinners: Spinners,
     pub(crate) counts: EventCounts,
     pub(crate) error: Option<EngineError>,
     pub(crate) is_stopping: bool,
@@ -81,7 +87,7 @@ impl World {
     pub(crate) fn new(config: EngineConfig) -> World {
         let directory = CoherenceDirectory::new(config.machine, config.costs.lines, config.snoops);
         let mut cores = Vec::new();
-        let idle = || Core { since: config.start, ..Core::default() };
+        let idle = || ModeledCore { since: config.start, ..ModeledCore::default() };
         cores.resize_with(config.hardware_threads(), idle);
         World {
             now: config.start,
@@ -92,8 +98,7 @@ impl World {
             memory: SharedMemory::new(directory),
             running: None,
             raised: Vec::new(),
-            lookers: Vec::new(),
-            news: 0,
+            spinners: Spinners::default(),
             counts: EventCounts { since: config.start, ..EventCounts::default() },
             error: None,
             is_stopping: false,
@@ -103,7 +108,7 @@ impl World {
         }
     }
 
-    pub(crate) fn task(&mut self, id: TaskId) -> &mut Task {
+    pub(crate) fn task(&mut self, id: TaskId) -> &mut ModeledTask {
         &mut self.tasks[id.index()]
     }
 
@@ -112,12 +117,12 @@ impl World {
         core % self.config.machine.cores()
     }
 
-    /// Enters the time since the last entry into the core's ledger, and changes its state.
+    /// Enters the time since the last entry into the core's times, and changes its state.
     pub(crate) fn enter_state(&mut self, core: usize, state: CoreState) {
         let now = self.now;
         let it = &mut self.cores[core];
         let time = now.since(it.since);
-        it.ledger.add(it.state, time);
+        it.times.add(it.state, time);
         let was_idle = it.state == CoreState::Idle;
         (it.state, it.since) = (state, now);
         if !was_idle
@@ -135,20 +140,20 @@ impl World {
         let task = self.task(id);
         task.generation += 1;
         let generation = task.generation;
-        self.events.push(at, order, Event::Resume { task: id, generation });
+        self.events.push(at, order, EngineEvent::Resume { task: id, generation });
     }
 
     /// Wakes the tasks that look: something happened that they may find.
-    pub(crate) fn on_news(&mut self) {
-        self.news += 1;
+    pub(crate) fn on_notification(&mut self) {
+        self.spinners.notifications += 1;
         let now = self.now;
-        for index in 0..self.lookers.len() {
-            let id = self.lookers[index];
-            let TaskState::Looking { since, round, until } = self.task(id).state else { continue };
+        for index in 0..self.spinners.tasks.len() {
+            let id = self.spinners.tasks[index];
+            let TaskState::Spinning { since, round, until } = self.task(id).state else { continue };
             let at = whole_rounds(since, round, now);
             if at < until {
-                self.task(id).state = TaskState::Looking { since, round, until: at };
-                self.resume_at(id, at, EventOrder::Look);
+                self.task(id).state = TaskState::Spinning { since, round, until: at };
+                self.resume_at(id, at, EventOrder::Spin);
             }
         }
     }

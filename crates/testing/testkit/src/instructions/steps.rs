@@ -19,7 +19,7 @@ use super::Failed;
 /// The mark of the code around the steps, whose instructions do not count.
 pub const OUTSIDE: u8 = 0;
 
-/// Number of marks without anything between them, of which the cost of a mark is taken.
+/// Number of marks without anything between them, which give the cost of a mark.
 const EMPTY_MARKS: usize = 64;
 
 static IS_TRACED: AtomicBool = AtomicBool::new(false);

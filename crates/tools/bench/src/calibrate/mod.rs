@@ -5,9 +5,9 @@
 //! percentiles and the longest stall, but not the values for a scenario.
 
 pub mod copies;
+pub mod machine_model;
 pub mod queue;
 pub mod report;
-pub mod sheet;
 pub mod socket;
 #[cfg(test)]
 mod tests;

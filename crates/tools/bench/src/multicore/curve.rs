@@ -13,7 +13,7 @@ use machine::{
 use time::Nanos;
 
 use super::costs::{Compute, CostModel};
-use super::load::{CoreLoad, Load, LoadOutcome, Tally};
+use super::load::{CoreLoad, Load, LoadCounts, LoadOutcome};
 use crate::BenchError;
 
 /// A path from the application to the null device. Staging queues are given first, then hardware
@@ -147,18 +147,18 @@ impl Model {
         let config = EngineConfig { snoops: self.snoops, ..EngineConfig::new(self.machine, costs) };
         let mut engine = Engine::new(config)?;
         let (active, application) = (devices.len(), application.time);
-        let tally = Arc::new(Mutex::new(Tally::new(load, active)));
+        let counts = Arc::new(Mutex::new(LoadCounts::new(load, active)));
         let counter = Arc::new(0);
         for (index, device) in devices.into_iter().enumerate() {
             // Cores do not start at once, as no machine's do.
             let start = Nanos(index as u64 * (application.0 / active as u64));
             let spec = TaskSpec { start, ..TaskSpec::thread(format!("core {index}")).on(index) };
-            let (counter, tally) = (counter.clone(), tally.clone());
-            let core = CoreLoad { device, index, load, application, device_work, counter, tally };
+            let (counter, counts) = (counter.clone(), counts.clone());
+            let core = CoreLoad { device, index, load, application, device_work, counter, counts };
             engine.spawn(spec, move || core.run())?;
         }
         let report = engine.run()?;
-        let outcome = tally.lock().unwrap_or_else(PoisonError::into_inner).outcome();
+        let outcome = counts.lock().unwrap_or_else(PoisonError::into_inner).outcome();
         Ok(outcome.map(|outcome| (outcome, report.traffic)))
     }
 }

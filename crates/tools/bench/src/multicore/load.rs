@@ -43,7 +43,7 @@ pub struct LoadOutcome {
 
 /// The counts of all cores.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct LoadCounts {
     load: Load,
     cores: u64,
     completed: u64,
@@ -53,10 +53,10 @@ pub(super) struct Tally {
     max: Nanos,
 }
 
-impl Tally {
-    pub(super) fn new(load: Load, cores: usize) -> Tally {
+impl LoadCounts {
+    pub(super) fn new(load: Load, cores: usize) -> LoadCounts {
         let cores = cores as u64;
-        Tally { load, cores, completed: 0, counted: None, sum: 0, max: Nanos::ZERO }
+        LoadCounts { load, cores, completed: 0, counted: None, sum: 0, max: Nanos::ZERO }
     }
 
     /// Returns the measurements; `None` if no request was measured.
@@ -113,7 +113,7 @@ pub(super) struct CoreLoad<D> {
     pub(super) device_work: Nanos,
     /// The shared counter; its address identifies its cache line.
     pub(super) counter: Arc<u64>,
-    pub(super) tally: Arc<Mutex<Tally>>,
+    pub(super) counts: Arc<Mutex<LoadCounts>>,
 }
 
 impl<D: BlockDevice> CoreLoad<D> {
@@ -134,7 +134,7 @@ impl<D: BlockDevice> CoreLoad<D> {
             free.extend(slot);
             if let Some(slot) = slot {
                 let took = now().since(began[slot]);
-                self.tally.lock().unwrap_or_else(PoisonError::into_inner).complete(took);
+                self.counts.lock().unwrap_or_else(PoisonError::into_inner).complete(took);
             }
         }
     }
@@ -166,7 +166,7 @@ impl<D: BlockDevice> CoreLoad<D> {
         });
         let Some(Completion { tag, .. }) = found else {
             if now() == since {
-                machine::look_until(machine::begin_look(), Step::Poll, since + Nanos(1));
+                machine::spin_until(machine::begin_spin(), Step::Poll, since + Nanos(1));
             }
             return None;
         };

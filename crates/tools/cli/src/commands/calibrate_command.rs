@@ -1,7 +1,7 @@
 //! `sluice calibrate`.
 
 use bench::RunLength;
-use bench::calibrate::{MachineCosts, ModelCost, ModelSource, report, sheet, verdict};
+use bench::calibrate::{MachineCosts, ModelCost, ModelSource, machine_model, report, verdict};
 
 use crate::args::CalibrateArgs;
 use crate::output::{Output, is_standard};
@@ -15,16 +15,16 @@ pub fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     // Report errors in the scenario before the measurement.
     let scenario = args.scenario.as_deref().map(load_scenario).transpose()?;
     let mut output = args.json.as_deref().map(Output::open).transpose()?;
-    let mut sheet_output = args.sheet.as_deref().map(Output::open).transpose()?;
+    let mut model_output = args.machine_model.as_deref().map(Output::open).transpose()?;
     let effort = if args.quick { RunLength::Quick } else { RunLength::Full };
     let machine = MachineCosts::measure(effort)?;
     let model = ModelCost { per_command: machine.queue.echo, source: ModelSource::Echo };
     let verdicts = scenario.as_ref().map(|s| verdict::judge(s, &machine, model));
     let judged = scenario.as_ref().zip(verdicts.as_deref());
-    if let Some(output) = &mut sheet_output {
-        output.write(&sheet::measure(effort, &machine)?)?;
+    if let Some(output) = &mut model_output {
+        output.write(&machine_model::measure(effort, &machine)?)?;
     }
-    let outputs = [&args.json, &args.sheet];
+    let outputs = [&args.json, &args.machine_model];
     let is_taken = outputs.iter().any(|path| path.as_deref().is_some_and(is_standard));
     let told = print_or_stderr(&report::text(&machine, judged, model), is_taken);
     match &mut output {

@@ -4,12 +4,12 @@ use super::{SMALL, parse, refused};
 use crate::HostKernel;
 
 #[test]
-fn a_machine_is_a_built_in_sheet_with_a_kernel() {
+fn a_machine_is_a_built_in_model_with_a_kernel() {
     let host = |text: &str| parse(&format!("{SMALL}[host]\n{text}")).unwrap().host.machine;
     let machine = host("machine = \"i7-4770\"\n").unwrap();
-    assert_eq!((machine.sheet.name(), machine.kernel), ("i7-4770", HostKernel::None));
+    assert_eq!((machine.model.name(), machine.kernel), ("i7-4770", HostKernel::None));
     let machine = host("machine = \"westmere-ex-8x10\"\nkernel = \"linux-3.10\"\n").unwrap();
-    assert_eq!((machine.sheet.hardware_threads(), machine.kernel), (80, HostKernel::Linux310));
+    assert_eq!((machine.model.hardware_threads(), machine.kernel), (80, HostKernel::Linux310));
     assert_eq!(host("submit_cost = \"1us\"\n"), None);
 }
 

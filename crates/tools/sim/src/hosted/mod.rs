@@ -25,9 +25,9 @@ use queue::HostedQueue;
 use crate::SimOptions;
 use crate::sim_run::SimRun;
 
-/// What cannot run on a modeled machine.
+/// A scenario that cannot run on a modeled machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MachineRefusal {
+pub enum MachineRejection {
     /// Completions are noticed otherwise than by polling.
     #[error(
         "path {path}: on a modelled machine the threads of jobs poll; completion = \"{method}\" is \
@@ -53,7 +53,7 @@ pub enum MachineRefusal {
         /// Name of the job.
         job: String,
     },
-    /// Several jobs that verify data, of which each thread has its own record.
+    /// Several jobs that verify data: each thread would have a record of its own.
     #[error("job {job}: on a modelled machine only a single job can `verify`")]
     Verify {
         /// Name of the job.
@@ -95,7 +95,7 @@ pub enum MachineRefusal {
 pub enum MachineRunError {
     /// The machine cannot run the scenario.
     #[error(transparent)]
-    Refused(#[from] MachineRefusal),
+    Refused(#[from] MachineRejection),
     /// The machine failed.
     #[error("the modelled machine: {0}")]
     Engine(#[from] EngineError),
@@ -125,21 +125,21 @@ impl HostedJobs {
 /// Checks what a machine refuses before anything is built.
 ///
 /// # Errors
-/// [`MachineRefusal`].
+/// [`MachineRejection`].
 pub(super) fn check(
     scenario: &Scenario,
     paths: &[PathSpec],
     options: &SimOptions<'_>,
-) -> Result<(), MachineRefusal> {
+) -> Result<(), MachineRejection> {
     for path in paths {
         let policy = path.config.completion.unwrap_or_default();
         if policy.method != CompletionMethod::Poll || policy.poll_interval.is_some() {
             let (path, method) = (path.name.clone(), policy.method.word());
-            return Err(MachineRefusal::Completion { path, method });
+            return Err(MachineRejection::Completion { path, method });
         }
     }
     if !scenario.changes.is_empty() {
-        return Err(MachineRefusal::Changes);
+        return Err(MachineRejection::Changes);
     }
     let traces = [
         (options.trace.is_some(), "--trace"),
@@ -147,7 +147,7 @@ pub(super) fn check(
         (options.slowest > 0, "--slowest"),
     ];
     match traces.into_iter().find(|(is_set, _)| *is_set) {
-        Some((_, option)) => Err(MachineRefusal::Trace { option }),
+        Some((_, option)) => Err(MachineRejection::Trace { option }),
         None => Ok(()),
     }
 }
@@ -155,17 +155,17 @@ pub(super) fn check(
 /// Checks the jobs of a path.
 ///
 /// # Errors
-/// [`MachineRefusal`].
-pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRefusal> {
+/// [`MachineRejection`].
+pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRejection> {
     if let Some(job) = specs.iter().skip(1).find(|job| job.schedule.stonewall) {
-        return Err(MachineRefusal::Stonewall { job: job.name.clone() });
+        return Err(MachineRejection::Stonewall { job: job.name.clone() });
     }
     let count: u32 = specs.iter().map(|spec| spec.numjobs).sum();
     if let Some(job) = specs.iter().find(|job| job.integrity.verify && count > 1) {
-        return Err(MachineRefusal::Verify { job: job.name.clone() });
+        return Err(MachineRejection::Verify { job: job.name.clone() });
     }
     if specs.iter().any(|job| job.addressing() != workload::Addressing::Blocks) {
-        return Err(MachineRefusal::NotBlocks { path: path.to_owned() });
+        return Err(MachineRejection::NotBlocks { path: path.to_owned() });
     }
     Ok(())
 }
@@ -193,14 +193,14 @@ impl Device for HostedDevice {
     }
 }
 
-/// What the thread of a queue returns.
+/// The result of the thread of a queue.
 type ThreadResult = (CoreQueues, Result<RunResult, RunError>);
 
 /// A path whose jobs run on the machine: the counters of its block layer, and the result of each
 /// queue's thread.
 pub(super) type HostedPath = (Option<StackBlockLayer>, Vec<Arc<Mutex<Option<ThreadResult>>>>);
 
-/// What the threads of a path share.
+/// State that the threads of a path share.
 struct PathPeers {
     /// Number of threads with jobs that have not ended.
     running: AtomicU32,
@@ -237,16 +237,16 @@ impl PathThread {
             ThreadWork::Jobs(runner) => {
                 let ended = run_jobs(*runner, &peers, &progress);
                 peers.running.fetch_sub(1, Ordering::Relaxed);
-                machine::news();
+                machine::notify();
                 ended
             }
         };
         progress.store(1000, Ordering::Relaxed);
         while peers.serve_others && peers.running.load(Ordering::Relaxed) > 0 {
-            let look = machine::begin_look();
+            let spin = machine::begin_spin();
             match queue.poll(machine::now()) {
-                true => machine::news(),
-                false => machine::look_until(look, Step::Poll, queue.deadline()),
+                true => machine::notify(),
+                false => machine::spin_until(spin, Step::Poll, queue.deadline()),
             }
         }
         let returned = Some((queue.into_device(), jobs));
@@ -266,17 +266,17 @@ fn run_jobs(
             is_stopped = true;
             runner.stop();
         }
-        let look = machine::begin_look();
+        let spin = machine::begin_spin();
         let moved = runner.poll(machine::now());
         if moved && peers.are_many {
-            machine::news();
+            machine::notify();
         }
         rounds += 1;
         if rounds.is_multiple_of(PROGRESS_ROUNDS) {
             progress.store((1000.0 * runner.progress()) as u32, Ordering::Relaxed);
         }
         if !moved && !runner.is_done() {
-            machine::look_until(look, Step::Poll, runner.deadline());
+            machine::spin_until(spin, Step::Poll, runner.deadline());
         }
     }
     runner.finish_with_device()
@@ -294,7 +294,7 @@ pub(super) fn run(
     start: Nanos,
     tick: &mut dyn FnMut(Nanos, f64) -> bool,
 ) -> Result<(MachineOutcome, Nanos), crate::SimError> {
-    let config = EngineConfig { start, ..host.sheet.engine_config() };
+    let config = EngineConfig { start, ..host.model.engine_config() };
     let mut engine = Engine::new(config).map_err(MachineRunError::from)?;
     let devices: Vec<_> =
         run.devices.drain(..).map(|device| Arc::new(Mutex::new(device))).collect();
@@ -307,7 +307,7 @@ pub(super) fn run(
         let path = &mut run.paths[of_path.path];
         let name = path.name.clone();
         let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
-            return Err(MachineRunError::from(MachineRefusal::NotBlocks { path: name }).into());
+            return Err(MachineRunError::from(MachineRejection::NotBlocks { path: name }).into());
         };
         let layer = device.take_block_layer();
         let has_target = target_layers::ftl_snapshot(&mut device).is_some();
@@ -338,11 +338,11 @@ pub(super) fn run(
         }
         path.hosted = Some((layer, results));
     }
-    let (count, cores) = (threads.len(), host.sheet.hardware_threads());
-    if count > cores && !host.sheet.has_thread_costs() {
-        let machine = host.sheet.name().to_owned();
-        let refusal = MachineRefusal::NoThreadCosts { machine, threads: count, cores };
-        return Err(MachineRunError::from(refusal).into());
+    let (count, cores) = (threads.len(), host.model.hardware_threads());
+    if count > cores && !host.model.has_thread_costs() {
+        let machine = host.model.name().to_owned();
+        let rejection = MachineRejection::NoThreadCosts { machine, threads: count, cores };
+        return Err(MachineRunError::from(rejection).into());
     }
     let mut progress = Vec::with_capacity(count);
     for (index, (name, thread, part)) in threads.into_iter().enumerate() {
@@ -368,8 +368,8 @@ pub(super) fn run(
         requests += join_path(run, of_path)?;
     }
     let ended = report.ended;
-    let sheet = (*host.sheet).clone();
-    Ok((MachineOutcome::new(sheet, host.kernel, report, requests), ended))
+    let model = (*host.model).clone();
+    Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
 }
 
 /// Returns the work of the thread of queue `index` of `count`.
@@ -417,7 +417,7 @@ impl ThreadError {
         match self {
             ThreadError::Groups => {
                 let path = path.to_owned();
-                MachineRunError::from(MachineRefusal::Groups { path }).into()
+                MachineRunError::from(MachineRejection::Groups { path }).into()
             }
             ThreadError::Jobs(error) => error.into(),
         }

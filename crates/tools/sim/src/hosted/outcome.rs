@@ -1,14 +1,14 @@
 //! [`MachineOutcome`]: what the host's processors did during a run.
 
-use machine::{CoreState, EngineReport, Ledger, Sheet, TaskReport};
+use machine::{CoreState, CoreTimes, EngineReport, MachineModel, TaskReport};
 use scenario::HostKernel;
 use serde_json::{Map, Value, json};
 use time::Nanos;
 
-/// What the hardware threads of the host did.
+/// The time of the host's hardware threads, by what they did.
 #[derive(Clone, Debug)]
 pub struct MachineOutcome {
-    sheet: Sheet,
+    model: MachineModel,
     kernel: HostKernel,
     report: EngineReport,
     /// Number of completed requests.
@@ -17,46 +17,46 @@ pub struct MachineOutcome {
 
 impl MachineOutcome {
     pub(super) fn new(
-        sheet: Sheet,
+        model: MachineModel,
         kernel: HostKernel,
         report: EngineReport,
         requests: u64,
     ) -> MachineOutcome {
-        MachineOutcome { sheet, kernel, report, requests }
+        MachineOutcome { model, kernel, report, requests }
     }
 
-    /// Returns the ledger of each hardware thread, which sums to the time elapsed.
-    pub fn ledgers(&self) -> &[Ledger] {
-        &self.report.ledgers
+    /// Returns the times of each hardware thread, which sums to the time elapsed.
+    pub fn core_times(&self) -> &[CoreTimes] {
+        &self.report.core_times
     }
 
     /// Returns the index of the busiest hardware thread, and its ledger; the first of several.
-    pub fn busiest(&self) -> Option<(usize, &Ledger)> {
-        let ledgers = self.report.ledgers.iter().enumerate();
-        ledgers.rev().max_by_key(|(_, ledger)| working(ledger))
+    pub fn busiest(&self) -> Option<(usize, &CoreTimes)> {
+        let core_times = self.report.core_times.iter().enumerate();
+        core_times.rev().max_by_key(|(_, times)| working(times))
     }
 
     /// Returns the share of time for which a hardware thread works, without looking: in percent.
-    pub fn busy_percent(&self, ledger: &Ledger) -> f64 {
-        100.0 * working(ledger).0 as f64 / self.report.measured.0.max(1) as f64
+    pub fn busy_percent(&self, times: &CoreTimes) -> f64 {
+        100.0 * working(times).0 as f64 / self.report.measured.0.max(1) as f64
     }
 
     /// Returns nanoseconds per request in a state, summed over the hardware threads.
     pub fn nanos_per_request(&self, state: CoreState) -> f64 {
-        let sum: u64 = self.report.ledgers.iter().map(|ledger| ledger.time(state).0).sum();
+        let sum: u64 = self.report.core_times.iter().map(|times| times.time(state).0).sum();
         sum as f64 / self.requests.max(1) as f64
     }
 
     /// Returns the state in which the busiest hardware thread spends most of its work.
     pub fn bound_by(&self) -> Option<CoreState> {
-        let (_, ledger) = self.busiest()?;
+        let (_, times) = self.busiest()?;
         let works = CoreState::all().filter(|state| is_work(*state));
-        works.max_by_key(|state| ledger.time(*state))
+        works.max_by_key(|state| times.time(*state))
     }
 
     /// Returns the line of the table.
     pub fn summary(&self) -> String {
-        let Some((thread, ledger)) = self.busiest() else { return String::new() };
+        let Some((thread, times)) = self.busiest() else { return String::new() };
         let layers: Vec<String> = CoreState::all()
             .filter(|state| is_work(*state))
             .map(|state| (state, self.nanos_per_request(state)))
@@ -66,8 +66,8 @@ impl MachineOutcome {
         format!(
             "host {}: hardware thread {thread} works {:.1} % of the time; ns per request: {}; {:.2} \
              switches per request",
-            self.sheet.name(),
-            self.busy_percent(ledger),
+            self.model.name(),
+            self.busy_percent(times),
             if layers.is_empty() { "none".to_owned() } else { layers.join(", ") },
             self.report.switches as f64 / self.requests.max(1) as f64,
         )
@@ -76,15 +76,15 @@ impl MachineOutcome {
     /// Returns the section `machine` of the results.
     pub fn to_json(&self) -> Value {
         let per_request = |count: u64| count as f64 / self.requests.max(1) as f64;
-        let states = |ledger: &Ledger| {
+        let states = |times: &CoreTimes| {
             let times = CoreState::all()
-                .map(|state| (format!("{}_ns", state.word()), json!(ledger.time(state).0)));
+                .map(|state| (format!("{}_ns", state.word()), json!(times.time(state).0)));
             Value::Object(times.collect::<Map<_, _>>())
         };
         let by_state = CoreState::all()
             .filter(|state| is_work(*state))
             .map(|state| (state.word().to_owned(), json!(self.nanos_per_request(state))));
-        let numbers = self.sheet.numbers().iter().map(|number| {
+        let numbers = self.model.numbers().iter().map(|number| {
             json!({
                 "key": number.key,
                 "value": number.value,
@@ -100,16 +100,16 @@ impl MachineOutcome {
                 "longest_run_ns": task.longest.0,
             })
         };
-        let bound = self.busiest().zip(self.bound_by()).map(|((thread, ledger), state)| {
+        let bound = self.busiest().zip(self.bound_by()).map(|((thread, times), state)| {
             json!({
                 "hardware_thread": thread,
-                "busy_percent": self.busy_percent(ledger),
+                "busy_percent": self.busy_percent(times),
                 "state": state.word(),
             })
         });
         json!({
-            "name": self.sheet.name(),
-            "about": self.sheet.about(),
+            "name": self.model.name(),
+            "about": self.model.about(),
             "kernel": {
                 "name": self.kernel.word(),
                 "request_ns": self.kernel.request_cost().0,
@@ -117,7 +117,7 @@ impl MachineOutcome {
             },
             "numbers": numbers.collect::<Vec<_>>(),
             "measured_ns": self.report.measured.0,
-            "hardware_threads": self.report.ledgers.iter().map(states).collect::<Vec<_>>(),
+            "hardware_threads": self.report.core_times.iter().map(states).collect::<Vec<_>>(),
             "ns_per_request": Value::Object(by_state.collect::<Map<_, _>>()),
             "switches_per_request": per_request(self.report.switches),
             "interrupts_per_request": per_request(self.report.interrupts),
@@ -135,9 +135,9 @@ impl MachineOutcome {
 
 /// Returns whether a hardware thread does something in a state that a request needs.
 fn is_work(state: CoreState) -> bool {
-    !matches!(state, CoreState::Idle | CoreState::Look)
+    !matches!(state, CoreState::Idle | CoreState::Spin)
 }
 
-fn working(ledger: &Ledger) -> Nanos {
-    ledger.busy() - ledger.time(CoreState::Look)
+fn working(times: &CoreTimes) -> Nanos {
+    times.busy() - times.time(CoreState::Spin)
 }

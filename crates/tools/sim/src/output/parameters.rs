@@ -35,7 +35,7 @@ pub fn parameters(scenario: &Scenario) -> Value {
     }
     if let Some(machine) = &scenario.host.machine {
         parameters["host"] = json!({
-            "machine": machine.sheet.name(),
+            "machine": machine.model.name(),
             "kernel": machine.kernel.word(),
         });
     }

@@ -323,8 +323,8 @@ fn job_notes(path: NotedPath<'_>, job: &JobResult, elapsed: Nanos, notes: &mut V
 /// Returns the note that a hardware thread of a modeled machine was the bottleneck.
 fn host_bound(outcome: &SimOutcome) -> Option<Note> {
     let machine = outcome.diagnostics.machine.as_ref()?;
-    let (thread, ledger) = machine.busiest()?;
-    let busy = machine.busy_percent(ledger) / 100.0;
+    let (thread, times) = machine.busiest()?;
+    let busy = machine.busy_percent(times) / 100.0;
     let drives = outcome.drives.iter().filter_map(|d| d.utilization_max(outcome.elapsed));
     let drive_busy = drives.fold(0.0, f64::max);
     if busy < HOST_BUSY || drive_busy >= DRIVE_IDLE {

@@ -3,10 +3,9 @@
 mod ahci;
 mod block_layer;
 mod closed_forms;
-mod completion;
 mod composition;
 mod explain;
-mod machine;
+mod host;
 mod note_codes;
 mod paper_effect;
 mod parallel_units;

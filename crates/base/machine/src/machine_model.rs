@@ -1,4 +1,4 @@
-//! [`Sheet`]: the numbers of a machine, each with its source.
+//! [`MachineModel`]: the numbers of a machine, each with its source.
 //!
 //! A sheet is TOML. Each number has a `source`, and one of `cycles`, `ns` and `value`:
 //!
@@ -27,14 +27,14 @@ const GHZ_MAX: f64 = 100.0;
 
 /// The sheets that are part of this crate.
 const BUILT_IN: [(&str, &str); 2] = [
-    ("i7-4770", include_str!("../sheets/i7-4770.toml")),
-    ("westmere-ex-8x10", include_str!("../sheets/westmere-ex-8x10.toml")),
+    ("i7-4770", include_str!("../models/i7-4770.toml")),
+    ("westmere-ex-8x10", include_str!("../models/westmere-ex-8x10.toml")),
 ];
 
 /// Error of a sheet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SheetError {
-    /// The text is not a sheet: a number without a source, an unknown key, a missing number.
+pub enum MachineModelError {
+    /// The text is not a model: a number without a source, an unknown key, a missing number.
     #[error("{0}")]
     Syntax(String),
     /// A number is impossible.
@@ -52,12 +52,12 @@ pub enum SheetError {
 
 /// A number of a sheet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SheetNumber {
+pub struct SourcedNumber {
     /// Table and key.
     pub key: String,
     /// The value as it is in the sheet.
     pub value: f64,
-    /// Unit as it is in the sheet: `cycles`, `ns` or nothing.
+    /// Unit as it is in the model: `cycles`, `ns` or nothing.
     pub unit: &'static str,
     /// Source of the value.
     pub source: String,
@@ -65,7 +65,7 @@ pub struct SheetNumber {
 
 /// The numbers of a machine.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sheet {
+pub struct MachineModel {
     name: String,
     about: String,
     machine: Machine,
@@ -73,7 +73,7 @@ pub struct Sheet {
     costs: Costs,
     /// Whether the sheet has the costs of threads that wait.
     has_thread_costs: bool,
-    numbers: Vec<SheetNumber>,
+    numbers: Vec<SourcedNumber>,
 }
 
 #[derive(Deserialize)]
@@ -119,7 +119,7 @@ struct RawThreads {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawSheet {
+struct RawModel {
     name: String,
     about: String,
     processor: RawProcessor,
@@ -130,13 +130,17 @@ struct RawSheet {
 /// Reads numbers, and keeps them for results.
 struct NumberReader {
     ghz: f64,
-    numbers: Vec<SheetNumber>,
+    numbers: Vec<SourcedNumber>,
 }
 
 impl NumberReader {
     /// Returns a number of any unit.
-    fn read(&mut self, key: &str, raw: &RawNumber) -> Result<(f64, &'static str), SheetError> {
-        let refuse = |what: String| SheetError::Number { key: key.to_owned(), what };
+    fn read(
+        &mut self,
+        key: &str,
+        raw: &RawNumber,
+    ) -> Result<(f64, &'static str), MachineModelError> {
+        let refuse = |what: String| MachineModelError::Number { key: key.to_owned(), what };
         let (value, unit) = match (raw.cycles, raw.ns, raw.value) {
             (Some(cycles), None, None) => (cycles, "cycles"),
             (None, Some(ns), None) => (ns, "ns"),
@@ -150,44 +154,50 @@ impl NumberReader {
             return Err(refuse(format!("{value} without a source")));
         }
         let (key, source) = (key.to_owned(), raw.source.clone());
-        self.numbers.push(SheetNumber { key, value, unit, source });
+        self.numbers.push(SourcedNumber { key, value, unit, source });
         Ok((value, unit))
     }
 
     /// Returns a number without a unit, from `min` to `max`.
-    fn value(&mut self, key: &str, raw: &RawNumber, min: f64, max: f64) -> Result<f64, SheetError> {
+    fn value(
+        &mut self,
+        key: &str,
+        raw: &RawNumber,
+        min: f64,
+        max: f64,
+    ) -> Result<f64, MachineModelError> {
         let (value, unit) = self.read(key, raw)?;
         if !unit.is_empty() || !(min..=max).contains(&value) {
             let what = format!("{value} {unit}, and must be a `value` from {min} to {max}");
-            return Err(SheetError::Number { key: key.to_owned(), what });
+            return Err(MachineModelError::Number { key: key.to_owned(), what });
         }
         Ok(value)
     }
 
     /// Returns a whole number.
-    fn whole(&mut self, key: &str, raw: &RawNumber, max: u32) -> Result<u32, SheetError> {
+    fn whole(&mut self, key: &str, raw: &RawNumber, max: u32) -> Result<u32, MachineModelError> {
         let value = self.value(key, raw, 1.0, max.into())?;
         if value.fract() != 0.0 {
             let what = format!("{value}, and must be a whole number");
-            return Err(SheetError::Number { key: key.to_owned(), what });
+            return Err(MachineModelError::Number { key: key.to_owned(), what });
         }
         Ok(value as u32)
     }
 
     /// Returns a time in nanoseconds.
-    fn time(&mut self, key: &str, raw: &RawNumber) -> Result<f64, SheetError> {
+    fn time(&mut self, key: &str, raw: &RawNumber) -> Result<f64, MachineModelError> {
         let (value, unit) = self.read(key, raw)?;
         let ns = match unit {
             "cycles" => value / self.ghz,
             "ns" => value,
             _ => {
                 let what = format!("{value}, and must be in `cycles` or `ns`");
-                return Err(SheetError::Number { key: key.to_owned(), what });
+                return Err(MachineModelError::Number { key: key.to_owned(), what });
             }
         };
         if ns > OPERATION_MAX.0 as f64 {
             let what = format!("{ns} ns, and must be at most {OPERATION_MAX}");
-            return Err(SheetError::Number { key: key.to_owned(), what });
+            return Err(MachineModelError::Number { key: key.to_owned(), what });
         }
         Ok(ns)
     }
@@ -197,26 +207,26 @@ fn nanos(ns: f64) -> Nanos {
     Nanos(ns.round() as u64)
 }
 
-impl Sheet {
+impl MachineModel {
     /// Returns the names of the sheets that are part of this crate.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
     /// Returns a sheet that is part of this crate, by its name.
-    pub fn built_in(name: &str) -> Option<Sheet> {
+    pub fn built_in(name: &str) -> Option<MachineModel> {
         let (_, text) = BUILT_IN.iter().find(|(other, _)| *other == name)?;
         // A test parses each.
-        Sheet::parse(text).ok()
+        MachineModel::parse(text).ok()
     }
 
     /// Parses a sheet.
     ///
     /// # Errors
-    /// [`SheetError`].
-    pub fn parse(text: &str) -> Result<Sheet, SheetError> {
-        let raw: RawSheet =
-            toml::from_str(text).map_err(|error| SheetError::Syntax(error.to_string()))?;
+    /// [`MachineModelError`].
+    pub fn parse(text: &str) -> Result<MachineModel, MachineModelError> {
+        let raw: RawModel =
+            toml::from_str(text).map_err(|error| MachineModelError::Syntax(error.to_string()))?;
         let mut reader = NumberReader { ghz: 1.0, numbers: Vec::new() };
         let processor = &raw.processor;
         reader.ghz = reader.value("processor.ghz", &processor.ghz, f64::MIN_POSITIVE, GHZ_MAX)?;
@@ -253,7 +263,7 @@ impl Sheet {
             smt_percent: smt.round() as u32,
             ..Costs::ZERO
         };
-        Ok(Sheet {
+        Ok(MachineModel {
             name: raw.name,
             about: raw.about,
             machine,
@@ -265,8 +275,8 @@ impl Sheet {
     }
 
     /// Returns a sheet of a machine on which nothing takes time.
-    pub fn free(machine: Machine) -> Sheet {
-        Sheet {
+    pub fn free(machine: Machine) -> MachineModel {
+        MachineModel {
             name: "free".to_owned(),
             about: "a machine on which nothing takes time".to_owned(),
             machine,
@@ -308,7 +318,7 @@ impl Sheet {
     }
 
     /// Returns all numbers with their sources.
-    pub fn numbers(&self) -> &[SheetNumber] {
+    pub fn numbers(&self) -> &[SourcedNumber] {
         &self.numbers
     }
 
@@ -324,7 +334,7 @@ fn read_lines(
     raw: &RawLines,
     machine: Machine,
     reader: &mut NumberReader,
-) -> Result<LineCosts, SheetError> {
+) -> Result<LineCosts, MachineModelError> {
     let hit = reader.time("lines.hit", &raw.hit)?;
     let mut distances = |names: [&str; 3], raws: [Option<&RawNumber>; 3]| {
         let mut times = [hit; 3];
@@ -335,14 +345,14 @@ fn read_lines(
                 Some(raw) => reader.time(&key, raw)?,
                 None if needed[index] => {
                     let what = format!("missing, and {machine} has such a distance");
-                    return Err(SheetError::Number { key, what });
+                    return Err(MachineModelError::Number { key, what });
                 }
                 None => times[index.saturating_sub(1)],
             };
             let nearer = if index == 0 { hit } else { times[index - 1] };
             if times[index] < nearer {
                 let what = format!("{} ns, less than the nearer distance's {nearer}", times[index]);
-                return Err(SheetError::Number { key, what });
+                return Err(MachineModelError::Number { key, what });
             }
         }
         Ok(times.map(nanos))
@@ -363,7 +373,7 @@ fn read_lines(
     Ok(LineCosts { hit: nanos(hit), read, write, socket_shared, link_ps })
 }
 
-impl fmt::Display for Sheet {
+impl fmt::Display for MachineModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.about)
     }
@@ -374,19 +384,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_sheets_parse_and_have_their_names() {
+    fn built_in_models_parse_and_have_their_names() {
         for (name, text) in BUILT_IN {
-            let sheet = Sheet::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(sheet.name(), name);
-            assert!(sheet.numbers().iter().all(|number| !number.source.is_empty()));
-            assert_eq!(Sheet::built_in(name), Some(sheet));
+            let model = MachineModel::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(model.name(), name);
+            assert!(model.numbers().iter().all(|number| !number.source.is_empty()));
+            assert_eq!(MachineModel::built_in(name), Some(model));
         }
-        let i7 = Sheet::built_in("i7-4770").unwrap();
+        let i7 = MachineModel::built_in("i7-4770").unwrap();
         assert_eq!((i7.hardware_threads(), i7.has_thread_costs()), (8, true));
         // 131 instructions, 0.6 cycles each, at 3.4 GHz; 75 cycles.
         assert_eq!(i7.costs().steps.picos(Step::Submit), 23_118);
         assert_eq!(i7.costs().lines.read[0], Nanos(22));
-        assert!(Sheet::built_in("i7-4771").is_none());
+        assert!(MachineModel::built_in("i7-4771").is_none());
     }
 
     #[test]
@@ -394,7 +404,7 @@ mod tests {
         let text = BUILT_IN[1].1;
         let with = |from: &str, to: &str| {
             assert!(text.contains(from), "{from}");
-            Sheet::parse(&text.replace(from, to)).unwrap_err().to_string()
+            MachineModel::parse(&text.replace(from, to)).unwrap_err().to_string()
         };
         let hit = "hit = { cycles = 5, source = \"Westmere-EX, [Sync13 table 2]\" }";
         for (from, to, message) in [
@@ -424,7 +434,7 @@ mod tests {
             .filter(|line| !line.starts_with("read_boards"))
             .collect::<Vec<_>>()
             .join("\n");
-        let error = Sheet::parse(&missing).unwrap_err().to_string();
+        let error = MachineModel::parse(&missing).unwrap_err().to_string();
         assert!(error.contains("`lines.read_boards` is missing, and 8x10 has"), "{error}");
     }
 }

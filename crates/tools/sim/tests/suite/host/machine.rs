@@ -2,10 +2,10 @@
 
 use scenario::Scenario;
 use serde_json::Value;
-use sluice_sim::{MachineRefusal, MachineRunError, SimError, SimOptions, simulate, to_json};
+use sluice_sim::{MachineRejection, MachineRunError, SimError, SimOptions, simulate, to_json};
 
 /// A machine on which nothing takes time, with this many cores.
-fn free_sheet(cores: u32) -> String {
+fn free_model(cores: u32) -> String {
     let mut text = format!(
         "name = \"free\"\nabout = \"nothing takes time\"\n[processor]\n\
          sockets = {{ value = 1, source = \"test\" }}\n\
@@ -25,7 +25,7 @@ fn free_sheet(cores: u32) -> String {
 fn scenario(text: &str) -> Scenario {
     let folder = tempfile::tempdir().unwrap();
     for cores in 1..=8 {
-        std::fs::write(folder.path().join(format!("free-{cores}.toml")), free_sheet(cores))
+        std::fs::write(folder.path().join(format!("free-{cores}.toml")), free_model(cores))
             .unwrap();
     }
     Scenario::parse(&folder.path().join("test.toml"), text).unwrap()
@@ -197,10 +197,10 @@ fn runs_on_a_machine_are_deterministic_and_more_threads_than_cores_share_them() 
 #[test]
 fn what_a_machine_cannot_run_is_refused() {
     let host = "[host]\nmachine = \"i7-4770\"\n";
-    let refusal = |rest: &str| {
+    let rejection = |rest: &str| {
         let text = format!("{rest}{host}");
         match simulate(&scenario(&text), SimOptions::default()) {
-            Err(SimError::Machine(MachineRunError::Refused(refusal))) => refusal,
+            Err(SimError::Machine(MachineRunError::Refused(rejection))) => rejection,
             other => panic!("{rest}: {:?}", other.err()),
         }
     };
@@ -208,19 +208,22 @@ fn what_a_machine_cannot_run_is_refused() {
     let one = job("randread", 1, 1);
     let sq = "[path]\nqueue_model = \"sq\"\ncompletion = \"interrupt\"\n";
     assert_eq!(
-        refusal(&drive(&format!("{sq}{one}"))),
-        MachineRefusal::Completion { path: "drive0".into(), method: "interrupt" }
+        rejection(&drive(&format!("{sq}{one}"))),
+        MachineRejection::Completion { path: "drive0".into(), method: "interrupt" }
     );
     assert_eq!(
-        refusal(&drive(&format!("{one}{}stonewall = true\n", one.replace("\"j\"", "\"k\"")))),
-        MachineRefusal::Stonewall { job: "k".into() }
+        rejection(&drive(&format!("{one}{}stonewall = true\n", one.replace("\"j\"", "\"k\"")))),
+        MachineRejection::Stonewall { job: "k".into() }
     );
     let memory = drive("data = \"memory\"\n");
     let verify = job("write", 1, 2) + "verify = \"crc32c\"\n";
-    assert_eq!(refusal(&format!("{memory}{verify}")), MachineRefusal::Verify { job: "j".into() });
+    assert_eq!(
+        rejection(&format!("{memory}{verify}")),
+        MachineRejection::Verify { job: "j".into() }
+    );
     let change = "[[at]]\ntime = \"1us\"\nactive_pus = 1\n";
     let pblk = format!("{OPEN_CHANNEL}[target]\nkind = \"pblk\"\n");
-    assert_eq!(refusal(&format!("{pblk}{one}{change}")), MachineRefusal::Changes);
+    assert_eq!(rejection(&format!("{pblk}{one}{change}")), MachineRejection::Changes);
     let traced = SimOptions { slowest: 1, ..SimOptions::default() };
     let error = simulate(&scenario(&format!("{DRIVE}{host}{one}")), traced).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("--slowest"), "{error}");
@@ -236,10 +239,10 @@ fn a_machine_with_one_job_verifies_its_data() {
 }
 
 #[test]
-fn a_sheet_with_a_number_without_a_source_is_an_error_of_the_scenario() {
+fn a_model_with_a_number_without_a_source_is_an_error_of_the_scenario() {
     let folder = tempfile::tempdir().unwrap();
-    let sheet = free_sheet(1).replacen(", source = \"test\"", "", 1);
-    std::fs::write(folder.path().join("mine.toml"), sheet).unwrap();
+    let model = free_model(1).replacen(", source = \"test\"", "", 1);
+    std::fs::write(folder.path().join("mine.toml"), model).unwrap();
     let text = format!("{DRIVE}[host]\nmachine = \"mine.toml\"\n");
     let error = Scenario::parse(&folder.path().join("test.toml"), &text).unwrap_err().to_string();
     assert!(

@@ -127,17 +127,17 @@ fn switch(effort: RunLength, cpus: &AllowedCpus) -> Result<f64, BenchError> {
 
 #[cfg(test)]
 mod tests {
-    use machine::Sheet;
+    use machine::MachineModel;
 
     use super::*;
 
     #[test]
-    fn the_sheet_of_this_machine_parses() {
+    fn the_model_of_this_machine_parses() {
         let machine = MachineCosts::measure(RunLength::Quick).unwrap();
         let text = measure(RunLength::Quick, &machine).unwrap();
-        let sheet = Sheet::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        assert_eq!(sheet.name(), "this");
-        assert!(sheet.costs().switch > Nanos::ZERO && sheet.has_thread_costs());
-        assert!(sheet.costs().steps.picos(Step::Submit) > 0);
+        let model = MachineModel::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(model.name(), "this");
+        assert!(model.costs().switch > Nanos::ZERO && model.has_thread_costs());
+        assert!(model.costs().steps.picos(Step::Submit) > 0);
     }
 }

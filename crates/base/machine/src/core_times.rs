@@ -1,4 +1,4 @@
-//! [`Ledger`]: the time of each hardware thread by what it did.
+//! [`CoreTimes`]: the time of each hardware thread by what it did.
 
 use platform::Layer;
 use time::Nanos;
@@ -16,8 +16,8 @@ pub enum CoreState {
     SoftInterrupt,
     /// Switching from one thread to another.
     Switch,
-    /// Looking for a completion and finding none.
-    Look,
+    /// Spinning for a completion and finding none.
+    Spin,
     /// Nothing to do.
     #[default]
     Idle,
@@ -36,7 +36,7 @@ impl CoreState {
             CoreState::Interrupt,
             CoreState::SoftInterrupt,
             CoreState::Switch,
-            CoreState::Look,
+            CoreState::Spin,
             CoreState::Idle,
         ];
         Layer::ALL.into_iter().map(CoreState::Work).chain(others)
@@ -50,7 +50,7 @@ impl CoreState {
             CoreState::Interrupt => "interrupt",
             CoreState::SoftInterrupt => "soft_interrupt",
             CoreState::Switch => "switch",
-            CoreState::Look => "look",
+            CoreState::Spin => "spin",
             CoreState::Idle => "idle",
         }
     }
@@ -62,7 +62,7 @@ impl CoreState {
             CoreState::Interrupt => LAYERS + 1,
             CoreState::SoftInterrupt => LAYERS + 2,
             CoreState::Switch => LAYERS + 3,
-            CoreState::Look => LAYERS + 4,
+            CoreState::Spin => LAYERS + 4,
             CoreState::Idle => LAYERS + 5,
         }
     }
@@ -70,11 +70,11 @@ impl CoreState {
 
 /// The time that one hardware thread spent in each state, which sums to the time elapsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct CoreTimes {
     nanos: [u64; STATES],
 }
 
-impl Ledger {
+impl CoreTimes {
     pub(crate) fn add(&mut self, state: CoreState, time: Nanos) {
         self.nanos[state.index()] += time.0;
     }
@@ -105,15 +105,15 @@ impl Ledger {
         longest
     }
 
-    /// Returns the sum with another ledger.
+    /// Returns the sum with another times.
     #[must_use]
-    pub fn plus(&self, other: &Ledger) -> Ledger {
-        Ledger { nanos: std::array::from_fn(|state| self.nanos[state] + other.nanos[state]) }
+    pub fn plus(&self, other: &CoreTimes) -> CoreTimes {
+        CoreTimes { nanos: std::array::from_fn(|state| self.nanos[state] + other.nanos[state]) }
     }
 
-    /// Returns the difference to an earlier state of this ledger.
+    /// Returns the difference to an earlier state of this times.
     #[must_use]
-    pub fn since(&self, earlier: &Ledger) -> Ledger {
-        Ledger { nanos: std::array::from_fn(|state| self.nanos[state] - earlier.nanos[state]) }
+    pub fn since(&self, earlier: &CoreTimes) -> CoreTimes {
+        CoreTimes { nanos: std::array::from_fn(|state| self.nanos[state] - earlier.nanos[state]) }
     }
 }

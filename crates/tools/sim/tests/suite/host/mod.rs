@@ -1,0 +1,4 @@
+//! Costs of the host: completion methods, and modeled machines.
+
+mod completion;
+mod machine;
