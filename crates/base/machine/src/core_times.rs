@@ -105,13 +105,13 @@ impl CoreTimes {
         longest
     }
 
-    /// Returns the sum with another times.
+    /// Returns the sum with those of another hardware thread.
     #[must_use]
     pub fn plus(&self, other: &CoreTimes) -> CoreTimes {
         CoreTimes { nanos: std::array::from_fn(|state| self.nanos[state] + other.nanos[state]) }
     }
 
-    /// Returns the difference to an earlier state of this times.
+    /// Returns the difference to an earlier state of these times.
     #[must_use]
     pub fn since(&self, earlier: &CoreTimes) -> CoreTimes {
         CoreTimes { nanos: std::array::from_fn(|state| self.nanos[state] - earlier.nanos[state]) }

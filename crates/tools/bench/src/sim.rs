@@ -6,6 +6,7 @@
 //!
 //! The state of the preconditioned drive is kept in a file and loaded again, and the memory per sector is measured.
 //!
+//! Jobs on a modeled machine (`[host] machine`) have a minimum of 100,000 I/Os per second. Other
 //! I/Os per second of wall time are this machine's, and have no bound. The write amplification of the steady state is one
 //! of virtual time: within 5 % of the analysis (`sluice drive show`). A quick run does not reach the steady state.
 
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use block::BlockDevice;
 use scenario::{Scenario, StateFolder};
 use sim::analytic::ClosedFormLimits;
+use sim::{SimOptions, SimStage, simulate};
 use stack::{RunObserver, Stack, StateUse, co_simulate, precondition_stack};
 use time::VirtualRunner;
 use workload::{IoCpuCosts, JobRunner, JobSpec};
@@ -86,7 +88,44 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         }
     }
     drop(stack);
-    measure_sampled(preset, analysis, effort, sink)
+    measure_sampled(preset, analysis, effort, sink)?;
+    measure_on_machine(effort, sink)
+}
+
+/// Number of threads of the jobs on the modeled machine.
+const MACHINE_THREADS: u32 = 8;
+
+/// Measures reads of a drive by threads on a modeled machine.
+fn measure_on_machine(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let bytes = effort.choose(1_000_000u64, 5_000) / u64::from(MACHINE_THREADS) * 4096;
+    let text = format!(
+        "[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\npersonality = \"block\"\n\
+         [precondition]\nfill = \"sequential\"\n\
+         [host]\nmachine = \"i7-4770\"\n\
+         [path]\nqueue_model = \"mq\"\ncores = {MACHINE_THREADS}\n\
+         [[job]]\nname = \"readers\"\nrw = \"randread\"\nbs = \"4k\"\niodepth = 8\n\
+         norandommap = true\nnumjobs = {MACHINE_THREADS}\nio_size = \"{bytes}\"\n"
+    );
+    let scenario = Scenario::parse(Path::new("bench"), &text).map_err(setup)?;
+    // The jobs begin with the first report.
+    let mut begin = None;
+    let mut progress = |stage| {
+        if matches!(stage, SimStage::Running { .. }) {
+            begin.get_or_insert_with(Instant::now);
+        }
+    };
+    let options = SimOptions { progress: Some(&mut progress), ..SimOptions::default() };
+    let outcome = simulate(&scenario, options).map_err(setup)?;
+    let seconds = begin.map_or(f64::NAN, |begin| begin.elapsed().as_secs_f64());
+    let jobs = outcome.paths.iter().flat_map(|path| &path.run.jobs);
+    let done: u64 = jobs.map(|job| job.requests.completed).sum();
+    let case = format!("4 KB random reads by {MACHINE_THREADS} threads on a modelled machine");
+    let rate = done as f64 / seconds;
+    let row = Measurement::new(BENCH, case, "simulated_ios_per_second", rate, "1/s");
+    sink.push(match effort {
+        RunLength::Full => row.at_least(100_000.0),
+        RunLength::Quick => row,
+    })
 }
 
 /// Measures a drive whose steady state is drawn from its distribution, and its write amplification.

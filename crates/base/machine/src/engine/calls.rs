@@ -273,7 +273,7 @@ pub fn is_stopping() -> bool {
     world::with(|world| world.is_stopping).unwrap_or(true)
 }
 
-/// Starts the measurement: core_times, counters and traffic begin anew.
+/// Starts the measurement: the times of the hardware threads, counters and traffic begin anew.
 pub fn begin_measurement() {
     in_task(|world, _| {
         world.begin_measurement();

@@ -95,7 +95,7 @@ pub(crate) struct ModeledCore {
     /// Whether the core must choose again as soon as it may.
     pub(crate) must_reschedule: bool,
     pub(crate) state: CoreState,
-    /// Since when it is in that state, or until when that is in the times.
+    /// The time up to which `times` counts.
     pub(crate) since: Nanos,
     pub(crate) times: CoreTimes,
     /// Work that is less than a nanosecond, in picoseconds.

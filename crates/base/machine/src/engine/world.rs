@@ -117,7 +117,7 @@ impl World {
         core % self.config.machine.cores()
     }
 
-    /// Enters the time since the last entry into the core's times, and changes its state.
+    /// Adds the time in the core's state to its times, and changes its state.
     pub(crate) fn enter_state(&mut self, core: usize, state: CoreState) {
         let now = self.now;
         let it = &mut self.cores[core];

@@ -25,7 +25,7 @@ impl MachineOutcome {
         MachineOutcome { model, kernel, report, requests }
     }
 
-    /// Returns the times of each hardware thread, which sums to the time elapsed.
+    /// Returns the times of each hardware thread; they sum to the time elapsed.
     pub fn core_times(&self) -> &[CoreTimes] {
         &self.report.core_times
     }
