@@ -11,10 +11,10 @@
 
 // guarantee: A-09
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::SendFlags;
@@ -63,6 +63,20 @@ pub struct Waker {
 enum WakerTarget {
     Local(Arc<ParkerState>),
     Remote(Arc<RemoteTarget>),
+    Function(Arc<FunctionTarget>),
+}
+
+/// A function that is called instead of waking a sleeper.
+struct FunctionTarget {
+    call: Box<dyn Fn() + Send + Sync>,
+    /// For [`AsFd`] alone.
+    event: OwnedFd,
+}
+
+impl fmt::Debug for FunctionTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FunctionTarget").finish_non_exhaustive()
+    }
 }
 
 /// A sleeper in another process.
@@ -151,6 +165,17 @@ impl Waker {
         Waker { target: WakerTarget::Remote(Arc::new(RemoteTarget { parked, socket: link })) }
     }
 
+    /// Returns a waker that calls a function each time that it wakes: for an emulated device whose
+    /// interrupts no thread of this machine waits for.
+    ///
+    /// # Errors
+    /// The error that `eventfd(2)` returns, usually the limit of open files.
+    pub fn calling(call: impl Fn() + Send + Sync + 'static) -> io::Result<Waker> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let target = FunctionTarget { call: Box::new(call), event };
+        Ok(Waker { target: WakerTarget::Function(Arc::new(target)) })
+    }
+
     /// Wakes the runner if it is parked. Callers publish their work first.
     #[inline]
     pub fn wake(&self) {
@@ -168,6 +193,7 @@ impl Waker {
                     far.signal();
                 }
             }
+            WakerTarget::Function(function) => (function.call)(),
         }
     }
 
@@ -212,11 +238,13 @@ impl RemoteTarget {
 impl AsFd for Waker {
     /// Returns the parker's eventfd, for a kernel that writes to it (io_uring, interrupts of a real
     /// device). The kernel writes even if the runner is not parked, so a later park can end once
-    /// without cause. For a sleeper in another process, returns the socket.
+    /// without cause. For a sleeper in another process, returns the socket; for a function, an
+    /// eventfd whose writes do not call it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.target {
             WakerTarget::Local(shared) => shared.event.as_fd(),
             WakerTarget::Remote(far) => far.socket.as_fd(),
+            WakerTarget::Function(function) => function.event.as_fd(),
         }
     }
 }
@@ -255,6 +283,19 @@ mod tests {
             assert_eq!(u64::from_ne_bytes(count), 1, "round {round}");
             parker.unpark();
         }
+    }
+
+    #[test]
+    fn a_function_is_called_at_each_wake() {
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted = calls.clone();
+        let waker = Waker::calling(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let waker = waker.unwrap();
+        waker.wake();
+        waker.clone().wake();
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 
     #[test]

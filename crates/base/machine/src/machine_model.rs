@@ -6,8 +6,8 @@
 //! hit = { cycles = 5, source = "Westmere-EX, [Sync13 table 2]" }
 //! ```
 //!
-//! A number without a source is an error. Optional tables are `threads` (switches and wake-ups);
-//! what needs an absent one is refused.
+//! A number without a source is an error. Optional tables are `threads` (switches and
+//! wake-ups) and `interrupts`; a scenario that needs an absent one is refused.
 
 use std::fmt;
 
@@ -73,6 +73,8 @@ pub struct MachineModel {
     costs: Costs,
     /// Whether the sheet has the costs of threads that wait.
     has_thread_costs: bool,
+    /// Whether the sheet has the costs of interrupts.
+    has_interrupt_costs: bool,
     numbers: Vec<SourcedNumber>,
 }
 
@@ -119,12 +121,20 @@ struct RawThreads {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct RawInterrupts {
+    entry: RawNumber,
+    exit: RawNumber,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawModel {
     name: String,
     about: String,
     processor: RawProcessor,
     lines: RawLines,
     threads: Option<RawThreads>,
+    interrupts: Option<RawInterrupts>,
 }
 
 /// Reads numbers, and keeps them for results.
@@ -255,13 +265,21 @@ impl MachineModel {
                 reader.time("threads.remote_wake", &threads.remote_wake)?,
             ),
         };
+        let (entry, exit) = match &raw.interrupts {
+            None => (0.0, 0.0),
+            Some(interrupts) => (
+                reader.time("interrupts.entry", &interrupts.entry)?,
+                reader.time("interrupts.exit", &interrupts.exit)?,
+            ),
+        };
         let costs = Costs {
             lines,
             steps,
             switch: nanos(switch),
             remote_wake: nanos(remote_wake),
+            interrupt_entry: nanos(entry),
+            interrupt_exit: nanos(exit),
             smt_percent: smt.round() as u32,
-            ..Costs::ZERO
         };
         Ok(MachineModel {
             name: raw.name,
@@ -270,6 +288,7 @@ impl MachineModel {
             threads_per_core: threads as u8,
             costs,
             has_thread_costs: raw.threads.is_some(),
+            has_interrupt_costs: raw.interrupts.is_some(),
             numbers: reader.numbers,
         })
     }
@@ -283,6 +302,7 @@ impl MachineModel {
             threads_per_core: 1,
             costs: Costs::ZERO,
             has_thread_costs: true,
+            has_interrupt_costs: true,
             numbers: Vec::new(),
         }
     }
@@ -310,6 +330,11 @@ impl MachineModel {
     /// Returns whether the sheet has the costs of threads that wait and share cores.
     pub fn has_thread_costs(&self) -> bool {
         self.has_thread_costs
+    }
+
+    /// Returns whether the sheet has the costs of interrupts.
+    pub fn has_interrupt_costs(&self) -> bool {
+        self.has_interrupt_costs
     }
 
     /// Returns the times.

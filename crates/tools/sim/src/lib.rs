@@ -201,6 +201,9 @@ fn verify_without_data(scenario: &Scenario, table: &JobTable, drive: &str) -> Si
     scenario.conflict_in_line(line, message, help).into()
 }
 
+/// Interrupt vector of a host's queue pairs; vector 0 belongs to the admin queue.
+const HOST_VECTOR: u16 = 1;
+
 /// Number of steps between two updates of progress and trace.
 const STRIDE: u32 = 1024;
 
@@ -247,8 +250,8 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         return Err(SimError::NoBlockLayer { file: scenario.file.clone() });
     }
     let machine = scenario.host.machine.as_ref();
-    if machine.is_some() {
-        hosted::check(scenario, &paths, &options).map_err(MachineRunError::from)?;
+    if let Some(machine) = machine {
+        hosted::check(scenario, machine, &paths, &options).map_err(MachineRunError::from)?;
         for (path, jobs) in paths.iter().zip(&per_path) {
             hosted::check_jobs(&path.name, &jobs.specs).map_err(MachineRunError::from)?;
         }
@@ -394,8 +397,11 @@ fn prepare(
     let cache = options.precondition_cache;
     let cached = scenario.composition.is_empty();
     let mut shared = vec![false; plans.len()];
-    let build =
-        BuildOptions { vector: None, write_images: options.write_image, parallel_units: true };
+    // The drive raises the interrupts of hosts that sleep.
+    let sleeps = scenario.host.machine.is_some()
+        && scenario.paths().iter().any(|path| hosted::uses_interrupts(&path.config));
+    let vector = sleeps.then_some(HOST_VECTOR);
+    let build = BuildOptions { vector, write_images: options.write_image, parallel_units: true };
     let mut reuse = |plan: &DriveSpec| {
         let index = plans.iter().position(|p| p.config.name == plan.config.name)?;
         let cache = cache.filter(|_| cached && fresh[index])?;
@@ -442,7 +448,7 @@ fn prepare(
                 costs.complete = Nanos::ZERO;
             }
             match scenario.host.machine {
-                Some(_) => Notification::Modeled,
+                Some(_) => Notification::Modeled { interrupts: hosted::uses_interrupts(config) },
                 None => Notification::Virtual(notify),
             }
         })?;
@@ -453,6 +459,7 @@ fn prepare(
     let mut next_log = options.jobs_before + 1;
     let mut ready = Vec::with_capacity(paths.len());
     let mut hosted_jobs = Vec::new();
+    let path_specs = scenario.paths();
     for (index, (mut path, jobs, costs)) in paths.into_iter().enumerate() {
         let PathJobs { specs, groups } = jobs;
         let seed = scenario.seed.wrapping_add(index as u64);
@@ -460,7 +467,9 @@ fn prepare(
             if !specs.is_empty() {
                 let first_log = next_log;
                 next_log += groups.len();
-                hosted_jobs.push(HostedJobs { path: index, specs, groups, seed, first_log });
+                let sleeps = hosted::uses_interrupts(&path_specs[index].config);
+                let jobs = HostedJobs { path: index, specs, groups, seed, first_log, sleeps };
+                hosted_jobs.push(jobs);
             }
             ready.push(path);
             continue;

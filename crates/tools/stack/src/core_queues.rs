@@ -88,8 +88,11 @@ impl<Q: HardwareQueue, P: Platform> BlockLayerQueue for Queue<Q, P> {
 pub enum Notification {
     /// In virtual time, with these delays.
     Virtual(NotifyConfig),
-    /// In virtual time on modeled cores, which poll.
-    Modeled,
+    /// In virtual time on modeled cores: by polls, or by interrupts of a modeled machine.
+    Modeled {
+        /// Whether hardware queues raise interrupts.
+        interrupts: bool,
+    },
     /// In real time, by interrupts and threads. `None` is the default of the program that submits.
     Real(Option<CompletionPolicy>),
 }
@@ -97,7 +100,7 @@ pub enum Notification {
 impl Notification {
     /// Returns whether hardware queues raise interrupt vectors.
     pub(super) fn uses_interrupts(self) -> bool {
-        matches!(self, Notification::Real(_))
+        matches!(self, Notification::Real(_) | Notification::Modeled { interrupts: true })
     }
 
     /// Returns the method of the interrupt context that a block layer has beside its cores, in real
@@ -207,7 +210,7 @@ impl CoreQueues {
                 let mut driver = NotifiedDriver::new(driver, config);
                 CoreQueues::open_layer_on::<_, Native>(&mut driver, plan, None)
             }
-            Notification::Modeled => {
+            Notification::Modeled { .. } => {
                 let mut driver = driver;
                 CoreQueues::open_layer_on::<_, Modeled>(&mut driver, plan, None)
             }

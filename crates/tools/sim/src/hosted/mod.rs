@@ -1,18 +1,20 @@
 //! Runs jobs on a modeled machine (`[host] machine`): the host's software takes processor time.
 //!
 //! Each queue of a path is used by one thread of the machine, which runs the jobs of that queue: job
-//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks
-//! when there is nothing to do. The thread of a shard also polls while others need the shard.
+//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks or
+//! sleeps until an interrupt when there is nothing to do. The thread of a shard also polls while others need the shard.
 
 mod outcome;
 mod queue;
 
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use block::{Group, Step};
-use machine::{Device, Engine, EngineConfig, EngineError, TaskSpec};
-use scenario::{CompletionMethod, HostMachine, PathSpec, Scenario};
+use block::{BlockDevice, Group, Step};
+use event::Waker;
+use machine::{Device, Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
+use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec, Scenario};
 use stack::{
     CoreQueues, EmulatedDevice, JobTarget, SimulatedDevice, StackBlockLayer, target_layers,
 };
@@ -28,10 +30,10 @@ use crate::sim_run::SimRun;
 /// A scenario that cannot run on a modeled machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineRejection {
-    /// Completions are noticed otherwise than by polling.
+    /// Completions are noticed otherwise than by polling all the time or by interrupts.
     #[error(
-        "path {path}: on a modelled machine the threads of jobs poll; completion = \"{method}\" is \
-         modelled without `machine` only"
+        "path {path}: on a modelled machine completions are noticed by \"poll\", without an interval, \
+         or \"interrupt\"; \"{method}\" as it is given is modelled without `machine` only"
     )]
     Completion {
         /// Name of the path.
@@ -67,7 +69,18 @@ pub enum MachineRejection {
         /// Name of the path.
         path: String,
     },
-    /// Threads that share cores, or that sleep, on a machine without the costs of switches.
+    /// Interrupts on a machine without their costs.
+    #[error(
+        "path {path}: the sheet of {machine} lacks the table `interrupts` or `threads`, which \
+         completion = \"interrupt\" needs"
+    )]
+    NoInterruptCosts {
+        /// Name of the path.
+        path: String,
+        /// Name of the machine.
+        machine: String,
+    },
+    /// Threads that share cores, on a machine without the costs of switches.
     #[error(
         "the sheet of {machine} has no table `threads`, and {threads} threads share {cores} cores"
     )]
@@ -99,6 +112,9 @@ pub enum MachineRunError {
     /// The machine failed.
     #[error("the modelled machine: {0}")]
     Engine(#[from] EngineError),
+    /// An interrupt of a queue cannot be set up.
+    #[error("the interrupt of a queue: {0}")]
+    Waker(#[from] io::Error),
     /// A thread ended without the results of its jobs.
     #[error("the modelled machine lost the results of {0}")]
     Lost(String),
@@ -114,6 +130,8 @@ pub(super) struct HostedJobs {
     pub(super) seed: u64,
     /// Number of the first log.
     pub(super) first_log: usize,
+    /// Whether the threads sleep until an interrupt.
+    pub(super) sleeps: bool,
 }
 
 impl HostedJobs {
@@ -128,14 +146,23 @@ impl HostedJobs {
 /// [`MachineRejection`].
 pub(super) fn check(
     scenario: &Scenario,
+    host: &HostMachine,
     paths: &[PathSpec],
     options: &SimOptions<'_>,
 ) -> Result<(), MachineRejection> {
     for path in paths {
         let policy = path.config.completion.unwrap_or_default();
-        if policy.method != CompletionMethod::Poll || policy.poll_interval.is_some() {
+        let is_modeled =
+            matches!(policy.method, CompletionMethod::Poll | CompletionMethod::Interrupt);
+        if !is_modeled || policy.poll_interval.is_some() {
             let (path, method) = (path.name.clone(), policy.method.word());
             return Err(MachineRejection::Completion { path, method });
+        }
+        if uses_interrupts(&path.config)
+            && !(host.model.has_interrupt_costs() && host.model.has_thread_costs())
+        {
+            let (path, machine) = (path.name.clone(), host.model.name().to_owned());
+            return Err(MachineRejection::NoInterruptCosts { path, machine });
         }
     }
     if !scenario.changes.is_empty() {
@@ -168,6 +195,11 @@ pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRej
         return Err(MachineRejection::NotBlocks { path: path.to_owned() });
     }
     Ok(())
+}
+
+/// Returns whether the threads of a path sleep until an interrupt.
+pub(super) fn uses_interrupts(config: &PathConfig) -> bool {
+    config.completion.unwrap_or_default().method == CompletionMethod::Interrupt
 }
 
 /// A device of the run on the machine.
@@ -208,6 +240,18 @@ struct PathPeers {
     are_many: bool,
     /// Whether the requests of a thread need the others to poll their queues, as shards do.
     serve_others: bool,
+    /// Whether threads sleep until an interrupt.
+    sleep: bool,
+}
+
+impl PathPeers {
+    /// Waits for something to do, after a poll that found nothing.
+    fn wait(&self, start: machine::SpinStart, until: Nanos) {
+        match self.sleep {
+            true => machine::sleep_until(until),
+            false => machine::spin_until(start, Step::Poll, until),
+        }
+    }
 }
 
 /// One thread of a path.
@@ -246,7 +290,7 @@ impl PathThread {
             let spin = machine::begin_spin();
             match queue.poll(machine::now()) {
                 true => machine::notify(),
-                false => machine::spin_until(spin, Step::Poll, queue.deadline()),
+                false => peers.wait(spin, queue.deadline()),
             }
         }
         let returned = Some((queue.into_device(), jobs));
@@ -276,7 +320,7 @@ fn run_jobs(
             progress.store((1000.0 * runner.progress()) as u32, Ordering::Relaxed);
         }
         if !moved && !runner.is_done() {
-            machine::spin_until(spin, Step::Poll, runner.deadline());
+            peers.wait(spin, runner.deadline());
         }
     }
     runner.finish_with_device()
@@ -318,9 +362,14 @@ pub(super) fn run(
             running: AtomicU32::new(with_jobs as u32),
             are_many: count > 1,
             serve_others: count > 1 && layer.is_none() && has_target,
+            sleep: of_path.sleeps,
         });
         let mut results = Vec::with_capacity(count);
-        for (index, queue) in queues.into_iter().enumerate() {
+        for (index, mut queue) in queues.into_iter().enumerate() {
+            let handler = Arc::new(OnceLock::new());
+            if of_path.sleeps {
+                queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
+            }
             let result = Arc::new(Mutex::new(None));
             results.push(result.clone());
             let work = thread_work(queue, index, count, of_path, kernel)
@@ -334,7 +383,8 @@ pub(super) fn run(
             let progress = Arc::new(AtomicU32::new(0));
             let (peers, part) = (peers.clone(), progress.clone());
             let thread = PathThread { work, result, progress, peers };
-            threads.push((format!("{name}: queue {index}"), thread, part));
+            let handler = of_path.sleeps.then_some(handler);
+            threads.push((format!("{name}: queue {index}"), thread, part, handler));
         }
         path.hosted = Some((layer, results));
     }
@@ -345,12 +395,21 @@ pub(super) fn run(
         return Err(MachineRunError::from(rejection).into());
     }
     let mut progress = Vec::with_capacity(count);
-    for (index, (name, thread, part)) in threads.into_iter().enumerate() {
+    for (index, (name, thread, part, handler)) in threads.into_iter().enumerate() {
         progress.push(part);
         // A thread per hardware thread while there are enough; else the machine places them.
-        let spec = TaskSpec::thread(name);
+        let spec = TaskSpec::thread(name.clone());
         let spec = if count <= cores { spec.on(index) } else { spec };
-        engine.spawn(spec, move || thread.run()).map_err(MachineRunError::from)?;
+        let thread = engine.spawn(spec, move || thread.run()).map_err(MachineRunError::from)?;
+        if let Some(cell) = handler {
+            let spec = TaskSpec {
+                class: TaskClass::HardInterrupt,
+                ..TaskSpec::thread(format!("{name}: interrupt")).on(index % cores)
+            };
+            let handler = engine.spawn(spec, move || wake_at_interrupts(thread));
+            // The cell is empty until here.
+            let _ = cell.set(handler.map_err(MachineRunError::from)?);
+        }
     }
     let report = engine.run_with(&mut |now| {
         let least = progress.iter().map(|part| part.load(Ordering::Relaxed)).min();
@@ -370,6 +429,23 @@ pub(super) fn run(
     let ended = report.ended;
     let model = (*host.model).clone();
     Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
+}
+
+/// Returns a waker that raises the interrupt of the handler in `cell`, once there is one.
+fn raising(cell: Arc<OnceLock<TaskId>>) -> io::Result<Waker> {
+    Waker::calling(move || {
+        if let Some(handler) = cell.get() {
+            machine::raise(*handler);
+        }
+    })
+}
+
+/// The handler of a queue's interrupt: wakes the queue's thread, which finishes its requests itself.
+fn wake_at_interrupts(thread: TaskId) {
+    loop {
+        machine::unpark(thread);
+        machine::park();
+    }
 }
 
 /// Returns the work of the thread of queue `index` of `count`.

@@ -206,10 +206,10 @@ fn what_a_machine_cannot_run_is_refused() {
     };
     let drive = |rest: &str| format!("{DRIVE}{rest}");
     let one = job("randread", 1, 1);
-    let sq = "[path]\nqueue_model = \"sq\"\ncompletion = \"interrupt\"\n";
+    let sq = "[path]\nqueue_model = \"sq\"\ncompletion = \"coop\"\n";
     assert_eq!(
         rejection(&drive(&format!("{sq}{one}"))),
-        MachineRejection::Completion { path: "drive0".into(), method: "interrupt" }
+        MachineRejection::Completion { path: "drive0".into(), method: "coop" }
     );
     assert_eq!(
         rejection(&drive(&format!("{one}{}stonewall = true\n", one.replace("\"j\"", "\"k\"")))),
@@ -249,4 +249,52 @@ fn a_model_with_a_number_without_a_source_is_an_error_of_the_scenario() {
         error.contains("test.toml:5:11") && error.contains("missing field `source`"),
         "{error}"
     );
+}
+
+/// A machine whose interrupts and switches take 300, 200 and 1,000 ns.
+fn interrupting_model(cores: u32) -> String {
+    let number = |key: &str, ns: u32| format!("{key} = {{ ns = {ns}, source = \"test\" }}\n");
+    let threads = number("switch", 1000) + &number("remote_wake", 0);
+    let interrupts = number("entry", 300) + &number("exit", 200);
+    format!("{}[threads]\n{threads}[interrupts]\n{interrupts}", free_model(cores))
+}
+
+#[test]
+fn a_thread_that_sleeps_waits_for_its_interrupt_and_leaves_the_core_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("machine.toml"), interrupting_model(4)).unwrap();
+    let run = |path: &str, cores: u32| {
+        let host = "[host]\nmachine = \"machine.toml\"\n";
+        let text = format!("{DRIVE}{host}{path}{FILL}{}", job("randread", 1, cores));
+        let scenario = Scenario::parse(&folder.path().join("test.toml"), &text).unwrap();
+        to_json(&simulate(&scenario, SimOptions::default()).unwrap())
+    };
+    let lat = |result: &Value| result["jobs"][0]["read"]["lat_ns"]["mean"].as_f64().unwrap();
+    let raw = "[path]\nqueue_model = \"raw\"\ncompletion = ";
+    let [polled, woken] = ["\"poll\"", "\"interrupt\""].map(|c| run(&format!("{raw}{c}\n"), 1));
+    // Entry and exit of the handler; the thread had the core last, so that it does not switch.
+    assert_eq!(lat(&woken) - lat(&polled), 500.0);
+    let machine = &woken["sluice"]["machine"];
+    assert_sums(machine);
+    assert_eq!(machine["interrupts_per_request"], 1.0);
+    let time = |state: &str| machine["hardware_threads"][0][state].as_u64().unwrap();
+    assert_eq!((time("interrupt_ns"), time("spin_ns")), (512 * 500, 0));
+    assert!(time("idle_ns") > 512 * 30_000, "{}", time("idle_ns"));
+    // Every queue of a block layer has an interrupt of its own.
+    let mq = "[path]\nqueue_model = \"mq\"\ncores = 4\ncompletion = \"interrupt\"\n";
+    let woken = run(mq, 4);
+    assert_sums(&woken["sluice"]["machine"]);
+    for thread in woken["sluice"]["machine"]["hardware_threads"].as_array().unwrap() {
+        assert!(thread["interrupt_ns"].as_u64().unwrap() > 0, "{thread}");
+    }
+    // Threads that share a queue under a lock wake one another.
+    let sq = mq.replace("mq", "sq");
+    let woken = run(&sq, 4);
+    let reads: u64 = woken["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["read"]["total_ios"].as_u64().unwrap())
+        .sum();
+    assert_eq!((reads, &woken["sluice"]["failures"]), (4 * 512, &serde_json::json!([])));
 }
