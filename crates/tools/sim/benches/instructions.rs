@@ -62,6 +62,8 @@ struct Size {
     pages: u64,
     jobs: u64,
     outstanding: u64,
+    /// Whether the drives are one set, with the jobs on it.
+    is_set: bool,
 }
 
 impl Size {
@@ -76,28 +78,46 @@ impl Size {
             pages: 16,
             jobs: 1,
             outstanding: 256,
+            is_set: false,
         };
         Some(match curve {
             "qd" => Size { outstanding: n, ..usual },
             "pus" => Size { pus: n / 4, chunks: 65_536 / n, pages: 4, ..usual },
             "jobs" => Size { jobs: n, ..usual },
             "drives" => Size { drives: n, outstanding: 64, ..usual },
+            "set" => Size { drives: n, outstanding: 64, is_set: true, ..usual },
             _ => return None,
         })
     }
 
     fn scenario(&self, requests: u64) -> Result<Scenario, Failed> {
-        let Size { drives, channels, pus, chunks, pages, jobs, outstanding } = self;
-        let depth = outstanding / (drives * jobs);
-        let bytes = requests / (drives * jobs) * 4096;
+        let Size { drives, channels, pus, chunks, pages, jobs, outstanding, is_set } = self;
+        let paths = if *is_set { 1 } else { *drives };
+        let depth = outstanding / (paths * jobs);
+        let bytes = requests / (paths * jobs) * 4096;
         let mut text = String::from("[precondition]\nfill = \"sequential\"\n");
         for drive in 0..*drives {
             write!(
                 text,
                 "[[drive]]\nname = \"drive{drive}\"\npreset = \"mqsim-default\"\ndata = \"none\"\n\
                  geometry = {{ channels = {channels}, pus = {pus}, chunks = {chunks}, pages = {pages} }}\n\
-                 write_buffer = {{ size = \"16M\" }}\n\
-                 [[job]]\nname = \"job{drive}\"\ndrive = \"drive{drive}\"\nrw = \"randread\"\n\
+                 write_buffer = {{ size = \"16M\" }}\n"
+            )?;
+        }
+        if *is_set {
+            let names: Vec<_> = (0..*drives).map(|drive| format!("\"drive{drive}\"")).collect();
+            let names = names.join(", ");
+            write!(text, "[[set]]\nname = \"set\"\nmembers = [{names}]\n")?;
+            text += "[[path]]\nname = \"path\"\nover = \"set\"\n";
+        }
+        for path in 0..paths {
+            let on = match is_set {
+                true => "path = \"path\"".to_owned(),
+                false => format!("drive = \"drive{path}\""),
+            };
+            write!(
+                text,
+                "[[job]]\nname = \"job{path}\"\n{on}\nrw = \"randread\"\n\
                  bs = \"4k\"\niodepth = {depth}\nnumjobs = {jobs}\nnorandommap = 1\n\
                  io_size = {bytes}\n"
             )?;
