@@ -61,6 +61,9 @@ pub struct RunDiagnostics {
     pub states: Vec<(String, StateUse)>,
     /// Where the processor time went, if that was requested.
     pub profile: Option<SimProfile>,
+    /// Number of polls of paths and devices while the jobs ran. A run of one path on one NVMe drive
+    /// may be simulated without these polls; then it is 0.
+    pub polls: u64,
 }
 
 /// Results of one path.

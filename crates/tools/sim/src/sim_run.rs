@@ -102,6 +102,8 @@ pub(super) struct SimRun {
     pub(super) devices: Vec<EmulatedDevice>,
     pub(super) drives: Vec<DriveRun>,
     pub(super) paths: Vec<PathRun>,
+    /// Number of polls of paths and devices.
+    pub(super) polls: u64,
     schedule: PollSchedule,
     /// Number of paths at the front of `paths` that are done.
     done: usize,
@@ -233,6 +235,7 @@ impl Component for SimRun {
             if has_news {
                 self.schedule.wake_peers(index, &self.paths);
             }
+            self.polls += 1;
             any_moved |= moved;
             from = index + 1;
         }
@@ -366,8 +369,12 @@ impl SimRun {
         let devices_of = |path: &PathRun| path.drives.iter().map(|i| drives[*i].device).collect();
         let devices_of: Vec<Vec<usize>> = paths.iter().map(devices_of).collect();
         let schedule = PollSchedule::new(order, &devices_of);
-        let mut run = SimRun { devices, drives, paths, schedule, done: 0, own_drives, own_paths };
-        run.paths.iter().filter_map(|path| path.members.as_ref()).for_each(MemberSchedule::activate);
+        let mut run =
+            SimRun { devices, drives, paths, polls: 0, schedule, done: 0, own_drives, own_paths };
+        run.paths
+            .iter()
+            .filter_map(|path| path.members.as_ref())
+            .for_each(MemberSchedule::activate);
         for path in 0..run.paths.len() {
             let before = run.ftl_snapshot(path).map(|(stats, _)| stats);
             run.paths[path].ftl_before = before;
@@ -425,7 +432,10 @@ impl SimRun {
 
     /// Has everything polled, after a change from outside of the run.
     pub(super) fn wake_all(&mut self) {
-        self.paths.iter().filter_map(|path| path.members.as_ref()).for_each(MemberSchedule::wake_all);
+        self.paths
+            .iter()
+            .filter_map(|path| path.members.as_ref())
+            .for_each(MemberSchedule::wake_all);
         self.schedule.wake_all();
     }
 

@@ -1,6 +1,6 @@
 //! A stripe over devices with small queues, against a device of the same size.
 
-// guarantee: B-23
+// guarantee: B-23, B-67
 
 use std::collections::VecDeque;
 
