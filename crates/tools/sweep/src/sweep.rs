@@ -87,8 +87,11 @@ pub struct SweepSettings {
     pub progress: Box<dyn FnMut(SweepProgress)>,
     /// Changes where each run keeps the states of its preconditioned drives, and finds them; the
     /// value is that of its scenario. Runs that are verified keep and find none.
-    pub states: Box<dyn Fn(&mut Option<StateFolder>)>,
+    pub states: ChooseStates,
 }
+
+/// Changes the folder of kept states of a run.
+pub type ChooseStates = Box<dyn Fn(&mut Option<StateFolder>)>;
 
 impl Default for SweepSettings {
     fn default() -> SweepSettings {

@@ -181,8 +181,8 @@ impl QueueSchedule {
         Some(any)
     }
 
-    /// Returns the earliest deadline of all members, of which `deadline` returns that of a member;
-    /// `None` if the schedule is not active.
+    /// Returns the earliest deadline of all members; `None` if the schedule is not active. `deadline`
+    /// returns that of a member.
     pub(super) fn deadline(&self, deadline: impl Fn(usize) -> Nanos) -> Option<Nanos> {
         let state = self.shared.lock();
         let due = || state.due[self.queue].iter().map(deadline).min();

@@ -131,7 +131,7 @@ impl<D: BlockDevice> Stripe<D> {
         })
     }
 
-    /// Sets the schedule of a set with several queues, of which this is the one with index `queue`.
+    /// Sets the schedule of a set with several queues. This stripe is the queue with index `queue`.
     ///
     /// # Panics
     /// At the first poll, if the schedule has other members or fewer queues.

@@ -26,7 +26,7 @@ fn polls_per_read(drives: u32, target: &str, path: &str) -> f64 {
         if target.is_empty() {
             members.push(format!("\"d{i}\""));
         } else {
-            write!(text, "personality = \"open-channel\"\n").unwrap();
+            writeln!(text, "personality = \"open-channel\"").unwrap();
             write!(text, "[[target]]\nname = \"t{i}\"\ndrive = \"d{i}\"\n{target}\n").unwrap();
             members.push(format!("\"t{i}\""));
         }
