@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class _Task(NamedTuple):
     settings: list[tuple[str, list[Any]]]
     seeds: tuple[int, int] | None
     job_files: list[str]
+    states: bool | str
+    """Whether the scenario's folder of kept states is used, or another folder."""
 
 
 class _End(NamedTuple):
@@ -64,7 +66,7 @@ def _compute(task: _Task) -> _End:
         )
     try:
         plan = _sluice.SweepPlan(task.source, task.settings, task.seeds, list(task.job_files), None)
-        return _End(plan.compute(0), None)
+        return _End(plan.compute(0, task.states), None)
     except (Error, ValueError, OSError) as error:
         return _End(None, " ".join(str(error).split()))
 
@@ -192,18 +194,19 @@ class Sweep:
         """Number of runs."""
         return len(self._plan)
 
-    def _task(self, index: int) -> _Task:
+    def _task(self, index: int, states: bool | str = True) -> _Task:
         places = self._plan.values(index)
         point = [(key, [values[at]]) for (key, values), at in zip(self._settings, places, strict=True)]
         seed = self._plan.seed(index)
         seeds = None if seed is None else (seed, seed + 1)
-        return _Task(_sluice.program(), self._source, point, seeds, self._job_files)
+        return _Task(_sluice.program(), self._source, point, seeds, self._job_files, states)
 
     def run(
         self,
         executor: _Executors | None = None,
         *,
         store: _Path | None = None,
+        state_cache: _Path | Literal[False] | None = None,
         retries: int = 2,
         progress: bool = True,
     ) -> SweepResult:
@@ -220,9 +223,18 @@ class Sweep:
         `store` is a folder of finished runs, which `sluice sweep` shares. Several sweeps may use one at once. After
         Ctrl-C, the next run of the sweep computes only what is missing.
 
+        `state_cache` is a folder of states of preconditioned drives, from which runs start that need the same
+        state; `sluice sweep --state-cache` shares it. Each worker opens it on its own machine. Without it, it is the
+        scenario's `states`; with `False`, every run preconditions its drives. The rows do not depend on it.
+
         Raises `StoreError`, `VersionError` for a worker of another version, and `LostWorkersError`.
         """
         plan = self._planned(store)
+        states: bool | str
+        if state_cache is None or state_cache is False:
+            states = state_cache is None
+        else:
+            states = os.path.abspath(state_cache)
         ends: dict[int, _End] = {}
         pending: list[int] = []
         damaged: list[str] = []
@@ -250,7 +262,7 @@ class Sweep:
                 shown.update(_is_failed(plan, index, end))
 
         try:
-            tasks = [(index, self._task(index)) for index in pending]
+            tasks = [(index, self._task(index, states)) for index in pending]
             _distribute(tasks, executor, retries, ended)
         finally:
             shown.close()
@@ -259,7 +271,10 @@ class Sweep:
     def verify(
         self, count: int, store: _Path, executor: _Executors | None = None, *, seed: int = 0
     ) -> Verification:
-        """Computes up to `count` stored runs again, which `seed` chooses, and compares them byte for byte."""
+        """Computes up to `count` stored runs again, which `seed` chooses, and compares them byte for byte.
+
+        These runs use no kept states of drives.
+        """
         plan = self._planned(store)
         stored = {}
         for index in range(len(plan)):
@@ -273,7 +288,7 @@ class Sweep:
             if end.json is None or not _sluice.same_results(stored[index], end.json):
                 different.append(index)
 
-        _distribute([(index, self._task(index)) for index in order], executor, 2, ended)
+        _distribute([(index, self._task(index, False)) for index in order], executor, 2, ended)
         return Verification(len(order), tuple(plan.replay(index) for index in sorted(different)))
 
     def _frame(self, plan: _sluice.SweepPlan, ends: dict[int, _End]) -> Frame:

@@ -4,10 +4,12 @@
 //! a plan of its own with one point, so that only text and values cross between processes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use serde_json::Value;
+use sluice::scenario::StateFolder;
 use sluice::sim::{to_json, to_text};
 use sweep::{
     BaseScenario, Grid, KeyPath, PlannedRun, Row, RunKey, RunStore, Seeds, SetOrigin, Setting,
@@ -21,6 +23,29 @@ use crate::simulation::{RunRequest, simulate};
 
 /// A key of a scenario, and its values.
 type PySetting<'py> = (String, Vec<Bound<'py, PyAny>>);
+
+/// Where the states of preconditioned drives are kept.
+#[derive(FromPyObject)]
+enum KeptStates {
+    /// Whether the folder of the scenario is used.
+    OfScenario(bool),
+    /// A folder.
+    Folder(PathBuf),
+}
+
+impl KeptStates {
+    /// Changes the folder of a run, which is that of its scenario.
+    fn choose(self, states: &mut Option<StateFolder>) {
+        match self {
+            KeptStates::OfScenario(true) => {}
+            KeptStates::OfScenario(false) => *states = None,
+            KeptStates::Folder(path) => {
+                let bytes_max = states.as_ref().map_or(StateFolder::BYTES_MAX, |s| s.bytes_max);
+                *states = Some(StateFolder { path, bytes_max, worth: Duration::ZERO });
+            }
+        }
+    }
+}
 
 /// The runs of a sweep.
 #[pyclass(name = "SweepPlan", module = "sluice", frozen)]
@@ -145,15 +170,18 @@ impl PySweepPlan {
         py.detach(|| store.put(&key, &run)).map_err(|error| sweep_error(py, error.into()))
     }
 
-    /// Runs a point, and returns its JSON.
-    fn compute(&self, py: Python<'_>, index: usize) -> PyResult<String> {
-        let scenario = match &self.run(index)?.scenario {
-            Ok(scenario) => scenario,
+    /// Runs a point, and returns its JSON. `states` says where the states of preconditioned drives are
+    /// kept; by default in the folder of the scenario.
+    #[pyo3(signature = (index, states = KeptStates::OfScenario(true)))]
+    fn compute(&self, py: Python<'_>, index: usize, states: KeptStates) -> PyResult<String> {
+        let mut scenario = match &self.run(index)?.scenario {
+            Ok(scenario) => scenario.clone(),
             Err(error) => return Err(exception(py, "ScenarioError", (error.to_string(),), None)),
         };
+        states.choose(&mut scenario.precondition.states);
         let job_files = self.sweep.job_files.clone();
         let request = RunRequest { job_files, ..RunRequest::default() };
-        let outcome = simulate(py, scenario, request)?;
+        let outcome = simulate(py, &scenario, request)?;
         Ok(py.detach(|| to_text(&to_json(&outcome))))
     }
 

@@ -75,6 +75,33 @@ def test_a_second_run_computes_only_what_is_missing(tmp_path: pathlib.Path) -> N
     assert larger.verify(3, store, executor) == sluice.Verification(3, ())
 
 
+# guarantee: B-66
+def test_rows_are_equal_with_kept_states_and_a_damaged_one_fails_its_runs(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "states"
+    filled = {**SCENARIO, "precondition": {"fill": "sequential", "states": str(tmp_path / "own")}}
+    sweep = sluice.Sweep(filled, DEPTHS)
+    executor = concurrent.futures.ThreadPoolExecutor(4)
+    without = columns(sweep.run(executor, state_cache=False).frame)
+    assert not folder.exists() and not (tmp_path / "own").exists()
+    assert columns(sweep.run(executor, state_cache=folder, store=tmp_path / "runs").frame) == without
+    files = sorted(folder.iterdir())
+    assert len(files) == 2, "a state for each over-provisioning"
+    before = [(file.read_bytes(), file.name) for file in files]
+    assert columns(sweep.run(executor, state_cache=folder).frame) == without
+    with pool() as processes:
+        assert columns(sweep.run(processes, state_cache=str(folder)).frame) == without
+    assert [(file.read_bytes(), file.name) for file in sorted(folder.iterdir())] == before
+    assert not (tmp_path / "own").exists()
+    assert columns(sweep.run(executor).frame) == without
+    assert sorted(file.name for file in (tmp_path / "own").iterdir()) == [name for _, name in before]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-1])
+    assert sweep.verify(4, tmp_path / "runs", executor) == sluice.Verification(4, ())
+    failed = sweep.run(executor, state_cache=folder).frame
+    assert set(failed["status"]) == {"failed"}
+    assert all(any(name in error for _, name in before) for error in failed["error"])
+
+
 def test_the_command_line_shares_the_store(tmp_path: pathlib.Path) -> None:
     scenario = tmp_path / "writes.toml"
     scenario.write_text(sluice.Scenario(SCENARIO).text)
@@ -149,7 +176,7 @@ def test_a_worker_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch)
     task = sweep._task(0)._replace(program="sluice 0.0.0 other")
     with pytest.raises(sluice.VersionError, match="sluice 0.0.0 other"):
         _sweep._compute(task)
-    monkeypatch.setattr(_sweep.Sweep, "_task", lambda self, index: task)
+    monkeypatch.setattr(_sweep.Sweep, "_task", lambda self, index, states: task)
     with pytest.raises(sluice.VersionError):
         sweep.run(concurrent.futures.ThreadPoolExecutor(1))
 

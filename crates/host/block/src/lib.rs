@@ -55,5 +55,5 @@ pub use queue::Queue;
 pub use raw::Raw;
 pub use staging::Staging;
 pub use staging::request::{Group, StagedRequest, Submitter};
-pub use stripe::{Stripe, StripeError, StripeFragment, StripeLayout};
+pub use stripe::{MemberSchedule, Stripe, StripeError, StripeFragment, StripeLayout};
 pub use submitter::merge::MergerError;

@@ -5,13 +5,15 @@
 //! sets them is refused if it differs. Other settings, such as the victim policy, may change
 //! between two openings.
 
+use std::path::Path;
+
 use ftl::FtlConfig;
 use lnvm::{
     NewTarget, PuSet, QuotaLimits, Sharing, TargetEntry as Entry, TargetKind, TargetOptions,
 };
 
 use super::error::{ProblemKind, ScenarioError};
-use super::source::SourceSpan;
+use super::source::{SourceSpan, SourceText};
 
 /// A target's name, and the scenario's settings for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +36,13 @@ pub struct NamedTarget {
 }
 
 impl NamedTarget {
+    /// Removes the location in the text of the scenario, so that targets with equal settings are
+    /// equal. Later errors have no location.
+    pub fn clear_source(&mut self) {
+        self.span = SourceSpan { source: SourceText::new(Path::new(""), ""), span: 0..0 };
+        self.spans.clear();
+    }
+
     /// Returns the FTL configuration of this target on drive `drive`: the layout of the table's
     /// `entry`, and the other settings of the scenario.
     ///

@@ -6,6 +6,7 @@
 //! | `pus-16`, `pus-1024` | parallel units of a drive |
 //! | `jobs-1`, `jobs-256` | jobs that share 256 outstanding requests |
 //! | `drives-1`, `drives-16` | drives that share 64 outstanding requests |
+//! | `set-4`, `set-64` | drives of a set, whose path has 64 outstanding requests |
 //!
 //! The second end of each pair may cost at most a multiple of the first one: a scan of all queues,
 //! units, jobs or drives for each event would exceed it many times. The drives are filled; building
@@ -31,7 +32,7 @@ const fn case(name: &'static str, base: &'static str, bound: f64) -> CountedCase
 /// Upper bounds of instructions per request: 5 % more than counted. A run of several drives polls
 /// drives and hosts one by one, and a run of one drive polls only the drive as long as its host has
 /// nothing to do.
-const CASES: [CountedCase; 8] = [
+const CASES: [CountedCase; 10] = [
     case("qd-1", "", 5970.0),
     case("qd-1024", "qd-1", 5810.0),
     case("pus-16", "", 5835.0),
@@ -40,14 +41,17 @@ const CASES: [CountedCase; 8] = [
     case("jobs-256", "jobs-1", 7135.0),
     case("drives-1", "", 5820.0),
     case("drives-16", "drives-1", 9045.0),
+    case("set-4", "", 11680.0),
+    case("set-64", "set-4", 12575.0),
 ];
 
 /// Upper bounds of one end of a curve as a multiple of the other: 5 % more than counted.
-const RATIOS: [RatioBound; 4] = [
+const RATIOS: [RatioBound; 5] = [
     RatioBound { case: "qd-1024", base: "qd-1", bound: 1.05 },
     RatioBound { case: "pus-1024", base: "pus-16", bound: 1.07 },
     RatioBound { case: "jobs-256", base: "jobs-1", bound: 1.28 },
     RatioBound { case: "drives-16", base: "drives-1", bound: 1.63 },
+    RatioBound { case: "set-64", base: "set-4", bound: 1.13 },
 ];
 
 /// The size of a case. The requests are shared by all drives and jobs, and so are those outstanding.
@@ -62,6 +66,8 @@ struct Size {
     pages: u64,
     jobs: u64,
     outstanding: u64,
+    /// Whether the drives are one set, with the jobs on it.
+    is_set: bool,
 }
 
 impl Size {
@@ -76,28 +82,46 @@ impl Size {
             pages: 16,
             jobs: 1,
             outstanding: 256,
+            is_set: false,
         };
         Some(match curve {
             "qd" => Size { outstanding: n, ..usual },
             "pus" => Size { pus: n / 4, chunks: 65_536 / n, pages: 4, ..usual },
             "jobs" => Size { jobs: n, ..usual },
             "drives" => Size { drives: n, outstanding: 64, ..usual },
+            "set" => Size { drives: n, outstanding: 64, is_set: true, ..usual },
             _ => return None,
         })
     }
 
     fn scenario(&self, requests: u64) -> Result<Scenario, Failed> {
-        let Size { drives, channels, pus, chunks, pages, jobs, outstanding } = self;
-        let depth = outstanding / (drives * jobs);
-        let bytes = requests / (drives * jobs) * 4096;
+        let Size { drives, channels, pus, chunks, pages, jobs, outstanding, is_set } = self;
+        let paths = if *is_set { 1 } else { *drives };
+        let depth = outstanding / (paths * jobs);
+        let bytes = requests / (paths * jobs) * 4096;
         let mut text = String::from("[precondition]\nfill = \"sequential\"\n");
         for drive in 0..*drives {
             write!(
                 text,
                 "[[drive]]\nname = \"drive{drive}\"\npreset = \"mqsim-default\"\ndata = \"none\"\n\
                  geometry = {{ channels = {channels}, pus = {pus}, chunks = {chunks}, pages = {pages} }}\n\
-                 write_buffer = {{ size = \"16M\" }}\n\
-                 [[job]]\nname = \"job{drive}\"\ndrive = \"drive{drive}\"\nrw = \"randread\"\n\
+                 write_buffer = {{ size = \"16M\" }}\n"
+            )?;
+        }
+        if *is_set {
+            let names: Vec<_> = (0..*drives).map(|drive| format!("\"drive{drive}\"")).collect();
+            let names = names.join(", ");
+            write!(text, "[[set]]\nname = \"set\"\nmembers = [{names}]\n")?;
+            text += "[[path]]\nname = \"path\"\nover = \"set\"\n";
+        }
+        for path in 0..paths {
+            let on = match is_set {
+                true => "path = \"path\"".to_owned(),
+                false => format!("drive = \"drive{path}\""),
+            };
+            write!(
+                text,
+                "[[job]]\nname = \"job{path}\"\n{on}\nrw = \"randread\"\n\
                  bs = \"4k\"\niodepth = {depth}\nnumjobs = {jobs}\nnorandommap = 1\n\
                  io_size = {bytes}\n"
             )?;

@@ -301,7 +301,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
             run.flush(path, now);
         }
     }
-    let SimRun { paths: ended, devices: running, drives: named, .. } = run;
+    let SimRun { paths: ended, devices: running, drives: named, polls, .. } = run;
     for (outcome, path) in outcomes.iter_mut().zip(ended) {
         outcome.run = match path.host {
             Some(host) => host.finish()?,
@@ -324,7 +324,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let outcome = SimOutcome::new(scenario, drives, outcomes, elapsed, costs, ignored);
     let untraced_events = untraced;
-    let diagnostics = RunDiagnostics { states: images.states, profile, machine };
+    let diagnostics = RunDiagnostics { states: images.states, profile, machine, polls };
     let mut outcome = SimOutcome { partial, untraced_events, diagnostics, ..outcome };
     outcome.notes = output::result_notes::notes(scenario, &outcome, &images.from_image);
     if options.slowest > 0 && !is_followed {

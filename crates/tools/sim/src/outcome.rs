@@ -63,6 +63,9 @@ pub struct RunDiagnostics {
     pub profile: Option<SimProfile>,
     /// The time of the host's processors, on a modeled machine.
     pub machine: Option<MachineOutcome>,
+    /// Number of polls of paths and devices while the jobs ran. A run of one path on one NVMe drive
+    /// may be simulated without these polls; then it is 0.
+    pub polls: u64,
 }
 
 /// Results of one path.

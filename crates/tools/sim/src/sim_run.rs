@@ -1,6 +1,6 @@
 //! [`SimRun`]: the drives and paths of a scenario during the run.
 
-use block::{BlockDevice, Request};
+use block::{BlockDevice, MemberSchedule, Request};
 use collections::MinTree;
 use kv::{Kv, KvRequest};
 use stack::steady_state::SteadyResult;
@@ -44,6 +44,8 @@ pub(super) struct PathRun {
     pub(super) hosted: Option<HostedPath>,
     /// Results of jobs that ran on a modeled machine.
     pub(super) result: Option<RunResult>,
+    /// The schedule of the members, if the path is over a set.
+    members: Option<MemberSchedule>,
 }
 
 /// The jobs of a path, on blocks, on keys or on parallel units.
@@ -107,6 +109,8 @@ pub(super) struct SimRun {
     pub(super) devices: Vec<EmulatedDevice>,
     pub(super) drives: Vec<DriveRun>,
     pub(super) paths: Vec<PathRun>,
+    /// Number of polls of paths and devices.
+    pub(super) polls: u64,
     schedule: PollSchedule,
     /// Number of paths at the front of `paths` that are done.
     done: usize,
@@ -133,14 +137,18 @@ const ALWAYS_POLLED_MAX: usize = 2;
 ///
 /// A component is polled at its deadline, a device after progress of a path over it, and a path after
 /// its own progress and after a device posted something. Other polls would find nothing, because a
-/// path and a device share only the queues between them. A step therefore costs no more with more
-/// drives, but for the search in `ready`.
+/// path and a device share only the queues between them. Of a path over a set, only the members that
+/// the device concerns are polled, and progress concerns only the devices of the members that made
+/// it ([`MemberSchedule`]). A step therefore costs no more with more drives, but for the search in
+/// `ready`.
 struct PollSchedule {
     /// The order of polling: the paths of each device, then the device. A path over several drives
     /// is among those of the first.
     order: Vec<Polled>,
     /// By index in `order`: the devices of a path, or the paths over a device.
     peers: Vec<Vec<usize>>,
+    /// By device: its index in `order`.
+    devices: Vec<usize>,
     /// By index in `order`: the time of the next poll; [`Nanos::ZERO`] if it is due.
     ready: MinTree<Nanos>,
 }
@@ -162,7 +170,14 @@ impl PollSchedule {
         };
         let peers = order.iter().map(peers_of).collect();
         let ready = MinTree::with_len(order.len(), Nanos::MAX);
-        let mut schedule = PollSchedule { order, peers, ready };
+        let count = order.iter().filter(|polled| matches!(polled, Polled::Device { .. })).count();
+        let mut index_of = vec![0; count];
+        for (index, polled) in order.iter().enumerate() {
+            if let Polled::Device { device, .. } = polled {
+                index_of[*device] = index;
+            }
+        }
+        let mut schedule = PollSchedule { order, peers, devices: index_of, ready };
         schedule.wake_all();
         schedule
     }
@@ -171,14 +186,26 @@ impl PollSchedule {
         (0..self.order.len()).for_each(|index| self.ready.set(index, Nanos::ZERO));
     }
 
-    /// Records a poll of the component at `index`: the time of its next poll, and whether its peers
-    /// may find something new.
+    /// Has the peers of the component at `index` polled, which may find something new.
     #[inline]
-    fn on_polled(&mut self, index: usize, next: Nanos, has_news: bool) {
-        self.ready.set(index, next);
-        if has_news {
-            for peer in &self.peers[index] {
-                self.ready.set(*peer, Nanos::ZERO);
+    fn wake_peers(&mut self, index: usize, paths: &[PathRun]) {
+        let members_of = |path: usize| paths[path].members.as_ref();
+        match self.order[index] {
+            Polled::Path(path) if let Some(members) = members_of(path) => {
+                members.drain_touched(|device| self.ready.set(self.devices[device], Nanos::ZERO));
+            }
+            Polled::Path(_) => {
+                self.peers[index].iter().for_each(|peer| self.ready.set(*peer, Nanos::ZERO));
+            }
+            Polled::Device { device, .. } => {
+                for peer in &self.peers[index] {
+                    self.ready.set(*peer, Nanos::ZERO);
+                    if let Polled::Path(path) = self.order[*peer]
+                        && let Some(members) = members_of(path)
+                    {
+                        members.wake_device(device);
+                    }
+                }
             }
         }
     }
@@ -190,7 +217,7 @@ impl Component for SimRun {
         let (mut any_moved, mut from) = (false, 0);
         let count = self.schedule.order.len();
         if count <= ALWAYS_POLLED_MAX {
-            self.schedule.wake_all();
+            self.wake_all();
         }
         while let Some(index) = self.schedule.ready.first_at_most(from, count, now) {
             let (moved, next, has_news) = match self.schedule.order[index] {
@@ -211,7 +238,11 @@ impl Component for SimRun {
                     (moved, next, device.posted() != posted)
                 }
             };
-            self.schedule.on_polled(index, next, has_news);
+            self.schedule.ready.set(index, next);
+            if has_news {
+                self.schedule.wake_peers(index, &self.paths);
+            }
+            self.polls += 1;
             any_moved |= moved;
             from = index + 1;
         }
@@ -227,7 +258,7 @@ impl Component for SimRun {
 impl PathRun {
     /// Returns the path before its jobs are prepared.
     pub(super) fn new(path: PathDevice) -> PathRun {
-        let PathDevice { name, drives, mut device, steady, .. } = path;
+        let PathDevice { name, drives, mut device, steady, schedule, .. } = path;
         PathRun {
             name,
             drives,
@@ -241,7 +272,13 @@ impl PathRun {
             steady,
             hosted: None,
             result: None,
+            members: schedule,
         }
+    }
+
+    /// Has all members of a set polled at each poll: no schedule is told of their devices.
+    pub(super) fn poll_all_members(&self) {
+        self.members.iter().for_each(MemberSchedule::deactivate);
     }
 
     #[inline]
@@ -346,7 +383,12 @@ impl SimRun {
         let devices_of = |path: &PathRun| path.drives.iter().map(|i| drives[*i].device).collect();
         let devices_of: Vec<Vec<usize>> = paths.iter().map(devices_of).collect();
         let schedule = PollSchedule::new(order, &devices_of);
-        let mut run = SimRun { devices, drives, paths, schedule, done: 0, own_drives, own_paths };
+        let mut run =
+            SimRun { devices, drives, paths, polls: 0, schedule, done: 0, own_drives, own_paths };
+        run.paths
+            .iter()
+            .filter_map(|path| path.members.as_ref())
+            .for_each(MemberSchedule::activate);
         for path in 0..run.paths.len() {
             let before = run.ftl_snapshot(path).map(|(stats, _)| stats);
             run.paths[path].ftl_before = before;
@@ -404,6 +446,10 @@ impl SimRun {
 
     /// Has everything polled, after a change from outside of the run.
     pub(super) fn wake_all(&mut self) {
+        self.paths
+            .iter()
+            .filter_map(|path| path.members.as_ref())
+            .for_each(MemberSchedule::wake_all);
         self.schedule.wake_all();
     }
 
@@ -413,10 +459,12 @@ impl SimRun {
     }
 
     /// Flushes a path, and makes an FTL in the host write a checkpoint, without advancing the time
-    /// of the run. Nothing may be outstanding.
+    /// of the run. Nothing may be outstanding. The members of a set are polled at every poll from
+    /// then on.
     pub(super) fn flush(&mut self, path: usize, mut now: Nanos) {
         let SimRun { devices: drives, paths, drives: named, .. } = self;
         let path = &mut paths[path];
+        path.poll_all_members();
         let of_path: Vec<usize> = path.drives.iter().map(|drive| named[*drive].device).collect();
         let zero_latency = |drives: &mut [EmulatedDevice], on| {
             of_path.iter().for_each(|drive| drives[*drive].set_zero_latency(on));

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU16;
 
-use block::{BlockDevice, Stripe, StripeError};
+use block::{BlockDevice, MemberSchedule, Stripe, StripeError};
 use controller::Controller;
 use kv::Kv;
 use lnvm::TargetKind;
@@ -115,6 +115,9 @@ pub struct PathDevice {
     pub ports: Vec<DevicePort>,
     /// Result of preconditioning until steady state, if that was requested.
     pub steady: Option<SteadyResult>,
+    /// The schedule of the members of a set, inactive. Its devices are those of
+    /// [`StackBuilder::into_devices`].
+    pub schedule: Option<MemberSchedule>,
 }
 
 impl StackBuilder {
@@ -426,6 +429,7 @@ impl OpenPath {
     ) -> Result<PathDevice, StackError> {
         let PathSpec { name, config, .. } = self.spec;
         let (layer, notification) = (config.block_layer.as_ref(), notification(&config));
+        let mut schedule = None;
         let (drives, ports, steady, device) = match self.devices {
             OpenDevices::One(member) => {
                 let Member { drive, mut host, .. } = *member;
@@ -449,12 +453,15 @@ impl OpenPath {
                 (vec![drive], vec![port], steady, JobTarget::Blocks(device))
             }
             OpenDevices::Set { name, stripe, members } => {
-                let drives = members.iter().map(|member| member.drive).collect();
+                let drives: Vec<usize> = members.iter().map(|member| member.drive).collect();
+                let devices_of: Vec<usize> =
+                    drives.iter().map(|drive| builder.device_of[*drive]).collect();
                 let ports = members.iter().map(|member| member.host.port.clone()).collect();
                 let steady = members.iter().find_map(|member| member.host.steady.clone());
                 let devices = members.into_iter().map(|member| member.host.device).collect();
-                let mut device = stripe_devices(devices, stripe)
+                let (mut device, of_members) = stripe_devices(devices, stripe, &devices_of)
                     .map_err(|source| StackError::Stripe { name: name.clone(), source })?;
+                schedule = Some(of_members);
                 device = match layer {
                     Some(layer) => block_layer_over(device, layer, notification, name)?,
                     None => device.with_notification(notification),
@@ -469,7 +476,7 @@ impl OpenPath {
                 (vec![drive], vec![port], None, JobTarget::Units(units))
             }
         };
-        Ok(PathDevice { name, drives, device, ports, steady })
+        Ok(PathDevice { name, drives, device, ports, steady, schedule })
     }
 }
 
@@ -481,7 +488,12 @@ fn queues_of(spec: &PathSpec, drive: &DriveSpec) -> NonZeroU16 {
 }
 
 /// Stripes devices by `stripe` sectors, with as many queues as the member with the fewest has.
-fn stripe_devices(devices: Vec<CoreQueues>, stripe: u32) -> Result<CoreQueues, StripeError> {
+/// `devices_of` has the index of the device of each member.
+fn stripe_devices(
+    devices: Vec<CoreQueues>,
+    stripe: u32,
+    devices_of: &[usize],
+) -> Result<(CoreQueues, MemberSchedule), StripeError> {
     let cores = devices.iter().map(CoreQueues::cores).min().unwrap_or(0);
     let mut features = devices.first().map(CoreQueues::features).unwrap_or_default();
     for other in devices.iter().map(CoreQueues::features) {
@@ -493,10 +505,13 @@ fn stripe_devices(devices: Vec<CoreQueues>, stripe: u32) -> Result<CoreQueues, S
         .into_iter()
         .map(|device| device.into_hardware_queues(cores as u16).into_iter())
         .collect();
+    let schedule = MemberSchedule::new(devices_of, cores);
     let mut queues = Vec::with_capacity(cores);
-    for _ in 0..cores {
+    for queue in 0..cores {
         let devices = members.iter_mut().filter_map(Iterator::next).collect();
-        queues.push(Stripe::new(devices, stripe)?);
+        queues.push(Stripe::new(devices, stripe)?.with_schedule(schedule.clone(), queue));
     }
-    CoreQueues::new(queues, Stripe::<CoreQueues>::features(features)).ok_or(StripeError::Members(0))
+    let features = Stripe::<CoreQueues>::features(features);
+    let device = CoreQueues::new(queues, features).ok_or(StripeError::Members(0))?;
+    Ok((device, schedule))
 }

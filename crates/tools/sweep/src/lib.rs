@@ -35,6 +35,6 @@ pub use runs::{ObserveRun, RunEnd, RunResults, RunSettings, StageObserver, run_a
 pub use set::key_path::KeyPath;
 pub use set::setting::{SetOrigin, Setting, SettingValue};
 pub use store::{RunStore, StoreError, Stored};
-pub use sweep::{PlannedRun, Sweep, SweepProgress, SweepResults, SweepSettings};
+pub use sweep::{ChooseStates, PlannedRun, Sweep, SweepProgress, SweepResults, SweepSettings};
 pub use sweep_file::{PlotSpec, SweepFile};
 pub use verify::{Verification, results, verify};

@@ -109,6 +109,9 @@ fn canonical(scenario: &Scenario) -> Scenario {
     for path in &mut canonical.composition.paths {
         path.line = 0;
     }
+    for target in &mut canonical.composition.targets {
+        target.target.clear_source();
+    }
     for timed in &mut canonical.changes {
         timed.line = 0;
         match &mut timed.settings {

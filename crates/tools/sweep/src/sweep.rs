@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use scenario::Scenario;
+use scenario::{Scenario, StateFolder};
 use sim::{SimOutcome, to_json};
+use stack::StateUse;
 
 use crate::grid::scenarios;
 use crate::row::{failed_row, replay_command, rows};
@@ -84,7 +85,13 @@ pub struct SweepSettings {
     pub interrupt: Arc<AtomicBool>,
     /// Called whenever a run has ended.
     pub progress: Box<dyn FnMut(SweepProgress)>,
+    /// Changes where each run keeps the states of its preconditioned drives, and finds them; the
+    /// value is that of its scenario. Runs that are verified keep and find none.
+    pub states: ChooseStates,
 }
+
+/// Changes the folder of kept states of a run.
+pub type ChooseStates = Box<dyn Fn(&mut Option<StateFolder>)>;
 
 impl Default for SweepSettings {
     fn default() -> SweepSettings {
@@ -92,6 +99,7 @@ impl Default for SweepSettings {
             at_a_time: NonZeroUsize::MIN,
             interrupt: Arc::default(),
             progress: Box::new(|_| {}),
+            states: Box::new(|_| {}),
         }
     }
 }
@@ -117,6 +125,10 @@ pub struct SweepResults {
     pub computed: usize,
     /// Damaged files of the store, which were computed again, with their problems.
     pub damaged: Vec<(PathBuf, &'static str)>,
+    /// How the drives of the runs that were computed now came to their states, by the name of the
+    /// drive, in the order of the points. Drives for which no folder of states was used are not in
+    /// it, nor are the drives of failed runs.
+    pub states: Vec<(String, StateUse)>,
     /// Error of the store, which ended the sweep.
     pub store_error: Option<StoreError>,
 }
@@ -164,7 +176,7 @@ impl Sweep {
         store: Option<&RunStore>,
         settings: SweepSettings,
     ) -> Result<SweepResults, SweepError> {
-        let SweepSettings { at_a_time, interrupt, progress } = settings;
+        let SweepSettings { at_a_time, interrupt, progress, states } = settings;
         let points = self.points()?;
         let mut ends = Ends {
             rows: points.iter().map(|_| None).collect(),
@@ -180,7 +192,8 @@ impl Sweep {
                     let (replay, error) = (self.replay(&point), error.to_string());
                     ends.set(index, vec![failed_row(&point, point.seed, &replay, &error)]);
                 }
-                Ok(scenario) => {
+                Ok(mut scenario) => {
+                    states(&mut scenario.precondition.states);
                     let stored = match store {
                         Some(store) => store.get(&RunKey::new(&scenario, &self.job_files)?)?,
                         None => Stored::Missing,
@@ -202,6 +215,7 @@ impl Sweep {
             grid_points.push(point);
         }
         let (mut store_error, mut computed) = (None, 0);
+        let mut used: Vec<(usize, Vec<(String, StateUse)>)> = Vec::new();
         let runs = RunSettings::new(self.job_files.clone(), at_a_time, interrupt);
         let observe = |_: &Scenario, _: usize| -> crate::StageObserver { Box::new(|_| {}) };
         let mut on_end = |run: usize, end: RunEnd| {
@@ -215,13 +229,17 @@ impl Sweep {
                 RunEnd::Failed(error) if error.is_stopped() => return ControlFlow::Continue(()),
                 RunEnd::Failed(error) => failed(error.to_string()),
                 RunEnd::Broken(message) => failed(message),
-                RunEnd::Done(outcome) => match self.keep(store, scenario, &outcome) {
-                    Ok(run) => rows(point, &replay, &run),
-                    Err(error) => {
-                        store_error = Some(error);
-                        return ControlFlow::Break(());
+                RunEnd::Done(outcome) => {
+                    let run = self.keep(store, scenario, &outcome);
+                    used.push((index, outcome.diagnostics.states));
+                    match run {
+                        Ok(run) => rows(point, &replay, &run),
+                        Err(error) => {
+                            store_error = Some(error);
+                            return ControlFlow::Break(());
+                        }
                     }
-                },
+                }
             };
             computed += 1;
             ends.set(index, new);
@@ -233,12 +251,14 @@ impl Sweep {
             Some(error) => return Err(error),
             None => None,
         };
+        used.sort_by_key(|(index, _)| *index);
         Ok(SweepResults {
             keys: self.grid.settings().iter().map(|setting| setting.key.to_string()).collect(),
             rows: ends.rows.into_iter().flatten().flatten().collect(),
             progress: ends.progress,
             computed,
             damaged,
+            states: used.into_iter().flat_map(|(_, states)| states).collect(),
             store_error,
         })
     }

@@ -9,11 +9,12 @@
 //! outstanding, and is then reused: in steady state nothing is allocated.
 
 mod layout;
+mod member_schedule;
 
 use std::any::Any;
 use std::collections::VecDeque;
 
-use collections::Slab;
+use collections::{BitSet, Slab};
 use event::Waker;
 use mem::AddressSpace;
 use nvme::Status;
@@ -23,7 +24,10 @@ use tracepoint::Event;
 use crate::device::validate_request;
 use crate::{BlockDevice, Completion, Features, Limits, Op, Payload, QueueFull, Request};
 
+use member_schedule::QueueSchedule;
+
 pub use layout::{StripeFragment, StripeLayout};
+pub use member_schedule::MemberSchedule;
 
 /// The reason why devices cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +73,10 @@ pub struct Stripe<D> {
     /// The parts of requests that members have or wait for; the index is the tag.
     parts: Slab<Part>,
     completed: VecDeque<Completion>,
+    /// The members with waiting requests that their queues may take: their queues have not refused
+    /// one since their last poll.
+    submittable: BitSet,
+    schedule: Option<QueueSchedule>,
 }
 
 #[derive(Debug)]
@@ -112,6 +120,8 @@ impl<D: BlockDevice> Stripe<D> {
         let depth = limits.queue_depth;
         let member = |device| Member { device, waiting: VecDeque::new() };
         Ok(Stripe {
+            submittable: BitSet::new(members.len()),
+            schedule: None,
             members: members.into_iter().map(member).collect(),
             layout,
             limits,
@@ -119,6 +129,16 @@ impl<D: BlockDevice> Stripe<D> {
             parts: Slab::with_capacity(depth as usize),
             completed: VecDeque::with_capacity(depth as usize),
         })
+    }
+
+    /// Sets the schedule of a set with several queues. This stripe is the queue with index `queue`.
+    ///
+    /// # Panics
+    /// At the first poll, if the schedule has other members or fewer queues.
+    #[must_use]
+    pub fn with_schedule(self, schedule: MemberSchedule, queue: usize) -> Stripe<D> {
+        let schedule = QueueSchedule::new(schedule, queue, self.members.len());
+        Stripe { schedule: Some(schedule), ..self }
     }
 
     /// Returns the limits of a stripe over `members`, and the layout. It takes as many requests as
@@ -172,17 +192,53 @@ impl<D: BlockDevice> Stripe<D> {
 
     /// Gives the members the waiting requests that their queues take. Returns whether one took any.
     fn submit_waiting(&mut self, now: Nanos) -> bool {
-        let mut any = false;
-        for member in &mut self.members {
+        let (mut any, mut from) = (false, 0);
+        while let Some(index) = self.submittable.next_at(from) {
+            self.submittable.remove(index);
+            let member = &mut self.members[index];
+            let mut took = false;
             while let Some(request) = member.waiting.front() {
                 if member.device.submit(now, *request).is_err() {
                     break;
                 }
                 member.waiting.pop_front();
-                any = true;
+                took = true;
             }
+            if let (true, Some(schedule)) = (took, &self.schedule) {
+                schedule.touch(index);
+            }
+            any |= took;
+            from = index + 1;
         }
         any
+    }
+
+    /// Polls the members, or those that are due, and reaps their completions. Returns whether one of
+    /// them made progress.
+    fn poll_members(&mut self, now: Nanos) -> bool {
+        let Stripe { members, submittable, schedule, requests, parts, completed, .. } = self;
+        let mut poll = |members: &mut Box<[Member<D>]>, index: usize| {
+            let member = &mut members[index];
+            let moved = member.device.poll(now);
+            if !member.waiting.is_empty() {
+                submittable.insert(index);
+            }
+            moved
+        };
+        let mut reap = |members: &mut Box<[Member<D>]>, index: usize| {
+            members[index].reap(requests, parts, completed)
+        };
+        if let Some(schedule) = schedule {
+            let finish = |members: &mut Box<[Member<D>]>, index: usize| {
+                (reap(members, index), members[index].device.deadline())
+            };
+            if let Some(moved) = schedule.poll_due(now, members, &mut poll, finish) {
+                return moved;
+            }
+        }
+        let all = 0..members.len();
+        let moved = all.clone().fold(false, |moved, index| poll(members, index) | moved);
+        all.fold(moved, |moved, index| reap(members, index) | moved)
     }
 
     /// Adds a part of request `place` to a member's requests.
@@ -193,32 +249,39 @@ impl<D: BlockDevice> Stripe<D> {
         tracepoint::trace(|| Event::TargetAlias { alias: tag, tag: of });
         self.requests[place].parts += 1;
         self.members[usize::from(member)].waiting.push_back(Request { tag, ..request });
+        self.submittable.insert(member.into());
     }
+}
 
-    fn reap_members(&mut self) -> bool {
+impl<D: BlockDevice> Member<D> {
+    /// Reaps the member's completions. Returns whether there was one.
+    fn reap(
+        &mut self,
+        requests: &mut Slab<StripedRequest>,
+        parts: &mut Slab<Part>,
+        completed: &mut VecDeque<Completion>,
+    ) -> bool {
         let mut any = false;
-        for member in &mut self.members {
-            while let Some(Completion { tag, status, .. }) = member.device.reap() {
-                any = true;
-                let index = (tag & !PART) as u32;
-                // A member completes each of its requests once; another tag would be a defect of it.
-                let Some(part) = self.parts.get_mut(index).filter(|part| part.in_use) else {
-                    debug_assert!(false, "a member completed tag {tag:#x}, which it does not have");
-                    continue;
-                };
-                part.in_use = false;
-                let place = part.request;
-                self.parts.release(index);
-                let request = &mut self.requests[place];
-                request.parts -= 1;
-                if request.status.is_success() {
-                    request.status = status;
-                }
-                if request.parts == 0 {
-                    let (tag, status) = (request.tag, request.status);
-                    self.completed.push_back(Completion { tag, status, result: 0 });
-                    self.requests.release(place);
-                }
+        while let Some(Completion { tag, status, .. }) = self.device.reap() {
+            any = true;
+            let index = (tag & !PART) as u32;
+            // A member completes each of its requests once; another tag would be a defect of it.
+            let Some(part) = parts.get_mut(index).filter(|part| part.in_use) else {
+                debug_assert!(false, "a member completed tag {tag:#x}, which it does not have");
+                continue;
+            };
+            part.in_use = false;
+            let place = part.request;
+            parts.release(index);
+            let request = &mut requests[place];
+            request.parts -= 1;
+            if request.status.is_success() {
+                request.status = status;
+            }
+            if request.parts == 0 {
+                let (tag, status) = (request.tag, request.status);
+                completed.push_back(Completion { tag, status, result: 0 });
+                requests.release(place);
             }
         }
         any
@@ -236,21 +299,20 @@ fn advance(data: Payload, bytes: u64) -> Payload {
 
 impl<D: BlockDevice> Component for Stripe<D> {
     fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = self.submit_waiting(now);
-        for member in &mut self.members {
-            moved |= member.device.poll(now);
-        }
-        moved |= self.reap_members();
+        let moved = self.submit_waiting(now);
+        let moved = self.poll_members(now) | moved;
         // A completion makes room for a request that waits.
-        moved | self.submit_waiting(now)
+        self.submit_waiting(now) | moved
     }
 
     fn deadline(&self) -> Nanos {
         if !self.completed.is_empty() {
             return Nanos::ZERO;
         }
-        let members = self.members.iter().map(|member| member.device.deadline());
-        members.min().unwrap_or(Nanos::MAX)
+        let of_member = |index: usize| self.members[index].device.deadline();
+        let scheduled = self.schedule.as_ref().and_then(|schedule| schedule.deadline(of_member));
+        let all = || (0..self.members.len()).map(of_member).min();
+        scheduled.or_else(all).unwrap_or(Nanos::MAX)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A stripe over devices with small queues, against a device of the same size.
 
-// guarantee: B-23
+// guarantee: B-23, B-67
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,10 @@ struct Ram {
     taken: Vec<Request>,
     done: VecDeque<Completion>,
     flushes: u32,
+    polls: u64,
     rng: Rng,
+    /// Deadline without requests.
+    due: Nanos,
     /// The status of requests to this sector.
     fault: Option<(u64, Status)>,
 }
@@ -42,7 +45,9 @@ impl Ram {
             taken: Vec::new(),
             done: VecDeque::new(),
             flushes: 0,
+            polls: 0,
             rng: Rng::new(seed),
+            due: Nanos::MAX,
             fault: None,
         }
     }
@@ -73,6 +78,7 @@ impl Ram {
 
 impl Component for Ram {
     fn poll(&mut self, _: Nanos) -> bool {
+        self.polls += 1;
         if self.taken.is_empty() {
             return false;
         }
@@ -84,7 +90,7 @@ impl Component for Ram {
     }
 
     fn deadline(&self) -> Nanos {
-        if self.taken.is_empty() { Nanos::MAX } else { Nanos::ZERO }
+        if self.taken.is_empty() { self.due } else { Nanos::ZERO }
     }
 }
 
@@ -133,10 +139,22 @@ fn run(set: &mut Stripe<Ram>, want: usize) -> Vec<Completion> {
     panic!("{} of {want} completed", done.len());
 }
 
+/// A stripe that polls the members that are due; two neighbours have one device.
+fn scheduled(set: Stripe<Ram>) -> (Stripe<Ram>, MemberSchedule) {
+    let devices: Vec<usize> = (0..set.members.len()).map(|member| member / 2).collect();
+    let schedule = MemberSchedule::new(&devices, 1);
+    schedule.activate();
+    (set.with_schedule(schedule.clone(), 0), schedule)
+}
+
 #[test]
 fn a_stripe_is_one_device() {
-    for (members, size, seed) in [(1, 8, 1), (2, 4, 2), (3, 8, 3), (5, 1, 4), (7, 5, 5)] {
+    let cases = [(1, 8, 1), (2, 4, 2), (3, 8, 3), (5, 1, 4), (7, 5, 5)];
+    for (index, (members, size, seed)) in cases.into_iter().chain(cases).enumerate() {
         let (mut set, memory) = stripe(members, 200, size);
+        if index >= cases.len() {
+            set = scheduled(set).0;
+        }
         let sectors = set.limits().sectors;
         assert_eq!(sectors, set.layout.sectors());
         let mut model = vec![0u8; sectors as usize * SECTOR as usize];
@@ -181,6 +199,100 @@ fn a_stripe_is_one_device() {
             }
         }
         assert_eq!((set.requests.in_use(), set.parts.in_use()), (0, 0));
+    }
+}
+
+/// Random requests to a stripe of small queues, and the order in which they complete.
+fn completions_of_random_requests(mut set: Stripe<Ram>) -> Vec<Completion> {
+    let (mut rng, mut all) = (Rng::new(11), Vec::new());
+    for tag in 0..5_000 {
+        let sectors = 1 + rng.below(100) as u32;
+        let lba = rng.below(set.limits().sectors - u64::from(sectors) + 1);
+        let request = match rng.below(8) {
+            0 => Request::flush(tag),
+            1 => Request::write_zeroes(lba, sectors, true, tag),
+            _ => Request::discard(lba, sectors, tag),
+        };
+        while set.submit(Nanos::ZERO, request).is_err() {
+            assert!(set.poll(Nanos::ZERO), "requests are outstanding");
+            all.extend(std::iter::from_fn(|| set.reap()));
+        }
+        if rng.below(3) == 0 {
+            set.poll(Nanos::ZERO);
+            all.extend(std::iter::from_fn(|| set.reap()));
+        }
+    }
+    while set.deadline() == Nanos::ZERO {
+        set.poll(Nanos::ZERO);
+        all.extend(std::iter::from_fn(|| set.reap()));
+    }
+    assert_eq!((all.len(), set.deadline()), (5_000, Nanos::MAX));
+    all
+}
+
+#[test]
+fn members_that_are_due_complete_requests_in_the_order_of_a_stripe_that_polls_all() {
+    for members in [1, 2, 9, 70] {
+        let plain = completions_of_random_requests(stripe(members, 100, 3).0);
+        let due = completions_of_random_requests(scheduled(stripe(members, 100, 3).0).0);
+        assert_eq!(due, plain, "{members} members");
+    }
+}
+
+#[test]
+fn a_step_polls_the_members_that_have_work() {
+    let (set, _) = stripe(130, 64, 4);
+    let (mut set, schedule) = scheduled(set);
+    let polls = |set: &Stripe<Ram>| -> Vec<u64> {
+        set.members.iter().map(|member| member.device.polls).collect()
+    };
+    let touched = || {
+        let mut touched = Vec::new();
+        schedule.drain_touched(|device| touched.push(device));
+        touched
+    };
+    set.poll(Nanos::ZERO);
+    assert!(polls(&set).iter().all(|polls| *polls == 1), "all are due at first");
+    assert_eq!(touched(), (0..65).collect::<Vec<_>>());
+    let before = polls(&set);
+    for tag in 0..1_000 {
+        // Sector 290 of the set is of member 72, which has a device with member 73.
+        set.submit(Nanos::ZERO, Request::discard(290, 1, tag)).unwrap();
+        assert_eq!(run(&mut set, 1)[0].tag, tag);
+        while set.poll(Nanos::ZERO) {}
+        assert_eq!((set.deadline(), touched()), (Nanos::MAX, vec![36]));
+    }
+    let grown = |set: &Stripe<Ram>| -> Vec<usize> {
+        let grown = polls(set).into_iter().zip(&before).map(|(now, before)| now > *before);
+        grown.enumerate().filter_map(|(member, grown)| grown.then_some(member)).collect()
+    };
+    assert_eq!(grown(&set), [72, 73]);
+    // The device of these posts something.
+    schedule.wake_device(1);
+    set.poll(Nanos::ZERO);
+    assert_eq!(grown(&set), [2, 3, 72, 73]);
+    schedule.wake_all();
+    set.poll(Nanos::ZERO);
+    assert_eq!(grown(&set).len(), 130);
+    schedule.deactivate();
+    let before = polls(&set);
+    set.poll(Nanos::ZERO);
+    assert!(polls(&set).iter().zip(before).all(|(now, before)| *now == before + 1));
+}
+
+#[test]
+fn a_member_is_polled_at_its_deadline() {
+    let memory = AddressSpace::default();
+    let member = |i: u64| Ram { due: Nanos(100 * (5 - i)), ..Ram::new(&memory, 64, 3, i) };
+    let set = Stripe::new((0..4).map(member).collect(), 8).unwrap();
+    let (mut set, _) = scheduled(set);
+    set.poll(Nanos::ZERO);
+    // A deadline that has passed makes a member due at each poll.
+    for (now, polls) in [(200, [1, 1, 1, 2]), (400, [1, 2, 2, 3]), (450, [1, 3, 3, 4])] {
+        assert!(set.deadline() <= Nanos(now));
+        set.poll(Nanos(now));
+        let polled: Vec<u64> = set.members.iter().map(|member| member.device.polls).collect();
+        assert_eq!(polled, polls, "at {now}");
     }
 }
 

@@ -33,7 +33,11 @@ pub struct StateArgs {
 impl StateArgs {
     /// Gives the scenario its folder of states.
     pub(crate) fn apply(&self, scenario: &mut Scenario) {
-        let states = &mut scenario.precondition.states;
+        self.choose(&mut scenario.precondition.states);
+    }
+
+    /// Chooses the folder of states; `states` is that of the scenario.
+    pub(crate) fn choose(&self, states: &mut Option<StateFolder>) {
         if self.no_state_cache {
             *states = None;
             return;

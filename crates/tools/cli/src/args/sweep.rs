@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::StateArgs;
+
 /// Text after the help.
 const EXIT_CODES: &str = "Exit codes: 0 when every run has its results, 1 when one failed or differs, 2 when the sweep is \
 invalid, 130 when it was interrupted: the finished runs are kept, and the same command continues.";
@@ -36,7 +38,11 @@ pub struct SweepArgs {
     /// Write the plots to this folder, an SVG file each.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
-    /// Afterwards compute this many of the sweep's stored runs again, and compare them byte for byte.
+    /// Where the states of preconditioned drives are kept.
+    #[command(flatten)]
+    pub states: StateArgs,
+    /// Afterwards compute this many of the sweep's stored runs again, without kept states of drives,
+    /// and compare them byte for byte.
     #[arg(long, value_name = "N")]
     pub verify: Option<usize>,
     /// Seed that chooses the runs of --verify.

@@ -1,5 +1,6 @@
 //! `sluice sweep`: runs a sweep file, keeps the runs, prints and writes their rows.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use report::sweep::SweepPage;
-use scenario::format::printable;
+use scenario::format::{printable, printable_lines};
+use stack::StateUse;
 use sweep::{
     NamedChart, Row, RunStatus, RunStore, SweepError, SweepFile, SweepResults, SweepSettings,
     charts, csv, json, summary, verify,
@@ -17,7 +19,7 @@ use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_o
 use crate::args::SweepArgs;
 use crate::output::{Output, is_standard};
 use crate::sweep_line::SweepLine;
-use crate::{CliError, print_or_stderr};
+use crate::{CliError, print_or_stderr, state_line};
 
 /// Runs `sluice sweep SWEEP.toml`.
 ///
@@ -37,6 +39,7 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
         let path = path.to_string_lossy();
         eprintln!("warning: {}: {problem}; it was computed again", printable(&path));
     }
+    print_states(&results.states);
     outputs.write(args, &file, &results)?;
     if let Some(error) = results.store_error {
         return Err(SweepError::Store(error).into());
@@ -75,6 +78,7 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
 
 fn settings(args: &SweepArgs, interrupt: &Arc<AtomicBool>, what: &'static str) -> SweepSettings {
     let mut line = SweepLine::new(what);
+    let states = args.states.clone();
     SweepSettings {
         at_a_time: args.jobs.unwrap_or_else(default_jobs),
         interrupt: interrupt.clone(),
@@ -83,6 +87,17 @@ fn settings(args: &SweepArgs, interrupt: &Arc<AtomicBool>, what: &'static str) -
                 eprintln!("{text}");
             }
         }),
+        states: Box::new(move |folder| states.choose(folder)),
+    }
+}
+
+/// Prints how drives came to their states, each line once.
+fn print_states(used: &[(String, StateUse)]) {
+    let mut printed = BTreeSet::new();
+    for line in used.iter().filter_map(|(drive, used)| state_line(drive, used)) {
+        if printed.insert(line.clone()) {
+            eprintln!("{}", printable_lines(&line));
+        }
     }
 }
 

@@ -349,6 +349,7 @@ pub(super) fn run(
     let mut threads = Vec::new();
     for of_path in &jobs {
         let path = &mut run.paths[of_path.path];
+        path.poll_all_members();
         let name = path.name.clone();
         let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
             return Err(MachineRunError::from(MachineRejection::NotBlocks { path: name }).into());

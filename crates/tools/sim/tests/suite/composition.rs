@@ -3,6 +3,8 @@
 
 // guarantee: B-21, B-41
 
+mod set_polls;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! `sluice sweep` and `sluice sim --set`.
 
 mod document;
+mod kept_states;
 mod set;
 mod sweep_command;
 

@@ -298,3 +298,17 @@ fn a_thread_that_sleeps_waits_for_its_interrupt_and_leaves_the_core_idle() {
         .sum();
     assert_eq!((reads, &woken["sluice"]["failures"]), (4 * 512, &serde_json::json!([])));
 }
+
+#[test]
+fn a_set_of_drives_runs_on_a_machine() {
+    let drive = |name: &str| DRIVE.replace("[drive]", &format!("[[drive]]\nname = \"{name}\""));
+    let set = "[[set]]\nname = \"s\"\nmembers = [\"a\", \"b\"]\nunit = \"64k\"\n\
+        [[path]]\nname = \"p\"\nover = \"s\"\nqueue_model = \"mq\"\ncores = 2\n";
+    let host = "[host]\nmachine = \"i7-4770\"\n";
+    let stack = format!("{}{}{set}", drive("a"), drive("b"));
+    let result = run(&format!("{stack}{host}{FILL}{}path = \"p\"\n", job("randread", 8, 2)));
+    assert_sums(&result["sluice"]["machine"]);
+    for drive in result["sluice"]["drives"].as_array().unwrap() {
+        assert!(drive["commands"]["reads"].as_u64().unwrap() > 300, "{drive}");
+    }
+}
