@@ -302,7 +302,7 @@ fn a_thread_that_sleeps_waits_for_its_interrupt_and_leaves_the_core_idle() {
 #[test]
 fn a_set_of_drives_runs_on_a_machine() {
     let drive = |name: &str| DRIVE.replace("[drive]", &format!("[[drive]]\nname = \"{name}\""));
-    let set = "[[set]]\nname = \"s\"\nmembers = [\"a\", \"b\"]\nunit = \"64k\"\n\
+    let set = "[[set]]\nname = \"s\"\nmembers = [\"a\", \"b\"]\nstripe = \"64k\"\n\
         [[path]]\nname = \"p\"\nover = \"s\"\nqueue_model = \"mq\"\ncores = 2\n";
     let host = "[host]\nmachine = \"i7-4770\"\n";
     let stack = format!("{}{}{set}", drive("a"), drive("b"));
