@@ -15,6 +15,7 @@ use crate::check::{DrivePart, DriveViolation};
 use crate::command::stage::CommandStages;
 use crate::command::table::Commands;
 use crate::error::DriveError;
+use crate::faults::state::FaultState;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
 use crate::lateness::{GapLog, LatenessRecord};
@@ -55,6 +56,7 @@ pub struct Controller {
     pub(crate) command_times: Option<Box<CommandTimes>>,
     pub(crate) stats: DriveStats,
     pub(crate) time: DriveTime,
+    pub(crate) faults: FaultState,
 }
 
 /// Times of the drive.
@@ -142,6 +144,7 @@ impl Controller {
             command_times: None,
             stats: DriveStats::default(),
             time: DriveTime::default(),
+            faults: FaultState::new(),
             personality,
             config,
         })
