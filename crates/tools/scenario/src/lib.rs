@@ -10,6 +10,7 @@ pub mod capacity;
 pub mod choice;
 mod composition;
 mod error;
+mod fault;
 pub mod format;
 mod hints;
 mod host;
@@ -51,6 +52,7 @@ pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
+pub use fault::{parse_fault, read_fault};
 pub use timed_change::{ChangedSettings, TimedChange, read_change};
 
 use choice::BLOCK_REQUESTS;
@@ -92,7 +94,8 @@ pub struct Scenario {
     pub jobs: Vec<JobTable>,
     /// Job files that the scenario names, relative to its directory, each with its line.
     pub job_files: Vec<(PathBuf, usize)>,
-    /// Changes of settings during the run (`[[at]]`), in the order of their times.
+    /// Changes of settings (`[[at]]`) and faults (`[[fault]]`) during the run, in the order of their
+    /// times.
     pub changes: Vec<TimedChange>,
     /// Settings of `sluice serve`.
     pub serving: ServeSpec,
@@ -213,6 +216,10 @@ impl Scenario {
             Some(value) => value.sections("at")?,
             None => Vec::new(),
         };
+        let faults = match root.get("fault") {
+            Some(value) => value.sections("fault")?,
+            None => Vec::new(),
+        };
         let shares = match root.get("partition") {
             Some(value) => value.sections("partition")?,
             None => Vec::new(),
@@ -256,7 +263,7 @@ impl Scenario {
             scenario.check_job(&job, &named, &paths)?;
             scenario.jobs.push(job);
         }
-        scenario.changes = timed_change::read_changes(&scenario, changes)?;
+        scenario.changes = timed_change::read_changes(&scenario, changes, faults)?;
         scenario.former_spellings = source.former.sorted();
         Ok(scenario)
     }

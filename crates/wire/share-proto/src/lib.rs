@@ -21,6 +21,7 @@ mod setting;
 pub mod socket;
 mod wire;
 
+pub use codec::FAULT_BYTES_MAX;
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
 pub use interval::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
 pub use message::{

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use stack::ShardCounts;
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
+use crate::output::faults::faults;
 use crate::output::json_schema::SCHEMA;
 use crate::{DriveOutcome, Note, PathOutcome, SimOutcome, Timeline};
 
@@ -86,6 +87,10 @@ pub fn to_json(outcome: &SimOutcome) -> Value {
     });
     if outcome.is_composed {
         section["paths"] = outcome.paths.iter().map(|p| path(p, outcome)).collect();
+    }
+    let faults = faults(outcome);
+    if !faults.is_empty() {
+        section["faults"] = faults.into();
     }
     if let Some(profile) = &outcome.diagnostics.profile {
         section["profile"] = profile.to_json();

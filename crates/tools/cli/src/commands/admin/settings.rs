@@ -27,7 +27,7 @@ pub(super) fn run(
 }
 
 /// Returns the problem of an argument, without the location in a file.
-fn problem(error: &ScenarioError) -> String {
+pub(super) fn problem(error: &ScenarioError) -> String {
     let Some(invalid) = error.invalid() else { return error.to_string() };
     match invalid.problem.help() {
         Some(help) => format!("{}; {help}", invalid.problem),
