@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 use controller::{
-    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
+    Controller, ControllerConfig, DriveConfig, Fault, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
@@ -124,7 +124,7 @@ fn injector(owner: OwnerChannel<Controller>) -> NamedFaultInjector {
     let injector = FaultInjector::new(move |text| {
         let fault = match text {
             "cut" => Fault::PowerCut { after_ops: 0 },
-            "die" => Fault::DieFailure { pu: nvme::PuId(9_999) },
+            "die" => Fault::DieFailure { pu: media::PuId(9_999) },
             _ => return Err(FaultInjectionError::Text(format!("no fault {text}"))),
         };
         Ok(owner.call(move |drive| drive.inject_fault(Nanos::ZERO, fault))??)

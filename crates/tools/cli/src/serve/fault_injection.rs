@@ -1,7 +1,7 @@
 //! [`named_injectors`]: injectors of faults into served drives, by name.
 
 use event::RealClock;
-use scenario::{DriveKind, ScenarioError, parse_fault};
+use scenario::{DriveKind, parse_fault};
 use share_server::{FaultInjectionError, FaultInjector};
 
 use super::service::ServedDrive;
@@ -16,15 +16,11 @@ pub(super) fn named_injectors(
     let injector = |drive: &ServedDrive| {
         let owner = drive.owner.clone();
         let injector = FaultInjector::new(move |text| {
-            let fault = parse_fault(text).map_err(|error| text_error(&error))?;
+            let fault = parse_fault(text)
+                .map_err(|error| FaultInjectionError::Text(error.problem_text()))?;
             Ok(owner.call(move |drive| drive.inject_fault(clock.now(), fault))??)
         });
         (drive.plan.config.name.clone(), injector)
     };
     nvme.map(injector).collect()
-}
-
-fn text_error(error: &ScenarioError) -> FaultInjectionError {
-    let problem = error.invalid().map(|invalid| invalid.problem.to_string());
-    FaultInjectionError::Text(problem.unwrap_or_else(|| error.to_string()))
 }

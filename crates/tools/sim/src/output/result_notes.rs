@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use time::Nanos;
 use workload::JobResult;
 
-use crate::output::faults::sentence;
 use crate::{PathOutcome, SimOutcome};
 
 /// Minimum CPU utilization of a job at which the host counts as the bottleneck.
@@ -41,13 +40,11 @@ pub enum NoteCode {
     /// Requests were not followed to the flash: a path leads to a set, a key-value target or
     /// parallel units, or a drive is a SATA drive.
     NotFollowed,
-    /// A fault that the scenario injected.
-    Fault,
 }
 
 impl NoteCode {
     /// All codes.
-    pub const ALL: [NoteCode; 12] = [
+    pub const ALL: [NoteCode; 11] = [
         NoteCode::UnwrittenReads,
         NoteCode::NotSteady,
         NoteCode::NothingToOrder,
@@ -59,7 +56,6 @@ impl NoteCode {
         NoteCode::NotPreconditioned,
         NoteCode::TraceIncomplete,
         NoteCode::NotFollowed,
-        NoteCode::Fault,
     ];
 
     /// Returns the code as it appears in results.
@@ -76,7 +72,6 @@ impl NoteCode {
             NoteCode::NotPreconditioned => "not-preconditioned",
             NoteCode::TraceIncomplete => "trace-incomplete",
             NoteCode::NotFollowed => "not-followed",
-            NoteCode::Fault => "fault",
         }
     }
 }
@@ -192,16 +187,6 @@ pub(crate) fn notes(
                 method.word()
             );
             notes.push(path.annotate(NoteCode::CostsNothing, text));
-        }
-    }
-    for drive in &outcome.drives {
-        for record in &drive.faults {
-            let note = Note::new(NoteCode::Fault, sentence(&drive.name, record));
-            let note = note.for_drive(&drive.name).with("time_ns", record.at.0);
-            notes.push(match record.count {
-                Some(count) => note.with("count", count),
-                None => note,
-            });
         }
     }
     if outcome.untraced_events > 0 {

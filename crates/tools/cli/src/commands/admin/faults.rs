@@ -6,7 +6,6 @@ use scenario::parse_fault;
 use share_proto::{FAULT_BYTES_MAX, ResourceName};
 use user_io::remote::Admin;
 
-use super::settings::problem;
 use crate::{CliError, print};
 
 /// Runs `sluice admin fault`.
@@ -26,7 +25,7 @@ pub(super) fn run(
         let message = format!("a fault has at most {FAULT_BYTES_MAX} bytes");
         return Err(CliError::Usage(message));
     }
-    parse_fault(&text).map_err(|error| CliError::Usage(problem(&error)))?;
+    parse_fault(&text).map_err(|error| CliError::Usage(error.problem_text()))?;
     Admin::connect(socket)?.inject_fault(name, &text)?;
     print(&format!("{name}: {text}\n"))
 }
