@@ -9,10 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use sluice::open::{
-    CloseError, DriveControl, FileOptions, OpenOptions, Target, TargetOpenError,
-};
-use sluice::scenario::Scenario;
+use sluice::open::{CloseError, DriveControl, FileOptions, OpenOptions, Target, TargetOpenError};
+use sluice::scenario::{FaultValue, Scenario};
 use sluice::time::Nanos;
 use sluice::user_io::{DeviceKind, Handle, IoDevice, Limits, QueueConfig, WaitMode};
 
@@ -454,7 +452,8 @@ impl PyDrive {
         for (key, value) in keys.into_iter().flatten() {
             values.push((key.extract::<String>()?, value.str()?.extract::<String>()?));
         }
-        let values: Vec<(&str, &str)> = values.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+        let values = values.iter().map(|(key, value)| FaultValue { key, value });
+        let values: Vec<FaultValue<'_>> = values.collect();
         let read = sluice::scenario::read_fault(kind, &values);
         let fault = read.map_err(|error| scenario_error(py, &error))?;
         let control = self.call(py, |drive| drive.with(|open| Ok(open.control.clone())))?;

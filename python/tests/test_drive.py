@@ -202,6 +202,7 @@ FULL = {
 }
 
 
+# guarantee: B-65
 def test_faults_are_injected_into_an_open_drive() -> None:
     with sluice.open(FULL) as drive:
         drive.inject("uncorrectable", lba=3)

@@ -12,26 +12,36 @@ use crate::section::{Result, Section, Value};
 use crate::source::SourceText;
 use crate::{Beneath, ChangedSettings, DriveKind, Scenario, TimedChange};
 
+/// The value of a key of a fault, as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultValue<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// The value.
+    pub value: &'a str,
+}
+
 /// Reads a fault from its kind and the values of its keys, as they are in a scenario. A value that is
 /// not TOML is a string.
 ///
 /// ```
 /// use controller::Fault;
-/// use sluice_scenario::read_fault;
+/// use sluice_scenario::{FaultValue, read_fault};
 ///
-/// let fault = read_fault("slow-die", &[("pu", "3"), ("factor", "10"), ("duration", "2s")])?;
-/// assert!(matches!(fault, Fault::SlowDie { factor: 10.0, .. }));
-/// assert!(read_fault("slow-die", &[("pu", "3")]).is_err());
+/// let values = [("pu", "3"), ("factor", "10"), ("duration", "2s")];
+/// let values = values.map(|(key, value)| FaultValue { key, value });
+/// assert!(matches!(read_fault("slow-die", &values)?, Fault::SlowDie { factor: 10.0, .. }));
+/// assert!(read_fault("slow-die", &values[..1]).is_err());
 /// # Ok::<(), sluice_scenario::ScenarioError>(())
 /// ```
 ///
 /// # Errors
 /// [`ScenarioError`](crate::ScenarioError) with the problem that a scenario with these keys would
 /// have.
-pub fn read_fault(kind: &str, values: &[(&str, &str)]) -> Result<Fault> {
+pub fn read_fault(kind: &str, values: &[FaultValue<'_>]) -> Result<Fault> {
     let file = Path::new("fault.toml");
     let mut text = format!("kind = {kind:?}\n");
-    for (key, value) in values {
+    for FaultValue { key, value } in values {
         let line = format!("{key:?} = {value}\n");
         match value.contains('\n') || parse_toml(&SourceText::new(file, &line)).is_err() {
             true => text.push_str(&format!("{key:?} = {value:?}\n")),
@@ -64,7 +74,10 @@ pub fn parse_fault(text: &str) -> Result<Fault> {
     let mut words = text.split_whitespace();
     let kind = words.next().unwrap_or_default();
     // A word without `=` is a key that no fault has.
-    let values = words.map(|word| word.split_once('=').unwrap_or((word, "")));
+    let values = words.map(|word| {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        FaultValue { key, value }
+    });
     read_fault(kind, &values.collect::<Vec<_>>())
 }
 

@@ -40,6 +40,7 @@ pub use composition::{
     Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec, UnknownPath,
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
+pub use fault::{FaultValue, parse_fault, read_fault};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
 pub use keys::ahci_keys::AhciUplink;
 pub use keys::drive_kind::DriveKind;
@@ -52,7 +53,6 @@ pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
 pub use target::HostTarget;
-pub use fault::{parse_fault, read_fault};
 pub use timed_change::{ChangedSettings, TimedChange, read_change};
 
 use choice::BLOCK_REQUESTS;

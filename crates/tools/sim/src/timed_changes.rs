@@ -114,10 +114,11 @@ impl<'s> TimedChanges<'s> {
             ChangedSettings::Fault { drive, fault } => {
                 let device = run.devices[run.drives[*drive].device].nvme_mut();
                 let kind = fault.kind();
-                let injected = device.map_or(Err(FaultError::NoFlash { kind }), |device| match now {
-                    Some(now) => device.inject_fault(now, *fault),
-                    None => device.check_fault(fault),
-                });
+                let injected =
+                    device.map_or(Err(FaultError::NoFlash { kind }), |device| match now {
+                        Some(now) => device.inject_fault(now, *fault),
+                        None => device.check_fault(fault),
+                    });
                 injected.map_err(|refused| {
                     let name = &self.scenario.drives[*drive].config.name;
                     let message = format!("\"{name}\" cannot have this fault: {refused}");

@@ -21,8 +21,8 @@ mod setting;
 pub mod socket;
 mod wire;
 
-pub use codec::FAULT_BYTES_MAX;
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
+pub use codec::FAULT_BYTES_MAX;
 pub use interval::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
 pub use message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,

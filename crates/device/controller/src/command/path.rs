@@ -17,6 +17,7 @@ use crate::admin::AdminState;
 use crate::command::data_buffer::DataBuffer;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
+use crate::faults::injection;
 use crate::host_interface::hosts::HostPort;
 use crate::personality::block::DIRECT_TAG;
 
@@ -419,7 +420,7 @@ impl Controller {
             self.media_step(limit)
         } else {
             let Some((stage, at, id)) = self.stages.dequeue(next) else {
-                return self.end_faults(self.time.at);
+                return injection::end_due(self, self.time.at);
             };
             let is_write =
                 |io| matches!(io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });

@@ -53,7 +53,9 @@ pub enum FaultError {
     #[error("the drive cannot recover after a power cut without data: set data = \"memory\"")]
     NoRecovery,
     /// A power cut of a drive with a controller memory buffer.
-    #[error("the queues of its hosts in the controller memory buffer would not survive a power cut")]
+    #[error(
+        "the queues of its hosts in the controller memory buffer would not survive a power cut"
+    )]
     MemoryBuffer,
     /// A die or chunk that is gone already.
     #[error("{what} is offline already")]

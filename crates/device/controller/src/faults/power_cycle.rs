@@ -12,34 +12,32 @@ use crate::error::DriveError;
 use crate::personality::null::NullDrive;
 use crate::{DriveConfig, WriteBuffer};
 
-impl Controller {
-    /// Cuts the power and powers the drive up: everything that is not on the media or protected by
-    /// capacitors is lost. Commands in flight end with [`Status::POWER_LOSS`]; returns their number.
-    ///
-    /// If recovery fails, because too much flash is gone, the drive stays unavailable: commands end
-    /// with [`Status::NOT_READY`] and the *do not retry* bit.
-    pub(crate) fn power_cycle(&mut self, now: Nanos) -> u64 {
-        if let Personality::Block(drive) = &mut self.personality
-            && matches!(self.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
-        {
-            drive.drain(now, &mut self.commands);
-        }
-        self.stages.clear();
-        let aborted = self.commands.take_in_flight();
-        let sector_bytes = self.sector_bytes();
-        let unavailable = Personality::Null(NullDrive::unavailable(sector_bytes));
-        let off = std::mem::replace(&mut self.personality, unavailable);
-        match power_up(off, &self.config) {
-            Ok(personality) => self.personality = personality,
-            Err(error) => tracing::error!("the drive does not recover from a power cut: {error}"),
-        }
-        for id in &aborted {
-            let command = self.commands.get_mut(*id);
-            (command.status, command.due) = (Status::POWER_LOSS, now);
-            self.complete(*id);
-        }
-        aborted.len() as u64
+/// Cuts the power and powers the drive up: everything that is not on the media or protected by
+/// capacitors is lost. Commands in flight end with [`Status::POWER_LOSS`]; returns their number.
+///
+/// If recovery fails, because too much flash is gone, the drive stays unavailable: commands end
+/// with [`Status::NOT_READY`] and the *do not retry* bit.
+pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
+    if let Personality::Block(drive) = &mut controller.personality
+        && matches!(controller.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
+    {
+        drive.drain(now, &mut controller.commands);
     }
+    controller.stages.clear();
+    let aborted = controller.commands.take_in_flight();
+    let sector_bytes = controller.sector_bytes();
+    let unavailable = Personality::Null(NullDrive::unavailable(sector_bytes));
+    let off = std::mem::replace(&mut controller.personality, unavailable);
+    match power_up(off, &controller.config) {
+        Ok(personality) => controller.personality = personality,
+        Err(error) => tracing::error!("the drive does not recover from a power cut: {error}"),
+    }
+    for id in &aborted {
+        let command = controller.commands.get_mut(*id);
+        (command.status, command.due) = (Status::POWER_LOSS, now);
+        controller.complete(*id);
+    }
+    aborted.len() as u64
 }
 
 /// Powers a drive up after a cut at the present instant.

@@ -35,11 +35,11 @@ pub(crate) struct SubmissionQueue {
     last_poll: u64,
     /// Maximum number of commands in flight; unlimited for a host without
     /// [`AccessCheck`](crate::host_interface::access::AccessCheck), and 0 for a stalled queue.
-    outstanding_max: u32,
+    pub(super) outstanding_max: u32,
     /// The fault that stalls the queue, and the maximum that applies after it.
-    stall: Option<(usize, u32)>,
+    pub(super) stall: Option<(usize, u32)>,
     /// The fault for which the next completion is not posted.
-    loss: Option<usize>,
+    pub(super) loss: Option<usize>,
     /// Commands of this queue consume tokens of the host's rate limits.
     rate_limited: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Queues {
     /// Invalid doorbell values.
     pub(crate) invalid_doorbells: u64,
     /// The faults for which completions were not posted.
-    lost: Vec<usize>,
+    pub(super) lost: Vec<usize>,
 }
 
 /// The order in which submission queues are served.
@@ -213,57 +213,6 @@ impl Queues {
             invalid_doorbells: 0,
             lost: Vec::new(),
         }
-    }
-
-    /// Returns the I/O submission queues with an identifier, of all hosts.
-    fn io_queues(&mut self, qid: u16) -> impl Iterator<Item = &mut SubmissionQueue> {
-        let queues = self.submissions.iter_mut().flatten();
-        queues.filter(move |q| !q.admin && q.teardown.is_none() && q.ring.qid() == qid)
-    }
-
-    /// Whether a host has an I/O submission queue with this identifier.
-    pub(crate) fn has_io_queue(&self, qid: u16) -> bool {
-        let mut queues = self.submissions.iter().flatten();
-        queues.any(|q| !q.admin && q.teardown.is_none() && q.ring.qid() == qid)
-    }
-
-    /// Stalls the queues with an identifier for a fault. Returns `false`, and changes nothing, if
-    /// one of them is stalled.
-    pub(crate) fn stall(&mut self, qid: u16, fault: usize) -> bool {
-        if self.io_queues(qid).any(|queue| queue.stall.is_some()) {
-            return false;
-        }
-        for queue in self.io_queues(qid) {
-            queue.stall = Some((fault, queue.outstanding_max));
-            queue.outstanding_max = 0;
-        }
-        self.arbiter.current_burst = None;
-        true
-    }
-
-    /// Ends the stall of the queues that a fault stalls.
-    pub(crate) fn end_stall(&mut self, fault: usize) {
-        for queue in self.submissions.iter_mut().flatten() {
-            if let Some((_, max)) = queue.stall.take_if(|(by, _)| *by == fault) {
-                queue.outstanding_max = max;
-            }
-        }
-        self.arbiter.drained = false;
-    }
-
-    /// Has the next completion of each queue with an identifier not be posted. Returns `false`, and
-    /// changes nothing, if that is so already.
-    pub(crate) fn lose_next_completion(&mut self, qid: u16, fault: usize) -> bool {
-        if self.io_queues(qid).any(|queue| queue.loss.is_some()) {
-            return false;
-        }
-        self.io_queues(qid).for_each(|queue| queue.loss = Some(fault));
-        true
-    }
-
-    /// Returns the number of completions that were not posted because of a fault.
-    pub(crate) fn lost_completions(&self, fault: usize) -> u64 {
-        self.lost.iter().filter(|lost| **lost == fault).count() as u64
     }
 
     /// Starts a poll: doorbells may be read again.

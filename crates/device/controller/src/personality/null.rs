@@ -54,11 +54,11 @@ impl NullDrive {
             | IoCommand::Write { slba, nlb, .. }
             | IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
             IoCommand::Flush | IoCommand::DatasetManagement { .. } => (0, 0),
-            _ => return commands.complete(id, self.refusal(Status::INVALID_OPCODE)),
+            _ => return commands.complete(id, self.failure_status(Status::INVALID_OPCODE)),
         };
         if slba.checked_add(nlb.into()).is_none_or(|end| end > self.sectors) {
             let status = Status::LBA_OUT_OF_RANGE.do_not_retry();
-            return commands.complete(id, self.refusal(status));
+            return commands.complete(id, self.failure_status(status));
         }
         let transfer = Nanos::transfer(command.bytes, self.config.bytes_per_sec);
         if transfer > Nanos::ZERO {
@@ -70,9 +70,9 @@ impl NullDrive {
         }
     }
 
-    /// Returns the status of a command that is refused with `status`, unless all commands fail.
+    /// Returns the status of a command that fails with `status`, unless all commands fail.
     #[cold]
-    fn refusal(&self, status: Status) -> Status {
+    fn failure_status(&self, status: Status) -> Status {
         if self.status.is_success() { status } else { self.status }
     }
 

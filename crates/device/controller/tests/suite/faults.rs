@@ -411,7 +411,7 @@ fn a_power_cut_of_other_drives_ends_their_commands() {
 }
 
 #[test]
-fn a_drive_that_cannot_recover_is_gone() {
+fn a_drive_that_cannot_recover_is_unavailable() {
     let mut host = Host::new(block());
     for pu in 0..16 {
         host.inject(Fault::DieFailure { pu: PuId(pu) }).unwrap();
@@ -472,5 +472,8 @@ fn faults_that_a_drive_cannot_have_are_refused_and_change_nothing() {
     let cmb = controller::CmbConfig { bytes: 1 << 20, protected: true };
     let with_cmb = controller::ControllerConfig { cmb: Some(cmb), ..block().controller };
     let config = DriveConfig { controller: with_cmb, ..block() };
-    assert_eq!(config.check_fault(&Fault::PowerCut { after_ops: 0 }), Err(FaultError::MemoryBuffer));
+    assert_eq!(
+        config.check_fault(&Fault::PowerCut { after_ops: 0 }),
+        Err(FaultError::MemoryBuffer)
+    );
 }

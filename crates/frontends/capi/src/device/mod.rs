@@ -201,7 +201,10 @@ pub(crate) unsafe fn hand_out<T>(into: *mut *mut T, object: impl Into<Box<T>>) -
 ///
 /// # Safety
 /// `from` is `NULL` or a C string.
-pub(crate) unsafe fn text<'a>(name: &'static str, from: *const c_char) -> Result<&'a str, CallError> {
+pub(crate) unsafe fn text<'a>(
+    name: &'static str,
+    from: *const c_char,
+) -> Result<&'a str, CallError> {
     if from.is_null() {
         return Err(CallError::Null(name));
     }

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 use controller::{
-    Controller, ControllerConfig, DriveConfig, Fault, NullConfig, OpenChannelConfig, PersonalityKind,
-    PuScheduling, TransferConfig, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, Fault, NullConfig, OpenChannelConfig,
+    PersonalityKind, PuScheduling, TransferConfig, WriteBuffer,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::{
@@ -18,8 +18,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use share_proto::socket::{self, ReceivedPacket};
 use share_proto::{IntervalStats, Message, Packet, PartitionSpan, RequestCounts, ResourceName};
 use share_server::{
-    AclFile, FaultInjectionError, FaultInjector, FtlControl, NamedFaultInjector, NamedFtl, NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable,
-    ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
+    AclFile, FaultInjectionError, FaultInjector, FtlControl, NamedFaultInjector, NamedFtl,
+    NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable, ServedParts, ShareConfig,
+    ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
 };
 use tempfile::TempDir;
 use time::{Component, Nanos};

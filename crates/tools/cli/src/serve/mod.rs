@@ -46,8 +46,8 @@ use scenario::Scenario;
 use scenario::choice::Impossible;
 use share_proto::ResourceName;
 use share_server::{
-    AclFile, NamedFaultInjector, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig, ShareLimits, ShareServer,
-    SharedDrive,
+    AclFile, NamedFaultInjector, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig,
+    ShareLimits, ShareServer, SharedDrive,
 };
 use stack::{PrepareEvent, StateUse};
 use time::Nanos;

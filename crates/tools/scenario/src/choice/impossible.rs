@@ -246,8 +246,9 @@ impl Impossible {
                  real devices are for `sluice serve`, `sluice exec`, `sluice::open` and the C library"
                 .into(),
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
-            Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; `sluice admin set` and `sluice admin \
-                 fault` change a drive while it is served".into(),
+            Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; \
+                 `sluice admin set` and `sluice admin fault` are for a drive that is served"
+                .into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),

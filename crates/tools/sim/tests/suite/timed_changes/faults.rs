@@ -268,6 +268,7 @@ fn faults_that_cannot_be_are_refused_in_their_line() {
     refused(&format!("{sata}{READS}{}", fault("1ms", "power-cut", "")), &["no drive"]);
     let sata = format!("{sata}{READS}{}", fault("1ms", "power-cut", "drive = \"drive0\""));
     refused(&sata, &["not an emulated NVMe drive"]);
-    let null = format!("[drive]\nkind = \"null\"\n{READS}{}", fault("1ms", "die-failure", "pu = 0"));
+    let null =
+        format!("[drive]\nkind = \"null\"\n{READS}{}", fault("1ms", "die-failure", "pu = 0"));
     refused(&null, &["no flash for die-failure"]);
 }
