@@ -64,19 +64,20 @@ pub(super) fn faults(outcome: &SimOutcome) -> Vec<Value> {
 
 /// Describes a fault and its extent for people, on one line.
 pub(super) fn sentence(drive: &str, record: &FaultRecord) -> String {
-    let extent = |what: &str| match record.count {
-        Some(n) => format!(", {} {what}", count(n)),
+    let extent = |what: &str, happened: &str| match record.count {
+        Some(1) => format!(", 1 {what} {happened}"),
+        Some(n) => format!(", {} {what}s {happened}", count(n)),
         None => String::new(),
     };
     let extent = match record.fault {
         Fault::PowerCut { .. } if record.is_open => ", which did not come".into(),
-        Fault::PowerCut { .. } => extent("commands ended"),
-        Fault::DieFailure { .. } | Fault::ChunkOffline { .. } => extent("chunks offline"),
-        Fault::OperationFailure { .. } => extent("operations failed"),
-        Fault::LostCompletion { .. } => extent("completions lost"),
-        Fault::Uncorrectable { .. } | Fault::CorruptedData { .. } => extent("sectors"),
+        Fault::PowerCut { .. } => extent("command", "ended"),
+        Fault::DieFailure { .. } | Fault::ChunkOffline { .. } => extent("chunk", "offline"),
+        Fault::OperationFailure { .. } => extent("operation", "failed"),
+        Fault::LostCompletion { .. } => extent("completion", "lost"),
+        Fault::Uncorrectable { .. } | Fault::CorruptedData { .. } => String::new(),
         Fault::SlowDie { factor, .. } => format!(", times {factor}"),
-        Fault::StalledQueue { queue, .. } => format!(" {queue}"),
+        Fault::StalledQueue { queue, .. } => format!(", queue {queue}"),
     };
     let lasts = record.fault.duration().map(|time| format!(" for {}", duration(time.0)));
     let kind = record.fault.kind();

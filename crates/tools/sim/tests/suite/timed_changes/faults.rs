@@ -102,8 +102,8 @@ fn faults_are_repeated_exactly_and_are_in_the_results() {
     assert!((aborted..=aborted + reads).contains(&failed), "{failed}: {aborted} and {reads}");
     assert_eq!(result["sluice"]["parameters"]["faults"][1]["rate"], 0.01);
     let remarks = to_variant(&outcome).remarks;
-    let slow = "slow-die of drive0 after 1.00ms for 2.00ms, times 8";
-    let power = format!("power-cut of drive0 after 15.0ms, {aborted} commands ended");
+    let slow = "slow-die of drive0 after 1 ms for 2 ms, times 8";
+    let power = format!("power-cut of drive0 after 15 ms, {aborted} commands ended");
     for expected in [slow, &power] {
         assert!(remarks.iter().any(|remark| remark == expected), "{expected} in {remarks:?}");
     }
@@ -268,7 +268,9 @@ fn faults_that_cannot_be_are_refused_in_their_line() {
     refused(&format!("{sata}{READS}{}", fault("1ms", "power-cut", "")), &["no drive"]);
     let sata = format!("{sata}{READS}{}", fault("1ms", "power-cut", "drive = \"drive0\""));
     refused(&sata, &["not an emulated NVMe drive"]);
-    let null =
-        format!("[drive]\nkind = \"null\"\n{READS}{}", fault("1ms", "die-failure", "pu = 0"));
+    let null = format!(
+        "[drive]\nkind = \"null\"\ncapacity = \"64M\"\n{READS}{}",
+        fault("1ms", "die-failure", "pu = 0")
+    );
     refused(&null, &["no flash for die-failure"]);
 }
