@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import sluice
+from conftest import DRIVE
 
 DIRECTIONS = ("read", "write", "trim")
 
@@ -262,6 +263,6 @@ def test_faults_of_a_dictionary_are_in_the_result() -> None:
         "fault": [{"at": "0s", "kind": "read-failure", "rate": 0.5, "duration": "1s"}],
     }
     result = sluice.run(sluice.Scenario(scenario))
-    [fault] = json.loads(result.json())["sluice"]["faults"]
+    [fault] = json.loads(result.json())[0]["sluice"]["faults"]
     assert (fault["kind"], fault["drive"], fault["rate"]) == ("read-failure", "d", 0.5)
     assert 400 < fault["count"] < 624
