@@ -8,16 +8,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use sluice::open::{
-    CloseError, DriveStatsReader, FileOptions, OpenOptions, Target, TargetOpenError,
-};
-use sluice::scenario::Scenario;
+use pyo3::types::{PyBytes, PyDict};
+use sluice::open::{CloseError, DriveControl, FileOptions, OpenOptions, Target, TargetOpenError};
+use sluice::scenario::{FaultValue, Scenario};
 use sluice::time::Nanos;
 use sluice::user_io::{DeviceKind, Handle, IoDevice, Limits, QueueConfig, WaitMode};
 
 use crate::buffer::{IoMemory, PyDriveBuffer};
-use crate::errors::CallFailure;
+use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
 use crate::scenario::PyScenario;
 use crate::stats::{drive_stats, one_drive};
@@ -26,7 +24,7 @@ use crate::transfers::BlockingCalls;
 /// An open drive.
 struct OpenedDrive {
     device: IoDevice,
-    stats: DriveStatsReader,
+    control: DriveControl,
     /// Receives an error if the drive is not closed cleanly.
     closed: Receiver<CloseError>,
     queues: Vec<Weak<QueueShared>>,
@@ -54,7 +52,7 @@ impl std::fmt::Debug for DriveShared {
 impl DriveShared {
     fn new(
         device: IoDevice,
-        stats: DriveStatsReader,
+        control: DriveControl,
         closed: Receiver<CloseError>,
     ) -> Arc<DriveShared> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -64,7 +62,7 @@ impl DriveShared {
             name: device.name().to_owned(),
             kind: device.kind(),
             limits: *device.limits(),
-            open: Mutex::new(Some(OpenedDrive { device, stats, closed, queues: Vec::new() })),
+            open: Mutex::new(Some(OpenedDrive { device, control, closed, queues: Vec::new() })),
         })
     }
 
@@ -264,13 +262,13 @@ pub(crate) fn open(
                 if !matches!(target, Target::File(_)) {
                     plain.refuse(&what)?;
                 }
-                Ok((sluice::open::open_target(&target, &options)?, DriveStatsReader::default()))
+                Ok(sluice::open::open_with_control(&target, &options)?)
             }
         })
     };
-    let (device, stats) = opened.map_err(|failure: CallFailure| failure.into_exception(py))?;
+    let (device, control) = opened.map_err(|failure: CallFailure| failure.into_exception(py))?;
     drop(options);
-    let drive = DriveShared::new(device, stats, closed);
+    let drive = DriveShared::new(device, control, closed);
     Ok(PyDrive { drive, own_queue: OnceLock::new() })
 }
 
@@ -437,12 +435,37 @@ impl PyDrive {
     fn trim(&self, py: Python<'_>, offset: u64, length: usize) -> PyResult<()> {
         self.blocking(py, |calls| calls.trim(py, offset, length))
     }
+    /// Makes an emulated NVMe drive behind it fail, now: `drive.inject("die-failure", pu=3)`.
+    ///
+    /// The kinds and keys are those of `[[fault]]` in a scenario (docs/faults.md). `drive` names one
+    /// of several drives. Raises `ScenarioError` for a kind, key or value that a scenario would not
+    /// accept, and `ValueError` for a fault that the drive cannot have.
+    #[pyo3(signature = (kind, /, *, drive=None, **keys))]
+    fn inject(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        drive: Option<&str>,
+        keys: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let mut values = Vec::new();
+        for (key, value) in keys.into_iter().flatten() {
+            values.push((key.extract::<String>()?, value.str()?.extract::<String>()?));
+        }
+        let values = values.iter().map(|(key, value)| FaultValue { key, value });
+        let values: Vec<FaultValue<'_>> = values.collect();
+        let read = sluice::scenario::read_fault(kind, &values);
+        let fault = read.map_err(|error| scenario_error(py, &error))?;
+        let control = self.call(py, |drive| drive.with(|open| Ok(open.control.clone())))?;
+        let injected = py.detach(|| control.inject_fault(drive, fault));
+        injected.map_err(|error| CallFailure::Value(error.to_string()).into_exception(py))
+    }
     /// Counters of the emulated drives behind it, at most 0.2 s old, and its registered memory.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let (reader, (bytes, free)) = self.call(py, |drive| {
-            drive.with(|open| Ok((open.stats.clone(), open.device.buffer_bytes())))
+        let (control, (bytes, free)) = self.call(py, |drive| {
+            drive.with(|open| Ok((open.control.clone(), open.device.buffer_bytes())))
         })?;
-        let drives = py.detach(|| reader.all_stats()).unwrap_or_default();
+        let drives = py.detach(|| control.all_stats()).unwrap_or_default();
         let drives: Vec<_> = drives.iter().map(|(name, of)| one_drive(name, of)).collect();
         drive_stats(py, &drives, bytes, free)
     }

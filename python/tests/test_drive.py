@@ -194,3 +194,39 @@ def test_injected_faults_of_a_scenario_are_exceptions() -> None:
             queue.read(0, 1 << 20)
         assert raised.value.errno == 5 and raised.value.status != 0
         assert queue.stats()["errors"] > 0
+
+
+FULL = {
+    "drive": {**DRIVE["drive"], "name": "d", "data": "memory"},
+    "precondition": {"fill": "sequential"},
+}
+
+
+# guarantee: B-65
+def test_faults_are_injected_into_an_open_drive() -> None:
+    with sluice.open(FULL) as drive:
+        drive.inject("uncorrectable", lba=3)
+        drive.inject("read-failure", drive="d", lba=np.int64(5))
+        for sector, errors in [(2, [0, 0]), (3, [5, 5]), (5, [5, 0])]:
+            for errno in errors:
+                if errno == 0:
+                    drive.read(sector * SECTOR, SECTOR)
+                    continue
+                with pytest.raises(sluice.IoError) as raised:
+                    drive.read(sector * SECTOR, SECTOR)
+                assert raised.value.errno == errno
+        drive.inject("slow-die", pu=0, factor=2.5, duration="1ms")
+        with pytest.raises(sluice.ScenarioError, match="needs `pu`"):
+            drive.inject("die-failure")
+        with pytest.raises(sluice.ScenarioError, match="die-failure"):
+            drive.inject("dye-failure", pu=1)
+        with pytest.raises(sluice.ScenarioError, match="chunk"):
+            drive.inject("die-failure", pu=1, chunk=2)
+        with pytest.raises(ValueError, match="`pu` 99999 does not exist"):
+            drive.inject("die-failure", pu=99999)
+        with pytest.raises(ValueError, match="there are: d"):
+            drive.inject("power-cut", drive="x")
+    with pytest.raises(sluice.ClosedError):
+        drive.inject("power-cut")
+    with sluice.open("null:1M") as null, pytest.raises(ValueError, match="emulated NVMe drive"):
+        null.inject("power-cut")

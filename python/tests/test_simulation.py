@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import sluice
+from conftest import DRIVE
 
 DIRECTIONS = ("read", "write", "trim")
 
@@ -252,3 +253,16 @@ def test_a_trace_is_read_as_a_frame(scenario: dict[str, Any], tmp_path: pathlib.
         sluice.read_trace(file)
     with pytest.raises(FileNotFoundError):
         sluice.read_trace(tmp_path / "missing.json")
+
+
+def test_faults_of_a_dictionary_are_in_the_result() -> None:
+    scenario = {
+        "drive": {**DRIVE["drive"], "name": "d"},
+        "precondition": {"fill": "sequential"},
+        "job": [{"name": "r", "rw": "randread", "bs": "4k", "size": "4m", "continue_on_error": "all"}],
+        "fault": [{"at": "0s", "kind": "read-failure", "rate": 0.5, "duration": "1s"}],
+    }
+    result = sluice.run(sluice.Scenario(scenario))
+    [fault] = json.loads(result.json())[0]["sluice"]["faults"]
+    assert (fault["kind"], fault["drive"], fault["rate"]) == ("read-failure", "d", 0.5)
+    assert 400 < fault["count"] < 624

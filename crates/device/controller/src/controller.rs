@@ -15,6 +15,8 @@ use crate::check::{DrivePart, DriveViolation};
 use crate::command::stage::CommandStages;
 use crate::command::table::Commands;
 use crate::error::DriveError;
+use crate::faults::injection;
+use crate::faults::state::FaultState;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
 use crate::lateness::{GapLog, LatenessRecord};
@@ -25,7 +27,9 @@ use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
-use crate::{DriveConfig, DriveStats, PersonalityKind, PuBusy, WriteBuffer};
+use crate::{
+    DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind, PuBusy, WriteBuffer,
+};
 
 /// The interface of the drive, with the media below it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,6 +59,7 @@ pub struct Controller {
     pub(crate) command_times: Option<Box<CommandTimes>>,
     pub(crate) stats: DriveStats,
     pub(crate) time: DriveTime,
+    pub(crate) faults: FaultState,
 }
 
 /// Times of the drive.
@@ -142,6 +147,7 @@ impl Controller {
             command_times: None,
             stats: DriveStats::default(),
             time: DriveTime::default(),
+            faults: FaultState::new(),
             personality,
             config,
         })
@@ -196,6 +202,29 @@ impl Controller {
             Personality::OpenChannel(d) => Some(&mut d.array),
             Personality::Null(_) | Personality::Pcm(_) => None,
         }
+    }
+
+    /// Checks that the drive can have a fault, as far as that does not depend on the data that it
+    /// has when the fault is injected.
+    ///
+    /// # Errors
+    /// The reason for which it cannot.
+    pub fn check_fault(&self, fault: &Fault) -> Result<(), FaultError> {
+        injection::check(self, fault)
+    }
+
+    /// Injects a fault at `now`, in nanoseconds of the clock that polls the drive. The drive must be
+    /// polled afterwards.
+    ///
+    /// # Errors
+    /// The reason for which the drive cannot have the fault; nothing has changed.
+    pub fn inject_fault(&mut self, now: Nanos, fault: Fault) -> Result<(), FaultError> {
+        injection::inject(self, now, fault)
+    }
+
+    /// Returns the faults that were injected into the drive, oldest first.
+    pub fn faults(&self) -> Vec<FaultRecord> {
+        injection::records(self)
     }
 
     /// Returns the NAND medium, for inspection and fault injection.

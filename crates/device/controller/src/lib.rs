@@ -22,6 +22,7 @@ mod command;
 mod config;
 mod controller;
 mod error;
+mod faults;
 mod host_interface;
 mod lateness;
 mod media_health;
@@ -41,6 +42,7 @@ pub use config::{
 };
 pub use controller::Controller;
 pub use error::DriveError;
+pub use faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
 pub use lateness::{Lateness, LatenessPart, LatenessRecord};

@@ -176,6 +176,11 @@ impl Ftl {
         &self.stats
     }
 
+    /// Adds the counters of the FTL that had this flash before, so that they go on after a power cut.
+    pub fn add_stats(&mut self, earlier: &FtlStats) {
+        self.stats = self.stats.plus(earlier);
+    }
+
     /// Returns the history of the rate limiter since the FTL was started or the history was
     /// [reset](Ftl::reset_limiter_history): at most 512 samples, oldest first, about equally many
     /// written sectors apart.

@@ -9,11 +9,12 @@ use std::fmt;
 use crate::layout::UnitInChunk;
 
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::{ChunkId, PhysSector, PuId};
 
 /// The kind of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operation {
     /// A read.
     Read,

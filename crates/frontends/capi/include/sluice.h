@@ -1325,6 +1325,33 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
                              struct sluice_chunk *chunks);
 
 /**
+ * Makes an emulated NVMe drive behind a device fail, now. The device is a drive of a scenario that
+ * this program has opened; `sluice admin fault` reaches drives of `sluice serve`.
+ *
+ * `fault` is the kind of fault, then `key=value` for each of its keys, separated by spaces:
+ * `die-failure pu=3`, `slow-die pu=3 factor=10 duration=2s`. The kinds and keys are those of
+ * `[[fault]]` in a scenario.
+ *
+ * @param device The device.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param fault The fault.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno after which nothing has changed:
+ *
+ * * `-EINVAL`: an invalid argument; a kind, key or value that a scenario would not accept; a fault
+ *   that the drive cannot have; no drive of this name, or several and none was named.
+ * * `-EOPNOTSUPP`: no drive behind the device is an emulated NVMe drive of this process.
+ * * `-ENODEV`: the drive's thread has ended.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread, which injects the fault between two commands.
+ */
+int sluice_fault_inject(const struct sluice_device *device, const char *drive, const char *fault);
+
+/**
  * Returns the text of the calling thread's last error.
  *
  * A successful call does not change the text.

@@ -13,7 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
 use nvme::{Address, Status};
-use open::{CloseError, TargetOpenError};
+use open::{CloseError, InjectFaultError, TargetOpenError};
+use scenario::ScenarioError;
 pub(crate) use user_io::status_errno;
 use user_io::{DirectError, IoError};
 
@@ -80,6 +81,12 @@ pub(crate) enum CallError {
     /// The drive was not shut down cleanly.
     #[error(transparent)]
     Close(#[from] CloseError),
+    /// The text of a fault is invalid.
+    #[error("{}", .0.problem_text())]
+    FaultText(#[from] ScenarioError),
+    /// A fault was not injected.
+    #[error(transparent)]
+    Fault(#[from] InjectFaultError),
     /// A queue, handle, buffer or poller could not be created.
     #[error(transparent)]
     Direct(#[from] DirectError),
@@ -129,6 +136,10 @@ impl CallError {
             CallError::Panicked(_) | CallError::Poisoned => libc::ENOTRECOVERABLE,
             CallError::Open(error) => error.errno(),
             CallError::Close(_) => libc::EIO,
+            CallError::FaultText(_) => libc::EINVAL,
+            CallError::Fault(InjectFaultError::NotEmulated) => libc::EOPNOTSUPP,
+            CallError::Fault(InjectFaultError::Stopped(_)) => libc::ENODEV,
+            CallError::Fault(_) => libc::EINVAL,
             CallError::Direct(error) => error.errno(),
             CallError::Io(IoError::Status { status, .. }) | CallError::Vector { status, .. } => {
                 status_errno(*status)

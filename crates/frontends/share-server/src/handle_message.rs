@@ -25,6 +25,18 @@ const LIST_ENTRIES_MAX: usize = 1 << 16;
 
 type HandleResult = Result<(Message, Vec<OwnedFd>), ProtocolError>;
 
+/// Returns the refusal of a name that is not served, with the names that are.
+fn unknown(
+    what: &str,
+    device: ResourceName,
+    names: impl Iterator<Item = ResourceName>,
+) -> ProtocolError {
+    let names: Vec<String> = names.map(|name| name.to_string()).collect();
+    let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+    let text = format!("no {what} {device} is served; there are: {names}");
+    ProtocolError::new(Code::Unknown, text)
+}
+
 fn reply_done(count: u64) -> HandleResult {
     Ok((Message::Done { count }, Vec::new()))
 }
@@ -108,6 +120,7 @@ impl ControlThread {
             | Message::List { .. }
             | Message::Stats { .. }
             | Message::Set { .. }
+            | Message::Fault { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -142,6 +155,7 @@ impl ControlThread {
             Message::List { index } => self.list_entry(client, index),
             Message::Stats { index } => self.interval(client, index as usize),
             Message::Set { device, change } => self.set(device, change),
+            Message::Fault { device, fault } => self.inject_fault(device, &fault),
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }
@@ -404,13 +418,22 @@ impl ControlThread {
     fn set(&self, device: ResourceName, change: SettingChange) -> HandleResult {
         let ftls = &self.parts.ftls;
         let Some(ftl) = ftls.iter().find(|ftl| ftl.name == device) else {
-            let names: Vec<_> = ftls.iter().map(|ftl| ftl.name.as_str()).collect();
-            let names = if names.is_empty() { "none".into() } else { names.join(", ") };
-            let text = format!("no drive or target {device} is served; there are: {names}");
-            return Err(ProtocolError::new(Code::Unknown, text));
+            let names = ftls.iter().map(|ftl| ftl.name);
+            return Err(unknown("drive or target", device, names));
         };
         let settings = ftl.change(change)?;
         Ok((Message::Entry(ListEntry::Settings(settings)), Vec::new()))
+    }
+
+    /// Injects a fault into a drive.
+    fn inject_fault(&self, device: ResourceName, fault: &str) -> HandleResult {
+        let injectors = &self.parts.injectors;
+        let Some(injector) = injectors.iter().find(|injector| injector.name == device) else {
+            let names = injectors.iter().map(|injector| injector.name);
+            return Err(unknown("emulated NVMe drive", device, names));
+        };
+        injector.inject(fault)?;
+        reply_done(1)
     }
 
     fn list(&self) -> Vec<ListEntry> {

@@ -13,6 +13,7 @@
 
 mod acl;
 mod client;
+mod fault_injector;
 mod ftl_control;
 mod handle_message;
 mod listener;
@@ -21,6 +22,7 @@ mod partition_table;
 mod server;
 
 pub use acl::{AclError, AclFile};
+pub use fault_injector::{FaultInjectionError, FaultInjector, NamedFaultInjector};
 pub use ftl_control::{FtlControl, FtlControlError, NamedFtl, WireSetting};
 pub use listener::{ListenError, check};
 pub use owner_call::{OwnerCalls, OwnerChannel, OwnerStopped};

@@ -27,6 +27,7 @@ use transport::Port;
 
 use super::acl::{AclError, AclFile};
 use super::client::{ClientConnection, Peer};
+use super::fault_injector::NamedFaultInjector;
 use super::ftl_control::NamedFtl;
 use super::listener::{ListenError, PacketListener};
 use super::owner_call::OwnerChannel;
@@ -52,6 +53,8 @@ pub struct ServedParts {
     pub stats: Vec<NamedStats>,
     /// The drives and targets whose settings administrators may change.
     pub ftls: Vec<NamedFtl>,
+    /// The drives into which administrators may inject faults.
+    pub injectors: Vec<NamedFaultInjector>,
 }
 
 /// A served drive or path whose statistics administrators can read.

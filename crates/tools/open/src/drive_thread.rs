@@ -1,5 +1,5 @@
 //! [`DriveThreadGuard`]: owns the threads of a device's drives and shuts them down.
-//! [`DriveStatsReader`]: reads the counters of such drives.
+//! [`DriveControl`]: reads the counters of such drives, and injects faults into them.
 //!
 //! Guarantee: when the guard has been dropped, the threads have ended, the host's targets are
 //! flushed and have written a checkpoint, the drives' write buffers are on their media, and their
@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
-use controller::DriveStats;
+use controller::{Controller, DriveStats, Fault, FaultError, FaultRecord};
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, ThreadUse};
+use share_server::{OwnerChannel, OwnerStopped};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
 };
@@ -49,14 +50,55 @@ struct DriveThread {
     thread: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
-/// Reads the counters of a device's drives from any thread. It costs a drive's thread one load per
-/// iteration.
+/// Reads the counters of a device's drives, and injects faults into them, from any thread. It costs
+/// a drive's thread one load per iteration.
 #[derive(Clone, Debug, Default)]
-pub struct DriveStatsReader {
+pub struct DriveControl {
     cells: Vec<SnapshotSource<DriveSnapshot>>,
+    /// The emulated NVMe drives.
+    owners: Vec<DriveOwner>,
 }
 
-impl DriveStatsReader {
+/// An emulated NVMe drive, and the way to its thread.
+#[derive(Clone, Debug)]
+struct DriveOwner {
+    name: String,
+    channel: OwnerChannel<Controller>,
+    clock: RealClock,
+}
+
+/// Why a fault is not injected into a drive of a device.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InjectFaultError {
+    /// The device has no such drive.
+    #[error("no emulated NVMe drive {name} is behind the device; there are: {names}")]
+    NoDrive {
+        /// The name that was given.
+        name: String,
+        /// The names of the drives.
+        names: String,
+    },
+    /// A drive must be named.
+    #[error("several emulated NVMe drives are behind the device: name one of {names}")]
+    Several {
+        /// The names of the drives.
+        names: String,
+    },
+    /// This process emulates no NVMe drive of the device.
+    #[error(
+        "no drive behind the device is an emulated NVMe drive of this process; `sluice admin fault` \
+         reaches drives of `sluice serve`"
+    )]
+    NotEmulated,
+    /// The drive cannot have the fault.
+    #[error(transparent)]
+    Refused(#[from] FaultError),
+    /// The drive's thread has ended.
+    #[error(transparent)]
+    Stopped(#[from] OwnerStopped),
+}
+
+impl DriveControl {
     /// Returns the current counters of the drive, at most a fifth of a second old; of the first one
     /// of a set. `None` if the drive has never answered.
     pub fn stats(&self) -> Option<DriveStats> {
@@ -64,10 +106,61 @@ impl DriveStatsReader {
     }
 
     /// Returns the name and the current counters of each emulated drive, as
-    /// [`stats`](DriveStatsReader::stats) does. `None` if one of them has never answered.
+    /// [`stats`](DriveControl::stats) does. `None` if one of them has never answered.
     pub fn all_stats(&self) -> Option<Vec<(String, DriveStats)>> {
         let snapshots = SnapshotCell::request_all(&self.cells)?;
         Some(snapshots.into_iter().flat_map(|seen| seen.drives).collect())
+    }
+
+    /// Makes a drive fail, now. `drive` names one of several drives; the only one if omitted.
+    ///
+    /// ```
+    /// use controller::Fault;
+    /// use media::PuId;
+    /// use sluice_open::{OpenOptions, open_scenario};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "drive = { preset = \"femu-default\", geometry = { chunks = 16 } }";
+    /// let scenario = scenario::Scenario::parse("first.toml".as_ref(), text)?;
+    /// let (device, control) = open_scenario(&scenario, None, &OpenOptions::default())?;
+    /// control.inject_fault(None, Fault::DieFailure { pu: PuId(3) })?;
+    /// assert_eq!(control.faults(None)?[0].count, Some(16));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InjectFaultError`]; nothing has changed.
+    pub fn inject_fault(&self, drive: Option<&str>, fault: Fault) -> Result<(), InjectFaultError> {
+        let owner = self.owner(drive)?;
+        let clock = owner.clock;
+        Ok(owner.channel.call(move |drive| drive.inject_fault(clock.now(), fault))??)
+    }
+
+    /// Returns the faults that a drive had, oldest first. `drive` is as for
+    /// [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// # Errors
+    /// [`InjectFaultError`] if there is no such drive, or its thread has ended.
+    pub fn faults(&self, drive: Option<&str>) -> Result<Vec<FaultRecord>, InjectFaultError> {
+        Ok(self.owner(drive)?.channel.call(|drive| drive.faults())?)
+    }
+
+    fn owner(&self, drive: Option<&str>) -> Result<&DriveOwner, InjectFaultError> {
+        let names = || {
+            let names: Vec<&str> = self.owners.iter().map(|owner| owner.name.as_str()).collect();
+            names.join(", ")
+        };
+        match (drive, &self.owners[..]) {
+            (_, []) => Err(InjectFaultError::NotEmulated),
+            (None, [only]) => Ok(only),
+            (None, _) => Err(InjectFaultError::Several { names: names() }),
+            (Some(name), owners) => {
+                let found = owners.iter().find(|owner| owner.name == name);
+                let no_drive = || InjectFaultError::NoDrive { name: name.into(), names: names() };
+                found.ok_or_else(no_drive)
+            }
+        }
     }
 }
 
@@ -82,8 +175,8 @@ impl DriveThreadGuard {
         core: Option<usize>,
         target: Option<Arc<TargetQueues>>,
         closed: Option<Sender<CloseError>>,
-    ) -> io::Result<(DriveThreadGuard, DriveStatsReader)> {
-        let mut view = DriveStatsReader::default();
+    ) -> io::Result<(DriveThreadGuard, DriveControl)> {
+        let mut view = DriveControl::default();
         // After an error the guard ends the threads that have started.
         let threads = Vec::with_capacity(drives.len());
         let mut guard =
@@ -101,7 +194,12 @@ impl DriveThreadGuard {
             let (stopper, cell) = (runner.stop_handle(), SnapshotCell::new());
             view.cells.push(SnapshotSource { cell: cell.clone(), waker: runner.waker() });
             let name = drive.name().to_owned();
+            let is_nvme = matches!(drive, EmulatedDevice::Nvme(_));
             let mut live = DriveThreadState::new(drive, clock, cell, ThreadUse::OneComponent);
+            if is_nvme {
+                let channel = live.owner_channel(runner.waker());
+                view.owners.push(DriveOwner { name: name.clone(), channel, clock });
+            }
             let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
                 if let Some(core) = core {
                     AllowedCpus::allowed().pin(core);

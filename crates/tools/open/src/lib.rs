@@ -36,7 +36,7 @@ use driver::{Passthrough, UringConfig};
 use user_io::{IoDevice, Limits};
 
 pub use controller::UNSAFE;
-pub use drive_thread::DriveStatsReader;
+pub use drive_thread::{DriveControl, InjectFaultError};
 pub use error::{CloseError, TargetOpenError};
 pub use options::{FileOptions, OpenOptions};
 pub use scenario::open_scenario;
@@ -57,19 +57,31 @@ pub fn open(what: &str, options: &OpenOptions) -> Result<IoDevice, TargetOpenErr
 /// # Errors
 /// [`TargetOpenError`].
 pub fn open_target(target: &Target, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
-    match target {
+    open_with_control(target, options).map(|(device, _)| device)
+}
+
+/// Opens a parsed target, with the control of the drives that this process emulates for it.
+///
+/// # Errors
+/// [`TargetOpenError`].
+pub fn open_with_control(
+    target: &Target,
+    options: &OpenOptions,
+) -> Result<(IoDevice, DriveControl), TargetOpenError> {
+    let device = match target {
         Target::Null { bytes } => null(*bytes, options),
         Target::Scenario { file, drive } => {
             exists(file)?;
             let scenario = Scenario::load(file)?;
-            open_scenario(&scenario, drive.as_deref(), options).map(|(device, _)| device)
+            return open_scenario(&scenario, drive.as_deref(), options);
         }
         Target::Remote { socket, partition } => {
             remote::connect(socket, partition.as_deref(), options)
         }
         Target::Controller { address, nsid, by } => controller::open(*address, *nsid, *by, options),
         Target::File(path) => file(path, options),
-    }
+    };
+    Ok((device?, DriveControl::default()))
 }
 
 /// Opens the null device, which has sectors of 512 bytes.

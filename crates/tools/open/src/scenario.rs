@@ -28,7 +28,7 @@ use user_io::{IoDevice, TargetConfig};
 use super::controller;
 use super::drive_thread::{DriveThreadGuard, PoweredDevice};
 use super::target_queue::TargetQueues;
-use super::{DriveStatsReader, OpenOptions, TargetOpenError};
+use super::{DriveControl, OpenOptions, TargetOpenError};
 
 /// Opens a drive of a scenario, or one of its paths, if it names paths; `name` selects one of
 /// several. The scenario's jobs are not run, and its settings of virtual time have no effect.
@@ -42,7 +42,7 @@ pub fn open_scenario(
     scenario: &Scenario,
     name: Option<&str>,
     options: &OpenOptions,
-) -> Result<(IoDevice, DriveStatsReader), TargetOpenError> {
+) -> Result<(IoDevice, DriveControl), TargetOpenError> {
     options.refuse_read_only("a drive of a scenario")?;
     options.refuse_timeout("a drive of a scenario")?;
     options.refuse_doorbells("a drive of a scenario")?;
@@ -80,7 +80,7 @@ pub fn open_scenario(
             }
             other => other,
         })?;
-        return Ok((device, DriveStatsReader::default()));
+        return Ok((device, DriveControl::default()));
     }
     let assembled = match &reduced {
         // A path to one drive is that drive with this path.

@@ -172,6 +172,15 @@ impl ScenarioError {
             ScenarioError::Read { .. } => None,
         }
     }
+
+    /// Returns the problem of an argument that was read like a scenario, without a location.
+    pub fn problem_text(&self) -> String {
+        let Some(invalid) = self.invalid() else { return self.to_string() };
+        match invalid.problem.help() {
+            Some(help) => format!("{}; {help}", invalid.problem),
+            None => invalid.problem.to_string(),
+        }
+    }
 }
 
 impl ProblemKind {

@@ -10,6 +10,7 @@ pub mod capacity;
 pub mod choice;
 mod composition;
 mod error;
+mod fault;
 pub mod format;
 mod hints;
 mod host;
@@ -40,6 +41,7 @@ pub use composition::{
     Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec, UnknownPath,
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
+pub use fault::{FaultValue, parse_fault, read_fault};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
 pub use host_machine::{HostKernel, HostMachine};
 pub use keys::ahci_keys::AhciUplink;
@@ -94,7 +96,8 @@ pub struct Scenario {
     pub jobs: Vec<JobTable>,
     /// Job files that the scenario names, relative to its directory, each with its line.
     pub job_files: Vec<(PathBuf, usize)>,
-    /// Changes of settings during the run (`[[at]]`), in the order of their times.
+    /// Changes of settings (`[[at]]`) and faults (`[[fault]]`) during the run, in the order of their
+    /// times.
     pub changes: Vec<TimedChange>,
     /// Settings of `sluice serve`.
     pub serving: ServeSpec,
@@ -215,6 +218,10 @@ impl Scenario {
             Some(value) => value.sections("at")?,
             None => Vec::new(),
         };
+        let faults = match root.get("fault") {
+            Some(value) => value.sections("fault")?,
+            None => Vec::new(),
+        };
         let shares = match root.get("partition") {
             Some(value) => value.sections("partition")?,
             None => Vec::new(),
@@ -258,7 +265,7 @@ impl Scenario {
             scenario.check_job(&job, &named, &paths)?;
             scenario.jobs.push(job);
         }
-        scenario.changes = timed_change::read_changes(&scenario, changes)?;
+        scenario.changes = timed_change::read_changes(&scenario, changes, faults)?;
         scenario.former_spellings = source.former.sorted();
         Ok(scenario)
     }

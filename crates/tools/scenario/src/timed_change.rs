@@ -1,15 +1,16 @@
-//! [`TimedChange`]: `[[at]]`, a change of settings at an instant of the run; [`read_change`]: the
+//! [`TimedChange`]: a change at an instant of the run, of settings (`[[at]]`) or by a fault (`[[fault]]`); [`read_change`]: the
 //! change of one setting of a running server.
 
 use std::path::Path;
 
 use block::Group;
 use block::sched::{GroupChange, LimitKind};
-use controller::PersonalityKind;
+use controller::{Fault, PersonalityKind};
 use ftl::ControlChange;
 use lnvm::TargetKind;
 use time::Nanos;
 
+use crate::fault::read_faults;
 use crate::keys::drive_keys::parse_toml;
 use crate::keys::ftl_keys::{POLICIES, read_limiter};
 use crate::keys::layer_keys::{block_sector, check_scheduler, read_group};
@@ -17,7 +18,7 @@ use crate::section::{Result, Section, Value};
 use crate::source::SourceText;
 use crate::{Beneath, HostTarget, Scenario};
 
-/// Changes of the settings of one FTL, or of one group of jobs, at an instant.
+/// Changes of the settings of one FTL, or of one group of jobs, or a fault of a drive, at an instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedChange {
     /// Time since the start of the jobs.
@@ -46,6 +47,13 @@ pub enum ChangedSettings {
         group: Group,
         /// The changes.
         changes: Vec<(GroupChange, usize)>,
+    },
+    /// A fault of a drive.
+    Fault {
+        /// Index of the drive in [`Scenario::drives`].
+        drive: usize,
+        /// The fault.
+        fault: Fault,
     },
 }
 
@@ -115,16 +123,18 @@ fn read_group_changes<'a>(s: &mut Section<'a>) -> Result<Vec<(GroupChange, Value
     Ok(changes)
 }
 
-/// Reads the changes of a scenario whose devices, paths and jobs have been read, in the order of
-/// their times.
+/// Reads the changes and faults of a scenario whose devices, paths and jobs have been read, in the
+/// order of their times. At one instant, changes of settings come first.
 pub(crate) fn read_changes(
     scenario: &Scenario,
     sections: Vec<Section<'_>>,
+    faults: Vec<Section<'_>>,
 ) -> Result<Vec<TimedChange>> {
     let reader = ChangeReader { scenario };
     let changes: Result<Vec<TimedChange>> =
         sections.into_iter().map(|section| reader.read(section)).collect();
     let mut changes = changes?;
+    changes.extend(read_faults(scenario, faults)?);
     changes.sort_by_key(|change| change.time);
     Ok(changes)
 }

@@ -295,7 +295,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
         .enumerate()
         .map(|(path, over_time)| PathOutcome::counters(&mut run, path, over_time, now))
         .collect();
-    let drives = (0..run.drives.len()).map(|i| DriveOutcome::from_run(&run, i)).collect();
+    let drives = (0..run.drives.len()).map(|i| DriveOutcome::from_run(&run, i, started)).collect();
     for path in 0..run.paths.len() {
         if run.paths[path].drives.iter().any(|drive| images.persist[*drive]) {
             run.flush(path, now);

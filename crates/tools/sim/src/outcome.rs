@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use block::notify::NotifyStats;
-use controller::{AhciStats, DriveStats, SataDriveStats};
+use controller::{AhciStats, Controller, DriveStats, FaultRecord, SataDriveStats};
 use ftl::FtlStats;
 use kv::KvStats;
 use media::MediaStats;
@@ -117,6 +117,8 @@ pub struct DriveOutcome {
     pub geometry: Option<(u32, u32)>,
     /// Counters of a SATA drive and of its controller.
     pub sata: Option<SataOutcome>,
+    /// Faults, each at its time since the start of the jobs.
+    pub faults: Vec<FaultRecord>,
 }
 
 /// Results of a SATA drive at a port of the AHCI controller.
@@ -141,8 +143,8 @@ impl SataOutcome {
 }
 
 impl DriveOutcome {
-    /// Returns the outcome of drive `index` of a run.
-    pub(super) fn from_run(run: &SimRun, index: usize) -> DriveOutcome {
+    /// Returns the outcome of drive `index` of a run whose jobs started at `started`.
+    pub(super) fn from_run(run: &SimRun, index: usize, started: Nanos) -> DriveOutcome {
         let lane = &run.drives[index];
         let device = run.device_of(index);
         let shape = match device.nvme().map(|drive| &drive.config().media) {
@@ -164,8 +166,11 @@ impl DriveOutcome {
             }
             _ => None,
         };
+        let mut faults = device.nvme().map(Controller::faults).unwrap_or_default();
+        faults.iter_mut().for_each(|fault| fault.at = fault.at.since(started));
         DriveOutcome {
             name: lane.name.clone(),
+            faults,
             drive,
             media_before: lane.media_before,
             shared_ftl,

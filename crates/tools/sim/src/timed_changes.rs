@@ -1,5 +1,7 @@
-//! [`TimedChanges`]: the changes of settings that a scenario has at instants of the run (`[[at]]`).
+//! [`TimedChanges`]: the changes of settings (`[[at]]`) and the faults (`[[fault]]`) that a scenario
+//! has at instants of the run.
 
+use controller::FaultError;
 use ftl::{ControlChange, ControlError};
 use scenario::{Beneath, ChangedSettings, Scenario, TimedChange};
 use stack::target_layers;
@@ -68,8 +70,12 @@ impl<'s> TimedChanges<'s> {
     pub(super) fn finish(&self, now: Nanos) -> Result<(), SimError> {
         let Some(timed) = self.pending.first() else { return Ok(()) };
         let elapsed = now.since(self.started);
-        let message = format!("the jobs end after {elapsed}, before this change at {}", timed.time);
-        let help = "let a job run longer (`runtime` with `time_based`), or move the change".into();
+        let what = match timed.settings {
+            ChangedSettings::Fault { .. } => "fault",
+            ChangedSettings::Ftl { .. } | ChangedSettings::Group { .. } => "change",
+        };
+        let message = format!("the jobs end after {elapsed}, before this {what} at {}", timed.time);
+        let help = "let a job run longer (`runtime` with `time_based`), or move it".into();
         Err(self.scenario.conflict_in_line(timed.line, message, help).into())
     }
 
@@ -104,6 +110,21 @@ impl<'s> TimedChanges<'s> {
                         self.refused(name, *line, &refused.to_string(), help)
                     })?;
                 }
+            }
+            ChangedSettings::Fault { drive, fault } => {
+                let device = run.devices[run.drives[*drive].device].nvme_mut();
+                let kind = fault.kind();
+                let injected =
+                    device.map_or(Err(FaultError::NoFlash { kind }), |device| match now {
+                        Some(now) => device.inject_fault(now, *fault),
+                        None => device.check_fault(fault),
+                    });
+                injected.map_err(|refused| {
+                    let name = &self.scenario.drives[*drive].config.name;
+                    let message = format!("\"{name}\" cannot have this fault: {refused}");
+                    let help = "see docs/faults.md for the faults that a drive can have".into();
+                    self.scenario.conflict_in_line(timed.line, message, help)
+                })?;
             }
         }
         Ok(())

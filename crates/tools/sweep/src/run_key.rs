@@ -117,6 +117,7 @@ fn canonical(scenario: &Scenario) -> Scenario {
         match &mut timed.settings {
             ChangedSettings::Ftl { changes, .. } => changes.iter_mut().for_each(|c| c.1 = 0),
             ChangedSettings::Group { changes, .. } => changes.iter_mut().for_each(|c| c.1 = 0),
+            ChangedSettings::Fault { .. } => {}
         }
     }
     canonical

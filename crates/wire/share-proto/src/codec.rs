@@ -8,6 +8,9 @@ use crate::name::{NAME_BYTES, ResourceName};
 /// Maximum bytes of a text on the wire, truncated at a character boundary.
 pub(crate) const TEXT_BYTES_MAX: usize = 240;
 
+/// Maximum bytes of the text of a fault.
+pub const FAULT_BYTES_MAX: usize = TEXT_BYTES_MAX;
+
 /// Appends fields to a message.
 pub(crate) trait PutField: PutBytes {
     /// Appends an optional number; all ones stand for `None`.

@@ -22,6 +22,7 @@ pub mod socket;
 mod wire;
 
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
+pub use codec::FAULT_BYTES_MAX;
 pub use interval::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
 pub use message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,

@@ -90,6 +90,14 @@ pub enum Message {
         /// The change.
         change: SettingChange,
     },
+    /// Administrator: injects a fault into a drive. The reply is [`Message::Done`].
+    Fault {
+        /// The drive.
+        device: ResourceName,
+        /// The kind of fault and `key=value` for each of its keys, separated by spaces; at most
+        /// [`FAULT_BYTES_MAX`](crate::FAULT_BYTES_MAX) bytes.
+        fault: String,
+    },
 }
 
 /// The resources granted to a client.

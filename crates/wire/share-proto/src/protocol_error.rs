@@ -59,6 +59,8 @@ error_codes! {
     Stopping = 17;
     /// The FTL refuses the setting, or the drive or target has none.
     Setting = 18;
+    /// The drive cannot have the fault.
+    Fault = 19;
 }
 
 /// A request that the server refused.

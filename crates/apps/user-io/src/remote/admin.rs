@@ -121,6 +121,24 @@ impl Admin {
         }
     }
 
+    /// Injects a fault into a drive: its kind, then `key=value` for each of its keys, separated by
+    /// spaces.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] for an unknown name, [`Code::Fault`] if the drive
+    /// cannot have the fault. Nothing has changed then.
+    pub fn inject_fault(
+        &mut self,
+        device: ResourceName,
+        fault: &str,
+    ) -> Result<(), RemoteDeviceError> {
+        let message = Message::Fault { device, fault: fault.to_owned() };
+        match self.client.call(message, &[], 0)? {
+            (Message::Done { .. }, _) => Ok(()),
+            (answer, _) => Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() }),
+        }
+    }
+
     /// Returns the statistics of each drive since the previous call on this connection. The first
     /// call covers the time since the server began to serve the drive.
     ///

@@ -17,6 +17,7 @@ use crate::admin::AdminState;
 use crate::command::data_buffer::DataBuffer;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
+use crate::faults::injection;
 use crate::host_interface::hosts::HostPort;
 use crate::personality::block::DIRECT_TAG;
 
@@ -190,7 +191,7 @@ impl Controller {
     }
 
     #[inline]
-    fn sector_bytes(&self) -> u32 {
+    pub(crate) fn sector_bytes(&self) -> u32 {
         match &self.config.media {
             MediaConfig::Nand(n) => n.geometry.sector_bytes,
             MediaConfig::Pcm(p) => p.sector_bytes,
@@ -271,7 +272,7 @@ impl Controller {
     }
 
     #[inline]
-    fn complete(&mut self, id: u32) {
+    pub(crate) fn complete(&mut self, id: u32) {
         let command = self.commands.get(id);
         self.lateness.record_completion(command.due, self.time.now, &self.gaps);
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
@@ -364,6 +365,7 @@ impl Controller {
                 match d.array.next_completion(limit) {
                     Some((at, done)) => {
                         d.on_op_complete(at, done, commands);
+                        self.faults.count_op(&mut self.stages);
                         at
                     }
                     None => limit,
@@ -373,6 +375,7 @@ impl Controller {
                 let at = match d.array.next_completion(now) {
                     Some((at, done)) => {
                         d.on_op_complete(at, done, commands);
+                        self.faults.count_op(&mut self.stages);
                         at
                     }
                     None => now,
@@ -416,7 +419,9 @@ impl Controller {
             let limit = if media < self.time.at { self.time.at } else { stages.min(now) };
             self.media_step(limit)
         } else {
-            let Some((stage, at, id)) = self.stages.dequeue(next) else { return };
+            let Some((stage, at, id)) = self.stages.dequeue(next) else {
+                return injection::end_due(self, self.time.at);
+            };
             let is_write =
                 |io| matches!(io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
             match stage {
@@ -536,6 +541,16 @@ impl Controller {
                 return (moved | self.queues.flush_completions(), next);
             }
         }
+    }
+
+    /// Processes everything that was due before `now`, without new commands.
+    pub(crate) fn catch_up(&mut self, now: Nanos) {
+        if let Some(before) = now.0.checked_sub(1)
+            && before >= self.time.at.0
+        {
+            self.process_until::<false>(Nanos(before));
+        }
+        self.time.now = self.time.now.max(now);
     }
 
     #[inline]

@@ -63,8 +63,10 @@ impl ServiceStage {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CommandStages {
     stages: [ServiceStage; 4],
-    /// The time at which the next command leaves any stage.
+    /// The earlier of the times at which the next command leaves any stage, and of `interrupt`.
     next_at: Nanos,
+    /// A time at which the controller has something to do that is not about a command.
+    interrupt: Nanos,
 }
 
 /// A stage of [`CommandStages`], in the order in which commands leave that are due at one instant.
@@ -85,13 +87,24 @@ impl CommandStages {
     pub(crate) fn new() -> CommandStages {
         use tracepoint::StageKind::{Completion, Dma, Fetch};
         let stages = [Fetch, Dma, Dma, Completion].map(ServiceStage::new);
-        CommandStages { stages, next_at: Nanos::MAX }
+        CommandStages { stages, next_at: Nanos::MAX, interrupt: Nanos::MAX }
     }
 
-    /// Returns the time at which the next command leaves any stage.
+    /// Returns the time at which the next command leaves any stage, or of the interrupt.
     #[inline]
     pub(crate) fn next_at(&self) -> Nanos {
         self.next_at
+    }
+
+    /// Sets the time of the interrupt; [`Nanos::MAX`] for none.
+    pub(crate) fn set_interrupt(&mut self, at: Nanos) {
+        self.interrupt = at;
+        self.update_next();
+    }
+
+    #[inline]
+    fn update_next(&mut self) {
+        self.next_at = self.stages.iter().fold(self.interrupt, |next, s| next.min(s.next_at()));
     }
 
     /// Queues a command that occupies a stage for `time` once the stage is free.
@@ -111,7 +124,7 @@ impl CommandStages {
     }
 
     /// Removes the next command that has left its stage by `now`. Returns the stage, the time at
-    /// which it left, and the command.
+    /// which it left, and the command; `None` if only the interrupt is due, or nothing.
     #[inline]
     pub(crate) fn dequeue(&mut self, now: Nanos) -> Option<(Stage, Nanos, u32)> {
         if self.next_at > now {
@@ -121,12 +134,13 @@ impl CommandStages {
             let (at, command) = self.stages[stage as usize].dequeue(now)?;
             Some((stage, at, command))
         });
-        self.next_at = self.stages.iter().fold(Nanos::MAX, |next, s| next.min(s.next_at()));
+        self.update_next();
         next
     }
 
-    /// Removes all commands.
+    /// Removes all commands, but not the interrupt.
     pub(crate) fn clear(&mut self) {
-        *self = CommandStages::new();
+        *self = CommandStages { interrupt: self.interrupt, ..CommandStages::new() };
+        self.update_next();
     }
 }

@@ -185,6 +185,13 @@ impl Commands {
         }
     }
 
+    /// Returns the commands in flight, by index. They do not enter the completion path.
+    pub(crate) fn take_in_flight(&mut self) -> Vec<u32> {
+        self.completed.clear();
+        let usage = self.slots.usage();
+        (0..).zip(usage).filter(|(_, is_in_use)| *is_in_use).map(|(id, _)| id).collect()
+    }
+
     /// Releases all slots.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();

@@ -4,4 +4,5 @@
 pub(crate) mod access;
 pub(crate) mod cmb;
 pub(crate) mod hosts;
+mod queue_faults;
 pub(crate) mod queues;

@@ -34,8 +34,12 @@ pub(crate) struct SubmissionQueue {
     /// The poll in which the doorbell was read last.
     last_poll: u64,
     /// Maximum number of commands in flight; unlimited for a host without
-    /// [`AccessCheck`](crate::host_interface::access::AccessCheck).
-    outstanding_max: u32,
+    /// [`AccessCheck`](crate::host_interface::access::AccessCheck), and 0 for a stalled queue.
+    pub(super) outstanding_max: u32,
+    /// The fault that stalls the queue, and the maximum that applies after it.
+    pub(super) stall: Option<(usize, u32)>,
+    /// The fault for which the next completion is not posted.
+    pub(super) loss: Option<usize>,
     /// Commands of this queue consume tokens of the host's rate limits.
     rate_limited: bool,
 }
@@ -103,6 +107,8 @@ pub(crate) struct Queues {
     posting: Posting,
     /// Invalid doorbell values.
     pub(crate) invalid_doorbells: u64,
+    /// The faults for which completions were not posted.
+    pub(super) lost: Vec<usize>,
 }
 
 /// The order in which submission queues are served.
@@ -205,6 +211,7 @@ impl Queues {
             arbiter: Arbiter::new(arbitration),
             posting: Posting::default(),
             invalid_doorbells: 0,
+            lost: Vec::new(),
         }
     }
 
@@ -325,6 +332,8 @@ impl Queues {
             teardown: None,
             last_poll: 0,
             outstanding_max: most,
+            stall: None,
+            loss: None,
             rate_limited: metered,
         };
         let index = insert_slot(&mut self.submissions, queue);
@@ -495,6 +504,9 @@ impl Queues {
                 self.finish_detach(index);
             }
             return;
+        }
+        if let Some(fault) = queue.loss.take_if(|_| closed.is_none()) {
+            return self.lost.push(fault);
         }
         let (sq_head, sq_id) = (queue.ring.head(), queue.ring.qid());
         let cqe = Cqe { result, sq_head, sq_id, cid, status };

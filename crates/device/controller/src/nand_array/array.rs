@@ -99,11 +99,22 @@ impl NandArray {
     #[inline]
     pub(super) fn array_time(&self, part: &PuOp) -> Nanos {
         let config = self.nand.config();
-        match part.kind {
+        let time = match part.kind {
             NandOpKind::Read => config.timing.read[config.page_type(part.page)],
             NandOpKind::Program if config.one_shot => config.timing.program[0],
             NandOpKind::Program => config.timing.program[config.page_type(part.page)],
             NandOpKind::Erase => config.timing.erase,
+        };
+        if self.slow_dies.is_empty() { time } else { self.slowed(part, time) }
+    }
+
+    /// Returns the time of an operation on a die that may be slow.
+    #[cold]
+    fn slowed(&self, part: &PuOp, time: Nanos) -> Nanos {
+        let pu = self.nand.layout().pu_of(ChunkId(part.chunk));
+        match self.slow_dies.iter().find(|(slow, _)| *slow == pu) {
+            Some((_, factor)) => Nanos((time.0 as f64 * factor) as u64),
+            None => time,
         }
     }
 

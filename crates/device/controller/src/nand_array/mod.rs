@@ -11,7 +11,7 @@ pub(crate) mod pu;
 
 use std::collections::VecDeque;
 
-use media::{ChunkId, Nand, PhysSector};
+use media::{ChunkId, Nand, PhysSector, PuId};
 use nvme::VectorHints;
 use serde::{Deserialize, Serialize};
 use time::{Nanos, TimerQueue};
@@ -108,6 +108,8 @@ pub(crate) struct NandArray {
     pub(crate) media_events: MediaEventLog,
     /// All operations take no time, for preconditioning.
     pub(crate) zero_latency: bool,
+    /// Parallel units whose array operations take longer, each with the factor.
+    slow_dies: Vec<(PuId, f64)>,
 }
 
 impl NandArray {
@@ -124,8 +126,24 @@ impl NandArray {
             counters: ArrayCounters::default(),
             media_events: MediaEventLog::new(&nand, config.personality),
             zero_latency: false,
+            slow_dies: Vec::new(),
             nand,
         }
+    }
+
+    /// Has array operations of a parallel unit that start from now on take `factor` times as long.
+    /// Returns `false`, and changes nothing, if they take longer already.
+    pub(crate) fn set_slow_die(&mut self, pu: PuId, factor: f64) -> bool {
+        let is_fast = self.slow_dies.iter().all(|(slow, _)| *slow != pu);
+        if is_fast {
+            self.slow_dies.push((pu, factor));
+        }
+        is_fast
+    }
+
+    /// Has array operations of a parallel unit take their own times again.
+    pub(crate) fn end_slow_die(&mut self, pu: PuId) {
+        self.slow_dies.retain(|(slow, _)| *slow != pu);
     }
 
     /// Returns the time of the next event.

@@ -18,6 +18,8 @@ pub(crate) struct NullDrive {
     pub(crate) sector_bytes: u32,
     transfer_stage: ServiceStage,
     pub(crate) latency_stage: ServiceStage,
+    /// Commands end with this status.
+    status: Status,
 }
 
 impl NullDrive {
@@ -25,7 +27,23 @@ impl NullDrive {
         let sectors = bytes / u64::from(sector_bytes);
         let [transfer_stage, latency_stage] =
             [(); 2].map(|()| ServiceStage::new(tracepoint::StageKind::Null));
-        NullDrive { config, sectors, sector_bytes, transfer_stage, latency_stage }
+        let status = Status::SUCCESS;
+        NullDrive { config, sectors, sector_bytes, transfer_stage, latency_stage, status }
+    }
+
+    /// Creates the stand-in for a drive that does not recover: every command ends at once with
+    /// [`Status::NOT_READY`] and the *do not retry* bit.
+    pub(crate) fn unavailable(sector_bytes: u32) -> NullDrive {
+        let config = NullConfig { latency: Nanos::ZERO, ..NullConfig::default() };
+        let drive = NullDrive::new(config, 0, sector_bytes);
+        NullDrive { status: Status::NOT_READY.do_not_retry(), ..drive }
+    }
+
+    /// Discards all commands, at a power cut.
+    pub(crate) fn power_cut(&mut self) {
+        let bytes = self.sectors * u64::from(self.sector_bytes);
+        let drive = NullDrive::new(self.config, bytes, self.sector_bytes);
+        *self = NullDrive { status: self.status, ..drive };
     }
 
     #[inline]
@@ -36,10 +54,11 @@ impl NullDrive {
             | IoCommand::Write { slba, nlb, .. }
             | IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
             IoCommand::Flush | IoCommand::DatasetManagement { .. } => (0, 0),
-            _ => return commands.complete(id, Status::INVALID_OPCODE),
+            _ => return commands.complete(id, self.failure_status(Status::INVALID_OPCODE)),
         };
         if slba.checked_add(nlb.into()).is_none_or(|end| end > self.sectors) {
-            return commands.complete(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+            let status = Status::LBA_OUT_OF_RANGE.do_not_retry();
+            return commands.complete(id, self.failure_status(status));
         }
         let transfer = Nanos::transfer(command.bytes, self.config.bytes_per_sec);
         if transfer > Nanos::ZERO {
@@ -47,8 +66,14 @@ impl NullDrive {
         } else if self.config.latency > Nanos::ZERO {
             self.latency_stage.enqueue_delay(now, self.config.latency, id);
         } else {
-            commands.complete(id, Status::SUCCESS);
+            commands.complete(id, self.status);
         }
+    }
+
+    /// Returns the status of a command that fails with `status`, unless all commands fail.
+    #[cold]
+    fn failure_status(&self, status: Status) -> Status {
+        if self.status.is_success() { status } else { self.status }
     }
 
     #[inline]

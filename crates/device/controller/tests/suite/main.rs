@@ -4,6 +4,7 @@ mod ahci;
 mod block_layer;
 mod closed_forms;
 mod common;
+mod faults;
 mod full;
 mod hostile;
 mod moves;

@@ -108,6 +108,8 @@ pub struct Nand {
     injected_faults: InjectedFaults,
     /// Whether a program failure is possible: random or injected.
     programs_can_fail: bool,
+    /// Whether an injected fault makes reads fail at a rate.
+    reads_fail_at_rate: bool,
     stats: MediaStats,
 }
 
@@ -156,6 +158,7 @@ impl Nand {
             torn: BTreeSet::new(),
             uncorrectable: BTreeSet::new(),
             programs_can_fail: failures.can_programs_fail(),
+            reads_fail_at_rate: false,
             failure_model: failures,
             bit_error_model: BitErrorModel::new(&config, seed),
             injected_faults: InjectedFaults::default(),
@@ -304,8 +307,8 @@ impl Nand {
         let readable = self.paired_pages.readable_sectors(record.write_pointer());
         // A program in progress does not block reads of earlier sectors.
         let simple = record.without(PROGRAMMING).has_no_flags() && sector < readable;
-        if !simple {
-            self.check_readable(phys, chunk, sector, record)?;
+        if !simple || self.reads_fail_at_rate {
+            self.check_readable_once(phys, chunk, sector, record)?;
         }
         self.stats.reads += 1;
         let factor = self.age(chunk);
@@ -333,6 +336,36 @@ impl Nand {
                 Ok(ReadInfo { corrected_bits: bits, raw_bits: raw, high_ecc, retries })
             }
         }
+    }
+
+    /// Examines a sector that may not be readable, for a read that takes injected faults.
+    #[cold]
+    fn check_readable_once(
+        &mut self,
+        phys: PhysSector,
+        chunk: ChunkId,
+        sector: u32,
+        record: ChunkRecord,
+    ) -> Result<(), MediaError> {
+        let is_due = self.injected_faults.fails_next_read(phys);
+        let checked = self.check_readable(phys, chunk, sector, record);
+        if !is_due {
+            checked?;
+        }
+        match self.injected_faults.take_read_fault(phys) {
+            true if is_due => checked,
+            true => {
+                self.stats.uncorrectable_reads += 1;
+                Err(self.uncorrectable(phys))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the error of a sector with one bit error more than ECC corrects.
+    fn uncorrectable(&self, phys: PhysSector) -> MediaError {
+        let ecc_bits = self.config.errors.ecc_bits;
+        MediaError::Uncorrectable { phys, bits: ecc_bits + 1, ecc_bits }
     }
 
     /// Examines a sector that may not be readable.
@@ -371,10 +404,11 @@ impl Nand {
             let needs = self.paired_pages.write_pointer_needed(sector, unit);
             return Err(MediaError::PairNotProgrammed { phys, needs, write_pointer });
         }
-        if record.has_any(HAS_DEFECTS) && self.uncorrectable.contains(&phys) {
+        if record.has_any(HAS_DEFECTS)
+            && (self.uncorrectable.contains(&phys) || self.injected_faults.fails_next_read(phys))
+        {
             self.stats.uncorrectable_reads += 1;
-            let ecc_bits = self.config.errors.ecc_bits;
-            return Err(MediaError::Uncorrectable { phys, bits: ecc_bits + 1, ecc_bits });
+            return Err(self.uncorrectable(phys));
         }
         Ok(())
     }

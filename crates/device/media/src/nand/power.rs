@@ -4,7 +4,10 @@ use std::io;
 
 use super::Nand;
 use crate::chunk::{BAD, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING};
-use crate::{ChunkId, InjectedFault, MediaError, PowerLossReport};
+use crate::{ChunkId, InjectedFault, MediaError, Operation, PhysSector, PowerLossReport};
+
+/// The bits that change in each byte of a corrupted sector.
+const CORRUPTION: u8 = 0x5a;
 
 impl Nand {
     /// Cuts the power: units in programming become torn, and the write pointer covers them;
@@ -53,6 +56,9 @@ impl Nand {
     ///
     /// # Errors
     /// [`MediaError::OutOfRange`] for an object that does not exist.
+    ///
+    /// # Panics
+    /// If a rate is not from 0 to 1.
     pub fn inject(&mut self, fault: InjectedFault) -> Result<(), MediaError> {
         match fault {
             InjectedFault::Program { chunk, unit } => {
@@ -73,12 +79,32 @@ impl Nand {
                 self.injected_faults.fail_erase(chunk);
             }
             InjectedFault::NextErase => self.injected_faults.fail_next_erase(),
+            InjectedFault::Read { phys } => {
+                self.mark_defect(phys)?;
+                self.injected_faults.fail_read(phys);
+            }
+            InjectedFault::Rate { operation, rate } => {
+                assert!((0.0..=1.0).contains(&rate), "the rate {rate} is a share from 0 to 1");
+                self.injected_faults.start_rate(operation, rate, self.config.seed);
+                match operation {
+                    Operation::Read => self.reads_fail_at_rate = true,
+                    Operation::Program => self.programs_can_fail = true,
+                    Operation::Erase => {}
+                }
+            }
             InjectedFault::Uncorrectable { phys } => {
-                let chunk = self.layout.chunk_of(phys);
-                self.record(chunk).map_err(|_| self.sector_out_of_range(phys))?;
-                let record = self.prepare_defect_mark(chunk);
+                self.mark_defect(phys)?;
                 self.uncorrectable.insert(phys);
-                self.set_record(chunk, record);
+            }
+            InjectedFault::Corrupt { phys } => {
+                self.record(self.layout.chunk_of(phys))
+                    .map_err(|_| self.sector_out_of_range(phys))?;
+                if self.store.stores_data() {
+                    let mut bytes = vec![0; self.layout.sector_bytes() as usize];
+                    self.store.read(phys, &mut bytes);
+                    bytes.iter_mut().for_each(|byte| *byte ^= CORRUPTION);
+                    self.store.write(phys, &bytes);
+                }
             }
             InjectedFault::ChunkBad { chunk } => {
                 let record = self.record(chunk)?;
@@ -97,6 +123,41 @@ impl Nand {
             InjectedFault::HostDiskFull => self.store.fail_next_allocation(),
         }
         Ok(())
+    }
+
+    /// Marks the chunk of a sector as one with a defect.
+    fn mark_defect(&mut self, phys: PhysSector) -> Result<(), MediaError> {
+        let chunk = self.layout.chunk_of(phys);
+        self.record(chunk).map_err(|_| self.sector_out_of_range(phys))?;
+        let record = self.prepare_defect_mark(chunk);
+        self.set_record(chunk, record);
+        Ok(())
+    }
+
+    /// Ends the failures of operations at a rate. Returns the number of operations that failed.
+    pub fn end_failures(&mut self, operation: Operation) -> u64 {
+        if operation == Operation::Read {
+            self.reads_fail_at_rate = false;
+        }
+        // `programs_can_fail` is updated by the next program.
+        self.injected_faults.end_rate(operation)
+    }
+
+    /// Returns the number of operations that have failed at the rate in force; `None` without one.
+    pub fn failed_at_rate(&self, operation: Operation) -> Option<u64> {
+        self.injected_faults.failed_at_rate(operation)
+    }
+
+    /// Whether an injected failure of one addressed operation has not occurred yet. Other faults
+    /// take effect at once.
+    pub fn is_pending(&self, fault: &InjectedFault) -> bool {
+        let faults = &self.injected_faults;
+        match *fault {
+            InjectedFault::Program { chunk, unit } => faults.fails_next_program(chunk, unit),
+            InjectedFault::Erase { chunk } => faults.fails_next_erase(chunk),
+            InjectedFault::Read { phys } => faults.fails_next_read(phys),
+            _ => false,
+        }
     }
 
     /// Sets the program/erase cycles of a chunk, to emulate a used drive.

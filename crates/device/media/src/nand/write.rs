@@ -349,6 +349,7 @@ impl Nand {
         while let Some(&phys) = self.uncorrectable.range(first..first + sectors).next() {
             self.uncorrectable.remove(&phys);
         }
+        self.injected_faults.clear_reads(first, first + sectors);
     }
 
     /// Completes an erase: the chunk is free.

@@ -351,3 +351,90 @@ fn repetitions_that_cannot_be_are_refused() {
     (cfg.errors.retry_error_fraction, cfg.errors.read_retries) = (0.5, 1001);
     assert!(Nand::create(cfg).is_err());
 }
+
+#[test]
+fn an_injected_read_failure_fails_one_read() {
+    let mut n = nand();
+    program_all(&mut n, C, 3);
+    let (phys, other) = (n.layout().phys(C, 5), n.layout().phys(C, 6));
+    let fault = InjectedFault::Read { phys };
+    n.inject(fault).unwrap();
+    assert!(n.is_pending(&fault));
+    let error = n.check_read(phys).unwrap_err();
+    assert!(matches!(error, MediaError::Uncorrectable { .. }), "{error}");
+    assert!(!n.is_pending(&fault));
+    for phys in [phys, other] {
+        verify(&mut n, phys, 3).unwrap();
+    }
+    assert_eq!(n.stats().uncorrectable_reads, 1);
+    // An erase removes a failure that has not occurred.
+    n.inject(fault).unwrap();
+    erase(&mut n, C).unwrap();
+    program_all(&mut n, C, 4);
+    verify(&mut n, phys, 4).unwrap();
+    let phys = PhysSector(n.layout().sector_count());
+    assert!(n.inject(InjectedFault::Read { phys }).is_err());
+}
+
+#[test]
+fn operations_fail_at_an_injected_rate_until_it_ends() {
+    let run = |seed| {
+        let mut cfg = many();
+        cfg.seed = seed;
+        let mut n = Nand::create(cfg).unwrap();
+        for operation in [Operation::Program, Operation::Erase, Operation::Read] {
+            n.inject(InjectedFault::Rate { operation, rate: 0.1 }).unwrap();
+        }
+        let mut failed = [Vec::new(), Vec::new(), Vec::new()];
+        for c in (0..4000).map(ChunkId) {
+            if program(&mut n, c, 0, 1).is_err() {
+                failed[1].push(c);
+            } else if program(&mut n, c, 1, 1).is_err() {
+                failed[1].push(c);
+                if n.check_read(n.layout().phys(c, 0)).is_err() {
+                    failed[0].push(c);
+                }
+            }
+            if erase(&mut n, c).is_err() {
+                failed[2].push(c);
+            }
+        }
+        for (operation, failed) in
+            [Operation::Read, Operation::Program, Operation::Erase].into_iter().zip(&failed)
+        {
+            assert_eq!(n.failed_at_rate(operation), Some(failed.len() as u64));
+            assert_eq!(n.end_failures(operation), failed.len() as u64);
+            assert_eq!(n.failed_at_rate(operation), None);
+        }
+        for c in (4000..5000).map(ChunkId) {
+            program_all(&mut n, c, 1);
+            n.check_read(n.layout().phys(c, 0)).unwrap();
+            erase(&mut n, c).unwrap();
+        }
+        failed
+    };
+    let first = run(1);
+    assert!(is_about(first[2].len() as u64, 4000, 0.1), "{}", first[2].len());
+    assert!(first[1].len() > 500 && first[0].len() > 10, "{:?}", first[0]);
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+}
+
+#[test]
+fn corrupted_data_reads_without_an_error_and_nothing_else_changes() {
+    let mut n = nand();
+    program_all(&mut n, C, 3);
+    let (phys, other) = (n.layout().phys(C, 5), n.layout().phys(C, 6));
+    let bytes = |n: &Nand| {
+        let mut bytes = vec![0; 512];
+        n.read_bytes(phys, &mut bytes);
+        bytes
+    };
+    let before = bytes(&n);
+    n.inject(InjectedFault::Corrupt { phys }).unwrap();
+    n.check_read(phys).unwrap();
+    assert_ne!(bytes(&n), before);
+    verify(&mut n, other, 3).unwrap();
+    n.inject(InjectedFault::Corrupt { phys }).unwrap();
+    assert_eq!(bytes(&n), before, "twice gives the data back");
+}

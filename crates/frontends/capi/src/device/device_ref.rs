@@ -44,6 +44,7 @@ mod tests {
 
     use block::Raw;
     use driver::LowLevelDriver;
+    use open::DriveControl;
     use user_io::{IoDevice, TargetConfig};
 
     use super::*;
@@ -68,7 +69,8 @@ mod tests {
         let queue = Raw::new(null.create_queue(), null.limits());
         let queues: Vec<Box<dyn block::BlockDevice + Send>> = vec![Box::new(queue)];
         let device = IoDevice::target("d0".into(), queues, TargetConfig::default(), Fails(closed));
-        Box::into_raw(sluice_device::boxed(device.unwrap(), DeviceRef::with_close_receiver(hears)))
+        let owner = DeviceRef::with_close_receiver(hears);
+        Box::into_raw(sluice_device::boxed(device.unwrap(), DriveControl::default(), owner))
     }
 
     fn said(answer: c_int) {

@@ -3,11 +3,13 @@
 pub(crate) mod buffer;
 pub(crate) mod chunks;
 pub(crate) mod device_ref;
+pub(crate) mod faults;
 pub(crate) mod open;
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
+use ::open::DriveControl;
 use time::Nanos;
 use user_io::{DeviceKind, Features, IoDevice};
 
@@ -47,6 +49,7 @@ pub const SLUICE_HAS_WRITE_ZEROES: u32 = 8;
 /// An opened device. Several threads may use it at the same time.
 pub struct sluice_device {
     pub(crate) device: IoDevice,
+    pub(crate) control: DriveControl,
     name: CString,
     pub(crate) owner: Arc<DeviceRef>,
 }
@@ -55,12 +58,16 @@ impl sluice_device {
     /// Wraps a device that a Rust program has opened, for C code that the program calls. The
     /// pointer from [`Box::into_raw`] is a `struct sluice_device *`; `sluice_close()` frees it.
     pub fn from_device(device: IoDevice) -> Box<sluice_device> {
-        Self::boxed(device, DeviceRef::default())
+        Self::boxed(device, DriveControl::default(), DeviceRef::default())
     }
 
-    pub(crate) fn boxed(device: IoDevice, owner: DeviceRef) -> Box<sluice_device> {
+    pub(crate) fn boxed(
+        device: IoDevice,
+        control: DriveControl,
+        owner: DeviceRef,
+    ) -> Box<sluice_device> {
         let name = CString::new(device.name().replace('\0', " ")).unwrap_or_default();
-        Box::new(sluice_device { device, name, owner: Arc::new(owner) })
+        Box::new(sluice_device { device, control, name, owner: Arc::new(owner) })
     }
 }
 
@@ -194,7 +201,10 @@ pub(crate) unsafe fn hand_out<T>(into: *mut *mut T, object: impl Into<Box<T>>) -
 ///
 /// # Safety
 /// `from` is `NULL` or a C string.
-unsafe fn text<'a>(name: &'static str, from: *const c_char) -> Result<&'a str, CallError> {
+pub(crate) unsafe fn text<'a>(
+    name: &'static str,
+    from: *const c_char,
+) -> Result<&'a str, CallError> {
     if from.is_null() {
         return Err(CallError::Null(name));
     }
@@ -299,8 +309,9 @@ pub unsafe extern "C" fn sluice_open_version(
         // SAFETY: as above.
         let options = open_options(&unsafe { read_struct(options) }?)?;
         let (closed, hears) = mpsc::channel();
-        let opened = open_device(what, &options, Some(closed))?;
-        let opened = sluice_device::boxed(opened, DeviceRef::with_close_receiver(hears));
+        let (opened, control) = open_device(what, &options, Some(closed))?;
+        let owner = DeviceRef::with_close_receiver(hears);
+        let opened = sluice_device::boxed(opened, control, owner);
         // SAFETY: accepted above.
         unsafe { hand_out(device, opened) };
         Ok(0)

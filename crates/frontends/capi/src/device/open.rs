@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::Sender;
 
-use open::{CloseError, FileOptions, Target, TargetOpenError};
+use open::{CloseError, DriveControl, FileOptions, Target, TargetOpenError};
 use time::Nanos;
 use user_io::IoDevice;
 
@@ -46,7 +46,7 @@ pub(crate) fn open_device(
     what: &str,
     options: &DeviceOpenOptions,
     closed: Option<Sender<CloseError>>,
-) -> Result<IoDevice, TargetOpenError> {
+) -> Result<(IoDevice, DriveControl), TargetOpenError> {
     let target: Target = what.parse()?;
     if !matches!(target, Target::File(_))
         && let Some((option, value)) = file_only_option(options)
@@ -78,7 +78,7 @@ pub(crate) fn open_device(
         close_errors: closed,
         ..Default::default()
     };
-    open::open_target(&target, &options).map_err(|error| match error {
+    open::open_with_control(&target, &options).map_err(|error| match error {
         TargetOpenError::Option { option: "depth", value, what, allowed } => {
             TargetOpenError::Option { option: "queue_depth", value, what, allowed }
         }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn open(what: &str) -> Result<IoDevice, TargetOpenError> {
-        open_device(what, &DeviceOpenOptions::default(), None)
+        open_device(what, &DeviceOpenOptions::default(), None).map(|(device, _)| device)
     }
 
     fn refused(what: &str, options: DeviceOpenOptions) -> String {

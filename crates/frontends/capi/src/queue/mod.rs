@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn only_a_drive_has_queues_of_any_depth() {
-        let null = open_device("null", &DeviceOpenOptions::default(), None).unwrap();
+        let (null, _) = open_device("null", &DeviceOpenOptions::default(), None).unwrap();
         assert!(parse_depth(&null, 0, false).is_ok());
         assert!(parse_depth(&null, 1024, false).is_ok());
         let error = parse_depth(&null, 7, false).unwrap_err();

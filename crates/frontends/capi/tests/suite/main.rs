@@ -4,6 +4,7 @@
 mod support;
 
 mod choices;
+mod faults;
 mod fio_engine;
 mod former_names;
 #[allow(dead_code, reason = "tests of another crate use the rest")]

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 use controller::{
-    Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
-    PuScheduling, TransferConfig, WriteBuffer,
+    Controller, ControllerConfig, DriveConfig, Fault, NullConfig, OpenChannelConfig,
+    PersonalityKind, PuScheduling, TransferConfig, WriteBuffer,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::{
@@ -18,8 +18,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use share_proto::socket::{self, ReceivedPacket};
 use share_proto::{IntervalStats, Message, Packet, PartitionSpan, RequestCounts, ResourceName};
 use share_server::{
-    AclFile, FtlControl, NamedFtl, NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable,
-    ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
+    AclFile, FaultInjectionError, FaultInjector, FtlControl, NamedFaultInjector, NamedFtl,
+    NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable, ServedParts, ShareConfig,
+    ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
 };
 use tempfile::TempDir;
 use time::{Component, Nanos};
@@ -119,6 +120,19 @@ fn ftls(owner: OwnerChannel<Controller>) -> Vec<NamedFtl> {
     named.map(|(text, control)| NamedFtl { name: name(text), control }).into()
 }
 
+/// Returns the injector of the drive `d`, for which the only texts of faults are `cut` and `die`.
+fn injector(owner: OwnerChannel<Controller>) -> NamedFaultInjector {
+    let injector = FaultInjector::new(move |text| {
+        let fault = match text {
+            "cut" => Fault::PowerCut { after_ops: 0 },
+            "die" => Fault::DieFailure { pu: media::PuId(9_999) },
+            _ => return Err(FaultInjectionError::Text(format!("no fault {text}"))),
+        };
+        Ok(owner.call(move |drive| drive.inject_fault(Nanos::ZERO, fault))??)
+    });
+    NamedFaultInjector { name: name("d"), injector }
+}
+
 impl Server {
     /// Starts a server with few connections and little memory, so that limits are reached.
     pub fn start(table: PartitionTable) -> Server {
@@ -155,7 +169,8 @@ impl Server {
         });
         let stats = vec![NamedStats { name: name("d"), source }];
         let drives = vec![SharedDrive { name: name("d"), owner: owner.clone(), io_queues }];
-        let parts = ServedParts { drives, stats, ftls: ftls(owner) };
+        let injectors = vec![injector(owner.clone())];
+        let parts = ServedParts { drives, stats, ftls: ftls(owner), injectors };
         let thread = Some(thread);
         let mut server = Server { share: None, stopper, thread, socket, _dir: dir };
         server.share = Some(ShareServer::start(&config, table, parts)?);

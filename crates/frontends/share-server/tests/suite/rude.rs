@@ -119,7 +119,7 @@ fn message(choices: &mut Choices) -> Message {
         1 => Principal::Gid(choices.below(4) as u32),
         _ => Principal::Uid(choices.below(4) as u32),
     };
-    match choices.below(15) {
+    match choices.below(16) {
         0 => Message::Hello,
         12 => Message::Stats { index: small(choices) as u32 },
         13 => {
@@ -130,6 +130,10 @@ fn message(choices: &mut Choices) -> Message {
             let [kp, ki, kd] = [(); 3].map(|()| small(choices) as f64);
             let change = SettingChange::RateLimiter(LimiterSetting::Pid { kp, ki, kd });
             Message::Set { device: name("f"), change }
+        }
+        15 => {
+            let fault = ["cut", "die", "", "slow-die pu=1"][choices.below(4) as usize];
+            Message::Fault { device: place(choices), fault: fault.into() }
         }
         1 => Message::List { index: small(choices) as u32 },
         2 => Message::Kick(KickTarget::Client(small(choices))),

@@ -1,6 +1,6 @@
-//! Settings of FTLs that administrators change.
+//! Settings of FTLs that administrators change, and faults that they inject.
 
-// guarantee: B-33
+// guarantee: B-33, B-65
 
 use share_proto::{
     Code, LimiterSetting, ListEntry, Message, SettingChange, SettingsEntry, VictimSetting,
@@ -88,4 +88,23 @@ fn a_drive_and_a_server_that_end_meanwhile_are_told() {
     drop(server);
     let error = admin.set(name("f"), change).unwrap_err();
     assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Stopping), "{error}");
+}
+
+#[test]
+fn a_fault_reaches_the_drive_or_is_refused() {
+    let mut server = Server::start(table());
+    let mut admin = Admin::connect(&server.socket).unwrap();
+    admin.inject_fault(name("d"), "cut").unwrap();
+    for (device, text, code, says) in [
+        ("d", "die", Code::Fault, "d: the drive has no flash for die-failure"),
+        ("d", "x", Code::Fault, "d: no fault x"),
+        ("f", "cut", Code::Unknown, "no emulated NVMe drive f is served; there are: d"),
+    ] {
+        let error = admin.inject_fault(name(device), text).unwrap_err();
+        let refused = error.protocol_error().unwrap();
+        assert_eq!((refused.code, &refused.text[..]), (code, says));
+    }
+    server.stop_drive();
+    let error = admin.inject_fault(name("d"), "cut").unwrap_err();
+    assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Drive), "{error}");
 }

@@ -40,7 +40,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use event::{AllowedCpus, RealClock};
-use open::{DriveStatsReader, OpenOptions, open_scenario};
+use open::{DriveControl, OpenOptions, open_scenario};
 use scenario::Scenario;
 use time::Nanos;
 use user_io::{
@@ -168,7 +168,7 @@ fn sleeps(count: usize) -> Result<Sleeps, BenchError> {
 
 /// Writes the lateness of the drive over the complete run (ARCHITECTURE.md, R6).
 fn push_drive_lateness(
-    view: &DriveStatsReader,
+    view: &DriveControl,
     apart: bool,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {

@@ -53,6 +53,17 @@ pub enum AdminSubcommand {
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
+    /// Make an emulated NVMe drive fail while it is served (docs/faults.md).
+    Fault {
+        /// The drive, as `list` names it.
+        #[arg(value_parser = crate::commands::admin::name)]
+        name: ResourceName,
+        /// The kind of fault, as in `[[fault]]` of a scenario.
+        kind: String,
+        /// A key of the kind and its value as in a scenario, such as `pu=3`; a word needs no quotes.
+        #[arg(value_name = "KEY=VALUE")]
+        keys: Vec<String>,
+    },
     /// End connections. Clients that are allowed to connect may do so again.
     Kick {
         /// Id of a client as `list` prints it, or a user as for `deny` (`uid:N`, not `N`).

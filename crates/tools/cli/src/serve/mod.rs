@@ -20,6 +20,7 @@
 //! immediately. For a drive with an image, that is a power cut: flushed data is safe.
 
 mod error;
+mod fault_injection;
 mod ftl_control;
 mod host_disk;
 mod observed_device;
@@ -45,8 +46,8 @@ use scenario::Scenario;
 use scenario::choice::Impossible;
 use share_proto::ResourceName;
 use share_server::{
-    AclFile, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig, ShareLimits, ShareServer,
-    SharedDrive,
+    AclFile, NamedFaultInjector, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig,
+    ShareLimits, ShareServer, SharedDrive,
 };
 use stack::{PrepareEvent, StateUse};
 use time::Nanos;
@@ -253,6 +254,10 @@ fn share(
     }
     for (name, control) in services.ftls() {
         parts.ftls.push(NamedFtl { name: resource(name)?, control: control.clone() });
+    }
+    for (name, injector) in services.injectors() {
+        let (name, injector) = (resource(name)?, injector.clone());
+        parts.injectors.push(NamedFaultInjector { name, injector });
     }
     let config = ShareConfig {
         path: socket.path.clone(),

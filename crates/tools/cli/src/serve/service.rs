@@ -8,11 +8,12 @@ use controller::Controller;
 use event::{RealClock, RealRunner, ThreadUse, Waker};
 use nbd::{NbdConfig, NbdError, NbdExport, NbdServer};
 use scenario::{DriveSpec, Scenario};
-use share_server::{FtlControl, OwnerChannel, StatsSource};
+use share_server::{FaultInjector, FtlControl, OwnerChannel, StatsSource};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, SimulatedDevice, SnapshotCell, SnapshotSource,
 };
 
+use super::fault_injection::named_injectors;
 use super::ftl_control::named_ftls;
 use super::observed_device::ObservedDevice;
 use super::observer::MeterDrive;
@@ -59,6 +60,8 @@ pub(super) struct Services {
     units: Vec<ServedUnit>,
     /// Access to the settings of each FTL, by the name of the drive or target.
     ftls: Vec<(String, FtlControl)>,
+    /// Injectors of faults, by the name of the drive.
+    injectors: Vec<(String, FaultInjector)>,
     stop: Arc<AtomicBool>,
     /// The ports of the hosts, which keep devices of this machine open.
     _ports: Vec<DevicePort>,
@@ -237,7 +240,8 @@ impl Services {
         let stop = Arc::new(AtomicBool::new(false));
         let ports = beneath.into_iter().flat_map(|(_, ports)| ports).collect();
         let ftls = named_ftls(scenario, &served, &units);
-        let mut services = Services { drives: served, units, ftls, stop, _ports: ports };
+        let injectors = named_injectors(&served, clock);
+        let mut services = Services { drives: served, units, ftls, injectors, stop, _ports: ports };
         match services.spawn(threads, servers, local, (clock, &layout, ended)) {
             Ok(()) => Ok(services),
             Err(error) => {
@@ -302,6 +306,11 @@ impl Services {
     /// Returns the name of each drive and target, and the access to the settings of its FTL.
     pub(super) fn ftls(&self) -> impl Iterator<Item = (&str, &FtlControl)> {
         self.ftls.iter().map(|(name, control)| (name.as_str(), control))
+    }
+
+    /// Returns the name of each emulated NVMe drive, and the injector of its faults.
+    pub(super) fn injectors(&self) -> impl Iterator<Item = (&str, &FaultInjector)> {
+        self.injectors.iter().map(|(name, injector)| (name.as_str(), injector))
     }
 
     /// Returns whether a thread has ended without a stop request.

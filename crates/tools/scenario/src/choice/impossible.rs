@@ -94,7 +94,7 @@ pub enum Impossible {
     },
     /// A change at an instant of virtual time, of a drive in real time.
     #[error(
-        "line {line} changes settings at an instant of virtual time, and a drive in real time has none: \
+        "line {line} is for an instant of virtual time, and a drive in real time has none: \
          its clients start when they like"
     )]
     VirtualTime {
@@ -246,7 +246,9 @@ impl Impossible {
                  real devices are for `sluice serve`, `sluice exec`, `sluice::open` and the C library"
                 .into(),
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
-            Impossible::VirtualTime { .. } => "remove [[at]], or run `sluice sim`".into(),
+            Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; \
+                 `sluice admin set` and `sluice admin fault` are for a drive that is served"
+                .into(),
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),

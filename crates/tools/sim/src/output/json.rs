@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use stack::ShardCounts;
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
 
+use crate::output::faults::faults;
 use crate::output::json_schema::SCHEMA;
 use crate::{DriveOutcome, Note, PathOutcome, SimOutcome, Timeline};
 
@@ -89,6 +90,10 @@ pub fn to_json(outcome: &SimOutcome) -> Value {
     }
     if let Some(machine) = &outcome.diagnostics.machine {
         section["machine"] = machine.to_json();
+    }
+    let faults = faults(outcome);
+    if !faults.is_empty() {
+        section["faults"] = faults.into();
     }
     if let Some(profile) = &outcome.diagnostics.profile {
         section["profile"] = profile.to_json();

@@ -1,5 +1,6 @@
 //! Output of an outcome: JSON, the report's variants, and notes on results.
 
+pub(crate) mod faults;
 pub(crate) mod json;
 pub(crate) mod json_schema;
 pub(crate) mod parameters;

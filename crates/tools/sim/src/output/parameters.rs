@@ -18,6 +18,8 @@ use scenario::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::output::faults::insert_fault;
+
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
 pub fn parameters(scenario: &Scenario) -> Value {
     let mut parameters = json!({
@@ -50,11 +52,19 @@ pub fn parameters(scenario: &Scenario) -> Value {
         parameters["sets"] = named.sets.iter().map(|s| set(scenario, s)).collect();
         parameters["paths"] = scenario.paths().iter().map(|p| named_path(scenario, p)).collect();
     }
-    if !scenario.changes.is_empty() {
-        let changes = scenario.changes.iter();
-        parameters["changes"] = changes.map(|timed| timed_change(scenario, timed)).collect();
+    let (faults, changes): (Vec<&TimedChange>, Vec<&TimedChange>) =
+        scenario.changes.iter().partition(|timed| is_fault(timed));
+    for (key, timed) in [("changes", changes), ("faults", faults)] {
+        if !timed.is_empty() {
+            let timed = timed.into_iter().map(|timed| timed_change(scenario, timed));
+            parameters[key] = timed.collect();
+        }
     }
     parameters
+}
+
+fn is_fault(timed: &TimedChange) -> bool {
+    matches!(timed.settings, ChangedSettings::Fault { .. })
 }
 
 fn timed_change(scenario: &Scenario, timed: &TimedChange) -> Value {
@@ -81,6 +91,10 @@ fn timed_change(scenario: &Scenario, timed: &TimedChange) -> Value {
                     GroupChange::Rate { of, per_sec } => value[limit_key(of)] = json!(per_sec),
                 }
             }
+        }
+        ChangedSettings::Fault { drive, fault } => {
+            value["drive"] = json!(scenario.drives[*drive].config.name);
+            insert_fault(fault, &mut value);
         }
     }
     value

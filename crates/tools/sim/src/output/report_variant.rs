@@ -9,6 +9,7 @@ use report::{
 use scenario::format::{count, duration};
 use workload::{Direction as JobDirection, DirectionResult, JobResult};
 
+use crate::output::faults::sentence;
 use crate::{DriveOutcome, PathOutcome, SimOutcome, Timeline};
 
 /// Maximum number of points of a distribution, which exceeds a plot's resolution.
@@ -83,6 +84,9 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
         way.remarks.push(format!("Without meaning here: {}.", outcome.ignored.join(", ")));
     }
     way.remarks.extend(outcome.failures());
+    for drive in &outcome.drives {
+        way.remarks.extend(drive.faults.iter().map(|fault| sentence(&drive.name, fault)));
+    }
     let row = |note: &crate::Note| NoteRow {
         code: note.code.as_str().to_owned(),
         text: note.text.clone(),

@@ -141,6 +141,22 @@ fn sections() -> Vec<Section> {
             ),
         ),
     ];
+    for (kind, keys) in [
+        ("power-cut", ""),
+        ("die-failure", "pu = 0\n"),
+        ("chunk-offline", "pu = 0\nchunk = 0\n"),
+        ("program-failure", "pu = 0\nchunk = 0\nsector = 0\n"),
+        ("erase-failure", "pu = 0\nchunk = 0\n"),
+        ("read-failure", "pu = 0\nchunk = 0\nsector = 0\n"),
+        ("uncorrectable", "pu = 0\nchunk = 0\nsector = 0\n"),
+        ("corrupted-data", "pu = 0\nchunk = 0\nsector = 0\n"),
+        ("slow-die", "pu = 0\nfactor = 2\n"),
+        ("stalled-queue", "queue = 1\nduration = \"1s\"\n"),
+    ] {
+        let fault = format!("[[fault]]\nat = \"1s\"\nkind = \"{kind}\"\n{keys}nonsense = 1\n");
+        let text = format!("{BLOCK_DRIVE}data = \"memory\"\n{fault}");
+        sections.push(Section { kind: Some(kind), ..in_prose("`[[fault]]`", text) });
+    }
     for kind in ["deadline", "kyber", "fair", "priority"] {
         sections.push(Section {
             kind: Some(kind),

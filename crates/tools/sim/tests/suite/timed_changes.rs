@@ -2,6 +2,7 @@
 
 // guarantee: B-32
 
+mod faults;
 mod groups;
 
 use std::path::Path;

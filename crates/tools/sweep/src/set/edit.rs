@@ -7,7 +7,8 @@ use toml_edit::{Document, DocumentMut, InlineTable, Item, TableLike, Value};
 use crate::{KeyPath, SetProblem, SettingValue};
 
 /// Sections that may be lists. Elements without a name have an index.
-const LISTED: [&str; 8] = ["at", "drive", "export", "job", "partition", "path", "set", "target"];
+const LISTED: [&str; 9] =
+    ["at", "drive", "export", "fault", "job", "partition", "path", "set", "target"];
 
 /// A step to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use collections::{PutBytes, Reader, SliceWriter};
 
 use crate::acl::{AclRule, Grant, PartitionSpan, Principal};
-use crate::codec::{PutField, ReadField};
+use crate::codec::{PutField, ReadField, TEXT_BYTES_MAX};
 use crate::interval::IntervalStats;
 use crate::message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
@@ -95,6 +95,7 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         24 => IntervalStats::WIRE_BYTES + 32,
         25 => 32 + SettingChange::WIRE_BYTES,
         26 => SettingsEntry::WIRE_BYTES,
+        27 => 32 + TEXT_BYTES_MAX,
         _ => return None,
     })
 }
@@ -121,6 +122,7 @@ impl Message {
             Message::Interval { .. } => 24,
             Message::Set { .. } => 25,
             Message::Entry(ListEntry::Settings(_)) => 26,
+            Message::Fault { .. } => 27,
         }
     }
 
@@ -143,6 +145,7 @@ impl Message {
             Message::Stats { .. } => "Stats",
             Message::Interval { .. } => "Interval",
             Message::Set { .. } => "Set",
+            Message::Fault { .. } => "Fault",
         }
     }
 
@@ -191,6 +194,7 @@ impl Message {
             Message::Interval { device, stats } => stats.encode(w.put_name(*device)),
             Message::Set { device, change } => change.encode(w.put_name(*device)),
             Message::Entry(ListEntry::Settings(settings)) => settings.encode(w),
+            Message::Fault { device, fault } => drop(w.put_name(*device).put_text(fault)),
         }
     }
 
@@ -264,6 +268,7 @@ impl Message {
             },
             25 => Message::Set { device: r.name()?, change: SettingChange::decode(&mut r)? },
             26 => Message::Entry(ListEntry::Settings(SettingsEntry::decode(&mut r)?)),
+            27 => Message::Fault { device: r.name()?, fault: r.text()? },
             _ => return None,
         };
         r.finish(message)

@@ -117,3 +117,19 @@ fn intervals_keep_every_field_and_other_layouts_are_refused() {
     assert_eq!((bytes.len(), bytes[6], bytes[16]), (24, 23, 2));
     assert_eq!(Packet::decode(bytes), Ok(ask));
 }
+
+#[test]
+fn a_fault_is_a_drive_and_a_text() {
+    let (device, fault) = (ResourceName::new("d").unwrap(), "die-failure pu=3".to_owned());
+    let packet = Packet { serial: 5, message: Message::Fault { device, fault } };
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let bytes = packet.encode(&mut bytes).to_vec();
+    assert_eq!((bytes.len(), bytes[6], bytes[48]), (288, 27, b'd'), "as documented");
+    assert_eq!(Packet::decode(&bytes), Ok(packet));
+    let field = Err(WireError::Field { kind: 27 });
+    for (at, byte) in [(48, 0xff), (287, 1)] {
+        let mut other = bytes.clone();
+        other[at] = byte;
+        assert_eq!(Packet::decode(&other), field, "byte {at}");
+    }
+}

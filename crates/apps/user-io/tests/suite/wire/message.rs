@@ -81,7 +81,7 @@ fn setting_change(rng: &mut Choices) -> SettingChange {
 /// Returns a random message.
 pub fn message(rng: &mut Choices) -> Message {
     let word = |rng: &mut Choices| rng.next_u64() as u32;
-    match rng.below(17) {
+    match rng.below(18) {
         0 => Message::Hello,
         1 => Message::Welcome { admin: rng.chance(0.5), uid: word(rng), pid: word(rng) },
         2 => {
@@ -126,6 +126,10 @@ pub fn message(rng: &mut Choices) -> Message {
             rate_limiter: limiter(rng),
             victim_policy: victim_policy(rng),
         })),
+        16 => {
+            let fault = format!("slow-die pu={} factor=2", word(rng));
+            Message::Fault { device: name(rng), fault }
+        }
         _ => Message::Entry(ListEntry::Client(ClientEntry {
             client: rng.next_u64(),
             process: ClientProcess { uid: word(rng), gid: word(rng), pid: word(rng) },

@@ -1,6 +1,7 @@
-//! `sluice admin`: access rules, statistics and settings of a running `sluice serve`
+//! `sluice admin`: access rules, statistics, settings and faults of a running `sluice serve`
 //! (`docs/sharing.md`).
 
+mod faults;
 mod settings;
 mod stats;
 
@@ -76,6 +77,7 @@ pub fn run(args: &AdminArgs) -> Result<(), CliError> {
         }
         AdminSubcommand::Stats(args) => stats::run(socket, args),
         AdminSubcommand::Set { name, key, value } => settings::run(socket, *name, key, value),
+        AdminSubcommand::Fault { name, kind, keys } => faults::run(socket, *name, kind, keys),
         AdminSubcommand::Kick { whom } => {
             let whom = match whom.parse() {
                 Ok(client) => KickTarget::Client(client),

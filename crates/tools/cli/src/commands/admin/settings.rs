@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use scenario::{ScenarioError, read_change};
+use scenario::read_change;
 use serde_json::{Value, json};
 use share_proto::{LimiterSetting, ResourceName, SettingChange, SettingsEntry};
 use share_server::WireSetting;
@@ -21,18 +21,9 @@ pub(super) fn run(
     key: &str,
     value: &str,
 ) -> Result<(), CliError> {
-    let change = read_change(key, value).map_err(|error| CliError::Usage(problem(&error)))?;
+    let change = read_change(key, value).map_err(|error| CliError::Usage(error.problem_text()))?;
     let settings = Admin::connect(socket)?.set(name, SettingChange::from_setting(change))?;
     print(&format!("{}\n", line(&settings)))
-}
-
-/// Returns the problem of an argument, without the location in a file.
-fn problem(error: &ScenarioError) -> String {
-    let Some(invalid) = error.invalid() else { return error.to_string() };
-    match invalid.problem.help() {
-        Some(help) => format!("{}; {help}", invalid.problem),
-        None => invalid.problem.to_string(),
-    }
 }
 
 /// Returns the settings in force, for people.

@@ -1,6 +1,7 @@
-//! `sluice admin set`: settings of FTLs that change while drives and targets are served.
+//! `sluice admin set` and `sluice admin fault`: settings of FTLs that change, and drives that fail,
+//! while drives and targets are served.
 
-// guarantee: B-33
+// guarantee: B-33, B-65
 
 use crate::served;
 
@@ -305,4 +306,53 @@ fn the_targets_of_a_set_have_settings_of_their_own() {
         );
         served.server.stop_all();
     }
+}
+
+/// Reads fail after a fault as the drive has it, and others do not; the drive recovers from a power
+/// cut.
+#[test]
+fn a_served_drive_fails_as_an_administrator_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = format!("{DRIVE}data = \"memory\"\n[precondition]\nfill = \"sequential\"\n");
+    let served = Served::start(dir.path(), &scenario, &[]);
+    let fault = |words: &[&str]| served.admin(&[&["fault", "drive0"], words].concat());
+    let errors = |options: &str| {
+        let options = format!("--rw=read --bs=4k --continue_on_error=all {options}");
+        let options: Vec<&str> = options.split_whitespace().collect();
+        let output = fio_at(&served.server, "", &options).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let json = text.find('{').map_or("", |at| &text[at..]);
+        let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {text}"));
+        value["jobs"][0]["total_err"].as_u64().unwrap()
+    };
+    assert_eq!(errors("--size=1m"), 0);
+    for (words, expected) in [
+        (&["uncorrectable", "lba=3"][..], 1),
+        (&["read-failure", "lba=7"], 2),
+        (&["slow-die", "pu=3", "factor=3", "duration=1s"], 1),
+        (&["power-cut"], 1),
+    ] {
+        let output = fault(words);
+        let text = text_of(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text, format!("drive0: {}\n", words.join(" ")));
+        assert_eq!(errors("--size=1m"), expected, "{words:?}");
+    }
+    for (words, says) in [
+        (&["die-failure"][..], "needs `pu`"),
+        (&["die-failure", "pu"], "`fault.pu` cannot be"),
+        (&["die-failure", "pu=99999"], "drive0: `pu` 99999 does not exist: there are "),
+        (&["die-failure", "pu=1", "chunk=3"], "has no key `chunk`"),
+        (&["dye-failure", "pu=1"], "did you mean \"die-failure\"?"),
+        (&["read-failure", "rate=2", "duration=1s"], "numbers from 0 to 1"),
+        (&["stalled-queue", "queue=999", "duration=1s"], "no host has an I/O queue 999"),
+    ] {
+        let output = fault(words);
+        let text = text_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    let text = text_of(&served.admin(&["fault", "x", "power-cut"]));
+    assert!(text.contains("no emulated NVMe drive x is served; there are: drive0"), "{text}");
+    served.server.stop();
 }

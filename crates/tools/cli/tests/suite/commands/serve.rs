@@ -209,7 +209,7 @@ fn what_cannot_be_served_is_told_with_exit_code_2() {
     for (scenario, nbd, says) in [
         (open.as_str(), s.as_str(), "no logical blocks for block requests"),
         (&ppa, &s, "target t is a ppa, which has no logical blocks"),
-        (&at, &s, "changes settings at an instant of virtual time"),
+        (&at, &s, "is for an instant of virtual time"),
         ("[drive]\npreset = \"no-such\"\n", &s, "scenario.toml:2:10"),
         (DRIVE, "tcp:localhost", "HOST:PORT"),
         (DRIVE, "tcp:0.0.0.0:0", "loopback"),

@@ -1,0 +1,141 @@
+//! [`Fault`]: a failure of a drive.
+
+use media::{Operation, PuId};
+use time::Nanos;
+
+/// A failure of a drive, to be injected with
+/// [`Controller::inject_fault`](crate::Controller::inject_fault).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// The drive loses power, powers up at once and recovers. Commands in flight end with
+    /// [`Status::POWER_LOSS`](nvme::Status::POWER_LOSS).
+    PowerCut {
+        /// Media operations that still complete before the cut; 0 for a cut at once.
+        after_ops: u64,
+    },
+    /// The die of a parallel unit fails, with all its chunks.
+    DieFailure {
+        /// Flat index of the parallel unit.
+        pu: PuId,
+    },
+    /// A chunk goes offline.
+    ChunkOffline {
+        /// Flat index of the parallel unit.
+        pu: PuId,
+        /// Index in the parallel unit.
+        chunk: u32,
+    },
+    /// Operations of a kind fail.
+    OperationFailure {
+        /// The kind.
+        operation: Operation,
+        /// The operations.
+        scope: FaultScope,
+    },
+    /// Reads of a sector fail until its chunk is erased.
+    Uncorrectable {
+        /// The sector.
+        sector: FaultSector,
+    },
+    /// Array operations of a parallel unit take longer.
+    SlowDie {
+        /// Flat index of the parallel unit.
+        pu: PuId,
+        /// Factor of the times, above 1.
+        factor: f64,
+        /// Length; `None` for all the time from now on.
+        duration: Option<Nanos>,
+    },
+    /// The drive fetches no commands of an I/O queue.
+    StalledQueue {
+        /// Identifier of the submission queue.
+        queue: u16,
+        /// Length.
+        duration: Nanos,
+    },
+    /// The next completion of an I/O queue is not posted.
+    LostCompletion {
+        /// Identifier of the submission queue.
+        queue: u16,
+    },
+    /// The stored data of a sector changes. Reads return the wrong data and succeed.
+    CorruptedData {
+        /// The sector.
+        sector: FaultSector,
+    },
+}
+
+/// The operations that fail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FaultScope {
+    /// The next one at an address: the read of a sector, the program of the write unit with this
+    /// sector, or the erase of its chunk.
+    Next(FaultSector),
+    /// Operations at any address, at random.
+    Rate {
+        /// Probability of a failure, above 0 and at most 1.
+        rate: f64,
+        /// Length.
+        duration: Nanos,
+    },
+}
+
+/// The address of a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultSector {
+    /// Logical address, of a drive with its own FTL.
+    Lba(u64),
+    /// Location in the flash.
+    Flash {
+        /// Flat index of the parallel unit.
+        pu: PuId,
+        /// Index in the parallel unit.
+        chunk: u32,
+        /// Index in the chunk.
+        sector: u32,
+    },
+}
+
+impl Fault {
+    /// Names of all kinds.
+    pub const KINDS: [&'static str; 11] = [
+        "power-cut",
+        "die-failure",
+        "chunk-offline",
+        "program-failure",
+        "erase-failure",
+        "read-failure",
+        "uncorrectable",
+        "slow-die",
+        "stalled-queue",
+        "lost-completion",
+        "corrupted-data",
+    ];
+
+    /// Returns the name of the kind, as in scenarios.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fault::PowerCut { .. } => "power-cut",
+            Fault::DieFailure { .. } => "die-failure",
+            Fault::ChunkOffline { .. } => "chunk-offline",
+            Fault::OperationFailure { operation: Operation::Program, .. } => "program-failure",
+            Fault::OperationFailure { operation: Operation::Erase, .. } => "erase-failure",
+            Fault::OperationFailure { operation: Operation::Read, .. } => "read-failure",
+            Fault::Uncorrectable { .. } => "uncorrectable",
+            Fault::SlowDie { .. } => "slow-die",
+            Fault::StalledQueue { .. } => "stalled-queue",
+            Fault::LostCompletion { .. } => "lost-completion",
+            Fault::CorruptedData { .. } => "corrupted-data",
+        }
+    }
+
+    /// Returns the time for which the fault lasts, if it ends by itself.
+    pub fn duration(&self) -> Option<Nanos> {
+        match *self {
+            Fault::OperationFailure { scope: FaultScope::Rate { duration, .. }, .. }
+            | Fault::StalledQueue { duration, .. } => Some(duration),
+            Fault::SlowDie { duration, .. } => duration,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Power cuts of a running drive.
+//!
+//! The hosts stay attached: their queues outlive the cut, as if their drivers had created them again
+//! at once. The drive powers up without delay, and its recovery takes no time. Features that hosts
+//! have set are kept. Settings of the FTL return to those of the configuration.
+
+use nvme::Status;
+use time::Nanos;
+
+use crate::controller::{Controller, Personality};
+use crate::error::DriveError;
+use crate::personality::null::NullDrive;
+use crate::{DriveConfig, WriteBuffer};
+
+/// Cuts the power and powers the drive up: everything that is not on the media or protected by
+/// capacitors is lost. Commands in flight end with [`Status::POWER_LOSS`]; returns their number.
+///
+/// If recovery fails, because too much flash is gone, the drive stays unavailable: commands end
+/// with [`Status::NOT_READY`] and the *do not retry* bit.
+pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
+    if let Personality::Block(drive) = &mut controller.personality
+        && matches!(controller.config.write_buffer, WriteBuffer::PowerLossProtected { .. })
+    {
+        drive.drain(now, &mut controller.commands);
+    }
+    controller.stages.clear();
+    let aborted = controller.commands.take_in_flight();
+    let sector_bytes = controller.sector_bytes();
+    let unavailable = Personality::Null(NullDrive::unavailable(sector_bytes));
+    let off = std::mem::replace(&mut controller.personality, unavailable);
+    match power_up(off, &controller.config) {
+        Ok(personality) => controller.personality = personality,
+        Err(error) => tracing::error!("the drive does not recover from a power cut: {error}"),
+    }
+    for id in &aborted {
+        let command = controller.commands.get_mut(*id);
+        (command.status, command.due) = (Status::POWER_LOSS, now);
+        controller.complete(*id);
+    }
+    aborted.len() as u64
+}
+
+/// Powers a drive up after a cut at the present instant.
+fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, DriveError> {
+    let kind = config.personality;
+    match off {
+        Personality::Block(mut drive) => {
+            drive.array.power_cut();
+            let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
+            let mut next = Controller::nand_personality(drive.array, kind, config, None)?;
+            if let Personality::Block(drive) = &mut next {
+                drive.ftl.add_stats(&ftl);
+                drive.media_event_handler.stats = scrub;
+            }
+            Ok(next)
+        }
+        Personality::OpenChannel(mut drive) => {
+            drive.power_cut();
+            let drive = *drive;
+            Controller::nand_personality(drive.array, kind, config, drive.device_l2p)
+        }
+        Personality::Pcm(mut drive) => {
+            drive.power_cut();
+            Ok(Personality::Pcm(drive))
+        }
+        Personality::Null(mut drive) => {
+            drive.power_cut();
+            Ok(Personality::Null(drive))
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! `sluice_fault_inject()`: faults of a drive that this program has opened.
+
+// guarantee: B-65
+
+use crate::support;
+
+use std::ffi::CString;
+use std::ptr::{null, null_mut};
+
+use sluice_c::*;
+
+/// A drive that stores its data, and is full of it.
+const SCENARIO: &str = "[drive]\nname = \"d\"\npreset = \"femu-default\"\ndata = \"memory\"\n\
+    geometry = { channels = 2, pus = 2, chunks = 24, pages = 32 }\n\
+    [precondition]\nfill = \"sequential\"\n";
+
+#[test]
+fn faults_reach_the_drive_and_others_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("d.toml");
+    std::fs::write(&file, SCENARIO).unwrap();
+    let what = CString::new(file.to_str().unwrap()).unwrap();
+    let (mut device, mut queue, mut handle) = (null_mut(), null_mut(), null_mut());
+    let mut buffer = null_mut();
+    // SAFETY: the pointers are valid, and the objects are destroyed below.
+    unsafe {
+        assert_eq!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device), 0);
+        assert_eq!(sluice_queue_create(device, null(), &mut queue), 0);
+        assert_eq!(sluice_handle_create(queue, null(), &mut handle), 0);
+        assert_eq!(sluice_buffer_create(device, 4096, &mut buffer), 0);
+        let read = |lba| sluice_read(handle, lba, 1, buffer, 0);
+        assert_eq!(read(9), 0);
+        assert_eq!(sluice_fault_inject(device, null(), c"uncorrectable lba=9".as_ptr()), 0);
+        assert_eq!(read(9), -libc::EIO);
+        assert_eq!(read(8), 0);
+        assert_eq!(sluice_fault_inject(device, c"d".as_ptr(), c"read-failure lba=8".as_ptr()), 0);
+        assert_eq!((read(8), read(8)), (-libc::EIO, 0));
+    }
+    let d = c"d".as_ptr();
+    expect!(sluice_fault_inject(null(), d, c"power-cut".as_ptr()), EINVAL, "`device`");
+    expect!(sluice_fault_inject(device, d, null()), EINVAL, "`fault`");
+    expect!(sluice_fault_inject(device, d, c"".as_ptr()), EINVAL, "die-failure");
+    expect!(sluice_fault_inject(device, d, c"die-failure".as_ptr()), EINVAL, "`pu`");
+    expect!(sluice_fault_inject(device, d, c"die-failure pu=4".as_ptr()), EINVAL, "there are 4");
+    expect!(sluice_fault_inject(device, d, c"die-failure pu".as_ptr()), EINVAL, "pu");
+    expect!(
+        sluice_fault_inject(device, c"x".as_ptr(), c"power-cut".as_ptr()),
+        EINVAL,
+        "there are: d"
+    );
+    // SAFETY: nothing else uses the objects.
+    unsafe {
+        sluice_buffer_destroy(buffer);
+        assert_eq!(sluice_handle_destroy(handle), 0);
+        assert_eq!(sluice_queue_destroy(queue), 0);
+        assert_eq!(sluice_close(device), 0);
+        let mut null_device = null_mut();
+        let what = c"null:1M".as_ptr();
+        assert_eq!(sluice_open_version(SLUICE_VERSION, what, null(), &mut null_device), 0);
+        let refused = sluice_fault_inject(null_device, null(), c"power-cut".as_ptr());
+        assert_eq!(refused, -libc::EOPNOTSUPP, "{}", support::last_error());
+        assert_eq!(sluice_close(null_device), 0);
+    }
+}

@@ -1,0 +1,276 @@
+//! Faults of drives at instants of a run (`[[fault]]`).
+
+// guarantee: B-64
+
+use std::path::Path;
+
+use controller::FaultRecord;
+use nvme::Status;
+use scenario::{Scenario, ScenarioError};
+use serde_json::{Value, json};
+use sluice_sim::{SimError, SimOptions, SimOutcome, simulate, to_json, to_variant};
+use workload::ErrorCause;
+
+/// A drive with an FTL of its own that stores data, full of it.
+const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\n\
+    geometry = { channels = 4, pus = 2, chunks = 24, pages = 32 }\n\
+    [precondition]\nfill = \"sequential\"\n";
+
+/// Reads that go on for 20 ms whatever fails.
+const READS: &str = "[[job]]\nrw = \"randread\"\nbs = \"4k\"\niodepth = 8\ntime_based = true\n\
+    runtime = \"20ms\"\ncontinue_on_error = \"all\"\n";
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse(Path::new("s.toml"), text)
+}
+
+fn try_run(text: &str) -> Result<SimOutcome, SimError> {
+    simulate(&parse(text)?, SimOptions::default())
+}
+
+fn run(text: &str) -> SimOutcome {
+    try_run(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn fault(at: &str, kind: &str, keys: &str) -> String {
+    format!("[[fault]]\nat = \"{at}\"\nkind = \"{kind}\"\n{keys}\n")
+}
+
+/// Returns the number of failed requests, after a check that all of them have one status.
+fn failed(outcome: &SimOutcome, expected: Status) -> u64 {
+    let job = &outcome.paths[0].run.jobs[0];
+    for failure in &job.failures {
+        assert_eq!(failure.cause, ErrorCause::Status(expected), "{failure}");
+    }
+    assert_eq!(job.requests.mismatches, 0);
+    job.requests.failed
+}
+
+fn ios(outcome: &SimOutcome) -> u64 {
+    outcome.paths[0].run.jobs[0].directions.iter().map(|direction| direction.ios).sum()
+}
+
+fn only(outcome: &SimOutcome) -> FaultRecord {
+    let [record] = outcome.drives[0].faults[..] else { panic!("{:?}", outcome.drives[0].faults) };
+    record
+}
+
+#[test]
+fn a_die_fails_in_the_middle_of_a_run() {
+    let outcome = run(&format!("{DRIVE}{READS}{}", fault("10ms", "die-failure", "pu = 3")));
+    let (failed, all) = (failed(&outcome, Status::UNRECOVERED_READ), ios(&outcome));
+    // One of eight dies, for half of the time.
+    let share = failed as f64 / all as f64;
+    assert!((0.04..0.09).contains(&share), "{failed} of {all}");
+    let first = outcome.paths[0].run.jobs[0].failures[0].at;
+    let job = &outcome.paths[0].run.jobs[0];
+    let after = first.since(job.started).0;
+    assert!((10_000_000..11_000_000).contains(&after), "{after}");
+    assert_eq!((only(&outcome).at.0, only(&outcome).count), (10_000_000, Some(24)));
+}
+
+#[test]
+fn faults_are_repeated_exactly_and_are_in_the_results() {
+    let text = format!(
+        "{DRIVE}[[job]]\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 8\ntime_based = true\n\
+         runtime = \"60ms\"\ncontinue_on_error = \"all\"\n{}{}{}{}{}",
+        fault("9ms", "read-failure", "rate = 0.01\nduration = \"5ms\""),
+        fault("1ms", "slow-die", "pu = 1\nfactor = 8\nduration = \"2ms\""),
+        fault("15ms", "power-cut", "after_ops = 7"),
+        fault("20ms", "program-failure", "rate = 0.001\nduration = \"30ms\""),
+        fault("30ms", "stalled-queue", "queue = 1\nduration = \"1ms\""),
+    );
+    let [a, b] = [(); 2].map(|()| to_json(&run(&text)).to_string());
+    assert!(a == b, "two runs of one scenario differ");
+    let outcome = run(&text);
+    let result = to_json(&outcome);
+    let faults = result["sluice"]["faults"].as_array().expect("the faults");
+    let kinds: Vec<&Value> = faults.iter().map(|fault| &fault["kind"]).collect();
+    let expected = ["slow-die", "read-failure", "power-cut", "program-failure", "stalled-queue"];
+    assert_eq!(kinds, expected);
+    let slow = json!({
+        "time_ns": 1_000_000, "drive": "drive0", "kind": "slow-die", "pu": 1, "factor": 8.0,
+        "duration_ns": 2_000_000, "open": false,
+    });
+    assert_eq!(faults[0], slow);
+    let reads = faults[1]["count"].as_u64().expect("a count");
+    let aborted = faults[2]["count"].as_u64().expect("a count");
+    assert!(reads > 0 && aborted > 0, "{faults:?}");
+    // Writes in flight are retried nowhere in this path.
+    let failed = outcome.paths[0].run.jobs[0].requests.failed;
+    assert_eq!(failed, outcome.drives[0].drive.errors);
+    assert!((aborted..=aborted + reads).contains(&failed), "{failed}: {aborted} and {reads}");
+    assert_eq!(result["sluice"]["parameters"]["faults"][1]["rate"], 0.01);
+    let remarks = to_variant(&outcome).remarks;
+    let slow = "slow-die of drive0 after 1 ms for 2 ms, times 8";
+    let power = format!("power-cut of drive0 after 15 ms, {aborted} commands ended");
+    for expected in [slow, &power] {
+        assert!(remarks.iter().any(|remark| remark == expected), "{expected} in {remarks:?}");
+    }
+}
+
+#[test]
+fn a_run_without_effect_of_its_faults_equals_one_without_faults() {
+    let plain = run(&format!("{DRIVE}{READS}"));
+    let nothing = fault("5ms", "erase-failure", "rate = 0.5\nduration = \"1ms\"")
+        + &fault("5ms", "erase-failure", "pu = 0\nchunk = 3");
+    let with = run(&format!("{DRIVE}{READS}{nothing}"));
+    assert_eq!(with.drives[0].faults.len(), 2);
+    assert_eq!(with.drives[0].faults[0].count, Some(0));
+    assert!(with.drives[0].faults[1].is_open, "nothing was erased");
+    let results = |outcome: &SimOutcome| {
+        let mut result = to_json(outcome);
+        let section = result["sluice"].as_object_mut().expect("the section");
+        for key in ["faults", "scenario"] {
+            section.remove(key);
+        }
+        section["parameters"].as_object_mut().expect("parameters").remove("faults");
+        result
+    };
+    assert_eq!(results(&with), results(&plain));
+    assert!(to_json(&plain)["sluice"].get("faults").is_none());
+}
+
+#[test]
+fn one_sector_fails_once_or_always() {
+    let reads = "[[job]]\nrw = \"read\"\nbs = \"4k\"\nsize = \"1m\"\nloops = 3\n\
+                 continue_on_error = \"all\"\n";
+    for (kind, keys, expected) in [
+        ("uncorrectable", "lba = 100", 3),
+        ("read-failure", "lba = 100", 1),
+        ("read-failure", "rate = 1\nduration = \"1s\"", 768),
+    ] {
+        let outcome = run(&format!("{DRIVE}{reads}{}", fault("0s", kind, keys)));
+        assert_eq!(failed(&outcome, Status::UNRECOVERED_READ), expected, "{kind} {keys}");
+    }
+}
+
+#[test]
+fn corrupted_data_is_found_by_verification_only() {
+    let verify = "[[job]]\nname = \"w\"\nrw = \"write\"\nbs = \"4k\"\nsize = \"1m\"\nend_fsync = true\n\
+                  verify = \"crc32c\"\ncontinue_on_error = \"verify\"\n";
+    let text = |at: &str| format!("{DRIVE}{verify}{}", fault(at, "corrupted-data", "lba = 5"));
+    let plain = run(&format!("{DRIVE}{verify}"));
+    let written = plain.paths[0].run.jobs[0].directions[1].runtime;
+    let at = |nanos: u64| format!("{nanos}ns");
+    // The job has written and flushed all, and has not yet read it back.
+    let outcome = run(&text(&at(written.0 + 1_000)));
+    let job = &outcome.paths[0].run.jobs[0];
+    assert_eq!((job.requests.mismatches, job.requests.failed), (1, 0));
+    assert_eq!(job.failures[0].lba, 5);
+    assert_eq!(only(&outcome).count, Some(1));
+    // Before, the job writes the sector again.
+    let outcome = run(&text("0s"));
+    assert_eq!(outcome.paths[0].run.jobs[0].errors(), 0);
+}
+
+#[test]
+fn a_slow_die_and_a_stalled_queue_cost_requests() {
+    let plain = ios(&run(&format!("{DRIVE}{READS}"))) as f64;
+    let stalled = fault("5ms", "stalled-queue", "queue = 1\nduration = \"10ms\"");
+    let outcome = run(&format!("{DRIVE}{READS}{stalled}"));
+    assert_eq!(failed(&outcome, Status::SUCCESS), 0);
+    let share = ios(&outcome) as f64 / plain;
+    assert!((0.45..0.55).contains(&share), "{share} with a stall for half of the time");
+    let slow = fault("0s", "slow-die", "pu = 3\nfactor = 20");
+    let share = ios(&run(&format!("{DRIVE}{READS}{slow}"))) as f64 / plain;
+    assert!(share < 0.6, "{share} with a die that takes 20 times as long");
+}
+
+#[test]
+fn the_block_layer_recovers_from_a_lost_completion() {
+    let layer = "[path]\nqueue_model = \"mq\"\ntimeout = \"2ms\"\nabort_timeout = \"1ms\"\n";
+    let lost = fault("5ms", "lost-completion", "queue = 1");
+    let outcome = run(&format!("{DRIVE}{layer}{READS}{lost}"));
+    assert_eq!(outcome.failures(), [""; 0]);
+    assert_eq!((only(&outcome).is_open, only(&outcome).count), (false, Some(1)));
+    let counts = to_json(&outcome)["sluice"]["drives"][0]["block_layer"].clone();
+    assert_eq!(counts["dispatch_queues"][0]["timeouts"], 1, "{counts}");
+    let raw = try_run(&format!("{DRIVE}{READS}{lost}")).map(|_| ()).unwrap_err().to_string();
+    assert!(raw.contains("s.toml:16") && raw.contains("forever"), "{raw}");
+}
+
+#[test]
+fn a_power_cut_ends_requests_and_the_run_goes_on() {
+    let verify = "[[job]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4k\"\nsize = \"4m\"\niodepth = 8\n\
+                  fsync = 8\nverify = \"crc32c\"\ncontinue_on_error = \"all\"\n";
+    for after in ["", "after_ops = 1", "after_ops = 30"] {
+        let outcome = run(&format!("{DRIVE}{READS}{}", fault("5ms", "power-cut", after)));
+        let lost = failed(&outcome, Status::POWER_LOSS);
+        assert_eq!(only(&outcome).count, Some(lost));
+        assert!((1..=8).contains(&lost), "{lost}");
+        let all = ios(&outcome) as f64 / ios(&run(&format!("{DRIVE}{READS}"))) as f64;
+        assert!(all > 0.98, "{all} of the requests of a run without a cut");
+        run(&format!("{DRIVE}{verify}{}", fault("1ms", "power-cut", after)));
+    }
+}
+
+#[test]
+fn a_pblk_survives_a_power_cut_of_its_drive() {
+    let drive = "[[drive]]\nname = \"oc\"\npreset = \"femu-default\"\ndata = \"memory\"\n\
+        personality = \"open-channel\"\n\
+        geometry = { channels = 4, pus = 2, chunks = 48, pages = 32 }\n\
+        [[target]]\nname = \"t\"\nkind = \"pblk\"\npus = \"0-7\"\n";
+    let verify = "[[job]]\nname = \"w\"\nrw = \"randwrite\"\nbs = \"4k\"\nsize = \"4m\"\niodepth = 8\n\
+                  verify = \"crc32c\"\n";
+    let outcome = run(&format!("{drive}{verify}{}", fault("3ms", "power-cut", "")));
+    assert_eq!(outcome.failures(), [""; 0]);
+    assert!(only(&outcome).count.unwrap_or(0) > 0, "commands were in flight");
+    assert_eq!(outcome.paths[0].run.jobs[0].requests.verified, 1024);
+}
+
+#[test]
+fn faults_that_cannot_be_are_refused_in_their_line() {
+    let refused = |text: &str, says: &[&str]| {
+        let error = try_run(text).map(|_| ()).unwrap_err().to_string();
+        for part in says {
+            assert!(error.contains(part), "{error} without {part}");
+        }
+    };
+    // The section begins in line 14: `at` is in line 15, `kind` in 16, the keys follow.
+    let with = |kind: &str, keys: &str| format!("{DRIVE}{READS}{}", fault("1ms", kind, keys));
+    refused(&with("die-failure", "pu = 8"), &["s.toml:17", "`pu` 8 does not exist: there are 8"]);
+    refused(&with("die-failure", ""), &["s.toml:14", "needs `pu`"]);
+    refused(&with("die-failure", "pu = 1\nchunk = 2"), &["s.toml:18", "chunk"]);
+    refused(&with("dye-failure", "pu = 1"), &["s.toml:16", "die-failure"]);
+    refused(&with("chunk-offline", "pu = 1\nchunk = 24"), &["s.toml:18", "`chunk` 24"]);
+    refused(&with("read-failure", "rate = 1.5\nduration = \"1s\""), &["s.toml:17", "from 0 to 1"]);
+    refused(&with("read-failure", "rate = 0\nduration = \"1s\""), &["s.toml:17", "above 0"]);
+    refused(&with("read-failure", "rate = 0.5"), &["s.toml:14", "needs `duration`"]);
+    refused(&with("read-failure", "rate = 0.5\nlba = 3\nduration = \"1s\""), &["s.toml:18", "lba"]);
+    refused(&with("read-failure", ""), &["s.toml:14", "needs `lba`"]);
+    refused(&with("program-failure", "lba = 3"), &["s.toml:16", "has no `lba`"]);
+    refused(&with("erase-failure", "lba = 3"), &["s.toml:14", "needs `pu`"]);
+    refused(&with("slow-die", "pu = 1\nfactor = 1"), &["s.toml:18", "above 1"]);
+    refused(&with("slow-die", "pu = 1"), &["s.toml:14", "needs `factor`"]);
+    refused(&with("stalled-queue", "queue = 1"), &["needs `duration`"]);
+    refused(&with("stalled-queue", "queue = 0\nduration = \"1s\""), &["s.toml:17", "from 1"]);
+    refused(&with("stalled-queue", "queue = 99\nduration = \"1s\""), &["s.toml:15", "queue 99"]);
+    refused(&with("uncorrectable", "lba = 999999999"), &["s.toml:15", "`lba` 999999999"]);
+    refused(&with("power-cut", "pu = 1"), &["s.toml:17", "pu"]);
+    let early = format!("{DRIVE}{READS}[[fault]]\nat = \"-1s\"\nkind = \"power-cut\"\n");
+    refused(&early, &["s.toml:15"]);
+    refused(&format!("{DRIVE}{READS}[[fault]]\nkind = \"power-cut\"\n"), &["needs `at`"]);
+    refused(&format!("{DRIVE}{READS}[[fault]]\nat = \"1ms\"\n"), &["needs `kind`"]);
+    let late = format!("{DRIVE}{READS}{}", fault("1s", "power-cut", ""));
+    refused(&late, &["s.toml:15", "before this fault"]);
+    let twice = fault("1ms", "die-failure", "pu = 1") + &fault("2ms", "die-failure", "pu = 1");
+    refused(&format!("{DRIVE}{READS}{twice}"), &["s.toml:19", "line 15", "already"]);
+    // What depends on the data of the drive is refused when the fault is due.
+    let unwritten = DRIVE.replace("[precondition]\nfill = \"sequential\"\n", "");
+    let text = format!("{unwritten}{READS}{}", fault("0s", "uncorrectable", "lba = 5"));
+    refused(&text, &["s.toml:13", "is not written"]);
+    let without_data = with("power-cut", "").replace("\"memory\"", "\"none\"");
+    refused(&without_data, &["s.toml:16", "data = \"memory\""]);
+    let named = with("power-cut", "drive = \"x\"");
+    refused(&named, &["s.toml:17", "\"x\"", "drive0"]);
+    let sata = "[drive]\nkind = \"ahci\"\ncapacity = \"64M\"\n";
+    refused(&format!("{sata}{READS}{}", fault("1ms", "power-cut", "")), &["no drive"]);
+    let sata = format!("{sata}{READS}{}", fault("1ms", "power-cut", "drive = \"drive0\""));
+    refused(&sata, &["not an emulated NVMe drive"]);
+    let null = format!(
+        "[drive]\nkind = \"null\"\ncapacity = \"64M\"\n{READS}{}",
+        fault("1ms", "die-failure", "pu = 0")
+    );
+    refused(&null, &["no flash for die-failure"]);
+}
