@@ -14,7 +14,6 @@ mod fault;
 pub mod format;
 mod hints;
 mod host;
-mod host_machine;
 mod keys;
 mod named_target;
 pub mod presets;
@@ -42,8 +41,8 @@ pub use composition::{
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use fault::{FaultValue, parse_fault, read_fault};
+pub use host::machine::{HostKernel, HostMachine};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
-pub use host_machine::{HostKernel, HostMachine};
 pub use keys::ahci_keys::AhciUplink;
 pub use keys::drive_kind::DriveKind;
 pub use keys::export_keys::{ExportAddress, ExportSpec, ServeSpec};

@@ -122,7 +122,7 @@ impl RunTimes {
     pub(crate) fn end(&mut self, now: Nanos) {
         let time = now.since(self.began);
         self.count += 1;
-        self.total = self.total + time;
+        self.total += time;
         self.longest = self.longest.max(time);
     }
 }

@@ -131,7 +131,7 @@ impl World {
             && it.contexts[2].is_none()
         {
             let thread = &mut self.tasks[thread.index()];
-            thread.virtual_time = thread.virtual_time + time;
+            thread.virtual_time += time;
         }
     }
 

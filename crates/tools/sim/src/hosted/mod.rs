@@ -93,7 +93,7 @@ pub enum MachineRejection {
         cores: usize,
     },
     /// Settings change during the run.
-    #[error("[[at]] does not change settings on a modelled machine: remove it, or `machine`")]
+    #[error("[[at]] and [[fault]] have no effect on a modelled machine: remove them, or `machine`")]
     Changes,
     /// Requests are to be followed.
     #[error("requests on a modelled machine are not traced: remove `machine`, or {option}")]

@@ -1,10 +1,12 @@
 //! `[path]` and `[host]`: the path of I/O to the drive, and the host's cost of it.
 
+pub(crate) mod machine;
+
 use block::notify::{CompletionMethod, CompletionPolicy, NotifyConfig};
+use machine::HostMachine;
 use time::Nanos;
 
 use super::choice::Impossible;
-use super::host_machine::HostMachine;
 use super::keys::ahci_keys::AhciUplink;
 use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::{POLL_INTERVAL, STEP_TIME};

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use machine::MachineModel;
+use ::machine::MachineModel;
 use time::Nanos;
 
-use super::section::{Keyword, Result, Section};
+use crate::section::{Keyword, Result, Section};
 
 /// Keys of `[host]` that a machine replaces.
 const COSTS: [&str; 3] = ["submit_cost", "complete_cost", "interrupt_cost"];
@@ -64,7 +64,7 @@ pub struct HostMachine {
 
 impl HostMachine {
     /// Reads `machine` and `kernel`.
-    pub(super) fn read(s: &mut Section<'_>) -> Result<Option<HostMachine>> {
+    pub(crate) fn read(s: &mut Section<'_>) -> Result<Option<HostMachine>> {
         let kernel = s.get("kernel");
         let Some(value) = s.get("machine") else {
             return match kernel {
