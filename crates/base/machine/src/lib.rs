@@ -2,7 +2,7 @@
 //! code.
 //!
 //! An [`Engine`] runs tasks on the hardware threads of a [`Machine`]. A task has the body that a
-//! thread has on this machine. What it does takes the time that [`Costs`] say: [work](work),
+//! thread has on this machine. What it does takes the time that [`Costs`] say: [`work`],
 //! accesses to memory that other cores have written, locks, switches between threads, interrupts.
 //! Everything else takes none. Each hardware thread has a [`CoreTimes`] of its time, which sums to the
 //! time elapsed.

@@ -116,8 +116,7 @@ fn check(case: &str, counts: &BTreeMap<u8, StepCount>) -> bool {
     let holds = difference.abs() <= TOLERANCE;
     let verdict = if holds { "ok" } else { "FAIL" };
     println!(
-        "{case:6} {counted:.1} instructions per request counted, {charged:.1} charged, {:+.1} %: \
-         {verdict}",
+        "{case:6} a request: {counted:.1} instructions counted, {charged:.1} charged, {:+.1} %: {verdict}",
         100.0 * difference
     );
     holds
