@@ -67,8 +67,9 @@ struct Line {
     owner: usize,
     /// Whether no core has read the line since.
     modified: bool,
-    /// All cores that have the line.
+    /// All cores that have the line, and their number.
     cores: CoreSet,
+    count: u32,
     /// End of the current transfer.
     busy_until: u64,
     /// Per socket: the time until which the socket's cache is busy with the line. Empty if unused.
@@ -130,6 +131,7 @@ impl CoherenceDirectory {
             owner: core,
             modified: true,
             cores: CoreSet::only(core),
+            count: 1,
             busy_until: 0,
             busy_until_in_socket: Vec::new(),
         })
@@ -141,8 +143,7 @@ impl CoherenceDirectory {
         // Hardware threads of a core share its caches.
         let core = core % machine.cores();
         let it = self.line(line, core);
-        let alone = it.cores == CoreSet::only(core);
-        if if write { alone } else { it.cores.contains(core) } {
+        if it.cores.contains(core) && !(write && it.count > 1) {
             it.modified |= write;
             return now + costs.hit.0;
         }
@@ -182,8 +183,9 @@ impl CoherenceDirectory {
         it.modified = write;
         if write {
             it.owner = core;
-            it.cores = CoreSet::only(core);
+            (it.cores, it.count) = (CoreSet::only(core), 1);
         } else {
+            it.count += u32::from(!it.cores.contains(core));
             it.cores.add(core);
         }
         end

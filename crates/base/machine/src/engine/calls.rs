@@ -4,7 +4,7 @@ use platform::{Layer, Step};
 use time::Nanos;
 
 use super::EngineError;
-use super::event_queue::{EngineEvent, EventOrder};
+use super::event_queue::EventOrder;
 use super::task::{TaskClass, TaskId, TaskState};
 use super::world::{self, World, whole_rounds};
 use crate::back_end;
@@ -174,7 +174,8 @@ pub fn spin_until(start: SpinStart, step: Step, until: Nanos) {
         {
             return true;
         }
-        let until = match world.config.exact_spins || world.spinners.notifications != start.0 {
+        let is_short = world.config.exact_spins || world.spinners.notifications != start.0;
+        let until = match is_short {
             true => now + round.max(Nanos(1)),
             false => whole_rounds(now, round, until),
         };
@@ -185,8 +186,9 @@ pub fn spin_until(start: SpinStart, step: Step, until: Nanos) {
         world.enter_state(core, state);
         world.task(id).state = TaskState::Spinning { since: now, round, until };
         world.spinners.tasks.push(id);
-        if until < Nanos::MAX {
-            world.resume_at(id, until, EventOrder::Spin);
+        match is_short {
+            true => world.resume_at(id, until, EventOrder::Spin),
+            false => world.set_deadline(id, until, EventOrder::Spin),
         }
         true
     });
@@ -218,6 +220,7 @@ pub fn park() {
                 _ => world.check_limits(id, Nanos::ZERO),
             };
         }
+        world.task(id).parked_until = Nanos::MAX;
         world.leave_core(id, TaskState::Parked);
         true
     });
@@ -229,13 +232,9 @@ pub fn sleep_until(at: Nanos) {
         if std::mem::take(&mut world.task(id).is_notified) || at <= world.now {
             return false;
         }
+        world.task(id).parked_until = at;
         world.leave_core(id, TaskState::Parked);
-        if at < Nanos::MAX && world.task(id).state == TaskState::Parked {
-            world.task(id).generation += 1;
-            let generation = world.task(id).generation;
-            let event = EngineEvent::Timer { task: id, generation };
-            world.events.push(at, EventOrder::Normal, event);
-        }
+        world.set_deadline(id, at, EventOrder::Normal);
         true
     });
 }

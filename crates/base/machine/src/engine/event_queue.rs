@@ -12,8 +12,10 @@ use super::task::TaskId;
 pub(crate) enum EngineEvent {
     /// The present piece of a task ends. Void if the task's generation has changed.
     Resume { task: TaskId, generation: u32 },
-    /// A task that sleeps until a time is woken. Void if the task's generation has changed.
-    Timer { task: TaskId, generation: u32 },
+    /// A thread starts.
+    Start { task: TaskId },
+    /// The time until which a task sleeps or spins may have come.
+    Deadline { task: TaskId },
     /// A wake-up arrives at another core.
     Wake { task: TaskId },
     /// The time slice of a core's thread ends. Void if the core's generation has changed.
@@ -40,7 +42,10 @@ impl EventQueue {
         self.sequence += 1;
         let sequence = match (order, event) {
             // Whether looks are executed one by one must not matter.
-            (EventOrder::Spin, EngineEvent::Resume { task, .. }) => task.0.into(),
+            (
+                EventOrder::Spin,
+                EngineEvent::Resume { task, .. } | EngineEvent::Deadline { task },
+            ) => task.0.into(),
             _ => self.sequence,
         };
         self.heap.push(Reverse((at, order, sequence, event)));

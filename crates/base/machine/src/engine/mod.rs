@@ -264,7 +264,7 @@ impl Engine {
         let core = spec.core.unwrap_or(id.index() % cores);
         if !is_handler {
             world.threads_left += 1;
-            let start = EngineEvent::Timer { task: id, generation: 0 };
+            let start = EngineEvent::Start { task: id };
             let at = spec.start.max(world.now);
             world.events.push(at, EventOrder::Normal, start);
         }
@@ -329,15 +329,16 @@ impl Engine {
         let resumed = self.contexts[id.index()].resume();
         world::with(|world| {
             world.running = None;
-            let task = world.task(id).spec.name.clone();
-            let bytes = world.config.stack_bytes;
+            let name = |world: &World| world.tasks[id.index()].spec.name.clone();
             match resumed {
                 Resumed::Suspended => return,
                 Resumed::Ended => {}
                 Resumed::Panicked(message) => {
+                    let task = name(world);
                     return world.fail(EngineError::Panicked { task, message });
                 }
                 Resumed::StackOverflow => {
+                    let (task, bytes) = (name(world), world.config.stack_bytes);
                     return world.fail(EngineError::StackOverflow { task, bytes });
                 }
             }
@@ -424,9 +425,11 @@ impl World {
                     return Action::Resume(task);
                 }
             }
-            EngineEvent::Timer { task, generation } => {
-                if self.task(task).generation == generation {
-                    self.wake(task, None);
+            EngineEvent::Start { task } => self.wake(task, None),
+            EngineEvent::Deadline { task } => {
+                if self.on_deadline(task) {
+                    self.running = Some(task);
+                    return Action::Resume(task);
                 }
             }
             EngineEvent::Wake { task } => {

@@ -29,8 +29,6 @@ impl World {
             task.is_notified = task.state != TaskState::Ended;
             return;
         }
-        // Voids a timer.
-        task.generation += 1;
         let (is_handler, target) = (task.class().is_handler(), self.choose_core(id));
         let delay = self.config.costs.remote_wake;
         let is_remote = from.is_some_and(|from| from != target) && !is_handler;

@@ -100,6 +100,11 @@ pub(crate) struct ModeledTask {
     pub(crate) layer: Layer,
     /// Time on a core, as fair threads are compared by.
     pub(crate) virtual_time: Nanos,
+    /// The time until which it is parked; [`Nanos::MAX`] for no limit.
+    pub(crate) parked_until: Nanos,
+    /// Time of the queued [`Deadline`](super::event_queue::EngineEvent::Deadline) event;
+    /// [`Nanos::MAX`] for none.
+    pub(crate) deadline_event: Nanos,
     /// Whether it was woken while it was not parked.
     pub(crate) is_notified: bool,
     /// A soft interrupt that continues as a thread until it waits.
@@ -136,6 +141,8 @@ impl ModeledTask {
             core,
             layer: Layer::Application,
             virtual_time: Nanos::ZERO,
+            parked_until: Nanos::MAX,
+            deadline_event: Nanos::MAX,
             is_notified: false,
             is_demoted: false,
             rounds: 0,

@@ -143,6 +143,44 @@ impl World {
         self.events.push(at, order, EngineEvent::Resume { task: id, generation });
     }
 
+    /// Has a task examined at `until`, at which it stops spinning or sleeping. A task has one such
+    /// event: an earlier one is repeated when it comes.
+    pub(crate) fn set_deadline(&mut self, id: TaskId, until: Nanos, order: EventOrder) {
+        if until < self.task(id).deadline_event {
+            self.task(id).deadline_event = until;
+            self.events.push(until, order, EngineEvent::Deadline { task: id });
+        }
+    }
+
+    /// Examines a task at a deadline. Returns whether its code runs now.
+    pub(crate) fn on_deadline(&mut self, id: TaskId) -> bool {
+        let now = self.now;
+        if self.task(id).deadline_event > now {
+            // A later event was replaced by an earlier one, which has come already.
+            return false;
+        }
+        self.task(id).deadline_event = Nanos::MAX;
+        match self.task(id).state {
+            TaskState::Spinning { until, .. } if until <= now => {
+                self.task(id).generation += 1;
+                return self.end_segment(id);
+            }
+            TaskState::Spinning { until, .. } if until < Nanos::MAX => {
+                self.set_deadline(id, until, EventOrder::Spin);
+            }
+            TaskState::Parked => {
+                let until = self.task(id).parked_until;
+                if until <= now {
+                    self.wake(id, None);
+                } else if until < Nanos::MAX {
+                    self.set_deadline(id, until, EventOrder::Normal);
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
     /// Wakes the tasks that look: something happened that they may find.
     pub(crate) fn on_notification(&mut self) {
         self.spinners.notifications += 1;

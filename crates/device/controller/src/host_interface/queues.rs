@@ -498,6 +498,20 @@ impl Queues {
     pub(crate) fn post(&mut self, index: usize, cid: u16, status: Status, result: u64) {
         let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else { return };
         queue.outstanding -= 1;
+        if queue.teardown.is_some() | queue.loss.is_some() {
+            return self.post_of_special(index, cid, status, result);
+        }
+        let (sq_head, sq_id) = (queue.ring.head(), queue.ring.qid());
+        let cqe = Cqe { result, sq_head, sq_id, cid, status };
+        let at = queue.completion;
+        self.post_to(at, cqe);
+    }
+
+    /// Posts the completion of a command of a queue that is deleted, whose host has gone, or whose
+    /// next completion is lost.
+    #[cold]
+    fn post_of_special(&mut self, index: usize, cid: u16, status: Status, result: u64) {
+        let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else { return };
         let closed = queue.teardown.filter(|_| queue.outstanding == 0);
         if queue.teardown == Some(QueueTeardown::Detached) {
             if closed.is_some() {

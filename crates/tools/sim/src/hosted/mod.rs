@@ -236,8 +236,8 @@ pub(super) type HostedPath = (Option<StackBlockLayer>, Vec<Arc<Mutex<Option<Thre
 struct PathPeers {
     /// Number of threads with jobs that have not ended.
     running: AtomicU32,
-    /// Whether other threads look for what one does.
-    are_many: bool,
+    /// Whether a thread may find what another did: they share hardware queues, or are shards.
+    share: bool,
     /// Whether the requests of a thread need the others to poll their queues, as shards do.
     serve_others: bool,
     /// Whether threads sleep until an interrupt.
@@ -312,7 +312,7 @@ fn run_jobs(
         }
         let spin = machine::begin_spin();
         let moved = runner.poll(machine::now());
-        if moved && peers.are_many {
+        if moved && peers.share {
             machine::notify();
         }
         rounds += 1;
@@ -356,12 +356,21 @@ pub(super) fn run(
         };
         let layer = device.take_block_layer();
         let has_target = target_layers::ftl_snapshot(&mut device).is_some();
+        // Threads with queues of their own find nothing that others did.
+        let own_queues = layer.as_ref().map(|layer| {
+            let counters = layer.counters();
+            counters.staging().len().min(counters.dispatch().len())
+        });
         let queues = device.split();
         let count = queues.len();
+        let share = match own_queues {
+            Some(own_queues) => own_queues < count,
+            None => has_target && count > 1,
+        };
         let with_jobs = count.min(of_path.job_count());
         let peers = Arc::new(PathPeers {
             running: AtomicU32::new(with_jobs as u32),
-            are_many: count > 1,
+            share,
             serve_others: count > 1 && layer.is_none() && has_target,
             sleep: of_path.sleeps,
         });

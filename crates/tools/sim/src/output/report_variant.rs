@@ -61,7 +61,9 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
     for path in &outcome.paths {
         way.latency_breakdowns.extend(latency_breakdown(path, outcome, several));
     }
-    if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
+    if let Some(machine) = &outcome.diagnostics.machine {
+        way.remarks.push(machine.summary());
+    } else if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
         way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
     }
     for path in &outcome.paths {

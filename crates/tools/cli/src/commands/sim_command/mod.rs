@@ -160,12 +160,6 @@ fn explanation_text(outcome: &SimOutcome) -> String {
     out
 }
 
-/// Returns what the host's processors did in a run, on a modeled machine.
-fn machine_text(outcome: &SimOutcome) -> Option<String> {
-    let machine = outcome.diagnostics.machine.as_ref()?;
-    Some(format!("\n{}\n{}\n", outcome.title, machine.summary()))
-}
-
 /// Returns the profile of a run for a terminal, if it was requested.
 fn profile_text(outcome: &SimOutcome) -> Option<String> {
     Some(format!("\n{}\n{}", outcome.title, outcome.diagnostics.profile?.table()))
@@ -208,9 +202,7 @@ impl Results {
             true => self.outcomes.iter().map(explanation_text).collect(),
             false => String::new(),
         };
-        let machines = self.outcomes.iter().filter_map(machine_text);
-        let profiles: String =
-            machines.chain(self.outcomes.iter().filter_map(profile_text)).collect();
+        let profiles: String = self.outcomes.iter().filter_map(profile_text).collect();
         let table = table::render(&report) + &stories + &profiles;
         let mut first = if outputs.is_standard_taken() {
             let _ = std::io::stderr().write_all(printable_lines(&table).as_bytes());
