@@ -131,9 +131,9 @@ fn gate() -> Result<bool, Failed> {
         executed.extend(counts.into_keys());
     }
     for step in Step::ALL {
-        let is_charged =
-            step.instructions() > 0 && matches!(step.layer(), Layer::Block | Layer::Driver);
-        if is_charged && step != Step::Stage && !executed.contains(&(step as u8 + 1)) {
+        let is_of_layer = step.layer() == Layer::Block || step == Step::Issue;
+        // The null device has a tag for every request, so that none is staged.
+        if is_of_layer && step != Step::Stage && !executed.contains(&(step as u8 + 1)) {
             println!("{} is charged and was not executed: FAIL", step.word());
             holds = false;
         }
