@@ -93,27 +93,4 @@ impl CoreTimes {
     pub fn busy(&self) -> Nanos {
         self.total() - self.time(CoreState::Idle)
     }
-
-    /// Returns the state with the most time, the first of several.
-    pub fn longest(&self) -> CoreState {
-        let mut longest = CoreState::Work(Layer::Application);
-        for state in CoreState::all() {
-            if self.time(state) > self.time(longest) {
-                longest = state;
-            }
-        }
-        longest
-    }
-
-    /// Returns the sum with those of another hardware thread.
-    #[must_use]
-    pub fn plus(&self, other: &CoreTimes) -> CoreTimes {
-        CoreTimes { nanos: std::array::from_fn(|state| self.nanos[state] + other.nanos[state]) }
-    }
-
-    /// Returns the difference to an earlier state of these times.
-    #[must_use]
-    pub fn since(&self, earlier: &CoreTimes) -> CoreTimes {
-        CoreTimes { nanos: std::array::from_fn(|state| self.nanos[state] - earlier.nanos[state]) }
-    }
 }

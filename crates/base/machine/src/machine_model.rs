@@ -293,20 +293,6 @@ impl MachineModel {
         })
     }
 
-    /// Returns a sheet of a machine on which nothing takes time.
-    pub fn free(machine: Machine) -> MachineModel {
-        MachineModel {
-            name: "free".to_owned(),
-            about: "a machine on which nothing takes time".to_owned(),
-            machine,
-            threads_per_core: 1,
-            costs: Costs::ZERO,
-            has_thread_costs: true,
-            has_interrupt_costs: true,
-            numbers: Vec::new(),
-        }
-    }
-
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name

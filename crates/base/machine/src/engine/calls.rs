@@ -42,11 +42,6 @@ pub fn this_core() -> Option<usize> {
     world::with(|world| Some(world.tasks[world.running?.index()].core)).flatten()
 }
 
-/// Returns the calling task.
-pub fn this_task() -> Option<TaskId> {
-    world::with(|world| world.running).flatten()
-}
-
 /// Executes a step `count` times.
 pub fn work(step: Step, count: u32) {
     in_task(|world, id| {

@@ -320,11 +320,6 @@ impl Engine {
         result
     }
 
-    /// Returns the devices, after the run.
-    pub fn into_devices(mut self) -> Vec<Box<dyn Device>> {
-        self.world.take().map(|world| world.devices.list).unwrap_or_default()
-    }
-
     fn resume(&mut self, id: TaskId) {
         let resumed = self.contexts[id.index()].resume();
         world::with(|world| {

@@ -600,3 +600,40 @@ fn handing_a_lock_over_takes_longer_the_more_wait() {
         assert!((took / wanted - 1.0).abs() < 0.15, "{cores}: {took}, not {wanted}");
     }
 }
+
+#[test]
+fn an_object_is_accessed_line_by_line() {
+    let many = Arc::new([0u8; 130]);
+    // Each round writes three lines that the core has.
+    assert_near(time_per_round((1, 1), 1, move || Modeled::wrote(&*many)), 6.0);
+}
+
+#[test]
+fn a_lock_that_another_core_holds_is_probed_and_not_taken() {
+    let mut engine = Engine::new(config(2)).unwrap();
+    let lock: Arc<ModeledLock<()>> = Arc::new(Lock::new(()));
+    let records = Records::default();
+    let held = lock.clone();
+    engine
+        .spawn(TaskSpec::thread("holds").on(0), move || {
+            let _guard = Lock::lock(&*held);
+            calls::compute(Layer::Block, Nanos(100_000));
+        })
+        .unwrap();
+    let inner = records.clone();
+    let spec = TaskSpec { start: Nanos(50_000), ..TaskSpec::thread("probes").on(1) };
+    engine
+        .spawn(spec, move || {
+            let taken = lock.try_lock().is_some();
+            inner.add(format!("first {taken}"));
+            calls::compute(Layer::Block, Nanos(100_000));
+            let taken = lock.try_lock().is_some();
+            inner.add(format!("then {taken}"));
+        })
+        .unwrap();
+    assert_sums(&engine.run().unwrap());
+    let all = records.all();
+    // A switch, and a line from the core that holds the lock.
+    assert_eq!(all[0], entry("first false", 50_000 + 1_000 + 51));
+    assert_eq!(all[1].0, "then true");
+}

@@ -109,7 +109,7 @@ pub fn count_case(case: &str) -> Result<BTreeMap<u8, StepCount>, Failed> {
     empty.sort_unstable();
     let per_mark = empty[empty.len() / 2] as f64;
     let mut counts: BTreeMap<u8, StepCount> = BTreeMap::new();
-    // What follows the last mark is the end of the program.
+    // After the last mark the child ends.
     let counted = EMPTY_MARKS..marks.len() - 1;
     for (step, piece) in marks[counted.clone()].iter().zip(&pieces[counted]) {
         let count = counts.entry(*step).or_default();

@@ -224,6 +224,37 @@ fn what_a_machine_cannot_run_is_refused() {
     let change = "[[at]]\ntime = \"1us\"\nactive_pus = 1\n";
     let pblk = format!("{OPEN_CHANNEL}[target]\nkind = \"pblk\"\n");
     assert_eq!(rejection(&format!("{pblk}{one}{change}")), MachineRejection::Changes);
+    let keys = "[[job]]\nname = \"y\"\nycsb = \"a\"\nrecordcount = 100\noperationcount = 10\npath = \"p\"\n";
+    let kv = "[[target]]\nname = \"kv\"\nkind = \"kv\"\npus = \"0-7\"\n\
+        [[path]]\nname = \"p\"\nover = \"kv\"\n";
+    let open_channel =
+        OPEN_CHANNEL.replace("geometry.chunks", "data = \"memory\"\ngeometry.chunks");
+    assert_eq!(
+        rejection(&format!("{open_channel}{kv}{keys}")),
+        MachineRejection::NotBlocks { path: "p".into() }
+    );
+    let groups = format!("{one}group = 0\n{}group = 1\n", one.replace("\"j\"", "\"k\""));
+    let mq = "[path]\nqueue_model = \"mq\"\nscheduler = \"fair\"\n";
+    assert_eq!(
+        rejection(&drive(&format!("{mq}{groups}"))),
+        MachineRejection::Groups { path: "drive0".into() }
+    );
+    let free = |text: &str| match simulate(&scenario(text), SimOptions::default()) {
+        Err(SimError::Machine(MachineRunError::Refused(rejection))) => rejection,
+        other => panic!("{text}: {:?}", other.err()),
+    };
+    let small = "[host]\nmachine = \"free-1.toml\"\n";
+    let mq = "[path]\nqueue_model = \"mq\"\ncores = 2\n";
+    let machine = "free".to_owned();
+    assert_eq!(
+        free(&drive(&format!("{mq}{small}{}", job("randread", 1, 2)))),
+        MachineRejection::NoThreadCosts { machine: machine.clone(), threads: 2, cores: 1 }
+    );
+    let interrupts = "[path]\ncompletion = \"interrupt\"\n";
+    assert_eq!(
+        free(&drive(&format!("{interrupts}{small}{one}"))),
+        MachineRejection::NoInterruptCosts { path: "drive0".into(), machine }
+    );
     let traced = SimOptions { slowest: 1, ..SimOptions::default() };
     let error = simulate(&scenario(&format!("{DRIVE}{host}{one}")), traced).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("--slowest"), "{error}");

@@ -256,7 +256,7 @@ fn faults_that_cannot_be_are_refused_in_their_line() {
     refused(&late, &["s.toml:15", "before this fault"]);
     let twice = fault("1ms", "die-failure", "pu = 1") + &fault("2ms", "die-failure", "pu = 1");
     refused(&format!("{DRIVE}{READS}{twice}"), &["s.toml:19", "line 15", "already"]);
-    // What depends on the data of the drive is refused when the fault is due.
+    // The drive refuses a fault that depends on its data when the fault is due.
     let unwritten = DRIVE.replace("[precondition]\nfill = \"sequential\"\n", "");
     let text = format!("{unwritten}{READS}{}", fault("0s", "uncorrectable", "lba = 5"));
     refused(&text, &["s.toml:13", "is not written"]);
