@@ -62,8 +62,8 @@ pub use back_end::BackEnd;
 pub use core_times::{CoreState, CoreTimes};
 pub use costs::{Costs, LineCosts, StepCosts};
 pub use engine::calls::{
-    SpinStart, begin_measurement, begin_spin, compute, doorbell, is_stopping, notify, now, park,
-    raise, sleep_until, spin_until, stop, this_core, unpark, work,
+    SpinStart, begin_measurement, begin_spin, compute, current, doorbell, is_stopping, notify, now,
+    park, raise, sleep_until, spin_until, stop, this_core, unpark, work,
 };
 pub use engine::{
     Device, Engine, EngineConfig, EngineError, EngineReport, TaskClass, TaskId, TaskReport,
@@ -71,5 +71,5 @@ pub use engine::{
 };
 pub use lines::{SnoopPolicy, Traffic};
 pub use machine_model::{MachineModel, MachineModelError, SourcedNumber};
-pub use modeled::{Modeled, ModeledGuard, ModeledLock};
+pub use modeled::{Modeled, ModeledGuard, ModeledLock, ModeledThread};
 pub use topology::{CORES_MAX, Distance, Machine, MachineError};

@@ -75,6 +75,7 @@ pub struct MachineModel {
     has_thread_costs: bool,
     /// Whether the sheet has the costs of interrupts.
     has_interrupt_costs: bool,
+    ghz: f64,
     numbers: Vec<SourcedNumber>,
 }
 
@@ -128,6 +129,12 @@ struct RawInterrupts {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct RawRegisters {
+    read: RawNumber,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawModel {
     name: String,
     about: String,
@@ -135,6 +142,7 @@ struct RawModel {
     lines: RawLines,
     threads: Option<RawThreads>,
     interrupts: Option<RawInterrupts>,
+    registers: Option<RawRegisters>,
 }
 
 /// Reads numbers, and keeps them for results.
@@ -272,6 +280,12 @@ impl MachineModel {
                 reader.time("interrupts.exit", &interrupts.exit)?,
             ),
         };
+        if let Some(registers) = &raw.registers {
+            let read = reader.time("registers.read", &registers.read)?;
+            steps = steps.with(Step::ReadRegister, (read * 1000.0).round() as u64);
+        }
+        // The device has written the data to the last-level cache.
+        let steps = steps.with(Step::CopyLine, lines.socket_shared.0 * 1000);
         let costs = Costs {
             lines,
             steps,
@@ -289,6 +303,7 @@ impl MachineModel {
             costs,
             has_thread_costs: raw.threads.is_some(),
             has_interrupt_costs: raw.interrupts.is_some(),
+            ghz: reader.ghz,
             numbers: reader.numbers,
         })
     }
@@ -333,9 +348,19 @@ impl MachineModel {
         &self.numbers
     }
 
-    /// Returns the configuration of an engine for this machine.
-    pub fn engine_config(&self) -> EngineConfig {
-        let config = EngineConfig::new(self.machine, self.costs);
+    /// Returns the time of a number of cycles.
+    pub fn cycles(&self, cycles: u64) -> Nanos {
+        nanos(cycles as f64 / self.ghz)
+    }
+
+    /// Returns the configuration of an engine for this machine, on which a kernel works for `kernel`
+    /// before each request and after it.
+    pub fn engine_config(&self, kernel: [Nanos; 2]) -> EngineConfig {
+        let mut costs = self.costs;
+        for (step, time) in [Step::KernelStart, Step::KernelFinish].into_iter().zip(kernel) {
+            costs.steps = costs.steps.with(step, time.0 * 1000);
+        }
+        let config = EngineConfig::new(self.machine, costs);
         EngineConfig { threads_per_core: self.threads_per_core, ..config }
     }
 }

@@ -4,9 +4,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use platform::{Lock, Platform, Step};
+use platform::{Lock, Platform, Step, Threads};
+use time::Nanos;
 
-use crate::engine::calls;
+use crate::engine::{TaskId, calls};
 use crate::memory::LockId;
 
 /// The cores of an [`Engine`](crate::Engine). Outside of its tasks nothing takes time.
@@ -28,6 +29,42 @@ impl Platform for Modeled {
 
     fn work(step: Step, count: u32) {
         calls::work(step, count);
+    }
+}
+
+/// A task, as others wake it; none outside of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeledThread(Option<TaskId>);
+
+impl From<TaskId> for ModeledThread {
+    fn from(task: TaskId) -> ModeledThread {
+        ModeledThread(Some(task))
+    }
+}
+
+impl Threads for Modeled {
+    type Thread = ModeledThread;
+
+    fn current() -> ModeledThread {
+        ModeledThread(calls::current())
+    }
+
+    fn unpark(thread: &ModeledThread) {
+        if let Some(task) = thread.0 {
+            calls::unpark(task);
+        }
+    }
+
+    fn park(limit: Nanos, stays: bool) {
+        calls::stay(stays);
+        match limit {
+            Nanos::MAX => calls::park(),
+            limit => calls::sleep_until(calls::now() + limit),
+        }
+    }
+
+    fn now() -> Nanos {
+        calls::now()
     }
 }
 

@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod step;
+mod threads;
 
 use std::fmt::Debug;
 use std::ops::DerefMut;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use step::{Layer, Step};
+pub use threads::Threads;
 
 /// The platform on which host software runs.
 pub trait Platform: Copy + Debug + Send + Sync + 'static {

@@ -64,6 +64,26 @@ pub enum Step {
     Reap,
     /// Block layer: looks for work and completions.
     Poll,
+    /// What a kernel does for a request before the block layer, which is not part of the stack.
+    KernelStart,
+    /// What a kernel does for a request after the block layer.
+    KernelFinish,
+    /// Waiting threads: starts a request, in a slot of its thread.
+    WaitSubmit,
+    /// Waiting threads: a thread continues, and examines its slot.
+    Resume,
+    /// Waiting threads: takes the completions of a drive that others have found.
+    Collect,
+    /// Waiting threads: finishes a request, but for the copy of its data.
+    Finish,
+    /// Waiting threads: finds the thread of a completion and wakes it, or the soft interrupt.
+    Notify,
+    /// Waiting threads: a context turns to a drive.
+    Handle,
+    /// Waiting threads: copies a cache line of data.
+    CopyLine,
+    /// Driver: reads a register of the device.
+    ReadRegister,
     /// Driver: makes a command of a request, and writes the doorbell.
     Command,
     /// Driver: takes a completion from its queue.
@@ -78,7 +98,7 @@ pub enum Step {
 
 impl Step {
     /// All steps.
-    pub const ALL: [Step; 18] = [
+    pub const ALL: [Step; 28] = [
         Step::Decide,
         Step::Complete,
         Step::Submit,
@@ -92,6 +112,16 @@ impl Step {
         Step::Settle,
         Step::Reap,
         Step::Poll,
+        Step::KernelStart,
+        Step::KernelFinish,
+        Step::WaitSubmit,
+        Step::Resume,
+        Step::Collect,
+        Step::Finish,
+        Step::Notify,
+        Step::Handle,
+        Step::CopyLine,
+        Step::ReadRegister,
         Step::Command,
         Step::Event,
         Step::Lookup,
@@ -103,7 +133,8 @@ impl Step {
     pub const fn layer(self) -> Layer {
         match self {
             Step::Decide | Step::Complete => Layer::Application,
-            Step::Issue | Step::Command | Step::Event => Layer::Driver,
+            Step::KernelStart | Step::KernelFinish => Layer::Kernel,
+            Step::Issue | Step::Command | Step::Event | Step::ReadRegister => Layer::Driver,
             Step::Lookup | Step::Admit | Step::Move => Layer::Target,
             _ => Layer::Block,
         }
@@ -125,6 +156,16 @@ impl Step {
             Step::Settle => "settle",
             Step::Reap => "reap",
             Step::Poll => "poll",
+            Step::KernelStart => "kernel_start",
+            Step::KernelFinish => "kernel_finish",
+            Step::WaitSubmit => "wait_submit",
+            Step::Resume => "resume",
+            Step::Collect => "collect",
+            Step::Finish => "finish",
+            Step::Notify => "notify",
+            Step::Handle => "handle",
+            Step::CopyLine => "copy_line",
+            Step::ReadRegister => "read_register",
             Step::Command => "command",
             Step::Event => "event",
             Step::Lookup => "lookup",
@@ -141,6 +182,14 @@ impl Step {
     pub const fn instructions(self) -> u32 {
         match self {
             Step::Decide | Step::Complete => 0,
+            // Times of their own: of a kernel, of a line of the last-level cache, of a register.
+            Step::KernelStart | Step::KernelFinish | Step::CopyLine | Step::ReadRegister => 0,
+            Step::WaitSubmit => 1,
+            Step::Resume => 1,
+            Step::Collect => 1,
+            Step::Finish => 1,
+            Step::Notify => 1,
+            Step::Handle => 1,
             Step::Submit => 131,
             Step::Run => 110,
             Step::Unplug => 48,

@@ -125,6 +125,17 @@ named_values! {
 }
 
 named_values! {
+    /// A part of the group `hiops`.
+    HiopsPart {
+        /// Threads and contexts of this machine, and an emulated controller in real time.
+        Threads = "threads",
+        /// Threads and contexts of a modeled i7-4770, in virtual time: figures 1, 7, 8 and 9 of
+        /// HIOPS.
+        Machine = "machine",
+    }
+}
+
+named_values! {
     /// A part of the group `direct`.
     DirectPart {
         /// Nanoseconds per command through queue, handle and policies (real time).
@@ -196,6 +207,8 @@ pub enum BenchPart {
     Lightnvm(LightnvmPart),
     /// A part of the group `direct`.
     Direct(DirectPart),
+    /// A part of the group `hiops`.
+    Hiops(HiopsPart),
     /// A part of the group `exec`.
     Exec(ExecPart),
     /// A part of the group `scale`.
@@ -210,6 +223,7 @@ impl BenchPart {
         match self {
             BenchPart::Lightnvm(_) => BenchGroup::Lightnvm,
             BenchPart::Direct(_) => BenchGroup::Direct,
+            BenchPart::Hiops(_) => BenchGroup::Hiops,
             BenchPart::Exec(_) => BenchGroup::Exec,
             BenchPart::Scale(_) => BenchGroup::Scale,
             BenchPart::Thesis(_) => BenchGroup::Thesis,
@@ -228,6 +242,14 @@ impl BenchPart {
     pub fn direct(self) -> Option<DirectPart> {
         match self {
             BenchPart::Direct(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Returns the part of the group `hiops`, if it is one.
+    pub fn hiops(self) -> Option<HiopsPart> {
+        match self {
+            BenchPart::Hiops(part) => Some(part),
             _ => None,
         }
     }
@@ -275,6 +297,8 @@ impl NamedValue for BenchPart {
         BenchPart::Direct(DirectPart::Polling),
         BenchPart::Direct(DirectPart::Processes),
         BenchPart::Direct(DirectPart::Service),
+        BenchPart::Hiops(HiopsPart::Threads),
+        BenchPart::Hiops(HiopsPart::Machine),
         BenchPart::Exec(ExecPart::Redis),
         BenchPart::Exec(ExecPart::Sqlite),
         BenchPart::Exec(ExecPart::Rocksdb),
@@ -298,6 +322,7 @@ impl NamedValue for BenchPart {
         match self {
             BenchPart::Lightnvm(part) => part.name(),
             BenchPart::Direct(part) => part.name(),
+            BenchPart::Hiops(part) => part.name(),
             BenchPart::Exec(part) => part.name(),
             BenchPart::Scale(part) => part.name(),
             BenchPart::Thesis(part) => part.name(),
@@ -308,6 +333,7 @@ impl NamedValue for BenchPart {
         match self {
             BenchPart::Lightnvm(part) => part.about(),
             BenchPart::Direct(part) => part.about(),
+            BenchPart::Hiops(part) => part.about(),
             BenchPart::Exec(part) => part.about(),
             BenchPart::Scale(part) => part.about(),
             BenchPart::Thesis(part) => part.about(),
@@ -324,6 +350,7 @@ mod tests {
         let parts = BenchPart::ALL;
         let own = LightnvmPart::ALL.len()
             + DirectPart::ALL.len()
+            + HiopsPart::ALL.len()
             + ExecPart::ALL.len()
             + ScalePart::ALL.len()
             + ThesisPart::ALL.len();
@@ -335,6 +362,7 @@ mod tests {
             let of = [
                 part.lightnvm().is_some(),
                 part.direct().is_some(),
+                part.hiops().is_some(),
                 part.exec().is_some(),
                 part.scale().is_some(),
                 part.thesis().is_some(),

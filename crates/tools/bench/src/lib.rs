@@ -47,8 +47,8 @@ use std::io;
 
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
-    BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, LightnvmPart, NamedValue, ScalePart,
-    ThesisPart,
+    BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, HiopsPart, LightnvmPart, NamedValue,
+    ScalePart, ThesisPart,
 };
 pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;

@@ -78,6 +78,7 @@ impl BenchRequest {
         let of_exec: Vec<_> = self.parts.iter().filter_map(|part| part.exec()).collect();
         let of_lightnvm: Vec<_> = self.parts.iter().filter_map(|part| part.lightnvm()).collect();
         let of_direct: Vec<_> = self.parts.iter().filter_map(|part| part.direct()).collect();
+        let of_hiops: Vec<_> = self.parts.iter().filter_map(|part| part.hiops()).collect();
         let of_scale: Vec<_> = self.parts.iter().filter_map(|part| part.scale()).collect();
         let of_thesis: Vec<_> = self.parts.iter().filter_map(|part| part.thesis()).collect();
         match self.group {
@@ -91,7 +92,7 @@ impl BenchRequest {
             BenchGroup::Ring => ring::run(self.length, sink),
             BenchGroup::Uring => uring::run(self.length, sink),
             BenchGroup::Block => block::run(self.length, sink),
-            BenchGroup::Hiops => hiops::run(self.length, sink),
+            BenchGroup::Hiops => hiops::run_parts(&of_hiops, self.length, sink),
         }
     }
 

@@ -37,6 +37,20 @@ pub fn now() -> Nanos {
     world::with(|world| world.now).unwrap_or(Nanos::ZERO)
 }
 
+/// Returns the calling task.
+pub fn current() -> Option<TaskId> {
+    world::with(|world| world.running).flatten()
+}
+
+/// Sets whether the calling task, when it is woken, continues on the hardware thread on which it
+/// went to sleep.
+pub(crate) fn stay(on: bool) {
+    in_task(|world, id| {
+        world.task(id).stays = on;
+        false
+    });
+}
+
 /// Returns the hardware thread on which the calling task runs.
 pub fn this_core() -> Option<usize> {
     world::with(|world| Some(world.tasks[world.running?.index()].core)).flatten()

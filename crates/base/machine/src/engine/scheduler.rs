@@ -52,6 +52,9 @@ impl World {
             return core;
         }
         let last = task.core;
+        if task.stays {
+            return last;
+        }
         let is_idle = |core: &usize| {
             let core = &self.cores[*core];
             core.current().is_none() && core.ready.is_empty(Level::Thread)

@@ -109,6 +109,8 @@ pub(crate) struct ModeledTask {
     pub(crate) is_notified: bool,
     /// A soft interrupt that continues as a thread until it waits.
     pub(crate) is_demoted: bool,
+    /// Whether it continues on the hardware thread on which it went to sleep.
+    pub(crate) stays: bool,
     /// Number of times that it was woken without having waited.
     pub(crate) rounds: u32,
     pub(crate) runs: RunTimes,
@@ -145,6 +147,7 @@ impl ModeledTask {
             deadline_event: Nanos::MAX,
             is_notified: false,
             is_demoted: false,
+            stays: false,
             rounds: 0,
             runs: RunTimes::default(),
         }

@@ -1,14 +1,14 @@
 //! [`Blocking`]: a set of drives, the threads that wait for them, and the contexts in between.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use driver::{HardwareQueue, LowLevelDriver};
 use mem::{Iova, PAGE_BYTES, RegisterError, SharedRegion};
 
+use super::context_host::{ContextHost, NativeContexts};
 use super::contexts::{Contexts, Placement, REAPER_COUNT, watch_period};
-use super::hybrid::HybridStats;
 use super::interrupt_line::InterruptSource;
 use super::member::StripeMember;
 use super::reaper::CompletionReaper;
@@ -18,6 +18,7 @@ use super::strategy::{Strategy, StrategyError};
 use super::waiter::BlockingQueue;
 use super::waiter_slot::{SlotResources, WaiterSlot};
 use crate::StripeLayout;
+use crate::sync::{Lock, Native, Threads};
 use crate::{
     BlockError, BlockLayer, BlockLayerConfig, Queue, QueueModel, QueueTopology, SubmitterStats,
     Timeouts,
@@ -102,17 +103,17 @@ pub enum BlockingError {
 
 /// A set of drives for threads that wait for their requests. Dropping it stops the contexts;
 /// threads that still wait poll for themselves from then on.
-pub struct Blocking<Q: HardwareQueue> {
-    shared: Arc<CompletionShared<Q>>,
+pub struct Blocking<Q: HardwareQueue, P: Threads = Native> {
+    shared: Arc<CompletionShared<Q, P>>,
     strategy: Strategy,
     contexts: Option<Contexts>,
-    watch_reaper: Arc<Mutex<CompletionReaper<Q>>>,
+    watch_reaper: Arc<P::Lock<CompletionReaper<Q, P>>>,
     layers: Vec<BlockLayer>,
     /// Counters of the threads' endpoints.
     submitters: Vec<Arc<SubmitterStats>>,
 }
 
-impl<Q: HardwareQueue> std::fmt::Debug for Blocking<Q> {
+impl<Q: HardwareQueue, P: Threads> std::fmt::Debug for Blocking<Q, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Blocking").field("strategy", &self.strategy).finish_non_exhaustive()
     }
@@ -132,7 +133,27 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         source: InterruptSource,
         config: &BlockingConfig,
     ) -> Result<(Blocking<Q>, Vec<BlockingQueue<Q>>), BlockingError> {
-        let BlockingConfig { threads, strategy, placement, timeouts, .. } = *config;
+        let mut contexts = NativeContexts { placement: config.placement };
+        Blocking::open_on(members, source, config, &mut contexts)
+    }
+}
+
+/// A set of drives on a platform, and a queue for each thread.
+pub type OpenedSet<Q, P> = (Blocking<Q, P>, Vec<BlockingQueue<Q, P>>);
+
+impl<Q: HardwareQueue + 'static, P: Threads> Blocking<Q, P> {
+    /// Opens a set as [`open`](Blocking::open) does, on a platform whose contexts `host` starts. It
+    /// ignores [`BlockingConfig::placement`].
+    ///
+    /// # Errors
+    /// [`BlockingError`].
+    pub fn open_on(
+        members: Vec<StripeMember<Q>>,
+        source: InterruptSource,
+        config: &BlockingConfig,
+        host: &mut dyn ContextHost<P>,
+    ) -> Result<OpenedSet<Q, P>, BlockingError> {
+        let BlockingConfig { threads, strategy, timeouts, .. } = *config;
         strategy.validate()?;
         if threads == 0 || threads > u16::MAX - REAPER_COUNT {
             return Err(BlockingError::Threads(threads));
@@ -149,12 +170,14 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         let mut names = Vec::new();
         for mut member in members {
             names.push(member.memory().register(&bounce)?);
-            let (layer, queues) = BlockLayer::open(&mut member, &plan.layer_config(config))?;
+            let (layer, queues) =
+                BlockLayer::open_with_platform(&mut member, &plan.layer_config(config))?;
             layers.push(layer);
             ends.push(queues.into_iter());
         }
         // Regroup the endpoints from by member to by submitter.
-        let mut next = || -> Vec<Queue<Q>> { ends.iter_mut().filter_map(Iterator::next).collect() };
+        let mut next =
+            || -> Vec<Queue<Q, P>> { ends.iter_mut().filter_map(Iterator::next).collect() };
         let (mut desks, mut submitters) = (Vec::new(), Vec::new());
         for thread in 0..usize::from(threads) {
             let mut queues = next();
@@ -176,7 +199,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
             }));
         }
         let collectors = std::array::from_fn(|_| CompletionReaper::new(next().into()));
-        let sweeper = Arc::new(Mutex::new(CompletionReaper::new(next().into())));
+        let sweeper = Arc::new(P::Lock::new(CompletionReaper::new(next().into())));
         let dispatch = layers.iter().flat_map(BlockLayer::dispatch).cloned().collect();
         let shape = SetShape {
             striped: plan.striped,
@@ -185,8 +208,8 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
             watch_period: watch_period(timeouts),
         };
         let common = Arc::new(CompletionShared::new(shape, source, desks.into(), dispatch));
-        let contexts = Contexts::start(&common, collectors, &sweeper, placement)
-            .map_err(BlockingError::Context)?;
+        let contexts =
+            Contexts::start(&common, collectors, &sweeper, host).map_err(BlockingError::Context)?;
         common.apply_strategy(&strategy);
         let queues = (0..threads).map(|index| BlockingQueue::new(common.clone(), index)).collect();
         let contexts = Some(contexts);
@@ -238,10 +261,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     /// Reaps all completions and wakes every thread: after a change of strategy, no context is
     /// responsible for work that the old one left unfinished.
     fn reap_all(&self) {
-        let now = self.shared.clock.now();
-        let mut sweeper = self.watch_reaper.lock().unwrap_or_else(PoisonError::into_inner);
-        sweeper.reap(&self.shared, now, self.shared.all_members());
-        drop(sweeper);
+        self.watch_reaper.lock().reap(&self.shared, P::now(), self.shared.all_members());
         for desk in &self.shared.waiter_slots {
             desk.wake();
         }
@@ -257,12 +277,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
         waiters.issued_for_others =
             self.submitters.iter().map(|stats| stats.issued_for_others.get()).sum();
         let contexts = self.contexts.as_ref().map_or_else(Vec::new, Contexts::stats);
-        CompletionStats { waiters, contexts, hybrid: self.hybrid() }
-    }
-
-    fn hybrid(&self) -> Option<HybridStats> {
-        let now = self.shared.clock.now();
-        self.shared.governor().as_ref().map(|governor| governor.stats(now))
+        CompletionStats { waiters, contexts, hybrid: self.shared.hybrid(P::now()) }
     }
 
     /// Clears the histograms of the contexts' run times. Counters continue.
@@ -273,7 +288,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
     }
 }
 
-impl<Q: HardwareQueue> Drop for Blocking<Q> {
+impl<Q: HardwareQueue, P: Threads> Drop for Blocking<Q, P> {
     fn drop(&mut self) {
         drop(self.contexts.take());
         self.shared.closed.store(true, Ordering::Release);

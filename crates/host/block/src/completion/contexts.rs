@@ -9,7 +9,7 @@
 //! | poll thread | poll-based I/O ([HIOPS14 §3.3]) | as the handler, on a timer |
 //! | watch | the block layer's timeout timer | handles command timeouts |
 //!
-//! Contexts are real threads with real wake-ups, because the paper removes the cost of scheduling
+//! Contexts are threads with wake-ups of their own, because the paper removes the cost of scheduling
 //! them. All are started when the set is opened; those that the strategy does not use sleep.
 //!
 //! Contexts that preempt others in a kernel run under `SCHED_FIFO` where that is permitted. The
@@ -18,18 +18,19 @@
 //! Linux.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use driver::{HardwareQueue, InterruptContext, InterruptOptions};
+use driver::HardwareQueue;
 use event::Waker;
 use time::Nanos;
 
+use super::context_host::{ContextHost, RunningContext};
 use super::interrupt_line::InterruptSource;
 use super::reaper::CompletionReaper;
 use super::shared::{CompletionShared, Wakers};
 use super::stats::{ContextCounters, ContextKind, ContextStats};
-use super::timer::TimerContext;
 use crate::queue::RunScope;
+use crate::sync::{Lock, Threads};
 use crate::{SubmitterStats, Timeouts};
 
 /// Placement of the contexts.
@@ -41,19 +42,8 @@ pub struct Placement {
     pub realtime: bool,
 }
 
-/// Priorities under `SCHED_FIFO`. Linux's interrupt threads have 50.
-const HARD_IRQ_PRIORITY: u8 = 60;
-const SOFT_IRQ_PRIORITY: u8 = 55;
-const IRQ_THREAD_PRIORITY: u8 = 50;
-
 /// Number of contexts that have endpoints of the block layers.
 pub(super) const REAPER_COUNT: u16 = 5;
-
-#[derive(Debug)]
-enum ContextThread {
-    Woken(InterruptContext),
-    Timed(TimerContext),
-}
 
 /// The counters of a context, besides its run times.
 #[derive(Debug, Default)]
@@ -64,7 +54,9 @@ struct ContextStatSources {
 }
 
 impl ContextStatSources {
-    fn from_reaper<Q: HardwareQueue>(collector: &CompletionReaper<Q>) -> ContextStatSources {
+    fn from_reaper<Q: HardwareQueue, P: Threads>(
+        collector: &CompletionReaper<Q, P>,
+    ) -> ContextStatSources {
         let submitters = collector.queues().iter().map(|end| end.stats().clone()).collect();
         ContextStatSources { counters: collector.counters(), submitters }
     }
@@ -73,7 +65,7 @@ impl ContextStatSources {
 #[derive(Debug)]
 struct Context {
     kind: ContextKind,
-    thread: ContextThread,
+    running: Box<dyn RunningContext>,
     counts: ContextStatSources,
 }
 
@@ -84,27 +76,23 @@ pub(super) struct Contexts {
 }
 
 /// The parameters with which contexts are created.
-struct ContextBuilder<'a, Q: HardwareQueue> {
-    shared: &'a Arc<CompletionShared<Q>>,
-    placement: Placement,
+struct ContextBuilder<'a, Q: HardwareQueue, P: Threads> {
+    shared: &'a Arc<CompletionShared<Q, P>>,
+    host: &'a mut dyn ContextHost<P>,
     contexts: Vec<Context>,
 }
 
-impl<Q: HardwareQueue> ContextBuilder<'_, Q> {
+impl<Q: HardwareQueue, P: Threads> ContextBuilder<'_, Q, P> {
     /// Starts a context that runs `upcall` when it is woken; `counts` are the counters of its
     /// reaper.
     fn spawn_woken(
         &mut self,
         kind: ContextKind,
-        priority: Option<u8>,
         counts: ContextStatSources,
         upcall: impl FnMut() + Send + 'static,
     ) -> io::Result<Waker> {
-        let priority = priority.filter(|_| self.placement.realtime);
-        let options = InterruptOptions { cpu: self.placement.cpu, priority };
-        let context = InterruptContext::start(options, upcall)?;
-        let waker = context.waker();
-        self.contexts.push(Context { kind, thread: ContextThread::Woken(context), counts });
+        let (waker, running) = self.host.start_woken(kind, Box::new(upcall))?;
+        self.contexts.push(Context { kind, running, counts });
         Ok(waker)
     }
 
@@ -115,12 +103,10 @@ impl<Q: HardwareQueue> ContextBuilder<'_, Q> {
         counts: ContextStatSources,
         interval: impl Fn() -> Option<Nanos> + Send + 'static,
         work: impl FnMut() + Send + 'static,
-    ) -> io::Result<std::thread::Thread> {
-        let name = if kind == ContextKind::Poll { "poll" } else { "watch" };
-        let context = TimerContext::start(name, self.placement.cpu, interval, work)?;
-        let thread = context.thread().cloned();
-        self.contexts.push(Context { kind, thread: ContextThread::Timed(context), counts });
-        thread.ok_or_else(|| io::Error::other("a thread that ended at once"))
+    ) -> io::Result<P::Thread> {
+        let (thread, running) = self.host.start_timed(kind, Box::new(interval), Box::new(work))?;
+        self.contexts.push(Context { kind, running, counts });
+        Ok(thread)
     }
 }
 
@@ -130,14 +116,14 @@ impl Contexts {
     ///
     /// # Errors
     /// A thread or an eventfd cannot be created, or a thread may not run on the CPU.
-    pub(super) fn start<Q: HardwareQueue + 'static>(
-        common: &Arc<CompletionShared<Q>>,
-        collectors: [CompletionReaper<Q>; REAPER_COUNT as usize - 1],
-        sweeper: &Arc<Mutex<CompletionReaper<Q>>>,
-        placement: Placement,
+    pub(super) fn start<Q: HardwareQueue + 'static, P: Threads>(
+        common: &Arc<CompletionShared<Q, P>>,
+        collectors: [CompletionReaper<Q, P>; REAPER_COUNT as usize - 1],
+        sweeper: &Arc<P::Lock<CompletionReaper<Q, P>>>,
+        host: &mut dyn ContextHost<P>,
     ) -> io::Result<Contexts> {
         let [hard, thread, run, poll] = collectors;
-        let mut maker = ContextBuilder { shared: common, placement, contexts: Vec::new() };
+        let mut maker = ContextBuilder { shared: common, host, contexts: Vec::new() };
         let soft = soft_irq(&mut maker)?;
         let irq_thread = irq_thread(&mut maker, thread)?;
         let queue_run = queue_run(&mut maker, run)?;
@@ -149,7 +135,7 @@ impl Contexts {
         let _ = common.wakers.set(Wakers { hard, soft, irq_thread, queue_run, poll, watch });
         match &common.source {
             InterruptSource::SharedLine(it) => it.connect(line),
-            InterruptSource::PerQueue => lock(sweeper).connect(&line),
+            InterruptSource::PerQueue => sweeper.lock().connect(&line),
         }
         let mut contexts = maker.contexts;
         contexts.rotate_right(1);
@@ -164,26 +150,17 @@ impl Contexts {
     /// Clears the run time histograms.
     pub(super) fn reset_run_stats(&self) {
         for context in &self.contexts {
-            match &context.thread {
-                ContextThread::Woken(thread) => thread.reset_stats(),
-                ContextThread::Timed(thread) => thread.reset_run_stats(),
-            }
+            context.running.reset_runs();
         }
     }
 }
 
 impl Context {
     fn stats(&self) -> ContextStats {
-        let (realtime, (cpu, wall)) = match &self.thread {
-            ContextThread::Woken(thread) => {
-                let stats = thread.stats();
-                (thread.is_realtime(), (stats.cpu, stats.wall))
-            }
-            ContextThread::Timed(thread) => (false, thread.runs()),
-        };
+        let (cpu, wall) = self.running.runs();
         ContextStats {
             kind: self.kind,
-            realtime,
+            realtime: self.running.is_realtime(),
             cpu,
             wall,
             found: self.counts.submitters.iter().map(|stats| stats.reaped_for_others.get()).sum(),
@@ -194,24 +171,21 @@ impl Context {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn hard_irq<Q: HardwareQueue + 'static>(
-    maker: &mut ContextBuilder<'_, Q>,
-    mut collector: CompletionReaper<Q>,
+fn hard_irq<Q: HardwareQueue + 'static, P: Threads>(
+    maker: &mut ContextBuilder<'_, Q, P>,
+    mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<Waker> {
     let common = maker.shared.clone();
     let counts = ContextStatSources::from_reaper(&collector);
-    maker.spawn_woken(ContextKind::HardIrq, Some(HARD_IRQ_PRIORITY), counts, move || {
-        handle_irq(&common, &mut collector)
-    })
+    maker.spawn_woken(ContextKind::HardIrq, counts, move || handle_irq(&common, &mut collector))
 }
 
 /// Runs the hard interrupt handler once, for the members that are pending at its start. If more are
 /// pending at its end, the handler raises itself again, as a controller's interrupt would.
-fn handle_irq<Q: HardwareQueue>(common: &CompletionShared<Q>, collector: &mut CompletionReaper<Q>) {
+fn handle_irq<Q: HardwareQueue, P: Threads>(
+    common: &CompletionShared<Q, P>,
+    collector: &mut CompletionReaper<Q, P>,
+) {
     let behaviour = common.flags();
     let Some(wakers) = common.wakers.get() else { return };
     if behaviour.is_polling() {
@@ -221,7 +195,7 @@ fn handle_irq<Q: HardwareQueue>(common: &CompletionShared<Q>, collector: &mut Co
         wakers.irq_thread.wake();
         return;
     }
-    let now = common.clock.now();
+    let now = P::now();
     let members = common.source.acknowledge(common.all_members());
     collector.reap(common, now, members);
     common.govern(now);
@@ -230,29 +204,31 @@ fn handle_irq<Q: HardwareQueue>(common: &CompletionShared<Q>, collector: &mut Co
     }
 }
 
-fn soft_irq<Q: HardwareQueue + 'static>(maker: &mut ContextBuilder<'_, Q>) -> io::Result<Waker> {
+fn soft_irq<Q: HardwareQueue + 'static, P: Threads>(
+    maker: &mut ContextBuilder<'_, Q, P>,
+) -> io::Result<Waker> {
     let common = maker.shared.clone();
     let counts = ContextStatSources::default();
     let tally = counts.counters.clone();
     let mut news = Vec::new();
-    maker.spawn_woken(ContextKind::SoftIrq, Some(SOFT_IRQ_PRIORITY), counts, move || {
-        std::mem::swap(&mut news, &mut *common.lock_soft_irq_notices());
-        let delivered = common.post_process_all(common.clock.now(), &mut news);
+    maker.spawn_woken(ContextKind::SoftIrq, counts, move || {
+        common.take_soft_irq_notices(&mut news);
+        let delivered = common.post_process_all(P::now(), &mut news);
         tally.add(delivered);
     })
 }
 
 /// Does the work that the handler leaves to the interrupt thread, until nothing is pending.
-fn irq_thread<Q: HardwareQueue + 'static>(
-    maker: &mut ContextBuilder<'_, Q>,
-    mut collector: CompletionReaper<Q>,
+fn irq_thread<Q: HardwareQueue + 'static, P: Threads>(
+    maker: &mut ContextBuilder<'_, Q, P>,
+    mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<Waker> {
     let common = maker.shared.clone();
     let counts = ContextStatSources::from_reaper(&collector);
-    maker.spawn_woken(ContextKind::IrqThread, Some(IRQ_THREAD_PRIORITY), counts, move || {
+    maker.spawn_woken(ContextKind::IrqThread, counts, move || {
         loop {
             let members = common.source.acknowledge(common.all_members());
-            collector.reap(&common, common.clock.now(), members);
+            collector.reap(&common, P::now(), members);
             if !common.source.needs_reraise() {
                 return;
             }
@@ -261,24 +237,24 @@ fn irq_thread<Q: HardwareQueue + 'static>(
 }
 
 /// Starts staged requests.
-fn queue_run<Q: HardwareQueue + 'static>(
-    maker: &mut ContextBuilder<'_, Q>,
-    mut collector: CompletionReaper<Q>,
+fn queue_run<Q: HardwareQueue + 'static, P: Threads>(
+    maker: &mut ContextBuilder<'_, Q, P>,
+    mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<Waker> {
     let common = maker.shared.clone();
     let counts = ContextStatSources::from_reaper(&collector);
-    maker.spawn_woken(ContextKind::QueueRun, None, counts, move || {
-        let now = common.clock.now();
+    maker.spawn_woken(ContextKind::QueueRun, counts, move || {
+        let now = P::now();
         collector.run_members(&common, now, common.all_members(), RunScope::RUN);
         // Requests that a removed device rejects complete here.
         collector.deliver(&common, now);
     })
 }
 
-fn poll_thread<Q: HardwareQueue + 'static>(
-    maker: &mut ContextBuilder<'_, Q>,
-    mut collector: CompletionReaper<Q>,
-) -> io::Result<std::thread::Thread> {
+fn poll_thread<Q: HardwareQueue + 'static, P: Threads>(
+    maker: &mut ContextBuilder<'_, Q, P>,
+    mut collector: CompletionReaper<Q, P>,
+) -> io::Result<P::Thread> {
     let (common, theirs) = (maker.shared.clone(), maker.shared.clone());
     let counts = ContextStatSources::from_reaper(&collector);
     maker.spawn_timed(
@@ -286,7 +262,7 @@ fn poll_thread<Q: HardwareQueue + 'static>(
         counts,
         move || theirs.poll_interval(),
         move || {
-            let now = common.clock.now();
+            let now = P::now();
             let members = common.source.acknowledge(common.all_members());
             collector.reap(&common, now, members);
             common.govern(now);
@@ -309,19 +285,19 @@ pub(super) fn watch_period(timeouts: Timeouts) -> Nanos {
 /// Handles command timeouts and advances resets. Any thread that runs a member's queues does this;
 /// the watch does it if none runs. It acts when a member has work and no command has completed
 /// between two checks, or when a deadline was scheduled.
-fn watch<Q: HardwareQueue + 'static>(
-    maker: &mut ContextBuilder<'_, Q>,
-    sweeper: &Arc<Mutex<CompletionReaper<Q>>>,
-) -> io::Result<std::thread::Thread> {
+fn watch<Q: HardwareQueue + 'static, P: Threads>(
+    maker: &mut ContextBuilder<'_, Q, P>,
+    sweeper: &Arc<P::Lock<CompletionReaper<Q, P>>>,
+) -> io::Result<P::Thread> {
     let (common, theirs, sweeper) = (maker.shared.clone(), maker.shared.clone(), sweeper.clone());
-    let counts = ContextStatSources::from_reaper(&lock(&sweeper));
+    let counts = ContextStatSources::from_reaper(&sweeper.lock());
     let mut ended = vec![u64::MAX; common.dispatch.len()];
     maker.spawn_timed(
         ContextKind::Watch,
         counts,
         move || Some(theirs.watch_interval()),
         move || {
-            let now = common.clock.now();
+            let now = P::now();
             let mut stalled = false;
             for (stats, before) in common.dispatch.iter().zip(&mut ended) {
                 let busy = stats.in_flight.get() + stats.waiting.get() > 0;
@@ -329,7 +305,7 @@ fn watch<Q: HardwareQueue + 'static>(
                 stalled |= busy && std::mem::replace(before, count) == count;
             }
             if common.consume_watch_deadline(now) || stalled {
-                lock(&sweeper).reap(&common, now, common.all_members());
+                sweeper.lock().reap(&common, now, common.all_members());
             }
         },
     )

@@ -17,6 +17,7 @@
 //! and stops. Lock order: a waiter slot, then a path of the block layer; no thread holds two slots.
 
 mod blocking;
+mod context_host;
 mod contexts;
 mod hybrid;
 mod interrupt_line;
@@ -30,7 +31,8 @@ mod transfer;
 mod waiter;
 mod waiter_slot;
 
-pub use blocking::{Blocking, BlockingConfig, BlockingError};
+pub use blocking::{Blocking, BlockingConfig, BlockingError, OpenedSet};
+pub use context_host::{ContextHost, ContextInterval, ContextWork, RunningContext};
 pub use contexts::Placement;
 pub use hybrid::{ControllerLoad, HybridConfig, HybridStats, Mode};
 pub use interrupt_line::{InterruptLine, InterruptSource};

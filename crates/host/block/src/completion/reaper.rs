@@ -13,18 +13,19 @@ use super::shared::CompletionShared;
 use super::stats::ContextCounters;
 use super::waiter_slot::{CompletionNotice, drain_notices};
 use crate::queue::RunScope;
+use crate::sync::{Step, Threads};
 use crate::{BlockDevice, Queue};
 
 /// The endpoints of a context.
-pub(super) struct CompletionReaper<Q: HardwareQueue> {
+pub(super) struct CompletionReaper<Q: HardwareQueue, P: Threads> {
     /// Endpoints by member.
-    queues: Box<[Queue<Q>]>,
+    queues: Box<[Queue<Q, P>]>,
     notices: Vec<CompletionNotice>,
     counters: Arc<ContextCounters>,
 }
 
-impl<Q: HardwareQueue> CompletionReaper<Q> {
-    pub(super) fn new(queues: Box<[Queue<Q>]>) -> CompletionReaper<Q> {
+impl<Q: HardwareQueue, P: Threads> CompletionReaper<Q, P> {
+    pub(super) fn new(queues: Box<[Queue<Q, P>]>) -> CompletionReaper<Q, P> {
         CompletionReaper { queues, notices: Vec::new(), counters: Arc::default() }
     }
 
@@ -33,7 +34,7 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
     }
 
     /// Returns the endpoints, for their counters.
-    pub(super) fn queues(&self) -> &[Queue<Q>] {
+    pub(super) fn queues(&self) -> &[Queue<Q, P>] {
         &self.queues
     }
 
@@ -41,7 +42,7 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
     /// be started.
     pub(super) fn run_members(
         &mut self,
-        common: &CompletionShared<Q>,
+        common: &CompletionShared<Q, P>,
         now: Nanos,
         members: u64,
         scope: RunScope,
@@ -51,6 +52,7 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
             let member = left.trailing_zeros() as usize;
             left &= left - 1;
             let Some(end) = self.queues.get_mut(member) else { break };
+            P::work(Step::Handle, 1);
             end.run_scope(now, scope);
             waiting |= end.waiting;
             due = due.min(end.due);
@@ -62,7 +64,7 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
 
     /// Fetches completions of `members` and delivers them as the strategy says. Starts staged
     /// requests, or leaves that to the background queue run.
-    pub(super) fn reap(&mut self, common: &CompletionShared<Q>, now: Nanos, members: u64) {
+    pub(super) fn reap(&mut self, common: &CompletionShared<Q, P>, now: Nanos, members: u64) {
         let non_blocking = common.flags().is_non_blocking();
         let scope = if non_blocking { RunScope::ALL } else { RunScope::REAP };
         let waiting = self.run_members(common, now, members, scope);
@@ -76,7 +78,7 @@ impl<Q: HardwareQueue> CompletionReaper<Q> {
     }
 
     /// Delivers the collected notices to their waiters.
-    pub(super) fn deliver(&mut self, common: &CompletionShared<Q>, now: Nanos) {
+    pub(super) fn deliver(&mut self, common: &CompletionShared<Q, P>, now: Nanos) {
         self.counters.add(common.deliver(now, &mut self.notices));
     }
 

@@ -1,14 +1,13 @@
 //! [`CompletionShared`]: the state that threads and contexts share.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
+use std::sync::{Arc, OnceLock};
 
 use driver::{HardwareQueue, Op};
-use event::{RealClock, Waker};
+use event::Waker;
 use time::Nanos;
 
-use super::hybrid::{Governor, Mode};
+use super::hybrid::{Governor, HybridStats, Mode};
 use super::interrupt_line::InterruptSource;
 use super::strategy::{Interrupt, Issue, Notify, Strategy};
 use super::transfer::Transfer;
@@ -16,6 +15,7 @@ use super::waiter::WaitError;
 use super::waiter_slot::{CompletionNotice, WaiterSlot};
 use crate::DispatchStats;
 use crate::StripeLayout;
+use crate::sync::{Lock, Step, Threads};
 
 /// The behavior of a strategy in its current mode, as flags in one atomic load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +93,13 @@ impl StrategyFlags {
 
 /// The wakers of the contexts.
 #[derive(Debug)]
-pub(super) struct Wakers {
+pub(super) struct Wakers<P: Threads> {
     pub(super) hard: Waker,
     pub(super) soft: Waker,
     pub(super) irq_thread: Waker,
     pub(super) queue_run: Waker,
-    pub(super) poll: Thread,
-    pub(super) watch: Thread,
+    pub(super) poll: P::Thread,
+    pub(super) watch: P::Thread,
 }
 
 /// Counts of work done for others.
@@ -121,49 +121,47 @@ pub(super) struct SetShape {
 }
 
 /// The state that threads and contexts share.
-pub(super) struct CompletionShared<Q: HardwareQueue> {
-    pub(super) clock: RealClock,
+pub(super) struct CompletionShared<Q: HardwareQueue, P: Threads> {
     pub(super) shape: SetShape,
     pub(super) source: InterruptSource,
     /// Slots by thread.
-    pub(super) waiter_slots: Box<[WaiterSlot<Q>]>,
+    pub(super) waiter_slots: Box<[WaiterSlot<Q, P>]>,
     /// Counters of the hardware queues, by member.
     pub(super) dispatch: Box<[Arc<DispatchStats>]>,
     /// Whether the contexts have been stopped.
     pub(super) closed: AtomicBool,
-    pub(super) wakers: OnceLock<Wakers>,
+    pub(super) wakers: OnceLock<Wakers<P>>,
     /// Latest time of the next check of the watch, in nanoseconds.
     watch_deadline: AtomicU64,
     /// Notices for the soft interrupt.
-    pub(super) soft_irq_notices: Mutex<Vec<CompletionNotice>>,
+    soft_irq_notices: P::Lock<Vec<CompletionNotice>>,
     flags: AtomicU8,
     /// Interval of the poll thread, in nanoseconds; 0 if it is inactive.
     poll_interval: AtomicU64,
-    governor: Mutex<Option<Governor>>,
+    governor: P::Lock<Option<Governor>>,
 }
 
-impl<Q: HardwareQueue> CompletionShared<Q> {
+impl<Q: HardwareQueue, P: Threads> CompletionShared<Q, P> {
     /// Creates the state without contexts or polling;
     /// [`apply_strategy`](CompletionShared::apply_strategy) enables a strategy.
     pub(super) fn new(
         shape: SetShape,
         source: InterruptSource,
-        waiter_slots: Box<[WaiterSlot<Q>]>,
+        waiter_slots: Box<[WaiterSlot<Q, P>]>,
         dispatch: Box<[Arc<DispatchStats>]>,
-    ) -> CompletionShared<Q> {
+    ) -> CompletionShared<Q, P> {
         CompletionShared {
-            clock: RealClock::start(),
             shape,
             source,
             waiter_slots,
             dispatch,
             closed: AtomicBool::new(false),
             wakers: OnceLock::new(),
-            soft_irq_notices: Mutex::default(),
+            soft_irq_notices: P::Lock::new(Vec::new()),
             watch_deadline: AtomicU64::new(u64::MAX),
             flags: AtomicU8::new(0),
             poll_interval: AtomicU64::new(0),
-            governor: Mutex::new(None),
+            governor: P::Lock::new(None),
         }
     }
 
@@ -205,6 +203,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         if news.is_empty() {
             return delivered;
         }
+        P::work(Step::Notify, news.len() as u32);
         let behaviour = self.flags();
         if behaviour.is_lazy() {
             delivered.woken = news.len() as u64;
@@ -212,7 +211,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
                 self.waiter_slot(item).wake();
             }
         } else if behaviour.is_soft_irq() {
-            self.lock_soft_irq_notices().append(news);
+            self.soft_irq_notices.lock().append(news);
             if let Some(wakers) = self.wakers.get() {
                 wakers.soft.wake();
             }
@@ -237,6 +236,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
             if desk.post_process(now, item.member, news) {
                 delivered.finished += 1;
                 delivered.woken += 1;
+                P::work(Step::KernelFinish, 1);
                 desk.wake();
             }
         }
@@ -245,13 +245,14 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
     }
 
     #[inline]
-    fn waiter_slot(&self, news: CompletionNotice) -> &WaiterSlot<Q> {
+    fn waiter_slot(&self, news: CompletionNotice) -> &WaiterSlot<Q, P> {
         // Only threads submit requests, so only they get notices.
         &self.waiter_slots[usize::from(news.submitter.0)]
     }
 
-    pub(super) fn lock_soft_irq_notices(&self) -> MutexGuard<'_, Vec<CompletionNotice>> {
-        self.soft_irq_notices.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Exchanges the empty list `notices` for the notices of the soft interrupt.
+    pub(super) fn take_soft_irq_notices(&self, notices: &mut Vec<CompletionNotice>) {
+        std::mem::swap(notices, &mut *self.soft_irq_notices.lock());
     }
 
     /// Returns the number of completions of all members.
@@ -273,14 +274,14 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         if due.0 < self.watch_deadline.fetch_min(due.0, Ordering::AcqRel)
             && let Some(wakers) = self.wakers.get()
         {
-            wakers.watch.unpark();
+            P::unpark(&wakers.watch);
         }
     }
 
     /// Returns the time until the next check of the watch.
     pub(super) fn watch_interval(&self) -> Nanos {
         let due = Nanos(self.watch_deadline.load(Ordering::Acquire));
-        due.since(self.clock.now()).min(self.shape.watch_period)
+        due.since(P::now()).min(self.shape.watch_period)
     }
 
     /// Returns whether a scheduled check is due, and clears it.
@@ -298,11 +299,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
             return;
         }
         // If it is locked, the holder evaluates the same load.
-        let mut governor = match self.governor.try_lock() {
-            Ok(governor) => governor,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut governor) = self.governor.try_lock() else { return };
         let depth = || self.waiter_slots.iter().map(|desk| desk.stats().in_flight()).sum();
         let mode = governor
             .as_mut()
@@ -312,17 +309,16 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
         }
     }
 
-    pub(super) fn governor(&self) -> MutexGuard<'_, Option<Governor>> {
-        self.governor.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the counters of hybrid notification, if the strategy is hybrid.
+    pub(super) fn hybrid(&self, now: Nanos) -> Option<HybridStats> {
+        self.governor.lock().as_ref().map(|governor| governor.stats(now))
     }
 
     /// Applies another strategy.
     pub(super) fn apply_strategy(&self, strategy: &Strategy) {
-        let mut governor = self.governor();
+        let mut governor = self.governor.lock();
         *governor = match strategy.notify {
-            Notify::Hybrid(hybrid) => {
-                Some(Governor::new(hybrid, self.clock.now(), self.completed_count()))
-            }
+            Notify::Hybrid(hybrid) => Some(Governor::new(hybrid, P::now(), self.completed_count())),
             _ => None,
         };
         let interval = strategy.interval().unwrap_or(Nanos::ZERO);
@@ -340,7 +336,7 @@ impl<Q: HardwareQueue> CompletionShared<Q> {
             if let InterruptSource::SharedLine(line) = &self.source {
                 line.mask();
             }
-            wakers.poll.unpark();
+            P::unpark(&wakers.poll);
         } else {
             self.flags.fetch_and(!StrategyFlags::POLLING, Ordering::AcqRel);
             match &self.source {

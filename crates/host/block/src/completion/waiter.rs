@@ -1,19 +1,16 @@
 //! [`BlockingQueue`] and [`Waiter`]: the endpoint of a thread that waits for its requests.
 //!
-//! A thread has one request at a time. It sleeps on a futex ([`std::thread::park`]); the thread or
-//! context that finishes its request, or finds its completion, wakes it. Under a cooperative
+//! A thread has one request at a time. It sleeps ([`Threads::park`]); the thread or context that finishes its request, or finds its completion, wakes it. Under a cooperative
 //! strategy the thread runs the queues of the whole controller when it submits and when it wakes
 //! ([HIOPS14 §3.3]). Under a lazy strategy it wakes on the CPU where it went to sleep.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use driver::{HardwareQueue, Op};
 use mem::SharedRegion;
 use nvme::Status;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use time::Nanos;
 
 use super::shared::CompletionShared;
@@ -21,9 +18,10 @@ use super::stats::WaiterStats;
 use super::transfer::Transfer;
 use super::waiter_slot::CompletionNotice;
 use crate::Completion;
+use crate::sync::{Native, Step, Threads};
 
 /// Time that waiters sleep between two polls of their own, when there are no contexts.
-const SELF_POLL_PERIOD: Duration = Duration::from_micros(100);
+const SELF_POLL_PERIOD: Nanos = Nanos::from_micros(100);
 
 /// The reason why a request was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,36 +53,34 @@ pub enum WaitError {
 }
 
 /// An endpoint for one thread, which no thread has entered yet.
-pub struct BlockingQueue<Q: HardwareQueue> {
-    shared: Arc<CompletionShared<Q>>,
+pub struct BlockingQueue<Q: HardwareQueue, P: Threads = Native> {
+    shared: Arc<CompletionShared<Q, P>>,
     index: u16,
     entered: bool,
 }
 
-impl<Q: HardwareQueue> std::fmt::Debug for BlockingQueue<Q> {
+impl<Q: HardwareQueue, P: Threads> std::fmt::Debug for BlockingQueue<Q, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BlockingQueue").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl<Q: HardwareQueue> BlockingQueue<Q> {
-    pub(super) fn new(shared: Arc<CompletionShared<Q>>, index: u16) -> BlockingQueue<Q> {
+impl<Q: HardwareQueue, P: Threads> BlockingQueue<Q, P> {
+    pub(super) fn new(shared: Arc<CompletionShared<Q, P>>, index: u16) -> BlockingQueue<Q, P> {
         BlockingQueue { shared, index, entered: false }
     }
 
     /// Binds the endpoint to the calling thread, which is woken from now on.
-    pub fn enter(mut self) -> Waiter<Q> {
+    pub fn enter(mut self) -> Waiter<Q, P> {
         self.entered = true;
         let common = self.shared.clone();
         let desk = &common.waiter_slots[usize::from(self.index)];
         desk.bind_thread();
-        let allowed = sched_getaffinity(None).ok().filter(|set| set.count() > 1);
         let (stats, buffer) = (desk.stats().clone(), desk.lock().buffer().clone());
         Waiter {
             shared: common,
             index: self.index,
             notices: Vec::new(),
-            cpu_set: allowed,
             stats,
             buffer,
             here: PhantomData,
@@ -92,7 +88,7 @@ impl<Q: HardwareQueue> BlockingQueue<Q> {
     }
 }
 
-impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
+impl<Q: HardwareQueue, P: Threads> Drop for BlockingQueue<Q, P> {
     fn drop(&mut self) {
         if !self.entered {
             self.shared.waiter_slots[usize::from(self.index)].abandon();
@@ -101,25 +97,23 @@ impl<Q: HardwareQueue> Drop for BlockingQueue<Q> {
 }
 
 /// The endpoint of the thread that entered it. Dropping it abandons a request in flight.
-pub struct Waiter<Q: HardwareQueue> {
-    shared: Arc<CompletionShared<Q>>,
+pub struct Waiter<Q: HardwareQueue, P: Threads = Native> {
+    shared: Arc<CompletionShared<Q, P>>,
     index: u16,
     notices: Vec<CompletionNotice>,
-    /// CPUs on which the thread may run, if there are several.
-    cpu_set: Option<CpuSet>,
     stats: Arc<WaiterStats>,
     buffer: Arc<SharedRegion>,
     /// Makes the type neither `Send` nor `Sync`: others wake this thread.
     here: PhantomData<*const ()>,
 }
 
-impl<Q: HardwareQueue> std::fmt::Debug for Waiter<Q> {
+impl<Q: HardwareQueue, P: Threads> std::fmt::Debug for Waiter<Q, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiter").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl<Q: HardwareQueue> Waiter<Q> {
+impl<Q: HardwareQueue, P: Threads> Waiter<Q, P> {
     /// Returns the thread's own memory, which transfers address by offset.
     pub fn buffer(&self) -> &Arc<SharedRegion> {
         &self.buffer
@@ -171,10 +165,12 @@ impl<Q: HardwareQueue> Waiter<Q> {
     /// [`WaitError`] if the request was not started.
     #[inline]
     pub fn submit(&mut self, transfer: Transfer) -> Result<(), WaitError> {
+        P::work(Step::KernelStart, 1);
+        P::work(Step::WaitSubmit, 1);
         let common = &*self.shared;
         common.check(&transfer, self.buffer.len())?;
         let behaviour = common.flags();
-        let now = common.clock.now();
+        let now = P::now();
         let desk = &common.waiter_slots[usize::from(self.index)];
         let mut papers = desk.lock();
         if !papers.is_idle() {
@@ -190,8 +186,10 @@ impl<Q: HardwareQueue> Waiter<Q> {
         }
         let collect =
             if behaviour.is_coop() { common.source.pending(common.all_members()) } else { 0 };
-        let due = papers.start(now, transfer, collect, &self.stats, &mut self.notices);
+        let (due, is_finished) =
+            papers.start(now, transfer, collect, &self.stats, &mut self.notices);
         drop(papers);
+        P::work(Step::KernelFinish, is_finished.into());
         common.schedule_watch(now, due);
         self.deliver_notices(now);
         Ok(())
@@ -202,24 +200,26 @@ impl<Q: HardwareQueue> Waiter<Q> {
     pub fn wait(&mut self, patience: Nanos) -> Option<Completion> {
         let until = match patience {
             Nanos::MAX => Nanos::MAX,
-            patience => self.shared.clock.now() + patience,
+            patience => P::now() + patience,
         };
         loop {
-            let now = self.shared.clock.now();
+            P::work(Step::Resume, 1);
+            let now = P::now();
             let desk = &self.shared.waiter_slots[usize::from(self.index)];
             let mut papers = desk.lock();
-            papers.receive(now, &self.stats, &mut self.notices);
+            let mut is_finished = papers.receive(now, &self.stats, &mut self.notices);
             let closed = self.shared.closed.load(Ordering::Acquire);
             let mut done = papers.pop_completion();
             if closed || (done.is_some() && self.shared.flags().is_coop()) {
                 let all = self.shared.all_members();
                 let members = if closed { all } else { self.shared.source.pending(all) };
                 papers.try_run(now, members, &mut self.notices);
-                papers.receive(now, &self.stats, &mut self.notices);
+                is_finished |= papers.receive(now, &self.stats, &mut self.notices);
                 done = done.or_else(|| papers.pop_completion());
             }
             let over = done.is_some() || papers.is_idle() || now >= until;
             drop(papers);
+            P::work(Step::KernelFinish, is_finished.into());
             self.deliver_notices(now);
             if over {
                 return done;
@@ -240,28 +240,13 @@ impl<Q: HardwareQueue> Waiter<Q> {
     /// Sleeps until woken; spurious returns are possible.
     fn sleep(&self, left: Nanos, closed: bool) {
         self.stats.sleeps.add(1);
-        // Wake on the CPU where the thread went to sleep ([HIOPS14 §3.3]). A failure only costs
-        // cache hits.
-        let here = match &self.cpu_set {
-            Some(_) if self.shared.flags().is_lazy() => {
-                let mut here = CpuSet::new();
-                here.set(sched_getcpu());
-                sched_setaffinity(None, &here).is_ok()
-            }
-            _ => false,
-        };
-        match left {
-            _ if closed => std::thread::park_timeout(SELF_POLL_PERIOD),
-            Nanos::MAX => std::thread::park(),
-            Nanos(left) => std::thread::park_timeout(Duration::from_nanos(left)),
-        }
-        if here && let Some(allowed) = &self.cpu_set {
-            let _ = sched_setaffinity(None, allowed);
-        }
+        let limit = if closed { SELF_POLL_PERIOD } else { left };
+        // Wake on the CPU where the thread went to sleep ([HIOPS14 §3.3]).
+        P::park(limit, self.shared.flags().is_lazy());
     }
 }
 
-impl<Q: HardwareQueue> Drop for Waiter<Q> {
+impl<Q: HardwareQueue, P: Threads> Drop for Waiter<Q, P> {
     fn drop(&mut self) {
         self.shared.waiter_slots[usize::from(self.index)].abandon();
     }

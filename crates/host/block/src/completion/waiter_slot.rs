@@ -11,8 +11,7 @@
 //!
 //! Lock order: a slot, then a path of the block layer. No thread holds two slots.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, OnceLock};
 
 use driver::HardwareQueue;
 use mem::{Iova, SharedRegion};
@@ -23,6 +22,7 @@ use super::stats::WaiterStats;
 use super::transfer::Transfer;
 use crate::StripeLayout;
 use crate::queue::RunScope;
+use crate::sync::{Lock, Platform, Step, Threads};
 use crate::{BlockDevice, Completion, Op, Payload, Queue, Request, Submitter};
 
 /// Notice that a submitter was sent a completion of a member.
@@ -34,13 +34,18 @@ pub(super) struct CompletionNotice {
 
 /// Drains the notices of a queue of `member`.
 #[inline]
-pub(super) fn drain_notices<Q: HardwareQueue>(
+pub(super) fn drain_notices<Q: HardwareQueue, P: Threads>(
     member: usize,
-    queue: &mut Queue<Q>,
+    queue: &mut Queue<Q, P>,
     into: &mut Vec<CompletionNotice>,
 ) {
     let member = member as u16;
     into.extend(queue.notices().drain(..).map(|submitter| CompletionNotice { member, submitter }));
+}
+
+/// Returns the number of cache lines of a copy.
+fn lines(bytes: usize) -> u32 {
+    bytes.div_ceil(64) as u32
 }
 
 /// A request in flight.
@@ -66,9 +71,9 @@ enum WaiterState {
 }
 
 /// The resources of a slot.
-pub(super) struct SlotResources<Q: HardwareQueue> {
+pub(super) struct SlotResources<Q: HardwareQueue, P: Threads> {
     /// The thread's endpoints of the members' block layers.
-    pub(super) queues: Vec<Queue<Q>>,
+    pub(super) queues: Vec<Queue<Q, P>>,
     /// The memory that devices access, for all slots.
     pub(super) bounce: Arc<SharedRegion>,
     /// Offset of this slot in that memory.
@@ -82,23 +87,27 @@ pub(super) struct SlotResources<Q: HardwareQueue> {
 }
 
 /// The state of a slot, under its lock.
-pub(super) struct SlotState<Q: HardwareQueue> {
-    resources: SlotResources<Q>,
+pub(super) struct SlotState<Q: HardwareQueue, P: Threads> {
+    resources: SlotResources<Q, P>,
     state: WaiterState,
 }
 
+/// Access to the state of a slot.
+pub(super) type SlotGuard<'a, Q, P> =
+    <<P as Platform>::Lock<SlotState<Q, P>> as Lock<SlotState<Q, P>>>::Guard<'a>;
+
 /// The slot of one thread's request.
-pub(super) struct WaiterSlot<Q: HardwareQueue> {
-    state: Mutex<SlotState<Q>>,
+pub(super) struct WaiterSlot<Q: HardwareQueue, P: Threads> {
+    state: P::Lock<SlotState<Q, P>>,
     /// The thread that is bound to the slot.
-    thread: OnceLock<Thread>,
+    thread: OnceLock<P::Thread>,
     stats: Arc<WaiterStats>,
 }
 
-impl<Q: HardwareQueue> WaiterSlot<Q> {
-    pub(super) fn new(equipment: SlotResources<Q>) -> WaiterSlot<Q> {
+impl<Q: HardwareQueue, P: Threads> WaiterSlot<Q, P> {
+    pub(super) fn new(equipment: SlotResources<Q, P>) -> WaiterSlot<Q, P> {
         WaiterSlot {
-            state: Mutex::new(SlotState { resources: equipment, state: WaiterState::Idle }),
+            state: P::Lock::new(SlotState { resources: equipment, state: WaiterState::Idle }),
             thread: OnceLock::new(),
             stats: Arc::default(),
         }
@@ -110,20 +119,20 @@ impl<Q: HardwareQueue> WaiterSlot<Q> {
 
     /// Locks the slot. Ignores poisoning: after a panic the request is still in flight, and others
     /// may finish it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, SlotState<Q>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> SlotGuard<'_, Q, P> {
+        self.state.lock()
     }
 
     /// Binds the calling thread to the slot.
     pub(super) fn bind_thread(&self) {
-        let _ = self.thread.set(std::thread::current());
+        let _ = self.thread.set(P::current());
     }
 
     /// Wakes the thread, or makes its next sleep return at once.
     #[inline]
     pub(super) fn wake(&self) {
         if let Some(thread) = self.thread.get() {
-            thread.unpark();
+            P::unpark(thread);
         }
     }
 
@@ -153,7 +162,7 @@ impl<Q: HardwareQueue> WaiterSlot<Q> {
     }
 }
 
-impl<Q: HardwareQueue> SlotState<Q> {
+impl<Q: HardwareQueue, P: Threads> SlotState<Q, P> {
     /// Returns the thread's own memory.
     pub(super) fn buffer(&self) -> &Arc<SharedRegion> {
         &self.resources.buffer
@@ -187,7 +196,8 @@ impl<Q: HardwareQueue> SlotState<Q> {
     ///
     /// Copies data to be written to the device's memory, submits a fragment to every member
     /// concerned, and issues as far as there are tags. Also reaps completions of those members that
-    /// are in `collect`. Returns the time at which one of the members must be checked.
+    /// are in `collect`. Returns the time at which one of the members must be checked, and whether
+    /// the request has been finished.
     pub(super) fn start(
         &mut self,
         now: Nanos,
@@ -195,7 +205,7 @@ impl<Q: HardwareQueue> SlotState<Q> {
         collect: u64,
         stats: &WaiterStats,
         news: &mut Vec<CompletionNotice>,
-    ) -> Nanos {
+    ) -> (Nanos, bool) {
         let Transfer { op, lba, sectors, at, fua, .. } = transfer;
         let SlotResources { bounce, slot_offset: slot, buffer, striped, sector_bytes, .. } =
             &self.resources;
@@ -204,6 +214,7 @@ impl<Q: HardwareQueue> SlotState<Q> {
             _ => 0,
         };
         if op == Op::Write {
+            P::work(Step::CopyLine, lines(bytes));
             SharedRegion::copy(buffer, at, bounce, *slot, bytes);
         }
         let (striped, sector_bytes) = (*striped, u64::from(*sector_bytes));
@@ -244,10 +255,10 @@ impl<Q: HardwareQueue> SlotState<Q> {
             }
         }
         // Completed by the block layer itself, or found during the run.
-        self.receive(now, stats, news);
+        let mut is_finished = self.receive(now, stats, news);
         // A request without fragments.
-        self.complete_fragments(now, 0, Status::SUCCESS, stats);
-        due
+        is_finished |= self.complete_fragments(now, 0, Status::SUCCESS, stats);
+        (due, is_finished)
     }
 
     fn submit(&mut self, now: Nanos, member: u16, request: Request) {
@@ -263,22 +274,25 @@ impl<Q: HardwareQueue> SlotState<Q> {
         }
     }
 
-    /// Receives completions of any member that others found for this slot.
+    /// Receives completions of any member that others found for this slot. Returns whether that
+    /// finished the request.
     #[inline]
     pub(super) fn receive(
         &mut self,
         now: Nanos,
         stats: &WaiterStats,
         news: &mut Vec<CompletionNotice>,
-    ) {
+    ) -> bool {
+        let mut is_finished = false;
         for member in self.members() {
-            self.receive_from(now, member, stats, news);
+            is_finished |= self.receive_from(now, member, stats, news);
         }
+        is_finished
     }
 
     /// Returns the members that have fragments of the request in flight.
     #[inline]
-    fn members(&self) -> impl Iterator<Item = usize> + use<Q> {
+    fn members(&self) -> impl Iterator<Item = usize> + use<Q, P> {
         let mut left =
             if let WaiterState::InFlight(flight) = &self.state { flight.members } else { 0 };
         std::iter::from_fn(move || {
@@ -295,8 +309,9 @@ impl<Q: HardwareQueue> SlotState<Q> {
         member: usize,
         stats: &WaiterStats,
         news: &mut Vec<CompletionNotice>,
-    ) {
-        let Some(queue) = self.resources.queues.get_mut(member) else { return };
+    ) -> bool {
+        let Some(queue) = self.resources.queues.get_mut(member) else { return false };
+        P::work(Step::Collect, 1);
         queue.receive_only(now);
         let (mut count, mut status) = (0, Status::SUCCESS);
         while let Some(completion) = queue.reap() {
@@ -306,29 +321,37 @@ impl<Q: HardwareQueue> SlotState<Q> {
             }
         }
         drain_notices(member, queue, news);
-        if count > 0 {
-            self.complete_fragments(now, count, status, stats);
-        }
+        count > 0 && self.complete_fragments(now, count, status, stats)
     }
 
-    /// Records that fragments have completed. Post-processes the request after the last one.
+    /// Records that fragments have completed. Post-processes the request after the last one; returns
+    /// whether it was.
     #[inline]
-    fn complete_fragments(&mut self, now: Nanos, parts: u32, status: Status, stats: &WaiterStats) {
-        let WaiterState::InFlight(flight) = &mut self.state else { return };
+    fn complete_fragments(
+        &mut self,
+        now: Nanos,
+        parts: u32,
+        status: Status,
+        stats: &WaiterStats,
+    ) -> bool {
+        let WaiterState::InFlight(flight) = &mut self.state else { return false };
         flight.fragments_remaining -= parts.min(flight.fragments_remaining);
         if flight.status.is_success() {
             flight.status = status;
         }
         if flight.fragments_remaining > 0 {
-            return;
+            return false;
         }
+        P::work(Step::Finish, 1);
         let InFlightRequest { transfer, bytes, status, since, .. } = *flight;
         let SlotResources { bounce, slot_offset: slot, buffer, .. } = &self.resources;
         if transfer.op == Op::Read && status.is_success() {
+            P::work(Step::CopyLine, lines(bytes));
             SharedRegion::copy(bounce, *slot, buffer, transfer.at, bytes);
         }
         stats.complete(bytes as u64, now.since(since), status.is_success());
         self.state = WaiterState::Completed(Completion { tag: transfer.tag, status, result: 0 });
+        true
     }
 
     /// Runs the queues of `members` that no other thread is running, on behalf of all submitters

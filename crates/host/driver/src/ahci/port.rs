@@ -111,6 +111,8 @@ pub struct AhciPortStats {
     pub resets: u64,
     /// Errors that the controller reported without stopping.
     pub minor_errors: u64,
+    /// Registers read to find completions.
+    pub register_reads: u64,
 }
 
 /// A drive's hardware queue. A tag is the NCQ tag, the command slot, and the bit of PxSACT and
@@ -226,6 +228,7 @@ impl AhciPort {
             return;
         }
         let raised = self.registers.read(port::IS);
+        self.stats.register_reads += 1;
         if raised != 0 && self.self_acknowledge {
             self.registers.shared.acknowledge(1 << self.registers.index);
         }
@@ -252,6 +255,7 @@ impl AhciPort {
         if alone != 0 {
             ended |= alone & !self.registers.read(port::CI);
         }
+        self.stats.register_reads += u64::from(queued != 0) + u64::from(alone != 0);
         if ended != 0 {
             self.complete(ended, Status::SUCCESS);
         }

@@ -13,6 +13,7 @@ mod handler;
 mod harness;
 mod interval;
 mod load;
+mod machine;
 mod sample;
 mod tasks;
 mod throughput;
@@ -24,7 +25,8 @@ pub use tasks::Tasks;
 use block::completion::Strategy;
 use time::Nanos;
 
-use super::{BenchError, Measurement, RunLength, Sink};
+use super::groups::HiopsPart;
+use super::{BenchError, BenchFn, Measurement, RunLength, Sink};
 
 const BENCH: &str = "hiops";
 
@@ -34,11 +36,25 @@ const INTERVAL: Nanos = Nanos::from_micros(16);
 /// Number of threads in figures 7 to 9 of \[HIOPS14\].
 const THREADS: u32 = 128;
 
-/// Measures the group.
+/// Measures parts of the group, all if none is named.
 ///
 /// # Errors
 /// When the system refuses memory or threads, a request fails, or the output does.
-pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+pub(super) fn run_parts(
+    parts: &[HiopsPart],
+    length: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let all: [(HiopsPart, BenchFn); 2] =
+        [(HiopsPart::Threads, run), (HiopsPart::Machine, machine::run)];
+    super::run_parts(&all, parts, length, sink)
+}
+
+/// Measures with threads of this machine.
+///
+/// # Errors
+/// As [`run_parts`].
+fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let mut harness = HiopsHarness::start(effort.choose(256, 16), effort)?;
     throughput::run(effort, &mut harness, sink)?;
     handler::run(effort, &mut harness, sink)?;

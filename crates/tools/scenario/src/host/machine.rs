@@ -20,34 +20,54 @@ pub enum HostKernel {
     None,
     /// Linux 3.10 with fio and libaio, as \[SYSTOR13\] measured it.
     Linux310,
+    /// Linux 3.2 with its SCSI layer.
+    Linux32Scsi,
+    /// Linux 3.2 with a driver below the block interface, without the SCSI layer and the request
+    /// queue.
+    Linux32Nvme,
 }
 
 impl HostKernel {
     /// All kernels.
-    pub const ALL: [HostKernel; 2] = [HostKernel::None, HostKernel::Linux310];
+    pub const ALL: [HostKernel; 4] =
+        [HostKernel::None, HostKernel::Linux310, HostKernel::Linux32Scsi, HostKernel::Linux32Nvme];
 
     /// Returns the word of a scenario.
     pub const fn word(self) -> &'static str {
         match self {
             HostKernel::None => "none",
             HostKernel::Linux310 => "linux-3.10",
+            HostKernel::Linux32Scsi => "linux-3.2-scsi",
+            HostKernel::Linux32Nvme => "linux-3.2-nvme",
         }
     }
 
-    /// Returns the time of a request outside of the stack.
-    pub const fn request_cost(self) -> Nanos {
+    /// Returns the times of a request outside of the stack, before the block layer and after it. A
+    /// source that gives one number of cycles does not divide it: half of them are before.
+    pub fn request_costs(self, model: &MachineModel) -> [Nanos; 2] {
+        let halves = |cycles: u64| [model.cycles(cycles / 2), model.cycles(cycles - cycles / 2)];
         match self {
-            HostKernel::None => Nanos::ZERO,
-            HostKernel::Linux310 => Nanos(975),
+            HostKernel::None => [Nanos::ZERO; 2],
+            HostKernel::Linux310 => [Nanos(975), Nanos::ZERO],
+            HostKernel::Linux32Scsi => halves(19_500),
+            HostKernel::Linux32Nvme => halves(9100),
         }
     }
 
-    /// Returns the source of that time.
+    /// Returns the source of those times.
     pub const fn source(self) -> &'static str {
         match self {
             HostKernel::None => "no kernel",
             HostKernel::Linux310 => {
                 "78 % of 1 s / 800,000, [SYSTOR13 §1, §5.1]: no evidence for that paper's figures"
+            }
+            HostKernel::Linux32Scsi => {
+                "19,500 cycles per I/O of the storage stack with SAS, [Busch15], measured on Linux \
+                 2.6.32; the stack's own steps come on top"
+            }
+            HostKernel::Linux32Nvme => {
+                "9,100 cycles per I/O of the storage stack with NVMe, [Busch15], measured on Linux \
+                 2.6.32; the stack's own steps come on top"
             }
         }
     }

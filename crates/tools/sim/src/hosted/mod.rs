@@ -338,14 +338,14 @@ pub(super) fn run(
     start: Nanos,
     tick: &mut dyn FnMut(Nanos, f64) -> bool,
 ) -> Result<(MachineOutcome, Nanos), crate::SimError> {
-    let config = EngineConfig { start, ..host.model.engine_config() };
+    let kernel = host.kernel.request_costs(&host.model);
+    let config = EngineConfig { start, ..host.model.engine_config(kernel) };
     let mut engine = Engine::new(config).map_err(MachineRunError::from)?;
     let devices: Vec<_> =
         run.devices.drain(..).map(|device| Arc::new(Mutex::new(device))).collect();
     for device in &devices {
         engine.add_device(Box::new(HostedDevice(device.clone())));
     }
-    let kernel = host.kernel.request_cost();
     let mut threads = Vec::new();
     for of_path in &jobs {
         let path = &mut run.paths[of_path.path];
@@ -382,8 +382,8 @@ pub(super) fn run(
             }
             let result = Arc::new(Mutex::new(None));
             results.push(result.clone());
-            let work = thread_work(queue, index, count, of_path, kernel)
-                .map_err(|error| error.of_path(&name))?;
+            let work =
+                thread_work(queue, index, count, of_path).map_err(|error| error.of_path(&name))?;
             if let (ThreadWork::Queue(_), false) = (&work, peers.serve_others) {
                 let ThreadWork::Queue(queue) = work else { continue };
                 let returned = Some((queue.into_device(), Ok(RunResult::default())));
@@ -464,7 +464,6 @@ fn thread_work(
     index: usize,
     count: usize,
     of_path: &HostedJobs,
-    kernel: Nanos,
 ) -> Result<ThreadWork, ThreadError> {
     let of_queue = (index..of_path.job_count()).step_by(count);
     let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
@@ -473,11 +472,11 @@ fn thread_work(
         return Err(ThreadError::Groups);
     }
     let Some(group) = groups.first() else {
-        return Ok(ThreadWork::Queue(Box::new(HostedQueue::new(queue, kernel))));
+        return Ok(ThreadWork::Queue(Box::new(HostedQueue::new(queue))));
     };
     queue.block_layer_queues().for_each(|queue| queue.set_group(*group));
     let part = JobPart { first: index as u64, threads: count as u64 };
-    let (queue, specs) = (HostedQueue::new(queue, kernel), of_path.specs.clone());
+    let (queue, specs) = (HostedQueue::new(queue), of_path.specs.clone());
     let costs = IoCpuCosts::default();
     let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
     runner.open_logs_of(of_path.first_log, part)?;

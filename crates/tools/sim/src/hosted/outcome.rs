@@ -107,12 +107,13 @@ impl MachineOutcome {
                 "state": state.word(),
             })
         });
+        let kernel = self.kernel.request_costs(&self.model);
         json!({
             "name": self.model.name(),
             "about": self.model.about(),
             "kernel": {
                 "name": self.kernel.word(),
-                "request_ns": self.kernel.request_cost().0,
+                "request_ns": kernel.iter().map(|time| time.0).sum::<u64>(),
                 "source": self.kernel.source(),
             },
             "numbers": numbers.collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! [`HostedQueue`]: a core's queue of a path, as a device of jobs whose calls take processor time.
 
-use block::{BlockDevice, Completion, Layer, Op, QueueFull, Request, Step};
-use machine::{compute, doorbell, now, work};
+use block::{BlockDevice, Completion, Op, QueueFull, Request, Step};
+use machine::{doorbell, now, work};
 use mem::AddressSpace;
 use stack::{CoreQueues, target_layers};
 use time::{Component, Nanos};
@@ -15,17 +15,15 @@ use workload::{Addressing, JobDevice, JobLimits, JobOperation};
 #[derive(Debug)]
 pub(super) struct HostedQueue {
     device: CoreQueues,
-    /// Time of a request in the kernel.
-    kernel: Nanos,
     /// Number of sectors that the target's collection has moved; `None` without a target.
     moved_sectors: Option<u64>,
 }
 
 impl HostedQueue {
-    pub(super) fn new(mut device: CoreQueues, kernel: Nanos) -> HostedQueue {
+    pub(super) fn new(mut device: CoreQueues) -> HostedQueue {
         let moved_sectors = target_layers::ftl_snapshot(&mut device);
         let moved_sectors = moved_sectors.map(|(stats, _)| stats.gc_relocations);
-        HostedQueue { device, kernel, moved_sectors }
+        HostedQueue { device, moved_sectors }
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -87,7 +85,7 @@ impl JobDevice for HostedQueue {
             unreachable!("{operation:?} on a block device")
         };
         work(Step::Decide, 1);
-        compute(Layer::Kernel, self.kernel);
+        work(Step::KernelStart, 1);
         self.charge_target(&request);
         work(Step::Command, 1);
         let submitted = BlockDevice::submit(&mut self.device, now(), request);
@@ -98,6 +96,7 @@ impl JobDevice for HostedQueue {
     fn reap(&mut self) -> Option<Completion> {
         let completion = BlockDevice::reap(&mut self.device)?;
         work(Step::Event, 1);
+        work(Step::KernelFinish, 1);
         work(Step::Complete, 1);
         Some(completion)
     }
