@@ -57,6 +57,7 @@ mod memory;
 mod modeled;
 mod ticket_lock;
 mod topology;
+mod variation;
 
 pub use back_end::BackEnd;
 pub use core_times::{CoreState, CoreTimes};
@@ -73,3 +74,4 @@ pub use lines::{SnoopPolicy, Traffic};
 pub use machine_model::{MachineModel, MachineModelError, SourcedNumber};
 pub use modeled::{Modeled, ModeledGuard, ModeledLock, ModeledThread};
 pub use topology::{CORES_MAX, Distance, Machine, MachineError};
+pub use variation::{Variation, VariationError};

@@ -18,6 +18,7 @@ use time::Nanos;
 use crate::costs::{Costs, LineCosts, StepCosts};
 use crate::engine::EngineConfig;
 use crate::topology::{Machine, MachineError};
+use crate::variation::Variation;
 
 /// Largest time of an operation: what is larger is a mistake.
 const OPERATION_MAX: Nanos = Nanos::from_secs(1);
@@ -77,7 +78,15 @@ pub struct MachineModel {
     has_interrupt_costs: bool,
     ghz: f64,
     numbers: Vec<SourcedNumber>,
+    /// The model as it was parsed.
+    table: toml::Table,
 }
+
+/// The number whose part over 100 varies.
+const SMT_PERCENT: &str = "processor.smt_percent";
+
+/// The numbers that are counts.
+const COUNTS: [&str; 3] = ["processor.sockets", "processor.cores", "processor.threads_per_core"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -243,8 +252,9 @@ impl MachineModel {
     /// # Errors
     /// [`MachineModelError`].
     pub fn parse(text: &str) -> Result<MachineModel, MachineModelError> {
-        let raw: RawModel =
-            toml::from_str(text).map_err(|error| MachineModelError::Syntax(error.to_string()))?;
+        let syntax = |error: toml::de::Error| MachineModelError::Syntax(error.to_string());
+        let raw: RawModel = toml::from_str(text).map_err(syntax)?;
+        let table = toml::from_str(text).map_err(syntax)?;
         let mut reader = NumberReader { ghz: 1.0, numbers: Vec::new() };
         let processor = &raw.processor;
         reader.ghz = reader.value("processor.ghz", &processor.ghz, f64::MIN_POSITIVE, GHZ_MAX)?;
@@ -305,6 +315,7 @@ impl MachineModel {
             has_interrupt_costs: raw.interrupts.is_some(),
             ghz: reader.ghz,
             numbers: reader.numbers,
+            table,
         })
     }
 
@@ -346,6 +357,44 @@ impl MachineModel {
     /// Returns all numbers with their sources.
     pub fn numbers(&self) -> &[SourcedNumber] {
         &self.numbers
+    }
+
+    /// Returns the keys of the numbers that can be [varied](MachineModel::varied): all but the counts
+    /// of sockets, cores and threads.
+    pub fn variable_keys(&self) -> impl Iterator<Item = &str> {
+        let keys = self.numbers.iter().map(|number| number.key.as_str());
+        keys.filter(|key| !COUNTS.contains(key))
+    }
+
+    /// Returns the model with one number varied; of `processor.smt_percent`, the part over 100.
+    ///
+    /// # Errors
+    /// [`MachineModelError::Number`] if the model has no such number, or the result is impossible.
+    pub fn varied(&self, variation: &Variation) -> Result<MachineModel, MachineModelError> {
+        let (key, factor) = (variation.key(), variation.factor());
+        let refuse = |what: String| MachineModelError::Number { key: key.to_owned(), what };
+        if !self.variable_keys().any(|other| other == key) {
+            let known: Vec<&str> = self.variable_keys().collect();
+            return Err(refuse(format!(
+                "no number that can vary; these are: {}",
+                known.join(", ")
+            )));
+        }
+        let mut table = self.table.clone();
+        let number = key.split_once('.').and_then(|(section, name)| {
+            let number = table.get_mut(section)?.as_table_mut()?.get_mut(name)?.as_table_mut()?;
+            let unit =
+                ["cycles", "ns", "value"].into_iter().find(|unit| number.contains_key(*unit))?;
+            number.get_mut(unit)
+        });
+        let number = number.ok_or_else(|| refuse("no number".to_owned()))?;
+        let value = number.as_float().or_else(|| number.as_integer().map(|value| value as f64));
+        let value = value.ok_or_else(|| refuse("no number".to_owned()))?;
+        let base = if key == SMT_PERCENT { 100.0 } else { 0.0 };
+        *number = toml::Value::Float(base + (value - base) * factor);
+        let text = toml::to_string(&table)
+            .map_err(|error| MachineModelError::Syntax(error.to_string()))?;
+        MachineModel::parse(&text)
     }
 
     /// Returns the time of a number of cycles.
@@ -433,6 +482,28 @@ mod tests {
         assert_eq!(i7.costs().steps.picos(Step::Submit), 23_118);
         assert_eq!(i7.costs().lines.read[0], Nanos(22));
         assert!(MachineModel::built_in("i7-4771").is_none());
+    }
+
+    #[test]
+    fn a_number_is_varied_alone() {
+        let i7 = MachineModel::built_in("i7-4770").unwrap();
+        let varied = |text: &str| i7.varied(&text.parse().unwrap());
+        let twice = varied("lines.read_socket*2").unwrap();
+        assert_eq!(twice.costs().lines.read[0], Nanos(44));
+        assert_eq!(twice.costs().lines.write, i7.costs().lines.write);
+        assert_eq!(twice.costs().steps, i7.costs().steps);
+        assert_eq!(varied("processor.smt_percent*0.5").unwrap().costs().smt_percent, 127);
+        assert_eq!(i7.cycles(3400), Nanos(1000));
+        assert_eq!(varied("processor.ghz*2").unwrap().cycles(3400), Nanos(500));
+        for key in i7.variable_keys() {
+            assert_eq!(varied(&format!("{key}*1")).unwrap().costs(), i7.costs(), "{key}");
+        }
+        for key in ["processor.cores", "lines", "lines.miss"] {
+            let error = varied(&format!("{key}*2")).unwrap_err().to_string();
+            assert!(error.contains("no number that can vary"), "{error}");
+        }
+        let error = varied("lines.read_socket*0.01").unwrap_err().to_string();
+        assert!(error.contains("less than the nearer"), "{error}");
     }
 
     #[test]

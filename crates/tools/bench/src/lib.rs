@@ -45,6 +45,7 @@ pub mod uring;
 
 use std::io;
 
+pub use ::machine::Variation;
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
     BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, HiopsPart, LightnvmPart, NamedValue,

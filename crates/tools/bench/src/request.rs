@@ -1,6 +1,8 @@
 //! [`BenchRequest`]: the benchmarks to run, as `sluice bench` asks for them.
 
-use super::groups::{BenchGroup, BenchPart, CostSource, LightnvmPart, NamedValue};
+use machine::Variation;
+
+use super::groups::{BenchGroup, BenchPart, CostSource, HiopsPart, LightnvmPart, NamedValue};
 use super::{BenchError, RunLength, Sink};
 use super::{
     block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, thesis, uring,
@@ -18,6 +20,8 @@ pub struct BenchRequest {
     pub machine: Option<Machine>,
     /// Source of the costs of that machine.
     pub costs: CostSource,
+    /// Number of a modeled machine that is multiplied.
+    pub vary: Option<Variation>,
     /// Device of this machine to measure, instead of emulated ones.
     pub device: Option<String>,
     /// Whether the data on the device may be overwritten.
@@ -40,6 +44,14 @@ impl BenchRequest {
             return Err(BenchError::Usage(format!(
                 "--machine is for the group `block`, not `{asked}`"
             )));
+        }
+        let is_modeled =
+            self.machine.is_some() || self.parts == [BenchPart::Hiops(HiopsPart::Machine)];
+        if self.vary.is_some() && !is_modeled {
+            return Err(BenchError::Usage(
+                "--vary is for modelled machines: `block --machine` and `hiops --part machine`"
+                    .to_owned(),
+            ));
         }
         if let Some(part) = self.parts.iter().find(|part| part.group() != self.group) {
             let (part, of) = (part.name(), part.group().name());
@@ -70,7 +82,16 @@ impl BenchRequest {
     pub fn run(&self, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         self.check()?;
         if let Some(machine) = self.machine {
-            return block::modeled_machine::run(machine, self.costs, self.length, sink);
+            return block::modeled_machine::run(
+                machine,
+                self.costs,
+                self.vary.as_ref(),
+                self.length,
+                sink,
+            );
+        }
+        if let Some(vary) = &self.vary {
+            return hiops::run_varied(vary, self.length, sink);
         }
         if let (Some(device), Some(measure)) = (&self.device, self.device_bench()) {
             return measure(device, self.length, sink);

@@ -9,6 +9,7 @@ mod sweep;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use bench::Variation;
 use bench::multicore::Machine;
 use bench::{BenchGroup, BenchPart, CostSource, NamedValue};
 use clap::builder::PossibleValuesParser;
@@ -386,6 +387,9 @@ pub struct BenchArgs {
     #[arg(long, value_parser = named_value::<CostSource>(), default_value = CostSource::Given.name(),
         requires = "machine")]
     pub costs: CostSource,
+    /// Multiply one number of the modeled machine, to see how the results depend on it.
+    #[arg(long, value_name = "KEY*FACTOR")]
+    pub vary: Option<Variation>,
     /// Groups `block` and `hiops`: measure the block layer, or the completion strategies, on this
     /// device (`vfio:0000:01:00.0`, `/dev/ng0n1`, `/dev/nvme0n1`, or any other target with queues).
     /// It is only read. Group `lightnvm`, part `overhead`: measure the overhead of pblk on this

@@ -342,13 +342,13 @@ impl<Q: HardwareQueue, P: Threads> SlotState<Q, P> {
         if flight.fragments_remaining > 0 {
             return false;
         }
-        P::work(Step::Finish, 1);
         let InFlightRequest { transfer, bytes, status, since, .. } = *flight;
         let SlotResources { bounce, slot_offset: slot, buffer, .. } = &self.resources;
         if transfer.op == Op::Read && status.is_success() {
             P::work(Step::CopyLine, lines(bytes));
             SharedRegion::copy(bounce, *slot, buffer, transfer.at, bytes);
         }
+        P::work(Step::Finish, 1);
         stats.complete(bytes as u64, now.since(since), status.is_success());
         self.state = WaiterState::Completed(Completion { tag: transfer.tag, status, result: 0 });
         true

@@ -6,6 +6,7 @@
 //! other rows are modeled. Results depend on the cost model only.
 
 use event::AllowedCpus;
+use machine::Variation;
 use time::Nanos;
 
 use super::super::{BenchError, CostSource, Measurement, RunLength, Sink};
@@ -27,10 +28,11 @@ const LATENCY: [Curve; 3] = [Curve::Raw, Curve::Single, Curve::PER_SOCKET];
 pub fn run(
     machine: Machine,
     sheet: CostSource,
+    vary: Option<&Variation>,
     effort: RunLength,
     sink: &mut Sink<'_>,
 ) -> Result<(), BenchError> {
-    let costs = match sheet {
+    let mut costs = match sheet {
         CostSource::Given => CostModel::GIVEN,
         CostSource::Measured => {
             let measured = MeasuredCosts::measure(effort, &AllowedCpus::allowed())?;
@@ -45,6 +47,9 @@ pub fn run(
             costs
         }
     };
+    if let Some(vary) = vary {
+        costs = costs.varied(vary).map_err(BenchError::Usage)?;
+    }
     push_cost_model(machine, &costs, sink)?;
     report(&Model { machine, cost_model: costs, snoops: SnoopPolicy::Home }, effort, sink)
 }

@@ -22,6 +22,7 @@ pub use harness::{BenchSetting, HiopsHarness};
 pub use sample::Sample;
 pub use tasks::Tasks;
 
+use ::machine::Variation;
 use block::completion::Strategy;
 use time::Nanos;
 
@@ -48,6 +49,18 @@ pub(super) fn run_parts(
     let all: [(HiopsPart, BenchFn); 2] =
         [(HiopsPart::Threads, run), (HiopsPart::Machine, machine::run)];
     super::run_parts(&all, parts, length, sink)
+}
+
+/// Measures on the modeled machine with one of its numbers varied.
+///
+/// # Errors
+/// As [`run_parts`], and if the machine has no such number.
+pub(super) fn run_varied(
+    vary: &Variation,
+    length: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    machine::run_varied(Some(vary), length, sink)
 }
 
 /// Measures with threads of this machine.

@@ -4,7 +4,7 @@
 //! cost model without measured values gives the same results on every machine.
 
 use block::Step;
-use machine::StepCosts;
+use machine::{StepCosts, Variation};
 use time::Nanos;
 
 /// Origin of a cost.
@@ -142,6 +142,61 @@ impl CostModel {
             idle: Cost::given(13, ZEN),
         },
     };
+}
+
+impl CostModel {
+    /// The keys of the costs that can be [varied](CostModel::varied).
+    pub const KEYS: [&str; 14] = [
+        "hit",
+        "read_socket",
+        "read_board",
+        "read_boards",
+        "write_socket",
+        "write_board",
+        "write_boards",
+        "socket_shared",
+        "link",
+        "application",
+        "raw",
+        "owned",
+        "locked",
+        "idle",
+    ];
+
+    /// Returns the model with one cost varied, at least 1 ns.
+    ///
+    /// # Errors
+    /// A message if there is no such cost.
+    pub fn varied(mut self, variation: &Variation) -> Result<CostModel, String> {
+        let scaled = |value: u64| ((value as f64 * variation.factor()).round() as u64).max(1);
+        let cost = match variation.key() {
+            "hit" => &mut self.hit,
+            "read_socket" => &mut self.read[0],
+            "read_board" => &mut self.read[1],
+            "read_boards" => &mut self.read[2],
+            "write_socket" => &mut self.write[0],
+            "write_board" => &mut self.write[1],
+            "write_boards" => &mut self.write[2],
+            "socket_shared" => &mut self.socket_shared,
+            "link" => {
+                self.link_ps = scaled(self.link_ps);
+                return Ok(self);
+            }
+            "application" => &mut self.application,
+            "raw" => &mut self.compute.raw,
+            "owned" => &mut self.compute.owned,
+            "locked" => &mut self.compute.locked,
+            "idle" => &mut self.compute.idle,
+            other => {
+                return Err(format!(
+                    "there is no cost `{other}`; there is {}",
+                    CostModel::KEYS.join(", ")
+                ));
+            }
+        };
+        cost.time = Nanos(scaled(cost.time.0));
+        Ok(self)
+    }
 }
 
 impl Default for CostModel {

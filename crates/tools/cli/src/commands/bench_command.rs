@@ -29,6 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         parts: args.part.clone(),
         machine: args.machine,
         costs: args.costs,
+        vary: args.vary.clone(),
         device: args.device.clone(),
         may_overwrite: args.destroy,
         length: if args.quick { RunLength::Quick } else { RunLength::Full },

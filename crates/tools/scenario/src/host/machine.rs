@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use ::machine::MachineModel;
+use ::machine::{MachineModel, Variation, VariationError};
+use block::Step;
 use time::Nanos;
 
 use crate::section::{Keyword, Result, Section};
@@ -42,15 +43,17 @@ impl HostKernel {
         }
     }
 
-    /// Returns the times of a request outside of the stack, before the block layer and after it. A
-    /// source that gives one number of cycles does not divide it: half of them are before.
+    /// Returns the times of a request outside of the stack, before the block layer and after it.
+    ///
+    /// A source that measured a whole stack has measured the steps, too, that the machine charges
+    /// itself for a request that is alone: they are subtracted. No such source divides its sum: half
+    /// of the rest is before the block layer.
     pub fn request_costs(self, model: &MachineModel) -> [Nanos; 2] {
-        let halves = |cycles: u64| [model.cycles(cycles / 2), model.cycles(cycles - cycles / 2)];
         match self {
             HostKernel::None => [Nanos::ZERO; 2],
             HostKernel::Linux310 => [Nanos(975), Nanos::ZERO],
-            HostKernel::Linux32Scsi => halves(19_500),
-            HostKernel::Linux32Nvme => halves(9100),
+            HostKernel::Linux32Scsi => rest(model, 19_500, AHCI_READS),
+            HostKernel::Linux32Nvme => rest(model, 9100, 0),
         }
     }
 
@@ -63,14 +66,53 @@ impl HostKernel {
             }
             HostKernel::Linux32Scsi => {
                 "19,500 cycles per I/O of the storage stack with SAS, [Busch15], measured on Linux \
-                 2.6.32; the stack's own steps come on top"
+                 2.6.32; without the steps that are charged \
+                 themselves"
             }
             HostKernel::Linux32Nvme => {
                 "9,100 cycles per I/O of the storage stack with NVMe, [Busch15], measured on Linux \
-                 2.6.32; the stack's own steps come on top"
+                 2.6.32; without the steps that are charged \
+                 themselves"
             }
         }
     }
+}
+
+/// Steps of a request of a waiting thread that is alone.
+const OWN_STEPS: [Step; 20] = [
+    Step::WaitSubmit,
+    Step::Submit,
+    Step::Run,
+    Step::Unplug,
+    Step::Start,
+    Step::Command,
+    Step::Issue,
+    Step::Settle,
+    Step::Handle,
+    Step::Run,
+    Step::Event,
+    Step::Fetch,
+    Step::Deliver,
+    Step::Settle,
+    Step::Notify,
+    Step::Resume,
+    Step::Collect,
+    Step::Reap,
+    Step::Collect,
+    Step::Finish,
+];
+
+/// Registers of an AHCI controller that the interrupt of one request reads: IS at its begin and at
+/// its end, PxIS to acknowledge it, and PxIS and PxSACT twice to find one completion and no other.
+const AHCI_READS: u64 = 7;
+
+/// Returns what is left of a stack's cycles without the steps that the machine charges itself.
+fn rest(model: &MachineModel, cycles: u64, register_reads: u64) -> [Nanos; 2] {
+    let steps = &model.costs().steps;
+    let own: u64 = OWN_STEPS.iter().map(|step| steps.picos(*step)).sum();
+    let own = own + register_reads * steps.picos(Step::ReadRegister);
+    let left = model.cycles(cycles).since(Nanos(own / 1000));
+    [Nanos(left.0 / 2), Nanos(left.0 - left.0 / 2)]
 }
 
 /// The modeled machine of a host.
@@ -87,6 +129,10 @@ impl HostMachine {
     pub(crate) fn read(s: &mut Section<'_>) -> Result<Option<HostMachine>> {
         let kernel = s.get("kernel");
         let Some(value) = s.get("machine") else {
+            if let Some(vary) = s.get("vary") {
+                let help = "set `machine`, or remove the key";
+                return Err(vary.conflict("there is no machine whose number could vary", help));
+            }
             return match kernel {
                 Some(kernel) => {
                     let help = "set `machine`, or remove the key";
@@ -113,6 +159,17 @@ impl HostMachine {
         } else {
             let names: Vec<&str> = MachineModel::names().collect();
             MachineModel::built_in(name).ok_or_else(|| value.refuse_name(&names))?
+        };
+        let model = match s.get("vary") {
+            Some(value) => {
+                let help = "write KEY*FACTOR, with a key of the machine's numbers";
+                let variation: Variation = value
+                    .string()?
+                    .parse()
+                    .map_err(|error: VariationError| value.conflict(error.to_string(), help))?;
+                model.varied(&variation).map_err(|error| value.conflict(error.to_string(), help))?
+            }
+            None => model,
         };
         let kernel = match kernel {
             Some(kernel) => {

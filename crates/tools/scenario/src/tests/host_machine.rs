@@ -20,6 +20,10 @@ fn machines_that_cannot_be_are_errors_with_their_line() {
         ("machine = \"none.toml\"\n", "none.toml: No such file"),
         ("machine = 7\n", "string"),
         ("kernel = \"linux-3.10\"\n", "a kernel needs a machine to run on"),
+        ("vary = \"lines.hit*2\"\n", "there is no machine whose number could vary"),
+        ("machine = \"i7-4770\"\nvary = \"lines.hit\"\n", "KEY*FACTOR"),
+        ("machine = \"i7-4770\"\nvary = \"lines.miss*2\"\n", "no number that can vary"),
+        ("machine = \"i7-4770\"\nvary = \"lines.read_socket*0.01\"\n", "less than the nearer"),
         ("machine = \"i7-4770\"\nkernel = \"linux-9\"\n", "linux-3.10"),
         (
             "machine = \"i7-4770\"\nsubmit_cost = \"1us\"\n",

@@ -12,7 +12,7 @@ mod device;
 mod run;
 
 use block::completion::Strategy;
-use machine::MachineModel;
+use machine::{MachineModel, Variation};
 use scenario::HostKernel;
 use time::Nanos;
 
@@ -31,8 +31,24 @@ const DRIVES: usize = 6;
 /// # Errors
 /// [`BenchError`].
 pub(super) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    run_varied(None, effort, sink)
+}
+
+/// Measures as [`run`] does, with a number of the machine varied.
+///
+/// # Errors
+/// [`BenchError`].
+pub(super) fn run_varied(
+    vary: Option<&Variation>,
+    effort: RunLength,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
     let model = MachineModel::built_in(MODEL)
         .ok_or_else(|| BenchError::Setup(format!("there is no model of {MODEL}")))?;
+    let model = match vary {
+        Some(vary) => model.varied(vary).map_err(|error| BenchError::Usage(error.to_string()))?,
+        None => model,
+    };
     let host = ModeledHost { model, effort };
     by_drives(&host, sink)?;
     by_size(&host, sink)?;
