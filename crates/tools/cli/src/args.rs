@@ -20,7 +20,7 @@ use nbd::Endpoint;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
-pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs};
+pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
 pub use sim_args::SimArgs;
 pub use states::StateArgs;
 pub use sweep::SweepArgs;

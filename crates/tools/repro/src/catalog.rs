@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{Figure, FigureClass, Recorded, ReproError};
+use crate::{Figure, FigureClass, Recorded, ReproError, Sensitivity};
 
 /// `PAPER:FIGURE`: the folder of the paper, and the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,6 +142,23 @@ impl Catalog {
         let path = self.results_path(figure);
         match path.exists() {
             true => Recorded::parse(&path.display().to_string(), &read(&path)?).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Returns the file with the recorded sensitivity of a figure.
+    pub fn sensitivity_path(&self, figure: &FigureName) -> PathBuf {
+        self.results_folder(figure).join(format!("{}.vary.jsonl", figure.figure()))
+    }
+
+    /// Returns the recorded sensitivity of a figure, if there is one.
+    ///
+    /// # Errors
+    /// [`ReproError`] for a file that cannot be read, and for one that has no sensitivity.
+    pub fn sensitivity(&self, figure: &FigureName) -> Result<Option<Sensitivity>, ReproError> {
+        let path = self.sensitivity_path(figure);
+        match path.exists() {
+            true => Sensitivity::parse(&path.display().to_string(), &read(&path)?).map(Some),
             false => Ok(None),
         }
     }

@@ -42,6 +42,14 @@ pub enum ReproError {
         /// Its exit status and the end of its standard error.
         problem: String,
     },
+    /// A command of a figure was refused.
+    #[error("`{command}` is refused: {problem}")]
+    Usage {
+        /// The command.
+        command: String,
+        /// The end of its standard error.
+        problem: String,
+    },
     /// A line is no row of results.
     #[error("{origin}, line {line}: {problem}")]
     Row {

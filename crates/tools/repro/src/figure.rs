@@ -178,6 +178,8 @@ struct FigureSpec {
     limits: Option<String>,
     #[serde(default)]
     also: Vec<String>,
+    #[serde(default)]
+    vary: Vec<String>,
     run: Vec<RunSpec>,
     chart: Vec<FigureChart>,
     check: Vec<CheckSpec>,
@@ -199,6 +201,7 @@ pub struct Figure {
     minutes: f64,
     limits: Option<String>,
     also: Vec<String>,
+    vary: Vec<String>,
     commands: Vec<String>,
     charts: Vec<FigureChart>,
     checks: Vec<FigureCheck>,
@@ -228,6 +231,7 @@ impl Figure {
             minutes: spec.minutes,
             limits: spec.limits.as_deref().map(one_line),
             also: spec.also,
+            vary: spec.vary,
             commands: spec.run.into_iter().map(|run| run.command).collect(),
             charts: spec.chart,
             checks: checks.map_err(wrong)?,
@@ -240,6 +244,12 @@ impl Figure {
         let names = [("run", self.commands.len()), ("chart", self.charts.len())];
         if let Some((name, _)) = names.iter().find(|(_, count)| *count == 0) {
             return Err(format!("it has no `[[{name}]]`"));
+        }
+        let cannot_vary = |command: &&String| crate::sensitivity::varied(command, "").is_none();
+        if !self.vary.is_empty()
+            && let Some(command) = self.commands.iter().find(cannot_vary)
+        {
+            return Err(format!("`vary`: `{command}` has no machine whose numbers could vary"));
         }
         if self.checks.is_empty() {
             return Err("it has no `[[check]]`: a figure without one cannot fail".into());
@@ -325,6 +335,11 @@ impl Figure {
             Some(_) => Err(format!("several charts have a line `{name}`: write CHART/LINE")),
             None => Ok(first),
         }
+    }
+
+    /// Keys of the numbers of its machine, each of them halved and doubled by `sluice repro vary`.
+    pub fn vary(&self) -> &[String] {
+        &self.vary
     }
 
     /// Its name.

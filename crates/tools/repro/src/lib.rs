@@ -21,6 +21,7 @@ mod page;
 mod recorded;
 mod row;
 mod runner;
+mod sensitivity;
 
 pub use catalog::{Catalog, FigureName, MissingFigure, Selection};
 pub use charts::{FigureDrawing, charts};
@@ -32,3 +33,4 @@ pub use page::{ReportedFigure, page};
 pub use recorded::{Recorded, ResultOrigin, ShownRow};
 pub use row::ResultRow;
 pub use runner::{RunMode, Runner};
+pub use sensitivity::{FragileCheck, Sensitivity};

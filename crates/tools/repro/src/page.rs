@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::judge::number;
-use crate::{Figure, FigureVerdict, Judgement, MissingFigure, Recorded, charts, judge};
+use crate::{
+    Figure, FigureVerdict, Judgement, MissingFigure, Recorded, Sensitivity, charts, judge,
+};
 
 /// A figure of the page.
 #[derive(Clone, Debug)]
@@ -12,6 +14,8 @@ pub struct ReportedFigure<'a> {
     pub figure: &'a Figure,
     /// Its recorded results; `None` if it has not been measured.
     pub results: Option<Recorded>,
+    /// How its checks depend on the numbers of its machine, if that has been measured.
+    pub sensitivity: Option<Sensitivity>,
 }
 
 /// Returns the page: a table of all figures, and a section for each. `folder` is the path of the
@@ -20,7 +24,7 @@ pub struct ReportedFigure<'a> {
 pub fn page(folder: &str, figures: &[ReportedFigure<'_>], missing: &[MissingFigure]) -> String {
     let judged: Vec<(&Figure, Option<(&Recorded, Judgement)>)> = figures
         .iter()
-        .map(|ReportedFigure { figure, results }| {
+        .map(|ReportedFigure { figure, results, .. }| {
             (*figure, results.as_ref().map(|results| (results, judge(figure, results))))
         })
         .collect();
@@ -75,12 +79,15 @@ pub fn page(folder: &str, figures: &[ReportedFigure<'_>], missing: &[MissingFigu
         out.push('\n');
     }
     let mut paper = "";
-    for (figure, found) in &judged {
+    for ((figure, found), reported) in judged.iter().zip(figures) {
         if figure.name().paper() != paper {
             paper = figure.name().paper();
             let _ = writeln!(out, "## {paper}\n");
         }
         section(&mut out, folder, figure, found.as_ref());
+        if let Some(sensitivity) = &reported.sensitivity {
+            fragility(&mut out, sensitivity);
+        }
     }
     out.truncate(out.trim_end().len());
     out.push('\n');
@@ -152,6 +159,34 @@ fn section(
             cell(&check.measured),
             cell(&check.asked),
             cell(&holds)
+        );
+    }
+    out.push('\n');
+}
+
+/// Writes which checks change with which numbers of the machine.
+fn fragility(out: &mut String, found: &Sensitivity) {
+    let count = found.numbers().len();
+    let _ = write!(out, "Each of the {count} numbers of the machine halved and doubled");
+    if !found.impossible().is_empty() {
+        let _ = write!(out, " (but for {}: impossible)", found.impossible().join(", "));
+    }
+    let _ = write!(out, ", at {}: ", found.origin().commit);
+    if found.fragile().is_empty() {
+        out.push_str("no check changes.\n\n");
+        return;
+    }
+    out.push_str(
+        "these checks change.\n\n| number | claim | measured | holds |\n|---|---|---|---|\n",
+    );
+    for check in found.fragile() {
+        let holds = if check.holds { "then only" } else { "no longer" };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {holds} |",
+            cell(&check.variation.replace('*', " × ")),
+            cell(&check.claim),
+            cell(&check.measured)
         );
     }
     out.push('\n');

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Figure, Recorded, ReproError, ResultOrigin, ResultRow};
+use crate::sensitivity::{FACTORS, varied};
+use crate::{Figure, Recorded, ReproError, ResultOrigin, ResultRow, Sensitivity, judge};
 
 /// Exit code of a command whose results are outside of a bound. They are results all the same.
 const OUT_OF_BOUNDS: i32 = 3;
+
+/// Exit code of a command that was asked for something that cannot be.
+const USAGE: i32 = 2;
 
 /// Length of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +82,45 @@ impl Runner {
         Recorded::select(figure, &all, origin)
     }
 
+    /// Halves and doubles each number of a figure's machine, one at a time, and returns the checks that
+    /// change. `tell` is called with each command before it runs.
+    ///
+    /// # Errors
+    /// As [`results`](Runner::results). A command that refuses a varied number does not fail:
+    /// [`Sensitivity::impossible`] has it.
+    pub fn sensitivity(
+        &mut self,
+        figure: &Figure,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Sensitivity, ReproError> {
+        let usual = judge(figure, &self.results(figure, tell)?);
+        let mut found = Sensitivity::new(figure, self.origin.clone());
+        let variations = figure
+            .vary()
+            .iter()
+            .flat_map(|number| FACTORS.iter().map(move |factor| format!("{number}*{factor}")));
+        'variations: for variation in variations {
+            let mut all = Vec::new();
+            for command in figure.commands().iter().filter_map(|c| varied(c, &variation)) {
+                if !self.rows.contains_key(&command) {
+                    tell(&command);
+                    match self.run(&command) {
+                        Ok(rows) => self.rows.insert(command.clone(), rows),
+                        Err(ReproError::Usage { .. }) => {
+                            found.impossible.push(variation);
+                            continue 'variations;
+                        }
+                        Err(error) => return Err(error),
+                    };
+                }
+                all.extend(self.rows[&command].iter().cloned());
+            }
+            let results = Recorded::select(figure, &all, self.origin.clone())?;
+            found.add(&variation, &usual, &judge(figure, &results));
+        }
+        Ok(found)
+    }
+
     fn run(&self, command: &str) -> Result<Vec<ResultRow>, ReproError> {
         let failed = |problem: String| ReproError::Command { command: command.to_owned(), problem };
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -97,6 +140,10 @@ impl Runner {
             let text = String::from_utf8_lossy(&output.stderr);
             let end: Vec<&str> = text.lines().rev().take(5).collect();
             let end: Vec<&str> = end.into_iter().rev().collect();
+            if code == Some(USAGE) {
+                let (command, problem) = (command.to_owned(), end.join("; "));
+                return Err(ReproError::Usage { command, problem });
+            }
             return Err(failed(format!("{}: {}", output.status, end.join("; "))));
         }
         ResultRow::parse_all(command, &String::from_utf8_lossy(&output.stdout))

@@ -17,6 +17,8 @@ pub enum ReproArgs {
     List(ReproFolder),
     /// Run the commands of figures, record their results and charts, and judge them.
     Run(ReproRunArgs),
+    /// Halve and double each number of the modeled machines of figures, and record which checks change.
+    Vary(ReproVaryArgs),
     /// Judge the recorded results of all figures, and write their charts and `REPRODUCED.md`.
     Report(ReproReportArgs),
 }
@@ -57,6 +59,17 @@ pub struct ReproRunArgs {
     /// Print the rows, and a JSON object with the verdict of each figure.
     #[arg(long)]
     pub json: bool,
+    /// The folder.
+    #[command(flatten)]
+    pub folder: ReproFolder,
+}
+
+/// `sluice repro vary`.
+#[derive(Debug, Args)]
+pub struct ReproVaryArgs {
+    /// Figures of modeled machines: `all`, all of a paper, or one of them.
+    #[arg(value_name = "PAPER[:FIGURE]", required = true)]
+    pub figures: Vec<String>,
     /// The folder.
     #[command(flatten)]
     pub folder: ReproFolder,

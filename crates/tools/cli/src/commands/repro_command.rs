@@ -10,7 +10,7 @@ use repro::{
 };
 use serde_json::json;
 
-use crate::args::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs};
+use crate::args::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
 use crate::{CliError, print};
 
 impl From<ReproError> for CliError {
@@ -33,6 +33,7 @@ pub fn run(args: &ReproArgs) -> Result<(), CliError> {
     match args {
         ReproArgs::List(folder) => list(folder),
         ReproArgs::Run(args) => measure(args),
+        ReproArgs::Vary(args) => vary(args),
         ReproArgs::Report(args) => report(args),
     }
 }
@@ -107,6 +108,37 @@ fn measure(args: &ReproRunArgs) -> Result<(), CliError> {
         true => Ok(()),
         false => Err(CliError::Bounds(failures.join("\n"))),
     }
+}
+
+/// Varies the numbers of the machines of figures, and records which checks change.
+fn vary(args: &ReproVaryArgs) -> Result<(), CliError> {
+    let catalog = Catalog::load(&args.folder.dir)?;
+    let selection = Selection { names: args.figures.clone(), ..Selection::default() };
+    let mut figures = catalog.select(&selection)?;
+    figures.retain(|figure| !figure.vary().is_empty());
+    if figures.is_empty() {
+        return Err(CliError::Usage("no such figure has numbers of a machine (`vary`)".into()));
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| CliError::Other(format!("the path of this program: {error}")))?;
+    let mut runner = Runner::new(program, catalog.folder(), RunMode::Full);
+    for figure in figures {
+        let mut tell = |command: &str| eprintln!("{}: sluice {command}", figure.name());
+        let found = runner.sensitivity(figure, &mut tell)?;
+        write(&catalog.sensitivity_path(figure.name()), &found.to_text(figure))?;
+        let mut out = format!("{}: {} checks change\n", figure.name(), found.fragile().len());
+        for check in found.fragile() {
+            let holds = if check.holds { "holds then" } else { "no longer holds" };
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                out,
+                "  {}: {holds}: {} ({})",
+                check.variation, check.claim, check.measured
+            );
+        }
+        print(&out)?;
+    }
+    Ok(())
 }
 
 /// Returns the rows of each file.
@@ -184,7 +216,8 @@ fn report(args: &ReproReportArgs) -> Result<(), CliError> {
                 failures.extend(judgement.failures.into_iter().map(of));
             }
         }
-        all.push(ReportedFigure { figure, results });
+        let sensitivity = catalog.sensitivity(figure.name())?;
+        all.push(ReportedFigure { figure, results, sensitivity });
     }
     let folder = args.folder.dir.display().to_string();
     files.push((args.out.clone(), page(folder.trim_end_matches('/'), &all, catalog.missing())));

@@ -98,7 +98,7 @@ fn drawings_and_the_page_depend_on_the_results_alone() {
     }];
     let text = page(
         "repro",
-        &[ReportedFigure { figure: &figure, results: Some(results.clone()) }],
+        &[ReportedFigure { figure: &figure, results: Some(results.clone()), sensitivity: None }],
         &missing,
     );
     for part in [
@@ -113,9 +113,14 @@ fn drawings_and_the_page_depend_on_the_results_alone() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(
-        page("repro", &[ReportedFigure { figure: &figure, results: Some(results) }], &missing),
+        page(
+            "repro",
+            &[ReportedFigure { figure: &figure, results: Some(results), sensitivity: None }],
+            &missing
+        ),
         text
     );
-    let without = page("repro", &[ReportedFigure { figure: &figure, results: None }], &[]);
+    let without =
+        page("repro", &[ReportedFigure { figure: &figure, results: None, sensitivity: None }], &[]);
     assert!(without.contains("Not measured yet: `sluice repro run P20:figure-1`"), "{without}");
 }

@@ -35,7 +35,8 @@ fn charts_and_page_are_those_of_the_recorded_results() {
             let judgement = judge(figure, results);
             assert_ne!(judgement.verdict, FigureVerdict::Failed, "{:?}", judgement.failures);
         }
-        all.push(ReportedFigure { figure, results });
+        let sensitivity = catalog.sensitivity(figure.name()).unwrap();
+        all.push(ReportedFigure { figure, results, sensitivity });
     }
     assert!(
         read(&root().join("REPRODUCED.md")) == page("repro", &all, catalog.missing()),
