@@ -21,11 +21,13 @@ pub(super) struct HostedController {
     controller: Arc<Mutex<AhciController>>,
     /// Number of polls that made progress.
     progress: u64,
+    /// Time from which on it does nothing any more.
+    hangs_at: Nanos,
 }
 
 impl HostedController {
-    pub(super) fn new(controller: AhciController) -> HostedController {
-        HostedController { controller: Arc::new(Mutex::new(controller)), progress: 0 }
+    pub(super) fn new(controller: AhciController, hangs_at: Nanos) -> HostedController {
+        HostedController { controller: Arc::new(Mutex::new(controller)), progress: 0, hangs_at }
     }
 
     fn with<R>(&self, use_it: impl FnOnce(&mut AhciController) -> R) -> R {
@@ -35,13 +37,17 @@ impl HostedController {
 
 impl Device for HostedController {
     fn poll(&mut self, now: Nanos) -> bool {
+        if now >= self.hangs_at {
+            return false;
+        }
         let moved = self.with(|controller| controller.poll(now));
         self.progress += u64::from(moved);
         moved
     }
 
     fn deadline(&self) -> Nanos {
-        self.with(|controller| controller.deadline())
+        let next = self.with(|controller| controller.deadline());
+        if next < self.hangs_at { next } else { Nanos::MAX }
     }
 
     fn posted(&self) -> u64 {

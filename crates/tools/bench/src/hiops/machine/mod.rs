@@ -10,6 +10,8 @@
 mod contexts;
 mod device;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use block::completion::Strategy;
 use machine::{MachineModel, Variation};
@@ -49,7 +51,7 @@ pub(super) fn run_varied(
         Some(vary) => model.varied(vary).map_err(|error| BenchError::Usage(error.to_string()))?,
         None => model,
     };
-    let host = ModeledHost { model, effort };
+    let host = ModeledHost::new(model, effort);
     by_drives(&host, sink)?;
     by_size(&host, sink)?;
     by_step(&host, sink)?;

@@ -3,13 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use block::Timeouts;
 use block::completion::{
     Blocking, BlockingConfig, BlockingQueue, ContextKind, InterruptSource, Strategy, StripeMember,
 };
 use controller::{AhciConfig, AhciController, SataData, SataDriveConfig};
 use driver::AhciHost;
 use event::Waker;
-use machine::{CoreState, Engine, EngineConfig, EngineReport, MachineModel, Modeled, TaskSpec};
+use machine::{
+    BackEnd, CoreState, Engine, EngineConfig, EngineReport, MachineModel, Modeled, TaskSpec,
+};
 use rng::Rng;
 use scenario::HostKernel;
 use time::{Component, Nanos};
@@ -41,7 +44,7 @@ pub(super) struct ModeledSetting {
 }
 
 /// Measurements of a load.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ModeledSample {
     /// Completed requests per second.
     pub(super) iops: f64,
@@ -66,11 +69,15 @@ pub(super) struct ModeledSample {
     pub(super) busy: f64,
 }
 
-/// A modeled machine.
+/// A modeled machine and its controller.
 #[derive(Clone, Debug)]
 pub(super) struct ModeledHost {
     pub(super) model: MachineModel,
     pub(super) effort: RunLength,
+    pub(super) back_end: BackEnd,
+    /// Time after the start from which on the controller does nothing any more.
+    pub(super) hangs_after: Nanos,
+    pub(super) timeouts: Timeouts,
 }
 
 /// State that the readers share.
@@ -82,6 +89,17 @@ struct ReaderControl {
 }
 
 impl ModeledHost {
+    /// Returns the machine of a model, with a controller that works.
+    pub(super) fn new(model: MachineModel, effort: RunLength) -> ModeledHost {
+        ModeledHost {
+            model,
+            effort,
+            back_end: BackEnd::default(),
+            hangs_after: Nanos::MAX,
+            timeouts: Timeouts::default(),
+        }
+    }
+
     /// Measures a load.
     ///
     /// # Errors
@@ -98,9 +116,11 @@ impl ModeledHost {
         };
         let host = AhciHost::connect(function.clone(), &mut poll, INIT_POLL_LIMIT)?;
         let kernel = setting.kernel.request_costs(&self.model);
-        let config = EngineConfig { start, ..self.model.engine_config(kernel) };
+        let config = self.model.engine_config(kernel);
+        let config = EngineConfig { start, back_end: self.back_end, ..config };
+        let hangs_at = Nanos(start.0.saturating_add(self.hangs_after.0));
         let mut engine = Engine::new(config)?;
-        engine.add_device(Box::new(HostedController::new(controller)));
+        engine.add_device(Box::new(HostedController::new(controller, hangs_at)));
         function.set_device_waker(Waker::calling(machine::doorbell)?);
         let source = match InterruptSource::ahci(&host) {
             InterruptSource::SharedLine(line) => {
@@ -112,6 +132,7 @@ impl ModeledHost {
             threads: setting.threads,
             request_bytes: REQUEST_BYTES_MAX,
             strategy: setting.strategy,
+            timeouts: self.timeouts,
             ..BlockingConfig::default()
         };
         let members = StripeMember::take_all(&mut HostedPorts(host));
@@ -185,6 +206,7 @@ fn observe(
     while control.running.load(Ordering::Relaxed) > 0 {
         machine::sleep_until(machine::now() + WAIT);
     }
+    let failed = blocking.stats().waiters.failed - before.waiters.failed;
     drop(blocking);
     let [before, waiters] = [before.waiters, after.waiters];
     let requests = waiters.requests - before.requests;
@@ -196,7 +218,7 @@ fn observe(
         handler_max: handler.map_or(Nanos::ZERO, |context| context.wall.longest),
         stolen: (waiters.stolen - before.stolen) as f64 / requests.max(1) as f64,
         requests,
-        failed: waiters.failed - before.failed,
+        failed,
         ..ModeledSample::default()
     }
 }
@@ -213,8 +235,9 @@ fn read(
     let count = control.sectors;
     while !control.stop.load(Ordering::Relaxed) {
         let lba = rng.below(sectors / u64::from(count)) * u64::from(count);
-        if waiter.read_at(lba, count, 0).is_err() {
-            break;
+        match waiter.read_at(lba, count, 0) {
+            Ok(done) if done.status.is_success() => {}
+            _ => break,
         }
     }
     drop(waiter);
