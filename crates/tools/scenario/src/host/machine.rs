@@ -23,15 +23,18 @@ pub enum HostKernel {
     Linux310,
     /// Linux 3.2 with its SCSI layer.
     Linux32Scsi,
-    /// Linux 3.2 with a driver below the block interface, without the SCSI layer and the request
-    /// queue.
-    Linux32Nvme,
+    /// A Linux of 2012 with its NVMe driver, which has neither the SCSI layer nor the request queue.
+    LinuxNvme2012,
 }
 
 impl HostKernel {
     /// All kernels.
-    pub const ALL: [HostKernel; 4] =
-        [HostKernel::None, HostKernel::Linux310, HostKernel::Linux32Scsi, HostKernel::Linux32Nvme];
+    pub const ALL: [HostKernel; 4] = [
+        HostKernel::None,
+        HostKernel::Linux310,
+        HostKernel::Linux32Scsi,
+        HostKernel::LinuxNvme2012,
+    ];
 
     /// Returns the word of a scenario.
     pub const fn word(self) -> &'static str {
@@ -39,7 +42,7 @@ impl HostKernel {
             HostKernel::None => "none",
             HostKernel::Linux310 => "linux-3.10",
             HostKernel::Linux32Scsi => "linux-3.2-scsi",
-            HostKernel::Linux32Nvme => "linux-3.2-nvme",
+            HostKernel::LinuxNvme2012 => "linux-nvme-2012",
         }
     }
 
@@ -53,7 +56,7 @@ impl HostKernel {
             HostKernel::None => [Nanos::ZERO; 2],
             HostKernel::Linux310 => [Nanos(975), Nanos::ZERO],
             HostKernel::Linux32Scsi => rest(model, 19_500, AHCI_READS),
-            HostKernel::Linux32Nvme => rest(model, 9100, 0),
+            HostKernel::LinuxNvme2012 => rest(model, 9100, 0),
         }
     }
 
@@ -65,12 +68,12 @@ impl HostKernel {
                 "78 % of 1 s / 800,000, [SYSTOR13 §1, §5.1]: no evidence for that paper's figures"
             }
             HostKernel::Linux32Scsi => {
-                "19,500 cycles per I/O of the storage stack with SAS, [Busch15], measured on Linux \
+                "19,500 cycles per I/O of the storage stack with SAS, [NvmeIdf12], measured on Linux \
                  2.6.32; without the steps that are charged \
                  themselves"
             }
-            HostKernel::Linux32Nvme => {
-                "9,100 cycles per I/O of the storage stack with NVMe, [Busch15], measured on Linux \
+            HostKernel::LinuxNvme2012 => {
+                "9,100 cycles per I/O of the storage stack with NVMe, [NvmeIdf12], measured on Linux \
                  2.6.32; without the steps that are charged \
                  themselves"
             }

@@ -62,7 +62,7 @@ pub(super) fn run_varied(
 fn kernel(strategy: &Strategy) -> HostKernel {
     match *strategy == Strategy::SCSI {
         true => HostKernel::Linux32Scsi,
-        false => HostKernel::Linux32Nvme,
+        false => HostKernel::LinuxNvme2012,
     }
 }
 
