@@ -51,6 +51,21 @@ impl JobPart {
     fn contains(self, index: u64) -> bool {
         index % self.threads.max(1) == self.first
     }
+
+    /// Returns the index over all jobs of the job with this position in the part.
+    #[inline]
+    fn index_of(self, position: usize) -> u64 {
+        self.first + position as u64 * self.threads
+    }
+
+    /// Returns the position in the part of the job with this index over all jobs.
+    #[inline]
+    fn position_of(self, index: usize) -> usize {
+        match self.threads {
+            0 | 1 => index,
+            threads => index / threads as usize,
+        }
+    }
 }
 
 /// Maximum number of polls at one instant. A run that needs time to pass fails with
@@ -251,6 +266,7 @@ impl<D: JobDevice> JobRunner<D> {
         let shared = RunContext {
             limits,
             costs,
+            part,
             has_completion_steps: ledger.is_some() || is_keyed || chunks.is_some(),
             verify_state: ledger,
             buffers,
@@ -416,6 +432,7 @@ impl<D: JobDevice> JobRunner<D> {
         while let Some(Completion { tag, status, result }) = self.device.reap() {
             any = true;
             let (job, slot) = (job_index_of_tag(tag), tag as u32);
+            let job = self.context.part.position_of(job);
             let Some(worker) = self.threads.get_mut(job) else {
                 self.error = Some(RunError::SpuriousCompletion { tag, status });
                 return true;
@@ -457,7 +474,12 @@ impl<D: JobDevice> JobRunner<D> {
             let worker = &mut self.threads[i];
             self.context.submit_failed = false;
             let issued = worker.issued_count();
-            match worker.step(now, i as u64, &mut self.device, &mut self.context) {
+            match worker.step(
+                now,
+                self.context.part.index_of(i),
+                &mut self.device,
+                &mut self.context,
+            ) {
                 Ok(run) => {
                     moved |= run.made_progress;
                     self.ready_times.set(i, run.ready_at);
