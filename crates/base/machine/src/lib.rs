@@ -66,8 +66,8 @@ pub use engine::calls::{
     raise, sleep_until, spin_until, stop, this_core, unpark, work,
 };
 pub use engine::{
-    Device, Engine, EngineConfig, EngineError, EngineReport, TaskClass, TaskId, TaskReport,
-    TaskSpec,
+    CoreSegment, Device, Engine, EngineConfig, EngineError, EngineReport, EngineWatcher, TaskClass,
+    TaskId, TaskReport, TaskSpec,
 };
 pub use lines::{SnoopPolicy, Traffic};
 pub use machine_model::{MachineModel, MachineModelError, SourcedNumber};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platform::{Lock, Platform, Step};
+use time::Nanos;
 
 use crate::engine::calls;
 use crate::memory::LockId;
@@ -28,6 +29,10 @@ impl Platform for Modeled {
 
     fn work(step: Step, count: u32) {
         calls::work(step, count);
+    }
+
+    fn event_time(began: Nanos) -> Nanos {
+        calls::now().max(began)
     }
 }
 

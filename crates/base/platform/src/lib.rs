@@ -13,6 +13,7 @@ use std::ops::DerefMut;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use step::{Layer, Step};
+use time::Nanos;
 
 /// The platform on which host software runs.
 pub trait Platform: Copy + Debug + Send + Sync + 'static {
@@ -39,6 +40,13 @@ pub trait Platform: Copy + Debug + Send + Sync + 'static {
     #[inline]
     fn work(step: Step, count: u32) {
         let _ = (step, count);
+    }
+
+    /// Returns the time of an event in a call that began at `began`: software is told the time when
+    /// it is called, and on modeled processors the call itself takes time.
+    #[inline]
+    fn event_time(began: Nanos) -> Nanos {
+        began
     }
 }
 

@@ -146,7 +146,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
 
     /// Starts tracing. Drops and counts events beyond `limit` until the buffer is drained.
     pub fn trace(&mut self, limit: usize) {
-        self.ctx.hooks.tracer = Some(Tracer::new(limit));
+        self.ctx.hooks.tracer = Some(Tracer::on_platform::<P>(limit));
     }
 
     /// Returns the tracer, if tracing has been started.

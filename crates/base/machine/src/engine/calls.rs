@@ -143,10 +143,7 @@ pub(crate) fn release(lock: LockId) {
 
 /// Has every device polled before time advances: the task has written to a doorbell.
 pub fn doorbell() {
-    in_task(|world, _| {
-        world.devices.has_doorbell = true;
-        false
-    });
+    world::with(|world| world.devices.has_doorbell = true);
 }
 
 /// A point in the sequence of what devices and tasks did, before a task looked at it.
@@ -314,7 +311,7 @@ impl World {
         }
         let (core, until) = (self.task(id).core, self.now + time);
         self.enter_state(core, as_state);
-        let next = self.events.next_time().min(self.devices.deadline);
+        let next = self.events.next_time().min(self.devices.deadline).min(self.watched.next());
         if until < next && !self.devices.has_doorbell {
             self.advance_to(until);
             self.enter_state(core, as_state);

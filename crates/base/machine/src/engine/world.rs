@@ -8,6 +8,7 @@ use time::Nanos;
 use super::core::ModeledCore;
 use super::event_queue::{EngineEvent, EventOrder, EventQueue};
 use super::task::{ModeledTask, TaskId, TaskState};
+use super::watch::{SegmentRecorder, WatchInstants};
 use super::{Device, EngineConfig, EngineError};
 use crate::core_times::CoreState;
 use crate::lines::CoherenceDirectory;
@@ -55,6 +56,10 @@ pub(crate) struct World {
     pub(crate) raised: Vec<TaskId>,
     pub(crate) spinners: Spinners,
     pub(crate) counts: EventCounts,
+    /// Instants of the watcher.
+    pub(crate) watched: WatchInstants,
+    /// What the hardware threads do; `None` if it is not recorded.
+    pub(crate) segments: Option<SegmentRecorder>,
     pub(crate) error: Option<EngineError>,
     pub(crate) is_stopping: bool,
     /// Number of threads that have not ended.
@@ -89,6 +94,7 @@ impl World {
         let mut cores = Vec::new();
         let idle = || ModeledCore { since: config.start, ..ModeledCore::default() };
         cores.resize_with(config.hardware_threads(), idle);
+        let segments = config.records_segments.then(|| SegmentRecorder::new(cores.len()));
         World {
             now: config.start,
             events: EventQueue::default(),
@@ -100,6 +106,8 @@ impl World {
             raised: Vec::new(),
             spinners: Spinners::default(),
             counts: EventCounts { since: config.start, ..EventCounts::default() },
+            watched: WatchInstants::NONE,
+            segments,
             error: None,
             is_stopping: false,
             threads_left: 0,
@@ -119,6 +127,9 @@ impl World {
 
     /// Adds the time in the core's state to its times, and changes its state.
     pub(crate) fn enter_state(&mut self, core: usize, state: CoreState) {
+        if self.segments.is_some() {
+            self.record_segment(core);
+        }
         let now = self.now;
         let it = &mut self.cores[core];
         let time = now.since(it.since);
