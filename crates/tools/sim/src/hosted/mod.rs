@@ -5,26 +5,30 @@
 //! sleeps until an interrupt when there is nothing to do. The thread of a shard also polls while others need the shard.
 
 mod outcome;
+mod port;
 mod queue;
+mod watch;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use block::{BlockDevice, Group, Step};
 use event::Waker;
-use machine::{Device, Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
-use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec, Scenario};
-use stack::{
-    CoreQueues, EmulatedDevice, JobTarget, SimulatedDevice, StackBlockLayer, target_layers,
-};
+use machine::{Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
+use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec};
+use stack::{CoreQueues, JobTarget, target_layers};
 use time::{Component, Nanos};
+use tracepoint::EventOrigin;
 use workload::{IoCpuCosts, JobPart, JobRunner, JobSpec, RunError, RunResult};
 
 pub use outcome::MachineOutcome;
+pub(super) use port::{HostChangeError, HostedPath};
+use port::{PROGRESS_MAX, ThreadPort};
 use queue::HostedQueue;
+use watch::{HostedDevice, HostedTasks, RunWatcher, SharedDevice};
 
-use crate::SimOptions;
+use crate::RunParts;
 use crate::sim_run::SimRun;
 
 /// A scenario that cannot run on a modeled machine.
@@ -92,15 +96,6 @@ pub enum MachineRejection {
         /// Number of hardware threads.
         cores: usize,
     },
-    /// Settings change during the run.
-    #[error("[[at]] and [[fault]] have no effect on a modelled machine: remove them, or `machine`")]
-    Changes,
-    /// Requests are to be followed.
-    #[error("requests on a modelled machine are not traced: remove `machine`, or {option}")]
-    Trace {
-        /// Option of the command line.
-        option: &'static str,
-    },
 }
 
 /// Error of a run on a modeled machine.
@@ -144,12 +139,7 @@ impl HostedJobs {
 ///
 /// # Errors
 /// [`MachineRejection`].
-pub(super) fn check(
-    scenario: &Scenario,
-    host: &HostMachine,
-    paths: &[PathSpec],
-    options: &SimOptions<'_>,
-) -> Result<(), MachineRejection> {
+pub(super) fn check(host: &HostMachine, paths: &[PathSpec]) -> Result<(), MachineRejection> {
     for path in paths {
         let policy = path.config.completion.unwrap_or_default();
         let is_modeled =
@@ -165,18 +155,7 @@ pub(super) fn check(
             return Err(MachineRejection::NoInterruptCosts { path, machine });
         }
     }
-    if !scenario.changes.is_empty() {
-        return Err(MachineRejection::Changes);
-    }
-    let traces = [
-        (options.trace.is_some(), "--trace"),
-        (options.blktrace.is_some(), "--blktrace"),
-        (options.slowest > 0, "--slowest"),
-    ];
-    match traces.into_iter().find(|(is_set, _)| *is_set) {
-        Some((_, option)) => Err(MachineRejection::Trace { option }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks the jobs of a path.
@@ -201,36 +180,6 @@ pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRej
 pub(super) fn uses_interrupts(config: &PathConfig) -> bool {
     config.completion.unwrap_or_default().method == CompletionMethod::Interrupt
 }
-
-/// A device of the run on the machine.
-struct HostedDevice(Arc<Mutex<EmulatedDevice>>);
-
-impl HostedDevice {
-    fn with<R>(&self, use_it: impl FnOnce(&mut EmulatedDevice) -> R) -> R {
-        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Device for HostedDevice {
-    fn poll(&mut self, now: Nanos) -> bool {
-        self.with(|device| device.poll(now))
-    }
-
-    fn deadline(&self) -> Nanos {
-        self.with(|device| device.deadline())
-    }
-
-    fn posted(&self) -> u64 {
-        self.with(|device| device.posted())
-    }
-}
-
-/// The result of the thread of a queue.
-type ThreadResult = (CoreQueues, Result<RunResult, RunError>);
-
-/// A path whose jobs run on the machine: the counters of its block layer, and the result of each
-/// queue's thread.
-pub(super) type HostedPath = (Option<StackBlockLayer>, Vec<Arc<Mutex<Option<ThreadResult>>>>);
 
 /// State that the threads of a path share.
 struct PathPeers {
@@ -257,9 +206,7 @@ impl PathPeers {
 /// One thread of a path.
 struct PathThread {
     work: ThreadWork,
-    result: Arc<Mutex<Option<ThreadResult>>>,
-    /// Progress of its jobs in thousandths.
-    progress: Arc<AtomicU32>,
+    port: Arc<ThreadPort>,
     peers: Arc<PathPeers>,
 }
 
@@ -275,17 +222,17 @@ const PROGRESS_ROUNDS: u32 = 256;
 
 impl PathThread {
     fn run(self) {
-        let PathThread { work, result, progress, peers } = self;
+        let PathThread { work, port, peers } = self;
         let (mut queue, jobs) = match work {
             ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
             ThreadWork::Jobs(runner) => {
-                let ended = run_jobs(*runner, &peers, &progress);
+                let ended = run_jobs(*runner, &peers, &port.progress);
                 peers.running.fetch_sub(1, Ordering::Relaxed);
                 machine::notify();
                 ended
             }
         };
-        progress.store(1000, Ordering::Relaxed);
+        port.progress.store(PROGRESS_MAX, Ordering::Relaxed);
         while peers.serve_others && peers.running.load(Ordering::Relaxed) > 0 {
             let spin = machine::begin_spin();
             match queue.poll(machine::now()) {
@@ -293,8 +240,7 @@ impl PathThread {
                 false => peers.wait(spin, queue.deadline()),
             }
         }
-        let returned = Some((queue.into_device(), jobs));
-        *result.lock().unwrap_or_else(PoisonError::into_inner) = returned;
+        port.end((queue.into_device(), jobs));
     }
 }
 
@@ -317,7 +263,8 @@ fn run_jobs(
         }
         rounds += 1;
         if rounds.is_multiple_of(PROGRESS_ROUNDS) {
-            progress.store((1000.0 * runner.progress()) as u32, Ordering::Relaxed);
+            let thousandths = f64::from(PROGRESS_MAX) * runner.progress();
+            progress.store(thousandths as u32, Ordering::Relaxed);
         }
         if !moved && !runner.is_done() {
             peers.wait(spin, runner.deadline());
@@ -326,119 +273,161 @@ fn run_jobs(
     runner.finish_with_device()
 }
 
-/// Runs the jobs of all paths on the machine from `start` on. Puts devices, paths and results back
-/// into `run`. Returns the outcome, and the time at the end.
+/// Runs the jobs of all paths on the machine from `start` on, and what else happens in the run. Puts
+/// devices, paths and results back into `run`. Returns the outcome, and the time at the end.
 ///
 /// # Errors
-/// [`MachineRunError`], and the errors of [`JobRunner`].
+/// [`MachineRunError`], and the errors of [`JobRunner`] and of what else happens.
 pub(super) fn run(
     run: &mut SimRun,
     host: &HostMachine,
     jobs: Vec<HostedJobs>,
     start: Nanos,
+    parts: RunParts<'_, '_>,
     tick: &mut dyn FnMut(Nanos, f64) -> bool,
 ) -> Result<(MachineOutcome, Nanos), crate::SimError> {
-    let config = EngineConfig { start, ..host.model.engine_config() };
+    let records_segments = parts.recording.has_spans();
+    let config = EngineConfig { start, records_segments, ..host.model.engine_config() };
     let mut engine = Engine::new(config).map_err(MachineRunError::from)?;
-    let devices: Vec<_> =
-        run.devices.drain(..).map(|device| Arc::new(Mutex::new(device))).collect();
-    for device in &devices {
-        engine.add_device(Box::new(HostedDevice(device.clone())));
+    let mut devices = Vec::with_capacity(run.devices.len());
+    for (index, device) in run.devices.drain(..).enumerate() {
+        let device = SharedDevice::new(device);
+        let drive = run.drives.iter().position(|drive| drive.device == index).unwrap_or(0) as u16;
+        engine.add_device(Box::new(HostedDevice { device: device.clone(), drive }));
+        devices.push(device);
     }
-    let kernel = host.kernel.request_cost();
     let mut threads = Vec::new();
     for of_path in &jobs {
-        let path = &mut run.paths[of_path.path];
-        path.poll_all_members();
-        let name = path.name.clone();
-        let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
-            return Err(MachineRunError::from(MachineRejection::NotBlocks { path: name }).into());
-        };
-        let layer = device.take_block_layer();
-        let has_target = target_layers::ftl_snapshot(&mut device).is_some();
-        // Threads with queues of their own find nothing that others did.
-        let own_queues = layer.as_ref().map(|layer| {
-            let counters = layer.counters();
-            counters.staging().len().min(counters.dispatch().len())
-        });
-        let queues = device.split();
-        let count = queues.len();
-        let share = match own_queues {
-            Some(own_queues) => own_queues < count,
-            None => has_target && count > 1,
-        };
-        let with_jobs = count.min(of_path.job_count());
-        let peers = Arc::new(PathPeers {
-            running: AtomicU32::new(with_jobs as u32),
-            share,
-            serve_others: count > 1 && layer.is_none() && has_target,
-            sleep: of_path.sleeps,
-        });
-        let mut results = Vec::with_capacity(count);
-        for (index, mut queue) in queues.into_iter().enumerate() {
-            let handler = Arc::new(OnceLock::new());
-            if of_path.sleeps {
-                queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
-            }
-            let result = Arc::new(Mutex::new(None));
-            results.push(result.clone());
-            let work = thread_work(queue, index, count, of_path, kernel)
-                .map_err(|error| error.of_path(&name))?;
-            if let (ThreadWork::Queue(_), false) = (&work, peers.serve_others) {
-                let ThreadWork::Queue(queue) = work else { continue };
-                let returned = Some((queue.into_device(), Ok(RunResult::default())));
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = returned;
-                continue;
-            }
-            let progress = Arc::new(AtomicU32::new(0));
-            let (peers, part) = (peers.clone(), progress.clone());
-            let thread = PathThread { work, result, progress, peers };
-            let handler = of_path.sleeps.then_some(handler);
-            threads.push((format!("{name}: queue {index}"), thread, part, handler));
-        }
-        path.hosted = Some((layer, results));
+        threads.extend(split_path(run, of_path, host.kernel.request_cost())?);
     }
-    let (count, cores) = (threads.len(), host.model.hardware_threads());
-    if count > cores && !host.model.has_thread_costs() {
-        let machine = host.model.name().to_owned();
-        let rejection = MachineRejection::NoThreadCosts { machine, threads: count, cores };
-        return Err(MachineRunError::from(rejection).into());
+    let tasks = spawn(&mut engine, host, threads)?;
+    let mut watcher = RunWatcher { run, devices, tasks, parts, tick, error: None };
+    let report = engine.run_with(&mut watcher);
+    let RunWatcher { run, devices, parts, error, .. } = watcher;
+    // An error of the rest of the run is the cause of those of the machine.
+    if let Some(error) = error {
+        return Err(error);
     }
-    let mut progress = Vec::with_capacity(count);
-    for (index, (name, thread, part, handler)) in threads.into_iter().enumerate() {
-        progress.push(part);
-        // A thread per hardware thread while there are enough; else the machine places them.
-        let spec = TaskSpec::thread(name.clone());
-        let spec = if count <= cores { spec.on(index) } else { spec };
-        let thread = engine.spawn(spec, move || thread.run()).map_err(MachineRunError::from)?;
-        if let Some(cell) = handler {
-            let spec = TaskSpec {
-                class: TaskClass::HardInterrupt,
-                ..TaskSpec::thread(format!("{name}: interrupt")).on(index % cores)
-            };
-            let handler = engine.spawn(spec, move || wake_at_interrupts(thread));
-            // The cell is empty until here.
-            let _ = cell.set(handler.map_err(MachineRunError::from)?);
-        }
-    }
-    let report = engine.run_with(&mut |now| {
-        let least = progress.iter().map(|part| part.load(Ordering::Relaxed)).min();
-        tick(now, f64::from(least.unwrap_or(1000)) / 1000.0)
-    });
     let report = report.map_err(MachineRunError::from)?;
     drop(engine);
-    for (device, name) in devices.into_iter().zip(0..) {
-        let device = Arc::into_inner(device)
-            .ok_or_else(|| MachineRunError::Lost(format!("device {name}")))?;
-        run.devices.push(device.into_inner().unwrap_or_else(PoisonError::into_inner));
+    for (device, name) in devices.iter().zip(0..) {
+        let lost = || MachineRunError::Lost(format!("device {name}"));
+        run.devices.push(device.take().ok_or_else(lost)?);
     }
+    let ended = report.ended;
+    parts.recording.collect_hosted(run)?;
+    parts.changes.check_hosted(run)?;
     let mut requests = 0;
     for of_path in &jobs {
         requests += join_path(run, of_path)?;
     }
-    let ended = report.ended;
     let model = (*host.model).clone();
     Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
+}
+
+/// A thread that is to run, with its name and the origin of its events, and the cell of its
+/// interrupt's handler, if it sleeps.
+struct ReadyThread {
+    name: String,
+    origin: EventOrigin,
+    thread: PathThread,
+    handler: Option<Arc<OnceLock<TaskId>>>,
+}
+
+/// Gives each queue of a path to a thread. Returns the threads that have something to do.
+fn split_path(
+    run: &mut SimRun,
+    of_path: &HostedJobs,
+    kernel: Nanos,
+) -> Result<Vec<ReadyThread>, crate::SimError> {
+    let path = &mut run.paths[of_path.path];
+    path.poll_all_members();
+    let name = path.name.clone();
+    let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
+        return Err(MachineRunError::from(MachineRejection::NotBlocks { path: name }).into());
+    };
+    let layer = device.take_block_layer();
+    let has_target = target_layers::ftl_snapshot(&mut device).is_some();
+    // Threads with queues of their own find nothing that others did.
+    let own_queues = layer.as_ref().map(|layer| {
+        let counters = layer.counters();
+        counters.staging().len().min(counters.dispatch().len())
+    });
+    let queues = device.split();
+    let count = queues.len();
+    let share = match own_queues {
+        Some(own_queues) => own_queues < count,
+        None => has_target && count > 1,
+    };
+    let with_jobs = count.min(of_path.job_count());
+    let peers = Arc::new(PathPeers {
+        running: AtomicU32::new(with_jobs as u32),
+        share,
+        serve_others: count > 1 && layer.is_none() && has_target,
+        sleep: of_path.sleeps,
+    });
+    let (drive, number) = (path.drives[0] as u16, of_path.path as u16);
+    let origin = EventOrigin { drive, path: number, target: 0 };
+    let mut hosted = HostedPath::new(layer);
+    let mut threads = Vec::new();
+    for (index, mut queue) in queues.into_iter().enumerate() {
+        let handler = Arc::new(OnceLock::new());
+        if of_path.sleeps {
+            queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
+        }
+        let port = hosted.add(&mut queue);
+        let work = thread_work(queue, (index, count), of_path, kernel, &port)
+            .map_err(|error| error.of_path(&name))?;
+        match work {
+            ThreadWork::Queue(queue) if !peers.serve_others => {
+                port.end((queue.into_device(), Ok(RunResult::default())));
+            }
+            work => threads.push(ReadyThread {
+                name: format!("{name}: queue {index}"),
+                origin,
+                thread: PathThread { work, port, peers: peers.clone() },
+                handler: of_path.sleeps.then_some(handler),
+            }),
+        }
+    }
+    path.hosted = Some(hosted);
+    Ok(threads)
+}
+
+/// Creates the tasks of the threads and of their interrupts' handlers.
+fn spawn(
+    engine: &mut Engine,
+    host: &HostMachine,
+    threads: Vec<ReadyThread>,
+) -> Result<HostedTasks, MachineRunError> {
+    let (count, cores) = (threads.len(), host.model.hardware_threads());
+    if count > cores && !host.model.has_thread_costs() {
+        let machine = host.model.name().to_owned();
+        return Err(MachineRejection::NoThreadCosts { machine, threads: count, cores }.into());
+    }
+    let mut tasks = HostedTasks::default();
+    for (index, ready) in threads.into_iter().enumerate() {
+        let ReadyThread { name, origin, thread, handler } = ready;
+        tasks.push(name.clone(), origin);
+        // A thread per hardware thread while there are enough; else the machine places them.
+        let spec = TaskSpec::thread(name.clone());
+        let spec = if count <= cores { spec.on(index) } else { spec };
+        let port = thread.port.clone();
+        let thread = engine.spawn(spec, move || thread.run())?;
+        port.set_task(thread);
+        if let Some(cell) = handler {
+            let name = format!("{name}: interrupt");
+            tasks.push(name.clone(), origin);
+            let spec = TaskSpec {
+                class: TaskClass::HardInterrupt,
+                ..TaskSpec::thread(name).on(index % cores)
+            };
+            let handler = engine.spawn(spec, move || wake_at_interrupts(thread))?;
+            // The cell is empty until here.
+            let _ = cell.set(handler);
+        }
+    }
+    Ok(tasks)
 }
 
 /// Returns a waker that raises the interrupt of the handler in `cell`, once there is one.
@@ -461,10 +450,10 @@ fn wake_at_interrupts(thread: TaskId) {
 /// Returns the work of the thread of queue `index` of `count`.
 fn thread_work(
     mut queue: CoreQueues,
-    index: usize,
-    count: usize,
+    (index, count): (usize, usize),
     of_path: &HostedJobs,
     kernel: Nanos,
+    port: &Arc<ThreadPort>,
 ) -> Result<ThreadWork, ThreadError> {
     let of_queue = (index..of_path.job_count()).step_by(count);
     let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
@@ -473,11 +462,12 @@ fn thread_work(
         return Err(ThreadError::Groups);
     }
     let Some(group) = groups.first() else {
-        return Ok(ThreadWork::Queue(Box::new(HostedQueue::new(queue, kernel))));
+        let queue = HostedQueue::new(queue, kernel, port.clone());
+        return Ok(ThreadWork::Queue(Box::new(queue)));
     };
     queue.block_layer_queues().for_each(|queue| queue.set_group(*group));
     let part = JobPart { first: index as u64, threads: count as u64 };
-    let (queue, specs) = (HostedQueue::new(queue, kernel), of_path.specs.clone());
+    let (queue, specs) = (HostedQueue::new(queue, kernel, port.clone()), of_path.specs.clone());
     let costs = IoCpuCosts::default();
     let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
     runner.open_logs_of(of_path.first_log, part)?;
@@ -514,11 +504,9 @@ impl ThreadError {
 fn join_path(run: &mut SimRun, of_path: &HostedJobs) -> Result<u64, crate::SimError> {
     let path = &mut run.paths[of_path.path];
     let lost = || MachineRunError::Lost(format!("path {}", of_path.path));
-    let (layer, results) = path.hosted.take().ok_or_else(lost)?;
+    let (layer, results) = path.hosted.take().ok_or_else(lost)?.into_results();
     let (mut devices, mut of_threads) = (Vec::new(), Vec::new());
     for result in results {
-        let result = Arc::into_inner(result).ok_or_else(lost)?;
-        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (device, result) = result.ok_or_else(lost)?;
         devices.push(device);
         of_threads.push(result?.jobs.into_iter());

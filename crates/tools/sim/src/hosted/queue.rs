@@ -1,11 +1,15 @@
 //! [`HostedQueue`]: a core's queue of a path, as a device of jobs whose calls take processor time.
 
+use std::sync::Arc;
+
 use block::{BlockDevice, Completion, Layer, Op, QueueFull, Request, Step};
 use machine::{compute, doorbell, now, work};
 use mem::AddressSpace;
 use stack::{CoreQueues, target_layers};
 use time::{Component, Nanos};
 use workload::{Addressing, JobDevice, JobLimits, JobOperation};
+
+use super::port::ThreadPort;
 
 /// A queue on a modeled machine.
 ///
@@ -19,13 +23,15 @@ pub(super) struct HostedQueue {
     kernel: Nanos,
     /// Number of sectors that the target's collection has moved; `None` without a target.
     moved_sectors: Option<u64>,
+    port: Arc<ThreadPort>,
 }
 
 impl HostedQueue {
-    pub(super) fn new(mut device: CoreQueues, kernel: Nanos) -> HostedQueue {
-        let moved_sectors = target_layers::ftl_snapshot(&mut device);
-        let moved_sectors = moved_sectors.map(|(stats, _)| stats.gc_relocations);
-        HostedQueue { device, kernel, moved_sectors }
+    pub(super) fn new(mut device: CoreQueues, kernel: Nanos, port: Arc<ThreadPort>) -> HostedQueue {
+        let ftl = target_layers::ftl_snapshot(&mut device);
+        ftl.into_iter().for_each(|ftl| port.publish_ftl(ftl));
+        let moved_sectors = ftl.map(|(stats, _)| stats.gc_relocations);
+        HostedQueue { device, kernel, moved_sectors, port }
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -47,7 +53,9 @@ impl HostedQueue {
     /// Charges what the target has moved since the last call.
     fn charge_moves(&mut self) {
         let Some(before) = self.moved_sectors else { return };
-        let Some((stats, _)) = target_layers::ftl_snapshot(&mut self.device) else { return };
+        let Some(ftl) = target_layers::ftl_snapshot(&mut self.device) else { return };
+        let (stats, _) = ftl;
+        self.port.publish_ftl(ftl);
         let moved = stats.gc_relocations.saturating_sub(before);
         self.moved_sectors = Some(stats.gc_relocations);
         work(Step::Move, u32::try_from(moved).unwrap_or(u32::MAX));
@@ -56,12 +64,14 @@ impl HostedQueue {
 
 impl Component for HostedQueue {
     fn poll(&mut self, _: Nanos) -> bool {
+        self.port.begin_call(now());
         let moved = self.device.poll(now());
         if moved {
             self.charge_moves();
             doorbell();
         }
-        moved
+        self.port.end_calls(&mut self.device);
+        self.port.apply_changes(&mut self.device, now()) || moved
     }
 
     fn deadline(&self) -> Nanos {
@@ -90,6 +100,7 @@ impl JobDevice for HostedQueue {
         compute(Layer::Kernel, self.kernel);
         self.charge_target(&request);
         work(Step::Command, 1);
+        self.port.begin_call(now());
         let submitted = BlockDevice::submit(&mut self.device, now(), request);
         doorbell();
         submitted
