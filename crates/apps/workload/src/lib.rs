@@ -46,6 +46,7 @@ pub use runner::job_runner::{
     IoCpuCosts, JobPart, JobRunner, check_jobs, check_jobs_on, job_index_of_tag,
 };
 pub use runner::memory::available_memory;
+pub use runner::stages::JobStages;
 pub use runner::unit_source::UnitSourceError;
 pub use runner::verify::Mismatch;
 pub use trace::{

@@ -34,6 +34,13 @@
 //! A [`Device`] is hardware: it is polled at its deadlines and after each doorbell, and takes no
 //! processor time.
 //!
+//! # Watchers
+//!
+//! An [`EngineWatcher`] is called at instants at which everything before has happened and nothing
+//! at them, to observe the machine or to change it; it takes no time, and observing changes no
+//! result. With [`EngineConfig::records_segments`] it gets what each hardware thread did, and for
+//! which task.
+//!
 //! # Back ends
 //!
 //! Tasks are coroutines ([`BackEnd::Coroutines`]), or threads of this machine, one of them at a

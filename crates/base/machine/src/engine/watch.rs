@@ -271,6 +271,7 @@ mod tests {
         times
     }
 
+    // guarantee: V-10
     #[test]
     fn segments_are_the_times_of_the_hardware_threads() {
         let mut watcher = Watcher::default();

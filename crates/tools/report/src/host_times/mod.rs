@@ -131,8 +131,11 @@ pub(super) fn chapter(out: &mut String, report: &Report) {
     let _ = writeln!(out, "<style>\n{STYLE}</style>");
     out.push_str("<ul class=\"legend host\">");
     let is_shown = |index: usize| {
-        let times = |host: &super::HostTimes| host.threads.iter().any(|thread| thread[index] > 0);
-        hosts().any(|(_, host)| !host.states[index].is_idle && times(host))
+        let is_used = |host: &HostTimes| {
+            let mut times = host.threads.iter().filter_map(|thread| thread.get(index));
+            !host.states.get(index).is_none_or(|state| state.is_idle) && times.any(|time| *time > 0)
+        };
+        hosts().any(|(_, host)| is_used(host))
     };
     let states = hosts().map(|(_, host)| &host.states).max_by_key(|states| states.len());
     for (index, state) in states.into_iter().flatten().enumerate().filter(|(i, _)| is_shown(*i)) {

@@ -3,10 +3,15 @@
 //! Each queue of a path is used by one thread of the machine, which runs the jobs of that queue: job
 //! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks or
 //! sleeps until an interrupt when there is nothing to do. The thread of a shard also polls while others need the shard.
+//!
+//! Samples, changes, faults and traces are those of a [`RunWatcher`], which stands outside of the
+//! machine; threads and the rest of the run tell each other through ports.
 
 mod outcome;
 mod port;
 mod queue;
+mod stage_peers;
+mod units;
 mod watch;
 
 use std::io;
@@ -20,12 +25,17 @@ use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec};
 use stack::{CoreQueues, JobTarget, target_layers};
 use time::{Component, Nanos};
 use tracepoint::EventOrigin;
-use workload::{IoCpuCosts, JobPart, JobRunner, JobSpec, RunError, RunResult};
+use workload::{
+    Addressing, IoCpuCosts, JobDevice, JobPart, JobRunner, JobSpec, JobStages, ParallelUnits,
+    RunError, RunResult,
+};
 
 pub use outcome::MachineOutcome;
 pub(super) use port::{HostChangeError, HostedPath};
 use port::{PROGRESS_MAX, ThreadPort};
 use queue::HostedQueue;
+use stage_peers::StagePeers;
+use units::HostedUnits;
 use watch::{HostedDevice, HostedTasks, RunWatcher, SharedDevice};
 
 use crate::RunParts;
@@ -45,22 +55,17 @@ pub enum MachineRejection {
         /// The method.
         method: &'static str,
     },
-    /// Jobs on keys or on parallel units.
-    #[error("path {path}: on a modelled machine jobs access blocks, not keys or parallel units")]
-    NotBlocks {
+    /// Jobs on keys: the instructions of a key-value target are not counted.
+    #[error(
+        "path {path}: the work of a key-value target has no cost on a modelled machine: give jobs on \
+         keys a scenario without `machine`"
+    )]
+    Keys {
         /// Name of the path.
         path: String,
     },
-    /// Jobs that wait for others (`stonewall`).
-    #[error(
-        "job {job}: on a modelled machine jobs run on threads of their own: remove `stonewall`"
-    )]
-    Stonewall {
-        /// Name of the job.
-        job: String,
-    },
-    /// Several jobs that verify data: each thread would have a record of its own.
-    #[error("job {job}: on a modelled machine only a single job can `verify`")]
+    /// Jobs that verify data on several queues: each thread would have a record of its own.
+    #[error("job {job}: on a modelled machine jobs that `verify` need a path with one queue")]
     Verify {
         /// Name of the job.
         job: String,
@@ -163,17 +168,10 @@ pub(super) fn check(host: &HostMachine, paths: &[PathSpec]) -> Result<(), Machin
 /// # Errors
 /// [`MachineRejection`].
 pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRejection> {
-    if let Some(job) = specs.iter().skip(1).find(|job| job.schedule.stonewall) {
-        return Err(MachineRejection::Stonewall { job: job.name.clone() });
+    match specs.iter().any(|job| job.addressing() == Addressing::Keys) {
+        true => Err(MachineRejection::Keys { path: path.to_owned() }),
+        false => Ok(()),
     }
-    let count: u32 = specs.iter().map(|spec| spec.numjobs).sum();
-    if let Some(job) = specs.iter().find(|job| job.integrity.verify && count > 1) {
-        return Err(MachineRejection::Verify { job: job.name.clone() });
-    }
-    if specs.iter().any(|job| job.addressing() != workload::Addressing::Blocks) {
-        return Err(MachineRejection::NotBlocks { path: path.to_owned() });
-    }
-    Ok(())
 }
 
 /// Returns whether the threads of a path sleep until an interrupt.
@@ -191,6 +189,8 @@ struct PathPeers {
     serve_others: bool,
     /// Whether threads sleep until an interrupt.
     sleep: bool,
+    /// The stages of their jobs, if some wait for those of other threads.
+    stages: Option<StagePeers>,
 }
 
 impl PathPeers {
@@ -213,6 +213,8 @@ struct PathThread {
 /// The jobs of a thread, or its queue alone.
 enum ThreadWork {
     Jobs(Box<JobRunner<HostedQueue>>),
+    /// Jobs on parallel units.
+    UnitJobs(Box<JobRunner<HostedUnits>>),
     /// A queue without jobs, which other threads need.
     Queue(Box<HostedQueue>),
 }
@@ -225,6 +227,10 @@ impl PathThread {
         let PathThread { work, port, peers } = self;
         let (mut queue, jobs) = match work {
             ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
+            ThreadWork::UnitJobs(runner) => {
+                let (units, jobs) = run_jobs(*runner, &peers, &port.progress);
+                return port.end((JobTarget::Units(units.into_device()), jobs));
+            }
             ThreadWork::Jobs(runner) => {
                 let ended = run_jobs(*runner, &peers, &port.progress);
                 peers.running.fetch_sub(1, Ordering::Relaxed);
@@ -240,26 +246,30 @@ impl PathThread {
                 false => peers.wait(spin, queue.deadline()),
             }
         }
-        port.end((queue.into_device(), jobs));
+        port.end((JobTarget::Blocks(queue.into_device()), jobs));
     }
 }
 
 /// Runs the jobs of a thread. Returns its queue and their results.
-fn run_jobs(
-    mut runner: JobRunner<HostedQueue>,
+fn run_jobs<D: JobDevice>(
+    mut runner: JobRunner<D>,
     peers: &PathPeers,
     progress: &AtomicU32,
-) -> (HostedQueue, Result<RunResult, RunError>) {
+) -> (D, Result<RunResult, RunError>) {
     let (mut rounds, mut is_stopped) = (0u32, false);
+    let unfinished = || peers.stages.as_ref().map(StagePeers::unfinished);
     while !runner.is_done() {
         if !is_stopped && machine::is_stopping() {
             is_stopped = true;
             runner.stop();
         }
-        let spin = machine::begin_spin();
+        let (spin, before) = (machine::begin_spin(), unfinished());
         let moved = runner.poll(machine::now());
         if moved && peers.share {
             machine::notify();
+        }
+        if before != unfinished() {
+            peers.stages.iter().for_each(StagePeers::wake_all);
         }
         rounds += 1;
         if rounds.is_multiple_of(PROGRESS_ROUNDS) {
@@ -321,6 +331,7 @@ pub(super) fn run(
     for of_path in &jobs {
         requests += join_path(run, of_path)?;
     }
+    parts.recording.collect(ended, run)?;
     let model = (*host.model).clone();
     Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
 }
@@ -343,8 +354,18 @@ fn split_path(
     let path = &mut run.paths[of_path.path];
     path.poll_all_members();
     let name = path.name.clone();
-    let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
-        return Err(MachineRunError::from(MachineRejection::NotBlocks { path: name }).into());
+    let (drive, number) = (path.drives[0] as u16, of_path.path as u16);
+    let origin = EventOrigin { drive, path: number, target: 0 };
+    let mut device = match path.idle.take() {
+        Some(JobTarget::Blocks(device)) => device,
+        Some(JobTarget::Units(units)) => {
+            let (hosted, thread) = units_thread(units, of_path, kernel, origin)?;
+            path.hosted = Some(hosted);
+            return Ok(vec![ReadyThread { name: format!("{name}: units"), ..thread }]);
+        }
+        Some(JobTarget::Keys(_)) | None => {
+            return Err(MachineRunError::from(MachineRejection::Keys { path: name }).into());
+        }
     };
     let layer = device.take_block_layer();
     let has_target = target_layers::ftl_snapshot(&mut device).is_some();
@@ -360,14 +381,17 @@ fn split_path(
         None => has_target && count > 1,
     };
     let with_jobs = count.min(of_path.job_count());
+    if let Some(job) = of_path.specs.iter().find(|job| job.integrity.verify && with_jobs > 1) {
+        let job = job.name.clone();
+        return Err(MachineRunError::from(MachineRejection::Verify { job }).into());
+    }
     let peers = Arc::new(PathPeers {
         running: AtomicU32::new(with_jobs as u32),
         share,
         serve_others: count > 1 && layer.is_none() && has_target,
         sleep: of_path.sleeps,
+        stages: StagePeers::new(&of_path.specs, with_jobs),
     });
-    let (drive, number) = (path.drives[0] as u16, of_path.path as u16);
-    let origin = EventOrigin { drive, path: number, target: 0 };
     let mut hosted = HostedPath::new(layer);
     let mut threads = Vec::new();
     for (index, mut queue) in queues.into_iter().enumerate() {
@@ -376,11 +400,13 @@ fn split_path(
             queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
         }
         let port = hosted.add(&mut queue);
-        let work = thread_work(queue, (index, count), of_path, kernel, &port)
+        let stages = peers.stages.as_ref().map(|stages| stages.add(&port));
+        let work = thread_work(queue, (index, count), of_path, kernel, (&port, stages))
             .map_err(|error| error.of_path(&name))?;
         match work {
             ThreadWork::Queue(queue) if !peers.serve_others => {
-                port.end((queue.into_device(), Ok(RunResult::default())));
+                let device = JobTarget::Blocks(queue.into_device());
+                port.end((device, Ok(RunResult::default())));
             }
             work => threads.push(ReadyThread {
                 name: format!("{name}: queue {index}"),
@@ -392,6 +418,30 @@ fn split_path(
     }
     path.hosted = Some(hosted);
     Ok(threads)
+}
+
+/// Returns the thread of jobs on parallel units, and their path.
+fn units_thread(
+    units: Box<ParallelUnits>,
+    of_path: &HostedJobs,
+    kernel: Nanos,
+    origin: EventOrigin,
+) -> Result<(HostedPath, ReadyThread), RunError> {
+    let (costs, specs) = (IoCpuCosts::default(), of_path.specs.clone());
+    let units = HostedUnits::new(units, kernel);
+    let mut runner = JobRunner::new(units, specs, costs, of_path.seed)?;
+    runner.open_logs(of_path.first_log)?;
+    let mut hosted = HostedPath::default();
+    let port = hosted.add_units();
+    let peers = Arc::new(PathPeers {
+        running: AtomicU32::new(1),
+        share: false,
+        serve_others: false,
+        sleep: false,
+        stages: None,
+    });
+    let thread = PathThread { work: ThreadWork::UnitJobs(Box::new(runner)), port, peers };
+    Ok((hosted, ReadyThread { name: String::new(), origin, thread, handler: None }))
 }
 
 /// Creates the tasks of the threads and of their interrupts' handlers.
@@ -453,7 +503,7 @@ fn thread_work(
     (index, count): (usize, usize),
     of_path: &HostedJobs,
     kernel: Nanos,
-    port: &Arc<ThreadPort>,
+    (port, stages): (&Arc<ThreadPort>, Option<Arc<JobStages>>),
 ) -> Result<ThreadWork, ThreadError> {
     let of_queue = (index..of_path.job_count()).step_by(count);
     let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
@@ -470,6 +520,7 @@ fn thread_work(
     let (queue, specs) = (HostedQueue::new(queue, kernel, port.clone()), of_path.specs.clone());
     let costs = IoCpuCosts::default();
     let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
+    stages.into_iter().for_each(|stages| runner.share_stages(stages));
     runner.open_logs_of(of_path.first_log, part)?;
     Ok(ThreadWork::Jobs(Box::new(runner)))
 }
@@ -508,12 +559,16 @@ fn join_path(run: &mut SimRun, of_path: &HostedJobs) -> Result<u64, crate::SimEr
     let (mut devices, mut of_threads) = (Vec::new(), Vec::new());
     for result in results {
         let (device, result) = result.ok_or_else(lost)?;
-        devices.push(device);
         of_threads.push(result?.jobs.into_iter());
+        match device {
+            JobTarget::Blocks(device) => devices.push(device),
+            other => path.idle = Some(other),
+        }
     }
-    let mut device = CoreQueues::join(devices).ok_or_else(lost)?;
-    device.restore_block_layer(layer);
-    path.idle = Some(JobTarget::Blocks(device));
+    if let Some(mut device) = CoreQueues::join(devices) {
+        device.restore_block_layer(layer);
+        path.idle = Some(JobTarget::Blocks(device));
+    }
     let count = of_threads.len();
     let jobs: Vec<_> =
         (0..of_path.job_count()).filter_map(|job| of_threads[job % count].next()).collect();

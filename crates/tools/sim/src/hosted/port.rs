@@ -14,12 +14,12 @@ use block::trace::TraceEvent;
 use block::{BlockDevice, Group, Staging};
 use ftl::{ControlChange, ControlError, FtlStats};
 use machine::TaskId;
-use stack::{CoreQueues, StackBlockLayer, target_layers};
+use stack::{CoreQueues, JobTarget, StackBlockLayer, target_layers};
 use time::Nanos;
 use workload::{RunError, RunResult};
 
-/// The queue of a thread and the results of its jobs.
-pub(super) type ThreadResult = (CoreQueues, Result<RunResult, RunError>);
+/// The device of a thread and the results of its jobs.
+pub(super) type ThreadResult = (JobTarget, Result<RunResult, RunError>);
 
 /// Progress of a thread that has ended.
 pub(super) const PROGRESS_MAX: u32 = 1000;
@@ -90,8 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ThreadPort {
-    fn new(queue: &mut CoreQueues) -> ThreadPort {
-        let traces = queue.block_layer_queues().any(|queue| queue.tracer().is_some());
+    fn new(traces: bool) -> ThreadPort {
         ThreadPort {
             progress: AtomicU32::new(0),
             task: OnceLock::new(),
@@ -145,9 +144,10 @@ impl ThreadPort {
     /// Applies the changes that have come. Returns whether there were any.
     #[inline]
     pub(super) fn apply_changes(&self, queue: &mut CoreQueues, now: Nanos) -> bool {
-        if !self.has_changes.swap(false, Ordering::Relaxed) {
+        if !self.has_changes.load(Ordering::Relaxed) {
             return false;
         }
+        self.has_changes.store(false, Ordering::Relaxed);
         while let Some((line, change)) = { lock(&self.shared).changes.pop_front() } {
             if let Err(error) = change.apply(queue, now) {
                 lock(&self.shared).refused.get_or_insert((line, error));
@@ -158,13 +158,18 @@ impl ThreadPort {
 
     /// Has the thread apply a change; one that has ended has it applied here.
     fn change(&self, now: Nanos, line: usize, change: HostChange) -> Result<(), HostChangeError> {
-        if let Some((queue, _)) = &mut *lock(&self.ended) {
+        if let Some((JobTarget::Blocks(queue), _)) = &mut *lock(&self.ended) {
             return change.apply(queue, now);
         }
         lock(&self.shared).changes.push_back((line, change));
         self.has_changes.store(true, Ordering::Relaxed);
-        self.task.get().copied().into_iter().for_each(machine::unpark);
+        self.wake();
         Ok(())
+    }
+
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
+        self.task.get().copied().into_iter().for_each(machine::unpark);
     }
 }
 
@@ -192,11 +197,19 @@ impl HostedPath {
 
     /// Adds a queue. Returns its port.
     pub(super) fn add(&mut self, queue: &mut CoreQueues) -> Arc<ThreadPort> {
-        let port = Arc::new(ThreadPort::new(queue));
+        let traces = queue.block_layer_queues().any(|queue| queue.tracer().is_some());
+        let port = Arc::new(ThreadPort::new(traces));
         let mut has_staging = false;
         queue.visit_layers(&mut |layer| has_staging |= layer.is::<Staging>());
         let targets = target_layers::target_count(queue);
         self.ports.push(HostedPort { port: port.clone(), targets, has_staging });
+        port
+    }
+
+    /// Adds parallel units, which have no layers. Returns the port.
+    pub(super) fn add_units(&mut self) -> Arc<ThreadPort> {
+        let port = Arc::new(ThreadPort::new(false));
+        self.ports.push(HostedPort { port: port.clone(), targets: 0, has_staging: false });
         port
     }
 
