@@ -1,6 +1,7 @@
 //! The report's chapter on a modeled host: bars of what its hardware threads did, and of the time
 //! that a request takes in each layer.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use scenario::format::{count, duration};
@@ -45,6 +46,8 @@ const AXIS: f64 = 30.0;
 /// Largest height of all bars, and of one with the distance to the next.
 const BARS_HEIGHT: f64 = 720.0;
 const BAR_HEIGHT: f64 = 20.0;
+/// Number of characters of a label.
+const LABEL_CHARS_MAX: usize = 20;
 /// Least distance of labels.
 const LABEL_DISTANCE: f64 = 13.0;
 
@@ -173,6 +176,14 @@ pub(super) fn chapter(out: &mut String, report: &Report) {
     out.push_str("</section>\n");
 }
 
+/// Returns a label as far as there is space for it.
+fn shortened(label: &str) -> Cow<'_, str> {
+    match label.char_indices().nth(LABEL_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &label[..end]).into(),
+        None => label.into(),
+    }
+}
+
 /// Returns the SVG element of bars over an axis from 0 to `max`.
 fn svg(name: &str, bars: &[HostBar], max: f64, show: &dyn Fn(f64) -> String) -> String {
     let step = (BARS_HEIGHT / bars.len().max(1) as f64).min(BAR_HEIGHT);
@@ -208,7 +219,7 @@ fn svg(name: &str, bars: &[HostBar], max: f64, show: &dyn Fn(f64) -> String) -> 
                 "<text class=\"tick\" x=\"{:.1}\" y=\"{text:.1}\" text-anchor=\"end\">{}</text>\
                  <text class=\"tick\" x=\"{:.1}\" y=\"{text:.1}\">{}</text>",
                 LEFT - 8.0,
-                escape(&bar.label),
+                escape(&shortened(&bar.label)),
                 WIDTH - RIGHT + 8.0,
                 escape(&bar.total)
             );
@@ -298,6 +309,8 @@ mod tests {
     fn a_page_without_a_machine_has_nothing_of_it() {
         let page = html::render(&report(vec![None]));
         assert!(!page.contains("processors") && !page.contains("host0"));
+        assert_eq!(shortened("hardware thread 511"), "hardware thread 511");
+        assert_eq!(shortened(&"ä".repeat(40)), "ä".repeat(20) + "…");
         // A result without requests, and many hardware threads.
         let many = host(f64::NAN, &[[0, 1, 1]; 512]);
         let page = html::render(&report(vec![Some(many)]));
