@@ -174,10 +174,11 @@ impl<'s> TimedChanges<'s> {
             && !scenario.is_on_host(device)
         {
             let drive = run.devices[run.drives[i].device].nvme_mut().ok_or(ControlError::NoFtl)?;
-            return Ok(match now {
-                Some(_) => drive.apply_change(change)?,
-                None => drive.ftl().ok_or(ControlError::NoFtl)?.check_change(change)?,
-            });
+            let result = match now {
+                Some(_) => drive.apply_change(change),
+                None => drive.ftl().ok_or(ControlError::NoFtl)?.check_change(change),
+            };
+            return result.map_err(HostChangeError::from);
         }
         let (path, member) = scenario.path_to(device).ok_or(ControlError::NoFtl)?;
         // The layers of a set are visited in the order of its members.
@@ -189,9 +190,10 @@ impl<'s> TimedChanges<'s> {
             return hosted.change_ftl(now, only, *change, line);
         }
         let device = run.paths[path].device_mut().ok_or(ControlError::NoFtl)?;
-        Ok(match now {
-            Some(_) => target_layers::apply_change(device, only, change)?,
-            None => target_layers::check_change(device, only, change)?,
-        })
+        let result = match now {
+            Some(_) => target_layers::apply_change(device, only, change),
+            None => target_layers::check_change(device, only, change),
+        };
+        result.map_err(HostChangeError::from)
     }
 }

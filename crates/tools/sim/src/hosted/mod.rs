@@ -70,14 +70,6 @@ pub enum MachineRejection {
         /// Name of the job.
         job: String,
     },
-    /// Jobs of different groups on one queue.
-    #[error(
-        "path {path}: jobs of different groups share a queue: give the path as many cores as jobs"
-    )]
-    Groups {
-        /// Name of the path.
-        path: String,
-    },
     /// Interrupts on a machine without their costs.
     #[error(
         "path {path}: the sheet of {machine} lacks the table `interrupts` or `threads`, which \
@@ -401,8 +393,7 @@ fn split_path(
         }
         let port = hosted.add(&mut queue);
         let stages = peers.stages.as_ref().map(|stages| stages.add(&port));
-        let work = thread_work(queue, (index, count), of_path, kernel, (&port, stages))
-            .map_err(|error| error.of_path(&name))?;
+        let work = thread_work(queue, (index, count), of_path, kernel, (&port, stages))?;
         match work {
             ThreadWork::Queue(queue) if !peers.serve_others => {
                 let device = JobTarget::Blocks(queue.into_device());
@@ -499,56 +490,24 @@ fn wake_at_interrupts(thread: TaskId) {
 
 /// Returns the work of the thread of queue `index` of `count`.
 fn thread_work(
-    mut queue: CoreQueues,
+    queue: CoreQueues,
     (index, count): (usize, usize),
     of_path: &HostedJobs,
     kernel: Nanos,
     (port, stages): (&Arc<ThreadPort>, Option<Arc<JobStages>>),
-) -> Result<ThreadWork, ThreadError> {
-    let of_queue = (index..of_path.job_count()).step_by(count);
-    let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
-    let groups: Vec<Group> = of_queue.map(group_of).collect();
-    if groups.windows(2).any(|pair| pair[0] != pair[1]) {
-        return Err(ThreadError::Groups);
-    }
-    let Some(group) = groups.first() else {
-        let queue = HostedQueue::new(queue, kernel, port.clone());
+) -> Result<ThreadWork, RunError> {
+    let mut of_queue = (index..of_path.job_count()).step_by(count).peekable();
+    let mut queue = HostedQueue::new(queue, kernel, port.clone());
+    if of_queue.peek().is_none() {
         return Ok(ThreadWork::Queue(Box::new(queue)));
-    };
-    queue.block_layer_queues().for_each(|queue| queue.set_group(*group));
+    }
+    queue.set_groups(&of_path.groups, of_queue);
     let part = JobPart { first: index as u64, threads: count as u64 };
-    let (queue, specs) = (HostedQueue::new(queue, kernel, port.clone()), of_path.specs.clone());
-    let costs = IoCpuCosts::default();
+    let (costs, specs) = (IoCpuCosts::default(), of_path.specs.clone());
     let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
     stages.into_iter().for_each(|stages| runner.share_stages(stages));
     runner.open_logs_of(of_path.first_log, part)?;
     Ok(ThreadWork::Jobs(Box::new(runner)))
-}
-
-/// Error of the work of a thread.
-enum ThreadError {
-    /// Its jobs are of different groups.
-    Groups,
-    /// Its jobs cannot be prepared.
-    Jobs(RunError),
-}
-
-impl From<RunError> for ThreadError {
-    fn from(error: RunError) -> ThreadError {
-        ThreadError::Jobs(error)
-    }
-}
-
-impl ThreadError {
-    fn of_path(self, path: &str) -> crate::SimError {
-        match self {
-            ThreadError::Groups => {
-                let path = path.to_owned();
-                MachineRunError::from(MachineRejection::Groups { path }).into()
-            }
-            ThreadError::Jobs(error) => error.into(),
-        }
-    }
 }
 
 /// Joins the queues of a path and the results of its jobs. Returns the number of requests.

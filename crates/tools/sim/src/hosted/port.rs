@@ -37,10 +37,11 @@ impl HostChange {
     fn apply(self, device: &mut CoreQueues, now: Nanos) -> Result<(), HostChangeError> {
         match self {
             HostChange::Ftl { only, change } => {
-                Ok(target_layers::apply_change(device, only, &change)?)
+                target_layers::apply_change(device, only, &change).map_err(HostChangeError::from)
             }
             HostChange::Group { group, change } => {
-                Ok(target_layers::change_group(device, now, group, change)?)
+                target_layers::change_group(device, now, group, change)
+                    .map_err(HostChangeError::from)
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, Completion, Layer, Op, QueueFull, Request, Step};
+use block::{BlockDevice, Completion, Group, Layer, Op, QueueFull, Request, Step};
 use machine::{compute, doorbell, now, work};
 use mem::AddressSpace;
 use stack::{CoreQueues, target_layers};
 use time::{Component, Nanos};
-use workload::{Addressing, JobDevice, JobLimits, JobOperation};
+use workload::{Addressing, JobDevice, JobLimits, JobOperation, job_index_of_tag};
 
 use super::port::ThreadPort;
 
@@ -24,6 +24,8 @@ pub(super) struct HostedQueue {
     /// Number of sectors that the target's collection has moved; `None` without a target.
     moved_sectors: Option<u64>,
     port: Arc<ThreadPort>,
+    /// Group of each job of the path; empty if those of the queue have the same.
+    groups: Vec<Group>,
 }
 
 impl HostedQueue {
@@ -31,7 +33,17 @@ impl HostedQueue {
         let ftl = target_layers::ftl_snapshot(&mut device);
         ftl.into_iter().for_each(|ftl| port.publish_ftl(ftl));
         let moved_sectors = ftl.map(|(stats, _)| stats.gc_relocations);
-        HostedQueue { device, kernel, moved_sectors, port }
+        HostedQueue { device, kernel, moved_sectors, port, groups: Vec::new() }
+    }
+
+    /// Sets the group of each job of the path. Those of the queue may have one.
+    pub(super) fn set_groups(&mut self, groups: &[Group], mut jobs: impl Iterator<Item = usize>) {
+        let group_of = |job: usize| groups.get(job).copied().unwrap_or_default();
+        let Some(first) = jobs.next().map(group_of) else { return };
+        self.device.block_layer_queues().for_each(|queue| queue.set_group(first));
+        if jobs.any(|job| group_of(job) != first) {
+            self.groups = groups.to_vec();
+        }
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -100,6 +112,9 @@ impl JobDevice for HostedQueue {
         compute(Layer::Kernel, self.kernel);
         self.charge_target(&request);
         work(Step::Command, 1);
+        if let Some(group) = self.groups.get(job_index_of_tag(request.tag)) {
+            self.device.block_layer_queues().for_each(|queue| queue.set_group(*group));
+        }
         self.port.begin_call(now());
         let submitted = BlockDevice::submit(&mut self.device, now(), request);
         doorbell();

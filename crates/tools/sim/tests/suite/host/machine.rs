@@ -252,12 +252,6 @@ fn what_a_machine_cannot_run_is_refused() {
         rejection(&format!("{open_channel}{kv}{keys}")),
         MachineRejection::Keys { path: "p".into() }
     );
-    let groups = format!("{one}group = 0\n{}group = 1\n", one.replace("\"j\"", "\"k\""));
-    let mq = "[path]\nqueue_model = \"mq\"\nscheduler = \"fair\"\n";
-    assert_eq!(
-        rejection(&drive(&format!("{mq}{groups}"))),
-        MachineRejection::Groups { path: "drive0".into() }
-    );
     let free = |text: &str| match simulate(&scenario(text), SimOptions::default()) {
         Err(SimError::Machine(MachineRunError::Refused(rejection))) => rejection,
         other => panic!("{text}: {:?}", other.err()),
@@ -344,6 +338,30 @@ fn a_thread_that_sleeps_waits_for_its_interrupt_and_leaves_the_core_idle() {
         .map(|job| job["read"]["total_ios"].as_u64().unwrap())
         .sum();
     assert_eq!((reads, &woken["sluice"]["failures"]), (4 * 512, &serde_json::json!([])));
+}
+
+#[test]
+fn jobs_of_different_groups_share_a_queue() {
+    let fair = "scheduler = { kind = \"fair\", by = \"group\", default_weight = 1 }\n";
+    let weight = "[[at]]\ntime = \"0s\"\ngroup = 1\nweight = 4\n";
+    let drive = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n\
+        null = { latency = \"100us\" }\n\
+        controller = { queue_depth = 32, dma_bandwidth = \"1GB/s\" }\n";
+    let jobs: String = (0..2)
+        .map(|group| {
+            let job = job("randread", 64, 1).replace("\"j\"", &format!("\"j{group}\""));
+            format!("{job}time_based = true\nruntime = \"100ms\"\ngroup = {group}\n")
+        })
+        .collect();
+    for (model, cores) in [("mq", 1), ("sq", 1)] {
+        let path = format!("[path]\nqueue_model = \"{model}\"\ncores = {cores}\n{fair}");
+        let result = |host: &str| run(&format!("{drive}{path}{host}{jobs}{weight}"));
+        let [without, with] = ["", "[host]\nmachine = \"free-1.toml\"\n"].map(result);
+        assert_eq!(without["jobs"], with["jobs"], "{model}");
+        let ios = |job: usize| with["jobs"][job]["read"]["total_ios"].as_f64().unwrap();
+        let share = ios(1) / ios(0);
+        assert!((3.0..5.0).contains(&share), "{model}: {share}");
+    }
 }
 
 #[test]
