@@ -24,7 +24,7 @@ mod tests;
 mod time_series;
 pub mod trace_file;
 
-pub use host_times::{HostState, HostTimes};
+pub use host_times::{HostTimeState, HostTimes};
 pub use latency_breakdown::{BreakdownBar, BreakdownGroup, BreakdownWait, LatencyBreakdown};
 
 /// Results of a run.
@@ -59,7 +59,7 @@ pub struct Variant {
     pub gc: Option<GcSummary>,
     /// Utilization of the parallel units, one map per drive.
     pub utilization: Vec<UtilizationMap>,
-    /// What the host's processors did; `None` unless they are modeled.
+    /// Times of the host's processors; `None` unless they are modeled.
     pub host: Option<HostTimes>,
     /// Latency breakdowns, one entry per drive; empty if not requested.
     pub latency_breakdowns: Vec<LatencyBreakdown>,

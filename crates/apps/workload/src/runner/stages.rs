@@ -12,7 +12,7 @@ pub struct JobStages {
 }
 
 impl JobStages {
-    /// Returns the stages of `jobs`, of which none has ended.
+    /// Returns the stages of `jobs`. None of them has ended.
     pub fn new(jobs: &[JobSpec]) -> JobStages {
         let mut counts = vec![0];
         for (index, job) in jobs.iter().enumerate() {

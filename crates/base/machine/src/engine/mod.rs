@@ -296,8 +296,8 @@ impl Engine {
         let Some(mut world) = self.world.take() else {
             return Err(EngineError::Deadlock { at: Nanos::ZERO, tasks: Vec::new() });
         };
-        world.watched = WatchInstants::of(watcher);
-        let (follows, records) = (watcher.follows_tasks(), world.segments.is_some());
+        world.watched.instants = WatchInstants::of(watcher);
+        let (follows, records) = (watcher.follows_tasks(), world.watched.segments.is_some());
         world::put(world);
         let mut actions = 0u32;
         loop {
@@ -311,7 +311,7 @@ impl Engine {
                 Action::Watch(now) => {
                     watcher.at(now);
                     let watched = WatchInstants::of(watcher);
-                    world::with(|world| world.watched = watched);
+                    world::with(|world| world.watched.instants = watched);
                 }
                 Action::Resume(id) if follows => {
                     watcher.enter_task(id, calls::now());
@@ -333,7 +333,7 @@ impl Engine {
             Some(error) => Err(error),
             None => Ok(world.report()),
         };
-        if let Some(mut segments) = world.segments.take() {
+        if let Some(mut segments) = world.watched.segments.take() {
             segments.finish();
             watcher.segments(&segments.ended);
         }
@@ -382,7 +382,7 @@ enum Action {
 
 /// Gives recorded segments to the watcher if there are many.
 fn give_segments(watcher: &mut dyn EngineWatcher) {
-    let full = world::with(|world| match &mut world.segments {
+    let full = world::with(|world| match &mut world.watched.segments {
         Some(segments) if segments.ended.len() >= SEGMENTS_MAX => {
             std::mem::take(&mut segments.ended)
         }
@@ -413,7 +413,7 @@ fn poll_devices() {
         world.devices.list = devices;
         // A deadline in the past means "as soon as time advances".
         world.devices.deadline = deadline.max(now + Nanos(1));
-        for handler in std::mem::take(&mut world.raised) {
+        for handler in std::mem::take(&mut world.devices.raised) {
             world.wake(handler, None);
         }
         if has_posted {
@@ -427,7 +427,7 @@ impl World {
         if self.error.is_some() || self.threads_left == 0 {
             return Action::End;
         }
-        for handler in std::mem::take(&mut self.raised) {
+        for handler in std::mem::take(&mut self.devices.raised) {
             self.wake(handler, None);
         }
         let next = self.events.next_time();
@@ -435,7 +435,7 @@ impl World {
         if self.devices.has_doorbell && next > self.now {
             return Action::PollDevices;
         }
-        if let Some(due) = self.watched.due(next.min(self.devices.deadline)) {
+        if let Some(due) = self.watched.instants.due(next.min(self.devices.deadline)) {
             self.advance_to(due);
             return Action::Watch(self.now);
         }

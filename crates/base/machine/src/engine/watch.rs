@@ -3,7 +3,6 @@
 use time::Nanos;
 
 use super::task::TaskId;
-use super::world::World;
 use crate::core_times::CoreState;
 
 /// A stretch of time in which a hardware thread was in one state for one task.
@@ -58,8 +57,8 @@ pub trait EngineWatcher {
     /// Is called when the code of a task has stopped.
     fn leave_task(&mut self, _task: TaskId) {}
 
-    /// Takes the segments of [`EngineConfig::records_segments`](crate::EngineConfig), ordered by
-    /// their ends. Each is given once.
+    /// Takes the segments of [`EngineConfig::records_segments`](crate::EngineConfig), in order for
+    /// each hardware thread. Each is given once.
     fn segments(&mut self, _segments: &[CoreSegment]) {}
 }
 
@@ -77,6 +76,15 @@ pub(crate) const SEGMENTS_MAX: usize = 1 << 14;
 pub(crate) struct WatchInstants {
     pub(crate) observation: Nanos,
     pub(crate) change: Nanos,
+}
+
+/// The watcher, as far as the engine knows it.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// Its next instants.
+    pub(crate) instants: WatchInstants,
+    /// The segments for it; `None` if they are not recorded.
+    pub(crate) segments: Option<SegmentRecorder>,
 }
 
 impl WatchInstants {
@@ -132,21 +140,6 @@ impl SegmentRecorder {
         let mut open: Vec<CoreSegment> = self.open.iter_mut().filter_map(Option::take).collect();
         open.sort_by_key(|segment| segment.to);
         self.ended.append(&mut open);
-    }
-}
-
-impl World {
-    /// Records the segment of a core that ends now.
-    #[cold]
-    pub(crate) fn record_segment(&mut self, core: usize) {
-        let it = &self.cores[core];
-        let (state, from, to) = (it.state, it.since, self.now);
-        if let (Some(task), Some(segments)) = (it.current(), &mut self.segments)
-            && state != CoreState::Idle
-            && from < to
-        {
-            segments.record(CoreSegment { core, task, state, from, to });
-        }
     }
 }
 

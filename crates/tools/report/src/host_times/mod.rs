@@ -15,20 +15,20 @@ const STYLE: &str = include_str!("host.css");
 /// Number of states that have a fill.
 const FILLS: usize = 11;
 
-/// What the hardware threads of a modeled host did.
+/// Times of the hardware threads of a modeled host, by state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostTimes {
     /// Name of the machine.
     pub machine: String,
     /// The states; those of all variants have the same order.
-    pub states: Vec<HostState>,
+    pub states: Vec<HostTimeState>,
     /// By hardware thread, the nanoseconds in each state, which sum to the time elapsed.
     pub threads: Vec<Vec<u64>>,
 }
 
 /// A state of hardware threads.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct HostState {
+pub struct HostTimeState {
     /// Name.
     pub name: String,
     /// Nanoseconds per request, summed over the hardware threads; `None` if requests do not need the
@@ -77,7 +77,7 @@ impl HostTimes {
 
     /// Returns the bar of a variant's requests.
     fn request_bar(&self, way: &Variant) -> HostBar {
-        let part = |(index, state): (usize, &HostState)| {
+        let part = |(index, state): (usize, &HostTimeState)| {
             let ns = state.request_ns.filter(|ns| *ns > 0.0)?;
             Some((index, ns, format!("{}: {ns:.1} ns per request", state.name)))
         };
@@ -101,7 +101,7 @@ impl HostTimes {
             let states = self.states.iter().zip(thread).enumerate();
             let parts = states.filter(|(_, (state, time))| !state.is_idle && **time > 0);
             let busy: u64 = parts.clone().map(|(_, (_, time))| *time).sum();
-            let part = |(at, (state, time)): (usize, (&HostState, &u64))| {
+            let part = |(at, (state, time)): (usize, (&HostTimeState, &u64))| {
                 let share = *time as f64 / total;
                 let text = format!("{}: {:.1} %, {}", state.name, share * 100.0, duration(*time));
                 (at, share, text)
@@ -251,8 +251,11 @@ mod tests {
     use crate::html;
 
     fn host(driver: f64, threads: &[[u64; 3]]) -> HostTimes {
-        let state =
-            |name: &str, request_ns, is_idle| HostState { name: name.into(), request_ns, is_idle };
+        let state = |name: &str, request_ns, is_idle| HostTimeState {
+            name: name.into(),
+            request_ns,
+            is_idle,
+        };
         HostTimes {
             machine: "m<1>".into(),
             states: vec![

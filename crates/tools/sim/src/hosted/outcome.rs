@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use machine::{CoreState, CoreTimes, EngineReport, MachineModel, TaskReport};
-use report::{HostState, HostTimes};
+use report::{HostTimeState, HostTimes};
 use scenario::HostKernel;
 use scenario::format::{count, duration};
 use serde_json::{Map, Value, json};
@@ -82,7 +82,7 @@ impl MachineOutcome {
 
     /// Returns the times for the report.
     pub fn host_times(&self) -> HostTimes {
-        let state = |state: CoreState| HostState {
+        let state = |state: CoreState| HostTimeState {
             name: state.word().replace('_', " "),
             request_ns: is_work(state).then(|| self.nanos_per_request(state)),
             is_idle: state == CoreState::Idle,

@@ -27,9 +27,9 @@ pub(super) const PROGRESS_MAX: u32 = 1000;
 /// A change of a layer in the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum HostChange {
-    /// Of the FTL of one of the queue's targets, or of all.
+    /// A setting of the FTL of one of the queue's targets, or of all.
     Ftl { only: Option<usize>, change: ControlChange },
-    /// Of a group of the block layer.
+    /// The weight or a rate of a group of the block layer.
     Group { group: Group, change: GroupChange },
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum HostChangeError {
     Group(#[from] SchedError),
 }
 
-/// What a thread and the rest of the run tell each other.
+/// State through which a thread and the rest of the run communicate.
 #[derive(Debug)]
 pub(super) struct ThreadPort {
     /// Progress of its jobs in thousandths.
@@ -138,8 +138,8 @@ impl ThreadPort {
     }
 
     /// Publishes the counters of the queue's targets.
-    pub(super) fn publish_ftl(&self, ftl: (FtlStats, f64)) {
-        lock(&self.shared).ftl = Some(ftl);
+    pub(super) fn publish_ftl(&self, stats: FtlStats, free_lines: f64) {
+        lock(&self.shared).ftl = Some((stats, free_lines));
     }
 
     /// Applies the changes that have come. Returns whether there were any.

@@ -31,8 +31,10 @@ pub(super) struct HostedQueue {
 impl HostedQueue {
     pub(super) fn new(mut device: CoreQueues, kernel: Nanos, port: Arc<ThreadPort>) -> HostedQueue {
         let ftl = target_layers::ftl_snapshot(&mut device);
-        ftl.into_iter().for_each(|ftl| port.publish_ftl(ftl));
-        let moved_sectors = ftl.map(|(stats, _)| stats.gc_relocations);
+        let moved_sectors = ftl.map(|(stats, free_lines)| {
+            port.publish_ftl(stats, free_lines);
+            stats.gc_relocations
+        });
         HostedQueue { device, kernel, moved_sectors, port, groups: Vec::new() }
     }
 
@@ -65,9 +67,10 @@ impl HostedQueue {
     /// Charges what the target has moved since the last call.
     fn charge_moves(&mut self) {
         let Some(before) = self.moved_sectors else { return };
-        let Some(ftl) = target_layers::ftl_snapshot(&mut self.device) else { return };
-        let (stats, _) = ftl;
-        self.port.publish_ftl(ftl);
+        let Some((stats, free_lines)) = target_layers::ftl_snapshot(&mut self.device) else {
+            return;
+        };
+        self.port.publish_ftl(stats, free_lines);
         let moved = stats.gc_relocations.saturating_sub(before);
         self.moved_sectors = Some(stats.gc_relocations);
         work(Step::Move, u32::try_from(moved).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! What a run on a modeled machine shows while it goes on: runs of contexts, traces, samples, and
+//! Tests of a run on a modeled machine while it goes on: runs of contexts, traces, samples, and
 //! changes and faults at instants.
 
 use std::fs::File;
@@ -258,7 +258,7 @@ fn settings_change_at_their_instants_on_a_machine() {
         assert!((start + 0.3..0.75).contains(&half), "{half}");
         assert_eq!(one_at("20ms", 0), 1.0, "the number that it has");
     }
-    // Shards, of which each has its own thread.
+    // Shards, each with a thread of its own.
     let shards = PBLK
         .replace("[[drive]]\nname = \"oc\"", "[drive]")
         .replace("[[target]]\nname = \"t\"", "[target]")
@@ -298,6 +298,11 @@ fn faults_on_a_machine_end_every_request_once() {
                 fault("5ms", "stalled-queue", "queue = 1\nduration = \"1ms\""),
                 lost.clone(),
                 (0..8).map(|pu| fault("5ms", "die-failure", &format!("pu = {pu}"))).collect(),
+                // The drive does not come back: it is as one that was removed.
+                (0..8)
+                    .map(|pu| fault("5ms", "die-failure", &format!("pu = {pu}")))
+                    .chain([fault("5ms", "power-cut", "")])
+                    .collect(),
             ];
             for fault in faults {
                 let text = format!("{DRIVE}{stack}{HOST}{reads}{fault}");
