@@ -298,7 +298,7 @@ fn faults_on_a_machine_end_every_request_once() {
                 fault("5ms", "stalled-queue", "queue = 1\nduration = \"1ms\""),
                 lost.clone(),
                 (0..8).map(|pu| fault("5ms", "die-failure", &format!("pu = {pu}"))).collect(),
-                // The drive does not come back: it is as one that was removed.
+                // The drive does not recover, as one that was removed.
                 (0..8)
                     .map(|pu| fault("5ms", "die-failure", &format!("pu = {pu}")))
                     .chain([fault("5ms", "power-cut", "")])
