@@ -21,6 +21,7 @@ mod unit_spec;
 pub mod units;
 pub mod ycsb;
 
+pub use collections::{Bucket, Histogram};
 pub use device::key_value::KeyValueDevice;
 pub use device::parallel_units::ParallelUnits;
 pub use device::{
@@ -35,7 +36,6 @@ pub use job::{
 pub use key_spec::{KeySpec, YcsbPhase};
 pub use parse::{JobFile, JobOption, fio_reference, parse_job_file, parse_jobs};
 pub use results::fio_json::{FIO_VERSION, to_fio_json};
-pub use results::histogram::{Bucket, Histogram};
 pub use results::latency_series::{IntervalLatency, LATENCY_INTERVALS_MAX, LatencySeries};
 pub use results::result::{
     DEPTH_LEVELS, DepthSearchResult, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure,
@@ -46,6 +46,7 @@ pub use runner::job_runner::{
     IoCpuCosts, JobPart, JobRunner, check_jobs, check_jobs_on, job_index_of_tag,
 };
 pub use runner::memory::available_memory;
+pub use runner::stages::JobStages;
 pub use runner::unit_source::UnitSourceError;
 pub use runner::verify::Mismatch;
 pub use trace::{

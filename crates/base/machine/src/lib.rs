@@ -34,6 +34,13 @@
 //! A [`Device`] is hardware: it is polled at its deadlines and after each doorbell, and takes no
 //! processor time.
 //!
+//! # Watchers
+//!
+//! An [`EngineWatcher`] is called at instants at which everything before has happened and nothing
+//! at them, to observe the machine or to change it; it takes no time, and observing changes no
+//! result. With [`EngineConfig::records_segments`] it gets what each hardware thread did, and for
+//! which task.
+//!
 //! # Back ends
 //!
 //! Tasks are coroutines ([`BackEnd::Coroutines`]), or threads of this machine, one of them at a
@@ -67,8 +74,8 @@ pub use engine::calls::{
     park, raise, sleep_until, spin_until, stop, this_core, unpark, work,
 };
 pub use engine::{
-    Device, Engine, EngineConfig, EngineError, EngineReport, TaskClass, TaskId, TaskReport,
-    TaskSpec,
+    CoreSegment, Device, Engine, EngineConfig, EngineError, EngineReport, EngineWatcher, TaskClass,
+    TaskId, TaskReport, TaskSpec,
 };
 pub use lines::{SnoopPolicy, Traffic};
 pub use machine_model::{MachineModel, MachineModelError, SourcedNumber};

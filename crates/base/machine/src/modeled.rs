@@ -30,6 +30,10 @@ impl Platform for Modeled {
     fn work(step: Step, count: u32) {
         calls::work(step, count);
     }
+
+    fn event_time(began: Nanos) -> Nanos {
+        calls::now().max(began)
+    }
 }
 
 /// A task, as others wake it; none outside of an engine.

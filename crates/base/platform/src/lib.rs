@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use step::{Layer, Step};
 pub use threads::Threads;
+use time::Nanos;
 
 /// The platform on which host software runs.
 pub trait Platform: Copy + Debug + Send + Sync + 'static {
@@ -41,6 +42,13 @@ pub trait Platform: Copy + Debug + Send + Sync + 'static {
     #[inline]
     fn work(step: Step, count: u32) {
         let _ = (step, count);
+    }
+
+    /// Returns the time of an event in a call that began at `began`: software is told the time when
+    /// it is called, and on modeled processors the call itself takes time.
+    #[inline]
+    fn event_time(began: Nanos) -> Nanos {
+        began
     }
 }
 

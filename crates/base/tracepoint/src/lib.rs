@@ -33,6 +33,18 @@ struct ThreadLog {
     path: u16,
     target: u16,
     records: Vec<Record>,
+    clock: Option<fn() -> Nanos>,
+}
+
+/// The origin of a thread's events: what [`set_path`] and [`set_target`] set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventOrigin {
+    /// The drive.
+    pub drive: u16,
+    /// The path to it.
+    pub path: u16,
+    /// The target in the host.
+    pub target: u16,
 }
 
 /// Whether any thread records. Guards work that only a tracepoint needs.
@@ -87,10 +99,35 @@ pub fn set_target(target: u16) {
     }
 }
 
+/// Returns the origin of the thread's events.
+pub fn origin() -> EventOrigin {
+    let mut origin = EventOrigin::default();
+    with_log(|log| {
+        origin = EventOrigin { drive: log.drive, path: log.path, target: log.target };
+    });
+    origin
+}
+
+/// Sets the origin of later events of the thread, which may run the code of several in turn.
+pub fn set_origin(origin: EventOrigin) {
+    let EventOrigin { drive, path, target } = origin;
+    with_log(|log| (log.drive, log.path, log.target) = (drive, path, target));
+}
+
+/// Sets the clock of the thread's recording, for software whose calls take time. A tracepoint in a
+/// function without a time argument then uses the clock's time, if it is later than the thread's.
+pub fn set_clock(clock: fn() -> Nanos) {
+    with_log(|log| log.clock = Some(clock));
+}
+
 #[cold]
 fn record(at: Option<Nanos>, event: Event) {
     with_log(|log| {
-        log.now = at.unwrap_or(log.now);
+        log.now = match (at, log.clock) {
+            (Some(at), _) => at,
+            (None, Some(clock)) => log.now.max(clock()),
+            (None, None) => log.now,
+        };
         let ThreadLog { now, drive, path, target, .. } = *log;
         log.records.push(Record { at: now, drive, path, target, event });
     });
@@ -174,6 +211,18 @@ mod tests {
         };
         assert_eq!(records, [at(5, 6, 0, 1), at(5, 6, 4, 2), at(7, 0, 0, 3)]);
         assert_eq!(recorder.pending(), 0);
+        set_path(3, 6);
+        set_target(4);
+        assert_eq!(origin(), EventOrigin { drive: 3, path: 6, target: 4 });
+        set_origin(EventOrigin { drive: 1, path: 2, target: 0 });
+        set_time(Nanos(8));
+        set_clock(|| Nanos(9));
+        trace(|| gc(4));
+        trace_at(Nanos(8), || gc(5));
+        records.clear();
+        recorder.drain_into(&mut records);
+        let found: Vec<_> = records.iter().map(|r| (r.at.0, r.drive, r.path, r.target)).collect();
+        assert_eq!(found, [(9, 1, 2, 0), (8, 1, 2, 0)]);
         drop(recorder);
         let again = Recorder::start().unwrap();
         assert_eq!(again.pending(), 0, "a new recording is empty");

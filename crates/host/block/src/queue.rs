@@ -146,7 +146,7 @@ impl<Q: HardwareQueue, P: Platform> Queue<Q, P> {
 
     /// Starts tracing. Drops and counts events beyond `limit` until the buffer is drained.
     pub fn trace(&mut self, limit: usize) {
-        self.ctx.hooks.tracer = Some(Tracer::new(limit));
+        self.ctx.hooks.tracer = Some(Tracer::on_platform::<P>(limit));
     }
 
     /// Returns the tracer, if tracing has been started.
@@ -566,7 +566,8 @@ impl<Q: HardwareQueue, P: Platform> BlockDevice for Queue<Q, P> {
         }
         let id = local.admit(now, &request)?;
         if local.owns_all
-            && !local.hooks.is_enabled()
+            // On a modeled machine a traced request must do the work of one that is not.
+            && (P::OBSERVES || !local.hooks.is_enabled())
             && let QueuePath::MultiQueue {
                 staging: OwnedOrLocked::Owned(staging),
                 dispatch: OwnedOrLocked::Owned(shared),

@@ -61,6 +61,11 @@ pub(crate) fn start_plugged<Q: HardwareQueue, P: Platform>(
     now: Nanos,
 ) -> Option<bool> {
     let tag = local.plug.take_slot()?;
+    if P::OBSERVES && local.hooks.is_enabled() {
+        let mut batch = *shared.dispatch.slot(tag);
+        batch.request.sectors = 1;
+        local.hooks.record(Action::Unplug, now, &batch, NO_QUEUE);
+    }
     let is_started = shared.dispatch.start_slot::<P>(now, tag, &mut local.hooks);
     if is_started {
         P::wrote(staging.stats_ref());
@@ -110,6 +115,11 @@ pub(crate) fn plug_in_slot<Q: HardwareQueue, P: Platform>(
     };
     let Some(tag) = shared.dispatch.reserve_slot::<P>(write) else { return false };
     local.plug.set_slot(tag);
+    if P::OBSERVES && local.hooks.is_enabled() {
+        let staged = *shared.dispatch.slot(tag);
+        local.hooks.record(Action::GotRequest, now, &staged, NO_QUEUE);
+        local.hooks.record(Action::Plug, now, &staged, NO_QUEUE);
+    }
     true
 }
 

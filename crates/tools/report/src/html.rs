@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use super::latency_breakdown;
 use super::plot::{Axis, Plot, PlotLine};
 use super::table::{self, HEADINGS, WORDS};
 use super::{JobRow, Report, TransferDirection, Variant};
 use super::{heatmap, style, terms, time_series};
+use super::{host_times, latency_breakdown};
 
 /// Escapes text for HTML elements and attributes.
 pub(super) fn escape(text: &str) -> String {
@@ -47,6 +47,7 @@ pub fn render(report: &Report) -> String {
     latencies(&mut out, &report);
     time_series::chapter(&mut out, &report);
     latency_breakdown::chapter(&mut out, &report);
+    host_times::chapter(&mut out, &report);
     utilization(&mut out, &report);
     scenarios(&mut out, &report);
     terms::chapter(&mut out);

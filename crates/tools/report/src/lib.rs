@@ -11,6 +11,7 @@
 mod chart;
 pub mod explain;
 mod heatmap;
+mod host_times;
 pub mod html;
 mod latency_breakdown;
 mod plot;
@@ -23,6 +24,7 @@ mod tests;
 mod time_series;
 pub mod trace_file;
 
+pub use host_times::{HostTimeState, HostTimes};
 pub use latency_breakdown::{BreakdownBar, BreakdownGroup, BreakdownWait, LatencyBreakdown};
 
 /// Results of a run.
@@ -57,8 +59,8 @@ pub struct Variant {
     pub gc: Option<GcSummary>,
     /// Utilization of the parallel units, one map per drive.
     pub utilization: Vec<UtilizationMap>,
-    /// Lateness of completions; `None` in virtual time, where they are never late.
-    pub lateness: Option<LatenessReport>,
+    /// Times of the host's processors; `None` unless they are modeled.
+    pub host: Option<HostTimes>,
     /// Latency breakdowns, one entry per drive; empty if not requested.
     pub latency_breakdowns: Vec<LatencyBreakdown>,
     /// FTL state over time, one entry per drive with an FTL.
@@ -233,17 +235,6 @@ impl GcSummary {
     }
 }
 
-/// Lateness of completions in real time, in nanoseconds (ARCHITECTURE.md, R6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LatenessReport {
-    /// Median.
-    pub p50: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// Maximum.
-    pub max: u64,
-}
-
 /// Utilization of each parallel unit of a drive.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UtilizationMap {
@@ -301,6 +292,7 @@ impl Report {
         for way in &mut self.variants {
             way.write_amplification = way.write_amplification.filter(|wa| wa.is_finite());
             way.over_provisioning = way.over_provisioning.filter(|op| op.is_finite());
+            way.host.iter_mut().for_each(HostTimes::sanitize);
             for row in &mut way.jobs {
                 row.iops = sanitized(row.iops);
                 row.bytes_per_sec = sanitized(row.bytes_per_sec);

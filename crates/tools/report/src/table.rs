@@ -96,14 +96,6 @@ pub(super) fn remarks(way: &Variant) -> Vec<String> {
             count(gc.free_lines)
         ));
     }
-    if let Some(late) = &way.lateness {
-        remarks.push(format!(
-            "completions late by {} (p50), {} (p99), {} (max)",
-            duration(late.p50),
-            duration(late.p99),
-            duration(late.max)
-        ));
-    }
     remarks.extend(way.remarks.iter().cloned());
     remarks
 }

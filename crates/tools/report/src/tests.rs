@@ -97,7 +97,7 @@ pub(super) fn example() -> Report {
             intervals: Intervals { width_ns: 50_000_000, last_ns: 20_000_000 },
             notes: Vec::new(),
             latency_breakdowns: Vec::new(),
-            lateness: None,
+            host: None,
             remarks: Vec::new(),
         });
     }

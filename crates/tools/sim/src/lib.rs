@@ -251,12 +251,12 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let machine = scenario.host.machine.as_ref();
     if let Some(machine) = machine {
-        hosted::check(scenario, machine, &paths, &options).map_err(MachineRunError::from)?;
+        hosted::check(machine, &paths).map_err(MachineRunError::from)?;
         for (path, jobs) in paths.iter().zip(&per_path) {
             hosted::check_jobs(&path.name, &jobs.specs).map_err(MachineRunError::from)?;
         }
     }
-    let is_followed = machine.is_none() && can_follow(scenario, &paths);
+    let is_followed = can_follow(scenario, &paths);
     if !is_followed && options.trace.is_some() {
         return Err(SimError::NotFollowed { file: scenario.file.clone() });
     }
@@ -279,7 +279,7 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     }
     let (partial, machine) = match machine {
         Some(machine) => {
-            execute_on_machine(machine, hosted_jobs, &mut runner, &mut run, &mut options)?
+            execute_on_machine(machine, hosted_jobs, &mut runner, &mut run, parts, &mut options)?
         }
         None => (execute(&mut runner, &mut run, parts, &mut options)?, None),
     };
@@ -465,6 +465,8 @@ fn prepare(
         let seed = scenario.seed.wrapping_add(index as u64);
         if scenario.host.machine.is_some() {
             if !specs.is_empty() {
+                let clones = |spec: &JobSpec| vec![spec.name.clone(); spec.numjobs as usize];
+                path.hosted_names = specs.iter().flat_map(clones).collect();
                 let first_log = next_log;
                 next_log += groups.len();
                 let sleeps = hosted::uses_interrupts(&path_specs[index].config);
@@ -585,9 +587,12 @@ fn execute_on_machine(
     jobs: Vec<HostedJobs>,
     runner: &mut VirtualRunner,
     run: &mut SimRun,
+    parts: RunParts<'_, '_>,
     options: &mut SimOptions<'_>,
 ) -> Result<(bool, Option<MachineOutcome>), SimError> {
     let started = runner.now();
+    // Changes at the start come before the threads.
+    parts.changes.apply(started, run)?;
     emit_running(options, 0.0, Nanos::ZERO);
     let stop = options.stop;
     let mut stopped = false;
@@ -596,7 +601,7 @@ fn execute_on_machine(
         stopped |= stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         !stopped
     };
-    let (outcome, ended) = hosted::run(run, machine, jobs, started, &mut tick)?;
+    let (outcome, ended) = hosted::run(run, machine, jobs, started, parts, &mut tick)?;
     runner.advance_to(ended);
     emit_running(options, 1.0, ended.since(started));
     Ok((stopped, Some(outcome)))

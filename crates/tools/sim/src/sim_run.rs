@@ -39,8 +39,9 @@ pub(super) struct PathRun {
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) shards_before: Vec<ShardCounts>,
     pub(super) steady: Option<SteadyResult>,
-    /// The block layer's counters and the results of each queue's thread, while a modeled machine
-    /// runs the jobs.
+    /// Names of the jobs that run on a modeled machine.
+    pub(super) hosted_names: Vec<String>,
+    /// The path, while a modeled machine runs the jobs.
     pub(super) hosted: Option<HostedPath>,
     /// Results of jobs that ran on a modeled machine.
     pub(super) result: Option<RunResult>,
@@ -270,6 +271,7 @@ impl PathRun {
             },
             idle: Some(device),
             steady,
+            hosted_names: Vec::new(),
             hosted: None,
             result: None,
             members: schedule,
@@ -325,7 +327,7 @@ impl PathRun {
 
     /// Returns the names of the jobs, with clones counted one by one.
     pub(super) fn job_names(&self) -> Vec<String> {
-        let Some(host) = &self.host else { return Vec::new() };
+        let Some(host) = &self.host else { return self.hosted_names.clone() };
         with_runner!(host, runner => runner.job_names().map(str::to_owned).collect())
     }
 
@@ -427,7 +429,11 @@ impl SimRun {
     /// Returns counters and free lines of the FTL of a path: in the host, or in the drive that only
     /// this path uses.
     pub(super) fn ftl_snapshot(&mut self, path: usize) -> Option<(ftl::FtlStats, f64)> {
-        let host = self.paths[path].device_mut().and_then(target_layers::ftl_snapshot);
+        let of_path = &mut self.paths[path];
+        let host = match &of_path.hosted {
+            Some(hosted) => hosted.ftl_snapshot(),
+            None => of_path.device_mut().and_then(target_layers::ftl_snapshot),
+        };
         host.or_else(|| drive_ftl_snapshot(self.device_of(self.own_drives[path]?)))
     }
 

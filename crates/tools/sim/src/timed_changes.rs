@@ -8,7 +8,11 @@ use stack::target_layers;
 use time::Nanos;
 
 use crate::SimError;
+use crate::hosted::{HostChangeError, HostedPath};
 use crate::sim_run::SimRun;
+
+/// Remedy for a change that an FTL refuses.
+const OPENED_FOR: &str = "change it to a value that the device was opened for";
 
 /// The changes of a scenario during its run.
 ///
@@ -89,10 +93,9 @@ impl<'s> TimedChanges<'s> {
         match &timed.settings {
             ChangedSettings::Ftl { device, changes } => {
                 for (change, line) in changes {
-                    self.visit_one(*device, change, run, now.is_some()).map_err(|refused| {
-                        let help = "change it to a value that the device was opened for";
+                    self.visit_one(*device, (change, *line), run, now).map_err(|refused| {
                         let name = self.scenario.device_name(*device);
-                        self.refused(name, *line, &refused.to_string(), help)
+                        self.refused(name, *line, &refused.to_string(), OPENED_FOR)
                     })?;
                 }
             }
@@ -100,15 +103,18 @@ impl<'s> TimedChanges<'s> {
                 // The scenario has checked these.
                 let Some(now) = now else { return Ok(()) };
                 for (change, line) in changes {
-                    let device = run.paths[*path].device_mut();
-                    let changed = device.map_or(Err(change.unsupported(*group)), |device| {
-                        target_layers::change_group(device, now, *group, *change)
-                    });
-                    changed.map_err(|refused| {
-                        let help = "see docs/scenario.md, `[[at]]`";
-                        let name = &self.scenario.paths()[*path].name;
-                        self.refused(name, *line, &refused.to_string(), help)
-                    })?;
+                    let of_path = &mut run.paths[*path];
+                    let changed = match &of_path.hosted {
+                        Some(hosted) => hosted.change_group(now, *group, *change, *line),
+                        None => match of_path.device_mut() {
+                            Some(device) => {
+                                target_layers::change_group(device, now, *group, *change)
+                            }
+                            None => Err(change.unsupported(*group)),
+                        }
+                        .map_err(HostChangeError::from),
+                    };
+                    changed.map_err(|refused| self.refused_by_path(*path, *line, &refused))?;
                 }
             }
             ChangedSettings::Fault { drive, fault } => {
@@ -135,22 +141,44 @@ impl<'s> TimedChanges<'s> {
         self.scenario.conflict_in_line(line, message, help.into()).into()
     }
 
+    fn refused_by_path(&self, path: usize, line: usize, refused: &HostChangeError) -> SimError {
+        let help = match refused {
+            HostChangeError::Ftl(_) => OPENED_FOR,
+            HostChangeError::Group(_) => "see docs/scenario.md, `[[at]]`",
+        };
+        self.refused(&self.scenario.paths()[path].name, line, &refused.to_string(), help)
+    }
+
+    /// Checks that the threads of a modeled machine have applied all changes that they were given.
+    ///
+    /// # Errors
+    /// [`SimError::Scenario`] with file and line.
+    pub(super) fn check_hosted(&self, run: &SimRun) -> Result<(), SimError> {
+        for (index, path) in run.paths.iter().enumerate() {
+            if let Some((line, refused)) = path.hosted.as_ref().and_then(HostedPath::refused) {
+                return Err(self.refused_by_path(index, line, &refused));
+            }
+        }
+        Ok(())
+    }
+
     fn visit_one(
         &self,
         device: Beneath,
-        change: &ControlChange,
+        (change, line): (&ControlChange, usize),
         run: &mut SimRun,
-        applies: bool,
-    ) -> Result<(), ControlError> {
+        now: Option<Nanos>,
+    ) -> Result<(), HostChangeError> {
         let scenario = self.scenario;
         if let Beneath::Drive(i) = device
             && !scenario.is_on_host(device)
         {
             let drive = run.devices[run.drives[i].device].nvme_mut().ok_or(ControlError::NoFtl)?;
-            return match applies {
-                true => drive.apply_change(change),
-                false => drive.ftl().ok_or(ControlError::NoFtl)?.check_change(change),
+            let result = match now {
+                Some(_) => drive.apply_change(change),
+                None => drive.ftl().ok_or(ControlError::NoFtl)?.check_change(change),
             };
+            return result.map_err(HostChangeError::from);
         }
         let (path, member) = scenario.path_to(device).ok_or(ControlError::NoFtl)?;
         // The layers of a set are visited in the order of its members.
@@ -158,10 +186,14 @@ impl<'s> TimedChanges<'s> {
         let on_host = members[..member].iter().filter(|member| scenario.is_on_host(**member));
         let before = on_host.count();
         let only = (members.len() > 1).then_some(before);
-        let device = run.paths[path].device_mut().ok_or(ControlError::NoFtl)?;
-        match applies {
-            true => target_layers::apply_change(device, only, change),
-            false => target_layers::check_change(device, only, change),
+        if let (Some(now), Some(hosted)) = (now, &run.paths[path].hosted) {
+            return hosted.change_ftl(now, only, *change, line);
         }
+        let device = run.paths[path].device_mut().ok_or(ControlError::NoFtl)?;
+        let result = match now {
+            Some(_) => target_layers::apply_change(device, only, change),
+            None => target_layers::check_change(device, only, change),
+        };
+        result.map_err(HostChangeError::from)
     }
 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use time::Nanos;
 
 use crate::job::Direction;
-use crate::results::histogram::Histogram;
 use crate::results::result::{DirectionResult, JobResult, RunResult};
 use crate::results::time_series::Interval;
 use crate::ycsb::OperationKind;
+use collections::Histogram;
 
 /// Version of fio whose JSON format is written.
 pub const FIO_VERSION: &str = "fio-3.33";

@@ -4,10 +4,10 @@ use time::Nanos;
 
 use crate::error::RunError;
 use crate::job::Direction;
-use crate::results::histogram::Histogram;
 use crate::results::job_log::{JobLogs, LogEntry};
 use crate::results::result::{DEPTH_LEVELS, DirectionResult, ErrorCause, FAILURES_MAX, IoFailure};
 use crate::results::time_series::TimeSeries;
+use collections::Histogram;
 
 /// Timestamps of one request.
 #[derive(Clone, Copy, Debug)]

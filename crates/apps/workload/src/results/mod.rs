@@ -1,7 +1,6 @@
 //! Measurements of a run, and their output as JSON and as log files.
 
 pub(crate) mod fio_json;
-pub(crate) mod histogram;
 pub(crate) mod job_log;
 pub(crate) mod latency_recorder;
 pub(crate) mod latency_series;

@@ -6,10 +6,10 @@ use time::Nanos;
 
 use crate::device::Addressing;
 use crate::job::{Direction, JobSpec};
-use crate::results::histogram::Histogram;
 use crate::results::time_series::TimeSeries;
 use crate::runner::verify::Mismatch;
 use crate::trace::TraceAdjustments;
+use collections::Histogram;
 
 /// Maximum number of failures per job that are described individually; all failures are counted.
 pub const FAILURES_MAX: usize = 16;

@@ -4,6 +4,8 @@
 //! the device as the threads of one program do. Each job is a virtual CPU that submits and
 //! completes one request at a time, at the configured cost.
 
+use std::sync::Arc;
+
 use block::{Completion, Limits};
 use collections::MinTree;
 use mem::PAGE_BYTES;
@@ -21,6 +23,7 @@ use crate::runner::chunk_states::ChunkStates;
 use crate::runner::memory;
 use crate::runner::pattern::GivenRanks;
 use crate::runner::source::RequestSource;
+use crate::runner::stages::JobStages;
 use crate::runner::verify::VerifyState;
 use crate::runner::worker::{JobThread, PayloadMemory, RunContext};
 
@@ -50,6 +53,21 @@ impl JobPart {
 
     fn contains(self, index: u64) -> bool {
         index % self.threads.max(1) == self.first
+    }
+
+    /// Returns the index over all jobs of the job with this position in the part.
+    #[inline]
+    fn index_of(self, position: usize) -> u64 {
+        self.first + position as u64 * self.threads
+    }
+
+    /// Returns the position in the part of the job with this index over all jobs.
+    #[inline]
+    fn position_of(self, index: usize) -> usize {
+        match self.threads {
+            0 | 1 => index,
+            threads => index / threads as usize,
+        }
     }
 }
 
@@ -251,6 +269,8 @@ impl<D: JobDevice> JobRunner<D> {
         let shared = RunContext {
             limits,
             costs,
+            part,
+            stages: None,
             has_completion_steps: ledger.is_some() || is_keyed || chunks.is_some(),
             verify_state: ledger,
             buffers,
@@ -291,6 +311,12 @@ impl<D: JobDevice> JobRunner<D> {
         ranks: impl Iterator<Item = u64> + Send + 'static,
     ) {
         self.threads[index].access_first(GivenRanks(Box::new(ranks)));
+    }
+
+    /// Makes the jobs wait for those of other threads that are before a `stonewall`, and the others
+    /// for them. `stages` are those of all jobs, and each thread of the jobs has them.
+    pub fn share_stages(&mut self, stages: Arc<JobStages>) {
+        self.context.stages = Some(stages);
     }
 
     /// Opens the logs of all jobs that write any (`write_lat_log` and similar options).
@@ -403,7 +429,9 @@ impl<D: JobDevice> JobRunner<D> {
     /// Starts the next stage if all jobs of the stages before it have ended.
     fn next_stage(&mut self, now: Nanos) {
         while self.unfinished > 0
+            && self.stage < u32::MAX
             && self.threads.iter().all(|w| w.stage() > self.stage || w.is_done())
+            && self.context.stages.as_ref().is_none_or(|stages| stages.has_ended(self.stage))
         {
             self.stage += 1;
             self.start_stage(now);
@@ -416,6 +444,7 @@ impl<D: JobDevice> JobRunner<D> {
         while let Some(Completion { tag, status, result }) = self.device.reap() {
             any = true;
             let (job, slot) = (job_index_of_tag(tag), tag as u32);
+            let job = self.context.part.position_of(job);
             let Some(worker) = self.threads.get_mut(job) else {
                 self.error = Some(RunError::SpuriousCompletion { tag, status });
                 return true;
@@ -457,7 +486,12 @@ impl<D: JobDevice> JobRunner<D> {
             let worker = &mut self.threads[i];
             self.context.submit_failed = false;
             let issued = worker.issued_count();
-            match worker.step(now, i as u64, &mut self.device, &mut self.context) {
+            match worker.step(
+                now,
+                self.context.part.index_of(i),
+                &mut self.device,
+                &mut self.context,
+            ) {
                 Ok(run) => {
                     moved |= run.made_progress;
                     self.ready_times.set(i, run.ready_at);
@@ -480,7 +514,11 @@ impl<D: JobDevice> JobRunner<D> {
         }
         self.earliest = self.ready_times.min();
         if finished > 0 {
+            let before = self.unfinished;
             self.unfinished = self.threads.iter().filter(|w| !w.is_done()).count();
+            if let Some(stages) = &self.context.stages {
+                stages.end_jobs(self.stage, (before - self.unfinished) as u32);
+            }
             self.next_stage(now);
         }
         moved
@@ -536,6 +574,9 @@ impl<D: JobDevice> Component for JobRunner<D> {
         if now > self.now {
             self.now = now;
             self.polls_at_now = 0;
+        }
+        if self.context.stages.is_some() {
+            self.next_stage(now);
         }
         tracepoint::set_time(now);
         let mut moved = self.device.poll(now);

@@ -5,9 +5,9 @@ use mem::PAGE_BYTES;
 
 use crate::error::RunError;
 use crate::job::JobSpec;
-use crate::results::histogram::Histogram;
 use crate::results::time_series::TimeSeries;
 use crate::runner::worker::{self, JobThread};
+use collections::Histogram;
 
 /// Rejects jobs that need more memory than `available` bytes; `None` if the available memory is
 /// unknown.

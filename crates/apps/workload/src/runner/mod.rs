@@ -6,6 +6,7 @@ pub(crate) mod key_source;
 pub(crate) mod memory;
 pub(crate) mod pattern;
 pub(crate) mod source;
+pub(crate) mod stages;
 pub(crate) mod unit_source;
 pub(crate) mod verify;
 pub(crate) mod worker;

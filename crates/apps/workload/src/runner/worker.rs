@@ -22,9 +22,10 @@ use crate::results::job_log::JobLogs;
 use crate::results::latency_recorder::{LatencyRecorder, Timestamps};
 use crate::results::result::{ErrorCause, IoFailure};
 use crate::runner::chunk_states::ChunkStates;
-use crate::runner::job_runner::IoCpuCosts;
+use crate::runner::job_runner::{IoCpuCosts, JobPart};
 use crate::runner::pattern::GivenRanks;
 use crate::runner::source::{IoKind, IssueDecision, NextIo, RequestSource};
+use crate::runner::stages::JobStages;
 use crate::runner::verify::VerifyState;
 
 mod depth_search;
@@ -48,6 +49,10 @@ use think_time::ThinkTime;
 pub(crate) struct RunContext {
     pub(crate) limits: Limits,
     pub(crate) costs: IoCpuCosts,
+    /// The jobs of the runner, of those that tags count.
+    pub(crate) part: JobPart,
+    /// The stages of the jobs of all threads, if there are several threads.
+    pub(crate) stages: Option<Arc<JobStages>>,
     pub(crate) verify_state: Option<VerifyState>,
     pub(crate) buffers: Option<PayloadMemory>,
     /// The chunks of parallel units.

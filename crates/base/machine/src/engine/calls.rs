@@ -162,10 +162,7 @@ pub(crate) fn release(lock: LockId) {
 
 /// Has every device polled before time advances: the task has written to a doorbell.
 pub fn doorbell() {
-    in_task(|world, _| {
-        world.devices.has_doorbell = true;
-        false
-    });
+    world::with(|world| world.devices.has_doorbell = true);
 }
 
 /// A point in the sequence of what devices and tasks did, before a task looked at it.
@@ -265,7 +262,7 @@ pub fn unpark(task: TaskId) {
 /// Raises the interrupt of a handler: of a device, from its [`poll`](super::Device::poll), which
 /// must not wait for the handler's effects.
 pub fn raise(handler: TaskId) {
-    world::with(|world| world.raised.push(handler));
+    world::with(|world| world.devices.raised.push(handler));
 }
 
 /// Has tasks that look find what the calling task did, at the end of their next look.
@@ -333,7 +330,8 @@ impl World {
         }
         let (core, until) = (self.task(id).core, self.now + time);
         self.enter_state(core, as_state);
-        let next = self.events.next_time().min(self.devices.deadline);
+        let next =
+            self.events.next_time().min(self.devices.deadline).min(self.watched.instants.next());
         if until < next && !self.devices.has_doorbell {
             self.advance_to(until);
             self.enter_state(core, as_state);

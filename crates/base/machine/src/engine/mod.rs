@@ -7,15 +7,19 @@ mod scheduler;
 mod task;
 #[cfg(test)]
 mod tests;
+mod watch;
 pub(crate) mod world;
 
 use std::fmt;
 
+use collections::Histogram;
 use time::Nanos;
 
 use self::event_queue::{EngineEvent, EventOrder};
 use self::task::{ModeledTask, TaskState};
 pub use self::task::{TaskClass, TaskId, TaskSpec};
+pub use self::watch::{CoreSegment, EngineWatcher};
+use self::watch::{SEGMENTS_MAX, WatchInstants};
 use self::world::World;
 use crate::back_end::{BackEnd, Resumed, TaskContext};
 use crate::core_times::CoreTimes;
@@ -57,6 +61,8 @@ pub struct EngineConfig {
     pub handler_limit: Nanos,
     /// Time at which the engine starts.
     pub start: Nanos,
+    /// Whether a watcher gets the [segments](CoreSegment) of each hardware thread.
+    pub records_segments: bool,
 }
 
 impl EngineConfig {
@@ -72,6 +78,7 @@ impl EngineConfig {
             stack_bytes: 1 << 20,
             handler_limit: Nanos::from_secs(1),
             start: Nanos::ZERO,
+            records_segments: false,
         }
     }
 
@@ -167,12 +174,8 @@ pub enum EngineError {
 pub struct TaskReport {
     /// Name of the task.
     pub name: String,
-    /// Number of runs.
-    pub runs: u64,
-    /// Time of all runs, with interruptions.
-    pub time: Nanos,
-    /// Longest run.
-    pub longest: Nanos,
+    /// Times of all runs, with interruptions.
+    pub runs: Histogram,
 }
 
 /// Results of an engine.
@@ -279,33 +282,47 @@ impl Engine {
     /// [`EngineError`]. The memory of tasks that have not ended is then lost, because they may hold
     /// locks.
     pub fn run(&mut self) -> Result<EngineReport, EngineError> {
-        self.run_with(&mut |_| true)
+        self.run_with(&mut |_: Nanos| true)
     }
 
-    /// Runs as [`run`](Engine::run) does, and calls `tick` at intervals with the present time. If it
-    /// returns `false`, the tasks are asked to [stop](crate::stop).
+    /// Runs as [`run`](Engine::run) does, with a watcher.
     ///
     /// # Errors
     /// As [`run`](Engine::run).
     pub fn run_with(
         &mut self,
-        tick: &mut dyn FnMut(Nanos) -> bool,
+        watcher: &mut dyn EngineWatcher,
     ) -> Result<EngineReport, EngineError> {
-        let Some(world) = self.world.take() else {
+        let Some(mut world) = self.world.take() else {
             return Err(EngineError::Deadlock { at: Nanos::ZERO, tasks: Vec::new() });
         };
+        world.watched.instants = WatchInstants::of(watcher);
+        let (follows, records) = (watcher.follows_tasks(), world.watched.segments.is_some());
         world::put(world);
         let mut actions = 0u32;
         loop {
             actions = actions.wrapping_add(1);
-            if actions.is_multiple_of(TICK_ACTIONS) && !tick(calls::now()) {
+            if actions.is_multiple_of(TICK_ACTIONS) && !watcher.tick(calls::now()) {
                 calls::stop();
             }
             match world::with(World::next_action).unwrap_or(Action::End) {
                 Action::Continue => {}
                 Action::PollDevices => poll_devices(),
+                Action::Watch(now) => {
+                    watcher.at(now);
+                    let watched = WatchInstants::of(watcher);
+                    world::with(|world| world.watched.instants = watched);
+                }
+                Action::Resume(id) if follows => {
+                    watcher.enter_task(id, calls::now());
+                    self.resume(id);
+                    watcher.leave_task(id);
+                }
                 Action::Resume(id) => self.resume(id),
                 Action::End => break,
+            }
+            if records {
+                give_segments(watcher);
             }
         }
         let Some(mut world) = world::take() else {
@@ -316,6 +333,10 @@ impl Engine {
             Some(error) => Err(error),
             None => Ok(world.report()),
         };
+        if let Some(mut segments) = world.watched.segments.take() {
+            segments.finish();
+            watcher.segments(&segments.ended);
+        }
         self.world = Some(world);
         result
     }
@@ -353,8 +374,23 @@ const TICK_ACTIONS: u32 = 4096;
 enum Action {
     Continue,
     PollDevices,
+    /// An instant of the watcher.
+    Watch(Nanos),
     Resume(TaskId),
     End,
+}
+
+/// Gives recorded segments to the watcher if there are many.
+fn give_segments(watcher: &mut dyn EngineWatcher) {
+    let full = world::with(|world| match &mut world.watched.segments {
+        Some(segments) if segments.ended.len() >= SEGMENTS_MAX => {
+            std::mem::take(&mut segments.ended)
+        }
+        _ => Vec::new(),
+    });
+    if let Some(full) = full.filter(|full| !full.is_empty()) {
+        watcher.segments(&full);
+    }
 }
 
 /// Polls the devices until none makes progress. They are outside of the state of the engine
@@ -377,7 +413,7 @@ fn poll_devices() {
         world.devices.list = devices;
         // A deadline in the past means "as soon as time advances".
         world.devices.deadline = deadline.max(now + Nanos(1));
-        for handler in std::mem::take(&mut world.raised) {
+        for handler in std::mem::take(&mut world.devices.raised) {
             world.wake(handler, None);
         }
         if has_posted {
@@ -391,13 +427,17 @@ impl World {
         if self.error.is_some() || self.threads_left == 0 {
             return Action::End;
         }
-        for handler in std::mem::take(&mut self.raised) {
+        for handler in std::mem::take(&mut self.devices.raised) {
             self.wake(handler, None);
         }
         let next = self.events.next_time();
         // Devices see what all tasks did at an instant.
         if self.devices.has_doorbell && next > self.now {
             return Action::PollDevices;
+        }
+        if let Some(due) = self.watched.instants.due(next.min(self.devices.deadline)) {
+            self.advance_to(due);
+            return Action::Watch(self.now);
         }
         if self.devices.deadline <= next && self.devices.deadline < Nanos::MAX {
             self.advance_to(self.devices.deadline);
@@ -452,11 +492,9 @@ impl World {
             self.enter_state(core, state);
         }
         let world::EventCounts { switches, interrupts, remote_wakes, since } = self.counts;
-        let tasks = self.tasks.iter().map(|task| TaskReport {
+        let tasks = self.tasks.iter_mut().map(|task| TaskReport {
             name: task.spec.name.clone(),
-            runs: task.runs.count,
-            time: task.runs.total,
-            longest: task.runs.longest,
+            runs: std::mem::take(&mut task.runs.ended),
         });
         EngineReport {
             ended: self.now,

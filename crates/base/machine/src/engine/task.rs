@@ -1,5 +1,6 @@
 //! [`ModeledTask`]: a thread or a handler on the modeled machine.
 
+use collections::Histogram;
 use platform::Layer;
 use time::Nanos;
 
@@ -10,7 +11,8 @@ use crate::core_times::CoreState;
 pub struct TaskId(pub(crate) u32);
 
 impl TaskId {
-    pub(crate) fn index(self) -> usize {
+    /// Returns the index, which counts the tasks of an engine in the order of their creation.
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -120,17 +122,12 @@ pub(crate) struct ModeledTask {
 #[derive(Debug, Default)]
 pub(crate) struct RunTimes {
     pub(crate) began: Nanos,
-    pub(crate) count: u64,
-    pub(crate) total: Nanos,
-    pub(crate) longest: Nanos,
+    pub(crate) ended: Histogram,
 }
 
 impl RunTimes {
     pub(crate) fn end(&mut self, now: Nanos) {
-        let time = now.since(self.began);
-        self.count += 1;
-        self.total += time;
-        self.longest = self.longest.max(time);
+        self.ended.record(now.since(self.began));
     }
 }
 

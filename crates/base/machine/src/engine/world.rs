@@ -8,6 +8,7 @@ use time::Nanos;
 use super::core::ModeledCore;
 use super::event_queue::{EngineEvent, EventOrder, EventQueue};
 use super::task::{ModeledTask, TaskId, TaskState};
+use super::watch::{CoreSegment, SegmentRecorder, WatchInstants, Watched};
 use super::{Device, EngineConfig, EngineError};
 use crate::core_times::CoreState;
 use crate::lines::CoherenceDirectory;
@@ -39,6 +40,8 @@ pub(crate) struct Devices {
     pub(crate) deadline: Nanos,
     /// Whether a task has done something that a device must see at this instant.
     pub(crate) has_doorbell: bool,
+    /// Handlers whose interrupts a device has raised in its poll.
+    pub(crate) raised: Vec<TaskId>,
 }
 
 pub(crate) struct World {
@@ -51,10 +54,9 @@ pub(crate) struct World {
     pub(crate) memory: SharedMemory,
     /// The task whose code runs.
     pub(crate) running: Option<TaskId>,
-    /// Handlers whose interrupts a device has raised in its poll.
-    pub(crate) raised: Vec<TaskId>,
     pub(crate) spinners: Spinners,
     pub(crate) counts: EventCounts,
+    pub(crate) watched: Watched,
     pub(crate) error: Option<EngineError>,
     pub(crate) is_stopping: bool,
     /// Number of threads that have not ended.
@@ -89,6 +91,7 @@ impl World {
         let mut cores = Vec::new();
         let idle = || ModeledCore { since: config.start, ..ModeledCore::default() };
         cores.resize_with(config.hardware_threads(), idle);
+        let segments = config.records_segments.then(|| SegmentRecorder::new(cores.len()));
         World {
             now: config.start,
             events: EventQueue::default(),
@@ -97,9 +100,9 @@ impl World {
             devices: Devices { deadline: Nanos::MAX, ..Devices::default() },
             memory: SharedMemory::new(directory),
             running: None,
-            raised: Vec::new(),
             spinners: Spinners::default(),
             counts: EventCounts { since: config.start, ..EventCounts::default() },
+            watched: Watched { instants: WatchInstants::NONE, segments },
             error: None,
             is_stopping: false,
             threads_left: 0,
@@ -119,6 +122,9 @@ impl World {
 
     /// Adds the time in the core's state to its times, and changes its state.
     pub(crate) fn enter_state(&mut self, core: usize, state: CoreState) {
+        if self.watched.segments.is_some() {
+            self.record_segment(core);
+        }
         let now = self.now;
         let it = &mut self.cores[core];
         let time = now.since(it.since);
@@ -132,6 +138,19 @@ impl World {
         {
             let thread = &mut self.tasks[thread.index()];
             thread.virtual_time += time;
+        }
+    }
+
+    /// Records the segment of a core that ends now.
+    #[cold]
+    fn record_segment(&mut self, core: usize) {
+        let it = &self.cores[core];
+        let (state, from, to) = (it.state, it.since, self.now);
+        if let (Some(task), Some(segments)) = (it.current(), &mut self.watched.segments)
+            && state != CoreState::Idle
+            && from < to
+        {
+            segments.record(CoreSegment { core, task, state, from, to });
         }
     }
 

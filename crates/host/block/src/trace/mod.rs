@@ -9,7 +9,7 @@ pub mod blktrace;
 use nvme::Status;
 use time::Nanos;
 
-use crate::{Op, Submitter};
+use crate::{Native, Op, Platform, Submitter};
 
 /// An event in the life of a request, in the order of occurrence. The letters are those of
 /// blktrace.
@@ -92,12 +92,19 @@ pub struct Tracer {
     events: Vec<TraceEvent>,
     limit: usize,
     dropped: u64,
+    /// Returns the time of an event, from that of the call in which it occurs.
+    clock: fn(Nanos) -> Nanos,
 }
 
 impl Tracer {
     /// Creates a buffer for `limit` events.
     pub fn new(limit: usize) -> Tracer {
-        Tracer { events: Vec::with_capacity(limit), limit, dropped: 0 }
+        Tracer::on_platform::<Native>(limit)
+    }
+
+    /// Creates a buffer for `limit` events of software on a platform.
+    pub(crate) fn on_platform<P: Platform>(limit: usize) -> Tracer {
+        Tracer { events: Vec::with_capacity(limit), limit, dropped: 0, clock: P::event_time }
     }
 
     /// Records an event. If the buffer is full, the event is dropped and counted.
@@ -106,7 +113,7 @@ impl Tracer {
         if self.events.len() == self.limit {
             self.dropped += 1;
         } else {
-            self.events.push(event);
+            self.events.push(TraceEvent { at: (self.clock)(event.at), ..event });
         }
     }
 

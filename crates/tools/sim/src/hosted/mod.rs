@@ -3,28 +3,42 @@
 //! Each queue of a path is used by one thread of the machine, which runs the jobs of that queue: job
 //! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks or
 //! sleeps until an interrupt when there is nothing to do. The thread of a shard also polls while others need the shard.
+//!
+//! Samples, changes, faults and traces are those of a [`RunWatcher`], which stands outside of the
+//! machine; threads and the rest of the run tell each other through ports.
 
 mod outcome;
+mod port;
 mod queue;
+mod stage_peers;
+mod units;
+mod watch;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use block::{BlockDevice, Group, Step};
 use event::Waker;
-use machine::{Device, Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
-use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec, Scenario};
-use stack::{
-    CoreQueues, EmulatedDevice, JobTarget, SimulatedDevice, StackBlockLayer, target_layers,
-};
+use machine::{Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
+use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec};
+use stack::{CoreQueues, JobTarget, target_layers};
 use time::{Component, Nanos};
-use workload::{IoCpuCosts, JobPart, JobRunner, JobSpec, RunError, RunResult};
+use tracepoint::EventOrigin;
+use workload::{
+    Addressing, IoCpuCosts, JobDevice, JobPart, JobRunner, JobSpec, JobStages, ParallelUnits,
+    RunError, RunResult,
+};
 
 pub use outcome::MachineOutcome;
+pub(super) use port::{HostChangeError, HostedPath};
+use port::{PROGRESS_MAX, ThreadPort};
 use queue::HostedQueue;
+use stage_peers::StagePeers;
+use units::HostedUnits;
+use watch::{HostedDevice, HostedTasks, RunWatcher, SharedDevice};
 
-use crate::SimOptions;
+use crate::RunParts;
 use crate::sim_run::SimRun;
 
 /// A scenario that cannot run on a modeled machine.
@@ -41,33 +55,20 @@ pub enum MachineRejection {
         /// The method.
         method: &'static str,
     },
-    /// Jobs on keys or on parallel units.
-    #[error("path {path}: on a modelled machine jobs access blocks, not keys or parallel units")]
-    NotBlocks {
+    /// Jobs on keys: the instructions of a key-value target are not counted.
+    #[error(
+        "path {path}: the work of a key-value target has no cost on a modelled machine: give jobs on \
+         keys a scenario without `machine`"
+    )]
+    Keys {
         /// Name of the path.
         path: String,
     },
-    /// Jobs that wait for others (`stonewall`).
-    #[error(
-        "job {job}: on a modelled machine jobs run on threads of their own: remove `stonewall`"
-    )]
-    Stonewall {
-        /// Name of the job.
-        job: String,
-    },
-    /// Several jobs that verify data: each thread would have a record of its own.
-    #[error("job {job}: on a modelled machine only a single job can `verify`")]
+    /// Jobs that verify data on several queues: each thread would have a record of its own.
+    #[error("job {job}: on a modelled machine jobs that `verify` need a path with one queue")]
     Verify {
         /// Name of the job.
         job: String,
-    },
-    /// Jobs of different groups on one queue.
-    #[error(
-        "path {path}: jobs of different groups share a queue: give the path as many cores as jobs"
-    )]
-    Groups {
-        /// Name of the path.
-        path: String,
     },
     /// Interrupts on a machine without their costs.
     #[error(
@@ -91,15 +92,6 @@ pub enum MachineRejection {
         threads: usize,
         /// Number of hardware threads.
         cores: usize,
-    },
-    /// Settings change during the run.
-    #[error("[[at]] and [[fault]] have no effect on a modelled machine: remove them, or `machine`")]
-    Changes,
-    /// Requests are to be followed.
-    #[error("requests on a modelled machine are not traced: remove `machine`, or {option}")]
-    Trace {
-        /// Option of the command line.
-        option: &'static str,
     },
 }
 
@@ -144,12 +136,7 @@ impl HostedJobs {
 ///
 /// # Errors
 /// [`MachineRejection`].
-pub(super) fn check(
-    scenario: &Scenario,
-    host: &HostMachine,
-    paths: &[PathSpec],
-    options: &SimOptions<'_>,
-) -> Result<(), MachineRejection> {
+pub(super) fn check(host: &HostMachine, paths: &[PathSpec]) -> Result<(), MachineRejection> {
     for path in paths {
         let policy = path.config.completion.unwrap_or_default();
         let is_modeled =
@@ -165,18 +152,7 @@ pub(super) fn check(
             return Err(MachineRejection::NoInterruptCosts { path, machine });
         }
     }
-    if !scenario.changes.is_empty() {
-        return Err(MachineRejection::Changes);
-    }
-    let traces = [
-        (options.trace.is_some(), "--trace"),
-        (options.blktrace.is_some(), "--blktrace"),
-        (options.slowest > 0, "--slowest"),
-    ];
-    match traces.into_iter().find(|(is_set, _)| *is_set) {
-        Some((_, option)) => Err(MachineRejection::Trace { option }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks the jobs of a path.
@@ -184,53 +160,16 @@ pub(super) fn check(
 /// # Errors
 /// [`MachineRejection`].
 pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRejection> {
-    if let Some(job) = specs.iter().skip(1).find(|job| job.schedule.stonewall) {
-        return Err(MachineRejection::Stonewall { job: job.name.clone() });
+    match specs.iter().any(|job| job.addressing() == Addressing::Keys) {
+        true => Err(MachineRejection::Keys { path: path.to_owned() }),
+        false => Ok(()),
     }
-    let count: u32 = specs.iter().map(|spec| spec.numjobs).sum();
-    if let Some(job) = specs.iter().find(|job| job.integrity.verify && count > 1) {
-        return Err(MachineRejection::Verify { job: job.name.clone() });
-    }
-    if specs.iter().any(|job| job.addressing() != workload::Addressing::Blocks) {
-        return Err(MachineRejection::NotBlocks { path: path.to_owned() });
-    }
-    Ok(())
 }
 
 /// Returns whether the threads of a path sleep until an interrupt.
 pub(super) fn uses_interrupts(config: &PathConfig) -> bool {
     config.completion.unwrap_or_default().method == CompletionMethod::Interrupt
 }
-
-/// A device of the run on the machine.
-struct HostedDevice(Arc<Mutex<EmulatedDevice>>);
-
-impl HostedDevice {
-    fn with<R>(&self, use_it: impl FnOnce(&mut EmulatedDevice) -> R) -> R {
-        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Device for HostedDevice {
-    fn poll(&mut self, now: Nanos) -> bool {
-        self.with(|device| device.poll(now))
-    }
-
-    fn deadline(&self) -> Nanos {
-        self.with(|device| device.deadline())
-    }
-
-    fn posted(&self) -> u64 {
-        self.with(|device| device.posted())
-    }
-}
-
-/// The result of the thread of a queue.
-type ThreadResult = (CoreQueues, Result<RunResult, RunError>);
-
-/// A path whose jobs run on the machine: the counters of its block layer, and the result of each
-/// queue's thread.
-pub(super) type HostedPath = (Option<StackBlockLayer>, Vec<Arc<Mutex<Option<ThreadResult>>>>);
 
 /// State that the threads of a path share.
 struct PathPeers {
@@ -242,6 +181,8 @@ struct PathPeers {
     serve_others: bool,
     /// Whether threads sleep until an interrupt.
     sleep: bool,
+    /// The stages of their jobs, if some wait for those of other threads.
+    stages: Option<StagePeers>,
 }
 
 impl PathPeers {
@@ -257,15 +198,15 @@ impl PathPeers {
 /// One thread of a path.
 struct PathThread {
     work: ThreadWork,
-    result: Arc<Mutex<Option<ThreadResult>>>,
-    /// Progress of its jobs in thousandths.
-    progress: Arc<AtomicU32>,
+    port: Arc<ThreadPort>,
     peers: Arc<PathPeers>,
 }
 
 /// The jobs of a thread, or its queue alone.
 enum ThreadWork {
     Jobs(Box<JobRunner<HostedQueue>>),
+    /// Jobs on parallel units.
+    UnitJobs(Box<JobRunner<HostedUnits>>),
     /// A queue without jobs, which other threads need.
     Queue(Box<HostedQueue>),
 }
@@ -275,17 +216,21 @@ const PROGRESS_ROUNDS: u32 = 256;
 
 impl PathThread {
     fn run(self) {
-        let PathThread { work, result, progress, peers } = self;
+        let PathThread { work, port, peers } = self;
         let (mut queue, jobs) = match work {
             ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
+            ThreadWork::UnitJobs(runner) => {
+                let (units, jobs) = run_jobs(*runner, &peers, &port.progress);
+                return port.end((JobTarget::Units(units.into_device()), jobs));
+            }
             ThreadWork::Jobs(runner) => {
-                let ended = run_jobs(*runner, &peers, &progress);
+                let ended = run_jobs(*runner, &peers, &port.progress);
                 peers.running.fetch_sub(1, Ordering::Relaxed);
                 machine::notify();
                 ended
             }
         };
-        progress.store(1000, Ordering::Relaxed);
+        port.progress.store(PROGRESS_MAX, Ordering::Relaxed);
         while peers.serve_others && peers.running.load(Ordering::Relaxed) > 0 {
             let spin = machine::begin_spin();
             match queue.poll(machine::now()) {
@@ -293,31 +238,35 @@ impl PathThread {
                 false => peers.wait(spin, queue.deadline()),
             }
         }
-        let returned = Some((queue.into_device(), jobs));
-        *result.lock().unwrap_or_else(PoisonError::into_inner) = returned;
+        port.end((JobTarget::Blocks(queue.into_device()), jobs));
     }
 }
 
 /// Runs the jobs of a thread. Returns its queue and their results.
-fn run_jobs(
-    mut runner: JobRunner<HostedQueue>,
+fn run_jobs<D: JobDevice>(
+    mut runner: JobRunner<D>,
     peers: &PathPeers,
     progress: &AtomicU32,
-) -> (HostedQueue, Result<RunResult, RunError>) {
+) -> (D, Result<RunResult, RunError>) {
     let (mut rounds, mut is_stopped) = (0u32, false);
+    let unfinished = || peers.stages.as_ref().map(StagePeers::unfinished);
     while !runner.is_done() {
         if !is_stopped && machine::is_stopping() {
             is_stopped = true;
             runner.stop();
         }
-        let spin = machine::begin_spin();
+        let (spin, before) = (machine::begin_spin(), unfinished());
         let moved = runner.poll(machine::now());
         if moved && peers.share {
             machine::notify();
         }
+        if before != unfinished() {
+            peers.stages.iter().for_each(StagePeers::wake_all);
+        }
         rounds += 1;
         if rounds.is_multiple_of(PROGRESS_ROUNDS) {
-            progress.store((1000.0 * runner.progress()) as u32, Ordering::Relaxed);
+            let thousandths = f64::from(PROGRESS_MAX) * runner.progress();
+            progress.store(thousandths as u32, Ordering::Relaxed);
         }
         if !moved && !runner.is_done() {
             peers.wait(spin, runner.deadline());
@@ -326,119 +275,199 @@ fn run_jobs(
     runner.finish_with_device()
 }
 
-/// Runs the jobs of all paths on the machine from `start` on. Puts devices, paths and results back
-/// into `run`. Returns the outcome, and the time at the end.
+/// Runs the jobs of all paths on the machine from `start` on, and what else happens in the run. Puts
+/// devices, paths and results back into `run`. Returns the outcome, and the time at the end.
 ///
 /// # Errors
-/// [`MachineRunError`], and the errors of [`JobRunner`].
+/// [`MachineRunError`], and the errors of [`JobRunner`] and of what else happens.
 pub(super) fn run(
     run: &mut SimRun,
     host: &HostMachine,
     jobs: Vec<HostedJobs>,
     start: Nanos,
+    parts: RunParts<'_, '_>,
     tick: &mut dyn FnMut(Nanos, f64) -> bool,
 ) -> Result<(MachineOutcome, Nanos), crate::SimError> {
+    let records_segments = parts.recording.has_spans();
     let kernel = host.kernel.request_costs(&host.model);
-    let config = EngineConfig { start, ..host.model.engine_config(kernel) };
+    let config = EngineConfig { start, records_segments, ..host.model.engine_config(kernel) };
     let mut engine = Engine::new(config).map_err(MachineRunError::from)?;
-    let devices: Vec<_> =
-        run.devices.drain(..).map(|device| Arc::new(Mutex::new(device))).collect();
-    for device in &devices {
-        engine.add_device(Box::new(HostedDevice(device.clone())));
+    let mut devices = Vec::with_capacity(run.devices.len());
+    for (index, device) in run.devices.drain(..).enumerate() {
+        let device = SharedDevice::new(device);
+        let drive = run.drives.iter().position(|drive| drive.device == index).unwrap_or(0) as u16;
+        engine.add_device(Box::new(HostedDevice { device: device.clone(), drive }));
+        devices.push(device);
     }
     let mut threads = Vec::new();
     for of_path in &jobs {
-        let path = &mut run.paths[of_path.path];
-        path.poll_all_members();
-        let name = path.name.clone();
-        let Some(JobTarget::Blocks(mut device)) = path.idle.take() else {
-            return Err(MachineRunError::from(MachineRejection::NotBlocks { path: name }).into());
-        };
-        let layer = device.take_block_layer();
-        let has_target = target_layers::ftl_snapshot(&mut device).is_some();
-        // Threads with queues of their own find nothing that others did.
-        let own_queues = layer.as_ref().map(|layer| {
-            let counters = layer.counters();
-            counters.staging().len().min(counters.dispatch().len())
-        });
-        let queues = device.split();
-        let count = queues.len();
-        let share = match own_queues {
-            Some(own_queues) => own_queues < count,
-            None => has_target && count > 1,
-        };
-        let with_jobs = count.min(of_path.job_count());
-        let peers = Arc::new(PathPeers {
-            running: AtomicU32::new(with_jobs as u32),
-            share,
-            serve_others: count > 1 && layer.is_none() && has_target,
-            sleep: of_path.sleeps,
-        });
-        let mut results = Vec::with_capacity(count);
-        for (index, mut queue) in queues.into_iter().enumerate() {
-            let handler = Arc::new(OnceLock::new());
-            if of_path.sleeps {
-                queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
-            }
-            let result = Arc::new(Mutex::new(None));
-            results.push(result.clone());
-            let work =
-                thread_work(queue, index, count, of_path).map_err(|error| error.of_path(&name))?;
-            if let (ThreadWork::Queue(_), false) = (&work, peers.serve_others) {
-                let ThreadWork::Queue(queue) = work else { continue };
-                let returned = Some((queue.into_device(), Ok(RunResult::default())));
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = returned;
-                continue;
-            }
-            let progress = Arc::new(AtomicU32::new(0));
-            let (peers, part) = (peers.clone(), progress.clone());
-            let thread = PathThread { work, result, progress, peers };
-            let handler = of_path.sleeps.then_some(handler);
-            threads.push((format!("{name}: queue {index}"), thread, part, handler));
-        }
-        path.hosted = Some((layer, results));
+        threads.extend(split_path(run, of_path)?);
     }
-    let (count, cores) = (threads.len(), host.model.hardware_threads());
-    if count > cores && !host.model.has_thread_costs() {
-        let machine = host.model.name().to_owned();
-        let rejection = MachineRejection::NoThreadCosts { machine, threads: count, cores };
-        return Err(MachineRunError::from(rejection).into());
+    let tasks = spawn(&mut engine, host, threads)?;
+    let mut watcher = RunWatcher { run, devices, tasks, parts, tick, error: None };
+    let report = engine.run_with(&mut watcher);
+    let RunWatcher { run, devices, parts, error, .. } = watcher;
+    // An error of the rest of the run is the cause of those of the machine.
+    if let Some(error) = error {
+        return Err(error);
     }
-    let mut progress = Vec::with_capacity(count);
-    for (index, (name, thread, part, handler)) in threads.into_iter().enumerate() {
-        progress.push(part);
-        // A thread per hardware thread while there are enough; else the machine places them.
-        let spec = TaskSpec::thread(name.clone());
-        let spec = if count <= cores { spec.on(index) } else { spec };
-        let thread = engine.spawn(spec, move || thread.run()).map_err(MachineRunError::from)?;
-        if let Some(cell) = handler {
-            let spec = TaskSpec {
-                class: TaskClass::HardInterrupt,
-                ..TaskSpec::thread(format!("{name}: interrupt")).on(index % cores)
-            };
-            let handler = engine.spawn(spec, move || wake_at_interrupts(thread));
-            // The cell is empty until here.
-            let _ = cell.set(handler.map_err(MachineRunError::from)?);
-        }
-    }
-    let report = engine.run_with(&mut |now| {
-        let least = progress.iter().map(|part| part.load(Ordering::Relaxed)).min();
-        tick(now, f64::from(least.unwrap_or(1000)) / 1000.0)
-    });
     let report = report.map_err(MachineRunError::from)?;
     drop(engine);
-    for (device, name) in devices.into_iter().zip(0..) {
-        let device = Arc::into_inner(device)
-            .ok_or_else(|| MachineRunError::Lost(format!("device {name}")))?;
-        run.devices.push(device.into_inner().unwrap_or_else(PoisonError::into_inner));
+    for (device, name) in devices.iter().zip(0..) {
+        let lost = || MachineRunError::Lost(format!("device {name}"));
+        run.devices.push(device.take().ok_or_else(lost)?);
     }
+    let ended = report.ended;
+    parts.recording.collect_hosted(run)?;
+    parts.changes.check_hosted(run)?;
     let mut requests = 0;
     for of_path in &jobs {
         requests += join_path(run, of_path)?;
     }
-    let ended = report.ended;
+    parts.recording.collect(ended, run)?;
     let model = (*host.model).clone();
     Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
+}
+
+/// A thread that is to run, with its name and the origin of its events, and the cell of its
+/// interrupt's handler, if it sleeps.
+struct ReadyThread {
+    name: String,
+    origin: EventOrigin,
+    thread: PathThread,
+    handler: Option<Arc<OnceLock<TaskId>>>,
+}
+
+/// Gives each queue of a path to a thread. Returns the threads that have something to do.
+fn split_path(
+    run: &mut SimRun,
+    of_path: &HostedJobs,
+) -> Result<Vec<ReadyThread>, crate::SimError> {
+    let path = &mut run.paths[of_path.path];
+    path.poll_all_members();
+    let name = path.name.clone();
+    let (drive, number) = (path.drives[0] as u16, of_path.path as u16);
+    let origin = EventOrigin { drive, path: number, target: 0 };
+    let mut device = match path.idle.take() {
+        Some(JobTarget::Blocks(device)) => device,
+        Some(JobTarget::Units(units)) => {
+            let (hosted, thread) = units_thread(units, of_path, origin)?;
+            path.hosted = Some(hosted);
+            return Ok(vec![ReadyThread { name: format!("{name}: units"), ..thread }]);
+        }
+        Some(JobTarget::Keys(_)) | None => {
+            return Err(MachineRunError::from(MachineRejection::Keys { path: name }).into());
+        }
+    };
+    let layer = device.take_block_layer();
+    let has_target = target_layers::ftl_snapshot(&mut device).is_some();
+    // Threads with queues of their own find nothing that others did.
+    let own_queues = layer.as_ref().map(|layer| {
+        let counters = layer.counters();
+        counters.staging().len().min(counters.dispatch().len())
+    });
+    let queues = device.split();
+    let count = queues.len();
+    let share = match own_queues {
+        Some(own_queues) => own_queues < count,
+        None => has_target && count > 1,
+    };
+    let with_jobs = count.min(of_path.job_count());
+    if let Some(job) = of_path.specs.iter().find(|job| job.integrity.verify && with_jobs > 1) {
+        let job = job.name.clone();
+        return Err(MachineRunError::from(MachineRejection::Verify { job }).into());
+    }
+    let peers = Arc::new(PathPeers {
+        running: AtomicU32::new(with_jobs as u32),
+        share,
+        serve_others: count > 1 && layer.is_none() && has_target,
+        sleep: of_path.sleeps,
+        stages: StagePeers::new(&of_path.specs, with_jobs),
+    });
+    let mut hosted = HostedPath::new(layer);
+    let mut threads = Vec::new();
+    for (index, mut queue) in queues.into_iter().enumerate() {
+        let handler = Arc::new(OnceLock::new());
+        if of_path.sleeps {
+            queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
+        }
+        let port = hosted.add(&mut queue);
+        let stages = peers.stages.as_ref().map(|stages| stages.add(&port));
+        let work = thread_work(queue, (index, count), of_path, (&port, stages))?;
+        match work {
+            ThreadWork::Queue(queue) if !peers.serve_others => {
+                let device = JobTarget::Blocks(queue.into_device());
+                port.end((device, Ok(RunResult::default())));
+            }
+            work => threads.push(ReadyThread {
+                name: format!("{name}: queue {index}"),
+                origin,
+                thread: PathThread { work, port, peers: peers.clone() },
+                handler: of_path.sleeps.then_some(handler),
+            }),
+        }
+    }
+    path.hosted = Some(hosted);
+    Ok(threads)
+}
+
+/// Returns the thread of jobs on parallel units, and their path.
+fn units_thread(
+    units: Box<ParallelUnits>,
+    of_path: &HostedJobs,
+    origin: EventOrigin,
+) -> Result<(HostedPath, ReadyThread), RunError> {
+    let (costs, specs) = (IoCpuCosts::default(), of_path.specs.clone());
+    let units = HostedUnits::new(units);
+    let mut runner = JobRunner::new(units, specs, costs, of_path.seed)?;
+    runner.open_logs(of_path.first_log)?;
+    let mut hosted = HostedPath::default();
+    let port = hosted.add_units();
+    let peers = Arc::new(PathPeers {
+        running: AtomicU32::new(1),
+        share: false,
+        serve_others: false,
+        sleep: false,
+        stages: None,
+    });
+    let thread = PathThread { work: ThreadWork::UnitJobs(Box::new(runner)), port, peers };
+    Ok((hosted, ReadyThread { name: String::new(), origin, thread, handler: None }))
+}
+
+/// Creates the tasks of the threads and of their interrupts' handlers.
+fn spawn(
+    engine: &mut Engine,
+    host: &HostMachine,
+    threads: Vec<ReadyThread>,
+) -> Result<HostedTasks, MachineRunError> {
+    let (count, cores) = (threads.len(), host.model.hardware_threads());
+    if count > cores && !host.model.has_thread_costs() {
+        let machine = host.model.name().to_owned();
+        return Err(MachineRejection::NoThreadCosts { machine, threads: count, cores }.into());
+    }
+    let mut tasks = HostedTasks::default();
+    for (index, ready) in threads.into_iter().enumerate() {
+        let ReadyThread { name, origin, thread, handler } = ready;
+        tasks.push(name.clone(), origin);
+        // A thread per hardware thread while there are enough; else the machine places them.
+        let spec = TaskSpec::thread(name.clone());
+        let spec = if count <= cores { spec.on(index) } else { spec };
+        let port = thread.port.clone();
+        let thread = engine.spawn(spec, move || thread.run())?;
+        port.set_task(thread);
+        if let Some(cell) = handler {
+            let name = format!("{name}: interrupt");
+            tasks.push(name.clone(), origin);
+            let spec = TaskSpec {
+                class: TaskClass::HardInterrupt,
+                ..TaskSpec::thread(name).on(index % cores)
+            };
+            let handler = engine.spawn(spec, move || wake_at_interrupts(thread))?;
+            // The cell is empty until here.
+            let _ = cell.set(handler);
+        }
+    }
+    Ok(tasks)
 }
 
 /// Returns a waker that raises the interrupt of the handler in `cell`, once there is one.
@@ -460,71 +489,43 @@ fn wake_at_interrupts(thread: TaskId) {
 
 /// Returns the work of the thread of queue `index` of `count`.
 fn thread_work(
-    mut queue: CoreQueues,
-    index: usize,
-    count: usize,
+    queue: CoreQueues,
+    (index, count): (usize, usize),
     of_path: &HostedJobs,
-) -> Result<ThreadWork, ThreadError> {
-    let of_queue = (index..of_path.job_count()).step_by(count);
-    let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
-    let groups: Vec<Group> = of_queue.map(group_of).collect();
-    if groups.windows(2).any(|pair| pair[0] != pair[1]) {
-        return Err(ThreadError::Groups);
+    (port, stages): (&Arc<ThreadPort>, Option<Arc<JobStages>>),
+) -> Result<ThreadWork, RunError> {
+    let mut of_queue = (index..of_path.job_count()).step_by(count).peekable();
+    let mut queue = HostedQueue::new(queue, port.clone());
+    if of_queue.peek().is_none() {
+        return Ok(ThreadWork::Queue(Box::new(queue)));
     }
-    let Some(group) = groups.first() else {
-        return Ok(ThreadWork::Queue(Box::new(HostedQueue::new(queue))));
-    };
-    queue.block_layer_queues().for_each(|queue| queue.set_group(*group));
+    queue.set_groups(&of_path.groups, of_queue);
     let part = JobPart { first: index as u64, threads: count as u64 };
-    let (queue, specs) = (HostedQueue::new(queue), of_path.specs.clone());
-    let costs = IoCpuCosts::default();
+    let (costs, specs) = (IoCpuCosts::default(), of_path.specs.clone());
     let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
+    stages.into_iter().for_each(|stages| runner.share_stages(stages));
     runner.open_logs_of(of_path.first_log, part)?;
     Ok(ThreadWork::Jobs(Box::new(runner)))
-}
-
-/// Error of the work of a thread.
-enum ThreadError {
-    /// Its jobs are of different groups.
-    Groups,
-    /// Its jobs cannot be prepared.
-    Jobs(RunError),
-}
-
-impl From<RunError> for ThreadError {
-    fn from(error: RunError) -> ThreadError {
-        ThreadError::Jobs(error)
-    }
-}
-
-impl ThreadError {
-    fn of_path(self, path: &str) -> crate::SimError {
-        match self {
-            ThreadError::Groups => {
-                let path = path.to_owned();
-                MachineRunError::from(MachineRejection::Groups { path }).into()
-            }
-            ThreadError::Jobs(error) => error.into(),
-        }
-    }
 }
 
 /// Joins the queues of a path and the results of its jobs. Returns the number of requests.
 fn join_path(run: &mut SimRun, of_path: &HostedJobs) -> Result<u64, crate::SimError> {
     let path = &mut run.paths[of_path.path];
     let lost = || MachineRunError::Lost(format!("path {}", of_path.path));
-    let (layer, results) = path.hosted.take().ok_or_else(lost)?;
+    let (layer, results) = path.hosted.take().ok_or_else(lost)?.into_results();
     let (mut devices, mut of_threads) = (Vec::new(), Vec::new());
     for result in results {
-        let result = Arc::into_inner(result).ok_or_else(lost)?;
-        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (device, result) = result.ok_or_else(lost)?;
-        devices.push(device);
         of_threads.push(result?.jobs.into_iter());
+        match device {
+            JobTarget::Blocks(device) => devices.push(device),
+            other => path.idle = Some(other),
+        }
     }
-    let mut device = CoreQueues::join(devices).ok_or_else(lost)?;
-    device.restore_block_layer(layer);
-    path.idle = Some(JobTarget::Blocks(device));
+    if let Some(mut device) = CoreQueues::join(devices) {
+        device.restore_block_layer(layer);
+        path.idle = Some(JobTarget::Blocks(device));
+    }
     let count = of_threads.len();
     let jobs: Vec<_> =
         (0..of_path.job_count()).filter_map(|job| of_threads[job % count].next()).collect();

@@ -1,9 +1,16 @@
 //! [`MachineOutcome`]: what the host's processors did during a run.
 
+use std::cmp::Reverse;
+
 use machine::{CoreState, CoreTimes, EngineReport, MachineModel, TaskReport};
+use report::{HostTimeState, HostTimes};
 use scenario::HostKernel;
+use scenario::format::{count, duration};
 use serde_json::{Map, Value, json};
 use time::Nanos;
+
+/// Maximum number of contexts whose runs are in the text.
+const CONTEXTS_MAX: usize = 8;
 
 /// The time of the host's hardware threads, by what they did.
 #[derive(Clone, Debug)]
@@ -73,6 +80,45 @@ impl MachineOutcome {
         )
     }
 
+    /// Returns the times for the report.
+    pub fn host_times(&self) -> HostTimes {
+        let state = |state: CoreState| HostTimeState {
+            name: state.word().replace('_', " "),
+            request_ns: is_work(state).then(|| self.nanos_per_request(state)),
+            is_idle: state == CoreState::Idle,
+        };
+        let times = |times: &CoreTimes| CoreState::all().map(|state| times.time(state).0).collect();
+        HostTimes {
+            machine: self.model.name().to_owned(),
+            states: CoreState::all().map(state).collect(),
+            threads: self.report.core_times.iter().map(times).collect(),
+        }
+    }
+
+    /// Returns a line for each context on the number and the lengths of its runs, those with the
+    /// longest ones first, and for at most 8 contexts.
+    pub fn run_lines(&self) -> Vec<String> {
+        let mut tasks: Vec<&TaskReport> = self.report.tasks.iter().collect();
+        tasks.retain(|task| task.runs.count() > 0);
+        tasks.sort_by_key(|task| Reverse(task.runs.max()));
+        let line = |task: &&TaskReport| {
+            let at = |percent| duration(task.runs.percentile(percent).0);
+            format!(
+                "runs of {}: {}; p50 {}, p99 {}, max {}",
+                task.name,
+                count(task.runs.count()),
+                at(50.0),
+                at(99.0),
+                duration(task.runs.max().0),
+            )
+        };
+        let mut lines: Vec<String> = tasks.iter().take(CONTEXTS_MAX).map(line).collect();
+        if let Some(more) = tasks.len().checked_sub(CONTEXTS_MAX + 1) {
+            lines.push(format!("runs of {} more contexts are in the JSON", more + 1));
+        }
+        lines
+    }
+
     /// Returns the section `machine` of the results.
     pub fn to_json(&self) -> Value {
         let per_request = |count: u64| count as f64 / self.requests.max(1) as f64;
@@ -95,9 +141,11 @@ impl MachineOutcome {
         let task = |task: &TaskReport| {
             json!({
                 "name": task.name,
-                "runs": task.runs,
-                "time_ns": task.time.0,
-                "longest_run_ns": task.longest.0,
+                "runs": task.runs.count(),
+                "time_ns": task.runs.total().0,
+                "run_p50_ns": task.runs.percentile(50.0).0,
+                "run_p99_ns": task.runs.percentile(99.0).0,
+                "longest_run_ns": task.runs.max().0,
             })
         };
         let bound = self.busiest().zip(self.bound_by()).map(|((thread, times), state)| {

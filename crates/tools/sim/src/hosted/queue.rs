@@ -1,11 +1,15 @@
 //! [`HostedQueue`]: a core's queue of a path, as a device of jobs whose calls take processor time.
 
-use block::{BlockDevice, Completion, Op, QueueFull, Request, Step};
+use std::sync::Arc;
+
+use block::{BlockDevice, Completion, Group, Op, QueueFull, Request, Step};
 use machine::{doorbell, now, work};
 use mem::AddressSpace;
 use stack::{CoreQueues, target_layers};
 use time::{Component, Nanos};
-use workload::{Addressing, JobDevice, JobLimits, JobOperation};
+use workload::{Addressing, JobDevice, JobLimits, JobOperation, job_index_of_tag};
+
+use super::port::ThreadPort;
 
 /// A queue on a modeled machine.
 ///
@@ -17,13 +21,29 @@ pub(super) struct HostedQueue {
     device: CoreQueues,
     /// Number of sectors that the target's collection has moved; `None` without a target.
     moved_sectors: Option<u64>,
+    port: Arc<ThreadPort>,
+    /// Group of each job of the path; empty if those of the queue have the same.
+    groups: Vec<Group>,
 }
 
 impl HostedQueue {
-    pub(super) fn new(mut device: CoreQueues) -> HostedQueue {
-        let moved_sectors = target_layers::ftl_snapshot(&mut device);
-        let moved_sectors = moved_sectors.map(|(stats, _)| stats.gc_relocations);
-        HostedQueue { device, moved_sectors }
+    pub(super) fn new(mut device: CoreQueues, port: Arc<ThreadPort>) -> HostedQueue {
+        let ftl = target_layers::ftl_snapshot(&mut device);
+        let moved_sectors = ftl.map(|(stats, free_lines)| {
+            port.publish_ftl(stats, free_lines);
+            stats.gc_relocations
+        });
+        HostedQueue { device, moved_sectors, port, groups: Vec::new() }
+    }
+
+    /// Sets the group of each job of the path. Those of the queue may have one.
+    pub(super) fn set_groups(&mut self, groups: &[Group], mut jobs: impl Iterator<Item = usize>) {
+        let group_of = |job: usize| groups.get(job).copied().unwrap_or_default();
+        let Some(first) = jobs.next().map(group_of) else { return };
+        self.device.block_layer_queues().for_each(|queue| queue.set_group(first));
+        if jobs.any(|job| group_of(job) != first) {
+            self.groups = groups.to_vec();
+        }
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -45,7 +65,10 @@ impl HostedQueue {
     /// Charges what the target has moved since the last call.
     fn charge_moves(&mut self) {
         let Some(before) = self.moved_sectors else { return };
-        let Some((stats, _)) = target_layers::ftl_snapshot(&mut self.device) else { return };
+        let Some((stats, free_lines)) = target_layers::ftl_snapshot(&mut self.device) else {
+            return;
+        };
+        self.port.publish_ftl(stats, free_lines);
         let moved = stats.gc_relocations.saturating_sub(before);
         self.moved_sectors = Some(stats.gc_relocations);
         work(Step::Move, u32::try_from(moved).unwrap_or(u32::MAX));
@@ -54,12 +77,14 @@ impl HostedQueue {
 
 impl Component for HostedQueue {
     fn poll(&mut self, _: Nanos) -> bool {
+        self.port.begin_call(now());
         let moved = self.device.poll(now());
         if moved {
             self.charge_moves();
             doorbell();
         }
-        moved
+        self.port.end_calls(&mut self.device);
+        self.port.apply_changes(&mut self.device, now()) || moved
     }
 
     fn deadline(&self) -> Nanos {
@@ -88,6 +113,10 @@ impl JobDevice for HostedQueue {
         work(Step::KernelStart, 1);
         self.charge_target(&request);
         work(Step::Command, 1);
+        if let Some(group) = self.groups.get(job_index_of_tag(request.tag)) {
+            self.device.block_layer_queues().for_each(|queue| queue.set_group(*group));
+        }
+        self.port.begin_call(now());
         let submitted = BlockDevice::submit(&mut self.device, now(), request);
         doorbell();
         submitted

@@ -62,7 +62,9 @@ pub fn to_variant(outcome: &SimOutcome) -> Variant {
         way.latency_breakdowns.extend(latency_breakdown(path, outcome, several));
     }
     if let Some(machine) = &outcome.diagnostics.machine {
+        way.host = Some(machine.host_times());
         way.remarks.push(machine.summary());
+        way.remarks.extend(machine.run_lines());
     } else if outcome.costs.submit.0 + outcome.costs.complete.0 == 0 {
         way.remarks.push("The host's CPU takes no time: [host] is not set.".into());
     }

@@ -111,6 +111,7 @@ impl BlockLayerTrace {
         mut file: Option<&mut TraceFile<File>>,
         run: &mut SimRun,
     ) -> Result<(), SimError> {
+        self.collect_hosted(file.as_deref_mut(), run, false)?;
         for (i, lane) in run.paths.iter_mut().enumerate() {
             let Some(device) = lane.device_mut() else { continue };
             let mut queues: Vec<_> = device.block_layer_queues().collect();
@@ -134,6 +135,33 @@ impl BlockLayerTrace {
                 if let Some(tracer) = queue.tracer() {
                     tracer.clear();
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the events since the last call of the paths whose queues belong to threads of a modeled
+    /// machine, which may have stopped.
+    pub(crate) fn collect_hosted(
+        &mut self,
+        mut file: Option<&mut TraceFile<File>>,
+        run: &SimRun,
+        has_stopped: bool,
+    ) -> Result<(), SimError> {
+        for (i, lane) in run.paths.iter().enumerate() {
+            let Some(hosted) = &lane.hosted else { continue };
+            let events = hosted.take_events(has_stopped);
+            if let Some(writer) = &mut self.writers[i] {
+                for (core, events) in events.iter().enumerate() {
+                    let dir = self.dir.clone().unwrap_or_default();
+                    writer
+                        .write(core as u16, events)
+                        .map_err(|source| SimError::Blktrace { dir, source })?;
+                }
+            }
+            if let (Some(tracks), Some(file)) = (&mut self.tracks[i], file.as_deref_mut()) {
+                let events: Vec<&[TraceEvent]> = events.iter().map(Vec::as_slice).collect();
+                tracks.draw(file, &merge_by_time(&events));
             }
         }
         Ok(())

@@ -88,10 +88,14 @@ impl ExplanationRecorder {
         };
         let results =
             |_| PathResults { slowest: SlowestRequests::new(slowest), bands: Bands::default() };
+        let recorder = Recorder::start().ok_or(SimError::Recording)?;
+        if run.paths.iter().any(|path| !path.hosted_names.is_empty()) {
+            tracepoint::set_clock(machine::now);
+        }
         Ok(ExplanationRecorder {
             explainers: (0..run.drives.len()).map(explainer).collect(),
             paths: run.paths.iter().map(results).collect(),
-            recorder: Recorder::start().ok_or(SimError::Recording)?,
+            recorder,
             records: Vec::new(),
         })
     }

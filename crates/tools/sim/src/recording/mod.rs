@@ -5,6 +5,7 @@ pub(crate) mod explanations;
 pub(crate) mod spans;
 pub(crate) mod time_series;
 
+use machine::CoreSegment;
 use scenario::Scenario;
 use time::Nanos;
 
@@ -44,6 +45,38 @@ impl Recording {
     /// Returns whether the events of the run are processed only about every thousand steps.
     pub(crate) fn is_coarse(&self) -> bool {
         self.spans.is_none() && self.block_layer.is_none()
+    }
+
+    /// Returns whether anything is recorded.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.is_coarse() || self.explains()
+    }
+
+    /// Returns whether spans are written.
+    pub(crate) fn has_spans(&self) -> bool {
+        self.spans.is_some()
+    }
+
+    /// Returns whether requests are followed.
+    pub(crate) fn explains(&self) -> bool {
+        self.explanations.is_some()
+    }
+
+    /// Draws what the hardware threads of a modeled machine did; `tasks` has the names of its tasks.
+    pub(crate) fn draw_machine(&mut self, tasks: &[String], segments: &[CoreSegment]) {
+        if let Some(spans) = &mut self.spans {
+            spans.draw_machine(tasks, segments);
+        }
+    }
+
+    /// Processes what is left when the threads of a modeled machine have ended.
+    pub(crate) fn collect_hosted(&mut self, run: &mut SimRun) -> Result<(), SimError> {
+        match &mut self.block_layer {
+            Some(layer) => {
+                layer.collect_hosted(self.spans.as_mut().map(SpanTrace::file), run, true)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Derives explanations from the recorded events.

@@ -5,13 +5,14 @@
 //! per parallel unit, tracks for GC, checkpoints and flushes, and counters. FTLs in the host have
 //! tracks and counters of their own there if several paths lead to the drive. The process of a path
 //! has a track per slot of each job: a slice per request, in it a slice per wait, and arrows to the
-//! array operations that it caused.
+//! array operations that it caused. A modeled machine has a process with a track per hardware thread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
 
 use ftl::FtlStats;
+use machine::{CoreSegment, CoreState};
 use report::explain::{
     Background, BackgroundSpan, BusySpan, Explained, ExplanationSink, FlashResource, Names,
     cause_name, op_name,
@@ -29,6 +30,8 @@ pub(crate) struct SpanTrace {
     path: PathBuf,
     file: TraceFile<File>,
     drives: Vec<DriveTracks>,
+    /// Names of slices of a modeled machine, by task and state.
+    slices: BTreeMap<(usize, CoreState), String>,
     /// Next id of an arrow or background slice.
     next_id: u64,
 }
@@ -65,6 +68,8 @@ const BACKGROUND: u32 = 1_000_000;
 const BACKGROUND_TRACKS: [&str; 3] = ["GC", "checkpoints", "flushes"];
 /// First process of jobs, after those of drives and block layers.
 const JOBS: u32 = 10_000;
+/// Process of the modeled machine, after those of jobs.
+const HOST: u32 = 1_000_000;
 
 impl SpanTrace {
     pub(crate) fn create(
@@ -140,7 +145,14 @@ impl SpanTrace {
             let operations = Vec::new();
             drives.push(DriveTracks { drive: process, paths, pus_per_channel, operations });
         }
-        Ok(SpanTrace { path: output.name, file, drives, next_id: 0 })
+        if let Some(host) = &scenario.host.machine {
+            file.name_process(HOST, &format!("host: {}", host.model.name()));
+            for core in 0..host.model.hardware_threads() as u32 {
+                file.name_track(hardware_thread(core), &format!("hardware thread {core}"));
+            }
+        }
+        let slices = BTreeMap::new();
+        Ok(SpanTrace { path: output.name, file, drives, slices, next_id: 0 })
     }
 
     /// Returns the file, for other writers.
@@ -151,6 +163,18 @@ impl SpanTrace {
     /// Returns the sink of one drive's explanations.
     pub(crate) fn drive_sink(&mut self, drive: usize) -> DriveSink<'_> {
         DriveSink { trace: self, drive }
+    }
+
+    /// Draws what the hardware threads of a modeled machine did: a slice per state, with the name of
+    /// the task; an idle hardware thread has none. `tasks` has the names of the tasks.
+    pub(crate) fn draw_machine(&mut self, tasks: &[String], segments: &[CoreSegment]) {
+        for CoreSegment { core, task, state, from, to } in segments {
+            let name = self.slices.entry((task.index(), *state)).or_insert_with(|| {
+                let task = tasks.get(task.index()).map_or("?", String::as_str);
+                format!("{task} ({})", state.word().replace('_', " "))
+            });
+            self.file.span(hardware_thread(*core as u32), name, *from, *to);
+        }
     }
 
     /// Writes the current values of the counters.
@@ -284,6 +308,11 @@ impl ExplanationSink for DriveSink<'_> {
         trace.file.begin_async_with(track, "ftl", name, id, span.start, &arguments);
         trace.file.end_async(track, "ftl", name, id, span.end);
     }
+}
+
+/// Returns the track of a hardware thread of the modeled machine.
+fn hardware_thread(index: u32) -> Track {
+    Track { process: HOST, thread: 1 + index }
 }
 
 /// Names the tracks of the background work of an FTL, from `first`.

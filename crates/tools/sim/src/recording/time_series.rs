@@ -193,9 +193,16 @@ impl Sampler {
 
     fn push(&mut self, view: &mut impl FnMut(usize) -> Option<(FtlStats, f64)>) {
         for (i, drive) in self.paths.iter_mut().enumerate() {
-            if let (Some((before, samples)), Some(now)) = (drive, view(i)) {
-                samples.push(FtlSample::from_stats(now, before));
-            }
+            let Some((before, samples)) = drive else { continue };
+            let sample = match view(i) {
+                Some(now) => FtlSample::from_stats(now, before),
+                // A drive that did not recover from a power cut has no FTL any more.
+                None => {
+                    let last = samples.last().copied().unwrap_or_default();
+                    FtlSample { free_lines: 0.0, ..last }
+                }
+            };
+            samples.push(sample);
         }
     }
 
@@ -232,6 +239,24 @@ mod tests {
             let sum: u64 = (0..count).map(|i| found.length(i).0).sum();
             assert!(sum == elapsed || elapsed == 0);
         }
+    }
+
+    #[test]
+    fn an_ftl_that_is_lost_has_samples_until_the_end() {
+        let mut sampler = Sampler {
+            started: Nanos(0),
+            width: FIRST_INTERVAL,
+            next: FIRST_INTERVAL,
+            paths: vec![Some((FtlStats::default(), Vec::new()))],
+        };
+        let stats = FtlStats { host_writes: 7, ..FtlStats::default() };
+        sampler.sample(FIRST_INTERVAL, |_| Some((stats, 3.0)));
+        sampler.sample(FIRST_INTERVAL * 3, |_| None);
+        let end = FIRST_INTERVAL * 4;
+        let found = sampler.finish(end, |_| None);
+        let intervals = found[0].as_ref().unwrap().intervals(&Timeline::new(end));
+        let facts: Vec<_> = intervals.iter().map(|i| (i.host_sectors, i.free_lines)).collect();
+        assert_eq!(facts, [(7, 3.0), (0, 0.0), (0, 0.0), (0, 0.0)]);
     }
 
     #[test]

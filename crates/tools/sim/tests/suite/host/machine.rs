@@ -106,6 +106,32 @@ fn a_machine_on_which_nothing_takes_time_gives_the_results_of_no_machine() {
 }
 
 #[test]
+fn changes_and_faults_come_at_the_same_instants_as_without_a_machine() {
+    let drive = format!("{DRIVE}data = \"memory\"\n{FILL}");
+    let changes = "[[at]]\ntime = \"4ms\"\nvictim_policy = \"fifo\"\n\
+        [[fault]]\nat = \"2ms\"\nkind = \"slow-die\"\npu = 1\nfactor = 8\nduration = \"2ms\"\n\
+        [[fault]]\nat = \"3ms\"\nkind = \"read-failure\"\nrate = 0.05\nduration = \"2ms\"\n\
+        [[fault]]\nat = \"5ms\"\nkind = \"power-cut\"\nafter_ops = 3\n\
+        [[fault]]\nat = \"6ms\"\nkind = \"stalled-queue\"\nqueue = 1\nduration = \"1ms\"\n";
+    for (path, cores) in [("", 1), ("[path]\nqueue_model = \"mq\"\ncores = 4\n", 4)] {
+        let jobs = job("randrw", 8, cores).replace("2m", "4m");
+        let jobs =
+            format!("{jobs}time_based = true\nruntime = \"9ms\"\ncontinue_on_error = \"all\"\n");
+        let host = format!("[host]\nmachine = \"free-{cores}.toml\"\n");
+        let [without, with] =
+            ["", &host].map(|host| run(&format!("{drive}{path}{host}{jobs}{changes}")));
+        assert_eq!(with["jobs"], without["jobs"], "{path}");
+        assert_eq!(with["sluice"]["faults"], without["sluice"]["faults"], "{path}");
+        let drive = |result: &Value| result["sluice"]["drives"][0].clone();
+        for key in ["over_time", "commands", "ftl"] {
+            assert!(drive(&without)[key].is_object(), "{key}");
+            assert_eq!(drive(&with)[key], drive(&without)[key], "{path}{key}");
+        }
+        assert!(with["sluice"]["faults"][2]["count"].as_u64().unwrap() > 0, "{path}");
+    }
+}
+
+#[test]
 fn a_request_takes_the_steps_of_the_host_and_the_time_of_the_drive() {
     let host = "[host]\nmachine = \"i7-4770\"\n";
     let result = run(&format!("{DRIVE}{host}{FILL}{}", job("randread", 1, 1)));
@@ -211,19 +237,12 @@ fn what_a_machine_cannot_run_is_refused() {
         rejection(&drive(&format!("{sq}{one}"))),
         MachineRejection::Completion { path: "drive0".into(), method: "coop" }
     );
-    assert_eq!(
-        rejection(&drive(&format!("{one}{}stonewall = true\n", one.replace("\"j\"", "\"k\"")))),
-        MachineRejection::Stonewall { job: "k".into() }
-    );
     let memory = drive("data = \"memory\"\n");
     let verify = job("write", 1, 2) + "verify = \"crc32c\"\n";
     assert_eq!(
-        rejection(&format!("{memory}{verify}")),
+        rejection(&format!("{memory}[path]\nqueue_model = \"mq\"\ncores = 2\n{verify}")),
         MachineRejection::Verify { job: "j".into() }
     );
-    let change = "[[at]]\ntime = \"1us\"\nactive_pus = 1\n";
-    let pblk = format!("{OPEN_CHANNEL}[target]\nkind = \"pblk\"\n");
-    assert_eq!(rejection(&format!("{pblk}{one}{change}")), MachineRejection::Changes);
     let keys = "[[job]]\nname = \"y\"\nycsb = \"a\"\nrecordcount = 100\noperationcount = 10\npath = \"p\"\n";
     let kv = "[[target]]\nname = \"kv\"\nkind = \"kv\"\npus = \"0-7\"\n\
         [[path]]\nname = \"p\"\nover = \"kv\"\n";
@@ -231,13 +250,7 @@ fn what_a_machine_cannot_run_is_refused() {
         OPEN_CHANNEL.replace("geometry.chunks", "data = \"memory\"\ngeometry.chunks");
     assert_eq!(
         rejection(&format!("{open_channel}{kv}{keys}")),
-        MachineRejection::NotBlocks { path: "p".into() }
-    );
-    let groups = format!("{one}group = 0\n{}group = 1\n", one.replace("\"j\"", "\"k\""));
-    let mq = "[path]\nqueue_model = \"mq\"\nscheduler = \"fair\"\n";
-    assert_eq!(
-        rejection(&drive(&format!("{mq}{groups}"))),
-        MachineRejection::Groups { path: "drive0".into() }
+        MachineRejection::Keys { path: "p".into() }
     );
     let free = |text: &str| match simulate(&scenario(text), SimOptions::default()) {
         Err(SimError::Machine(MachineRunError::Refused(rejection))) => rejection,
@@ -255,9 +268,6 @@ fn what_a_machine_cannot_run_is_refused() {
         free(&drive(&format!("{interrupts}{small}{one}"))),
         MachineRejection::NoInterruptCosts { path: "drive0".into(), machine }
     );
-    let traced = SimOptions { slowest: 1, ..SimOptions::default() };
-    let error = simulate(&scenario(&format!("{DRIVE}{host}{one}")), traced).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("--slowest"), "{error}");
 }
 
 #[test]
@@ -283,7 +293,7 @@ fn a_model_with_a_number_without_a_source_is_an_error_of_the_scenario() {
 }
 
 /// A machine whose interrupts and switches take 300, 200 and 1,000 ns.
-fn interrupting_model(cores: u32) -> String {
+pub(crate) fn interrupting_model(cores: u32) -> String {
     let number = |key: &str, ns: u32| format!("{key} = {{ ns = {ns}, source = \"test\" }}\n");
     let threads = number("switch", 1000) + &number("remote_wake", 0);
     let interrupts = number("entry", 300) + &number("exit", 200);
@@ -328,6 +338,52 @@ fn a_thread_that_sleeps_waits_for_its_interrupt_and_leaves_the_core_idle() {
         .map(|job| job["read"]["total_ios"].as_u64().unwrap())
         .sum();
     assert_eq!((reads, &woken["sluice"]["failures"]), (4 * 512, &serde_json::json!([])));
+}
+
+#[test]
+fn jobs_of_different_groups_share_a_queue() {
+    let fair = "scheduler = { kind = \"fair\", by = \"group\", default_weight = 1 }\n";
+    let weight = "[[at]]\ntime = \"0s\"\ngroup = 1\nweight = 4\n";
+    let drive = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n\
+        null = { latency = \"100us\" }\n\
+        controller = { queue_depth = 32, dma_bandwidth = \"1GB/s\" }\n";
+    let jobs: String = (0..2)
+        .map(|group| {
+            let job = job("randread", 64, 1).replace("\"j\"", &format!("\"j{group}\""));
+            format!("{job}time_based = true\nruntime = \"100ms\"\ngroup = {group}\n")
+        })
+        .collect();
+    for (model, cores) in [("mq", 1), ("sq", 1)] {
+        let path = format!("[path]\nqueue_model = \"{model}\"\ncores = {cores}\n{fair}");
+        let result = |host: &str| run(&format!("{drive}{path}{host}{jobs}{weight}"));
+        let [without, with] = ["", "[host]\nmachine = \"free-1.toml\"\n"].map(result);
+        assert_eq!(without["jobs"], with["jobs"], "{model}");
+        let ios = |job: usize| with["jobs"][job]["read"]["total_ios"].as_f64().unwrap();
+        let share = ios(1) / ios(0);
+        assert!((3.0..5.0).contains(&share), "{model}: {share}");
+    }
+}
+
+#[test]
+fn parallel_units_are_a_device_of_a_machine() {
+    let units = "[[target]]\nname = \"u\"\nkind = \"ppa\"\npus = \"0-7\"\n\
+        [[path]]\nname = \"p\"\nover = \"u\"\n";
+    let drive = OPEN_CHANNEL.replace("geometry.chunks", "data = \"memory\"\ngeometry.chunks");
+    let jobs = "[[job]]\nname = \"j\"\npath = \"p\"\npus = \"0-3\"\nrw = \"randrw\"\nbs = \"16k\"\n\
+        iodepth = 4\nsize = \"4m\"\nio_size = \"8m\"\nverify = \"crc32c\"\n";
+    let result = |host: &str| run(&format!("{drive}{units}{host}{jobs}"));
+    let [without, free] = ["", "[host]\nmachine = \"free-1.toml\"\n"].map(result);
+    assert_eq!(free["jobs"], without["jobs"]);
+    let with = result("[host]\nmachine = \"i7-4770\"\n");
+    let machine = &with["sluice"]["machine"];
+    assert_sums(machine);
+    assert_eq!(
+        (&with["sluice"]["failures"], &machine["threads"][0]["name"]),
+        (&serde_json::json!([]), &Value::from("p: units"),)
+    );
+    // The driver's part of a request, and of resets of chunks.
+    let driver = machine["ns_per_request"]["driver"].as_f64().unwrap();
+    assert!((51.0..70.0).contains(&driver), "{driver}");
 }
 
 #[test]

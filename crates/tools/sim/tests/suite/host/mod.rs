@@ -2,3 +2,4 @@
 
 mod completion;
 mod machine;
+mod observed;

@@ -69,7 +69,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Memory of a histogram whose buckets are allocated, in bytes.
-    pub(crate) const BYTES: u64 = (BUCKETS * size_of::<u64>()) as u64;
+    pub const BYTES: u64 = (BUCKETS * size_of::<u64>()) as u64;
 
     /// Returns an empty histogram. Its buckets are allocated here, so recording does not allocate.
     pub fn new() -> Histogram {
