@@ -1,28 +1,36 @@
 //! Runs jobs on a modeled machine (`[host] machine`): the host's software takes processor time.
 //!
 //! Each queue of a path is used by one thread of the machine, which runs the jobs of that queue: job
-//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks or
-//! sleeps until an interrupt when there is nothing to do. The thread of a shard also polls while others need the shard.
+//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and waits
+//! by the path's method of completion when there is nothing to do. The thread of a shard also polls
+//! while others need the shard.
 
+mod context;
 mod outcome;
 mod queue;
+#[cfg(test)]
+mod tests;
+mod wait;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use block::{BlockDevice, Group, Step};
+use block::notify::CompletionPolicy;
+use block::{BlockDevice, Group};
 use event::Waker;
 use machine::{Device, Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
-use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec, Scenario};
+use scenario::{HostMachine, PathConfig, PathSpec, Scenario};
 use stack::{
     CoreQueues, EmulatedDevice, JobTarget, SimulatedDevice, StackBlockLayer, target_layers,
 };
 use time::{Component, Nanos};
 use workload::{IoCpuCosts, JobPart, JobRunner, JobSpec, RunError, RunResult};
 
+use context::InterruptContext;
 pub use outcome::MachineOutcome;
 use queue::HostedQueue;
+use wait::{InterruptMask, ThreadWait};
 
 use crate::SimOptions;
 use crate::sim_run::SimRun;
@@ -30,17 +38,6 @@ use crate::sim_run::SimRun;
 /// A scenario that cannot run on a modeled machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineRejection {
-    /// Completions are noticed otherwise than by polling all the time or by interrupts.
-    #[error(
-        "path {path}: on a modelled machine completions are noticed by \"poll\", without an interval, \
-         or \"interrupt\"; \"{method}\" as it is given is modelled without `machine` only"
-    )]
-    Completion {
-        /// Name of the path.
-        path: String,
-        /// The method.
-        method: &'static str,
-    },
     /// Jobs on keys or on parallel units.
     #[error("path {path}: on a modelled machine jobs access blocks, not keys or parallel units")]
     NotBlocks {
@@ -69,16 +66,18 @@ pub enum MachineRejection {
         /// Name of the path.
         path: String,
     },
-    /// Interrupts on a machine without their costs.
+    /// Threads that sleep until an interrupt, on a machine without its costs.
     #[error(
         "path {path}: the sheet of {machine} lacks the table `interrupts` or `threads`, which \
-         completion = \"interrupt\" needs"
+         {completion} needs"
     )]
     NoInterruptCosts {
         /// Name of the path.
         path: String,
         /// Name of the machine.
         machine: String,
+        /// The key and its value.
+        completion: String,
     },
     /// Threads that share cores, on a machine without the costs of switches.
     #[error(
@@ -130,8 +129,8 @@ pub(super) struct HostedJobs {
     pub(super) seed: u64,
     /// Number of the first log.
     pub(super) first_log: usize,
-    /// Whether the threads sleep until an interrupt.
-    pub(super) sleeps: bool,
+    /// How the threads notice completions.
+    pub(super) completion: CompletionPolicy,
 }
 
 impl HostedJobs {
@@ -151,18 +150,16 @@ pub(super) fn check(
     options: &SimOptions<'_>,
 ) -> Result<(), MachineRejection> {
     for path in paths {
-        let policy = path.config.completion.unwrap_or_default();
-        let is_modeled =
-            matches!(policy.method, CompletionMethod::Poll | CompletionMethod::Interrupt);
-        if !is_modeled || policy.poll_interval.is_some() {
-            let (path, method) = (path.name.clone(), policy.method.word());
-            return Err(MachineRejection::Completion { path, method });
-        }
-        if uses_interrupts(&path.config)
+        let policy = completion(&path.config);
+        if policy != CompletionPolicy::default()
             && !(host.model.has_interrupt_costs() && host.model.has_thread_costs())
         {
             let (path, machine) = (path.name.clone(), host.model.name().to_owned());
-            return Err(MachineRejection::NoInterruptCosts { path, machine });
+            let completion = match policy.poll_interval {
+                Some(_) => "poll_interval".to_owned(),
+                None => format!("completion = \"{}\"", policy.method.word()),
+            };
+            return Err(MachineRejection::NoInterruptCosts { path, machine, completion });
         }
     }
     if !scenario.changes.is_empty() {
@@ -197,9 +194,9 @@ pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRej
     Ok(())
 }
 
-/// Returns whether the threads of a path sleep until an interrupt.
-pub(super) fn uses_interrupts(config: &PathConfig) -> bool {
-    config.completion.unwrap_or_default().method == CompletionMethod::Interrupt
+/// Returns how the threads of a path notice completions.
+pub(super) fn completion(config: &PathConfig) -> CompletionPolicy {
+    config.completion.unwrap_or_default()
 }
 
 /// A device of the run on the machine.
@@ -240,18 +237,6 @@ struct PathPeers {
     share: bool,
     /// Whether the requests of a thread need the others to poll their queues, as shards do.
     serve_others: bool,
-    /// Whether threads sleep until an interrupt.
-    sleep: bool,
-}
-
-impl PathPeers {
-    /// Waits for something to do, after a poll that found nothing.
-    fn wait(&self, start: machine::SpinStart, until: Nanos) {
-        match self.sleep {
-            true => machine::sleep_until(until),
-            false => machine::spin_until(start, Step::Poll, until),
-        }
-    }
 }
 
 /// One thread of a path.
@@ -261,6 +246,7 @@ struct PathThread {
     /// Progress of its jobs in thousandths.
     progress: Arc<AtomicU32>,
     peers: Arc<PathPeers>,
+    wait: ThreadWait,
 }
 
 /// The jobs of a thread, or its queue alone.
@@ -275,11 +261,11 @@ const PROGRESS_ROUNDS: u32 = 256;
 
 impl PathThread {
     fn run(self) {
-        let PathThread { work, result, progress, peers } = self;
+        let PathThread { work, result, progress, peers, mut wait } = self;
         let (mut queue, jobs) = match work {
             ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
             ThreadWork::Jobs(runner) => {
-                let ended = run_jobs(*runner, &peers, &progress);
+                let ended = run_jobs(*runner, &peers, &mut wait, &progress);
                 peers.running.fetch_sub(1, Ordering::Relaxed);
                 machine::notify();
                 ended
@@ -289,8 +275,11 @@ impl PathThread {
         while peers.serve_others && peers.running.load(Ordering::Relaxed) > 0 {
             let spin = machine::begin_spin();
             match queue.poll(machine::now()) {
-                true => machine::notify(),
-                false => peers.wait(spin, queue.deadline()),
+                true => {
+                    wait.found();
+                    machine::notify();
+                }
+                false => wait.wait(spin, queue.deadline()),
             }
         }
         let returned = Some((queue.into_device(), jobs));
@@ -302,6 +291,7 @@ impl PathThread {
 fn run_jobs(
     mut runner: JobRunner<HostedQueue>,
     peers: &PathPeers,
+    wait: &mut ThreadWait,
     progress: &AtomicU32,
 ) -> (HostedQueue, Result<RunResult, RunError>) {
     let (mut rounds, mut is_stopped) = (0u32, false);
@@ -312,15 +302,18 @@ fn run_jobs(
         }
         let spin = machine::begin_spin();
         let moved = runner.poll(machine::now());
-        if moved && peers.share {
-            machine::notify();
+        if moved {
+            wait.found();
+            if peers.share {
+                machine::notify();
+            }
         }
         rounds += 1;
         if rounds.is_multiple_of(PROGRESS_ROUNDS) {
             progress.store((1000.0 * runner.progress()) as u32, Ordering::Relaxed);
         }
         if !moved && !runner.is_done() {
-            peers.wait(spin, runner.deadline());
+            wait.wait(spin, runner.deadline());
         }
     }
     runner.finish_with_device()
@@ -346,7 +339,7 @@ pub(super) fn run(
         engine.add_device(Box::new(HostedDevice(device.clone())));
     }
     let kernel = host.kernel.request_cost();
-    let mut threads = Vec::new();
+    let (mut threads, mut contexts) = (Vec::new(), Vec::new());
     for of_path in &jobs {
         let path = &mut run.paths[of_path.path];
         path.poll_all_members();
@@ -356,6 +349,17 @@ pub(super) fn run(
         };
         let layer = device.take_block_layer();
         let has_target = target_layers::ftl_snapshot(&mut device).is_some();
+        let cell = Arc::new(OnceLock::new());
+        let context = match &layer {
+            Some(layer) => {
+                let raise = raising(cell.clone(), Arc::default()).map_err(MachineRunError::from)?;
+                InterruptContext::take(&mut device, layer, raise)
+            }
+            None => None,
+        };
+        if let Some(context) = &context {
+            contexts.push((name.clone(), context.clone(), cell));
+        }
         // Threads with queues of their own find nothing that others did.
         let own_queues = layer.as_ref().map(|layer| {
             let counters = layer.counters();
@@ -372,18 +376,26 @@ pub(super) fn run(
             running: AtomicU32::new(with_jobs as u32),
             share,
             serve_others: count > 1 && layer.is_none() && has_target,
-            sleep: of_path.sleeps,
         });
         let mut results = Vec::with_capacity(count);
         for (index, mut queue) in queues.into_iter().enumerate() {
-            let handler = Arc::new(OnceLock::new());
-            if of_path.sleeps {
-                queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
+            let (cell, mask) = (Arc::new(OnceLock::new()), Arc::<InterruptMask>::default());
+            let wakes = match context {
+                Some(_) => Some(Wakes::Thread(cell.clone())),
+                None if of_path.completion.method.uses_interrupts() => {
+                    Some(Wakes::Handler(cell.clone()))
+                }
+                None => None,
+            };
+            if let Some(wakes) = &wakes {
+                queue.set_waker(wakes.waker(&mask).map_err(MachineRunError::from)?);
             }
             let result = Arc::new(Mutex::new(None));
             results.push(result.clone());
-            let work = thread_work(queue, index, count, of_path, kernel)
-                .map_err(|error| error.of_path(&name))?;
+            let taken = context.as_ref().map(|context| context.taken.clone());
+            let queue = HostedQueue::new(queue, kernel).with_taken(taken);
+            let work =
+                thread_work(queue, index, count, of_path).map_err(|error| error.of_path(&name))?;
             if let (ThreadWork::Queue(_), false) = (&work, peers.serve_others) {
                 let ThreadWork::Queue(queue) = work else { continue };
                 let returned = Some((queue.into_device(), Ok(RunResult::default())));
@@ -392,9 +404,9 @@ pub(super) fn run(
             }
             let progress = Arc::new(AtomicU32::new(0));
             let (peers, part) = (peers.clone(), progress.clone());
-            let thread = PathThread { work, result, progress, peers };
-            let handler = of_path.sleeps.then_some(handler);
-            threads.push((format!("{name}: queue {index}"), thread, part, handler));
+            let wait = ThreadWait::new(of_path.completion, mask);
+            let thread = PathThread { work, result, progress, peers, wait };
+            threads.push((format!("{name}: queue {index}"), thread, part, wakes));
         }
         path.hosted = Some((layer, results));
     }
@@ -405,26 +417,38 @@ pub(super) fn run(
         return Err(MachineRunError::from(rejection).into());
     }
     let mut progress = Vec::with_capacity(count);
-    for (index, (name, thread, part, handler)) in threads.into_iter().enumerate() {
+    for (name, context, cell) in &contexts {
+        // Its endpoint has no thread, so that the interrupt goes to the first hardware thread.
+        let spec = interrupt_of(name, 0);
+        let context = context.clone();
+        let handler = engine.spawn(spec, move || context.run()).map_err(MachineRunError::from)?;
+        // The cell is empty until here.
+        let _ = cell.set(handler);
+    }
+    for (index, (name, thread, part, wakes)) in threads.into_iter().enumerate() {
         progress.push(part);
         // A thread per hardware thread while there are enough; else the machine places them.
         let spec = TaskSpec::thread(name.clone());
         let spec = if count <= cores { spec.on(index) } else { spec };
         let thread = engine.spawn(spec, move || thread.run()).map_err(MachineRunError::from)?;
-        if let Some(cell) = handler {
-            let spec = TaskSpec {
-                class: TaskClass::HardInterrupt,
-                ..TaskSpec::thread(format!("{name}: interrupt")).on(index % cores)
-            };
-            let handler = engine.spawn(spec, move || wake_at_interrupts(thread));
-            // The cell is empty until here.
-            let _ = cell.set(handler.map_err(MachineRunError::from)?);
+        // The cells are empty until here.
+        match wakes {
+            Some(Wakes::Handler(cell)) => {
+                let spec = interrupt_of(&name, index % cores);
+                let handler = engine.spawn(spec, move || wake_at_interrupts(thread));
+                let _ = cell.set(handler.map_err(MachineRunError::from)?);
+            }
+            Some(Wakes::Thread(cell)) => {
+                let _ = cell.set(thread);
+            }
+            None => {}
         }
     }
     let report = engine.run_with(&mut |now| {
         let least = progress.iter().map(|part| part.load(Ordering::Relaxed)).min();
         tick(now, f64::from(least.unwrap_or(1000)) / 1000.0)
     });
+    contexts.iter().for_each(|(_, context, _)| context.end());
     let report = report.map_err(MachineRunError::from)?;
     drop(engine);
     for (device, name) in devices.into_iter().zip(0..) {
@@ -441,10 +465,35 @@ pub(super) fn run(
     Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
 }
 
-/// Returns a waker that raises the interrupt of the handler in `cell`, once there is one.
-fn raising(cell: Arc<OnceLock<TaskId>>) -> io::Result<Waker> {
+/// The task that the waker of a queue starts, once it is in its cell.
+enum Wakes {
+    /// The handler of the queue's interrupt.
+    Handler(Arc<OnceLock<TaskId>>),
+    /// The thread, which an interrupt context wakes.
+    Thread(Arc<OnceLock<TaskId>>),
+}
+
+impl Wakes {
+    fn waker(&self, mask: &Arc<InterruptMask>) -> io::Result<Waker> {
+        match self {
+            Wakes::Handler(cell) => raising(cell.clone(), mask.clone()),
+            Wakes::Thread(cell) => context::waking(cell.clone()),
+        }
+    }
+}
+
+/// Returns the interrupt of a queue or path on a hardware thread.
+fn interrupt_of(name: &str, core: usize) -> TaskSpec {
+    let name = format!("{name}: interrupt");
+    TaskSpec { class: TaskClass::HardInterrupt, ..TaskSpec::thread(name).on(core) }
+}
+
+/// Returns a waker that raises the interrupt of the handler in `cell`, unless it is masked.
+fn raising(cell: Arc<OnceLock<TaskId>>, mask: Arc<InterruptMask>) -> io::Result<Waker> {
     Waker::calling(move || {
-        if let Some(handler) = cell.get() {
+        if let Some(handler) = cell.get()
+            && !mask.is_masked()
+        {
             machine::raise(*handler);
         }
     })
@@ -460,11 +509,10 @@ fn wake_at_interrupts(thread: TaskId) {
 
 /// Returns the work of the thread of queue `index` of `count`.
 fn thread_work(
-    mut queue: CoreQueues,
+    mut queue: HostedQueue,
     index: usize,
     count: usize,
     of_path: &HostedJobs,
-    kernel: Nanos,
 ) -> Result<ThreadWork, ThreadError> {
     let of_queue = (index..of_path.job_count()).step_by(count);
     let group_of = |job: usize| of_path.groups.get(job).copied().unwrap_or_default();
@@ -473,11 +521,11 @@ fn thread_work(
         return Err(ThreadError::Groups);
     }
     let Some(group) = groups.first() else {
-        return Ok(ThreadWork::Queue(Box::new(HostedQueue::new(queue, kernel))));
+        return Ok(ThreadWork::Queue(Box::new(queue)));
     };
-    queue.block_layer_queues().for_each(|queue| queue.set_group(*group));
+    queue.set_group(*group);
     let part = JobPart { first: index as u64, threads: count as u64 };
-    let (queue, specs) = (HostedQueue::new(queue, kernel), of_path.specs.clone());
+    let specs = of_path.specs.clone();
     let costs = IoCpuCosts::default();
     let mut runner = JobRunner::with_part(queue, specs, costs, of_path.seed, part)?;
     runner.open_logs_of(of_path.first_log, part)?;

@@ -1,11 +1,15 @@
 //! [`HostedQueue`]: a core's queue of a path, as a device of jobs whose calls take processor time.
 
-use block::{BlockDevice, Completion, Layer, Op, QueueFull, Request, Step};
+use std::sync::Arc;
+
+use block::{BlockDevice, Completion, Group, Layer, Op, QueueFull, Request, Step};
 use machine::{compute, doorbell, now, work};
 use mem::AddressSpace;
 use stack::{CoreQueues, target_layers};
 use time::{Component, Nanos};
 use workload::{Addressing, JobDevice, JobLimits, JobOperation};
+
+use super::context::TakenEvents;
 
 /// A queue on a modeled machine.
 ///
@@ -19,13 +23,25 @@ pub(super) struct HostedQueue {
     kernel: Nanos,
     /// Number of sectors that the target's collection has moved; `None` without a target.
     moved_sectors: Option<u64>,
+    /// Completions that an interrupt context has taken from the hardware queue.
+    taken: Option<Arc<TakenEvents>>,
 }
 
 impl HostedQueue {
     pub(super) fn new(mut device: CoreQueues, kernel: Nanos) -> HostedQueue {
         let moved_sectors = target_layers::ftl_snapshot(&mut device);
         let moved_sectors = moved_sectors.map(|(stats, _)| stats.gc_relocations);
-        HostedQueue { device, kernel, moved_sectors }
+        HostedQueue { device, kernel, moved_sectors, taken: None }
+    }
+
+    /// Returns the queue with an interrupt context that takes completions for it.
+    pub(super) fn with_taken(self, taken: Option<Arc<TakenEvents>>) -> HostedQueue {
+        HostedQueue { taken, ..self }
+    }
+
+    /// Sets the group of later requests.
+    pub(super) fn set_group(&mut self, group: Group) {
+        self.device.block_layer_queues().for_each(|queue| queue.set_group(group));
     }
 
     pub(super) fn into_device(self) -> CoreQueues {
@@ -97,7 +113,9 @@ impl JobDevice for HostedQueue {
 
     fn reap(&mut self) -> Option<Completion> {
         let completion = BlockDevice::reap(&mut self.device)?;
-        work(Step::Event, 1);
+        if !self.taken.as_ref().is_some_and(|taken| taken.remove()) {
+            work(Step::Event, 1);
+        }
         work(Step::Complete, 1);
         Some(completion)
     }

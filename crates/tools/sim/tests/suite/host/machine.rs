@@ -206,11 +206,6 @@ fn what_a_machine_cannot_run_is_refused() {
     };
     let drive = |rest: &str| format!("{DRIVE}{rest}");
     let one = job("randread", 1, 1);
-    let sq = "[path]\nqueue_model = \"sq\"\ncompletion = \"coop\"\n";
-    assert_eq!(
-        rejection(&drive(&format!("{sq}{one}"))),
-        MachineRejection::Completion { path: "drive0".into(), method: "coop" }
-    );
     assert_eq!(
         rejection(&drive(&format!("{one}{}stonewall = true\n", one.replace("\"j\"", "\"k\"")))),
         MachineRejection::Stonewall { job: "k".into() }
@@ -253,7 +248,11 @@ fn what_a_machine_cannot_run_is_refused() {
     let interrupts = "[path]\ncompletion = \"interrupt\"\n";
     assert_eq!(
         free(&drive(&format!("{interrupts}{small}{one}"))),
-        MachineRejection::NoInterruptCosts { path: "drive0".into(), machine }
+        MachineRejection::NoInterruptCosts {
+            path: "drive0".into(),
+            machine,
+            completion: "completion = \"interrupt\"".into(),
+        }
     );
     let traced = SimOptions { slowest: 1, ..SimOptions::default() };
     let error = simulate(&scenario(&format!("{DRIVE}{host}{one}")), traced).unwrap_err();

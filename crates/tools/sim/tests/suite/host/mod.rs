@@ -1,4 +1,5 @@
-//! Costs of the host: completion methods, and modeled machines.
+//! Costs of the host: completion methods, and modeled machines and the methods on them.
 
 mod completion;
 mod machine;
+mod machine_completion;
