@@ -1,4 +1,4 @@
-//! [`InterruptContext`]: the interrupt context of a path with `lazy` or `coop`, as a handler of the
+//! [`SharedQueueHandler`]: the interrupt context of a path with `lazy` or `coop`, as a handler of the
 //! machine.
 //!
 //! The context has an endpoint of the block layer. An interrupt of the hardware queue starts it on its
@@ -36,7 +36,7 @@ impl TakenEvents {
 
 /// The interrupt context of a path.
 #[derive(Clone)]
-pub(super) struct InterruptContext {
+pub(super) struct SharedQueueHandler {
     /// The context, as submitters see it.
     handler: Arc<CompletionHandler>,
     /// Its endpoint; `None` after the run. A task that has not ended is never dropped, so that the
@@ -47,14 +47,14 @@ pub(super) struct InterruptContext {
     pub(super) taken: Arc<TakenEvents>,
 }
 
-impl InterruptContext {
+impl SharedQueueHandler {
     /// Takes the context of `device`, whose block layer is `layer`. `raise` starts its handler.
     /// Returns `None` if the device has none.
     pub(super) fn take(
         device: &mut CoreQueues,
         layer: &StackBlockLayer,
         raise: Waker,
-    ) -> Option<InterruptContext> {
+    ) -> Option<SharedQueueHandler> {
         let (handler, mut endpoint) = device.take_handler()?;
         // The endpoint is the last one of the block layer.
         let stats = layer.counters().submitters().last()?.clone();
@@ -62,7 +62,7 @@ impl InterruptContext {
         endpoint.set_waker(raise);
         let endpoint = HostedQueue::new(endpoint, Nanos::ZERO);
         let (endpoint, taken) = (Arc::new(Mutex::new(Some(endpoint))), Arc::default());
-        Some(InterruptContext { handler, endpoint, stats, taken })
+        Some(SharedQueueHandler { handler, endpoint, stats, taken })
     }
 
     /// The body of the handler.

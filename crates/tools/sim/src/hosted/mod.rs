@@ -27,7 +27,7 @@ use stack::{
 use time::{Component, Nanos};
 use workload::{IoCpuCosts, JobPart, JobRunner, JobSpec, RunError, RunResult};
 
-use context::InterruptContext;
+use context::SharedQueueHandler;
 pub use outcome::MachineOutcome;
 use queue::HostedQueue;
 use wait::{InterruptMask, ThreadWait};
@@ -353,7 +353,7 @@ pub(super) fn run(
         let context = match &layer {
             Some(layer) => {
                 let raise = raising(cell.clone(), Arc::default()).map_err(MachineRunError::from)?;
-                InterruptContext::take(&mut device, layer, raise)
+                SharedQueueHandler::take(&mut device, layer, raise)
             }
             None => None,
         };
