@@ -3,3 +3,4 @@
 mod completion;
 mod machine;
 mod machine_completion;
+mod machine_figures;
