@@ -8,7 +8,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Map, Value};
-use sweep::{COLUMNS, Row};
+use sweep::{Row, columns_of};
 
 /// Values of a column.
 enum ColumnValues {
@@ -303,15 +303,15 @@ pub(crate) struct SweepRow {
 pub(crate) fn sweep(rows: &[SweepRow]) -> Columns {
     let mut specs = vec![unsigned("run"), unsigned("seed")];
     specs.extend(["job", "direction", "status", "error", "replay"].map(text));
-    specs.extend(COLUMNS.iter().map(|column| float(column.name)));
+    let measured = columns_of(rows.iter().map(|row| &row.row));
+    specs.extend(measured.iter().map(|(_, column)| float(column.name)));
     let mut columns = Columns::new(&specs);
     for SweepRow { run, row } in rows {
         let fixed = [&row.job, &row.direction, row.status.word(), &row.error, &row.replay];
         let mut cells = vec![Value::from(*run), Value::from(row.seed)];
         cells.extend(fixed.map(Value::from));
-        cells.extend(
-            row.values.iter().map(|value| value.clone().map_or(Value::Null, Value::Number)),
-        );
+        let values = measured.iter().map(|(index, _)| &row.values[*index]);
+        cells.extend(values.map(|value| value.clone().map_or(Value::Null, Value::Number)));
         columns.push(&cells);
     }
     columns

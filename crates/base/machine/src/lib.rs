@@ -71,7 +71,7 @@ pub use core_times::{CoreState, CoreTimes};
 pub use costs::{Costs, LineCosts, StepCosts};
 pub use engine::calls::{
     SpinStart, begin_measurement, begin_spin, compute, current, doorbell, is_stopping, notify, now,
-    park, raise, sleep_until, spin_until, stop, this_core, unpark, work,
+    park, raise, sleep_until, sleep_until_timer, spin_until, stop, this_core, unpark, work,
 };
 pub use engine::{
     CoreSegment, Device, Engine, EngineConfig, EngineError, EngineReport, EngineWatcher, TaskClass,

@@ -27,8 +27,9 @@ const OPERATION_MAX: Nanos = Nanos::from_secs(1);
 const GHZ_MAX: f64 = 100.0;
 
 /// The sheets that are part of this crate.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("i7-4770", include_str!("../models/i7-4770.toml")),
+    ("i7-5820k", include_str!("../models/i7-5820k.toml")),
     ("westmere-ex-8x10", include_str!("../models/westmere-ex-8x10.toml")),
 ];
 

@@ -90,8 +90,8 @@ impl Catalog {
                 let part =
                     |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned());
                 let (Some(paper), Some(figure)) = (part(&paper), part(&path)) else { continue };
-                // The file of a sweep belongs to the figure that runs it.
-                if figure.ends_with(".sweep") {
+                // A sweep and its scenario belong to the figure that runs them.
+                if figure.ends_with(".sweep") || figure.ends_with(".scenario") {
                     continue;
                 }
                 let text = read(&path)?;

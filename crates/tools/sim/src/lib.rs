@@ -399,7 +399,10 @@ fn prepare(
     let mut shared = vec![false; plans.len()];
     // The drive raises the interrupts of hosts that sleep.
     let sleeps = scenario.host.machine.is_some()
-        && scenario.paths().iter().any(|path| hosted::uses_interrupts(&path.config));
+        && scenario
+            .paths()
+            .iter()
+            .any(|path| hosted::completion(&path.config).method.uses_interrupts());
     let vector = sleeps.then_some(HOST_VECTOR);
     let build = BuildOptions { vector, write_images: options.write_image, parallel_units: true };
     let mut reuse = |plan: &DriveSpec| {
@@ -448,7 +451,7 @@ fn prepare(
                 costs.complete = Nanos::ZERO;
             }
             match scenario.host.machine {
-                Some(_) => Notification::Modeled { interrupts: hosted::uses_interrupts(config) },
+                Some(_) => Notification::Modeled(hosted::completion(config)),
                 None => Notification::Virtual(notify),
             }
         })?;
@@ -469,8 +472,8 @@ fn prepare(
                 path.hosted_names = specs.iter().flat_map(clones).collect();
                 let first_log = next_log;
                 next_log += groups.len();
-                let sleeps = hosted::uses_interrupts(&path_specs[index].config);
-                let jobs = HostedJobs { path: index, specs, groups, seed, first_log, sleeps };
+                let completion = hosted::completion(&path_specs[index].config);
+                let jobs = HostedJobs { path: index, specs, groups, seed, first_log, completion };
                 hosted_jobs.push(jobs);
             }
             ready.push(path);

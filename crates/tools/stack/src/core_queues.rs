@@ -88,11 +88,8 @@ impl<Q: HardwareQueue, P: Platform> BlockLayerQueue for Queue<Q, P> {
 pub enum Notification {
     /// In virtual time, with these delays.
     Virtual(NotifyConfig),
-    /// In virtual time on modeled cores: by polls, or by interrupts of a modeled machine.
-    Modeled {
-        /// Whether hardware queues raise interrupts.
-        interrupts: bool,
-    },
+    /// In virtual time on modeled cores, by contexts that the modeled machine runs.
+    Modeled(CompletionPolicy),
     /// In real time, by interrupts and threads. `None` is the default of the program that submits.
     Real(Option<CompletionPolicy>),
 }
@@ -100,15 +97,23 @@ pub enum Notification {
 impl Notification {
     /// Returns whether hardware queues raise interrupt vectors.
     pub(super) fn uses_interrupts(self) -> bool {
-        matches!(self, Notification::Real(_) | Notification::Modeled { interrupts: true })
+        match self {
+            Notification::Real(_) => true,
+            Notification::Modeled(policy) => policy.method.uses_interrupts(),
+            Notification::Virtual(_) => false,
+        }
     }
 
     /// Returns the method of the interrupt context that a block layer has beside its cores, in real
-    /// time.
+    /// time and on modeled cores.
     fn handler(self, plan: &BlockLayerSpec) -> Option<CompletionMethod> {
         match (self, plan.layout) {
             (Notification::Real(policy), QueueModel::SingleQueue) => {
                 policy.map(|policy| policy.method).filter(|method| method.uses_handler())
+            }
+            // With `interrupt` each modeled thread has a handler of its own, which wakes it.
+            (Notification::Modeled(policy), QueueModel::SingleQueue) => {
+                Some(policy.method).filter(|method| method.needs_handler())
             }
             _ => None,
         }
@@ -210,9 +215,9 @@ impl CoreQueues {
                 let mut driver = NotifiedDriver::new(driver, config);
                 CoreQueues::open_layer_on::<_, Native>(&mut driver, plan, None)
             }
-            Notification::Modeled { .. } => {
-                let mut driver = driver;
-                CoreQueues::open_layer_on::<_, Modeled>(&mut driver, plan, None)
+            Notification::Modeled(_) => {
+                let (mut driver, handler) = (driver, notification.handler(plan));
+                CoreQueues::open_layer_on::<_, Modeled>(&mut driver, plan, handler)
             }
             other => {
                 let mut driver = driver;
@@ -252,6 +257,18 @@ impl CoreQueues {
             queue.set_handler(handler.clone());
         }
         Ok(())
+    }
+
+    /// Returns the interrupt context that a modeled machine runs, and its endpoint; `None` if the
+    /// completion method needs none. The queues leave completions to it from now on. Nothing may be
+    /// outstanding.
+    pub fn take_handler(&mut self) -> Option<(Arc<CompletionHandler>, CoreQueues)> {
+        let (method, endpoint) = self.handler.take()?;
+        let handler = Arc::new(CompletionHandler::elsewhere(method));
+        for queue in self.block_layer_queues() {
+            queue.set_handler(handler.clone());
+        }
+        Some((handler, CoreQueues::from_boxes(Box::new([endpoint]), self.features)))
     }
 
     /// Returns a device without a block layer whose completions are noticed as `notification` says.

@@ -24,7 +24,7 @@ mod sweep;
 mod sweep_file;
 mod verify;
 
-pub use columns::{COLUMNS, Column};
+pub use columns::{COLUMNS, Column, columns_of};
 pub use error::{SetError, SetProblem, SweepError};
 pub use grid::{Assignment, BaseScenario, Grid, GridPoint, RUNS_MAX, Seeds, scenarios};
 pub use output::{csv, json};

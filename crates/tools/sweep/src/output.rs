@@ -3,14 +3,17 @@
 use serde_json::{Map, Value, json};
 use sim::to_text;
 
-use crate::{COLUMNS, Row};
+use crate::{Row, columns_of};
 
 /// Returns the rows as CSV (RFC 4180, with line feeds): the keys of the sweep, the seed, job and
-/// direction, the status, the error and the command that repeats the run, and [`COLUMNS`].
+/// direction, the status, the error and the command that repeats the run, and [`COLUMNS`](crate::COLUMNS), those
+/// of a modeled machine if a row has them.
 pub fn csv(keys: &[String], rows: &[Row]) -> String {
     let fixed = ["seed", "job", "direction", "status", "error", "replay"];
     let names = keys.iter().map(String::as_str).chain(fixed);
-    let mut out = line(names.chain(COLUMNS.iter().map(|column| column.name)).map(str::to_owned));
+    let columns = columns_of(rows.iter());
+    let measured = columns.iter().map(|(_, column)| column.name);
+    let mut out = line(names.chain(measured).map(str::to_owned));
     for row in rows {
         let seed = row.seed.map_or_else(String::new, |seed| seed.to_string());
         let fixed = [
@@ -21,8 +24,9 @@ pub fn csv(keys: &[String], rows: &[Row]) -> String {
             row.error.clone(),
             row.replay.clone(),
         ];
-        let values =
-            row.values.iter().map(|v| v.as_ref().map_or_else(String::new, ToString::to_string));
+        let values = columns.iter().map(|(index, _)| {
+            row.values[*index].as_ref().map_or_else(String::new, ToString::to_string)
+        });
         out += &line(row.parameters.iter().cloned().chain(fixed).chain(values));
     }
     out
@@ -41,6 +45,7 @@ fn quoted(cell: &str) -> String {
 
 /// Returns the rows as a JSON list of objects, with the parameters in an object of their own.
 pub fn json(keys: &[String], rows: &[Row]) -> String {
+    let columns = columns_of(rows.iter());
     let object = |row: &Row| {
         let parameters = keys.iter().cloned().zip(row.parameters.iter().map(|v| json!(v)));
         let mut object = json!({
@@ -52,8 +57,8 @@ pub fn json(keys: &[String], rows: &[Row]) -> String {
             "error": row.error,
             "replay": row.replay,
         });
-        for (column, value) in COLUMNS.iter().zip(&row.values) {
-            object[column.name] = json!(value);
+        for (index, column) in &columns {
+            object[column.name] = json!(row.values[*index]);
         }
         object
     };
@@ -63,7 +68,7 @@ pub fn json(keys: &[String], rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GridPoint, failed_row};
+    use crate::{COLUMNS, GridPoint, failed_row};
 
     #[test]
     fn cells_with_commas_and_quotes_are_quoted() {
@@ -75,7 +80,7 @@ mod tests {
             lines[0].starts_with("target.kind,seed,job,direction,status,error,replay,elapsed_ns,")
         );
         assert!(lines[1].starts_with("\"a,b\",1,,,failed,\"it is \"\"x\"\", y\",sluice sim a,,"));
-        assert_eq!(lines[0].split(',').count(), 7 + COLUMNS.len());
+        assert_eq!(lines[0].split(',').count(), 7 + COLUMNS.len() - 2, "no machine");
         let parsed: Value = serde_json::from_str(&json(&["target.kind".into()], &[row])).unwrap();
         assert_eq!(parsed[0]["parameters"]["target.kind"], "a,b");
         assert_eq!(parsed[0]["iops"], Value::Null);

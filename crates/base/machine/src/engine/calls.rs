@@ -250,6 +250,25 @@ pub fn sleep_until(at: Nanos) {
     });
 }
 
+/// Waits as [`sleep_until`] does, on a timer: if the time comes, its interrupt takes the core's time
+/// before the task continues.
+pub fn sleep_until_timer(at: Nanos) {
+    if at <= now() {
+        return;
+    }
+    sleep_until(at);
+    in_task(|world, id| {
+        if world.now < at {
+            // Woken before.
+            return false;
+        }
+        world.counts.interrupts += 1;
+        let costs = &world.config.costs;
+        let time = costs.interrupt_entry + costs.interrupt_exit;
+        world.charge_as(id, time, CoreState::Interrupt)
+    });
+}
+
 /// Wakes a task; without an effect on one that has ended.
 pub fn unpark(task: TaskId) {
     world::with(|world| {
@@ -322,6 +341,12 @@ impl World {
     #[inline]
     fn charge(&mut self, id: TaskId, time: Nanos) -> bool {
         let as_state = self.task(id).work_state();
+        self.charge_as(id, time, as_state)
+    }
+
+    /// Charges time that the core spends in a state. Returns whether the task must be suspended.
+    #[inline]
+    fn charge_as(&mut self, id: TaskId, time: Nanos, as_state: CoreState) -> bool {
         if self.check_limits(id, time) || self.yield_core(id, time, as_state) {
             return true;
         }

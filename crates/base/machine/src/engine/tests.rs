@@ -122,6 +122,32 @@ fn one_task_takes_the_sum_of_its_costs() {
 }
 
 #[test]
+fn a_timer_that_ends_a_sleep_interrupts_the_core_and_a_wake_up_before_it_does_not() {
+    let mut engine = Engine::new(config(2)).unwrap();
+    let records = Records::default();
+    let inner = records.clone();
+    let sleeper = engine
+        .spawn(TaskSpec::thread("sleeps").on(0), move || {
+            calls::sleep_until_timer(Nanos(500));
+            inner.add("passed");
+            calls::sleep_until_timer(Nanos(20_000));
+            inner.add("timer");
+            calls::sleep_until_timer(Nanos(90_000));
+            inner.add("woken");
+        })
+        .unwrap();
+    let spec = TaskSpec { start: Nanos(49_000), ..TaskSpec::thread("wakes").on(1) };
+    engine.spawn(spec, move || calls::unpark(sleeper)).unwrap();
+    let report = engine.run().unwrap();
+    // The switch to the sleeper ends after its first time; a wake-up arrives 700 ns later.
+    let expected = [entry("passed", 1_000), entry("timer", 20_500), entry("woken", 50_700)];
+    assert_eq!(records.all(), expected);
+    assert_sums(&report);
+    assert_eq!(report.core_times[0].time(CoreState::Interrupt), Nanos(500));
+    assert_eq!(report.interrupts, 1);
+}
+
+#[test]
 fn an_interrupt_delays_work_by_exactly_its_run() {
     let mut engine = Engine::new(config(1)).unwrap();
     let records = Records::default();

@@ -15,6 +15,10 @@
 //! core owns wakes this core. There each submitter finishes its own requests, so that `interrupt` on
 //! a shared queue is `lazy`.
 //!
+//! On a modeled machine the contexts are tasks of it: each thread polls, sleeps until a timer, or has
+//! a handler that wakes it; with `lazy` and `coop` the handler has an endpoint
+//! ([`CompletionHandler::elsewhere`]).
+//!
 //! Threads that wait for one request each have the strategies of [`completion`](crate::completion).
 
 mod handler;

@@ -64,8 +64,9 @@ fn figures_are_chosen_by_paper_name_class_and_time() {
         fs::create_dir_all(folder.path().join(paper)).unwrap();
         fs::write(folder.path().join(paper).join(format!("{name}.toml")), text).unwrap();
     }
-    // The scenario of a sweep is no figure.
+    // A sweep and its scenario are no figures.
     fs::write(folder.path().join("A10/figure-9.sweep.toml"), "x").unwrap();
+    fs::write(folder.path().join("A10/figure-9.scenario.toml"), "x").unwrap();
     let catalog = Catalog::load(folder.path()).unwrap();
     let chosen = |names: &[&str], class, minutes_max| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();

@@ -10,6 +10,10 @@ fn a_machine_is_a_built_in_model_with_a_kernel() {
     assert_eq!((machine.model.name(), machine.kernel), ("i7-4770", HostKernel::None));
     let machine = host("machine = \"westmere-ex-8x10\"\nkernel = \"linux-3.10\"\n").unwrap();
     assert_eq!((machine.model.hardware_threads(), machine.kernel), (80, HostKernel::Linux310));
+    let machine = host("machine = \"i7-5820k\"\nkernel = \"linux-nvme-2012\"\n").unwrap();
+    let (kernel, threads) = (machine.kernel, machine.model.hardware_threads());
+    assert_eq!((kernel.request_cost(), threads), (time::Nanos(2800), 12));
+    assert!(kernel.source().contains("[NvmeIdf12]"));
     assert_eq!(host("submit_cost = \"1us\"\n"), None);
 }
 

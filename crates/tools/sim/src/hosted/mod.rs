@@ -1,27 +1,33 @@
 //! Runs jobs on a modeled machine (`[host] machine`): the host's software takes processor time.
 //!
 //! Each queue of a path is used by one thread of the machine, which runs the jobs of that queue: job
-//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and looks or
-//! sleeps until an interrupt when there is nothing to do. The thread of a shard also polls while others need the shard.
+//! `i` on queue `i` modulo the number of queues, as without a machine. The thread polls, and waits
+//! by the path's method of completion when there is nothing to do. The thread of a shard also polls
+//! while others need the shard.
 //!
 //! Samples, changes, faults and traces are those of a [`RunWatcher`], which stands outside of the
 //! machine; threads and the rest of the run tell each other through ports.
 
+mod context;
 mod outcome;
 mod port;
 mod queue;
 mod stage_peers;
+#[cfg(test)]
+mod tests;
 mod units;
+mod wait;
 mod watch;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use block::{BlockDevice, Group, Step};
+use block::notify::CompletionPolicy;
+use block::{BlockDevice, Group};
 use event::Waker;
 use machine::{Engine, EngineConfig, EngineError, TaskClass, TaskId, TaskSpec};
-use scenario::{CompletionMethod, HostMachine, PathConfig, PathSpec};
+use scenario::{HostMachine, PathConfig, PathSpec};
 use stack::{CoreQueues, JobTarget, target_layers};
 use time::{Component, Nanos};
 use tracepoint::EventOrigin;
@@ -30,12 +36,14 @@ use workload::{
     RunError, RunResult,
 };
 
+use context::SharedQueueHandler;
 pub use outcome::MachineOutcome;
 pub(super) use port::{HostChangeError, HostedPath};
 use port::{PROGRESS_MAX, ThreadPort};
 use queue::HostedQueue;
 use stage_peers::StagePeers;
 use units::HostedUnits;
+use wait::{InterruptMask, ThreadWait};
 use watch::{HostedDevice, HostedTasks, RunWatcher, SharedDevice};
 
 use crate::RunParts;
@@ -44,17 +52,6 @@ use crate::sim_run::SimRun;
 /// A scenario that cannot run on a modeled machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineRejection {
-    /// Completions are noticed otherwise than by polling all the time or by interrupts.
-    #[error(
-        "path {path}: on a modelled machine completions are noticed by \"poll\", without an interval, \
-         or \"interrupt\"; \"{method}\" as it is given is modelled without `machine` only"
-    )]
-    Completion {
-        /// Name of the path.
-        path: String,
-        /// The method.
-        method: &'static str,
-    },
     /// Jobs on keys: the instructions of a key-value target are not counted.
     #[error(
         "path {path}: the work of a key-value target has no cost on a modelled machine: give jobs on \
@@ -70,16 +67,18 @@ pub enum MachineRejection {
         /// Name of the job.
         job: String,
     },
-    /// Interrupts on a machine without their costs.
+    /// Threads that sleep until an interrupt, on a machine without its costs.
     #[error(
         "path {path}: the sheet of {machine} lacks the table `interrupts` or `threads`, which \
-         completion = \"interrupt\" needs"
+         {completion} needs"
     )]
     NoInterruptCosts {
         /// Name of the path.
         path: String,
         /// Name of the machine.
         machine: String,
+        /// The key that needs them.
+        completion: String,
     },
     /// Threads that share cores, on a machine without the costs of switches.
     #[error(
@@ -122,8 +121,8 @@ pub(super) struct HostedJobs {
     pub(super) seed: u64,
     /// Number of the first log.
     pub(super) first_log: usize,
-    /// Whether the threads sleep until an interrupt.
-    pub(super) sleeps: bool,
+    /// How the threads notice completions.
+    pub(super) completion: CompletionPolicy,
 }
 
 impl HostedJobs {
@@ -138,18 +137,16 @@ impl HostedJobs {
 /// [`MachineRejection`].
 pub(super) fn check(host: &HostMachine, paths: &[PathSpec]) -> Result<(), MachineRejection> {
     for path in paths {
-        let policy = path.config.completion.unwrap_or_default();
-        let is_modeled =
-            matches!(policy.method, CompletionMethod::Poll | CompletionMethod::Interrupt);
-        if !is_modeled || policy.poll_interval.is_some() {
-            let (path, method) = (path.name.clone(), policy.method.word());
-            return Err(MachineRejection::Completion { path, method });
-        }
-        if uses_interrupts(&path.config)
+        let policy = completion(&path.config);
+        if policy != CompletionPolicy::default()
             && !(host.model.has_interrupt_costs() && host.model.has_thread_costs())
         {
             let (path, machine) = (path.name.clone(), host.model.name().to_owned());
-            return Err(MachineRejection::NoInterruptCosts { path, machine });
+            let completion = match policy.poll_interval {
+                Some(_) => "poll_interval".to_owned(),
+                None => format!("completion = \"{}\"", policy.method.word()),
+            };
+            return Err(MachineRejection::NoInterruptCosts { path, machine, completion });
         }
     }
     Ok(())
@@ -166,9 +163,9 @@ pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRej
     }
 }
 
-/// Returns whether the threads of a path sleep until an interrupt.
-pub(super) fn uses_interrupts(config: &PathConfig) -> bool {
-    config.completion.unwrap_or_default().method == CompletionMethod::Interrupt
+/// Returns how the threads of a path notice completions.
+pub(super) fn completion(config: &PathConfig) -> CompletionPolicy {
+    config.completion.unwrap_or_default()
 }
 
 /// State that the threads of a path share.
@@ -179,20 +176,8 @@ struct PathPeers {
     share: bool,
     /// Whether the requests of a thread need the others to poll their queues, as shards do.
     serve_others: bool,
-    /// Whether threads sleep until an interrupt.
-    sleep: bool,
     /// The stages of their jobs, if some wait for those of other threads.
     stages: Option<StagePeers>,
-}
-
-impl PathPeers {
-    /// Waits for something to do, after a poll that found nothing.
-    fn wait(&self, start: machine::SpinStart, until: Nanos) {
-        match self.sleep {
-            true => machine::sleep_until(until),
-            false => machine::spin_until(start, Step::Poll, until),
-        }
-    }
 }
 
 /// One thread of a path.
@@ -200,6 +185,7 @@ struct PathThread {
     work: ThreadWork,
     port: Arc<ThreadPort>,
     peers: Arc<PathPeers>,
+    wait: ThreadWait,
 }
 
 /// The jobs of a thread, or its queue alone.
@@ -216,15 +202,15 @@ const PROGRESS_ROUNDS: u32 = 256;
 
 impl PathThread {
     fn run(self) {
-        let PathThread { work, port, peers } = self;
+        let PathThread { work, port, peers, mut wait } = self;
         let (mut queue, jobs) = match work {
             ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
             ThreadWork::UnitJobs(runner) => {
-                let (units, jobs) = run_jobs(*runner, &peers, &port.progress);
+                let (units, jobs) = run_jobs(*runner, &peers, &mut wait, &port.progress);
                 return port.end((JobTarget::Units(units.into_device()), jobs));
             }
             ThreadWork::Jobs(runner) => {
-                let ended = run_jobs(*runner, &peers, &port.progress);
+                let ended = run_jobs(*runner, &peers, &mut wait, &port.progress);
                 peers.running.fetch_sub(1, Ordering::Relaxed);
                 machine::notify();
                 ended
@@ -234,8 +220,11 @@ impl PathThread {
         while peers.serve_others && peers.running.load(Ordering::Relaxed) > 0 {
             let spin = machine::begin_spin();
             match queue.poll(machine::now()) {
-                true => machine::notify(),
-                false => peers.wait(spin, queue.deadline()),
+                true => {
+                    wait.found();
+                    machine::notify();
+                }
+                false => wait.wait(spin, queue.deadline()),
             }
         }
         port.end((JobTarget::Blocks(queue.into_device()), jobs));
@@ -246,6 +235,7 @@ impl PathThread {
 fn run_jobs<D: JobDevice>(
     mut runner: JobRunner<D>,
     peers: &PathPeers,
+    wait: &mut ThreadWait,
     progress: &AtomicU32,
 ) -> (D, Result<RunResult, RunError>) {
     let (mut rounds, mut is_stopped) = (0u32, false);
@@ -257,8 +247,11 @@ fn run_jobs<D: JobDevice>(
         }
         let (spin, before) = (machine::begin_spin(), unfinished());
         let moved = runner.poll(machine::now());
-        if moved && peers.share {
-            machine::notify();
+        if moved {
+            wait.found();
+            if peers.share {
+                machine::notify();
+            }
         }
         if before != unfinished() {
             peers.stages.iter().for_each(StagePeers::wake_all);
@@ -269,7 +262,7 @@ fn run_jobs<D: JobDevice>(
             progress.store(thousandths as u32, Ordering::Relaxed);
         }
         if !moved && !runner.is_done() {
-            peers.wait(spin, runner.deadline());
+            wait.wait(spin, runner.deadline());
         }
     }
     runner.finish_with_device()
@@ -299,13 +292,14 @@ pub(super) fn run(
         engine.add_device(Box::new(HostedDevice { device: device.clone(), drive }));
         devices.push(device);
     }
-    let mut threads = Vec::new();
+    let mut ready = ReadyTasks::default();
     for of_path in &jobs {
-        threads.extend(split_path(run, of_path)?);
+        split_path(run, of_path, &mut ready)?;
     }
-    let tasks = spawn(&mut engine, host, threads)?;
+    let (tasks, contexts) = spawn(&mut engine, host, ready)?;
     let mut watcher = RunWatcher { run, devices, tasks, parts, tick, error: None };
     let report = engine.run_with(&mut watcher);
+    contexts.iter().for_each(SharedQueueHandler::end);
     let RunWatcher { run, devices, parts, error, .. } = watcher;
     // An error of the rest of the run is the cause of those of the machine.
     if let Some(error) = error {
@@ -329,20 +323,53 @@ pub(super) fn run(
     Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
 }
 
-/// A thread that is to run, with its name and the origin of its events, and the cell of its
-/// interrupt's handler, if it sleeps.
+/// A thread that is to run, with its name and the origin of its events, and what its queue wakes.
 struct ReadyThread {
     name: String,
     origin: EventOrigin,
     thread: PathThread,
-    handler: Option<Arc<OnceLock<TaskId>>>,
+    wakes: Option<Wakes>,
 }
 
-/// Gives each queue of a path to a thread. Returns the threads that have something to do.
+/// The interrupt context of a path that is to run, and the cell of its handler.
+struct ReadyContext {
+    name: String,
+    origin: EventOrigin,
+    context: SharedQueueHandler,
+    handler: Arc<OnceLock<TaskId>>,
+}
+
+/// The tasks that are to run.
+#[derive(Default)]
+struct ReadyTasks {
+    threads: Vec<ReadyThread>,
+    contexts: Vec<ReadyContext>,
+}
+
+/// The task that the waker of a queue starts, once it is in its cell.
+enum Wakes {
+    /// The handler of the queue's interrupt.
+    Handler(Arc<OnceLock<TaskId>>),
+    /// The thread, which an interrupt context wakes.
+    Thread(Arc<OnceLock<TaskId>>),
+}
+
+impl Wakes {
+    fn waker(&self, mask: &Arc<InterruptMask>) -> io::Result<Waker> {
+        match self {
+            Wakes::Handler(cell) => raising(cell.clone(), mask.clone()),
+            Wakes::Thread(cell) => context::waking(cell.clone()),
+        }
+    }
+}
+
+/// Gives each queue of a path to a thread. Adds the threads that have something to do, and the
+/// interrupt context of the path.
 fn split_path(
     run: &mut SimRun,
     of_path: &HostedJobs,
-) -> Result<Vec<ReadyThread>, crate::SimError> {
+    ready: &mut ReadyTasks,
+) -> Result<(), crate::SimError> {
     let path = &mut run.paths[of_path.path];
     path.poll_all_members();
     let name = path.name.clone();
@@ -353,7 +380,8 @@ fn split_path(
         Some(JobTarget::Units(units)) => {
             let (hosted, thread) = units_thread(units, of_path, origin)?;
             path.hosted = Some(hosted);
-            return Ok(vec![ReadyThread { name: format!("{name}: units"), ..thread }]);
+            ready.threads.push(ReadyThread { name: format!("{name}: units"), ..thread });
+            return Ok(());
         }
         Some(JobTarget::Keys(_)) | None => {
             return Err(MachineRunError::from(MachineRejection::Keys { path: name }).into());
@@ -361,6 +389,15 @@ fn split_path(
     };
     let layer = device.take_block_layer();
     let has_target = target_layers::ftl_snapshot(&mut device).is_some();
+    let handler = Arc::new(OnceLock::new());
+    let context = match &layer {
+        Some(layer) => {
+            let raise = raising(handler.clone(), Arc::default()).map_err(MachineRunError::from)?;
+            SharedQueueHandler::take(&mut device, layer, raise)
+        }
+        None => None,
+    };
+    let taken = context.as_ref().map(|context| context.taken.clone());
     // Threads with queues of their own find nothing that others did.
     let own_queues = layer.as_ref().map(|layer| {
         let counters = layer.counters();
@@ -381,34 +418,44 @@ fn split_path(
         running: AtomicU32::new(with_jobs as u32),
         share,
         serve_others: count > 1 && layer.is_none() && has_target,
-        sleep: of_path.sleeps,
         stages: StagePeers::new(&of_path.specs, with_jobs),
     });
     let mut hosted = HostedPath::new(layer);
-    let mut threads = Vec::new();
     for (index, mut queue) in queues.into_iter().enumerate() {
-        let handler = Arc::new(OnceLock::new());
-        if of_path.sleeps {
-            queue.set_waker(raising(handler.clone()).map_err(MachineRunError::from)?);
+        let (cell, mask) = (Arc::new(OnceLock::new()), Arc::<InterruptMask>::default());
+        let wakes = match context {
+            Some(_) => Some(Wakes::Thread(cell)),
+            None if of_path.completion.method.uses_interrupts() => Some(Wakes::Handler(cell)),
+            None => None,
+        };
+        if let Some(wakes) = &wakes {
+            queue.set_waker(wakes.waker(&mask).map_err(MachineRunError::from)?);
         }
         let port = hosted.add(&mut queue);
         let stages = peers.stages.as_ref().map(|stages| stages.add(&port));
-        let work = thread_work(queue, (index, count), of_path, (&port, stages))?;
+        let queue = HostedQueue::new(queue, port.clone()).with_taken(taken.clone());
+        let work = thread_work(queue, (index, count), of_path, stages)?;
         match work {
             ThreadWork::Queue(queue) if !peers.serve_others => {
                 let device = JobTarget::Blocks(queue.into_device());
                 port.end((device, Ok(RunResult::default())));
             }
-            work => threads.push(ReadyThread {
-                name: format!("{name}: queue {index}"),
-                origin,
-                thread: PathThread { work, port, peers: peers.clone() },
-                handler: of_path.sleeps.then_some(handler),
-            }),
+            work => {
+                let (peers, wait) = (peers.clone(), ThreadWait::new(of_path.completion, mask));
+                ready.threads.push(ReadyThread {
+                    name: format!("{name}: queue {index}"),
+                    origin,
+                    thread: PathThread { work, port, peers, wait },
+                    wakes,
+                });
+            }
         }
     }
+    if let Some(context) = context {
+        ready.contexts.push(ReadyContext { name, origin, context, handler });
+    }
     path.hosted = Some(hosted);
-    Ok(threads)
+    Ok(())
 }
 
 /// Returns the thread of jobs on parallel units, and their path.
@@ -427,27 +474,36 @@ fn units_thread(
         running: AtomicU32::new(1),
         share: false,
         serve_others: false,
-        sleep: false,
         stages: None,
     });
-    let thread = PathThread { work: ThreadWork::UnitJobs(Box::new(runner)), port, peers };
-    Ok((hosted, ReadyThread { name: String::new(), origin, thread, handler: None }))
+    let wait = ThreadWait::new(CompletionPolicy::default(), Arc::default());
+    let thread = PathThread { work: ThreadWork::UnitJobs(Box::new(runner)), port, peers, wait };
+    Ok((hosted, ReadyThread { name: String::new(), origin, thread, wakes: None }))
 }
 
-/// Creates the tasks of the threads and of their interrupts' handlers.
+/// Creates the tasks of the threads, of their interrupts' handlers and of interrupt contexts.
 fn spawn(
     engine: &mut Engine,
     host: &HostMachine,
-    threads: Vec<ReadyThread>,
-) -> Result<HostedTasks, MachineRunError> {
+    ready: ReadyTasks,
+) -> Result<(HostedTasks, Vec<SharedQueueHandler>), MachineRunError> {
+    let ReadyTasks { threads, contexts: ready_contexts } = ready;
     let (count, cores) = (threads.len(), host.model.hardware_threads());
     if count > cores && !host.model.has_thread_costs() {
         let machine = host.model.name().to_owned();
         return Err(MachineRejection::NoThreadCosts { machine, threads: count, cores }.into());
     }
-    let mut tasks = HostedTasks::default();
+    let (mut tasks, mut contexts) = (HostedTasks::default(), Vec::new());
+    for ReadyContext { name, origin, context, handler } in ready_contexts {
+        // Its endpoint has no thread, so that the interrupt goes to the first hardware thread.
+        let spec = interrupt_of(&name, 0);
+        tasks.push(spec.name.clone(), origin);
+        contexts.push(context.clone());
+        // The cell is empty until here.
+        let _ = handler.set(engine.spawn(spec, move || context.run())?);
+    }
     for (index, ready) in threads.into_iter().enumerate() {
-        let ReadyThread { name, origin, thread, handler } = ready;
+        let ReadyThread { name, origin, thread, wakes } = ready;
         tasks.push(name.clone(), origin);
         // A thread per hardware thread while there are enough; else the machine places them.
         let spec = TaskSpec::thread(name.clone());
@@ -455,25 +511,34 @@ fn spawn(
         let port = thread.port.clone();
         let thread = engine.spawn(spec, move || thread.run())?;
         port.set_task(thread);
-        if let Some(cell) = handler {
-            let name = format!("{name}: interrupt");
-            tasks.push(name.clone(), origin);
-            let spec = TaskSpec {
-                class: TaskClass::HardInterrupt,
-                ..TaskSpec::thread(name).on(index % cores)
-            };
-            let handler = engine.spawn(spec, move || wake_at_interrupts(thread))?;
-            // The cell is empty until here.
-            let _ = cell.set(handler);
+        // The cells are empty until here.
+        match wakes {
+            Some(Wakes::Handler(cell)) => {
+                let spec = interrupt_of(&name, index % cores);
+                tasks.push(spec.name.clone(), origin);
+                let _ = cell.set(engine.spawn(spec, move || wake_at_interrupts(thread))?);
+            }
+            Some(Wakes::Thread(cell)) => {
+                let _ = cell.set(thread);
+            }
+            None => {}
         }
     }
-    Ok(tasks)
+    Ok((tasks, contexts))
 }
 
-/// Returns a waker that raises the interrupt of the handler in `cell`, once there is one.
-fn raising(cell: Arc<OnceLock<TaskId>>) -> io::Result<Waker> {
+/// Returns the interrupt of a queue or path on a hardware thread.
+fn interrupt_of(name: &str, core: usize) -> TaskSpec {
+    let name = format!("{name}: interrupt");
+    TaskSpec { class: TaskClass::HardInterrupt, ..TaskSpec::thread(name).on(core) }
+}
+
+/// Returns a waker that raises the interrupt of the handler in `cell`, unless it is masked.
+fn raising(cell: Arc<OnceLock<TaskId>>, mask: Arc<InterruptMask>) -> io::Result<Waker> {
     Waker::calling(move || {
-        if let Some(handler) = cell.get() {
+        if let Some(handler) = cell.get()
+            && !mask.is_masked()
+        {
             machine::raise(*handler);
         }
     })
@@ -489,13 +554,12 @@ fn wake_at_interrupts(thread: TaskId) {
 
 /// Returns the work of the thread of queue `index` of `count`.
 fn thread_work(
-    queue: CoreQueues,
+    mut queue: HostedQueue,
     (index, count): (usize, usize),
     of_path: &HostedJobs,
-    (port, stages): (&Arc<ThreadPort>, Option<Arc<JobStages>>),
+    stages: Option<Arc<JobStages>>,
 ) -> Result<ThreadWork, RunError> {
     let mut of_queue = (index..of_path.job_count()).step_by(count).peekable();
-    let mut queue = HostedQueue::new(queue, port.clone());
     if of_queue.peek().is_none() {
         return Ok(ThreadWork::Queue(Box::new(queue)));
     }

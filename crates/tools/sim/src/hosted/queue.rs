@@ -9,6 +9,7 @@ use stack::{CoreQueues, target_layers};
 use time::{Component, Nanos};
 use workload::{Addressing, JobDevice, JobLimits, JobOperation, job_index_of_tag};
 
+use super::context::TakenEvents;
 use super::port::ThreadPort;
 
 /// A queue on a modeled machine.
@@ -22,6 +23,8 @@ pub(super) struct HostedQueue {
     /// Number of sectors that the target's collection has moved; `None` without a target.
     moved_sectors: Option<u64>,
     port: Arc<ThreadPort>,
+    /// Completions that an interrupt context has taken from the hardware queue.
+    taken: Option<Arc<TakenEvents>>,
     /// Group of each job of the path; empty if those of the queue have the same.
     groups: Vec<Group>,
 }
@@ -33,7 +36,12 @@ impl HostedQueue {
             port.publish_ftl(stats, free_lines);
             stats.gc_relocations
         });
-        HostedQueue { device, moved_sectors, port, groups: Vec::new() }
+        HostedQueue { device, moved_sectors, port, taken: None, groups: Vec::new() }
+    }
+
+    /// Returns the queue with an interrupt context that takes completions for it.
+    pub(super) fn with_taken(self, taken: Option<Arc<TakenEvents>>) -> HostedQueue {
+        HostedQueue { taken, ..self }
     }
 
     /// Sets the group of each job of the path. Those of the queue may have one.
@@ -124,7 +132,9 @@ impl JobDevice for HostedQueue {
 
     fn reap(&mut self) -> Option<Completion> {
         let completion = BlockDevice::reap(&mut self.device)?;
-        work(Step::Event, 1);
+        if !self.taken.as_ref().is_some_and(|taken| taken.remove()) {
+            work(Step::Event, 1);
+        }
         work(Step::KernelFinish, 1);
         work(Step::Complete, 1);
         Some(completion)

@@ -232,11 +232,6 @@ fn what_a_machine_cannot_run_is_refused() {
     };
     let drive = |rest: &str| format!("{DRIVE}{rest}");
     let one = job("randread", 1, 1);
-    let sq = "[path]\nqueue_model = \"sq\"\ncompletion = \"coop\"\n";
-    assert_eq!(
-        rejection(&drive(&format!("{sq}{one}"))),
-        MachineRejection::Completion { path: "drive0".into(), method: "coop" }
-    );
     let memory = drive("data = \"memory\"\n");
     let verify = job("write", 1, 2) + "verify = \"crc32c\"\n";
     assert_eq!(
@@ -266,7 +261,11 @@ fn what_a_machine_cannot_run_is_refused() {
     let interrupts = "[path]\ncompletion = \"interrupt\"\n";
     assert_eq!(
         free(&drive(&format!("{interrupts}{small}{one}"))),
-        MachineRejection::NoInterruptCosts { path: "drive0".into(), machine }
+        MachineRejection::NoInterruptCosts {
+            path: "drive0".into(),
+            machine,
+            completion: "completion = \"interrupt\"".into(),
+        }
     );
 }
 
