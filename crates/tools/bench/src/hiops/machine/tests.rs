@@ -1,3 +1,5 @@
+// guarantee: B-72
+
 use block::Timeouts;
 use machine::BackEnd;
 
