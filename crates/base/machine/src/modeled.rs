@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use platform::{Lock, Platform, Step, Threads};
+use platform::{Lock, Platform, Step, ThreadPlatform};
 use time::Nanos;
 
 use crate::engine::{TaskId, calls};
@@ -46,7 +46,7 @@ impl From<TaskId> for ModeledThread {
     }
 }
 
-impl Threads for Modeled {
+impl ThreadPlatform for Modeled {
     type Thread = ModeledThread;
 
     fn current() -> ModeledThread {

@@ -14,7 +14,7 @@ use std::ops::DerefMut;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub use step::{Layer, Step};
-pub use threads::Threads;
+pub use threads::ThreadPlatform;
 use time::Nanos;
 
 /// The platform on which host software runs.

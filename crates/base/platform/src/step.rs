@@ -64,9 +64,9 @@ pub enum Step {
     Reap,
     /// Block layer: looks for work and completions.
     Poll,
-    /// What a kernel does for a request before the block layer, which is not part of the stack.
+    /// Work of a kernel for a request before the block layer, which is not part of the stack.
     KernelStart,
-    /// What a kernel does for a request after the block layer.
+    /// Work of a kernel for a request after the block layer.
     KernelFinish,
     /// Waiting threads: starts a request, in a slot of its thread.
     WaitSubmit,

@@ -1,4 +1,4 @@
-//! [`Threads`]: how threads of a platform wait and are woken, and their clock.
+//! [`ThreadPlatform`]: how threads of a platform wait and are woken, and their clock.
 
 use std::cell::OnceCell;
 use std::fmt::Debug;
@@ -12,7 +12,7 @@ use time::Nanos;
 use crate::{Native, Platform};
 
 /// A platform with threads that wait, and a clock.
-pub trait Threads: Platform {
+pub trait ThreadPlatform: Platform {
     /// A thread, as others wake it.
     type Thread: Clone + Debug + Send + Sync + 'static;
 
@@ -36,7 +36,7 @@ thread_local! {
     static ALLOWED: OnceCell<Option<CpuSet>> = const { OnceCell::new() };
 }
 
-impl Threads for Native {
+impl ThreadPlatform for Native {
     type Thread = Thread;
 
     fn current() -> Thread {

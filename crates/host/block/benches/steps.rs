@@ -20,7 +20,7 @@ use std::sync::Mutex;
 
 use driver::{IrqRunHistogram, IrqRunRecorder, Null, NullQueue};
 use event::Waker;
-use platform::Threads;
+use platform::ThreadPlatform;
 use rng::Rng;
 use sluice_block::completion::{
     Blocking, BlockingConfig, ContextHost, ContextInterval, ContextKind, ContextWork,
@@ -57,7 +57,7 @@ impl Platform for Counting {
     }
 }
 
-impl Threads for Counting {
+impl ThreadPlatform for Counting {
     type Thread = ();
 
     fn current() {}

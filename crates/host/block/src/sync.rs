@@ -5,4 +5,4 @@ pub(crate) use loom::sync::atomic;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic;
 
-pub(crate) use platform::{Lock, Native, Platform, Step, Threads};
+pub(crate) use platform::{Lock, Native, Platform, Step, ThreadPlatform};

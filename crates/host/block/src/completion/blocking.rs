@@ -18,7 +18,7 @@ use super::strategy::{Strategy, StrategyError};
 use super::waiter::BlockingQueue;
 use super::waiter_slot::{SlotResources, WaiterSlot};
 use crate::StripeLayout;
-use crate::sync::{Lock, Native, Threads};
+use crate::sync::{Lock, Native, ThreadPlatform};
 use crate::{
     BlockError, BlockLayer, BlockLayerConfig, Queue, QueueModel, QueueTopology, SubmitterStats,
     Timeouts,
@@ -103,7 +103,7 @@ pub enum BlockingError {
 
 /// A set of drives for threads that wait for their requests. Dropping it stops the contexts;
 /// threads that still wait poll for themselves from then on.
-pub struct Blocking<Q: HardwareQueue, P: Threads = Native> {
+pub struct Blocking<Q: HardwareQueue, P: ThreadPlatform = Native> {
     shared: Arc<CompletionShared<Q, P>>,
     strategy: Strategy,
     contexts: Option<Contexts>,
@@ -113,7 +113,7 @@ pub struct Blocking<Q: HardwareQueue, P: Threads = Native> {
     submitters: Vec<Arc<SubmitterStats>>,
 }
 
-impl<Q: HardwareQueue, P: Threads> std::fmt::Debug for Blocking<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> std::fmt::Debug for Blocking<Q, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Blocking").field("strategy", &self.strategy).finish_non_exhaustive()
     }
@@ -141,7 +141,7 @@ impl<Q: HardwareQueue + 'static> Blocking<Q> {
 /// A set of drives on a platform, and a queue for each thread.
 pub type OpenedSet<Q, P> = (Blocking<Q, P>, Vec<BlockingQueue<Q, P>>);
 
-impl<Q: HardwareQueue + 'static, P: Threads> Blocking<Q, P> {
+impl<Q: HardwareQueue + 'static, P: ThreadPlatform> Blocking<Q, P> {
     /// Opens a set as [`open`](Blocking::open) does, on a platform whose contexts `host` starts. It
     /// ignores [`BlockingConfig::placement`].
     ///
@@ -288,7 +288,7 @@ impl<Q: HardwareQueue + 'static, P: Threads> Blocking<Q, P> {
     }
 }
 
-impl<Q: HardwareQueue, P: Threads> Drop for Blocking<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> Drop for Blocking<Q, P> {
     fn drop(&mut self) {
         drop(self.contexts.take());
         self.shared.closed.store(true, Ordering::Release);

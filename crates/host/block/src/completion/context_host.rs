@@ -12,16 +12,16 @@ use time::Nanos;
 use super::contexts::Placement;
 use super::stats::ContextKind;
 use super::timer::TimerContext;
-use crate::sync::{Native, Threads};
+use crate::sync::{Native, ThreadPlatform};
 
-/// What a context does.
+/// The work of a context.
 pub type ContextWork = Box<dyn FnMut() + Send>;
 
 /// Returns the time until the next run of a context; `None` while it has nothing to do.
 pub type ContextInterval = Box<dyn Fn() -> Option<Nanos> + Send>;
 
 /// Starts contexts on a platform.
-pub trait ContextHost<P: Threads> {
+pub trait ContextHost<P: ThreadPlatform> {
     /// Starts a context that does `work` whenever the returned waker is woken: at least once after
     /// the last wake-up.
     ///

@@ -30,7 +30,7 @@ use super::reaper::CompletionReaper;
 use super::shared::{CompletionShared, Wakers};
 use super::stats::{ContextCounters, ContextKind, ContextStats};
 use crate::queue::RunScope;
-use crate::sync::{Lock, Threads};
+use crate::sync::{Lock, ThreadPlatform};
 use crate::{SubmitterStats, Timeouts};
 
 /// Placement of the contexts.
@@ -54,7 +54,7 @@ struct ContextStatSources {
 }
 
 impl ContextStatSources {
-    fn from_reaper<Q: HardwareQueue, P: Threads>(
+    fn from_reaper<Q: HardwareQueue, P: ThreadPlatform>(
         collector: &CompletionReaper<Q, P>,
     ) -> ContextStatSources {
         let submitters = collector.queues().iter().map(|end| end.stats().clone()).collect();
@@ -76,13 +76,13 @@ pub(super) struct Contexts {
 }
 
 /// The parameters with which contexts are created.
-struct ContextBuilder<'a, Q: HardwareQueue, P: Threads> {
+struct ContextBuilder<'a, Q: HardwareQueue, P: ThreadPlatform> {
     shared: &'a Arc<CompletionShared<Q, P>>,
     host: &'a mut dyn ContextHost<P>,
     contexts: Vec<Context>,
 }
 
-impl<Q: HardwareQueue, P: Threads> ContextBuilder<'_, Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> ContextBuilder<'_, Q, P> {
     /// Starts a context that runs `upcall` when it is woken; `counts` are the counters of its
     /// reaper.
     fn spawn_woken(
@@ -116,7 +116,7 @@ impl Contexts {
     ///
     /// # Errors
     /// A thread or an eventfd cannot be created, or a thread may not run on the CPU.
-    pub(super) fn start<Q: HardwareQueue + 'static, P: Threads>(
+    pub(super) fn start<Q: HardwareQueue + 'static, P: ThreadPlatform>(
         common: &Arc<CompletionShared<Q, P>>,
         collectors: [CompletionReaper<Q, P>; REAPER_COUNT as usize - 1],
         sweeper: &Arc<P::Lock<CompletionReaper<Q, P>>>,
@@ -171,7 +171,7 @@ impl Context {
     }
 }
 
-fn hard_irq<Q: HardwareQueue + 'static, P: Threads>(
+fn hard_irq<Q: HardwareQueue + 'static, P: ThreadPlatform>(
     maker: &mut ContextBuilder<'_, Q, P>,
     mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<Waker> {
@@ -182,7 +182,7 @@ fn hard_irq<Q: HardwareQueue + 'static, P: Threads>(
 
 /// Runs the hard interrupt handler once, for the members that are pending at its start. If more are
 /// pending at its end, the handler raises itself again, as a controller's interrupt would.
-fn handle_irq<Q: HardwareQueue, P: Threads>(
+fn handle_irq<Q: HardwareQueue, P: ThreadPlatform>(
     common: &CompletionShared<Q, P>,
     collector: &mut CompletionReaper<Q, P>,
 ) {
@@ -204,7 +204,7 @@ fn handle_irq<Q: HardwareQueue, P: Threads>(
     }
 }
 
-fn soft_irq<Q: HardwareQueue + 'static, P: Threads>(
+fn soft_irq<Q: HardwareQueue + 'static, P: ThreadPlatform>(
     maker: &mut ContextBuilder<'_, Q, P>,
 ) -> io::Result<Waker> {
     let common = maker.shared.clone();
@@ -219,7 +219,7 @@ fn soft_irq<Q: HardwareQueue + 'static, P: Threads>(
 }
 
 /// Does the work that the handler leaves to the interrupt thread, until nothing is pending.
-fn irq_thread<Q: HardwareQueue + 'static, P: Threads>(
+fn irq_thread<Q: HardwareQueue + 'static, P: ThreadPlatform>(
     maker: &mut ContextBuilder<'_, Q, P>,
     mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<Waker> {
@@ -237,7 +237,7 @@ fn irq_thread<Q: HardwareQueue + 'static, P: Threads>(
 }
 
 /// Starts staged requests.
-fn queue_run<Q: HardwareQueue + 'static, P: Threads>(
+fn queue_run<Q: HardwareQueue + 'static, P: ThreadPlatform>(
     maker: &mut ContextBuilder<'_, Q, P>,
     mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<Waker> {
@@ -251,7 +251,7 @@ fn queue_run<Q: HardwareQueue + 'static, P: Threads>(
     })
 }
 
-fn poll_thread<Q: HardwareQueue + 'static, P: Threads>(
+fn poll_thread<Q: HardwareQueue + 'static, P: ThreadPlatform>(
     maker: &mut ContextBuilder<'_, Q, P>,
     mut collector: CompletionReaper<Q, P>,
 ) -> io::Result<P::Thread> {
@@ -285,7 +285,7 @@ pub(super) fn watch_period(timeouts: Timeouts) -> Nanos {
 /// Handles command timeouts and advances resets. Any thread that runs a member's queues does this;
 /// the watch does it if none runs. It acts when a member has work and no command has completed
 /// between two checks, or when a deadline was scheduled.
-fn watch<Q: HardwareQueue + 'static, P: Threads>(
+fn watch<Q: HardwareQueue + 'static, P: ThreadPlatform>(
     maker: &mut ContextBuilder<'_, Q, P>,
     sweeper: &Arc<P::Lock<CompletionReaper<Q, P>>>,
 ) -> io::Result<P::Thread> {

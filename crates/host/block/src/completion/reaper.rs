@@ -13,18 +13,18 @@ use super::shared::CompletionShared;
 use super::stats::ContextCounters;
 use super::waiter_slot::{CompletionNotice, drain_notices};
 use crate::queue::RunScope;
-use crate::sync::{Step, Threads};
+use crate::sync::{Step, ThreadPlatform};
 use crate::{BlockDevice, Queue};
 
 /// The endpoints of a context.
-pub(super) struct CompletionReaper<Q: HardwareQueue, P: Threads> {
+pub(super) struct CompletionReaper<Q: HardwareQueue, P: ThreadPlatform> {
     /// Endpoints by member.
     queues: Box<[Queue<Q, P>]>,
     notices: Vec<CompletionNotice>,
     counters: Arc<ContextCounters>,
 }
 
-impl<Q: HardwareQueue, P: Threads> CompletionReaper<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> CompletionReaper<Q, P> {
     pub(super) fn new(queues: Box<[Queue<Q, P>]>) -> CompletionReaper<Q, P> {
         CompletionReaper { queues, notices: Vec::new(), counters: Arc::default() }
     }

@@ -15,7 +15,7 @@ use super::waiter::WaitError;
 use super::waiter_slot::{CompletionNotice, WaiterSlot};
 use crate::DispatchStats;
 use crate::StripeLayout;
-use crate::sync::{Lock, Step, Threads};
+use crate::sync::{Lock, Step, ThreadPlatform};
 
 /// The behavior of a strategy in its current mode, as flags in one atomic load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl StrategyFlags {
 
 /// The wakers of the contexts.
 #[derive(Debug)]
-pub(super) struct Wakers<P: Threads> {
+pub(super) struct Wakers<P: ThreadPlatform> {
     pub(super) hard: Waker,
     pub(super) soft: Waker,
     pub(super) irq_thread: Waker,
@@ -121,7 +121,7 @@ pub(super) struct SetShape {
 }
 
 /// The state that threads and contexts share.
-pub(super) struct CompletionShared<Q: HardwareQueue, P: Threads> {
+pub(super) struct CompletionShared<Q: HardwareQueue, P: ThreadPlatform> {
     pub(super) shape: SetShape,
     pub(super) source: InterruptSource,
     /// Slots by thread.
@@ -141,7 +141,7 @@ pub(super) struct CompletionShared<Q: HardwareQueue, P: Threads> {
     governor: P::Lock<Option<Governor>>,
 }
 
-impl<Q: HardwareQueue, P: Threads> CompletionShared<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> CompletionShared<Q, P> {
     /// Creates the state without contexts or polling;
     /// [`apply_strategy`](CompletionShared::apply_strategy) enables a strategy.
     pub(super) fn new(

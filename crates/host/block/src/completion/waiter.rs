@@ -1,8 +1,9 @@
 //! [`BlockingQueue`] and [`Waiter`]: the endpoint of a thread that waits for its requests.
 //!
-//! A thread has one request at a time. It sleeps ([`Threads::park`]); the thread or context that finishes its request, or finds its completion, wakes it. Under a cooperative
-//! strategy the thread runs the queues of the whole controller when it submits and when it wakes
-//! ([HIOPS14 §3.3]). Under a lazy strategy it wakes on the CPU where it went to sleep.
+//! A thread has one request at a time. It sleeps ([`ThreadPlatform::park`]); the thread or context that
+//! finishes its request, or finds its completion, wakes it. Under a cooperative strategy the thread
+//! runs the queues of the whole controller when it submits and when it wakes ([HIOPS14 §3.3]). Under
+//! a lazy strategy it wakes on the CPU where it went to sleep.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::stats::WaiterStats;
 use super::transfer::Transfer;
 use super::waiter_slot::CompletionNotice;
 use crate::Completion;
-use crate::sync::{Native, Step, Threads};
+use crate::sync::{Native, Step, ThreadPlatform};
 
 /// Time that waiters sleep between two polls of their own, when there are no contexts.
 const SELF_POLL_PERIOD: Nanos = Nanos::from_micros(100);
@@ -53,19 +54,19 @@ pub enum WaitError {
 }
 
 /// An endpoint for one thread, which no thread has entered yet.
-pub struct BlockingQueue<Q: HardwareQueue, P: Threads = Native> {
+pub struct BlockingQueue<Q: HardwareQueue, P: ThreadPlatform = Native> {
     shared: Arc<CompletionShared<Q, P>>,
     index: u16,
     entered: bool,
 }
 
-impl<Q: HardwareQueue, P: Threads> std::fmt::Debug for BlockingQueue<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> std::fmt::Debug for BlockingQueue<Q, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BlockingQueue").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl<Q: HardwareQueue, P: Threads> BlockingQueue<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> BlockingQueue<Q, P> {
     pub(super) fn new(shared: Arc<CompletionShared<Q, P>>, index: u16) -> BlockingQueue<Q, P> {
         BlockingQueue { shared, index, entered: false }
     }
@@ -88,7 +89,7 @@ impl<Q: HardwareQueue, P: Threads> BlockingQueue<Q, P> {
     }
 }
 
-impl<Q: HardwareQueue, P: Threads> Drop for BlockingQueue<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> Drop for BlockingQueue<Q, P> {
     fn drop(&mut self) {
         if !self.entered {
             self.shared.waiter_slots[usize::from(self.index)].abandon();
@@ -97,7 +98,7 @@ impl<Q: HardwareQueue, P: Threads> Drop for BlockingQueue<Q, P> {
 }
 
 /// The endpoint of the thread that entered it. Dropping it abandons a request in flight.
-pub struct Waiter<Q: HardwareQueue, P: Threads = Native> {
+pub struct Waiter<Q: HardwareQueue, P: ThreadPlatform = Native> {
     shared: Arc<CompletionShared<Q, P>>,
     index: u16,
     notices: Vec<CompletionNotice>,
@@ -107,13 +108,13 @@ pub struct Waiter<Q: HardwareQueue, P: Threads = Native> {
     here: PhantomData<*const ()>,
 }
 
-impl<Q: HardwareQueue, P: Threads> std::fmt::Debug for Waiter<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> std::fmt::Debug for Waiter<Q, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiter").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl<Q: HardwareQueue, P: Threads> Waiter<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> Waiter<Q, P> {
     /// Returns the thread's own memory, which transfers address by offset.
     pub fn buffer(&self) -> &Arc<SharedRegion> {
         &self.buffer
@@ -246,7 +247,7 @@ impl<Q: HardwareQueue, P: Threads> Waiter<Q, P> {
     }
 }
 
-impl<Q: HardwareQueue, P: Threads> Drop for Waiter<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> Drop for Waiter<Q, P> {
     fn drop(&mut self) {
         self.shared.waiter_slots[usize::from(self.index)].abandon();
     }

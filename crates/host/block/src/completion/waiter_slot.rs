@@ -22,7 +22,7 @@ use super::stats::WaiterStats;
 use super::transfer::Transfer;
 use crate::StripeLayout;
 use crate::queue::RunScope;
-use crate::sync::{Lock, Platform, Step, Threads};
+use crate::sync::{Lock, Platform, Step, ThreadPlatform};
 use crate::{BlockDevice, Completion, Op, Payload, Queue, Request, Submitter};
 
 /// Notice that a submitter was sent a completion of a member.
@@ -34,7 +34,7 @@ pub(super) struct CompletionNotice {
 
 /// Drains the notices of a queue of `member`.
 #[inline]
-pub(super) fn drain_notices<Q: HardwareQueue, P: Threads>(
+pub(super) fn drain_notices<Q: HardwareQueue, P: ThreadPlatform>(
     member: usize,
     queue: &mut Queue<Q, P>,
     into: &mut Vec<CompletionNotice>,
@@ -71,7 +71,7 @@ enum WaiterState {
 }
 
 /// The resources of a slot.
-pub(super) struct SlotResources<Q: HardwareQueue, P: Threads> {
+pub(super) struct SlotResources<Q: HardwareQueue, P: ThreadPlatform> {
     /// The thread's endpoints of the members' block layers.
     pub(super) queues: Vec<Queue<Q, P>>,
     /// The memory that devices access, for all slots.
@@ -87,7 +87,7 @@ pub(super) struct SlotResources<Q: HardwareQueue, P: Threads> {
 }
 
 /// The state of a slot, under its lock.
-pub(super) struct SlotState<Q: HardwareQueue, P: Threads> {
+pub(super) struct SlotState<Q: HardwareQueue, P: ThreadPlatform> {
     resources: SlotResources<Q, P>,
     state: WaiterState,
 }
@@ -97,14 +97,14 @@ pub(super) type SlotGuard<'a, Q, P> =
     <<P as Platform>::Lock<SlotState<Q, P>> as Lock<SlotState<Q, P>>>::Guard<'a>;
 
 /// The slot of one thread's request.
-pub(super) struct WaiterSlot<Q: HardwareQueue, P: Threads> {
+pub(super) struct WaiterSlot<Q: HardwareQueue, P: ThreadPlatform> {
     state: P::Lock<SlotState<Q, P>>,
     /// The thread that is bound to the slot.
     thread: OnceLock<P::Thread>,
     stats: Arc<WaiterStats>,
 }
 
-impl<Q: HardwareQueue, P: Threads> WaiterSlot<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> WaiterSlot<Q, P> {
     pub(super) fn new(equipment: SlotResources<Q, P>) -> WaiterSlot<Q, P> {
         WaiterSlot {
             state: P::Lock::new(SlotState { resources: equipment, state: WaiterState::Idle }),
@@ -162,7 +162,7 @@ impl<Q: HardwareQueue, P: Threads> WaiterSlot<Q, P> {
     }
 }
 
-impl<Q: HardwareQueue, P: Threads> SlotState<Q, P> {
+impl<Q: HardwareQueue, P: ThreadPlatform> SlotState<Q, P> {
     /// Returns the thread's own memory.
     pub(super) fn buffer(&self) -> &Arc<SharedRegion> {
         &self.resources.buffer
