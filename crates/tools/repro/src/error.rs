@@ -42,12 +42,12 @@ pub enum ReproError {
         /// Its exit status and the end of its standard error.
         problem: String,
     },
-    /// A command of a figure was refused.
-    #[error("`{command}` is refused: {problem}")]
+    /// A command of a figure failed because what it asks for cannot be.
+    #[error("`{command}` failed: {problem}")]
     Usage {
         /// The command.
         command: String,
-        /// The end of its standard error.
+        /// Its exit status and the end of its standard error.
         problem: String,
     },
     /// A line is no row of results.

@@ -140,11 +140,11 @@ impl Runner {
             let text = String::from_utf8_lossy(&output.stderr);
             let end: Vec<&str> = text.lines().rev().take(5).collect();
             let end: Vec<&str> = end.into_iter().rev().collect();
-            if code == Some(USAGE) {
-                let (command, problem) = (command.to_owned(), end.join("; "));
-                return Err(ReproError::Usage { command, problem });
-            }
-            return Err(failed(format!("{}: {}", output.status, end.join("; "))));
+            let problem = format!("{}: {}", output.status, end.join("; "));
+            return Err(match code {
+                Some(USAGE) => ReproError::Usage { command: command.to_owned(), problem },
+                _ => failed(problem),
+            });
         }
         ResultRow::parse_all(command, &String::from_utf8_lossy(&output.stdout))
     }
