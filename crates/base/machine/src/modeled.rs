@@ -49,9 +49,14 @@ impl From<TaskId> for ModeledThread {
 impl ThreadPlatform for Modeled {
     type Thread = ModeledThread;
 
+    /// All, or the one of the [description](crate::TaskSpec) of a task.
+    type Cpus = ();
+
     fn current() -> ModeledThread {
         ModeledThread(calls::current())
     }
+
+    fn cpus() {}
 
     fn unpark(thread: &ModeledThread) {
         if let Some(task) = thread.0 {
@@ -59,8 +64,8 @@ impl ThreadPlatform for Modeled {
         }
     }
 
-    fn park(limit: Nanos, stays: bool) {
-        calls::stay(stays);
+    fn park(limit: Nanos, stays: Option<&()>) {
+        calls::stay(stays.is_some());
         match limit {
             Nanos::MAX => calls::park(),
             limit => calls::sleep_until(calls::now() + limit),

@@ -1,6 +1,5 @@
 //! [`ThreadPlatform`]: how threads of a platform wait and are woken, and their clock.
 
-use std::cell::OnceCell;
 use std::fmt::Debug;
 use std::sync::OnceLock;
 use std::thread::{self, Thread};
@@ -16,31 +15,39 @@ pub trait ThreadPlatform: Platform {
     /// A thread, as others wake it.
     type Thread: Clone + Debug + Send + Sync + 'static;
 
+    /// The CPUs on which a thread may run.
+    type Cpus: Debug;
+
     /// Returns the calling thread.
     fn current() -> Self::Thread;
+
+    /// Returns the CPUs on which the calling thread may run now.
+    fn cpus() -> Self::Cpus;
 
     /// Wakes a thread, or makes its next wait return at once.
     fn unpark(thread: &Self::Thread);
 
     /// Waits until the calling thread is woken, for at most `limit` ([`Nanos::MAX`]: no limit).
-    /// Spurious returns are possible. If `stays`, the thread continues on the CPU where it went to
-    /// sleep, if that is possible.
-    fn park(limit: Nanos, stays: bool);
+    /// Spurious returns are possible. With `stays`, the thread continues on the CPU where it went to
+    /// sleep, if that is possible, and may run on these afterwards.
+    fn park(limit: Nanos, stays: Option<&Self::Cpus>);
 
     /// Returns the time since an instant that is the same for all threads.
     fn now() -> Nanos;
 }
 
-thread_local! {
-    /// CPUs on which the thread may run, if there are several.
-    static ALLOWED: OnceCell<Option<CpuSet>> = const { OnceCell::new() };
-}
-
 impl ThreadPlatform for Native {
     type Thread = Thread;
 
+    /// `None` if there is one, or if the system does not tell.
+    type Cpus = Option<CpuSet>;
+
     fn current() -> Thread {
         thread::current()
+    }
+
+    fn cpus() -> Option<CpuSet> {
+        sched_getaffinity(None).ok().filter(|set| set.count() > 1)
     }
 
     #[inline]
@@ -48,21 +55,19 @@ impl ThreadPlatform for Native {
         thread.unpark();
     }
 
-    fn park(limit: Nanos, stays: bool) {
-        let allowed = || sched_getaffinity(None).ok().filter(|set| set.count() > 1);
-        let allowed = if stays { ALLOWED.with(|set| *set.get_or_init(allowed)) } else { None };
+    fn park(limit: Nanos, stays: Option<&Option<CpuSet>>) {
         // A failure only costs cache hits.
-        let is_bound = allowed.is_some() && {
+        let bound = stays.and_then(Option::as_ref).filter(|_| {
             let mut here = CpuSet::new();
             here.set(sched_getcpu());
             sched_setaffinity(None, &here).is_ok()
-        };
+        });
         match limit {
             Nanos::MAX => thread::park(),
             Nanos(limit) => thread::park_timeout(Duration::from_nanos(limit)),
         }
-        if is_bound && let Some(allowed) = &allowed {
-            let _ = sched_setaffinity(None, allowed);
+        if let Some(cpus) = bound {
+            let _ = sched_setaffinity(None, cpus);
         }
     }
 

@@ -59,12 +59,15 @@ impl Platform for Counting {
 
 impl ThreadPlatform for Counting {
     type Thread = ();
+    type Cpus = ();
 
     fn current() {}
 
+    fn cpus() {}
+
     fn unpark((): &()) {}
 
-    fn park(_: Nanos, _: bool) {}
+    fn park(_: Nanos, _: Option<&()>) {}
 
     fn now() -> Nanos {
         Nanos(1)

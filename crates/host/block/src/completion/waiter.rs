@@ -82,6 +82,7 @@ impl<Q: HardwareQueue, P: ThreadPlatform> BlockingQueue<Q, P> {
             shared: common,
             index: self.index,
             notices: Vec::new(),
+            cpus: P::cpus(),
             stats,
             buffer,
             here: PhantomData,
@@ -102,6 +103,8 @@ pub struct Waiter<Q: HardwareQueue, P: ThreadPlatform = Native> {
     shared: Arc<CompletionShared<Q, P>>,
     index: u16,
     notices: Vec<CompletionNotice>,
+    /// CPUs on which the thread may run.
+    cpus: P::Cpus,
     stats: Arc<WaiterStats>,
     buffer: Arc<SharedRegion>,
     /// Makes the type neither `Send` nor `Sync`: others wake this thread.
@@ -243,7 +246,7 @@ impl<Q: HardwareQueue, P: ThreadPlatform> Waiter<Q, P> {
         self.stats.sleeps.add(1);
         let limit = if closed { SELF_POLL_PERIOD } else { left };
         // Wake on the CPU where the thread went to sleep ([HIOPS14 §3.3]).
-        P::park(limit, self.shared.flags().is_lazy());
+        P::park(limit, self.shared.flags().is_lazy().then_some(&self.cpus));
     }
 }
 

@@ -68,14 +68,12 @@ impl HostKernel {
                 "78 % of 1 s / 800,000, [SYSTOR13 §1, §5.1]: no evidence for that paper's figures"
             }
             HostKernel::Linux32Scsi => {
-                "19,500 cycles per I/O of the storage stack with SAS, [NvmeIdf12], measured on Linux \
-                 2.6.32; without the steps that are charged \
-                 themselves"
+                "19,500 cycles per I/O of the storage stack with SAS, [NvmeIdf12], without the steps \
+                 that the machine charges itself"
             }
             HostKernel::LinuxNvme2012 => {
-                "9,100 cycles per I/O of the storage stack with NVMe, [NvmeIdf12], measured on Linux \
-                 2.6.32; without the steps that are charged \
-                 themselves"
+                "9,100 cycles per I/O of the storage stack with NVMe, [NvmeIdf12], without the steps \
+                 that the machine charges itself"
             }
         }
     }

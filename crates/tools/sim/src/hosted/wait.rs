@@ -77,7 +77,8 @@ impl ThreadWait {
         if machine::now() < give_up {
             return machine::spin_until(start, Step::Poll, until.min(give_up));
         }
-        // What arrived before the interrupt was unmasked raises none: the caller polls once more.
+        // A completion that arrived while the interrupt was masked has raised none: the thread polls
+        // once more.
         if !self.mask.set(false) {
             machine::sleep_until(until);
         }

@@ -8,7 +8,6 @@ use block::completion::{ContextHost, ContextInterval, ContextKind, ContextWork, 
 use driver::{IrqRunHistogram, IrqRunRecorder};
 use event::Waker;
 use machine::{Engine, Modeled, ModeledThread, TaskClass, TaskId, TaskSpec};
-use time::Nanos;
 
 /// The hardware thread that gets the controller's interrupt, on which its soft interrupt runs, too:
 /// Linux 3.2 leaves a request on the core of the interrupt if that shares its last-level cache with
@@ -142,6 +141,3 @@ impl Drop for ModeledContext {
         }
     }
 }
-
-/// Time between two examinations of what a task waits for.
-pub(super) const WAIT: Nanos = Nanos::from_micros(100);

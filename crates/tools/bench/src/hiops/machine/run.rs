@@ -17,7 +17,7 @@ use rng::Rng;
 use scenario::HostKernel;
 use time::{Component, Nanos};
 
-use super::contexts::{EngineContexts, INTERRUPT_CORE, WAIT};
+use super::contexts::{EngineContexts, INTERRUPT_CORE};
 use super::device::{HostedController, HostedLine, HostedPort, HostedPorts};
 use crate::{BenchError, RunLength};
 
@@ -29,6 +29,9 @@ const INIT_POLL_LIMIT: u64 = 10_000_000;
 
 /// Time between two of those polls.
 const INIT_POLL: Nanos = Nanos::from_micros(10);
+
+/// Time between two examinations of whether the readers have ended.
+const WAIT: Nanos = Nanos::from_micros(100);
 
 /// A load on the modeled machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
