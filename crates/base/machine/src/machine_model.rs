@@ -376,10 +376,7 @@ impl MachineModel {
         let refuse = |what: String| MachineModelError::Number { key: key.to_owned(), what };
         if !self.variable_keys().any(|other| other == key) {
             let known: Vec<&str> = self.variable_keys().collect();
-            return Err(refuse(format!(
-                "no number that can vary; these are: {}",
-                known.join(", ")
-            )));
+            return Err(refuse(format!("no number that can vary; there is {}", known.join(", "))));
         }
         let mut table = self.table.clone();
         let number = key.split_once('.').and_then(|(section, name)| {

@@ -189,7 +189,7 @@ impl CostModel {
             "idle" => &mut self.compute.idle,
             other => {
                 return Err(format!(
-                    "there is no cost `{other}`; there is {}",
+                    "there is no such cost; there is {}",
                     CostModel::KEYS.join(", ")
                 ));
             }

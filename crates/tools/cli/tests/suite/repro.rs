@@ -172,3 +172,56 @@ fn what_cannot_be_measured_says_why() {
         assert!(told.contains(why), "{args:?}: {told}");
     }
 }
+
+#[test]
+fn numbers_of_a_machine_are_varied_and_fragile_checks_are_on_the_page() {
+    let figure = FIGURE.replacen("at_most = 1.0", "at_least = 0.7", 1).replacen(
+        "group =",
+        "vary = [\"application\", \"hit\"]\ngroup =",
+        1,
+    );
+    let folder = folder(&figure);
+    let (_, told) = repro(&self::folder(FIGURE), &["vary", "P20"], 2);
+    assert!(told.contains("no such figure has numbers of a machine"), "{told}");
+    repro(&folder, &["run", "P20"], 0);
+    let (changed, _) = repro(&folder, &["vary", "P20"], 0);
+    assert!(changed.starts_with("P20:figure-1: 1 checks change\n"), "{changed}");
+    assert!(changed.contains("application*2: no longer holds: below a million"), "{changed}");
+    repro(&folder, &["report"], 0);
+    let page = std::fs::read_to_string(folder.path("REPRODUCED.md")).unwrap();
+    assert!(page.contains("Each of the 2 numbers of the machine halved and doubled"), "{page}");
+    assert!(page.contains("| application × 2 | below a million |"), "{page}");
+    repro(&folder, &["report", "--check"], 0);
+}
+
+/// Returns the keys that a bench tells if it is asked for one that it does not have.
+fn variable_keys(bench: &[&str]) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.arg("bench").args(bench).args(["--vary", "none*2"]).env("NO_COLOR", "1");
+    let (_, told) = output_text(command.output().unwrap(), 2);
+    let (_, keys) = told.trim_end().rsplit_once("there is ").unwrap_or_else(|| panic!("{told}"));
+    keys.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn figures_on_machines_vary_all_of_their_numbers() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../repro");
+    let catalog = repro::Catalog::load(folder.as_ref()).unwrap();
+    for (begin, bench) in [
+        ("bench hiops --part machine", &["hiops", "--part", "machine"][..]),
+        ("bench block --machine", &["block", "--machine", "1x2"]),
+    ] {
+        let keys = variable_keys(bench);
+        assert!(keys.len() > 10, "{keys:?}");
+        let figures = catalog.figures().iter();
+        let of_bench = figures.filter(|figure| figure.commands()[0].starts_with(begin));
+        let all: Vec<_> =
+            of_bench.inspect(|f| assert_eq!(f.vary(), keys, "{}", f.name())).collect();
+        assert!(all.len() >= 4, "{begin}");
+    }
+    for wrong in [&["sim", "--vary", "lines.hit*2"][..], &["hiops", "--vary", "lines.hit*2"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+        let (_, told) = output_text(command.arg("bench").args(wrong).output().unwrap(), 2);
+        assert!(told.contains("--vary is for modelled machines"), "{told}");
+    }
+}
