@@ -187,7 +187,7 @@ impl CostModel {
             "owned" => &mut self.compute.owned,
             "locked" => &mut self.compute.locked,
             "idle" => &mut self.compute.idle,
-            other => {
+            _ => {
                 return Err(format!(
                     "there is no such cost; there is {}",
                     CostModel::KEYS.join(", ")
