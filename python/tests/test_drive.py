@@ -207,7 +207,7 @@ def test_faults_are_injected_into_an_open_drive() -> None:
     with sluice.open(FULL) as drive:
         drive.inject("uncorrectable", lba=3)
         # Far from sector 3: the drive relocates its line, and its own read would meet the failure.
-        far = drive.size // SECTOR // 2
+        far = drive.nbytes // SECTOR // 2
         drive.inject("read-failure", drive="d", lba=np.int64(far))
         for sector, errors in [(2, [0, 0]), (3, [5, 5]), (far, [5, 0])]:
             for errno in errors:
