@@ -115,6 +115,34 @@ pub struct AhciPortStats {
     pub register_reads: u64,
 }
 
+/// Commands that have ended and were not fetched.
+#[derive(Clone, Copy, Debug)]
+struct EndedCommands {
+    /// Their tags, one bit each.
+    tags: u32,
+    /// Statuses, by tag.
+    statuses: [Status; COMMAND_SLOTS_MAX],
+    /// Whether the last of a batch was fetched, and the end of the batch was not told yet.
+    ends_batch: bool,
+}
+
+impl Default for EndedCommands {
+    fn default() -> EndedCommands {
+        EndedCommands { tags: 0, statuses: [Status::SUCCESS; COMMAND_SLOTS_MAX], ends_batch: false }
+    }
+}
+
+impl EndedCommands {
+    /// Removes and returns the lowest tag and its status. There must be one.
+    #[inline]
+    fn pop(&mut self) -> (u32, Status) {
+        let tag = self.tags.trailing_zeros();
+        self.tags &= self.tags - 1;
+        self.ends_batch = self.tags == 0;
+        (tag, self.statuses[tag as usize])
+    }
+}
+
 /// A drive's hardware queue. A tag is the NCQ tag, the command slot, and the bit of PxSACT and
 /// PxCI.
 ///
@@ -155,10 +183,8 @@ pub struct AhciPort {
     queued: u32,
     /// Commands issued to the drive.
     pub(super) issued: u32,
-    /// Commands completed and not fetched.
-    completed: u32,
-    /// Statuses of completed commands, by tag.
-    statuses: [Status; COMMAND_SLOTS_MAX],
+    /// Commands that have ended.
+    ended: EndedCommands,
     /// Whether deferred queued commands go before deferred unqueued ones.
     queued_first: bool,
     self_acknowledge: bool,
@@ -182,8 +208,7 @@ impl AhciPort {
             deferred: 0,
             queued: 0,
             issued: 0,
-            completed: 0,
-            statuses: [Status::SUCCESS; COMMAND_SLOTS_MAX],
+            ended: EndedCommands::default(),
             queued_first: false,
             self_acknowledge: true,
             recovery: PortRecovery::default(),
@@ -227,26 +252,38 @@ impl AhciPort {
             self.step_recovery(None);
             return;
         }
-        let raised = self.registers.read(port::IS);
-        self.stats.register_reads += 1;
-        if raised != 0 && self.self_acknowledge {
-            self.registers.shared.acknowledge(1 << self.registers.index);
+        let mut raised = 0;
+        if self.self_acknowledge {
+            // Before the look for commands: one that ends after it raises the line again.
+            raised = self.read_raised();
+            if raised != 0 {
+                self.registers.shared.acknowledge(1 << self.registers.index);
+            }
         }
-        let errors =
+        let mut errors =
             (raised & is::ERRORS) | self.registers.shared.drain_errors(self.registers.index);
+        let found = errors == 0 && self.issued != 0 && self.complete_cleared();
+        if !found && !self.self_acknowledge {
+            // The drive clears no bit of a command that failed.
+            errors |= self.read_raised() & is::ERRORS;
+        }
         if errors != 0 {
             self.fail(errors);
-            return;
-        }
-        if self.issued != 0 {
-            self.complete_cleared();
+        } else if self.issued != 0 || found {
             self.issue_deferred();
         }
     }
 
-    /// Completes the commands whose bits the drive has cleared.
+    /// Reads PxIS.
     #[inline]
-    pub(super) fn complete_cleared(&mut self) {
+    fn read_raised(&mut self) -> u32 {
+        self.stats.register_reads += 1;
+        self.registers.read(port::IS)
+    }
+
+    /// Completes the commands whose bits the drive has cleared. Returns whether there are any.
+    #[inline]
+    pub(super) fn complete_cleared(&mut self) -> bool {
         let (queued, alone) = (self.issued & self.queued, self.issued & !self.queued);
         let mut ended = 0;
         if queued != 0 {
@@ -259,6 +296,7 @@ impl AhciPort {
         if ended != 0 {
             self.complete(ended, Status::SUCCESS);
         }
+        ended != 0
     }
 
     /// Completes `tags` with `status`.
@@ -268,13 +306,13 @@ impl AhciPort {
         while left != 0 {
             let tag = left.trailing_zeros() as usize;
             left &= left - 1;
-            self.statuses[tag] = status;
+            self.ended.statuses[tag] = status;
         }
         self.queued_first |= tags & self.issued & !self.queued != 0;
         self.issued &= !tags;
         self.bound &= !tags;
         self.deferred &= !tags;
-        self.completed |= tags;
+        self.ended.tags |= tags;
     }
 
     /// Issues deferred commands as far as the drive accepts them.
@@ -324,7 +362,7 @@ impl AhciPort {
 
     /// Forgets every command.
     pub(super) fn clear_commands(&mut self) {
-        (self.bound, self.deferred, self.issued, self.completed) = (0, 0, 0, 0);
+        (self.bound, self.deferred, self.issued, self.ended.tags) = (0, 0, 0, 0);
     }
 }
 
@@ -383,10 +421,10 @@ impl HardwareQueue for AhciPort {
 
     #[inline]
     fn check_event(&mut self) -> bool {
-        if self.completed == 0 {
+        if self.ended.tags == 0 && !std::mem::take(&mut self.ended.ends_batch) {
             self.reap();
         }
-        self.completed != 0
+        self.ended.tags != 0
     }
 
     #[inline]
@@ -394,9 +432,7 @@ impl HardwareQueue for AhciPort {
         if !self.check_event() {
             return None;
         }
-        let tag = self.completed.trailing_zeros();
-        self.completed &= self.completed - 1;
-        let status = self.statuses[tag as usize];
+        let (tag, status) = self.ended.pop();
         self.stats.completed += 1;
         self.stats.errors += u64::from(!status.is_success());
         Some(CompletionEvent { tag: Tag(tag as u16), status, result: 0 })
