@@ -129,8 +129,8 @@ named_values! {
     HiopsPart {
         /// Threads and contexts of this machine, and an emulated controller in real time.
         Threads = "threads",
-        /// Threads and contexts of a modeled i7-4770, in virtual time: figures 1, 7, 8 and 9 of
-        /// HIOPS.
+        /// Threads and contexts of a modeled i7-4770, in virtual time: figures 1, 7, 8, 9 and 10
+        /// of HIOPS.
         Machine = "machine",
     }
 }
