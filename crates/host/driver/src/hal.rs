@@ -159,9 +159,8 @@ pub trait HardwareQueue: Send {
     /// Returns whether [`fetch_event`](HardwareQueue::fetch_event) would return an event.
     fn check_event(&mut self) -> bool;
 
-    /// Removes and returns the device's next event; `None` at the end of a batch. Of an event that
-    /// comes after the device was asked for the batch, the device tells by an interrupt, and the
-    /// next call returns it. The device is not trusted: the tag may have any value.
+    /// Removes and returns the device's next event. The device is not trusted: the tag may have any
+    /// value.
     fn fetch_event(&mut self) -> Option<CompletionEvent>;
 
     /// Detaches a completed command from its tag.

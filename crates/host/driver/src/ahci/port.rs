@@ -115,34 +115,6 @@ pub struct AhciPortStats {
     pub register_reads: u64,
 }
 
-/// Commands that have ended and were not fetched.
-#[derive(Clone, Copy, Debug)]
-struct EndedCommands {
-    /// Their tags, one bit each.
-    tags: u32,
-    /// Statuses, by tag.
-    statuses: [Status; COMMAND_SLOTS_MAX],
-    /// Whether the last of a batch was fetched, and the end of the batch was not told yet.
-    ends_batch: bool,
-}
-
-impl Default for EndedCommands {
-    fn default() -> EndedCommands {
-        EndedCommands { tags: 0, statuses: [Status::SUCCESS; COMMAND_SLOTS_MAX], ends_batch: false }
-    }
-}
-
-impl EndedCommands {
-    /// Removes and returns the lowest tag and its status. There must be one.
-    #[inline]
-    fn pop(&mut self) -> (u32, Status) {
-        let tag = self.tags.trailing_zeros();
-        self.tags &= self.tags - 1;
-        self.ends_batch = self.tags == 0;
-        (tag, self.statuses[tag as usize])
-    }
-}
-
 /// A drive's hardware queue. A tag is the NCQ tag, the command slot, and the bit of PxSACT and
 /// PxCI.
 ///
@@ -183,8 +155,10 @@ pub struct AhciPort {
     queued: u32,
     /// Commands issued to the drive.
     pub(super) issued: u32,
-    /// Commands that have ended.
-    ended: EndedCommands,
+    /// Commands completed and not fetched.
+    completed: u32,
+    /// Statuses of completed commands, by tag.
+    statuses: [Status; COMMAND_SLOTS_MAX],
     /// Whether deferred queued commands go before deferred unqueued ones.
     queued_first: bool,
     self_acknowledge: bool,
@@ -208,7 +182,8 @@ impl AhciPort {
             deferred: 0,
             queued: 0,
             issued: 0,
-            ended: EndedCommands::default(),
+            completed: 0,
+            statuses: [Status::SUCCESS; COMMAND_SLOTS_MAX],
             queued_first: false,
             self_acknowledge: true,
             recovery: PortRecovery::default(),
@@ -240,7 +215,8 @@ impl AhciPort {
     /// Sets whether the queue clears the port's interrupt bits before it looks for events. If it
     /// does not, an interrupt handler must
     /// ([`AhciInterrupt::acknowledge`](super::AhciInterrupt::acknowledge)), or the line is never
-    /// raised again. Polling with masked interrupts needs neither.
+    /// raised again. Polling with masked interrupts needs neither: [`poll`](HardwareQueue::poll)
+    /// finds errors.
     pub fn set_self_acknowledge(&mut self, on: bool) {
         self.self_acknowledge = on;
     }
@@ -252,38 +228,43 @@ impl AhciPort {
             self.step_recovery(None);
             return;
         }
-        let mut raised = 0;
-        if self.self_acknowledge {
-            // Before the look for commands: one that ends after it raises the line again.
-            raised = self.read_raised();
-            if raised != 0 {
-                self.registers.shared.acknowledge(1 << self.registers.index);
-            }
+        // Of an interrupt handler, which acknowledges, the errors are known.
+        let raised = if self.self_acknowledge { self.acknowledge_raised() } else { 0 };
+        if self.fail_on_error(raised) {
+            return;
         }
-        let mut errors =
-            (raised & is::ERRORS) | self.registers.shared.drain_errors(self.registers.index);
-        let found = errors == 0 && self.issued != 0 && self.complete_cleared();
-        if !found && !self.self_acknowledge {
-            // The drive clears no bit of a command that failed.
-            errors |= self.read_raised() & is::ERRORS;
-        }
-        if errors != 0 {
-            self.fail(errors);
-        } else if self.issued != 0 || found {
+        if self.issued != 0 {
+            self.complete_cleared();
             self.issue_deferred();
         }
     }
 
-    /// Reads PxIS.
+    /// Reads PxIS, and acknowledges it. A command that ends afterwards raises the line again.
     #[inline]
-    fn read_raised(&mut self) -> u32 {
+    fn acknowledge_raised(&mut self) -> u32 {
+        let raised = self.registers.read(port::IS);
         self.stats.register_reads += 1;
-        self.registers.read(port::IS)
+        if raised != 0 {
+            self.registers.shared.acknowledge(1 << self.registers.index);
+        }
+        raised
     }
 
-    /// Completes the commands whose bits the drive has cleared. Returns whether there are any.
+    /// Handles the errors among bits of PxIS and those that were acknowledged. Returns whether there
+    /// are any.
     #[inline]
-    pub(super) fn complete_cleared(&mut self) -> bool {
+    fn fail_on_error(&mut self, raised: u32) -> bool {
+        let known = self.registers.shared.drain_errors(self.registers.index);
+        let errors = (raised & is::ERRORS) | known;
+        if errors != 0 {
+            self.fail(errors);
+        }
+        errors != 0
+    }
+
+    /// Completes the commands whose bits the drive has cleared.
+    #[inline]
+    pub(super) fn complete_cleared(&mut self) {
         let (queued, alone) = (self.issued & self.queued, self.issued & !self.queued);
         let mut ended = 0;
         if queued != 0 {
@@ -296,7 +277,6 @@ impl AhciPort {
         if ended != 0 {
             self.complete(ended, Status::SUCCESS);
         }
-        ended != 0
     }
 
     /// Completes `tags` with `status`.
@@ -306,13 +286,13 @@ impl AhciPort {
         while left != 0 {
             let tag = left.trailing_zeros() as usize;
             left &= left - 1;
-            self.ended.statuses[tag] = status;
+            self.statuses[tag] = status;
         }
         self.queued_first |= tags & self.issued & !self.queued != 0;
         self.issued &= !tags;
         self.bound &= !tags;
         self.deferred &= !tags;
-        self.ended.tags |= tags;
+        self.completed |= tags;
     }
 
     /// Issues deferred commands as far as the drive accepts them.
@@ -362,7 +342,7 @@ impl AhciPort {
 
     /// Forgets every command.
     pub(super) fn clear_commands(&mut self) {
-        (self.bound, self.deferred, self.issued, self.ended.tags) = (0, 0, 0, 0);
+        (self.bound, self.deferred, self.issued, self.completed) = (0, 0, 0, 0);
     }
 }
 
@@ -421,10 +401,10 @@ impl HardwareQueue for AhciPort {
 
     #[inline]
     fn check_event(&mut self) -> bool {
-        if self.ended.tags == 0 && !std::mem::take(&mut self.ended.ends_batch) {
+        if self.completed == 0 {
             self.reap();
         }
-        self.ended.tags != 0
+        self.completed != 0
     }
 
     #[inline]
@@ -432,7 +412,9 @@ impl HardwareQueue for AhciPort {
         if !self.check_event() {
             return None;
         }
-        let (tag, status) = self.ended.pop();
+        let tag = self.completed.trailing_zeros();
+        self.completed &= self.completed - 1;
+        let status = self.statuses[tag as usize];
         self.stats.completed += 1;
         self.stats.errors += u64::from(!status.is_success());
         Some(CompletionEvent { tag: Tag(tag as u16), status, result: 0 })
@@ -460,11 +442,11 @@ impl HardwareQueue for AhciPort {
     fn poll(&mut self, now: Nanos) -> bool {
         if self.recovery.is_idle() {
             // Detect an error or an unplugged drive even if no caller waits for an event.
-            if self.registers.read(port::IS) & is::ERRORS != 0 {
-                self.reap();
-                return true;
+            let raised = self.registers.read(port::IS);
+            if raised & is::ERRORS != 0 && self.self_acknowledge {
+                self.registers.shared.acknowledge(1 << self.registers.index);
             }
-            return false;
+            return raised & is::ERRORS != 0 && self.fail_on_error(raised);
         }
         self.step_recovery(Some(now))
     }
