@@ -129,9 +129,21 @@ named_values! {
     HiopsPart {
         /// Threads and contexts of this machine, and an emulated controller in real time.
         Threads = "threads",
-        /// Threads and contexts of a modeled i7-4770, in virtual time: figures 1, 7, 8 and 9 of
-        /// HIOPS.
+        /// Threads and contexts of a modeled i7-4770, in virtual time: figures 1, 7, 8, 9 and 10
+        /// of HIOPS.
         Machine = "machine",
+    }
+}
+
+named_values! {
+    /// A part of the group `block` on a modeled machine.
+    BlockPart {
+        /// Throughput and latency by cores: figures 4, 6, 7, 9 and 10 of SYSTOR13. Without `--part`,
+        /// this part alone (with `--machine`, virtual time).
+        Curves = "curves",
+        /// Largest latencies at queue depth 1 on all cores, beside other work: table 2 of SYSTOR13
+        /// (with `--machine`, virtual time).
+        Largest = "largest",
     }
 }
 
@@ -205,6 +217,8 @@ named_values! {
 pub enum BenchPart {
     /// A part of the group `lightnvm`.
     Lightnvm(LightnvmPart),
+    /// A part of the group `block`.
+    Block(BlockPart),
     /// A part of the group `direct`.
     Direct(DirectPart),
     /// A part of the group `hiops`.
@@ -222,6 +236,7 @@ impl BenchPart {
     pub fn group(self) -> BenchGroup {
         match self {
             BenchPart::Lightnvm(_) => BenchGroup::Lightnvm,
+            BenchPart::Block(_) => BenchGroup::Block,
             BenchPart::Direct(_) => BenchGroup::Direct,
             BenchPart::Hiops(_) => BenchGroup::Hiops,
             BenchPart::Exec(_) => BenchGroup::Exec,
@@ -234,6 +249,14 @@ impl BenchPart {
     pub fn lightnvm(self) -> Option<LightnvmPart> {
         match self {
             BenchPart::Lightnvm(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Returns the part of the group `block`, if it is one.
+    pub fn block(self) -> Option<BlockPart> {
+        match self {
+            BenchPart::Block(part) => Some(part),
             _ => None,
         }
     }
@@ -292,6 +315,8 @@ impl NamedValue for BenchPart {
         BenchPart::Lightnvm(LightnvmPart::Overhead),
         BenchPart::Lightnvm(LightnvmPart::Shards),
         BenchPart::Lightnvm(LightnvmPart::Work),
+        BenchPart::Block(BlockPart::Curves),
+        BenchPart::Block(BlockPart::Largest),
         BenchPart::Direct(DirectPart::Null),
         BenchPart::Direct(DirectPart::File),
         BenchPart::Direct(DirectPart::Polling),
@@ -321,6 +346,7 @@ impl NamedValue for BenchPart {
     fn name(self) -> &'static str {
         match self {
             BenchPart::Lightnvm(part) => part.name(),
+            BenchPart::Block(part) => part.name(),
             BenchPart::Direct(part) => part.name(),
             BenchPart::Hiops(part) => part.name(),
             BenchPart::Exec(part) => part.name(),
@@ -332,6 +358,7 @@ impl NamedValue for BenchPart {
     fn about(self) -> &'static str {
         match self {
             BenchPart::Lightnvm(part) => part.about(),
+            BenchPart::Block(part) => part.about(),
             BenchPart::Direct(part) => part.about(),
             BenchPart::Hiops(part) => part.about(),
             BenchPart::Exec(part) => part.about(),
@@ -349,6 +376,7 @@ mod tests {
     fn every_part_has_a_name_of_its_own_and_is_in_the_list() {
         let parts = BenchPart::ALL;
         let own = LightnvmPart::ALL.len()
+            + BlockPart::ALL.len()
             + DirectPart::ALL.len()
             + HiopsPart::ALL.len()
             + ExecPart::ALL.len()
@@ -361,6 +389,7 @@ mod tests {
             assert_eq!(parts.iter().position(|p| *p == again), Some(i), "{name}");
             let of = [
                 part.lightnvm().is_some(),
+                part.block().is_some(),
                 part.direct().is_some(),
                 part.hiops().is_some(),
                 part.exec().is_some(),

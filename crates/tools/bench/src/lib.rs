@@ -48,8 +48,8 @@ use std::io;
 pub use ::machine::Variation;
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
-    BenchGroup, BenchPart, CostSource, DirectPart, ExecPart, HiopsPart, LightnvmPart, NamedValue,
-    ScalePart, ThesisPart,
+    BenchGroup, BenchPart, BlockPart, CostSource, DirectPart, ExecPart, HiopsPart, LightnvmPart,
+    NamedValue, ScalePart, ThesisPart,
 };
 pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;

@@ -2,7 +2,9 @@
 
 use machine::Variation;
 
-use super::groups::{BenchGroup, BenchPart, CostSource, HiopsPart, LightnvmPart, NamedValue};
+use super::groups::{
+    BenchGroup, BenchPart, BlockPart, CostSource, HiopsPart, LightnvmPart, NamedValue,
+};
 use super::{BenchError, RunLength, Sink};
 use super::{
     block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, thesis, uring,
@@ -14,7 +16,7 @@ use crate::multicore::Machine;
 pub struct BenchRequest {
     /// The group.
     pub group: BenchGroup,
-    /// Parts of the group; all if empty.
+    /// Parts of the group; all if empty, and the curves of a modeled machine.
     pub parts: Vec<BenchPart>,
     /// Machine to model, for the group `block`.
     pub machine: Option<Machine>,
@@ -59,6 +61,14 @@ impl BenchRequest {
                 "--part {part} is a part of the group `{of}`, not of `{asked}`"
             )));
         }
+        if let Some(part) = self.parts.iter().find_map(|part| part.block())
+            && self.machine.is_none()
+        {
+            return Err(BenchError::Usage(format!(
+                "--part {} needs --machine: it is a part of the group on a modelled machine",
+                part.name()
+            )));
+        }
         let Some(device) = &self.device else { return Ok(()) };
         if self.device_bench().is_none() {
             return Err(BenchError::Usage(format!(
@@ -82,8 +92,11 @@ impl BenchRequest {
     pub fn run(&self, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         self.check()?;
         if let Some(machine) = self.machine {
+            let parts: Vec<_> = self.parts.iter().filter_map(|part| part.block()).collect();
+            let parts = if parts.is_empty() { &[BlockPart::Curves][..] } else { &parts };
             return block::modeled_machine::run(
                 machine,
+                parts,
                 self.costs,
                 self.vary.as_ref(),
                 self.length,

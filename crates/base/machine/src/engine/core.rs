@@ -77,6 +77,11 @@ impl ReadyTasks {
         }
     }
 
+    /// Returns the least time of the fair threads.
+    pub(crate) fn least_fair_time(&self) -> Option<Nanos> {
+        self.fair.first().map(|(time, ..)| *time)
+    }
+
     /// Returns the number of fair threads.
     pub(crate) fn fair_count(&self) -> usize {
         self.fair.len()

@@ -71,7 +71,7 @@ impl World {
 
     /// Makes a task ready on a core.
     pub(crate) fn make_ready(&mut self, id: TaskId, core: usize) {
-        let floor = self.cores[core].floor_time;
+        let floor = self.update_floor(core);
         let earliest = floor - Nanos(PERIOD.0 * self.cores_factor() / 2);
         let task = &mut self.tasks[id.index()];
         task.core = core;
@@ -97,6 +97,24 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Brings the least time of a core's fair threads up to now, and returns it.
+    fn update_floor(&mut self, core: usize) -> Nanos {
+        let it = &self.cores[core];
+        let [thread, soft, hard] = it.contexts;
+        let ran = match (it.state, soft, hard) {
+            (CoreState::Idle, ..) | (_, Some(_), _) | (_, _, Some(_)) => Nanos::ZERO,
+            _ => self.now.since(it.since),
+        };
+        let running = thread
+            .map(|id| &self.tasks[id.index()])
+            .filter(|task| task.class() == TaskClass::Fair)
+            .map(|task| task.virtual_time + ran);
+        let least = running.into_iter().chain(it.ready.least_fair_time()).min();
+        let it = &mut self.cores[core];
+        it.floor_time = it.floor_time.max(least.unwrap_or(Nanos::ZERO));
+        it.floor_time
     }
 
     /// Returns whether a task that becomes ready interrupts the one that runs.
@@ -323,7 +341,7 @@ impl World {
         let core = self.task(id).core;
         self.enter_state(core, CoreState::Idle);
         self.cores[core].contexts[Level::Soft as usize] = None;
-        let floor = self.cores[core].floor_time;
+        let floor = self.update_floor(core);
         let task = self.task(id);
         task.is_demoted = true;
         task.virtual_time = task.virtual_time.max(floor);

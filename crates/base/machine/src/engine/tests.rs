@@ -229,6 +229,32 @@ fn fair_threads_of_a_core_take_turns_and_fifo_threads_do_not() {
     }
 }
 
+/// A thread that has slept is ahead by half of a period, however long it slept, and not by all that
+/// the other one has run meanwhile.
+#[test]
+fn a_fair_thread_that_wakes_up_shares_its_core() {
+    let mut engine = Engine::new(config(1)).unwrap();
+    let records = Records::default();
+    for (name, start, work) in [("works", 0, 200_000_000), ("slept", 100_000_000, 50_000_000)] {
+        let inner = records.clone();
+        let spec = TaskSpec { start: Nanos(start), ..TaskSpec::thread(name).on(0) };
+        engine
+            .spawn(spec, move || {
+                calls::compute(Layer::Application, Nanos(work));
+                inner.add(name);
+            })
+            .unwrap();
+    }
+    let report = engine.run().unwrap();
+    let all = records.all();
+    assert_eq!(all.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(), ["slept", "works"]);
+    // Half of the core each, and a lead of 3 ms.
+    let needed = all[0].1 - 100_000_000;
+    assert!((94_000_000..=100_000_000).contains(&needed), "{needed}");
+    assert_eq!(report.ended, Nanos(250_000_000 + 1_000 * report.switches));
+    assert_sums(&report);
+}
+
 #[test]
 fn a_fifo_thread_takes_the_core_of_a_fair_one_at_once() {
     let mut engine = Engine::new(config(1)).unwrap();

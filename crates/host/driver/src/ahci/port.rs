@@ -215,7 +215,8 @@ impl AhciPort {
     /// Sets whether the queue clears the port's interrupt bits before it looks for events. If it
     /// does not, an interrupt handler must
     /// ([`AhciInterrupt::acknowledge`](super::AhciInterrupt::acknowledge)), or the line is never
-    /// raised again. Polling with masked interrupts needs neither.
+    /// raised again. Polling with masked interrupts needs neither: [`poll`](HardwareQueue::poll)
+    /// finds errors.
     pub fn set_self_acknowledge(&mut self, on: bool) {
         self.self_acknowledge = on;
     }
@@ -227,21 +228,38 @@ impl AhciPort {
             self.step_recovery(None);
             return;
         }
-        let raised = self.registers.read(port::IS);
-        self.stats.register_reads += 1;
-        if raised != 0 && self.self_acknowledge {
-            self.registers.shared.acknowledge(1 << self.registers.index);
-        }
-        let errors =
-            (raised & is::ERRORS) | self.registers.shared.drain_errors(self.registers.index);
-        if errors != 0 {
-            self.fail(errors);
+        // Of an interrupt handler, which acknowledges, the errors are known.
+        let raised = if self.self_acknowledge { self.acknowledge_raised() } else { 0 };
+        if self.fail_on_error(raised) {
             return;
         }
         if self.issued != 0 {
             self.complete_cleared();
             self.issue_deferred();
         }
+    }
+
+    /// Reads PxIS, and acknowledges it. A command that ends afterwards raises the line again.
+    #[inline]
+    fn acknowledge_raised(&mut self) -> u32 {
+        let raised = self.registers.read(port::IS);
+        self.stats.register_reads += 1;
+        if raised != 0 {
+            self.registers.shared.acknowledge(1 << self.registers.index);
+        }
+        raised
+    }
+
+    /// Handles the errors among bits of PxIS and those that were acknowledged. Returns whether there
+    /// are any.
+    #[inline]
+    fn fail_on_error(&mut self, raised: u32) -> bool {
+        let known = self.registers.shared.drain_errors(self.registers.index);
+        let errors = (raised & is::ERRORS) | known;
+        if errors != 0 {
+            self.fail(errors);
+        }
+        errors != 0
     }
 
     /// Completes the commands whose bits the drive has cleared.
@@ -424,11 +442,11 @@ impl HardwareQueue for AhciPort {
     fn poll(&mut self, now: Nanos) -> bool {
         if self.recovery.is_idle() {
             // Detect an error or an unplugged drive even if no caller waits for an event.
-            if self.registers.read(port::IS) & is::ERRORS != 0 {
-                self.reap();
-                return true;
+            let raised = self.registers.read(port::IS);
+            if raised & is::ERRORS != 0 && self.self_acknowledge {
+                self.registers.shared.acknowledge(1 << self.registers.index);
             }
-            return false;
+            return raised & is::ERRORS != 0 && self.fail_on_error(raised);
         }
         self.step_recovery(Some(now))
     }

@@ -4,29 +4,45 @@
 //! \[SYSTOR13\] by running the block layer's own code on modeled cores. The first rows are the cost
 //! model. Each tells whether its value was measured in this run or published, with the source; all
 //! other rows are modeled. Results depend on the cost model only.
+//!
+//! The part `largest` is table 2 of \[SYSTOR13\]: the largest latencies at queue depth 1, and the
+//! share of requests above 1 ms, with all cores, beside other work ([`OTHER_WORK`]). The paper does
+//! not say what else its machines did; the work was chosen before the first run, and is the same for
+//! all machines and curves.
 
 use event::AllowedCpus;
 use machine::Variation;
 use time::Nanos;
 
-use super::super::{BenchError, CostSource, Measurement, RunLength, Sink};
+use super::super::{BenchError, BlockPart, CostSource, Measurement, RunLength, Sink};
 use crate::multicore::{
-    Cost, CostModel, CostOrigin, Curve, Distance, Load, LoadOutcome, Machine, MeasuredCosts, Model,
-    SnoopPolicy,
+    BackgroundLoad, Cost, CostModel, CostOrigin, Curve, Distance, Load, LoadOutcome, Machine,
+    MeasuredCosts, Model, SnoopPolicy,
 };
 
 /// Outstanding requests per core for throughput ([SYSTOR13 §4.2]).
 const DEPTH: u32 = 32;
 
-/// Curves with latency (figure 7).
+/// Other work on each core: 10 % of its time, in one part per period. Linux's fair scheduler divides
+/// a part of this length into several slices.
+const OTHER_WORK: BackgroundLoad = BackgroundLoad {
+    work: Nanos::from_millis(50),
+    period: Nanos::from_millis(500),
+    // \[Switch07\], as in the models of machines.
+    switch: Nanos(3_800),
+    measured: Nanos::from_millis(500),
+};
+
+/// Curves with latency (figure 7, table 2).
 const LATENCY: [Curve; 3] = [Curve::Raw, Curve::Single, Curve::PER_SOCKET];
 
-/// Runs every curve on `machine`.
+/// Runs parts of the group on `machine`.
 ///
 /// # Errors
 /// What measuring and the block layer return; see [`BenchError`].
 pub fn run(
     machine: Machine,
+    parts: &[BlockPart],
     sheet: CostSource,
     vary: Option<&Variation>,
     effort: RunLength,
@@ -51,7 +67,14 @@ pub fn run(
         costs = costs.varied(vary).map_err(BenchError::Usage)?;
     }
     push_cost_model(machine, &costs, sink)?;
-    report(&Model { machine, cost_model: costs, snoops: SnoopPolicy::Home }, effort, sink)
+    let model = Model { machine, cost_model: costs, snoops: SnoopPolicy::Home };
+    for part in parts {
+        match part {
+            BlockPart::Curves => report(&model, effort, sink)?,
+            BlockPart::Largest => largest(&model, effort, sink)?,
+        }
+    }
+    Ok(())
 }
 
 fn push_cost_model(
@@ -217,6 +240,46 @@ fn latency(
         let us = |time: Nanos| time.0 as f64 / 1e3;
         for (metric, time) in [("latency_mean", outcome.mean), ("latency_max", outcome.max)] {
             sink.push(Measurement::new("block", case.clone(), metric, us(time), "us"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Measures the largest latencies and the shares above 1 ms beside other work (table 2).
+fn largest(model: &Model, effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    let (machine, cores) = (model.machine, model.machine.cores());
+    let work = effort.choose(
+        OTHER_WORK,
+        BackgroundLoad {
+            work: Nanos::from_millis(2),
+            period: Nanos::from_millis(10),
+            measured: Nanos::from_millis(10),
+            ..OTHER_WORK
+        },
+    );
+    for (what, time) in [
+        ("other work on each core, in each period", work.work),
+        ("period of the other work", work.period),
+        ("a switch between two threads (Switch07)", work.switch),
+    ] {
+        let case = format!("{machine} chosen: {what}");
+        sink.push(Measurement::new("block", case, "cost", time.0 as f64, "ns"))?;
+    }
+    for curve in LATENCY {
+        let case =
+            format!("{machine} modelled: {}, QD 1, all cores, beside other work", curve.name());
+        let load = Load { depth: 1, warm: effort.choose(40, 20), count: 0, shared_counter: false };
+        let Some((outcome, _)) = model.run_beside(curve, cores, load, Some(work))? else {
+            return Err(BenchError::NoValue { case, metric: "latency_max" });
+        };
+        let LoadOutcome { iops, mean, max, count, slow, .. } = outcome;
+        for (metric, value, unit) in [
+            ("iops", iops, "IOPS"),
+            ("latency_mean", mean.0 as f64 / 1e3, "us"),
+            ("latency_max", max.0 as f64 / 1e6, "ms"),
+            ("above_1_ms", slow as f64 * 100.0 / count as f64, "%"),
+        ] {
+            sink.push(Measurement::new("block", case.clone(), metric, value, unit))?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use machine::{
 use time::Nanos;
 
 use super::costs::{Compute, CostModel};
-use super::load::{CoreLoad, Load, LoadCounts, LoadOutcome};
+use super::load::{BackgroundLoad, CoreLoad, Load, LoadCounts, LoadOutcome};
 use crate::BenchError;
 
 /// A path from the application to the null device. Staging queues are given first, then hardware
@@ -93,6 +93,20 @@ impl Model {
         active: usize,
         load: Load,
     ) -> Result<Option<(LoadOutcome, Traffic)>, BenchError> {
+        self.run_beside(curve, active, load, None)
+    }
+
+    /// Runs a load as [`run`](Model::run) does, beside other work, and for its time.
+    ///
+    /// # Errors
+    /// As [`run`](Model::run).
+    pub fn run_beside(
+        &self,
+        curve: Curve,
+        active: usize,
+        load: Load,
+        background: Option<BackgroundLoad>,
+    ) -> Result<Option<(LoadOutcome, Traffic)>, BenchError> {
         let active = active.clamp(1, self.machine.cores());
         let mut null = Null::new(Null::default().limits(), curve.hardware_queues(self.machine));
         let compute = &self.cost_model.compute;
@@ -102,7 +116,7 @@ impl Model {
                 let queues = (0..active as u16).filter_map(|n| null.take_queue(n));
                 let devices: Vec<_> = queues.map(|queue| Raw::new(queue, limits)).collect();
                 let steps = StepCosts::default().with(Step::Poll, compute.idle.time.0 * 1000);
-                return self.play(devices, steps, compute.raw.time, load);
+                return self.play(devices, steps, compute.raw.time, load, background);
             }
             Curve::Single => QueueModel::SingleQueue,
             Curve::Multi(staging, _) => QueueModel::MultiQueue { staging },
@@ -123,7 +137,7 @@ impl Model {
         // The queues of idle cores stay open, as in the runs of the paper.
         let (mut queues, mut idle) = (queues, Vec::new());
         idle.extend(queues.drain(active..));
-        self.play(queues, steps, Nanos::ZERO, load)
+        self.play(queues, steps, Nanos::ZERO, load, background)
     }
 
     /// Runs the load on these devices, one per core.
@@ -133,6 +147,7 @@ impl Model {
         steps: StepCosts,
         device_work: Nanos,
         load: Load,
+        background: Option<BackgroundLoad>,
     ) -> Result<Option<(LoadOutcome, Traffic)>, BenchError> {
         let CostModel { hit, read, write, socket_shared, link_ps, application, .. } =
             self.cost_model;
@@ -143,11 +158,16 @@ impl Model {
             socket_shared: socket_shared.time,
             link_ps,
         };
-        let costs = Costs { lines, steps, ..Costs::ZERO };
+        let switch = background.map_or(Nanos::ZERO, |background| background.switch);
+        let costs = Costs { lines, steps, switch, ..Costs::ZERO };
         let config = EngineConfig { snoops: self.snoops, ..EngineConfig::new(self.machine, costs) };
         let mut engine = Engine::new(config)?;
         let (active, application) = (devices.len(), application.time);
-        let counts = Arc::new(Mutex::new(LoadCounts::new(load, active)));
+        let counts = Arc::new(Mutex::new(LoadCounts::new(
+            load,
+            background.map(|background| background.measured),
+            active,
+        )));
         let counter = Arc::new(0);
         for (index, device) in devices.into_iter().enumerate() {
             // Cores do not start at once, as no machine's do.
@@ -156,6 +176,10 @@ impl Model {
             let (counter, counts) = (counter.clone(), counts.clone());
             let core = CoreLoad { device, index, load, application, device_work, counter, counts };
             engine.spawn(spec, move || core.run())?;
+            if let Some(background) = background {
+                let spec = TaskSpec::thread(format!("other work {index}")).on(index);
+                engine.spawn(spec, move || background.run(index, active))?;
+            }
         }
         let report = engine.run()?;
         let outcome = counts.lock().unwrap_or_else(PoisonError::into_inner).outcome();

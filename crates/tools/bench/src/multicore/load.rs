@@ -26,6 +26,35 @@ pub struct Load {
     pub shared_counter: bool,
 }
 
+/// Other work of the machine: on each core that submits, a fair thread that computes for `work` in
+/// each `period`. Its first period begins later by an equal part of a period on each core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackgroundLoad {
+    /// Processor time in each period.
+    pub work: Nanos,
+    /// Time from one start to the next.
+    pub period: Nanos,
+    /// Cost of a switch between two threads of a core.
+    pub switch: Nanos,
+    /// Time for which the load is measured beside this work.
+    pub measured: Nanos,
+}
+
+impl BackgroundLoad {
+    /// The work of core `index` of `cores`, until the machine stops.
+    pub(super) fn run(self, index: usize, cores: usize) {
+        let mut next = Nanos(self.period.0 * index as u64 / cores as u64);
+        while !machine::is_stopping() {
+            machine::sleep_until_timer(next);
+            compute(Layer::Application, self.work);
+            next = (next + self.period).max(now());
+        }
+    }
+}
+
+/// Latency above which a request counts as slow ([SYSTOR13 §5.1]).
+const SLOW: Nanos = Nanos::from_millis(1);
+
 /// Measurements of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadOutcome {
@@ -37,6 +66,8 @@ pub struct LoadOutcome {
     pub max: Nanos,
     /// Number of measured requests.
     pub count: u64,
+    /// Number of them that took more than 1 ms.
+    pub slow: u64,
     /// Measured time.
     pub time: Nanos,
 }
@@ -49,14 +80,17 @@ pub(super) struct LoadCounts {
     completed: u64,
     /// Start and end of the measurement.
     counted: Option<(Nanos, Nanos)>,
+    /// Time to measure for, instead of the load's number of requests.
+    measured: Option<Nanos>,
     sum: u128,
     max: Nanos,
+    slow: u64,
 }
 
 impl LoadCounts {
-    pub(super) fn new(load: Load, cores: usize) -> LoadCounts {
-        let cores = cores as u64;
-        LoadCounts { load, cores, completed: 0, counted: None, sum: 0, max: Nanos::ZERO }
+    pub(super) fn new(load: Load, measured: Option<Nanos>, cores: usize) -> LoadCounts {
+        let (cores, max) = (cores as u64, Nanos::ZERO);
+        LoadCounts { load, cores, completed: 0, counted: None, measured, sum: 0, max, slow: 0 }
     }
 
     /// Returns the measurements; `None` if no request was measured.
@@ -71,6 +105,7 @@ impl LoadCounts {
             mean: Nanos((self.sum / u128::from(count)) as u64),
             max: self.max,
             count,
+            slow: self.slow,
             time,
         })
     }
@@ -93,9 +128,14 @@ impl LoadCounts {
                 *end = now;
                 self.sum += u128::from(took.0);
                 self.max = self.max.max(took);
+                self.slow += u64::from(took > SLOW);
             }
         }
-        if self.completed >= warm + self.load.count * self.cores {
+        let is_over = match (self.measured, self.counted) {
+            (Some(measured), counted) => counted.is_some_and(|(start, _)| now >= start + measured),
+            (None, _) => self.completed >= warm + self.load.count * self.cores,
+        };
+        if is_over {
             machine::stop();
         }
     }

@@ -12,6 +12,6 @@ mod measure;
 
 pub use costs::{Compute, Cost, CostModel, CostOrigin};
 pub use curve::{Curve, Model};
-pub use load::{Load, LoadOutcome};
+pub use load::{BackgroundLoad, Load, LoadOutcome};
 pub use machine::{CORES_MAX, Distance, Machine, MachineError, SnoopPolicy, Traffic};
 pub use measure::MeasuredCosts;

@@ -104,8 +104,8 @@ const OWN_STEPS: [Step; 20] = [
 ];
 
 /// Registers of an AHCI controller that the interrupt of one request reads: IS at its begin and at
-/// its end, PxIS to acknowledge it, and PxIS and PxSACT twice to find one completion and no other.
-const AHCI_READS: u64 = 7;
+/// its end, PxIS to acknowledge it, and PxSACT twice to find one completion and no other.
+const AHCI_READS: u64 = 5;
 
 /// Returns what is left of a stack's cycles without the steps that the machine charges itself.
 fn rest(model: &MachineModel, cycles: u64, register_reads: u64) -> [Nanos; 2] {

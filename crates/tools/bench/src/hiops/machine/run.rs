@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::Timeouts;
 use block::completion::{
     Blocking, BlockingConfig, BlockingQueue, ContextKind, InterruptSource, Strategy, StripeMember,
 };
+use block::{Layer, Timeouts};
 use controller::{AhciConfig, AhciController, SataData, SataDriveConfig};
 use driver::AhciHost;
 use event::Waker;
@@ -44,6 +44,8 @@ pub(super) struct ModeledSetting {
     pub(super) threads: u16,
     /// Size of each request in bytes.
     pub(super) bytes: u32,
+    /// Processor time of the program for each request.
+    pub(super) application: Nanos,
 }
 
 /// Measurements of a load.
@@ -89,6 +91,7 @@ struct ReaderControl {
     stop: AtomicBool,
     running: AtomicU32,
     sectors: u32,
+    application: Nanos,
 }
 
 impl ModeledHost {
@@ -146,6 +149,7 @@ impl ModeledHost {
             stop: AtomicBool::new(false),
             running: AtomicU32::new(u32::from(setting.threads)),
             sectors: setting.bytes / blocking.sector_bytes(),
+            application: setting.application,
         });
         for (index, queue) in queues.into_iter().enumerate() {
             let control = control.clone();
@@ -238,6 +242,7 @@ fn read(
     let count = control.sectors;
     while !control.stop.load(Ordering::Relaxed) {
         let lba = rng.below(sectors / u64::from(count)) * u64::from(count);
+        machine::compute(Layer::Application, control.application);
         match waiter.read_at(lba, count, 0) {
             Ok(done) if done.status.is_success() => {}
             _ => break,

@@ -167,6 +167,33 @@ fn the_report_is_the_same_every_time_and_says_what_is_given_and_what_modelled() 
     assert!(bend["ratio"].as_f64().unwrap() < 0.9, "{bend}");
 }
 
+/// Table 2 of SYSTOR'13 in short: 2 ms of other work on each core of 6 or 12.
+#[test]
+fn beside_other_work_the_largest_latency_is_a_slice_and_one_queue_adds_its_wait() {
+    for machine in ["1x6", "2x6"] {
+        let args =
+            ["bench", "block", "--machine", machine, "--part", "largest", "--quick", "--json"];
+        let out = sluice(&args, "");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let moved = "another environment moves what is on the heap and the stack";
+        assert_eq!(sluice(&args, moved).stdout, out.stdout);
+        let text = String::from_utf8(out.stdout).unwrap();
+        let rows: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let value = |curve: &str, metric: &str| {
+            let case = format!("{machine} modelled: {curve}, QD 1, all cores, beside other work");
+            let found = rows.iter().find(|row| row["case"] == case && row["metric"] == metric);
+            found.unwrap_or_else(|| panic!("{case}"))["value"].as_f64().unwrap()
+        };
+        for curve in ["raw", "sq", "mq per-core/per-socket"] {
+            let largest = value(curve, "latency_max");
+            assert!((2.0..2.2).contains(&largest), "{machine}, {curve}: {largest} ms");
+            assert!(value(curve, "above_1_ms") > 0.0, "{machine}, {curve}");
+        }
+        assert!(value("sq", "above_1_ms") > value("raw", "above_1_ms"), "{machine}");
+    }
+}
+
 #[test]
 fn what_is_measured_says_so_and_other_machines_run() {
     for machine in ["1x6", "2x6", "1x1", "3x1"] {
@@ -198,4 +225,8 @@ fn machines_that_are_none_are_usage_errors() {
     }
     assert!(bench(&["ring", "--machine", "8x10"]).contains("`block`"));
     bench(&["ring", "--costs", "given"]);
+    let error = bench(&["block", "--part", "largest"]);
+    assert!(error.contains("--part largest needs --machine"), "{error}");
+    let error = bench(&["block", "--machine", "1x6", "--part", "mixed"]);
+    assert!(error.contains("`lightnvm`"), "{error}");
 }
