@@ -45,6 +45,12 @@ impl SimPoint {
     }
 }
 
+/// Returns the arguments of `--set`.
+pub(in crate::commands) fn settings(set: &[String]) -> Result<Vec<Setting>, CliError> {
+    let settings = set.iter().map(|set| Setting::parse(set));
+    Ok(settings.collect::<Result<Vec<_>, _>>().map_err(SweepError::from)?)
+}
+
 /// Loads the scenarios at every combination of `--set` and `--seeds`, each a variant of the report
 /// with a unique name.
 pub(super) fn load(
@@ -52,8 +58,7 @@ pub(super) fn load(
     job_files: &[PathBuf],
     args: &SimArgs,
 ) -> Result<(Vec<SimPoint>, Vec<Scenario>), CliError> {
-    let settings = args.set.iter().map(|set| Setting::parse(set));
-    let settings = settings.collect::<Result<Vec<_>, _>>().map_err(SweepError::from)?;
+    let settings = settings(&args.set)?;
     let seeds = args.seeds.as_deref().map(str::parse::<Seeds>).transpose()?;
     let grid = Grid::new(settings, seeds)?;
     let (mut points, mut scenarios): (Vec<SimPoint>, Vec<Scenario>) = (Vec::new(), Vec::new());
