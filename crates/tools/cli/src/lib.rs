@@ -15,6 +15,7 @@ mod progress;
 pub mod serve;
 mod sweep_line;
 mod target_table;
+mod this_machine;
 mod volume_lock;
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use scenario::{Scenario, ScenarioError};
+use scenario::{MachineModel, Scenario, ScenarioError};
 use sim::{RunNeeds, SimError};
 use workload::JobError;
 
@@ -149,6 +149,8 @@ pub struct BaseScenario {
     text: Arc<str>,
     /// Values of all points, which are set before those of a point.
     settings: Vec<Assignment>,
+    /// The numbers of the machine that runs the program, if they are known.
+    this_machine: Option<Arc<MachineModel>>,
 }
 
 impl BaseScenario {
@@ -164,7 +166,23 @@ impl BaseScenario {
 
     /// Returns a scenario with this text; relative paths in it refer to `file`.
     pub fn new(file: &Path, text: &str) -> BaseScenario {
-        BaseScenario { file: file.to_path_buf(), text: text.into(), settings: Vec::new() }
+        let (file, text) = (file.to_path_buf(), text.into());
+        BaseScenario { file, text, settings: Vec::new(), this_machine: None }
+    }
+
+    /// Gives the numbers of the machine that runs the program to the points whose host is that
+    /// machine (`machine = "this"`).
+    pub fn set_this_machine(&mut self, model: Arc<MachineModel>) {
+        self.this_machine = Some(model);
+    }
+
+    /// Parses the text of a point.
+    fn parse(&self, text: &str) -> Result<Scenario, ScenarioError> {
+        let mut scenario = Scenario::parse(&self.file, text)?;
+        if let Some(model) = &self.this_machine {
+            scenario.set_this_machine(model)?;
+        }
+        Ok(scenario)
     }
 
     /// Returns the scenario with keys set at all points, one value each. They are no keys of the
@@ -234,7 +252,7 @@ impl BaseScenario {
             true => &self.text,
             false => edited.text.as_str(),
         };
-        let parsed = Scenario::parse(&self.file, text).map_err(SimError::Scenario);
+        let parsed = self.parse(text).map_err(SimError::Scenario);
         let checked = parsed.and_then(|scenario| {
             RunNeeds::of_run(&scenario, job_files, false)?;
             Ok(scenario)
@@ -253,7 +271,7 @@ impl BaseScenario {
 
     /// Returns the error of the scenario without settings, if it has one.
     fn own_error(&self, job_files: &[PathBuf]) -> Option<SweepError> {
-        let scenario = match Scenario::parse(&self.file, &self.text) {
+        let scenario = match self.parse(&self.text) {
             Ok(scenario) => scenario,
             Err(error) => return Some(error.into()),
         };

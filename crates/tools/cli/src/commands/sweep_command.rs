@@ -15,12 +15,11 @@ use sweep::{
     charts, csv, json, summary, verify,
 };
 
-use super::sim_command::{
-    OutputOption, catch_interrupt, default_jobs, distinct_outputs, settings,
-};
+use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_outputs, settings};
 use crate::args::SweepArgs;
 use crate::output::{Output, is_standard};
 use crate::sweep_line::SweepLine;
+use crate::this_machine::ThisMachine;
 use crate::{CliError, print_or_stderr, state_line};
 
 /// Runs `sluice sweep SWEEP.toml`.
@@ -33,7 +32,15 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
     let mut file = SweepFile::load(&args.file)?;
     file.sweep.base =
         file.sweep.base.with_settings(settings(&args.set)?).map_err(SweepError::from)?;
-    file.sweep.points()?;
+    let planned = file.sweep.points()?;
+    let mut this_machine = ThisMachine::default();
+    for scenario in planned.iter().filter_map(|run| run.scenario.as_ref().ok()) {
+        if let Some(model) = this_machine.needed_by(scenario)? {
+            file.sweep.base.set_this_machine(model);
+            file.sweep.points()?;
+            break;
+        }
+    }
     let mut outputs = Outputs::open(args)?;
     let folder = args.store.as_deref().unwrap_or(&file.store);
     let store = RunStore::open(folder).map_err(SweepError::from)?;
@@ -80,7 +87,11 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
     judge(&results)
 }
 
-fn run_settings(args: &SweepArgs, interrupt: &Arc<AtomicBool>, what: &'static str) -> SweepSettings {
+fn run_settings(
+    args: &SweepArgs,
+    interrupt: &Arc<AtomicBool>,
+    what: &'static str,
+) -> SweepSettings {
     let mut line = SweepLine::new(what);
     let states = args.states.clone();
     SweepSettings {

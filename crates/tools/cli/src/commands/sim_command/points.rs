@@ -9,6 +9,7 @@ use sweep::{BaseScenario, Grid, GridPoint, Row, Seeds, Setting, SweepError, repl
 
 use crate::CliError;
 use crate::args::SimArgs;
+use crate::this_machine::ThisMachine;
 
 impl From<SweepError> for CliError {
     fn from(error: SweepError) -> CliError {
@@ -63,6 +64,7 @@ pub(super) fn load(
     let grid = Grid::new(settings, seeds)?;
     let (mut points, mut scenarios): (Vec<SimPoint>, Vec<Scenario>) = (Vec::new(), Vec::new());
     let mut seen: Vec<PathBuf> = Vec::new();
+    let mut this_machine = ThisMachine::default();
     for file in files {
         // Loading reports a file that does not exist.
         let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
@@ -75,12 +77,20 @@ pub(super) fn load(
         }
         seen.push(path);
         let first = scenarios.len();
-        let base = BaseScenario::load(file)?;
+        let mut base = BaseScenario::load(file)?;
         for point in grid.points() {
-            scenarios.push(match grid.is_plain() {
+            let mut scenario = match grid.is_plain() {
                 true => Scenario::load(file)?,
                 false => base.at(&point, job_files)?,
-            });
+            };
+            if let Some(model) = this_machine.needed_by(&scenario)? {
+                base.set_this_machine(model.clone());
+                match grid.is_plain() {
+                    true => scenario.set_this_machine(&model)?,
+                    false => scenario = base.at(&point, job_files)?,
+                }
+            }
+            scenarios.push(scenario);
             let point = GridPoint { seed: point.seed.or(args.seed), ..point };
             let replay = replay_command(&base, job_files, &point);
             points.push(SimPoint { file: file.to_path_buf(), point, replay });
