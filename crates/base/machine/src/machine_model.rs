@@ -27,9 +27,10 @@ const OPERATION_MAX: Nanos = Nanos::from_secs(1);
 const GHZ_MAX: f64 = 100.0;
 
 /// The sheets that are part of this crate.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 4] = [
     ("i7-4770", include_str!("../models/i7-4770.toml")),
     ("i7-5820k", include_str!("../models/i7-5820k.toml")),
+    ("sandy-bridge-e-1x6", include_str!("../models/sandy-bridge-e-1x6.toml")),
     ("westmere-ex-8x10", include_str!("../models/westmere-ex-8x10.toml")),
 ];
 
@@ -479,6 +480,12 @@ mod tests {
         // 131 instructions, 0.6 cycles each, at 3.4 GHz; 75 cycles.
         assert_eq!(i7.costs().steps.picos(Step::Submit), 23_118);
         assert_eq!(i7.costs().lines.read[0], Nanos(22));
+        let sandy_bridge = MachineModel::built_in("sandy-bridge-e-1x6").unwrap();
+        assert_eq!(sandy_bridge.machine().to_string(), "1x6");
+        assert_eq!(sandy_bridge.hardware_threads(), 12);
+        // 60 and 29 cycles at 3.2 GHz.
+        let lines = sandy_bridge.costs().lines;
+        assert_eq!((lines.read[0], lines.socket_shared), (Nanos(19), Nanos(9)));
         assert!(MachineModel::built_in("i7-4771").is_none());
     }
 
@@ -506,7 +513,7 @@ mod tests {
 
     #[test]
     fn numbers_that_cannot_be_are_refused() {
-        let (_, text) = BUILT_IN.iter().find(|(name, _)| *name == "westmere-ex-8x10").unwrap();
+        let text = include_str!("../models/westmere-ex-8x10.toml");
         let with = |from: &str, to: &str| {
             assert!(text.contains(from), "{from}");
             MachineModel::parse(&text.replace(from, to)).unwrap_err().to_string()

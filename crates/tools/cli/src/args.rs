@@ -23,6 +23,7 @@ pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
 pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
 pub use sim_args::SimArgs;
 pub use states::StateArgs;
+pub(crate) use states::user_cache;
 pub use sweep::SweepArgs;
 
 use super::commands::bench_command::named_value;

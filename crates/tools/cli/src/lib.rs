@@ -10,6 +10,7 @@ pub mod commands;
 mod device_table;
 mod error;
 mod log;
+mod measured_machine;
 mod output;
 mod progress;
 pub mod serve;

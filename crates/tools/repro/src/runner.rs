@@ -87,7 +87,8 @@ impl Runner {
     ///
     /// # Errors
     /// As [`results`](Runner::results). A command that refuses a varied number does not fail:
-    /// [`Sensitivity::impossible`] has it.
+    /// [`Sensitivity::impossible`] has it. But commands that refuse every one have no such numbers:
+    /// [`ReproError::Usage`].
     pub fn sensitivity(
         &mut self,
         figure: &Figure,
@@ -99,6 +100,7 @@ impl Runner {
             .vary()
             .iter()
             .flat_map(|number| FACTORS.iter().map(move |factor| format!("{number}*{factor}")));
+        let mut refused = None;
         'variations: for variation in variations {
             let mut all = Vec::new();
             for command in figure.commands().iter().filter_map(|c| varied(c, &variation)) {
@@ -106,8 +108,9 @@ impl Runner {
                     tell(&command);
                     match self.run(&command) {
                         Ok(rows) => self.rows.insert(command.clone(), rows),
-                        Err(ReproError::Usage { .. }) => {
+                        Err(error @ ReproError::Usage { .. }) => {
                             found.impossible.push(variation);
+                            refused = Some(error);
                             continue 'variations;
                         }
                         Err(error) => return Err(error),
@@ -118,7 +121,10 @@ impl Runner {
             let results = Recorded::select(figure, &all, self.origin.clone())?;
             found.add(&variation, &usual, &judge(figure, &results));
         }
-        Ok(found)
+        match refused.filter(|_| found.impossible.len() == FACTORS.len() * figure.vary().len()) {
+            Some(error) => Err(error),
+            None => Ok(found),
+        }
     }
 
     fn run(&self, command: &str) -> Result<Vec<ResultRow>, ReproError> {

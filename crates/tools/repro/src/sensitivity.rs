@@ -136,7 +136,7 @@ impl Sensitivity {
 pub(crate) fn varied(command: &str, variation: &str) -> Option<String> {
     match command.split_whitespace().next()? {
         "bench" => Some(format!("{command} --vary {variation}")),
-        "sim" => Some(format!("{command} --set host.vary={variation}")),
+        "sim" | "sweep" => Some(format!("{command} --set host.vary={variation}")),
         _ => None,
     }
 }
@@ -185,6 +185,7 @@ mod tests {
     fn commands_of_machines_can_be_varied() {
         assert_eq!(varied("bench a", "k*2").unwrap(), "bench a --vary k*2");
         assert_eq!(varied("sim a.toml", "k*2").unwrap(), "sim a.toml --set host.vary=k*2");
-        assert_eq!(varied("sweep a.toml", "k*2"), None);
+        assert_eq!(varied("sweep a.toml", "k*2").unwrap(), "sweep a.toml --set host.vary=k*2");
+        assert_eq!(varied("kv a.toml", "k*2"), None);
     }
 }

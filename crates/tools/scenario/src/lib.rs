@@ -34,6 +34,7 @@ use std::sync::Arc;
 use controller::{DriveConfig, PersonalityKind};
 use media::MediaConfig;
 
+pub use ::machine::MachineModel;
 pub use block::notify::{CompletionMethod, CompletionPolicy};
 pub use capacity::{Capacity, DriveCapacityError};
 pub use composition::{
@@ -41,7 +42,7 @@ pub use composition::{
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use fault::{FaultValue, parse_fault, read_fault};
-pub use host::machine::{HostKernel, HostMachine};
+pub use host::machine::{HostKernel, HostMachine, ThisMachine};
 pub use host::{HostConfig, PathConfig, QueueModelKind};
 pub use keys::ahci_keys::AhciUplink;
 pub use keys::drive_kind::DriveKind;
@@ -375,6 +376,20 @@ impl Scenario {
     /// Returns the drive with this name.
     pub fn drive(&self, name: &str) -> Option<&DriveSpec> {
         self.drives.iter().find(|d| d.config.name == name)
+    }
+
+    /// Gives the numbers of the machine that runs the program, if the host is that machine
+    /// (`machine = "this"`). Without them it cannot be simulated.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Invalid`] if `vary` names no number of this machine, or makes it impossible.
+    pub fn set_this_machine(&mut self, model: &MachineModel) -> Result<(), ScenarioError> {
+        if let Some(this) = &self.host.this_machine {
+            let source = SourceText::new(&self.file, &self.text);
+            self.host.machine = Some(this.measured(model, &source)?);
+            self.host.this_machine = None;
+        }
+        Ok(())
     }
 
     /// Replaces the seed, including that of every drive without a seed of its own.

@@ -249,6 +249,10 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     if options.blktrace.is_some() && paths.iter().all(|path| path.config.block_layer.is_none()) {
         return Err(SimError::NoBlockLayer { file: scenario.file.clone() });
     }
+    if scenario.host.this_machine.is_some() {
+        let file = scenario.file.display().to_string();
+        return Err(MachineRunError::from(MachineRejection::NotMeasured { file }).into());
+    }
     let machine = scenario.host.machine.as_ref();
     if let Some(machine) = machine {
         hosted::check(machine, &paths).map_err(MachineRunError::from)?;

@@ -124,6 +124,18 @@ pub enum SetProblem {
         /// The key.
         key: String,
     },
+    /// The setting has several values where one is for all points of a sweep.
+    SeveralValues {
+        /// The key.
+        key: String,
+    },
+    /// The sweep itself sets the key, or a part of it.
+    OfSweep {
+        /// The key.
+        key: String,
+        /// The key of the sweep, and the text that sets it.
+        by: String,
+    },
     /// The key is a list of sections, and not a value.
     Section {
         /// The key.
@@ -176,6 +188,12 @@ impl SetProblem {
             SetProblem::RepeatedValue { .. } | SetProblem::RepeatedKey { .. } => {
                 Some("remove one".into())
             }
+            SetProblem::SeveralValues { key } => {
+                Some(format!("give one of them, or make `{key}` a key of the sweep in its file"))
+            }
+            SetProblem::OfSweep { .. } => {
+                Some("remove it, or change the values in the file of the sweep".into())
+            }
             SetProblem::Section { key } => Some(format!("set the keys in it, such as {key}.name")),
             SetProblem::NoSection { .. } => None,
             SetProblem::Element { section, part, names } => {
@@ -199,6 +217,8 @@ impl fmt::Display for SetProblem {
             SetProblem::EmptyValue => write!(f, "one of its values is empty"),
             SetProblem::RepeatedValue { value } => write!(f, "the value {value} occurs twice"),
             SetProblem::RepeatedKey { key } => write!(f, "`{key}` is set twice"),
+            SetProblem::SeveralValues { key } => write!(f, "`{key}` has several values"),
+            SetProblem::OfSweep { key, by } => write!(f, "`{key}` is set by the sweep: {by}"),
             SetProblem::Section { key } => write!(f, "`{key}` is a list of sections"),
             SetProblem::NoSection { key, part } => {
                 write!(f, "`{key}` does not exist: `{part}` has no keys in this scenario")

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use scenario::{Scenario, ScenarioError};
+use scenario::{MachineModel, Scenario, ScenarioError};
 use sim::{RunNeeds, SimError};
 use workload::JobError;
 
@@ -147,6 +147,10 @@ pub struct BaseScenario {
     /// Path of the file as given.
     pub file: PathBuf,
     text: Arc<str>,
+    /// Values of all points, which are set before those of a point.
+    settings: Vec<Assignment>,
+    /// The numbers of the machine that runs the program, if they are known.
+    this_machine: Option<Arc<MachineModel>>,
 }
 
 impl BaseScenario {
@@ -162,29 +166,93 @@ impl BaseScenario {
 
     /// Returns a scenario with this text; relative paths in it refer to `file`.
     pub fn new(file: &Path, text: &str) -> BaseScenario {
-        BaseScenario { file: file.to_path_buf(), text: text.into() }
+        let (file, text) = (file.to_path_buf(), text.into());
+        BaseScenario { file, text, settings: Vec::new(), this_machine: None }
+    }
+
+    /// Gives the numbers of the machine that runs the program to the points whose host is that
+    /// machine (`machine = "this"`).
+    pub fn set_this_machine(&mut self, model: Arc<MachineModel>) {
+        self.this_machine = Some(model);
+    }
+
+    /// Parses the text of a point.
+    fn parse(&self, text: &str) -> Result<Scenario, ScenarioError> {
+        let mut scenario = Scenario::parse(&self.file, text)?;
+        if let Some(model) = &self.this_machine {
+            scenario.set_this_machine(model)?;
+        }
+        Ok(scenario)
+    }
+
+    /// Returns the scenario with keys set at all points, one value each. They are no keys of the
+    /// sweep: its rows do not have them.
+    ///
+    /// # Errors
+    /// [`SetError`] for a setting with several values, and for a key that is set twice.
+    pub fn with_settings(mut self, settings: Vec<Setting>) -> Result<BaseScenario, SetError> {
+        for Setting { key, mut values, origin } in settings {
+            let (Some(value), true) = (values.pop(), values.is_empty()) else {
+                let problem = SetProblem::SeveralValues { key: key.to_string() };
+                return Err(SetError { origin, problem });
+            };
+            if self.settings.iter().any(|earlier| earlier.key == key) {
+                let problem = SetProblem::RepeatedKey { key: key.to_string() };
+                return Err(SetError { origin, problem });
+            }
+            self.settings.push(Assignment { key, value, origin });
+        }
+        Ok(self)
+    }
+
+    /// Returns the values of all points.
+    pub fn settings(&self) -> &[Assignment] {
+        &self.settings
+    }
+
+    /// Returns the values of all points, and then those of a point.
+    fn assignments<'a>(&'a self, point: &'a GridPoint) -> Vec<&'a Assignment> {
+        self.settings.iter().chain(&point.assignments).collect()
+    }
+
+    /// Returns the values of a point for a title.
+    fn values(&self, point: &GridPoint) -> String {
+        let point = Some(point.text()).filter(|text| !text.is_empty());
+        let texts = self.settings.iter().map(Assignment::text).chain(point);
+        texts.collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the scenario of a point. Its title says the values.
     ///
     /// # Errors
-    /// [`SweepError::Set`] for an error at a value, [`SweepError::Combination`] for one elsewhere
-    /// that the scenario has only with the values, and else the scenario's own error.
+    /// [`SweepError::Set`] for an error at a value, and for a key of all points that the point sets,
+    /// too; [`SweepError::SeedsAndSet`] if that is the seed; [`SweepError::Combination`] for an error
+    /// elsewhere that the scenario has only with the values; and else the scenario's own error.
     pub fn at(&self, point: &GridPoint, job_files: &[PathBuf]) -> Result<Scenario, SweepError> {
-        let pairs = point.assignments.iter().map(|assignment| (&assignment.key, &assignment.value));
+        if point.seed.is_some() && self.settings.iter().any(|set| set.key.parts() == ["seed"]) {
+            return Err(SweepError::SeedsAndSet);
+        }
+        let assignments = self.assignments(point);
+        let pairs = assignments.iter().map(|assignment| (&assignment.key, &assignment.value));
         let edited = match EditedText::new(&self.text, pairs) {
             Ok(edited) => edited,
             Err(Some((index, problem))) => {
-                let origin = point.assignments[index].origin.clone();
+                let origin = assignments[index].origin.clone();
                 return Err(SetError { origin, problem }.into());
             }
             Err(None) => return Err(self.own_error(job_files).unwrap_or(SweepError::Empty)),
         };
-        let text = match point.assignments.is_empty() {
+        if let Some((of_all, of_point)) = edited.overlap(self.settings.len()) {
+            let (set, other) = (assignments[of_all], assignments[of_point]);
+            let by = format!("{} ({})", other.key, other.origin);
+            let problem = SetProblem::OfSweep { key: set.key.to_string(), by };
+            return Err(SetError { origin: set.origin.clone(), problem }.into());
+        }
+        let text = match assignments.is_empty() {
             true => &self.text,
             false => edited.text.as_str(),
         };
-        let parsed = Scenario::parse(&self.file, text).map_err(SimError::Scenario);
+        let parsed = self.parse(text).map_err(SimError::Scenario);
         let checked = parsed.and_then(|scenario| {
             RunNeeds::of_run(&scenario, job_files, false)?;
             Ok(scenario)
@@ -194,7 +262,7 @@ impl BaseScenario {
         if let Some(seed) = point.seed {
             scenario.set_seed(seed);
         }
-        let values = point.text();
+        let values = self.values(point);
         if !values.is_empty() {
             scenario.title = format!("{} ({values})", scenario.title);
         }
@@ -203,7 +271,7 @@ impl BaseScenario {
 
     /// Returns the error of the scenario without settings, if it has one.
     fn own_error(&self, job_files: &[PathBuf]) -> Option<SweepError> {
-        let scenario = match Scenario::parse(&self.file, &self.text) {
+        let scenario = match self.parse(&self.text) {
             Ok(scenario) => scenario,
             Err(error) => return Some(error.into()),
         };
@@ -218,7 +286,8 @@ impl BaseScenario {
         point: &GridPoint,
         job_files: &[PathBuf],
     ) -> SweepError {
-        let at = |span: &Range<usize>| Some(&point.assignments[edited.assignment_at(span)?]);
+        let assignments = self.assignments(point);
+        let at = |span: &Range<usize>| Some(assignments[edited.assignment_at(span)?]);
         let text = Assignment::text;
         let (found, message, help) = match &error {
             SimError::Scenario(ScenarioError::Invalid(invalid)) => {
@@ -251,7 +320,7 @@ impl BaseScenario {
         if let Some(own) = self.own_error(job_files) {
             return own;
         }
-        let (file, values) = (self.file.clone(), point.text());
+        let (file, values) = (self.file.clone(), self.values(point));
         SweepError::Combination { file, values, message, help }
     }
 }

@@ -96,7 +96,7 @@ pub fn replay_command(base: &BaseScenario, job_files: &[PathBuf], point: &GridPo
     let files = [&base.file].into_iter().chain(job_files);
     let mut words: Vec<String> = vec!["sluice".into(), "sim".into()];
     words.extend(files.map(|file| quoted(&file.to_string_lossy())));
-    for assignment in &point.assignments {
+    for assignment in base.settings().iter().chain(&point.assignments) {
         words.extend(["--set".into(), quoted(&assignment.text())]);
     }
     if let Some(seed) = point.seed {

@@ -44,6 +44,11 @@ impl RunKey {
                 drive.config.name
             )));
         }
+        if scenario.host.this_machine.is_some() {
+            let reason = "the numbers of machine = \"this\" are not known, and results depend on them: \
+                          name the file that `sluice calibrate --sheet` writes";
+            return Err(refuse(reason.into()));
+        }
         if RunNeeds::of_run(scenario, job_files, false)?.writes_files {
             let reason = "a job writes logs, which a stored run would not write again: remove them";
             return Err(refuse(reason.into()));
@@ -206,6 +211,23 @@ mod tests {
         let first = key().unwrap();
         std::fs::write(&trace, "fio version 2 iolog\nd add\n").unwrap();
         assert_ne!(key().unwrap(), first);
+    }
+
+    // guarantee: B-74
+    #[test]
+    fn the_numbers_of_this_machine_are_inputs() {
+        let text = format!("{TEXT}[host]\nmachine = \"this\"\n");
+        let scenario = Scenario::parse(Path::new("a.toml"), &text).unwrap();
+        let error = RunKey::new(&scenario, &[]).unwrap_err();
+        assert!(error.to_string().contains("are not known"), "{error}");
+        let key = |name: &str| {
+            let model = scenario::MachineModel::built_in(name).unwrap();
+            let mut scenario = scenario.clone();
+            scenario.set_this_machine(&model).unwrap();
+            RunKey::new(&scenario, &[]).unwrap()
+        };
+        assert_ne!(key("i7-4770"), key("i7-5820k"));
+        assert_eq!(key("i7-4770"), key("i7-4770"));
     }
 
     #[test]

@@ -18,12 +18,20 @@ use crate::{BenchError, RunLength, Samples, on_first_cpu};
 /// Number of entries of the list whose traversal measures the first-level cache: 4 KiB.
 const LIST: usize = 512;
 
-/// Measures what the sheet needs beside `machine`, and returns the sheet (TOML).
+/// Description of a machine whose file has no fixed place.
+pub const ABOUT: &str = "the machine on which `sluice calibrate --sheet` ran";
+
+/// Measures what the sheet needs beside `machine`, and returns the sheet (TOML) with a description
+/// (`about`), which has neither `"` nor `\`.
 ///
 /// # Errors
 /// [`BenchError`] if a thread cannot be started, the block layer cannot be opened, or the system does
 /// not say the clock rate.
-pub fn measure(effort: RunLength, machine: &MachineCosts) -> Result<String, BenchError> {
+pub fn measure(
+    effort: RunLength,
+    machine: &MachineCosts,
+    about: &str,
+) -> Result<String, BenchError> {
     let cpus = AllowedCpus::allowed();
     let ghz = clock_rate()?;
     let MeasuredCosts { compute, transfer } = MeasuredCosts::measure(effort, &cpus)?;
@@ -44,7 +52,7 @@ pub fn measure(effort: RunLength, machine: &MachineCosts) -> Result<String, Benc
         format!("{key} = {{ {unit} = {value:.3}, source = \"{source}\" }}")
     };
     push("name = \"this\"".to_owned());
-    push("about = \"the machine on which `sluice calibrate --sheet` ran\"".to_owned());
+    push(format!("about = \"{about}\""));
     push("\n[processor]".to_owned());
     push(number("sockets", "value", 1.0, "assumed: not measured"));
     push(number("cores", "value", count as f64, "CPUs that the process may use"));
@@ -134,9 +142,9 @@ mod tests {
     #[test]
     fn the_model_of_this_machine_parses() {
         let machine = MachineCosts::measure(RunLength::Quick).unwrap();
-        let text = measure(RunLength::Quick, &machine).unwrap();
+        let text = measure(RunLength::Quick, &machine, ABOUT).unwrap();
         let model = MachineModel::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        assert_eq!(model.name(), "this");
+        assert_eq!((model.name(), model.about()), ("this", ABOUT));
         assert!(model.costs().switch > Nanos::ZERO && model.has_thread_costs());
         assert!(model.costs().steps.picos(Step::Submit) > 0);
     }

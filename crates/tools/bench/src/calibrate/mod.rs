@@ -5,6 +5,7 @@
 //! percentiles and the longest stall, but not the values for a scenario.
 
 pub mod copies;
+pub mod kept_machine;
 pub mod machine_model;
 pub mod queue;
 pub mod report;
@@ -20,6 +21,7 @@ use time::Nanos;
 use crate::{BenchError, RunLength};
 
 pub use copies::CopyCosts;
+pub use kept_machine::{KeptMachine, KeptMachineError};
 pub use queue::QueueCosts;
 pub use socket::{RoundTrip, SocketCosts};
 pub use threads::ThreadCosts;

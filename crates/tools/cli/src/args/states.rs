@@ -46,7 +46,7 @@ impl StateArgs {
             let bytes_max = states.as_ref().map_or(StateFolder::BYTES_MAX, |given| given.bytes_max);
             *states = Some(StateFolder { path: path.clone(), bytes_max, worth: Duration::ZERO });
         } else if states.is_none() {
-            *states = user_folder().map(|path| StateFolder {
+            *states = user_cache("states").map(|path| StateFolder {
                 path,
                 bytes_max: StateFolder::BYTES_MAX,
                 worth: WORTH,
@@ -76,12 +76,12 @@ impl StateArgs {
     }
 }
 
-/// Returns the folder of the user's states; `None` if the environment names no folder.
-fn user_folder() -> Option<PathBuf> {
+/// Returns a folder of the user's cache; `None` if the environment names none.
+pub(crate) fn user_cache(name: &str) -> Option<PathBuf> {
     let folder = |name: &str| {
         // As the XDG specification says, a relative path is ignored.
         std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
     };
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(cache.join("sluice").join("states"))
+    Some(cache.join("sluice").join(name))
 }

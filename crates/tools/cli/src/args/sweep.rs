@@ -22,6 +22,10 @@ pub struct SweepArgs {
     /// the sweep's `store`, or else the folder beside the file with its name and `.runs`.
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
+    /// Set a key of the scenario at all points to a value. May be given several times; a key that the
+    /// sweep sets itself is an error (`docs/sweep.md`).
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Number of runs at a time. The default is the number of CPUs that the process may use, and 1
     /// with --log. The rows do not depend on it.
     #[arg(long, short = 'j', value_name = "N")]

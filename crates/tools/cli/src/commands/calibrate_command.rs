@@ -22,7 +22,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     let verdicts = scenario.as_ref().map(|s| verdict::judge(s, &machine, model));
     let judged = scenario.as_ref().zip(verdicts.as_deref());
     if let Some(output) = &mut model_output {
-        output.write(&machine_model::measure(effort, &machine)?)?;
+        output.write(&machine_model::measure(effort, &machine, machine_model::ABOUT)?)?;
     }
     let outputs = [&args.json, &args.machine_model];
     let is_taken = outputs.iter().any(|path| path.as_deref().is_some_and(is_standard));

@@ -15,10 +15,11 @@ use sweep::{
     charts, csv, json, summary, verify,
 };
 
-use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_outputs};
+use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_outputs, settings};
 use crate::args::SweepArgs;
 use crate::output::{Output, is_standard};
 use crate::sweep_line::SweepLine;
+use crate::measured_machine::MeasuredMachine;
 use crate::{CliError, print_or_stderr, state_line};
 
 /// Runs `sluice sweep SWEEP.toml`.
@@ -28,13 +29,23 @@ use crate::{CliError, print_or_stderr, state_line};
 /// be used, failed runs, runs that differ from the stored ones, and an interruption. All outputs are
 /// written first.
 pub fn run(args: &SweepArgs) -> Result<(), CliError> {
-    let file = SweepFile::load(&args.file)?;
-    file.sweep.points()?;
+    let mut file = SweepFile::load(&args.file)?;
+    file.sweep.base =
+        file.sweep.base.with_settings(settings(&args.set)?).map_err(SweepError::from)?;
+    let planned = file.sweep.points()?;
+    let mut measured = MeasuredMachine::default();
+    for scenario in planned.iter().filter_map(|run| run.scenario.as_ref().ok()) {
+        if let Some(model) = measured.needed_by(scenario)? {
+            file.sweep.base.set_this_machine(model);
+            file.sweep.points()?;
+            break;
+        }
+    }
     let mut outputs = Outputs::open(args)?;
     let folder = args.store.as_deref().unwrap_or(&file.store);
     let store = RunStore::open(folder).map_err(SweepError::from)?;
     let interrupt = catch_interrupt()?;
-    let results = file.sweep.run(Some(&store), settings(args, &interrupt, ""))?;
+    let results = file.sweep.run(Some(&store), run_settings(args, &interrupt, ""))?;
     for (path, problem) in &results.damaged {
         let path = path.to_string_lossy();
         eprintln!("warning: {}: {problem}; it was computed again", printable(&path));
@@ -57,7 +68,7 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
             &store,
             count,
             args.verify_seed,
-            settings(args, &interrupt, "verified "),
+            run_settings(args, &interrupt, "verified "),
         )?;
         if let Some((path, replay)) = found.different.first() {
             return Err(CliError::Other(format!(
@@ -76,7 +87,11 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
     judge(&results)
 }
 
-fn settings(args: &SweepArgs, interrupt: &Arc<AtomicBool>, what: &'static str) -> SweepSettings {
+fn run_settings(
+    args: &SweepArgs,
+    interrupt: &Arc<AtomicBool>,
+    what: &'static str,
+) -> SweepSettings {
     let mut line = SweepLine::new(what);
     let states = args.states.clone();
     SweepSettings {
@@ -198,7 +213,10 @@ fn page(args: &SweepArgs, results: &SweepResults, charts: &[NamedChart]) -> Stri
     let title =
         args.file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let (total, failed) = (results.progress.total, results.progress.failed);
-    let subtitle = format!("{total} runs, {failed} of them failed.");
+    let mut subtitle = format!("{total} runs, {failed} of them failed.");
+    if !args.set.is_empty() {
+        subtitle += &format!(" With {}.", args.set.join(", "));
+    }
     let charts = charts.iter().map(|named| named.chart.clone()).collect();
     SweepPage { title, subtitle, charts, headings, rows }.render()
 }

@@ -194,6 +194,56 @@ fn numbers_of_a_machine_are_varied_and_fragile_checks_are_on_the_page() {
     repro(&folder, &["report", "--check"], 0);
 }
 
+#[test]
+fn a_number_of_the_machine_of_a_sweep_is_varied_and_runs_without_it_stay() {
+    let scenario = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n[host]\nmachine = \"i7-4770\"\n\
+        [[job]]\nname = \"one\"\nrw = \"randread\"\nbs = \"4k\"\nsize = \"1m\"\n";
+    let sweep = "scenario = \"figure-1.scenario.toml\"\n[set]\njob.one.iodepth = [1, 2]\n";
+    let command = "sweep repro/P20/figure-1.sweep.toml";
+    let figure = FIGURE
+        .replace("bench block --machine 1x2", command)
+        .replace("group =", "vary = [\"processor.ghz\", \"registers.read\"]\ngroup =")
+        .replace("at = [\"1 core\", \"2 cores\"]\n", "")
+        .replace("1x2 modelled: sq, {x}", "job.one.iodepth={x}, one, read")
+        .replace("times = 1e-6\n", "")
+        .replace("metric = \"iops\"", "metric = \"clat_mean_ns\"")
+        .replace("value = \"sq@max\"\nat_most = 1.0", "value = \"sq@1\"\nat_most = LIMIT");
+    let folder = |limit: f64| {
+        let figure = figure.replace("LIMIT", &limit.to_string());
+        let files = ["figure-1.toml", "figure-1.sweep.toml", "figure-1.scenario.toml"];
+        let texts = [figure.as_str(), sweep, scenario];
+        let paths = files.map(|file| format!("repro/P20/{file}"));
+        let all: Vec<(&str, &str)> = paths.iter().map(String::as_str).zip(texts).collect();
+        Folder::new(&all)
+    };
+    let latency = |folder: &Folder| -> f64 {
+        repro(folder, &["run", "P20"], 0);
+        let rows = folder.read("repro/P20/results/figure-1.jsonl");
+        let row: serde_json::Value = serde_json::from_str(rows.lines().nth(1).unwrap()).unwrap();
+        row["value"].as_f64().unwrap()
+    };
+    // A limit between the latency at the usual clock and that at half of it.
+    let usual = latency(&folder(1e9));
+    let folder = folder(usual * 1.2);
+    // Nothing is recorded before.
+    let (changed, told) = repro(&folder, &["vary", "P20"], 0);
+    assert!(changed.starts_with("P20:figure-1: 1 checks change\n"), "{changed}");
+    assert!(changed.contains("processor.ghz*0.5: no longer holds: below a million"), "{changed}");
+    assert!(told.contains(&format!("{command} --set host.vary=registers.read*2")), "{told}");
+    let kept = || std::fs::read_dir(folder.path("repro/P20/figure-1.sweep.runs")).unwrap().count();
+    let count = kept();
+    assert_eq!(latency(&folder), usual, "the kept runs of other numbers are others");
+    repro(&folder, &["vary", "P20"], 0);
+    assert_eq!(kept(), count);
+    // A scenario without a machine has no such numbers.
+    folder.write(
+        "repro/P20/figure-1.scenario.toml",
+        &scenario.replace("[host]\nmachine = \"i7-4770\"\n", ""),
+    );
+    let (_, told) = repro(&folder, &["vary", "P20"], 1);
+    assert!(told.contains("there is no machine whose number could vary"), "{told}");
+}
+
 /// Returns the keys that a bench tells if it is asked for one that it does not have.
 fn variable_keys(bench: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
@@ -219,6 +269,21 @@ fn figures_on_machines_vary_all_of_their_numbers() {
             of_bench.inspect(|f| assert_eq!(f.vary(), keys, "{}", f.name())).collect();
         assert!(all.len() >= 4, "{begin}");
     }
+    let mut count = 0;
+    for figure in catalog.figures() {
+        let sweeps = figure.commands().iter().filter_map(|command| command.strip_prefix("sweep "));
+        for file in sweeps {
+            let file = std::path::Path::new(folder).parent().unwrap().join(file);
+            let planned = sweep::SweepFile::load(&file).unwrap().sweep.points().unwrap();
+            for scenario in planned.into_iter().map(|run| run.scenario.unwrap()) {
+                let Some(machine) = scenario.host.machine else { continue };
+                let keys: Vec<&str> = machine.model.variable_keys().collect();
+                assert_eq!(figure.vary(), keys, "{}", figure.name());
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 5 * 2, "{count}");
     for wrong in [&["sim", "--vary", "lines.hit*2"][..], &["hiops", "--vary", "lines.hit*2"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         let (_, told) = output_text(command.arg("bench").args(wrong).output().unwrap(), 2);

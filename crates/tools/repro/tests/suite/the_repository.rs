@@ -36,6 +36,9 @@ fn charts_and_page_are_those_of_the_recorded_results() {
             assert_ne!(judgement.verdict, FigureVerdict::Failed, "{:?}", judgement.failures);
         }
         let sensitivity = catalog.sensitivity(figure.name()).unwrap();
+        if sensitivity.is_some() {
+            expected.insert(catalog.sensitivity_path(figure.name()));
+        }
         all.push(ReportedFigure { figure, results, sensitivity });
     }
     assert!(

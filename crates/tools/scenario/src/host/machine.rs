@@ -1,13 +1,16 @@
 //! [`HostMachine`]: `machine` and `kernel` of `[host]`, the modeled machine on which the host's
-//! software runs in virtual time.
+//! software runs in virtual time; [`ThisMachine`] is one whose numbers the program measures.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::machine::{MachineModel, Variation, VariationError};
 use block::Step;
 use time::Nanos;
 
-use crate::section::{Keyword, Result, Section};
+use crate::error::{ProblemKind, ScenarioError};
+use crate::section::{Keyword, Result, Section, Value};
+use crate::source::SourceText;
 
 /// Keys of `[host]` that a machine replaces.
 const COSTS: [&str; 3] = ["submit_cost", "complete_cost", "interrupt_cost"];
@@ -125,9 +128,57 @@ pub struct HostMachine {
     pub kernel: HostKernel,
 }
 
+/// The word of a scenario for the machine that runs the program.
+const THIS: &str = "this";
+
+/// `machine = "this"`: the machine that runs the program. A scenario does not measure: its numbers
+/// are given to [`Scenario::set_this_machine`](crate::Scenario::set_this_machine).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThisMachine {
+    kernel: HostKernel,
+    /// The number that varies, and the byte range of its text.
+    vary: Option<(Variation, Range<usize>)>,
+}
+
+impl ThisMachine {
+    /// Returns the machine with these numbers. `source` is the text of the scenario.
+    pub(crate) fn measured(
+        &self,
+        model: &MachineModel,
+        source: &SourceText,
+    ) -> Result<HostMachine> {
+        let model = match &self.vary {
+            Some((variation, span)) => model.varied(variation).map_err(|error| {
+                let (message, help) = (error.to_string(), VARY_HELP.to_owned());
+                let problem = ProblemKind::Conflict { message, help };
+                ScenarioError::new(source, span.clone(), problem)
+            })?,
+            None => model.clone(),
+        };
+        Ok(HostMachine { model: Arc::new(model), kernel: self.kernel })
+    }
+}
+
+/// The machine of a scenario.
+pub(crate) enum MachineChoice {
+    /// A machine whose numbers are known.
+    Known(HostMachine),
+    /// The machine that runs the program.
+    This(ThisMachine),
+}
+
+/// Remedy of an impossible `vary`.
+const VARY_HELP: &str = "write KEY*FACTOR, with a key of the machine's numbers";
+
+/// Reads `vary`.
+fn read_variation(value: &Value<'_>) -> Result<Variation> {
+    let wrong = |error: VariationError| value.conflict(error.to_string(), VARY_HELP);
+    value.string()?.parse().map_err(wrong)
+}
+
 impl HostMachine {
     /// Reads `machine` and `kernel`.
-    pub(crate) fn read(s: &mut Section<'_>) -> Result<Option<HostMachine>> {
+    pub(crate) fn read(s: &mut Section<'_>) -> Result<Option<MachineChoice>> {
         let kernel = s.get("kernel");
         let Some(value) = s.get("machine") else {
             if let Some(vary) = s.get("vary") {
@@ -146,7 +197,21 @@ impl HostMachine {
             let message = format!("`{key}` is a part of what the machine models");
             return Err(value.conflict(message, format!("remove `{key}`, or `machine`")));
         }
+        let kernel = match kernel {
+            Some(kernel) => {
+                kernel.choice(&HostKernel::ALL.map(|kernel| Keyword(kernel.word(), kernel)))?
+            }
+            None => HostKernel::None,
+        };
+        let vary = match s.get("vary") {
+            Some(value) => Some((read_variation(&value)?, value)),
+            None => None,
+        };
         let name = value.string()?;
+        if name == THIS {
+            let vary = vary.map(|(variation, value)| (variation, value.source_span().span));
+            return Ok(Some(MachineChoice::This(ThisMachine { kernel, vary })));
+        }
         let model = if name.ends_with(".toml") {
             let path = value.resolve(name);
             let shown = path.display().to_string();
@@ -158,26 +223,15 @@ impl HostMachine {
                 value.conflict(format!("{shown}: {}", error.to_string().trim_end()), help)
             })?
         } else {
-            let names: Vec<&str> = MachineModel::names().collect();
+            let names: Vec<&str> = MachineModel::names().chain([THIS]).collect();
             MachineModel::built_in(name).ok_or_else(|| value.refuse_name(&names))?
         };
-        let model = match s.get("vary") {
-            Some(value) => {
-                let help = "write KEY*FACTOR, with a key of the machine's numbers";
-                let variation: Variation = value
-                    .string()?
-                    .parse()
-                    .map_err(|error: VariationError| value.conflict(error.to_string(), help))?;
-                model.varied(&variation).map_err(|error| value.conflict(error.to_string(), help))?
-            }
+        let model = match vary {
+            Some((variation, value)) => model
+                .varied(&variation)
+                .map_err(|error| value.conflict(error.to_string(), VARY_HELP))?,
             None => model,
         };
-        let kernel = match kernel {
-            Some(kernel) => {
-                kernel.choice(&HostKernel::ALL.map(|kernel| Keyword(kernel.word(), kernel)))?
-            }
-            None => HostKernel::None,
-        };
-        Ok(Some(HostMachine { model: Arc::new(model), kernel }))
+        Ok(Some(MachineChoice::Known(HostMachine { model: Arc::new(model), kernel })))
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod machine;
 
 use block::notify::{CompletionMethod, CompletionPolicy, NotifyConfig};
-use machine::HostMachine;
+use machine::{HostMachine, MachineChoice, ThisMachine};
 use time::Nanos;
 
 use super::choice::Impossible;
@@ -112,6 +112,8 @@ pub struct HostConfig {
     /// The machine on which the host's software runs in virtual time; `None` for one that takes no
     /// time but the costs above.
     pub machine: Option<HostMachine>,
+    /// The machine that runs the program, as long as its numbers are not given.
+    pub this_machine: Option<ThisMachine>,
     /// `[ahci]`: the uplink of the controller that the SATA drives share.
     pub ahci: AhciUplink,
 }
@@ -122,7 +124,11 @@ impl HostConfig {
         s.set("submit_cost", &mut host.submit_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.set("complete_cost", &mut host.complete_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
         s.set("interrupt_cost", &mut host.interrupt_cost, |v| v.duration_in(&STEP_TIME).map(Some))?;
-        host.machine = HostMachine::read(&mut s)?;
+        match HostMachine::read(&mut s)? {
+            Some(MachineChoice::Known(machine)) => host.machine = Some(machine),
+            Some(MachineChoice::This(machine)) => host.this_machine = Some(machine),
+            None => {}
+        }
         s.finish()?;
         Ok(host)
     }

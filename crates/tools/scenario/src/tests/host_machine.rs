@@ -1,7 +1,7 @@
 //! `[host] machine` and `kernel`.
 
 use super::{SMALL, parse, refused};
-use crate::HostKernel;
+use crate::{HostKernel, MachineModel};
 
 #[test]
 fn a_machine_is_a_built_in_model_with_a_kernel() {
@@ -25,11 +25,42 @@ fn a_machine_is_a_built_in_model_with_a_kernel() {
 }
 
 #[test]
+fn this_machine_has_the_numbers_that_are_given() {
+    let text = "machine = \"this\"\nkernel = \"linux-3.10\"\nvary = \"processor.ghz*2\"\n";
+    let mut scenario = parse(&format!("{SMALL}[host]\n{text}")).unwrap();
+    assert!(scenario.host.machine.is_none() && scenario.host.this_machine.is_some());
+    let model = MachineModel::built_in("i7-4770").unwrap();
+    scenario.set_this_machine(&model).unwrap();
+    assert_eq!(scenario.host.this_machine, None);
+    let machine = scenario.host.machine.as_ref().unwrap();
+    assert_eq!(*machine.model, model.varied(&"processor.ghz*2".parse().unwrap()).unwrap());
+    assert_eq!(machine.kernel, HostKernel::Linux310);
+    // Only the machine that is asked for is given.
+    let mut other = parse(&format!("{SMALL}[host]\nmachine = \"i7-5820k\"\n")).unwrap();
+    other.set_this_machine(&model).unwrap();
+    assert_eq!(other.host.machine.unwrap().model.name(), "i7-5820k");
+    // A number that this machine lacks is told with its line.
+    let text = text.replace("processor.ghz", "lines.read_board");
+    let mut scenario = parse(&format!("{SMALL}[host]\n{text}")).unwrap();
+    let line = scenario.text.lines().position(|line| line.starts_with("vary")).unwrap() + 1;
+    let error = scenario.set_this_machine(&model).unwrap_err().to_string();
+    assert!(error.contains(&format!(":{line}:8: `lines.read_board` is no number")), "{error}");
+    assert!(scenario.host.this_machine.is_some(), "it still has no numbers");
+}
+
+#[test]
 fn machines_that_cannot_be_are_errors_with_their_line() {
     for (text, message) in [
         ("machine = \"i7-4771\"\n", "i7-4770"),
         ("machine = \"none.toml\"\n", "none.toml: No such file"),
         ("machine = 7\n", "string"),
+        ("machine = \"thi\"\n", "this"),
+        ("machine = \"this\"\nvary = \"lines.hit\"\n", "KEY*FACTOR"),
+        ("machine = \"this\"\nkernel = \"linux-9\"\n", "linux-3.10"),
+        (
+            "machine = \"this\"\nsubmit_cost = \"1us\"\n",
+            "`submit_cost` is a part of what the machine models",
+        ),
         ("kernel = \"linux-3.10\"\n", "a kernel needs a machine to run on"),
         ("vary = \"lines.hit*2\"\n", "there is no machine whose number could vary"),
         ("machine = \"i7-4770\"\nvary = \"lines.hit\"\n", "KEY*FACTOR"),

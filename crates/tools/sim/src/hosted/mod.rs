@@ -52,6 +52,15 @@ use crate::sim_run::SimRun;
 /// A scenario that cannot run on a modeled machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineRejection {
+    /// The machine that runs the program, whose numbers nothing has given.
+    #[error(
+        "{file}: the numbers of machine = \"this\" are not known here: `sluice sim` and `sluice sweep` \
+         measure them; elsewhere set `machine` to the file that `sluice calibrate --sheet` writes"
+    )]
+    NotMeasured {
+        /// Path of the scenario.
+        file: String,
+    },
     /// Jobs on keys: the instructions of a key-value target are not counted.
     #[error(
         "path {path}: the work of a key-value target has no cost on a modelled machine: give jobs on \

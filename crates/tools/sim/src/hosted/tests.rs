@@ -125,3 +125,19 @@ fn submitters_fetch_for_others_only_if_they_cooperate() {
     let (by_context, by_submitters) = fetched("coop");
     assert!(by_submitters > 0 && by_context < 8 * 64, "{by_context} {by_submitters}");
 }
+
+// guarantee: B-74
+#[test]
+fn this_machine_without_its_numbers_is_refused() {
+    let text = "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\n[host]\nmachine = \"this\"\n\
+        [[job]]\nrw = \"read\"\nbs = \"4k\"\nsize = \"1m\"\n";
+    let mut scenario = Scenario::parse(Path::new("a.toml"), text).unwrap();
+    let run = |scenario: &Scenario| crate::simulate(scenario, SimOptions::default());
+    let error = run(&scenario).map(|_| ()).unwrap_err();
+    let told = "a.toml: the numbers of machine = \"this\" are not known here";
+    assert!(error.is_usage() && error.to_string().starts_with(told), "{error}");
+    let model = scenario::MachineModel::built_in("i7-4770").unwrap();
+    scenario.set_this_machine(&model).unwrap();
+    let machine = run(&scenario).unwrap().diagnostics.machine.unwrap();
+    assert!(machine.summary().starts_with("host i7-4770: "), "{}", machine.summary());
+}

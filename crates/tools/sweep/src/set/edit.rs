@@ -35,6 +35,8 @@ pub(crate) struct EditedText {
     /// Byte ranges of the keys that were set, with their values, each with the index of its
     /// assignment.
     spans: Vec<(Range<usize>, usize)>,
+    /// Locations of the values that were set.
+    places: Vec<SetLocation>,
 }
 
 impl EditedText {
@@ -60,7 +62,20 @@ impl EditedText {
             Ok(parsed) => places.iter().filter_map(|p| span(parsed.as_table(), p)).collect(),
             Err(_) => Vec::new(),
         };
-        Ok(EditedText { text, spans })
+        Ok(EditedText { text, spans, places })
+    }
+
+    /// Returns an assignment before the index `first` and one from there on that set the same value,
+    /// or one of them a section that has the value of the other.
+    pub(crate) fn overlap(&self, first: usize) -> Option<(usize, usize)> {
+        let (before, after): (Vec<_>, Vec<_>) =
+            self.places.iter().partition(|place| place.assignment < first);
+        before.iter().find_map(|a| {
+            let other = after
+                .iter()
+                .find(|b| a.steps.starts_with(&b.steps) || b.steps.starts_with(&a.steps))?;
+            Some((a.assignment, other.assignment))
+        })
     }
 
     /// Returns the index of the assignment at a location of the text; the last one of several.
@@ -343,5 +358,29 @@ mod tests {
         assert_eq!((at("preset = \"zz\""), at("\"zz\"")), (Some(0), Some(0)), "{}", after.text);
         assert_eq!((at("target"), at("\"pblk\""), at("77")), (Some(1), Some(1), Some(2)));
         assert_eq!((at("# two"), at("\"b\"")), (None, None));
+    }
+
+    #[test]
+    fn assignments_overlap_where_they_set_the_same_value() {
+        let overlap = |first: &str, second: &str| {
+            edit(LISTS, &[(first, "1"), (second, "2")]).unwrap().overlap(1)
+        };
+        for (first, second) in [
+            ("seed", "seed"),
+            ("job.*.bs", "job.job2.bs"),
+            ("drive.drive1.ftl.over_provisioning", "drive.*.ftl.over_provisioning"),
+            ("drive.drive1.ftl.victim", "drive.drive1.ftl"),
+            ("target", "target"),
+        ] {
+            assert_eq!(overlap(first, second), Some((0, 1)), "{first} {second}");
+        }
+        for (first, second) in [
+            ("job.job2.bs", "job.job2.rw"),
+            ("job.job2.bs", "job.\"big reads\".bs"),
+            ("target.a", "target.b"),
+            ("drive.left.preset", "drive.drive1.preset"),
+        ] {
+            assert_eq!(overlap(first, second), None, "{first} {second}");
+        }
     }
 }

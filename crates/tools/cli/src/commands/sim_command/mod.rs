@@ -24,6 +24,7 @@ use sweep::{Row, RunSettings, run_all};
 use tracing::level_filters::LevelFilter;
 
 use points::SimPoint;
+pub(super) use points::settings;
 use run_bars::RunBars;
 
 use crate::args::SimArgs;

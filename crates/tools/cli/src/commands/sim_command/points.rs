@@ -9,6 +9,7 @@ use sweep::{BaseScenario, Grid, GridPoint, Row, Seeds, Setting, SweepError, repl
 
 use crate::CliError;
 use crate::args::SimArgs;
+use crate::measured_machine::MeasuredMachine;
 
 impl From<SweepError> for CliError {
     fn from(error: SweepError) -> CliError {
@@ -45,6 +46,12 @@ impl SimPoint {
     }
 }
 
+/// Returns the arguments of `--set`.
+pub(in crate::commands) fn settings(set: &[String]) -> Result<Vec<Setting>, CliError> {
+    let settings = set.iter().map(|set| Setting::parse(set));
+    Ok(settings.collect::<Result<Vec<_>, _>>().map_err(SweepError::from)?)
+}
+
 /// Loads the scenarios at every combination of `--set` and `--seeds`, each a variant of the report
 /// with a unique name.
 pub(super) fn load(
@@ -52,12 +59,12 @@ pub(super) fn load(
     job_files: &[PathBuf],
     args: &SimArgs,
 ) -> Result<(Vec<SimPoint>, Vec<Scenario>), CliError> {
-    let settings = args.set.iter().map(|set| Setting::parse(set));
-    let settings = settings.collect::<Result<Vec<_>, _>>().map_err(SweepError::from)?;
+    let settings = settings(&args.set)?;
     let seeds = args.seeds.as_deref().map(str::parse::<Seeds>).transpose()?;
     let grid = Grid::new(settings, seeds)?;
     let (mut points, mut scenarios): (Vec<SimPoint>, Vec<Scenario>) = (Vec::new(), Vec::new());
     let mut seen: Vec<PathBuf> = Vec::new();
+    let mut measured = MeasuredMachine::default();
     for file in files {
         // Loading reports a file that does not exist.
         let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
@@ -70,12 +77,20 @@ pub(super) fn load(
         }
         seen.push(path);
         let first = scenarios.len();
-        let base = BaseScenario::load(file)?;
+        let mut base = BaseScenario::load(file)?;
         for point in grid.points() {
-            scenarios.push(match grid.is_plain() {
+            let mut scenario = match grid.is_plain() {
                 true => Scenario::load(file)?,
                 false => base.at(&point, job_files)?,
-            });
+            };
+            if let Some(model) = measured.needed_by(&scenario)? {
+                base.set_this_machine(model.clone());
+                match grid.is_plain() {
+                    true => scenario.set_this_machine(&model)?,
+                    false => scenario = base.at(&point, job_files)?,
+                }
+            }
+            scenarios.push(scenario);
             let point = GridPoint { seed: point.seed.or(args.seed), ..point };
             let replay = replay_command(&base, job_files, &point);
             points.push(SimPoint { file: file.to_path_buf(), point, replay });

@@ -10,3 +10,4 @@ mod outputs;
 mod parallel;
 mod preconditioned;
 mod profile;
+mod this_machine;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{folder, sweep};
+use super::{SCENARIO, folder, sweep};
 use crate::sim_folder::Folder;
 
 const SWEEP: &str = "scenario = \"small.toml\"\nseeds = 2\nstore = \"runs\"\n[set]\n\
@@ -164,6 +164,73 @@ fn an_invalid_sweep_is_refused_with_its_line() {
     }
     let empty = folder("scenario = \"small.toml\"\n");
     assert!(sweep(&empty, &["s.toml"], 2).1.contains("the sweep is empty"));
+}
+
+// guarantee: B-73
+#[test]
+fn a_setting_of_all_points_is_an_input_of_each_run_and_no_key_of_the_sweep() {
+    let folder = folder(SWEEP);
+    let rows = |args: &[&str]| -> Vec<Value> {
+        sweep(&folder, &[&["s.toml", "--json", "o.json"], args].concat(), 0);
+        serde_json::from_str(&folder.read("o.json")).unwrap()
+    };
+    let usual = rows(&[]);
+    let larger = rows(&["--set", "job.mixed.bs=16k"]);
+    assert_eq!(
+        stored(&folder, "runs").len(),
+        16,
+        "no kept run is taken for one of another setting"
+    );
+    assert_eq!(rows(&[]), usual);
+    let again = rows(&["--set", "job.mixed.bs=16k", "--verify", "8"]);
+    assert_eq!((again == larger, stored(&folder, "runs").len()), (true, 16));
+    for (row, other) in larger.iter().zip(&usual) {
+        assert_eq!(row["parameters"], other["parameters"]);
+        let bytes = row["requests"].as_u64().unwrap() * (16 << 10);
+        assert_eq!(row["bytes"].as_u64(), Some(bytes), "{row}");
+    }
+    // It is what the scenario with this value has, and the command of a row has it.
+    let edited = SCENARIO.replace("\"4k\"", "\"16k\"");
+    folder.write("small.toml", &edited);
+    let of_edited = rows(&[]);
+    assert_eq!(stored(&folder, "runs").len(), 16);
+    for (row, other) in larger.iter().zip(&of_edited) {
+        let replay = row["replay"].as_str().unwrap();
+        assert!(replay.contains(" small.toml --set job.mixed.bs=16k --set job.mixed.iodepth="));
+        let set = " --set job.mixed.bs=16k";
+        assert_eq!(replay.replace(set, ""), other["replay"].as_str().unwrap());
+        assert_eq!(row["iops"], other["iops"]);
+    }
+    sweep(&folder, &["s.toml", "--set", "title=five", "--report", "o.html"], 0);
+    assert!(folder.read("o.html").contains("0 of them failed. With title=five."));
+}
+
+// guarantee: B-73
+#[test]
+fn settings_that_no_point_can_have_are_refused_before_any_run() {
+    let folder = folder(SWEEP);
+    for (sets, part) in [
+        (
+            &["job.mixed.iodepth=2"][..],
+            "is set by the sweep: job.mixed.iodepth (s.toml:5); remove it",
+        ),
+        (&["job.*.iodepth=2"], "`job.*.iodepth` is set by the sweep: job.mixed.iodepth (s.toml:5)"),
+        (&["job.iodepth=2"], "`job.iodepth` is set by the sweep: job.mixed.iodepth"),
+        (&["drive.ftl={ over_provisioning = 0.1 }"], "is set by the sweep: drive.ftl.over_"),
+        (&["seed=7"], "the seeds are given, and `seed` is set as well"),
+        (&["job.mixed.bs=4k,8k"], "`job.mixed.bs` has several values; give one of them"),
+        (&["job.mixed.bs=4k", "job.mixed.bs=8k"], "`job.mixed.bs` is set twice"),
+        (&["job.mixed.bss=4k"], "--set job.mixed.bss=4k: "),
+        (&["job.mixed.bs=many"], "--set job.mixed.bs=many: job.mixed.bs=many: "),
+        (&["host.vary=lines.hit*2"], "there is no machine whose number could vary"),
+        (&["job.mixed.bs"], "it has no value"),
+        (&["job..bs=1"], "is no name of a key"),
+    ] {
+        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let (_, told) = sweep(&folder, &[&["s.toml"], &args[..]].concat(), 2);
+        assert!(told.contains(part), "{sets:?}: {told}");
+        assert!(!folder.path("runs").exists(), "{told}");
+    }
 }
 
 #[test]
