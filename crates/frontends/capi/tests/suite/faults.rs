@@ -35,7 +35,10 @@ fn faults_reach_the_drive_and_others_are_refused() {
         assert_eq!(read(8), 0);
         // Far from sector 9: the drive relocates the line with the uncorrectable sector, and its own
         // read would meet the failure.
-        assert_eq!(sluice_fault_inject(device, c"d".as_ptr(), c"read-failure lba=1000".as_ptr()), 0);
+        assert_eq!(
+            sluice_fault_inject(device, c"d".as_ptr(), c"read-failure lba=1000".as_ptr()),
+            0
+        );
         assert_eq!((read(1000), read(1000)), (-libc::EIO, 0));
     }
     let d = c"d".as_ptr();
