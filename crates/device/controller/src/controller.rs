@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use time::Nanos;
 use transport::Port;
 
+use crate::admin::AdminState;
 use crate::admin::async_events::AsyncEventQueue;
-use crate::admin::{AdminState, HealthCounters};
 use crate::check::{DrivePart, DriveViolation};
 use crate::command::stage::CommandStages;
 use crate::command::table::Commands;
@@ -71,6 +71,31 @@ pub(crate) struct DriveTime {
     /// The instant that the drive has reached: the time of the last poll, or an earlier one while a
     /// late poll catches up.
     pub(crate) at: Nanos,
+    /// Time with at least one command outstanding, up to `busy_since`.
+    busy: Nanos,
+    /// When the first of the outstanding commands was fetched.
+    busy_since: Option<Nanos>,
+}
+
+impl DriveTime {
+    /// Records that the first command is outstanding.
+    #[inline]
+    pub(crate) fn begin_busy(&mut self, now: Nanos) {
+        self.busy_since = Some(now);
+    }
+
+    /// Records that no command is outstanding any more.
+    #[inline]
+    pub(crate) fn end_busy(&mut self, at: Nanos) {
+        if let Some(since) = self.busy_since.take() {
+            self.busy += at.since(since);
+        }
+    }
+
+    /// Returns the time with at least one command outstanding.
+    pub(crate) fn busy(&self) -> Nanos {
+        self.busy + self.busy_since.map_or(Nanos::ZERO, |since| self.now.since(since))
+    }
 }
 
 impl Controller {
@@ -388,35 +413,6 @@ impl Controller {
             Personality::Pcm(d) => d.pcm.sync(),
             Personality::Null(_) => Ok(()),
         }
-    }
-
-    pub(crate) fn health(&self) -> HealthCounters {
-        let media = self.array().map(|a| (a.nand.stats(), a.nand.config()));
-        let powered = self.time.now.since(self.time.powered_at.unwrap_or(self.time.now));
-        let mut health = HealthCounters {
-            bytes_read: self.stats.bytes_read,
-            bytes_written: self.stats.bytes_written,
-            reads: self.stats.reads,
-            writes: self.stats.writes,
-            powered,
-            power_cycles: 1,
-            spare_percent: 100,
-            ..HealthCounters::default()
-        };
-        if let Some((stats, config)) = media {
-            let rated = match config.errors.endurance {
-                0 => config.cell.rated_cycles(),
-                n => n,
-            };
-            let used = stats.wear.mean * 100.0 / f64::from(rated);
-            health.used_percent = used.min(255.0) as u8;
-            health.media_errors = stats.uncorrectable_reads;
-            health.power_cuts = stats.power_cuts;
-            health.power_cycles += stats.power_cuts;
-            let chunks = config.host_geometry().total_chunks().max(1);
-            health.spare_percent = (100 - u64::from(stats.offline_chunks) * 100 / chunks) as u8;
-        }
-        health
     }
 
     /// Cuts the power: all volatile state is lost, unless the write buffer has capacitors. Returns

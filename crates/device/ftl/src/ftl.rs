@@ -166,6 +166,12 @@ impl Ftl {
         &self.env.plan
     }
 
+    /// Returns the number of bad chunks: those that were bad when the FTL was new, and those that
+    /// failed since. Counts all chunks each time.
+    pub fn bad_chunks(&self) -> u32 {
+        self.space.bad_chunks()
+    }
+
     /// Returns the geometry of the flash.
     pub fn geometry(&self) -> &FlashGeometry {
         &self.env.geometry

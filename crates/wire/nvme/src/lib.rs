@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cloud_health_log;
 mod command;
 mod identify;
 pub mod log_page;
@@ -22,6 +23,7 @@ pub mod register;
 mod vendor_extensions;
 mod wire;
 
+pub use cloud_health_log::{CLOUD_HEALTH, CloudHealthLog};
 pub use command::admin_command::{AdminCommand, FeatureSelect, QueuePriority};
 pub use command::cqe::Cqe;
 pub use command::io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};

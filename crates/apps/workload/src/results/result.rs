@@ -98,6 +98,7 @@ impl IoFailure {
     pub fn errno(&self) -> i32 {
         match self.cause {
             ErrorCause::Status(s) if s.is(Status::CAPACITY_EXCEEDED) => 28,
+            ErrorCause::Status(s) if s.is(Status::WRITE_PROTECTED) => 30,
             ErrorCause::Status(_) => 5,
             ErrorCause::Mismatch(_) => 84,
         }

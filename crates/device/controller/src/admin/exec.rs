@@ -29,7 +29,7 @@ impl Controller {
         match command {
             AdminCommand::Identify { cns, nsid } => {
                 let mapped = match &self.personality {
-                    Personality::Block(d) => d.ftl.mapped(),
+                    Personality::Block(d) => d.mapped_sectors(),
                     _ => self.sectors(),
                 };
                 let answer = self.admin_for_queue(queue).identify(cns, nsid, mapped)?;

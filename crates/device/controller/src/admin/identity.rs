@@ -2,8 +2,8 @@
 //! data structures made from them [NVMe1.4 §5.15.2].
 
 use nvme::{
-    Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming, PpaFormat,
-    VendorExtensions, feature,
+    CloudHealthLog, Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming,
+    PpaFormat, VendorExtensions, feature,
 };
 use time::Nanos;
 
@@ -88,6 +88,8 @@ pub(crate) struct HealthCounters {
     pub(crate) used_percent: u8,
     /// Whether the drive has become read-only.
     pub(crate) read_only: bool,
+    /// The cloud health log of a drive with flash.
+    pub(crate) cloud: Option<CloudHealthLog>,
 }
 
 impl ControllerIdentity {

@@ -11,14 +11,15 @@
 pub(crate) mod async_events;
 pub(crate) mod drive_identity;
 pub(crate) mod exec;
+mod health;
 
 use std::collections::VecDeque;
 
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
-    ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog, GeometryError,
-    GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status, VendorExtensions, cns,
-    log_page,
+    CLOUD_HEALTH, ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog,
+    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status,
+    VendorExtensions, cns, log_page,
 };
 use time::Nanos;
 
@@ -47,6 +48,19 @@ const TEMPERATURE_CRITICAL: u16 = 353;
 
 /// Spare capacity threshold in percent, below which the health log warns.
 const SPARE_THRESHOLD: u8 = 10;
+
+/// A command that failed, as the error log reports it [NVMe1.4 §5.14.1.1].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedCommand {
+    /// Submission queue.
+    pub(crate) sqid: u16,
+    /// Identifier in the queue.
+    pub(crate) cid: u16,
+    /// Position of the error in the entry; [`ErrorEntry::NONE`] if the error is not in the entry.
+    pub(crate) location: u16,
+    /// First logical block in error; 0 for a command without logical blocks.
+    pub(crate) lba: u64,
+}
 
 /// The admin state of a drive, as one host sees it.
 #[derive(Debug)]
@@ -180,7 +194,10 @@ impl AdminState {
             log_page::HEALTH if matches!(nsid, 0 | NSID | ALL_NAMESPACES) => {
                 self.health(health).to_bytes().into()
             }
-            log_page::HEALTH => return Err(Status::INVALID_NAMESPACE),
+            CLOUD_HEALTH if matches!(nsid, 0 | ALL_NAMESPACES) => {
+                health.cloud.ok_or(Status::INVALID_LOG_PAGE)?.to_bytes().into()
+            }
+            log_page::HEALTH | CLOUD_HEALTH => return Err(Status::INVALID_NAMESPACE),
             log_page::FIRMWARE => FirmwareLog::one_slot(FIRMWARE).to_bytes().into(),
             log_page::CHUNK_INFORMATION => {
                 let Some(geometry) = &self.identity.geometry else {
@@ -249,13 +266,13 @@ impl AdminState {
         log
     }
 
-    /// Appends a failed command to the error log. `location` is the position of the error in the
-    /// entry; [`ErrorEntry::NONE`] if the error is not in the entry.
-    pub(crate) fn log_error(&mut self, sqid: u16, cid: u16, status: Status, location: u16) {
+    /// Appends a failed command to the error log.
+    pub(crate) fn log_error(&mut self, status: Status, failed: &FailedCommand) {
         self.error_count += 1;
         self.errors.truncate(ERROR_LOG_ENTRIES - 1);
+        let FailedCommand { sqid, cid, location, lba } = *failed;
         let entry =
-            ErrorEntry::new(self.error_count, sqid, cid, status, NSID, 0).with_location(location);
+            ErrorEntry::new(self.error_count, sqid, cid, status, NSID, lba).with_location(location);
         self.errors.push_front(entry);
     }
 

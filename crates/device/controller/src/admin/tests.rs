@@ -159,13 +159,15 @@ fn health_warns() {
 fn the_error_log_keeps_the_newest() {
     let mut a = block();
     for location in 1..=100 {
-        a.log_error(1, 2, Status::WRITE_FAULT, location);
+        let failed = FailedCommand { sqid: 1, cid: 2, location, lba: 3 };
+        a.log_error(Status::WRITE_FAULT, &failed);
     }
     let page = log(&a, (log_page::ERROR, ALL_NAMESPACES), 0, 1 << 20).unwrap();
     let (entries, _) = page.as_chunks::<{ ErrorEntry::BYTES }>();
     assert_eq!(entries.len(), ERROR_LOG_ENTRIES);
     let newest = ErrorEntry::from_bytes(entries[0]);
     assert_eq!((newest.count.get(), newest.location.get()), (100, 100));
+    assert_eq!((newest.sqid.get(), newest.cid.get(), newest.lba.get()), (1, 2, 3));
     assert_eq!(newest.status(), Status::WRITE_FAULT);
     assert_eq!(ErrorEntry::from_bytes(entries[ERROR_LOG_ENTRIES - 1]).count.get(), 37);
     assert_eq!(log(&a, (0x77, ALL_NAMESPACES), 0, 4), Err(Status::INVALID_LOG_PAGE));

@@ -13,7 +13,7 @@ use nvme::{
 use time::{Component, Nanos};
 use tracepoint::Event;
 
-use crate::admin::AdminState;
+use crate::admin::{AdminState, FailedCommand};
 use crate::command::data_buffer::DataBuffer;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
@@ -38,6 +38,9 @@ impl Controller {
         }
         let port = &mut self.queues.ports[owner];
         let restricted = port.access.is_some();
+        if self.commands.outstanding() == 0 {
+            self.time.begin_busy(now);
+        }
         let id = self.commands.add(&port.port, queue as u32, qid, sqe.cid.get());
         let cid = sqe.cid.get();
         tracepoint::trace_at(now, || Event::CommandFetched {
@@ -308,7 +311,11 @@ impl Controller {
         let command = self.commands.get(id);
         let (queue, cid) = (command.queue as usize, command.cid);
         let (status, result) = (command.status, command.result);
+        let due = command.due;
         self.commands.release(id);
+        if self.commands.outstanding() == 0 {
+            self.time.end_busy(due);
+        }
         self.queues.post(queue, cid, status, result);
     }
 
@@ -316,9 +323,14 @@ impl Controller {
     #[cold]
     fn log_failure(&mut self, id: u32) {
         let command = self.commands.get(id);
-        let (sq, cid, at) = (command.sq_id, command.cid, command.location);
         let (queue, status) = (command.queue as usize, command.status);
-        self.admin_for_queue(queue).log_error(sq, cid, status, at);
+        let error = FailedCommand {
+            sqid: command.sq_id,
+            cid: command.cid,
+            location: command.location,
+            lba: command.first_lba_in_error(),
+        };
+        self.admin_for_queue(queue).log_error(status, &error);
     }
 
     /// Returns the admin state of the host that owns a queue.
@@ -460,7 +472,8 @@ impl Controller {
             Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
             Ok(None) => {}
             Err(status) => {
-                self.admin_for_queue(queue).log_error(0, cid, status, ErrorEntry::NONE);
+                let error = FailedCommand { sqid: 0, cid, location: ErrorEntry::NONE, lba: 0 };
+                self.admin_for_queue(queue).log_error(status, &error);
                 self.queues.post(queue, cid, status, 0);
             }
         }

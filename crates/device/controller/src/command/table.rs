@@ -28,6 +28,8 @@ pub(crate) struct Command {
     pub(crate) dma_bytes: u64,
     /// Position of the error in the entry [NVMe1.4 §5.14.1.1].
     pub(crate) location: u16,
+    /// First sector of the command that could not be read; [`NO_SECTOR`] if there is none.
+    failed_sector: u32,
     pub(crate) port: Arc<Port>,
     /// Media operations that must complete before the command does.
     pub(crate) ops_left: u32,
@@ -47,6 +49,32 @@ pub(crate) struct Command {
     pub(crate) first_sector: u64,
     /// The host has been detached.
     detached: bool,
+}
+
+/// The sector of a command without unreadable sectors.
+const NO_SECTOR: u32 = u32::MAX;
+
+impl Command {
+    /// Records that a sector of the command cannot be read.
+    #[cold]
+    pub(crate) fn sector_failed(&mut self, sector: u32) {
+        self.failed_sector = self.failed_sector.min(sector);
+    }
+
+    /// Returns the first logical block in error, as the host numbers them: of a read the first one
+    /// that could not be read, else the first one of the command. 0 for a command without logical
+    /// blocks, and for a vector command, whose completion tells which of its addresses failed.
+    pub(crate) fn first_lba_in_error(&self) -> u64 {
+        let slba = match self.io {
+            IoCommand::Read { slba, .. }
+            | IoCommand::Write { slba, .. }
+            | IoCommand::WriteZeroes { slba, .. }
+            | IoCommand::LbaStatus { slba, .. } => slba,
+            _ => return 0,
+        };
+        let sector = if self.failed_sector == NO_SECTOR { 0 } else { self.failed_sector };
+        slba.saturating_sub(self.first_sector).saturating_add(sector.into())
+    }
 }
 
 /// The command slots. Slots and their allocations are reused.
@@ -69,7 +97,7 @@ impl Commands {
                 (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
                 (c.io, c.metadata, c.bytes, c.dma_bytes) = (IoCommand::Flush, 0, 0, 0);
                 c.first_sector = 0;
-                c.location = ErrorEntry::NONE;
+                (c.location, c.failed_sector) = (ErrorEntry::NONE, NO_SECTOR);
                 (c.ops_left, c.status, c.result) = (0, Status::SUCCESS, 0);
                 c.data_buffer = DataBuffer::Empty;
                 if !Arc::ptr_eq(&c.port, port) {
@@ -87,6 +115,7 @@ impl Commands {
                 bytes: 0,
                 dma_bytes: 0,
                 location: ErrorEntry::NONE,
+                failed_sector: NO_SECTOR,
                 port: port.clone(),
                 ops_left: 0,
                 status: Status::SUCCESS,

@@ -37,6 +37,8 @@ pub(crate) struct BlockDrive {
     /// media.
     buffer_durable: bool,
     kick: bool,
+    /// Whether the last write found no space, because too many chunks have failed.
+    is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
     /// Completed writes without commands.
     #[serde(skip)]
@@ -98,6 +100,7 @@ impl BlockDrive {
             write_buffer: cache,
             buffer_durable: survives,
             kick: true,
+            is_read_only: false,
             media_event_handler: care,
             direct_writes: VecDeque::new(),
         })
@@ -258,6 +261,20 @@ impl BlockDrive {
         (&mut self.ftl, flash)
     }
 
+    /// Records in a command which of its sectors could not be read.
+    #[cold]
+    fn record_failed_sectors(&self, done: &NandOpCompletion, commands: &mut Commands) {
+        let (OpOwner::FtlForCommand(_, request), NandOpKind::Read) = (done.owner, done.kind) else {
+            return;
+        };
+        let command = commands.get_mut(request);
+        for (i, address) in self.array.addresses(done.op).iter().enumerate() {
+            if done.failed >> i & 1 != 0 {
+                command.sector_failed(address.position);
+            }
+        }
+    }
+
     /// Handles the completion of a flash operation.
     #[inline]
     pub(crate) fn on_op_complete(
@@ -266,6 +283,9 @@ impl BlockDrive {
         done: NandOpCompletion,
         commands: &mut Commands,
     ) {
+        if done.failed != 0 {
+            self.record_failed_sectors(&done, commands);
+        }
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         match (done.owner, done.kind) {
             (OpOwner::FtlForCommand(op, request), NandOpKind::Read) => {
@@ -338,11 +358,64 @@ impl BlockDrive {
         }
     }
 
+    /// Records whether writes find space. Returns the status that the host sees: a write without
+    /// space is one to a drive that is read only, since a drive with all of its spare space always
+    /// has some.
+    #[cold]
+    fn update_read_only(&mut self, status: Status, io: &IoCommand) -> Status {
+        let writes = matches!(io, IoCommand::Write { .. } | IoCommand::WriteZeroes { .. });
+        if writes && status.is_success() {
+            self.is_read_only = false;
+        }
+        let is_full = status.is(Status::CAPACITY_EXCEEDED);
+        if !is_full || !writes && !matches!(io, IoCommand::Flush) {
+            return status;
+        }
+        self.is_read_only = true;
+        Status::WRITE_PROTECTED.do_not_retry()
+    }
+
+    /// Returns whether the last write found no space.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Returns the number of mapped sectors, an upper bound: those of the map itself count, too.
+    pub(crate) fn mapped_sectors(&self) -> u64 {
+        self.ftl.mapped().min(self.ftl.sectors())
+    }
+
+    /// Returns the number of chunks that were good when the drive was new, and are bad.
+    pub(crate) fn failed_chunks(&self) -> u32 {
+        let (plan, shape) = (self.ftl.capacity_plan(), self.ftl.geometry());
+        let factory_bad = shape.total_chunks().saturating_sub(plan.usable_chunks);
+        self.ftl.bad_chunks().saturating_sub(factory_bad)
+    }
+
+    /// Returns the share of the new drive's spare space that is left, in percent, rounded down. The
+    /// spare space are the sectors beyond the mapped and the reserved ones; chunks that fail take
+    /// from it.
+    pub(crate) fn spare_percent(&self) -> u8 {
+        let (plan, shape) = (self.ftl.capacity_plan(), self.ftl.geometry());
+        let failed = self.failed_chunks();
+        let lost = u64::from(failed) * u64::from(shape.sectors_per_chunk);
+        let initial = u64::from(plan.op_sectors);
+        match initial {
+            0 if failed > 0 => 0,
+            0 => 100,
+            _ => (initial.saturating_sub(lost) * 100 / initial) as u8,
+        }
+    }
+
     #[inline]
     fn collect_completions(&mut self, commands: &mut Commands) {
         while let Some(done) = self.ftl.pop_completion() {
             if done.tag < DIRECT_TAG {
-                commands.complete_op(done.tag as u32, done.status);
+                let mut status = done.status;
+                if self.is_read_only || !status.is_success() {
+                    status = self.update_read_only(status, &commands.get(done.tag as u32).io);
+                }
+                commands.complete_op(done.tag as u32, status);
             } else if done.tag != INTERNAL_FLUSH_TAG {
                 self.direct_writes.push_back(done);
             }

@@ -6,6 +6,7 @@ mod closed_forms;
 mod common;
 mod faults;
 mod full;
+mod health;
 mod hostile;
 mod moves;
 mod open_channel;

@@ -92,6 +92,11 @@ impl ChunkTable {
         &mut self.states[chunk.index()]
     }
 
+    /// The number of bad chunks.
+    pub(super) fn bad_count(&self) -> u32 {
+        self.states.iter().filter(|chunk| chunk.bad).count().to_u32()
+    }
+
     /// The line that a chunk is in, or [`LineId::NONE`].
     #[inline]
     pub(crate) fn line_of(&self, chunk: ChunkId) -> LineId {

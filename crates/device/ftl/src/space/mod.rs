@@ -205,6 +205,11 @@ impl Space {
         self.lines.lines[line.index()].degraded = true;
     }
 
+    /// Counts the chunks that are bad.
+    pub(crate) fn bad_chunks(&self) -> u32 {
+        self.lines.chunks.bad_count()
+    }
+
     /// Records that a chunk is offline; `false` if that was known, or it is in no line and not free.
     pub(crate) fn chunk_offline(&mut self, chunk: ChunkId) -> bool {
         let Some(&c) = self.lines.chunks.get(chunk) else { return false };

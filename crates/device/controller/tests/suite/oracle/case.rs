@@ -309,7 +309,7 @@ impl Case {
     fn on_completion(&mut self, slot: usize, flight: &InFlight, status: Status) {
         let Request { op, lba, sectors, .. } = flight.request;
         assert!(
-            status.is_success() || self.failing && status.is(Status::CAPACITY_EXCEEDED),
+            status.is_success() || self.failing && status.is(Status::WRITE_PROTECTED),
             "{op:?} of {sectors} at {lba}: {status} after {} cuts {:?}\n{:?}",
             self.cuts,
             self.config,

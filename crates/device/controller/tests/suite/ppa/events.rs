@@ -204,10 +204,12 @@ fn drives_that_manage_their_flash_keep_it_to_themselves() {
 /// A host without a driver, with its admin queue.
 pub(crate) struct RawHost {
     pub(crate) port: std::sync::Arc<Port>,
-    memory: std::sync::Arc<SharedRegion>,
+    pub(crate) memory: std::sync::Arc<SharedRegion>,
     at: Iova,
     queues: (SqProducer, CqConsumer),
     cid: u16,
+    /// Time at which the drive is polled.
+    pub(crate) now: time::Nanos,
 }
 
 impl RawHost {
@@ -220,7 +222,7 @@ impl RawHost {
             SqProducer::open(&port, 0, sq, depth).unwrap(),
             CqConsumer::open(&port, 0, cq, depth).unwrap(),
         );
-        RawHost { port, memory, at, queues, cid: 0 }
+        RawHost { port, memory, at, queues, cid: 0, now: time::Nanos::ZERO }
     }
 
     /// Sends a command. A log page is read into the host's memory.
@@ -232,7 +234,7 @@ impl RawHost {
         }
         self.queues.0.push(&sqe).unwrap();
         self.queues.0.ring();
-        drive.poll(time::Nanos::ZERO);
+        drive.poll(self.now);
         self.cid
     }
 

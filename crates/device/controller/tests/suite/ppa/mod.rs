@@ -6,6 +6,6 @@
 
 mod cmb;
 mod device_l2p;
-mod events;
+pub(crate) mod events;
 mod harness;
 mod hints;
