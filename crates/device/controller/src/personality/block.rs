@@ -152,17 +152,25 @@ impl BlockDrive {
         commands: &mut Commands,
         cache_enabled: bool,
     ) {
+        let command = commands.get_mut(id);
+        command.ops_left = 1;
+        if let IoCommand::Read { slba, nlb, .. } = command.io {
+            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            ftl.read(now, id.into(), slba, nlb, &mut flash);
+        } else {
+            self.start_change(now, id, commands, cache_enabled);
+        }
+        self.collect_completions(commands);
+    }
+
+    /// Starts a command that is no read.
+    #[inline(never)]
+    fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
         let through = self.writes_through(cache_enabled);
         let protected = self.buffer_durable;
         let tag = u64::from(id);
-        let command = commands.get_mut(id);
-        command.ops_left = 1;
-        let io = command.io;
-        match io {
-            IoCommand::Read { slba, nlb, .. } => {
-                let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-                ftl.read(now, tag, slba, nlb, &mut flash);
-            }
+        match commands.get(id).io {
+            IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
                 self.ftl.write(tag, slba, nlb, through || fua && !protected);
                 self.kick = true;
@@ -194,7 +202,6 @@ impl BlockDrive {
             | IoCommand::VectorCopy { .. }
             | IoCommand::DeviceTrim { .. } => commands.complete_op(id, Status::INVALID_OPCODE),
         }
-        self.collect_completions(commands);
     }
 
     fn trim(&mut self, id: u32, deallocate: bool, commands: &mut Commands) {
@@ -295,9 +302,12 @@ impl BlockDrive {
         if self.array.media_events.has_pending() {
             self.handle_media_events();
         }
-        if !std::mem::take(&mut self.kick) {
-            return false;
-        }
+        self.kick && self.kick_ftl(now, commands)
+    }
+
+    #[inline(never)]
+    fn kick_ftl(&mut self, now: Nanos, commands: &mut Commands) -> bool {
+        self.kick = false;
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
         self.collect_completions(commands);
@@ -319,6 +329,12 @@ impl BlockDrive {
         self.array.deadline().min(self.media_event_handler.deadline())
     }
 
+    /// Whether the FTL has work now.
+    #[inline]
+    pub(crate) fn has_ftl_work(&self) -> bool {
+        self.kick || self.array.media_events.has_pending()
+    }
+
     /// Whether the next step is the scrub, at `now` or earlier.
     #[inline]
     pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
@@ -338,8 +354,15 @@ impl BlockDrive {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn collect_completions(&mut self, commands: &mut Commands) {
+        if self.ftl.has_completion() {
+            self.collect_all_completions(commands);
+        }
+    }
+
+    #[inline(never)]
+    fn collect_all_completions(&mut self, commands: &mut Commands) {
         while let Some(done) = self.ftl.pop_completion() {
             if done.tag < DIRECT_TAG {
                 commands.complete_op(done.tag as u32, done.status);
@@ -372,7 +395,8 @@ impl BlockDrive {
             if at == Nanos::MAX {
                 break;
             }
-            if let Some((_, done)) = self.array.next_completion(at) {
+            self.array.advance(at);
+            if let Some(done) = self.array.pop_completion() {
                 self.on_op_complete(at, done, commands);
                 self.run_ftl(at, commands);
             }
@@ -477,8 +501,11 @@ impl DriveFlash<'_> {
     /// Copies the data of a completed host read to the host.
     #[inline]
     fn copy_to_host(&mut self, done: &NandOpCompletion, request: u32) {
+        if !self.stores_data {
+            return;
+        }
         let command = self.commands.get(request);
-        if !self.stores_data || !command.data_buffer.has_data() {
+        if !command.data_buffer.has_data() {
             return;
         }
         let size = self.sector_bytes as usize;
@@ -544,12 +571,13 @@ impl FlashBackend for DriveFlash<'_> {
     fn read(&mut self, now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
         match target {
             ReadDest::Host(request) => {
-                if !self.stores_data {
+                let command = self.commands.get(request as u32);
+                if !self.stores_data && command.data_buffer.has_data() {
                     for address in addresses {
                         self.copy_pattern_to_host(request, address.place);
                     }
                 }
-                let hints = self.commands.get(request as u32).io.hints();
+                let hints = command.io.hints();
                 let owner = OpOwner::FtlForCommand(op, request as u32);
                 self.array.read(now, owner, hints, sector_addresses(addresses));
             }
