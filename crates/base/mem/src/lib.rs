@@ -15,6 +15,7 @@ mod owned_region;
 mod read_only_region;
 mod region;
 mod saved_region;
+mod words;
 
 pub use dma::{DmaMapper, DmaReach, DmaWindow};
 pub use huge_array::HugeArray;
@@ -26,6 +27,7 @@ pub use memfd::SharedMemoryError;
 pub use owned_region::OwnedRegion;
 pub use read_only_region::ReadOnlyRegion;
 pub use region::SharedRegion;
+pub use words::{SharedWord, WordArray};
 
 /// Size of a memory page in bytes, the unit of PRP entries and of registration.
 pub const PAGE_BYTES: usize = 4096;

@@ -16,15 +16,19 @@ use crate::Nanos;
 /// that fit no run. The cost of an event does not depend on the number of pending events, unless it
 /// is in the heap. The queue allocates only when it grows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "SavedTimers<T>", into = "SavedTimers<T>")]
+#[serde(bound(serialize = "T: Copy + Serialize", deserialize = "T: Copy + Deserialize<'de>"))]
 pub struct TimerQueue<T> {
     runs: [VecDeque<Entry<T>>; RUNS],
     heap: BinaryHeap<Reverse<Entry<T>>>,
     /// Keys of the first event of each run, and of the heap; [`ABSENT`] without events.
     first: [Key; SOURCES],
+    /// The runs and the heap in the order of their first events, those without events last.
+    order: [Source; SOURCES],
+    /// Time of the next event.
+    next_at: Nanos,
     /// Times of the last event that each run had; they never ascend from one run to the next.
     last: [Nanos; RUNS],
-    /// The source of the next event, and its key.
-    next: (usize, Key),
     pushed: u64,
 }
 
@@ -37,6 +41,9 @@ const RUNS: usize = 7;
 /// The runs and the heap.
 const SOURCES: usize = RUNS + 1;
 const HEAP: usize = RUNS;
+/// The index of a run, or [`HEAP`].
+type Source = u8;
+const ALL_SOURCES: [Source; SOURCES] = [0, 1, 2, 3, 4, 5, 6, HEAP as Source];
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Entry<T> {
@@ -64,6 +71,37 @@ impl<T> Ord for Entry<T> {
     }
 }
 
+/// The saved form of a queue. What else a queue has follows from it.
+#[derive(Serialize, Deserialize)]
+struct SavedTimers<T> {
+    runs: [VecDeque<Entry<T>>; RUNS],
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    last: [Nanos; RUNS],
+    pushed: u64,
+}
+
+impl<T: Copy> From<TimerQueue<T>> for SavedTimers<T> {
+    fn from(queue: TimerQueue<T>) -> SavedTimers<T> {
+        let TimerQueue { runs, heap, last, pushed, .. } = queue;
+        SavedTimers { runs, heap, last, pushed }
+    }
+}
+
+impl<T: Copy> From<SavedTimers<T>> for TimerQueue<T> {
+    fn from(saved: SavedTimers<T>) -> TimerQueue<T> {
+        let SavedTimers { runs, heap, last, pushed } = saved;
+        let mut first = [ABSENT; SOURCES];
+        for (first, run) in first.iter_mut().zip(&runs) {
+            *first = run.front().map_or(ABSENT, |next| next.key);
+        }
+        first[HEAP] = heap.peek().map_or(ABSENT, |Reverse(next)| next.key);
+        let mut order = ALL_SOURCES;
+        order.sort_by_key(|source| first[usize::from(*source)]);
+        let next_at = time_of(first[usize::from(order[0])]);
+        TimerQueue { runs, heap, first, order, next_at, last, pushed }
+    }
+}
+
 #[inline]
 fn time_of(key: Key) -> Nanos {
     Nanos((key >> 64) as u64)
@@ -78,8 +116,9 @@ impl<T: Copy> TimerQueue<T> {
             runs,
             heap: BinaryHeap::new(),
             first: [ABSENT; SOURCES],
+            order: ALL_SOURCES,
+            next_at: Nanos::MAX,
             last: [Nanos::ZERO; RUNS],
-            next: (HEAP, ABSENT),
             pushed: 0,
         }
     }
@@ -91,13 +130,19 @@ impl<T: Copy> TimerQueue<T> {
 
     /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
-        self.next.1 == ABSENT
+        self.first_of(self.order[0]) == ABSENT
     }
 
     /// Returns the time of the next event; [`Nanos::MAX`] if there is none.
     #[inline]
     pub fn next_at(&self) -> Nanos {
-        time_of(self.next.1)
+        self.next_at
+    }
+
+    #[inline]
+    fn first_of(&self, source: Source) -> Key {
+        // The remainder changes nothing, and makes the check of the bounds unnecessary.
+        self.first[usize::from(source) % SOURCES]
     }
 
     /// Adds an event due `at`.
@@ -114,29 +159,31 @@ impl<T: Copy> TimerQueue<T> {
             }
             None => self.heap.push(Reverse(entry)),
         }
-        self.first[source] = self.first[source].min(key);
-        if key < self.next.1 {
-            self.next = (source, key);
+        // A run ascends, so that only the first event of one can come before others.
+        if key < self.first[source] {
+            self.first[source] = key;
+            self.move_forward(source as Source, key);
         }
     }
 
     /// Removes the earliest event if it is due at `now` or earlier, and returns it with its time.
     #[inline]
     pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, T)> {
-        let (source, key) = self.next;
-        let at = time_of(key);
+        let at = self.next_at;
         if at > now {
             return None;
         }
-        let event = match self.runs.get_mut(source) {
+        let source = self.order[0];
+        let event = match self.runs.get_mut(usize::from(source)) {
             Some(run) => {
                 let event = run.pop_front()?.event;
-                self.first[source] = run.front().map_or(ABSENT, |next| next.key);
+                let next = run.front().map_or(ABSENT, |next| next.key);
+                self.first[usize::from(source) % SOURCES] = next;
                 event
             }
             None => self.pop_heap()?,
         };
-        self.find_next();
+        self.move_back(source);
         Some((at, event))
     }
 
@@ -147,15 +194,31 @@ impl<T: Copy> TimerQueue<T> {
         Some(entry.event)
     }
 
-    /// Finds the source of the next event.
+    /// Moves a source forward in the order, whose first event is now an earlier one.
     #[inline]
-    fn find_next(&mut self) {
-        self.next = (HEAP, self.first[HEAP]);
-        for (source, &key) in self.first[..RUNS].iter().enumerate() {
-            if key < self.next.1 {
-                self.next = (source, key);
-            }
+    fn move_forward(&mut self, source: Source, key: Key) {
+        let mut at = self.order.iter().position(|s| *s == source).unwrap_or(HEAP);
+        while let Some(before) = at.checked_sub(1)
+            && key < self.first_of(self.order[before])
+        {
+            self.order[at] = self.order[before];
+            at = before;
         }
+        self.order[at] = source;
+        self.next_at = self.next_at.min(time_of(key));
+    }
+
+    /// Moves the first source back in the order, whose first event is now a later one.
+    #[inline]
+    fn move_back(&mut self, source: Source) {
+        let key = self.first_of(source);
+        let mut at = 0;
+        while at + 1 < SOURCES && self.first_of(self.order[at + 1]) < key {
+            self.order[at] = self.order[at + 1];
+            at += 1;
+        }
+        self.order[at] = source;
+        self.next_at = time_of(self.first_of(self.order[0]));
     }
 
     /// Removes every event.
@@ -163,8 +226,9 @@ impl<T: Copy> TimerQueue<T> {
         self.runs.iter_mut().for_each(VecDeque::clear);
         self.heap.clear();
         self.first = [ABSENT; SOURCES];
+        self.order = ALL_SOURCES;
+        self.next_at = Nanos::MAX;
         self.last = [Nanos::ZERO; RUNS];
-        self.next = (HEAP, ABSENT);
     }
 }
 
@@ -197,6 +261,23 @@ mod tests {
         assert_eq!(q.pop_due(Nanos(10)), Some((Nanos(10), 'a')));
         assert_eq!(q.next_at(), Nanos::MAX);
         assert!(q.is_empty());
+    }
+
+    #[test]
+    fn a_saved_queue_returns_the_rest() {
+        let mut q = TimerQueue::with_capacity(0);
+        for i in 0..500u64 {
+            q.push(Nanos(i * 7_919 % 97), i);
+            if i % 3 == 0 {
+                q.pop_due(Nanos::MAX);
+            }
+        }
+        let mut copy = TimerQueue::from(SavedTimers::from(q.clone()));
+        assert_eq!((copy.len(), copy.next_at()), (q.len(), q.next_at()));
+        while let Some(event) = q.pop_due(Nanos::MAX) {
+            assert_eq!(copy.pop_due(Nanos::MAX), Some(event));
+        }
+        assert!(copy.is_empty() && SavedTimers::from(copy).runs.iter().all(VecDeque::is_empty));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::{
 /// The interface of the drive, with the media below it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Personality {
-    Null(NullDrive),
+    Null(Box<NullDrive>),
     Block(Box<BlockDrive>),
     Pcm(Box<PcmDrive>),
     OpenChannel(Box<OpenChannelDrive>),
@@ -98,6 +98,15 @@ impl DriveTime {
     }
 }
 
+impl DriveTime {
+    /// Advances to an instant at which something happened.
+    #[inline]
+    pub(crate) fn reach(&mut self, at: Nanos) {
+        self.at = self.at.max(at);
+        self.now = self.now.max(at);
+    }
+}
+
 impl Controller {
     /// Powers a drive on. Creates the image if the configuration names one that does not exist;
     /// recovers the data of an existing image.
@@ -115,7 +124,7 @@ impl Controller {
                 Personality::Pcm(Box::new(PcmDrive::new(Pcm::open_or_create(pcm.clone())?)))
             }
             (MediaConfig::Null { bytes, sector_bytes }, _) => {
-                Personality::Null(NullDrive::new(config.null, *bytes, *sector_bytes))
+                Personality::Null(Box::new(NullDrive::new(config.null, *bytes, *sector_bytes)))
             }
         };
         let cmb = DeviceCmb::power_on(&config, None)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use driver::{
     BindError, CompletionEvent, ControllerInfo, HardwareQueue, NvmeDeviceError, NvmeQueue,
-    QueuePair, Tag,
+    QueuePair,
 };
 use nvme::Status;
 use time::{Component, Nanos};
@@ -92,12 +92,10 @@ impl<Q: HardwareQueue> Raw<Q> {
     #[inline]
     fn complete(&mut self, event: CompletionEvent) -> Option<Completion> {
         let CompletionEvent { tag, status, result } = event;
-        let Ok(command) = self.queue.detach_tag_cmd(tag) else {
+        let Ok(command) = self.queue.tags_mut().free_bound(tag) else {
             self.spurious += 1;
             return None;
         };
-        // The tag was detached above, so the release cannot fail.
-        let _ = self.queue.release_tags(&[tag]);
         Some(Completion { tag: command.user, status, result })
     }
 
@@ -126,11 +124,7 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
         if let Some(status) = validate_request(&self.limits, self.limits.max_sectors, &request) {
             return self.refuse(request.tag, status);
         }
-        let mut tag = [Tag::default()];
-        if self.queue.get_free_tags(&mut tag) == 0 {
-            return Err(QueueFull);
-        }
-        let [tag] = tag;
+        let Some(tag) = self.queue.tags_mut().take() else { return Err(QueueFull) };
         match self.queue.bind_tag_cmd(tag, &request, now) {
             Ok(()) => Ok(()),
             Err(error) => {
@@ -168,7 +162,8 @@ impl<Q: HardwareQueue> BlockDevice for Raw<Q> {
 }
 
 impl<Q: HardwareQueue> Component for Raw<Q> {
-    /// Issues all requests since the last poll as one batch, and looks for a completion.
+    /// Issues all requests since the last poll as one batch. A poll without any looks for a
+    /// completion.
     ///
     /// The submitter reaps completions directly from the hardware queue, including those that
     /// arrive after the poll.
@@ -177,9 +172,9 @@ impl<Q: HardwareQueue> Component for Raw<Q> {
         // Poll the driver first, so that nothing is issued to a removed device.
         let mut moved = self.queue.poll(now) | std::mem::take(&mut self.refused_now);
         moved |= self.queue.issue_tags();
-        if self.peeked_event.is_none() {
+        if !moved && self.peeked_event.is_none() {
             self.peeked_event = self.queue.fetch_event();
-            moved |= self.peeked_event.is_some();
+            moved = self.peeked_event.is_some();
         }
         moved
     }

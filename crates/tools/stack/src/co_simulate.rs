@@ -76,12 +76,15 @@ pub fn co_simulate<D: BlockDevice, C: SimulatedDevice>(
         // Process all events of this instant. With zero-latency media, the complete run happens
         // here.
         let mut polls = 0u32;
-        loop {
+        let mut wanted = loop {
             host.poll(runner.now());
             let posted = drive.posted();
             drive.poll(runner.now());
-            if drive.posted() == posted && host.deadline() > runner.now() {
-                break;
+            if drive.posted() == posted {
+                let wanted = host.deadline();
+                if wanted > runner.now() {
+                    break wanted;
+                }
             }
             polls += 1;
             if polls == watcher.interval {
@@ -90,7 +93,7 @@ pub fn co_simulate<D: BlockDevice, C: SimulatedDevice>(
                     return host.is_done();
                 }
             }
-        }
+        };
         if host.is_done() {
             return true;
         }
@@ -100,8 +103,9 @@ pub fn co_simulate<D: BlockDevice, C: SimulatedDevice>(
             if !(watcher.progress)(runner, host, drive) {
                 return false;
             }
+            // The callback may have changed the host.
+            wanted = host.deadline();
         }
-        let wanted = host.deadline();
         let posted = drive.posted();
         loop {
             let due = drive.run_before(wanted.min(watcher.sample_at));

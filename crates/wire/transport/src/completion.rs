@@ -12,11 +12,9 @@ use crate::doorbell::DoorbellWriter;
 use crate::ring_memory::RingMemory;
 use crate::shadow_doorbell::{DoorbellStats, ShadowDoorbell, ShadowDoorbells};
 use crate::{InvalidDoorbell, Port};
-use mem::{Iova, NotRegistered};
+use mem::{Iova, NotRegistered, SharedWord};
 
-const ENTRY_BYTES: usize = 16;
-
-type Ring = RingMemory<ENTRY_BYTES>;
+type Ring = RingMemory<2>;
 
 /// The drive's end of a completion ring.
 #[derive(Debug)]
@@ -27,6 +25,8 @@ pub struct CqProducer {
     phase: bool,
     vector: Option<u16>,
     posted: bool,
+    /// The register of the head doorbell.
+    doorbell: SharedWord,
     /// The head doorbell in the doorbell buffer, if enabled.
     shadow: Option<Box<ShadowDoorbell>>,
 }
@@ -50,9 +50,10 @@ impl CqProducer {
         vector: Option<u16>,
     ) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        port.doorbells().atomic_u32(port.cq_doorbell(qid)).store(0, Ordering::Relaxed);
+        let doorbell = SharedWord::new(port.doorbells().clone(), port.cq_doorbell(qid));
+        doorbell.get().store(0, Ordering::Relaxed);
         let (phase, posted, shadow) = (true, false, None);
-        Ok(CqProducer { ring, tail: 0, head: 0, phase, vector, posted, shadow })
+        Ok(CqProducer { ring, tail: 0, head: 0, phase, vector, posted, doorbell, shadow })
     }
 
     /// Uses the doorbell buffer from now on.
@@ -74,7 +75,7 @@ impl CqProducer {
             return Err(CompletionFull);
         }
         let [low, high] = cqe.to_words(self.phase);
-        let entry = self.ring.entry::<2>(self.tail);
+        let entry = self.ring.entry(self.tail);
         entry[0].store(low, Ordering::Relaxed);
         entry[1].store(high, Ordering::Release);
         if next == 0 {
@@ -105,7 +106,7 @@ impl CqProducer {
             }
             return Ok(self.head);
         }
-        self.head = self.ring.doorbell(self.ring.cq_doorbell())?;
+        self.head = self.ring.check_index(self.doorbell.get().load(Ordering::Acquire))?;
         Ok(self.head)
     }
 }
@@ -128,7 +129,7 @@ impl CqConsumer {
     /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        let bell = DoorbellWriter::new(ring.cq_doorbell());
+        let bell = DoorbellWriter::new(port, port.cq_doorbell(qid));
         Ok(CqConsumer { ring, head: 0, phase: true, reaped: false, doorbell: bell })
     }
 
@@ -152,13 +153,13 @@ impl CqConsumer {
     /// Writes the doorbell register again, if the last write was omitted because of the doorbell
     /// buffer.
     pub fn rewrite_doorbell(&mut self) {
-        self.doorbell.rewrite_register(&self.ring.port);
+        self.doorbell.rewrite_register();
     }
 
     /// Whether [`pop`](CqConsumer::pop) would return a completion.
     #[inline]
     pub fn has_completion(&self) -> bool {
-        let entry = self.ring.entry::<2>(self.head);
+        let entry = self.ring.entry(self.head);
         Cqe::phase(entry[1].load(Ordering::Acquire)) == self.phase
     }
 
@@ -166,7 +167,7 @@ impl CqConsumer {
     /// drive.
     #[inline]
     pub fn pop(&mut self) -> Option<Cqe> {
-        let entry = self.ring.entry::<2>(self.head);
+        let entry = self.ring.entry(self.head);
         let high = entry[1].load(Ordering::Acquire);
         if Cqe::phase(high) != self.phase {
             return None;
@@ -198,7 +199,7 @@ impl CqConsumer {
         if !std::mem::replace(&mut self.reaped, false) {
             return false;
         }
-        self.doorbell.ring(&self.ring.port, self.head);
+        self.doorbell.ring(self.head);
         true
     }
 }

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use mem::SharedWord;
+
 use crate::Port;
 use crate::shadow_doorbell::{DoorbellStats, ShadowDoorbell};
 
@@ -10,14 +12,14 @@ use crate::shadow_doorbell::{DoorbellStats, ShadowDoorbell};
 /// enabled.
 #[derive(Debug)]
 pub(crate) struct DoorbellWriter {
-    /// Offset of its register.
-    register: usize,
+    register: SharedWord,
     shadow_doorbell: Option<Box<ShadowDoorbell>>,
 }
 
 impl DoorbellWriter {
-    /// Creates a doorbell whose register is at offset `register`.
-    pub(crate) fn new(register: usize) -> DoorbellWriter {
+    /// Creates a doorbell whose register is at offset `register` of the port's doorbells.
+    pub(crate) fn new(port: &Port, register: usize) -> DoorbellWriter {
+        let register = SharedWord::new(port.doorbells().clone(), register);
         DoorbellWriter { register, shadow_doorbell: None }
     }
 
@@ -43,18 +45,18 @@ impl DoorbellWriter {
 
     /// Writes a new value. Does not wake the drive.
     #[inline]
-    pub(crate) fn ring(&mut self, port: &Port, value: u16) {
+    pub(crate) fn ring(&mut self, value: u16) {
         if self.shadow_doorbell.is_none() || self.needs_register_write(value) {
-            self.write_register(port, value);
+            self.write_register(value);
         }
     }
 
     /// Writes the register again, if an earlier write may have been omitted: the controller may
     /// have missed the value in the doorbell buffer.
-    pub(crate) fn rewrite_register(&mut self, port: &Port) {
+    pub(crate) fn rewrite_register(&mut self) {
         if let Some(memory) = &mut self.shadow_doorbell {
             let last = memory.record_rewrite();
-            self.write_register(port, last);
+            self.write_register(last);
         }
     }
 
@@ -65,7 +67,7 @@ impl DoorbellWriter {
     }
 
     #[inline]
-    fn write_register(&self, port: &Port, value: u16) {
-        port.doorbells().atomic_u32(self.register).store(value.into(), Ordering::Release);
+    fn write_register(&self, value: u16) {
+        self.register.get().store(value.into(), Ordering::Release);
     }
 }

@@ -9,11 +9,9 @@ use crate::Port;
 use crate::doorbell::DoorbellWriter;
 use crate::ring_memory::RingMemory;
 use crate::shadow_doorbell::{DoorbellStats, REGISTER_CONSUMED, ShadowDoorbell, ShadowDoorbells};
-use mem::{Iova, NotRegistered};
+use mem::{Iova, NotRegistered, SharedWord};
 
-const ENTRY_BYTES: usize = size_of::<Sqe>();
-
-type Ring = RingMemory<ENTRY_BYTES>;
+type Ring = RingMemory<{ size_of::<Sqe>() / 8 }>;
 
 /// The host's end of a submission ring. A ring of `depth` entries holds `depth - 1` commands.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ impl SqProducer {
     /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
         let ring = Ring::open(port, qid, at, depth)?;
-        let bell = DoorbellWriter::new(ring.sq_doorbell());
+        let bell = DoorbellWriter::new(port, port.sq_doorbell(qid));
         Ok(SqProducer { ring, tail: 0, head: 0, doorbell: bell })
     }
 
@@ -62,7 +60,7 @@ impl SqProducer {
     /// Writes the doorbell register again: a controller may have missed the value in the doorbell
     /// buffer.
     pub fn rewrite_doorbell(&mut self) {
-        self.doorbell.rewrite_register(&self.ring.port);
+        self.doorbell.rewrite_register();
     }
 
     /// Returns the number of free entries.
@@ -92,7 +90,7 @@ impl SqProducer {
         if next == self.head {
             return Err(SubmissionFull);
         }
-        let entry = self.ring.entry::<{ ENTRY_BYTES / 8 }>(self.tail);
+        let entry = self.ring.entry(self.tail);
         for (word, value) in entry.iter().zip(sqe.to_words()) {
             word.store(value, Ordering::Relaxed);
         }
@@ -103,7 +101,7 @@ impl SqProducer {
     /// Writes the doorbell, so that the drive may fetch all pushed entries. Wakes a parked drive.
     #[inline]
     pub fn ring(&mut self) {
-        self.doorbell.ring(&self.ring.port, self.tail);
+        self.doorbell.ring(self.tail);
         self.ring.port.wake_drive();
     }
 
@@ -122,6 +120,8 @@ pub struct SqConsumer {
     ring: Ring,
     head: u16,
     tail: u16,
+    /// The register of the tail doorbell.
+    doorbell: SharedWord,
     /// The tail doorbell in the doorbell buffer, if enabled.
     shadow: Option<Box<ShadowDoorbell>>,
 }
@@ -145,10 +145,10 @@ impl SqConsumer {
     /// # Errors
     /// [`NotRegistered`] if the memory is not registered, not page aligned, or too small.
     pub fn open(port: &Arc<Port>, qid: u16, at: Iova, depth: u16) -> Result<Self, NotRegistered> {
-        let doorbell = port.doorbells().atomic_u32(port.sq_doorbell(qid));
-        doorbell.store(0, Ordering::Relaxed);
+        let doorbell = SharedWord::new(port.doorbells().clone(), port.sq_doorbell(qid));
+        doorbell.get().store(0, Ordering::Relaxed);
         let ring = Ring::open(port, qid, at, depth)?;
-        Ok(SqConsumer { ring, head: 0, tail: 0, shadow: None })
+        Ok(SqConsumer { ring, head: 0, tail: 0, doorbell, shadow: None })
     }
 
     /// Uses the doorbell buffer from now on. The register then only announces new entries: the
@@ -166,7 +166,7 @@ impl SqConsumer {
     #[inline(never)]
     fn read_shadow_tail(&mut self) -> Result<u16, InvalidDoorbell> {
         let Some(shadow) = &mut self.shadow else { return Ok(self.waiting()) };
-        let register = self.ring.port.doorbells().atomic_u32(self.ring.sq_doorbell());
+        let register = self.doorbell.get();
         if register.load(Ordering::Acquire) != REGISTER_CONSUMED {
             register.swap(REGISTER_CONSUMED, Ordering::AcqRel);
             shadow.active = true;
@@ -197,7 +197,7 @@ impl SqConsumer {
         if self.shadow.is_some() {
             return self.read_shadow_tail();
         }
-        self.tail = self.ring.doorbell(self.ring.sq_doorbell())?;
+        self.tail = self.ring.check_index(self.doorbell.get().load(Ordering::Acquire))?;
         Ok(self.waiting())
     }
 
@@ -217,7 +217,7 @@ impl SqConsumer {
         if self.head == self.tail {
             return None;
         }
-        let entry = self.ring.entry::<{ ENTRY_BYTES / 8 }>(self.head);
+        let entry = self.ring.entry(self.head);
         let words = std::array::from_fn(|i| entry[i].load(Ordering::Relaxed));
         self.head = self.ring.next_index(self.head);
         Some(Sqe::from_words(words))
@@ -233,7 +233,6 @@ impl SqConsumer {
 #[cfg(test)]
 impl SqConsumer {
     pub(crate) fn ring_for_test(&self, value: u32) {
-        let offset = self.ring.sq_doorbell();
-        self.ring.port.doorbells().atomic_u32(offset).store(value, Ordering::Release);
+        self.doorbell.get().store(value, Ordering::Release);
     }
 }

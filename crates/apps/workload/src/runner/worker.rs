@@ -367,8 +367,11 @@ impl JobThread {
             if self.cpu.free_at > now {
                 return Ok(StepResult { made_progress: moved, ready_at: self.cpu.free_at });
             }
-            moved |= self.slots.has_completed();
-            let at = self.handle_completed(now, index, shared);
+            let mut at = now;
+            if self.slots.has_completed() {
+                at = self.handle_completed(now, index, shared);
+                moved = true;
+            }
             match self.next(at, shared)? {
                 Some(IssueDecision::Now(wanted)) => {
                     self.prepare(wanted, at, shared.costs.submit);

@@ -2,7 +2,6 @@
 
 use media::Nand;
 use nvme::CloudHealthLog;
-use time::Nanos;
 
 use crate::WriteBuffer;
 use crate::admin::HealthCounters;

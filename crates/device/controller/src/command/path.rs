@@ -57,8 +57,9 @@ impl Controller {
             self.consume_tokens(now, owner, self.commands.get(id).bytes);
         }
         if let Err(status) = understood {
-            self.commands.complete(id, status);
-            return;
+            // A refused command is no read and no write.
+            self.commands.get_mut(id).io = IoCommand::Flush;
+            return self.commands.complete(id, status);
         }
         let fetch = self.effective_time(self.config.controller.fetch_latency);
         if fetch > Nanos::ZERO {
@@ -75,19 +76,21 @@ impl Controller {
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
             return Err(Status::INVALID_NAMESPACE);
         }
-        let mut io = IoCommand::parse(sqe).inspect_err(|_| {
+        let parsed = IoCommand::parse(sqe).inspect_err(|_| {
             let vector = (opcode::io::VECTOR_RESET..=opcode::io::VECTOR_COPY).contains(&sqe.opcode);
             if vector && sqe.hints().is_err() {
                 self.commands.get_mut(id).location = VectorHints::ERROR_LOCATION;
             }
-        })?;
+        });
+        let sector = u64::from(self.sector_bytes());
+        let command = self.commands.get_mut(id);
+        command.io = parsed?;
         let port = &mut self.queues.ports[owner];
         if let Some(rights) = &port.access {
-            rights.authorize(&mut io).inspect_err(|_| port.stats.refused += 1)?;
-            self.commands.get_mut(id).first_sector = rights.first_sector();
+            rights.authorize(&mut command.io).inspect_err(|_| port.stats.refused += 1)?;
+            command.first_sector = rights.first_sector();
         }
-        let sector = u64::from(self.sector_bytes());
-        let bytes = match io {
+        let bytes = match command.io {
             IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
             IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
                 u64::from(addresses.count()) * sector
@@ -104,21 +107,24 @@ impl Controller {
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => 0,
         };
-        let metadata = match &self.personality {
-            Personality::OpenChannel(d) if sqe.mptr.get() != 0 => d.metadata_bytes(&io),
-            _ => 0,
-        };
-        let command = self.commands.get_mut(id);
         let memory = command.port.memory();
-        if metadata > 0 {
-            memory.find(Iova(sqe.mptr.get()), metadata).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-            command.metadata = sqe.mptr.get();
+        if sqe.mptr.get() != 0
+            && let Personality::OpenChannel(drive) = &self.personality
+        {
+            let metadata = drive.metadata_bytes(&command.io);
+            if metadata > 0 {
+                let found = memory.find(Iova(sqe.mptr.get()), metadata);
+                found.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                command.metadata = sqe.mptr.get();
+            }
         }
         if bytes > 0 {
             command.data_buffer = DataBuffer::from_sqe(sqe, bytes, memory)?;
         }
-        (command.io, command.bytes, command.dma_bytes) = (io, bytes, bytes);
-        if matches!(io, IoCommand::DatasetManagement { .. } | IoCommand::DeviceTrim { .. }) {
+        (command.bytes, command.dma_bytes) = (bytes, bytes);
+        let hints = command.io.hints();
+        if matches!(command.io, IoCommand::DatasetManagement { .. } | IoCommand::DeviceTrim { .. })
+        {
             self.copy_ranges(id, owner)?;
         }
         if let Some(cmb) = &self.cmb
@@ -129,9 +135,8 @@ impl Controller {
             self.commands.get_mut(id).dma_bytes = bytes - inside;
             self.stats.cmb_bytes += inside;
         }
-        let hints = io.hints();
         if hints != VectorHints::NONE {
-            self.count_hints(&io, hints);
+            self.count_hints(id, hints);
         }
         Ok(())
     }
@@ -176,8 +181,8 @@ impl Controller {
     }
 
     #[cold]
-    fn count_hints(&mut self, io: &IoCommand, hints: VectorHints) {
-        let counts = &mut self.stats.hints;
+    fn count_hints(&mut self, id: u32, hints: VectorHints) {
+        let (io, counts) = (&self.commands.get(id).io, &mut self.stats.hints);
         counts.plane_modes += u64::from(hints.planes != PlaneMode::Auto);
         counts.limited_retry += u64::from(hints.limited_retry);
         if hints.suspend {
@@ -224,10 +229,21 @@ impl Controller {
     #[inline]
     fn start(&mut self, now: Nanos, id: u32) {
         tracepoint::trace_at(now, || Event::CommandStarted { id });
+        match &mut self.personality {
+            Personality::Block(d) => {
+                d.start(now, id, &mut self.commands, self.admin.cache_enabled());
+            }
+            _ => self.start_without_ftl(now, id),
+        }
+    }
+
+    /// Starts a command of a drive that does not manage flash.
+    #[inline(never)]
+    fn start_without_ftl(&mut self, now: Nanos, id: u32) {
         let commands = &mut self.commands;
         match &mut self.personality {
+            Personality::Block(_) => {}
             Personality::Null(d) => d.start(now, id, commands),
-            Personality::Block(d) => d.start(now, id, commands, self.admin.cache_enabled()),
             Personality::Pcm(d) => d.start(now, id, commands),
             Personality::OpenChannel(d) => {
                 let queue = self.queues.submissions[commands.get(id).queue as usize].as_ref();
@@ -247,20 +263,23 @@ impl Controller {
 
     #[inline(never)]
     fn send_all_completed(&mut self, now: Nanos) {
-        while let Some(id) = self.commands.completed.pop_front() {
+        let rate = self.config.controller.dma_bytes_per_sec;
+        let is_timed = rate > 0 && !self.zero_latency;
+        let mut next = 0;
+        while let Some(&id) = self.commands.completed.get(next) {
+            next += 1;
             tracepoint::trace_at(now, || Event::CommandCompleted { id });
             let command = self.commands.get(id);
+            let bytes = command.dma_bytes;
             let outgoing =
                 matches!(command.io, IoCommand::Read { .. } | IoCommand::VectorRead { .. });
-            let rate = self.config.controller.dma_bytes_per_sec;
-            let moves = rate > 0 && !self.zero_latency && command.dma_bytes > 0;
-            if outgoing && moves && command.status.is_success() {
-                let time = Nanos::transfer(command.dma_bytes, rate);
-                self.stages.enqueue(Stage::Dma, now, time, id);
+            if outgoing && is_timed && bytes > 0 && command.status.is_success() {
+                self.stages.enqueue(Stage::Dma, now, Nanos::transfer(bytes, rate), id);
             } else {
                 self.on_transferred(now, id);
             }
         }
+        self.commands.completed.clear();
     }
 
     #[inline]
@@ -345,8 +364,16 @@ impl Controller {
     #[inline]
     fn media_deadline(&self) -> Nanos {
         match &self.personality {
-            Personality::Null(d) => d.deadline(),
             Personality::Block(d) => d.deadline(),
+            _ => self.deadline_without_ftl(),
+        }
+    }
+
+    #[inline(never)]
+    fn deadline_without_ftl(&self) -> Nanos {
+        match &self.personality {
+            Personality::Block(_) => Nanos::MAX,
+            Personality::Null(d) => d.deadline(),
             Personality::Pcm(d) => d.deadline(),
             Personality::OpenChannel(d) => d.array.deadline(),
         }
@@ -355,11 +382,38 @@ impl Controller {
     /// Advances the media to their next event.
     #[inline]
     fn media_step(&mut self, now: Nanos) -> Nanos {
+        match &mut self.personality {
+            Personality::Block(d) if d.is_scrub_due(now) => {
+                let at = self.time.at.max(d.deadline());
+                d.run_scrub(at);
+                at
+            }
+            Personality::Block(d) => {
+                // The FTL works before time advances.
+                let limit = match d.has_ftl_work() {
+                    true => self.time.at,
+                    false => now.min(d.media_event_handler.deadline().max(self.time.at)),
+                };
+                let at = d.array.advance(limit);
+                if let Some(done) = d.array.pop_completion() {
+                    d.on_op_complete(at, done, &mut self.commands);
+                    self.faults.count_op(&mut self.stages);
+                }
+                at
+            }
+            _ => self.step_without_ftl(now),
+        }
+    }
+
+    /// Advances the media of a drive that does not manage flash to their next event.
+    #[inline(never)]
+    fn step_without_ftl(&mut self, now: Nanos) -> Nanos {
         let commands = &mut self.commands;
         match &mut self.personality {
+            Personality::Block(_) => now,
             Personality::Null(d) => {
                 let at = d.deadline();
-                d.step(now, commands);
+                d.step(at, commands);
                 at
             }
             Personality::Pcm(d) => {
@@ -367,31 +421,12 @@ impl Controller {
                 d.step(now, commands);
                 at
             }
-            Personality::Block(d) if d.is_scrub_due(now) => {
-                let at = self.time.at.max(d.deadline());
-                d.run_scrub(at);
-                at
-            }
-            Personality::Block(d) => {
-                let limit = now.min(d.media_event_handler.deadline().max(self.time.at));
-                match d.array.next_completion(limit) {
-                    Some((at, done)) => {
-                        d.on_op_complete(at, done, commands);
-                        self.faults.count_op(&mut self.stages);
-                        at
-                    }
-                    None => limit,
-                }
-            }
             Personality::OpenChannel(d) => {
-                let at = match d.array.next_completion(now) {
-                    Some((at, done)) => {
-                        d.on_op_complete(at, done, commands);
-                        self.faults.count_op(&mut self.stages);
-                        at
-                    }
-                    None => now,
-                };
+                let at = d.array.advance(now);
+                if let Some(done) = d.array.pop_completion() {
+                    d.on_op_complete(at, done, commands);
+                    self.faults.count_op(&mut self.stages);
+                }
                 if d.array.media_events.has_pending() {
                     self.log_media_events();
                 }
@@ -411,25 +446,36 @@ impl Controller {
             if next > now {
                 return (moved, next);
             }
-            self.process_event(now, media, stages);
             moved = true;
+            if !self.run_ftl_before(next) {
+                self.process_event(now, media, stages);
+            }
         }
     }
 
+    /// Before time advances to `next`, the FTL does the work that became possible at the present
+    /// instant. Returns whether there was any, after which an earlier event may be the next one.
+    #[inline]
+    fn run_ftl_before(&mut self, next: Nanos) -> bool {
+        let has_worked = next > self.time.at && self.run_ftl(self.time.at);
+        if has_worked {
+            self.send_completed(self.time.at);
+        }
+        has_worked
+    }
+
     /// Processes the next event: of the media at `media`, or of a stage at `stages`.
-    #[inline(always)]
+    #[inline(never)]
     fn process_event(&mut self, now: Nanos, media: Nanos, stages: Nanos) {
         let next = media.min(stages);
-        // Before time advances, the FTL does the work that became possible at this instant.
-        if next > self.time.at && self.run_ftl(self.time.at) {
-            return self.send_completed(self.time.at);
-        }
         self.time.at = self.time.at.max(next);
         let at = if next == media {
             // The media may pass several instants before an operation completes; they must not pass
             // the next event of another part. An operation that could not start completes at once.
             let limit = if media < self.time.at { self.time.at } else { stages.min(now) };
-            self.media_step(limit)
+            let at = self.media_step(limit);
+            self.time.reach(at);
+            at
         } else {
             let Some((stage, at, id)) = self.stages.dequeue(next) else {
                 return injection::end_due(self, self.time.at);
@@ -503,22 +549,41 @@ impl Controller {
     /// doorbells: no host may have been polled since the last [`poll`](Component::poll).
     pub fn run_before(&mut self, limit: Nanos) -> Nanos {
         let posted = self.queues.posts();
-        let mut next = self.deadline();
-        while next < limit {
-            let at = next;
-            next = match self.queues.are_drained() {
-                true => self.process_until::<false>(at).1,
-                false => {
-                    // A command waits for a token, or for commands before it.
-                    self.poll(at);
-                    self.deadline()
-                }
-            };
+        while !self.queues.are_drained() {
+            // A command waits for a token, or for commands before it.
+            let at = self.deadline();
+            if at >= limit {
+                return at;
+            }
+            self.poll(at);
             if self.queues.posts() != posted {
                 return at;
             }
         }
-        next
+        self.run_drained_before(limit, posted)
+    }
+
+    /// Processes the events before `limit` in the order of their times, until a completion is
+    /// posted besides the first `posted` ones. All queues are empty.
+    fn run_drained_before(&mut self, limit: Nanos, posted: u64) -> Nanos {
+        let Some(last) = limit.0.checked_sub(1).map(Nanos) else { return self.next_internal_at() };
+        loop {
+            let (media, stages) = (self.media_deadline(), self.stages.next_at());
+            let next = media.min(stages);
+            if !self.run_ftl_before(next) {
+                if next > last {
+                    return next;
+                }
+                self.time.now = self.time.now.max(next);
+                self.process_event(last, media, stages);
+            }
+            if self.queues.posts() != posted {
+                // What else happens at this instant.
+                let at = self.time.at;
+                self.process_until::<false>(at);
+                return at;
+            }
+        }
     }
 
     /// Processes everything that is due by `now`. With `FETCH`, fetches new commands, too. Returns

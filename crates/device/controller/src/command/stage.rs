@@ -27,20 +27,24 @@ impl ServiceStage {
         tracepoint::trace_at(now, || Event::CommandStage { id, stage: station, start, end });
     }
 
-    /// Queues a command that occupies the resource for `time` once it is free.
+    /// Queues a command that occupies the resource for `time` once it is free. Returns the time at
+    /// which it leaves.
     #[inline]
-    pub(crate) fn enqueue(&mut self, now: Nanos, time: Nanos, command: u32) {
+    pub(crate) fn enqueue(&mut self, now: Nanos, time: Nanos, command: u32) -> Nanos {
         let start = self.free_at.max(now);
         self.free_at = start + time;
         self.trace(now, command, start, self.free_at);
         self.queue.push_back((self.free_at, command));
+        self.free_at
     }
 
-    /// Queues a command that is delayed by `time`; the delay is equal for all commands.
+    /// Queues a command that is delayed by `time`; the delay is equal for all commands. Returns the
+    /// time at which it leaves.
     #[inline]
-    pub(crate) fn enqueue_delay(&mut self, now: Nanos, time: Nanos, command: u32) {
+    pub(crate) fn enqueue_delay(&mut self, now: Nanos, time: Nanos, command: u32) -> Nanos {
         self.trace(now, command, now, now + time);
         self.queue.push_back((now + time, command));
+        now + time
     }
 
     /// Returns the time at which the next command leaves.
@@ -63,6 +67,8 @@ impl ServiceStage {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CommandStages {
     stages: [ServiceStage; 4],
+    /// The times at which the next commands leave the stages.
+    due: [Nanos; 4],
     /// The earlier of the times at which the next command leaves any stage, and of `interrupt`.
     next_at: Nanos,
     /// A time at which the controller has something to do that is not about a command.
@@ -87,7 +93,7 @@ impl CommandStages {
     pub(crate) fn new() -> CommandStages {
         use tracepoint::StageKind::{Completion, Dma, Fetch};
         let stages = [Fetch, Dma, Dma, Completion].map(ServiceStage::new);
-        CommandStages { stages, next_at: Nanos::MAX, interrupt: Nanos::MAX }
+        CommandStages { stages, due: [Nanos::MAX; 4], next_at: Nanos::MAX, interrupt: Nanos::MAX }
     }
 
     /// Returns the time at which the next command leaves any stage, or of the interrupt.
@@ -104,23 +110,32 @@ impl CommandStages {
 
     #[inline]
     fn update_next(&mut self) {
-        self.next_at = self.stages.iter().fold(self.interrupt, |next, s| next.min(s.next_at()));
+        self.next_at = self.due.iter().fold(self.interrupt, |next, due| next.min(*due));
     }
 
     /// Queues a command that occupies a stage for `time` once the stage is free.
     #[inline]
     pub(crate) fn enqueue(&mut self, stage: Stage, now: Nanos, time: Nanos, command: u32) {
-        let queue = &mut self.stages[stage as usize];
-        queue.enqueue(now, time, command);
-        self.next_at = self.next_at.min(queue.next_at());
+        let leaves = self.stages[stage as usize].enqueue(now, time, command);
+        self.update_due(stage, leaves);
     }
 
     /// Queues a command that a stage delays by `time`; the delay is equal for all commands.
     #[inline]
     pub(crate) fn enqueue_delay(&mut self, stage: Stage, now: Nanos, time: Nanos, command: u32) {
-        let queue = &mut self.stages[stage as usize];
-        queue.enqueue_delay(now, time, command);
-        self.next_at = self.next_at.min(queue.next_at());
+        let leaves = self.stages[stage as usize].enqueue_delay(now, time, command);
+        self.update_due(stage, leaves);
+    }
+
+    /// Records that a command that entered a stage leaves it at `leaves`.
+    #[inline]
+    fn update_due(&mut self, stage: Stage, leaves: Nanos) {
+        // Commands that entered earlier leave first.
+        let due = &mut self.due[stage as usize];
+        if *due == Nanos::MAX {
+            *due = leaves;
+            self.next_at = leaves.min(self.next_at);
+        }
     }
 
     /// Removes the next command that has left its stage by `now`. Returns the stage, the time at
@@ -130,12 +145,12 @@ impl CommandStages {
         if self.next_at > now {
             return None;
         }
-        let next = Stage::ALL.into_iter().find_map(|stage| {
-            let (at, command) = self.stages[stage as usize].dequeue(now)?;
-            Some((stage, at, command))
-        });
+        let stage = Stage::ALL.into_iter().find(|stage| self.due[*stage as usize] <= now)?;
+        let queue = &mut self.stages[stage as usize];
+        let (at, command) = queue.dequeue(now)?;
+        self.due[stage as usize] = queue.next_at();
         self.update_next();
-        next
+        Some((stage, at, command))
     }
 
     /// Removes all commands, but not the interrupt.

@@ -82,7 +82,7 @@ impl Command {
 pub(crate) struct Commands {
     slots: Slab<Command>,
     /// Commands that are done and have not yet entered the completion path.
-    pub(crate) completed: std::collections::VecDeque<u32>,
+    pub(crate) completed: Vec<u32>,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,
@@ -150,7 +150,7 @@ impl Commands {
     #[inline]
     pub(crate) fn complete(&mut self, id: u32, status: Status) {
         self.slots[id].status = status;
-        self.completed.push_back(id);
+        self.completed.push(id);
     }
 
     /// Records the completion of one of the command's operations. With the last operation the
@@ -163,7 +163,7 @@ impl Commands {
         }
         c.ops_left -= 1;
         if c.ops_left == 0 {
-            self.completed.push_back(id);
+            self.completed.push(id);
         }
     }
 
@@ -257,7 +257,7 @@ impl Commands {
 
     #[cfg(test)]
     pub(crate) fn break_completed(&mut self) {
-        self.completed.push_back(0);
+        self.completed.push(0);
     }
 
     #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     controller.stages.clear();
     let aborted = controller.commands.take_in_flight();
     let sector_bytes = controller.sector_bytes();
-    let unavailable = Personality::Null(NullDrive::unavailable(sector_bytes));
+    let unavailable = Personality::Null(Box::new(NullDrive::unavailable(sector_bytes)));
     let off = std::mem::replace(&mut controller.personality, unavailable);
     match power_up(off, &controller.config) {
         Ok(personality) => controller.personality = personality,

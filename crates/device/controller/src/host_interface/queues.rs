@@ -429,6 +429,17 @@ impl Queues {
 
     #[inline]
     fn next_in_class(&mut self, class: usize, now: Nanos) -> Option<usize> {
+        if let [only] = self.arbiter.classes[class].as_slice() {
+            let index = *only;
+            if self.has_command(index, now) {
+                self.arbiter.cursors[class] = 0;
+                return Some(index);
+            }
+            if self.is_ring_empty(index) {
+                self.arbiter.empty_in_poll[class] = self.arbiter.poll_count;
+            }
+            return None;
+        }
         let count = self.arbiter.classes[class].len();
         let mut at =
             if self.arbiter.cursors[class] < count { self.arbiter.cursors[class] } else { 0 };
@@ -440,12 +451,17 @@ impl Queues {
                 self.arbiter.cursors[class] = at;
                 return Some(index);
             }
-            empty &= self.submissions[index].as_ref().is_none_or(|q| q.ring.waiting() == 0);
+            empty &= self.is_ring_empty(index);
         }
         if empty {
             self.arbiter.empty_in_poll[class] = self.arbiter.poll_count;
         }
         None
+    }
+
+    #[inline]
+    fn is_ring_empty(&self, index: usize) -> bool {
+        self.submissions[index].as_ref().is_none_or(|q| q.ring.waiting() == 0)
     }
 
     /// Whether a queue has a command that the drive may execute now.

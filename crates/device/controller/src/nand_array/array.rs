@@ -15,8 +15,16 @@ use crate::nand_array::operation::{NandOpKind, PuOp, PuOpId};
 use crate::nand_array::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 impl NandArray {
-    /// Starts the next work of an idle parallel unit.
+    /// Starts the next work of a parallel unit if its array is idle.
+    #[inline]
     pub(super) fn dispatch(&mut self, now: Nanos, pu: u32) {
+        if self.pus[pu as usize].array.active.is_none() {
+            self.dispatch_idle(now, pu);
+        }
+    }
+
+    #[inline(never)]
+    fn dispatch_idle(&mut self, now: Nanos, pu: u32) {
         loop {
             let unit = &mut self.pus[pu as usize];
             if unit.array.active.is_some() {
@@ -51,7 +59,7 @@ impl NandArray {
         }
     }
 
-    fn start_read(&mut self, now: Nanos, pu: u32, id: u32) {
+    pub(super) fn start_read(&mut self, now: Nanos, pu: u32, id: u32) {
         let part = *self.ops.pu_op(id);
         let needed = if self.config.read_retries == 0 { 0 } else { self.retries_needed(&part) };
         let unit = &mut self.pus[pu as usize];
@@ -64,9 +72,11 @@ impl NandArray {
             return self.on_read_done(now, pu, id);
         }
         let retries = if part.hints.limited_retry { 0 } else { needed };
-        self.counters.read_retries_made += u64::from(retries);
-        self.ops.pu_op_mut(id).retries = retries;
-        self.pus[pu as usize].load_register(part.chunk, part.page, part.planes, retries);
+        unit.load_register(part.chunk, part.page, part.planes, retries);
+        if retries > 0 {
+            self.counters.read_retries_made += u64::from(retries);
+            self.ops.pu_op_mut(id).retries = retries;
+        }
         let time = self.array_time(&part) * (u64::from(part.array_ops_left) + u64::from(retries));
         self.run_array(now, pu, id, time);
     }
@@ -77,7 +87,12 @@ impl NandArray {
         self.nand.set_time(now);
         if let Err(e) = self.nand.begin_program(ChunkId(part.chunk), UnitInChunk(part.page)) {
             self.media_events.on_op_failed(&self.nand, ChunkId(part.chunk), &e);
-            return self.complete_pu_op(id, u64::MAX >> (64 - u32::from(part.count)), e.status());
+            return self.complete_pu_op(
+                pu,
+                id,
+                u64::MAX >> (64 - u32::from(part.count)),
+                e.status(),
+            );
         }
         let time = self.array_time(&part);
         self.run_array(now, pu, id, time);
@@ -89,7 +104,7 @@ impl NandArray {
         self.pus[pu as usize].invalidate_register();
         if let Err(e) = self.nand.begin_erase(ChunkId(part.chunk)) {
             self.media_events.on_op_failed(&self.nand, ChunkId(part.chunk), &e);
-            return self.complete_pu_op(id, 1, e.status());
+            return self.complete_pu_op(pu, id, 1, e.status());
         }
         let time = self.array_time(&part);
         self.run_array(now, pu, id, time);
@@ -163,12 +178,12 @@ impl NandArray {
                 if part.kind == NandOpKind::Erase {
                     self.media_events.on_erased(chunk);
                 }
-                self.complete_pu_op(active.pu_op, 0, nvme::Status::SUCCESS);
+                self.complete_pu_op(pu, active.pu_op, 0, nvme::Status::SUCCESS);
             }
             Err(e) => {
                 self.media_events.on_op_failed(&self.nand, chunk, &e);
                 let all = u64::MAX >> (64 - u32::from(part.count));
-                self.complete_pu_op(active.pu_op, all, e.status());
+                self.complete_pu_op(pu, active.pu_op, all, e.status());
             }
         }
     }

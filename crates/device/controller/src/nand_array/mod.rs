@@ -9,8 +9,6 @@
 pub(crate) mod operation;
 pub(crate) mod pu;
 
-use std::collections::VecDeque;
-
 use media::{ChunkId, Nand, PhysSector, PuId};
 use nvme::VectorHints;
 use serde::{Deserialize, Serialize};
@@ -101,7 +99,8 @@ pub(crate) struct NandArray {
     pub(crate) channels: Vec<Channel>,
     ops: OpTable,
     timers: TimerQueue<ArrayEvent>,
-    completions: VecDeque<NandOpCompletion>,
+    /// Completed operations whose owners have not been notified.
+    completions: Vec<u32>,
     config: ArrayConfig,
     pub(crate) counters: ArrayCounters,
     /// Events detected by operations.
@@ -121,7 +120,7 @@ impl NandArray {
             channels: vec![Channel::default(); g.channels as usize],
             ops: OpTable::default(),
             timers: TimerQueue::with_capacity(4 * pus),
-            completions: VecDeque::with_capacity(64),
+            completions: Vec::with_capacity(64),
             config: ArrayConfig::new(&nand, config),
             counters: ArrayCounters::default(),
             media_events: MediaEventLog::new(&nand, config.personality),
@@ -257,24 +256,16 @@ impl NandArray {
 
     /// Completes an operation that could not start with a failure.
     pub(crate) fn fail(&mut self, owner: OpOwner, what: NandOpKind, status: nvme::Status) {
-        let op = self.ops.begin(owner, what);
-        self.completions.push_back(NandOpCompletion {
-            owner,
-            op,
-            kind: what,
-            unit: 0,
-            failed: u64::MAX,
-            status,
-        });
+        let id = self.ops.begin(owner, what);
+        let op = self.ops.op_mut(id);
+        (op.failed, op.status) = (u64::MAX, status);
+        self.completions.push(id);
     }
 
     /// Sets the unit of the operation started or failed last, for an owner that starts several.
     pub(crate) fn set_last_unit(&mut self, unit: u32) {
         let last = self.ops.last();
         self.ops.op_mut(last).unit = unit;
-        for done in self.completions.iter_mut().filter(|d| d.op == last) {
-            done.unit = unit;
-        }
     }
 
     fn submit(&mut self, now: Nanos, part: PuOp) {
@@ -283,12 +274,16 @@ impl NandArray {
         let id = self.ops.begin_pu_op(part);
         tracepoint::trace_at(now, || self.queued_tracepoint(id, pu));
         let hinted = part.hints.suspend;
-        if matches!(self.ops.op(part.op).owner, OpOwner::FtlForCommand(..)) {
-            self.pus[pu as usize].host_reads += 1;
-        }
+        let is_host_read = matches!(self.ops.op(part.op).owner, OpOwner::FtlForCommand(..));
+        self.pus[pu as usize].host_reads += u32::from(is_host_read);
         if part.kind == NandOpKind::Read && (reads_first || hinted && self.can_overtake(pu)) {
-            self.pus[pu as usize].reads.push_back(id);
-            self.suspend(now, pu, hinted);
+            let unit = &mut self.pus[pu as usize];
+            if unit.array.active.is_none() && unit.reads.is_empty() {
+                self.start_read(now, pu, id);
+            } else {
+                unit.reads.push_back(id);
+                self.suspend(now, pu, hinted);
+            }
         } else {
             self.pus[pu as usize].queue.push_back(id);
             self.stage_ahead(now, pu);
@@ -315,19 +310,20 @@ impl NandArray {
         tracepoint::trace_at(now, || Tracepoint::PuOpProgress { pu_op: part, step });
     }
 
-    fn complete_pu_op(&mut self, id: u32, failed: u64, status: nvme::Status) {
+    /// Completes a part of an operation on a parallel unit.
+    #[inline]
+    fn complete_pu_op(&mut self, pu: u32, id: u32, failed: u64, status: nvme::Status) {
         tracepoint::trace(|| Tracepoint::PuOpProgress { pu_op: id, step: PuOpStep::Done });
-        let part = self.ops.end_pu_op(id);
-        let op = self.ops.op_mut(part.op);
-        op.failed |= failed << part.first;
+        let PuOp { op: number, first, .. } = *self.ops.end_pu_op(id);
+        let op = self.ops.op_mut(number);
+        op.failed |= failed << first;
         if op.status.is_success() {
             op.status = status;
         }
         if matches!(op.owner, OpOwner::FtlForCommand(..)) {
-            let pu = self.nand.layout().pu_of(ChunkId(part.chunk)).get();
             self.pus[pu as usize].host_reads -= 1;
         }
-        self.on_pu_op_complete(part.op);
+        self.on_pu_op_complete(number);
     }
 
     #[inline]
@@ -335,32 +331,48 @@ impl NandArray {
         let op = self.ops.op_mut(id);
         op.pu_ops_left -= 1;
         if op.pu_ops_left == 0 {
-            self.completions.push_back(NandOpCompletion {
-                owner: op.owner,
-                op: id,
-                kind: op.kind,
-                unit: op.unit,
-                failed: op.failed,
-                status: op.status,
-            });
+            self.completions.push(id);
         }
     }
 
-    /// Processes the events that are due by `now`, at their own times, until an operation
-    /// completes. Returns its completion and time.
-    #[inline]
-    pub(crate) fn next_completion(&mut self, now: Nanos) -> Option<(Nanos, NandOpCompletion)> {
-        let mut at = now;
-        loop {
-            if let Some(done) = self.completions.pop_front() {
-                // The operation stays readable until its slot is reused.
-                self.ops.end(done.op);
-                return Some((at, done));
-            }
-            let (due, event) = self.timers.pop_due(now)?;
+    /// Processes the events that are due by `limit`, at their own times, until an operation
+    /// completes or the media report an event. Returns the time of the last one; `limit` if there
+    /// was none.
+    #[inline(never)]
+    pub(crate) fn advance(&mut self, limit: Nanos) -> Nanos {
+        let mut at = limit;
+        while self.completions.is_empty()
+            && let Some((due, event)) = self.timers.pop_due(limit)
+        {
             at = due;
             self.handle_event(due, event);
+            if self.media_events.has_pending() {
+                break;
+            }
         }
+        at
+    }
+
+    /// Removes and returns the next completion.
+    #[inline]
+    pub(crate) fn pop_completion(&mut self) -> Option<NandOpCompletion> {
+        // Hardly ever more than one.
+        let id = match self.completions.as_slice() {
+            [] => return None,
+            [_] => self.completions.pop()?,
+            _ => self.completions.remove(0),
+        };
+        // The operation stays readable until its slot is reused.
+        self.ops.end(id);
+        let op = self.ops.op(id);
+        Some(NandOpCompletion {
+            owner: op.owner,
+            op: id,
+            kind: op.kind,
+            unit: op.unit,
+            failed: op.failed,
+            status: op.status,
+        })
     }
 
     fn handle_event(&mut self, at: Nanos, event: ArrayEvent) {
@@ -425,7 +437,7 @@ impl NandArray {
             let host_reads = host_reads.count() as u32;
             check.equal("reads for host commands are counted", host_reads, unit.host_reads)?;
         }
-        self.ops.check_invariants(placed, self.completions.iter().map(|done| done.op))
+        self.ops.check_invariants(placed, self.completions.iter().copied())
     }
 
     /// Frees a part of an operation that is in flight.

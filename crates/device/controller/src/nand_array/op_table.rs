@@ -69,9 +69,9 @@ impl OpTable {
     /// Removes and returns a part. Its operation counts it until
     /// [`NandArray::on_pu_op_complete`](super::NandArray).
     #[inline]
-    pub(super) fn end_pu_op(&mut self, id: u32) -> PuOp {
+    pub(super) fn end_pu_op(&mut self, id: u32) -> &PuOp {
         self.pu_ops.release(id);
-        self.pu_ops[id]
+        &self.pu_ops[id]
     }
 
     #[inline]

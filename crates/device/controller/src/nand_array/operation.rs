@@ -18,7 +18,7 @@ pub(crate) enum OpOwner {
 }
 
 /// The completion of an operation.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct NandOpCompletion {
     pub(crate) owner: OpOwner,
     /// The operation, for [`NandArray::addresses`](crate::nand_array::NandArray::addresses); valid

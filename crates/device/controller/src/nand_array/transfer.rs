@@ -18,7 +18,7 @@ use tracepoint::{Event as Tracepoint, PuOpStep};
 
 use super::{ArrayEvent, NandArray};
 use crate::PuScheduling;
-use crate::nand_array::operation::{NandOpKind, SectorAddress};
+use crate::nand_array::operation::{NandOpKind, PuOp, SectorAddress};
 use crate::nand_array::pu::{ActiveOp, ArrayPhase, NO_PU_OP};
 
 /// A channel; it is free from `free_at`.
@@ -33,6 +33,19 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// Reserves the channel for a transfer and returns the end of the transfer. Transfers become
+    /// ready in time order, so that immediate reservation is first come, first served.
+    #[inline]
+    fn reserve(&mut self, now: Nanos, bytes: u64, rate: u64) -> Nanos {
+        if self.last.0 != bytes {
+            self.last = (bytes, Nanos::transfer(bytes, rate));
+        }
+        let time = self.last.1;
+        self.free_at = self.free_at.max(now) + time;
+        self.busy += time;
+        self.free_at
+    }
+
     /// Discards its transfers, at a power cut.
     pub(super) fn power_cut(&mut self) {
         self.free_at = Nanos::ZERO;
@@ -76,38 +89,35 @@ impl NandArray {
             PuScheduling::ReadPriority { .. } if !self.config.transfers.by_page => 1,
             _ => self.config.sectors_per_page,
         };
-        while self.pus[pu as usize].cache.staging > 0 {
-            let sectors = self.pus[pu as usize].cache.staging.min(piece);
-            self.pus[pu as usize].cache.staging -= sectors;
-            let bytes = u64::from(sectors) * u64::from(self.config.sector_bytes);
-            let end = self.transfer(now, pu, self.pus[pu as usize].cache.staged, bytes);
+        let unit = &mut self.pus[pu as usize];
+        let part = unit.cache.staged;
+        let sectors = unit.cache.staging.min(piece);
+        unit.cache.staging -= sectors;
+        if sectors > 0 {
+            let end = self.transfer(now, pu, part, sectors);
             if end > now {
-                self.timers.push(end, ArrayEvent::Staged { pu });
-                return;
+                return self.timers.push(end, ArrayEvent::Staged { pu });
             }
+            // A transfer takes no time.
+            self.pus[pu as usize].cache.staging = 0;
         }
         self.pus[pu as usize].cache.staged_ready = true;
-        self.trace_step(now, self.pus[pu as usize].cache.staged, PuOpStep::Staged);
+        self.trace_step(now, part, PuOpStep::Staged);
     }
 
-    /// Reserves the channel for a transfer and returns the end of the transfer. Transfers become
-    /// ready in time order, so that immediate reservation is first come, first served.
+    /// Reserves the parallel unit's channel for a transfer of sectors and returns the end of the
+    /// transfer.
     #[inline]
-    fn transfer(&mut self, now: Nanos, pu: u32, part: u32, bytes: u64) -> Nanos {
+    fn transfer(&mut self, now: Nanos, pu: u32, part: u32, sectors: u32) -> Nanos {
         let rate = self.nand.config().timing.channel_bytes_per_sec;
         if self.zero_latency || rate == 0 {
             return now;
         }
         let number = pu / self.config.pus_per_channel;
         let channel = &mut self.channels[number as usize];
-        if channel.last.0 != bytes {
-            channel.last = (bytes, Nanos::transfer(bytes, rate));
-        }
-        let time = channel.last.1;
         let start = channel.free_at.max(now);
-        channel.free_at = start + time;
-        channel.busy += time;
-        let end = channel.free_at;
+        let bytes = u64::from(sectors) * u64::from(self.config.sector_bytes);
+        let end = channel.reserve(now, bytes, rate);
         tracepoint::trace(|| Tracepoint::ChannelBusy { pu_op: part, channel: number, start, end });
         end
     }
@@ -122,23 +132,23 @@ impl NandArray {
         let taken = unit.cache.staged != NO_PU_OP && !self.config.transfers.dedicated_read_register;
         if !self.config.transfers.cache_read || taken {
             unit.array.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::DataOut });
-            self.send_out(now, pu, id);
+            self.send_out(now, pu, id, true);
         } else if unit.cache.outgoing != NO_PU_OP {
             unit.array.active = Some(ActiveOp { pu_op: id, phase: ArrayPhase::InPageRegister });
             (unit.array.start, unit.array.end) = (now, now);
         } else {
             (unit.array.active, unit.cache.outgoing) = (None, id);
-            self.send_out(now, pu, id);
+            self.send_out(now, pu, id, false);
         }
     }
 
     /// Marks the sectors of a read that are uncorrectable.
     fn check_read(&mut self, id: u32) {
-        let part = *self.ops.pu_op(id);
-        let op = self.ops.op_mut(part.op);
-        for i in part.first..part.first + part.count {
+        let PuOp { op, first, count, retries, .. } = *self.ops.pu_op(id);
+        let op = self.ops.op_mut(op);
+        for i in first..first + count {
             let phys = op.addresses.get()[usize::from(i)].phys;
-            match self.nand.check_read_within(phys, part.retries.into()) {
+            match self.nand.check_read_within(phys, retries.into()) {
                 Ok(info) => {
                     if info.high_ecc {
                         self.media_events.on_high_ecc(&self.nand, phys, info.retries > 0);
@@ -149,17 +159,19 @@ impl NandArray {
                     if op.status.is_success() {
                         op.status = e.status();
                     }
-                    let exhausted = u32::from(part.retries) >= self.config.read_retries;
+                    let exhausted = u32::from(retries) >= self.config.read_retries;
                     self.media_events.on_read_failed(&self.nand, phys, &e, exhausted);
                 }
             }
         }
     }
 
-    /// Starts the transfer of read data over the channel.
-    fn send_out(&mut self, now: Nanos, pu: u32, id: u32) {
-        self.pus[pu as usize].cache.sending = self.ops.pu_op(id).count;
-        self.send_segment(now, pu);
+    /// Starts the transfer of read data over the channel. `held` says whether the data is in the page
+    /// register, which the array needs.
+    #[inline]
+    fn send_out(&mut self, now: Nanos, pu: u32, id: u32, held: bool) {
+        let count = self.ops.pu_op(id).count;
+        self.send_next(now, pu, id, held, count);
     }
 
     /// Transfers the next segment of a parallel unit's read data; the transfer is complete when the
@@ -171,27 +183,35 @@ impl NandArray {
             Some(ActiveOp { pu_op: part, phase: ArrayPhase::DataOut }) => (part, true),
             _ => return,
         };
-        while self.pus[pu as usize].cache.sending > 0 {
-            let sectors = self.next_segment(pu, id);
-            self.pus[pu as usize].cache.sending -= sectors;
-            let bytes = u64::from(sectors) * u64::from(self.config.sector_bytes);
-            let end = self.transfer(now, pu, id, bytes);
-            if end > now {
-                if held {
-                    self.pus[pu as usize].add_busy(NandOpKind::Read, end.since(now));
-                }
-                self.timers.push(end, ArrayEvent::SegmentOut { pu });
-                return;
-            }
+        match unit.cache.sending {
+            0 => self.on_sent(now, pu),
+            left => self.send_next(now, pu, id, held, left),
         }
-        self.on_sent(now, pu);
     }
 
-    /// Returns the number of sectors in the next segment: all that remain, or those of the next
+    /// Transfers the next segment of the `left` sectors that remain.
+    #[inline]
+    fn send_next(&mut self, now: Nanos, pu: u32, id: u32, held: bool, left: u8) {
+        let sectors = self.next_segment(left, id);
+        let end = self.transfer(now, pu, id, sectors.into());
+        let unit = &mut self.pus[pu as usize];
+        if end > now {
+            unit.cache.sending = left - sectors;
+            if held {
+                unit.add_busy(NandOpKind::Read, end.since(now));
+            }
+            self.timers.push(end, ArrayEvent::SegmentOut { pu });
+        } else {
+            // A transfer takes no time.
+            unit.cache.sending = 0;
+            self.on_sent(now, pu);
+        }
+    }
+
+    /// Returns the number of sectors in the next segment: all `left` ones, or those of the next
     /// page.
     #[inline]
-    fn next_segment(&self, pu: u32, id: u32) -> u8 {
-        let left = self.pus[pu as usize].cache.sending;
+    fn next_segment(&self, left: u8, id: u32) -> u8 {
         if !self.config.transfers.by_page {
             return left;
         }
@@ -208,19 +228,19 @@ impl NandArray {
         let unit = &mut self.pus[pu as usize];
         if unit.cache.outgoing == NO_PU_OP {
             if let Some(active) = unit.array.active.take() {
-                self.complete_pu_op(active.pu_op, 0, nvme::Status::SUCCESS);
+                self.complete_pu_op(pu, active.pu_op, 0, nvme::Status::SUCCESS);
             }
             return;
         }
         let gone = std::mem::replace(&mut unit.cache.outgoing, NO_PU_OP);
         let next = unit.array.active.filter(|a| a.phase == ArrayPhase::InPageRegister);
         let began = unit.array.start;
-        self.complete_pu_op(gone, 0, nvme::Status::SUCCESS);
+        self.complete_pu_op(pu, gone, 0, nvme::Status::SUCCESS);
         if let Some(ActiveOp { pu_op: part, .. }) = next {
             let unit = &mut self.pus[pu as usize];
             unit.add_busy(NandOpKind::Read, now.since(began));
             (unit.array.active, unit.cache.outgoing) = (None, part);
-            self.send_out(now, pu, part);
+            self.send_out(now, pu, part, false);
         } else {
             self.stage_ahead(now, pu);
         }

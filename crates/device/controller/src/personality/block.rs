@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 
 use ftl::{
     CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashBackend,
-    FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, Recovery,
-    RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult, SlotId, WriteUnit,
+    FlashGeometry, Ftl, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryError, SlotId,
+    WriteUnit,
 };
-use media::{BufferSlot, ChunkId, ChunkState, DataStore, Nand, PhysSector, UnitInChunk};
+use media::{BufferSlot, ChunkId, ChunkState, DataStore, PhysSector};
 use mem::SharedRegion;
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
+use crate::personality::recovery::{recover, scan_chunk};
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,13 +51,6 @@ pub(crate) const DIRECT_TAG: u64 = 1 << 63;
 
 /// Tag of a flush that no command requested.
 const INTERNAL_FLUSH_TAG: u64 = u64::MAX;
-
-/// Returns the number of chunks that were good when the drive was new. A chunk that failed later
-/// has been erased or written.
-pub(crate) fn factory_good_chunks(nand: &Nand) -> u32 {
-    let grown = |info: media::ChunkInfo| info.wear > 0 || info.write_pointer > 0;
-    nand.chunks().filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
-}
 
 impl BlockDrive {
     /// Powers the drive on: with a new FTL on fresh media, or with an FTL recovered from the media.
@@ -155,17 +149,25 @@ impl BlockDrive {
         commands: &mut Commands,
         cache_enabled: bool,
     ) {
+        let command = commands.get_mut(id);
+        command.ops_left = 1;
+        if let IoCommand::Read { slba, nlb, .. } = command.io {
+            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            ftl.read(now, id.into(), slba, nlb, &mut flash);
+        } else {
+            self.start_change(now, id, commands, cache_enabled);
+        }
+        self.collect_completions(commands);
+    }
+
+    /// Starts a command that is no read.
+    #[inline(never)]
+    fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
         let through = self.writes_through(cache_enabled);
         let protected = self.buffer_durable;
         let tag = u64::from(id);
-        let command = commands.get_mut(id);
-        command.ops_left = 1;
-        let io = command.io;
-        match io {
-            IoCommand::Read { slba, nlb, .. } => {
-                let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-                ftl.read(now, tag, slba, nlb, &mut flash);
-            }
+        match commands.get(id).io {
+            IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
                 self.ftl.write(tag, slba, nlb, through || fua && !protected);
                 self.kick = true;
@@ -197,7 +199,6 @@ impl BlockDrive {
             | IoCommand::VectorCopy { .. }
             | IoCommand::DeviceTrim { .. } => commands.complete_op(id, Status::INVALID_OPCODE),
         }
-        self.collect_completions(commands);
     }
 
     fn trim(&mut self, id: u32, deallocate: bool, commands: &mut Commands) {
@@ -315,9 +316,12 @@ impl BlockDrive {
         if self.array.media_events.has_pending() {
             self.handle_media_events();
         }
-        if !std::mem::take(&mut self.kick) {
-            return false;
-        }
+        self.kick && self.kick_ftl(now, commands)
+    }
+
+    #[inline(never)]
+    fn kick_ftl(&mut self, now: Nanos, commands: &mut Commands) -> bool {
+        self.kick = false;
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
         self.collect_completions(commands);
@@ -337,6 +341,12 @@ impl BlockDrive {
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         self.array.deadline().min(self.media_event_handler.deadline())
+    }
+
+    /// Whether the FTL has work now.
+    #[inline]
+    pub(crate) fn has_ftl_work(&self) -> bool {
+        self.kick || self.array.media_events.has_pending()
     }
 
     /// Whether the next step is the scrub, at `now` or earlier.
@@ -380,35 +390,15 @@ impl BlockDrive {
         self.is_read_only
     }
 
-    /// Returns the number of mapped sectors, an upper bound: those of the map itself count, too.
-    pub(crate) fn mapped_sectors(&self) -> u64 {
-        self.ftl.mapped().min(self.ftl.sectors())
-    }
-
-    /// Returns the number of chunks that were good when the drive was new, and are bad.
-    pub(crate) fn failed_chunks(&self) -> u32 {
-        let (plan, shape) = (self.ftl.capacity_plan(), self.ftl.geometry());
-        let factory_bad = shape.total_chunks().saturating_sub(plan.usable_chunks);
-        self.ftl.bad_chunks().saturating_sub(factory_bad)
-    }
-
-    /// Returns the share of the new drive's spare space that is left, in percent, rounded down. The
-    /// spare space are the sectors beyond the mapped and the reserved ones; chunks that fail take
-    /// from it.
-    pub(crate) fn spare_percent(&self) -> u8 {
-        let (plan, shape) = (self.ftl.capacity_plan(), self.ftl.geometry());
-        let failed = self.failed_chunks();
-        let lost = u64::from(failed) * u64::from(shape.sectors_per_chunk);
-        let initial = u64::from(plan.op_sectors);
-        match initial {
-            0 if failed > 0 => 0,
-            0 => 100,
-            _ => (initial.saturating_sub(lost) * 100 / initial) as u8,
+    #[inline(always)]
+    fn collect_completions(&mut self, commands: &mut Commands) {
+        if self.ftl.has_completion() {
+            self.collect_all_completions(commands);
         }
     }
 
-    #[inline]
-    fn collect_completions(&mut self, commands: &mut Commands) {
+    #[inline(never)]
+    fn collect_all_completions(&mut self, commands: &mut Commands) {
         while let Some(done) = self.ftl.pop_completion() {
             if done.tag < DIRECT_TAG {
                 let mut status = done.status;
@@ -445,97 +435,14 @@ impl BlockDrive {
             if at == Nanos::MAX {
                 break;
             }
-            if let Some((_, done)) = self.array.next_completion(at) {
+            self.array.advance(at);
+            if let Some(done) = self.array.pop_completion() {
                 self.on_op_complete(at, done, commands);
                 self.run_ftl(at, commands);
             }
         }
         self.array.zero_latency = instant;
     }
-}
-
-/// Returns the state of a chunk for recovery.
-fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: ChunkId) -> ChunkReport {
-    let Some(info) = nand.chunk_info(chunk) else { return ChunkReport::Bad };
-    match info.state {
-        ChunkState::Free => ChunkReport::Free,
-        ChunkState::Open => ChunkReport::Open(info.write_pointer),
-        ChunkState::Closed if info.write_pointer == shape.sectors_per_chunk => {
-            ChunkReport::Closed(info.write_pointer)
-        }
-        ChunkState::Closed => ChunkReport::ProgramFailed(info.write_pointer),
-        ChunkState::Offline => ChunkReport::Bad,
-    }
-}
-
-/// Recovers the FTL from the media; see [`ftl::Recovery`].
-fn recover(nand: &mut Nand, shape: FlashGeometry, config: FtlConfig) -> Result<Ftl, RecoveryError> {
-    let chunks = shape.chunks().map(|c| scan_chunk(nand, &shape, c)).collect();
-    let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand))?;
-    loop {
-        let jobs = recovery.next_ops();
-        if jobs.is_empty() {
-            return recovery.finish();
-        }
-        for job in jobs {
-            execute_recovery_job(nand, &shape, &job, &mut recovery);
-        }
-    }
-}
-
-/// Executes a step that the recovery requests, without advancing time.
-fn execute_recovery_job(
-    nand: &mut Nand,
-    shape: &FlashGeometry,
-    job: &RecoveryOp,
-    recovery: &mut Recovery,
-) {
-    let size = shape.sector_bytes as usize;
-    match &job.action {
-        RecoveryOpKind::Pad { chunk, sector, bytes } => {
-            let padded = program_padding(nand, shape, *chunk, *sector, bytes);
-            let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
-            recovery.complete(job.id, RecoveryOpResult::Padded(status));
-        }
-        RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {
-            let (mut failed, mut oob) = (0, [[0; Oob::BYTES]; 64]);
-            let wants_data = matches!(job.action, RecoveryOpKind::ReadData { .. });
-            let mut data = vec![0; if wants_data { job.count as usize * size } else { 0 }];
-            for i in 0..job.count {
-                let phys = *phys + i;
-                if nand.check_read(phys).is_err() {
-                    failed |= 1 << i;
-                } else if wants_data {
-                    nand.read_bytes(phys, &mut data[i as usize * size..][..size]);
-                } else {
-                    nand.oob(phys, &mut oob[i as usize]);
-                }
-            }
-            let oob = &oob[..if wants_data { 0 } else { job.count as usize }];
-            recovery.complete(job.id, RecoveryOpResult::Read { failed, oob, data: &data });
-        }
-    }
-}
-
-/// Programs padding with the given contents.
-fn program_padding(
-    nand: &mut Nand,
-    shape: &FlashGeometry,
-    chunk: ChunkId,
-    sector: u32,
-    bytes: &[u8],
-) -> Result<(), media::MediaError> {
-    let unit = sector / shape.ws_opt;
-    let first = nand.layout().unit_start(chunk, UnitInChunk(unit));
-    let mut sectors = bytes.chunks(shape.sector_bytes as usize);
-    for phys in first.run(shape.ws_opt) {
-        let mut contents = sectors.next().unwrap_or_default().to_vec();
-        contents.resize(shape.sector_bytes as usize, 0);
-        nand.stage_bytes(phys, &contents)?;
-        nand.set_oob(phys, &RecoveryOp::PADDING.encode())?;
-    }
-    nand.begin_program(chunk, UnitInChunk(unit))?;
-    nand.complete_program(chunk, UnitInChunk(unit))
 }
 
 /// The FTL's view of the drive's flash and memory.
@@ -550,8 +457,11 @@ impl DriveFlash<'_> {
     /// Copies the data of a completed host read to the host.
     #[inline]
     fn copy_to_host(&mut self, done: &NandOpCompletion, request: u32) {
+        if !self.stores_data {
+            return;
+        }
         let command = self.commands.get(request);
-        if !self.stores_data || !command.data_buffer.has_data() {
+        if !command.data_buffer.has_data() {
             return;
         }
         let size = self.sector_bytes as usize;
@@ -617,12 +527,13 @@ impl FlashBackend for DriveFlash<'_> {
     fn read(&mut self, now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
         match target {
             ReadDest::Host(request) => {
-                if !self.stores_data {
+                let command = self.commands.get(request as u32);
+                if !self.stores_data && command.data_buffer.has_data() {
                     for address in addresses {
                         self.copy_pattern_to_host(request, address.place);
                     }
                 }
-                let hints = self.commands.get(request as u32).io.hints();
+                let hints = command.io.hints();
                 let owner = OpOwner::FtlForCommand(op, request as u32);
                 self.array.read(now, owner, hints, sector_addresses(addresses));
             }

@@ -5,3 +5,5 @@ pub(crate) mod device_l2p;
 pub(crate) mod null;
 pub(crate) mod open_channel;
 pub(crate) mod pcm;
+mod recovery;
+mod spare;

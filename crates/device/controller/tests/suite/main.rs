@@ -11,6 +11,7 @@ mod hostile;
 mod moves;
 mod open_channel;
 mod oracle;
+mod own_events;
 mod paging;
 mod ppa;
 mod timing;

@@ -293,10 +293,12 @@ impl WriteRing {
     /// waits to be programmed.
     #[inline]
     pub(crate) fn pair_blocked_chunk(&self) -> Option<ChunkId> {
-        let stuck =
-            self.free() < self.ws_opt && self.released < self.dispatched && self.ready().is_none();
+        if self.free() >= self.ws_opt || self.released == self.dispatched || self.ready().is_some()
+        {
+            return None;
+        }
         let oldest = &self.units[(self.released % self.unit_count).index()];
-        (stuck && oldest.state == UnitState::Persisted).then_some(oldest.chunk)
+        (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
     /// Records that the next unit is being programmed.

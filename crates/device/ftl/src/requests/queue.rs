@@ -96,19 +96,17 @@ impl WriteQueue {
         self.prefetched = self.prefetched.saturating_sub(1);
     }
 
-    /// Returns the requests to be prefetched now: none as long as those prefetched last are not all
-    /// admitted.
+    /// Whether requests are to be prefetched now: those prefetched last are all admitted.
+    #[inline]
+    pub(crate) fn is_prefetch_due(&self) -> bool {
+        self.prefetched == 0
+    }
+
+    /// Returns the requests to be prefetched now.
     #[inline]
     pub(crate) fn next_to_prefetch(&mut self) -> impl Iterator<Item = QueuedWrite> + '_ {
-        let from = self.prefetched;
-        if from == 0 {
-            self.prefetched = self.queue.len().min(PREFETCH_REQUESTS);
-        }
-        self.queue.range(from..self.prefetched).copied().take(if from == 0 {
-            usize::MAX
-        } else {
-            0
-        })
+        self.prefetched = self.queue.len().min(PREFETCH_REQUESTS);
+        self.queue.range(..self.prefetched).copied()
     }
 
     /// Returns the sectors that may be written into the reserve.

@@ -40,6 +40,8 @@ pub(crate) struct Space {
     /// Open lines by stream: the host's (and all data without hot/cold separation), relocated data,
     /// cold data that static wear leveling relocates, translation pages.
     open_lines: [Vec<OpenLine>; STREAM_COUNT],
+    /// Write units that can still be placed on open lines.
+    open_units: u32,
     /// Number of parallel units of a line that a stream writes at a time.
     active_pus: u32,
     programs: ProgramsInFlight,
@@ -61,6 +63,7 @@ impl Space {
         Space {
             lines: LineTable::new(env.geometry, &env.plan, &env.config),
             open_lines: Default::default(),
+            open_units: 0,
             active_pus: env.plan.active_pus,
             programs: ProgramsInFlight::new(&env.geometry),
             line_meta_writer: LineMetaWriter::new(&env.plan),
@@ -112,21 +115,25 @@ impl Space {
 
     /// Returns the data capacity of this many chunks, however they form lines, and of the open
     /// lines.
+    #[inline]
     pub(crate) fn writable_sectors(&self, env: &Env, chunks: u32) -> u64 {
         let unit = u64::from(env.geometry.ws_opt);
         let meta = match env.plan.line_metadata_units {
             0 => 0,
             units => u64::from(chunks / env.plan.active_pus * units) * unit,
         };
-        // Called several times per write: most streams have no line or one.
-        let free_units = |lines: &Vec<OpenLine>| match lines.as_slice() {
-            [] => 0,
-            [only] => only.free_units,
-            several => several.iter().map(|open| open.free_units).sum(),
-        };
-        let open: u32 = self.open_lines.iter().map(free_units).sum();
         u64::from(chunks) * u64::from(env.geometry.sectors_per_chunk) - meta
-            + u64::from(open) * unit
+            + u64::from(self.open_units) * unit
+    }
+
+    /// Write units that can still be placed on open lines.
+    pub(crate) fn open_units(&self) -> u32 {
+        self.open_units
+    }
+
+    /// Counts the write units that can still be placed on open lines, line by line.
+    pub(crate) fn count_open_units(&self) -> u32 {
+        self.open_lines.iter().flatten().map(|open| open.free_units).sum()
     }
 
     /// Sets the number of parallel units that a stream is written to at a time.

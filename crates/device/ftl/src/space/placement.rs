@@ -79,8 +79,11 @@ impl Space {
     }
 
     /// The units of a ring that wait for footers.
-    pub(crate) fn retained_units(&self, ring: usize) -> RetainedUnits {
+    pub(crate) fn retained_units(&self, env: &Env, ring: usize) -> RetainedUnits {
         let mut retained = RetainedUnits { first: NO_RETAINED_UNIT, free_units: 0 };
+        if env.plan.line_metadata_units == 0 {
+            return retained;
+        }
         let lines = self.open_lines.iter().flatten();
         for open in lines.filter(|o| o.retained[ring] != NO_RETAINED_UNIT) {
             retained.first = retained.first.min(open.retained[ring]);
@@ -104,6 +107,7 @@ impl Space {
             let placed =
                 open.find_map(|o| Some((o.line, o.allocate_at(&env.geometry, from, chunk, at)?)));
             if let Some((line, sector)) = placed {
+                self.open_units -= 1;
                 self.retire_full(stream);
                 return Some(Placement { line, chunk, sector });
             }
@@ -128,6 +132,7 @@ impl Space {
         let mut open = self.open_lines[stream].iter_mut();
         let (line, sector) =
             open.find_map(|o| Some((o.line, o.allocate_on(&env.geometry, from, chunk)?)))?;
+        self.open_units -= 1;
         self.retire_full(stream);
         Some(Placement { line, chunk, sector })
     }
@@ -145,6 +150,7 @@ impl Space {
                 let placed = open.allocate(&env.geometry, from, width, busy, |_| false);
                 if let Some((chunk, sector)) = placed {
                     let line = open.line;
+                    self.open_units -= 1;
                     self.retire_full(stream);
                     return Some(Placement { line, chunk, sector });
                 }
@@ -173,8 +179,9 @@ impl Space {
             }
             let placed = open.allocate(&env.geometry, from, width, busy, &avoid);
             if let Some((chunk, sector)) = placed {
-                let line = open.line;
-                if open.free_units == 0 {
+                let (line, is_full) = (open.line, open.free_units == 0);
+                self.open_units -= 1;
+                if is_full {
                     self.retire_full(stream);
                 }
                 return OpenLineSpace {
@@ -209,6 +216,7 @@ impl Space {
             let named = PreviousLine { open_seq, first_chunk: open.members[0].chunk };
             open.previous = self.line_meta_writer.replace_previous(stream, named);
         }
+        self.open_units += open.free_units;
         self.open_lines[stream].push(open);
     }
 
@@ -233,6 +241,7 @@ impl Space {
         for open in self.open_lines.iter_mut().flatten().chain(&mut self.finishing) {
             open.close_member(&env.geometry, chunk);
         }
+        self.open_units = self.count_open_units();
         (0..STREAM_COUNT).for_each(|stream| self.retire_full(stream));
     }
 
@@ -263,14 +272,15 @@ impl Space {
                 drops_footer = true;
             }
         }
-        let Some(sector) = open.allocate_on(geometry, PADDING, chunk) else {
-            return (None, drops_footer);
-        };
+        let placed = open.allocate_on(geometry, PADDING, chunk);
+        self.open_units = self.count_open_units();
+        let Some(sector) = placed else { return (None, drops_footer) };
         (0..STREAM_COUNT).for_each(|stream| self.retire_full(stream));
         (Some(Placement { line, chunk, sector }), drops_footer)
     }
 
     /// Whether a line is being finished.
+    #[inline]
     pub(crate) fn is_finishing(&self) -> bool {
         self.finishing.is_some()
     }
@@ -298,6 +308,7 @@ impl Space {
     pub(crate) fn begin_finish(&mut self, candidate: FinishCandidate) -> Vec<ChunkId> {
         let open = self.open_lines[candidate.stream].remove(candidate.index);
         let chunks = open.members.iter().map(|m| m.chunk).collect();
+        self.open_units -= open.free_units;
         self.finishing = Some(open);
         chunks
     }

@@ -17,9 +17,9 @@ use sweep::{
 
 use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_outputs, settings};
 use crate::args::SweepArgs;
+use crate::measured_machine::MeasuredMachine;
 use crate::output::{Output, is_standard};
 use crate::sweep_line::SweepLine;
-use crate::measured_machine::MeasuredMachine;
 use crate::{CliError, print_or_stderr, state_line};
 
 /// Runs `sluice sweep SWEEP.toml`.

@@ -83,7 +83,7 @@ impl Ftl {
 
     /// Prefetches the map entries of queued writes, and the line entries of the copies that the
     /// writes invalidate.
-    #[inline]
+    #[inline(never)]
     fn prefetch_pending(&mut self) {
         let mut seen = 0;
         for p in self.requests.writes_mut().next_to_prefetch() {
@@ -105,7 +105,9 @@ impl Ftl {
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
         while let Some(mut p) = self.requests.writes().front() {
-            self.prefetch_pending();
+            if self.requests.writes().is_prefetch_due() {
+                self.prefetch_pending();
+            }
             let left = p.sectors - p.done_sectors;
             let took = match p.kind {
                 QueuedWriteKind::Trim => {
@@ -155,7 +157,9 @@ impl Ftl {
             p.done_sectors += took;
             moved |= took > 0;
             if p.done_sectors < p.sectors {
-                self.requests.writes_mut().update_front(p);
+                if took > 0 {
+                    self.requests.writes_mut().update_front(p);
+                }
                 // A trim continues with the next stage run; a write waits for free
                 // slots.
                 break;
@@ -229,13 +233,19 @@ impl Ftl {
     /// Fails the requests that can never continue: writes without space, and flushes of data without
     /// space, when no operation in flight would free any and writes may not use the reserve. Returns
     /// whether writes may use the reserve, or a trim behind failed writes can continue.
+    #[inline]
     pub(crate) fn fail_if_full(&mut self) -> bool {
+        // The usual case: programs in flight will free space.
+        self.space.programs().total() == 0 && self.fail_without_programs()
+    }
+
+    #[inline(never)]
+    fn fail_without_programs(&mut self) -> bool {
         if self.requests.writes().is_empty() && !self.durability.barriers().has_host_requests() {
             return false;
         }
         let under_way = self.space.erasing() > 0
             || self.gc.reads_in_flight() > 0
-            || self.space.programs().total() > 0
             || self.mapping.fetches_in_flight() > 0
             || self.mapping.page_rebuild().is_scanning()
             || !self.durability.journal().is_idle()

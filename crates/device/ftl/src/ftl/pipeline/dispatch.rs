@@ -55,17 +55,27 @@ impl Ftl {
         self.write_footers(now, flash) || moved
     }
 
+    #[inline]
     pub(crate) fn dispatch_unit(
         &mut self,
         now: Nanos,
         id: UnitId,
         flash: &mut impl FlashBackend,
     ) -> bool {
-        let ring = id.ring();
         let stream = self.stream_of(id);
-        if self.space.programs().is_blocked(stream) {
-            return false;
-        }
+        !self.space.programs().is_blocked(stream) && self.place_and_program(now, id, stream, flash)
+    }
+
+    /// Starts the program of a unit of a stream, if there is a location for it.
+    #[inline(never)]
+    fn place_and_program(
+        &mut self,
+        now: Nanos,
+        id: UnitId,
+        stream: usize,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let ring = id.ring();
         if ring == GC && !self.gc_can_place_unit() {
             return false;
         }
@@ -154,6 +164,7 @@ impl Ftl {
 
     /// Returns the stream of a unit. Data relocated for static wear leveling is not mixed with other
     /// data.
+    #[inline]
     fn stream_of(&self, id: UnitId) -> usize {
         if id.ring() == HOST && self.holds_only_map_pages(id) {
             MAP_PAGES
@@ -174,7 +185,7 @@ impl Ftl {
         // stream.
         let last = if ring == HOST { HOST } else { stream };
         let streams = [stream, GC_COLD, MAP_PAGES, last];
-        let retained = self.space.retained_units(ring);
+        let retained = self.space.retained_units(&self.env, ring);
         let units = self.buffer.ring(ring);
         let from = PlacementBudget {
             ring,

@@ -98,6 +98,13 @@ impl Ftl {
             open.count(),
             seen.len()
         );
+        require_eq!(
+            Space,
+            "free units of all open lines",
+            Subject::Part,
+            self.space.count_open_units(),
+            self.space.open_units()
+        );
         Ok(())
     }
 

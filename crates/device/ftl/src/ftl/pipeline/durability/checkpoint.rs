@@ -70,6 +70,9 @@ impl Ftl {
             let snapshot = self.encode_snapshot(self.durability.checkpoint().base_seq());
             moved |= self.durability.write_space_snapshot(snapshot);
         }
+        if self.durability.journal().is_unchanged() {
+            return moved;
+        }
         let first_slot = SlotId(self.slots() - Ftl::journal_slots(&self.env.geometry));
         let way = &mut JournalFlashAdapter { flash, geometry: &self.env.geometry, first_slot };
         self.durability.kick_journal(now, way) | moved

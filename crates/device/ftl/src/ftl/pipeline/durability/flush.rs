@@ -81,6 +81,7 @@ impl Ftl {
 
     /// Returns whether the host ring's partly filled unit is to be padded: a request, or a line
     /// whose space is needed, waits for it.
+    #[inline]
     pub(crate) fn needs_padding(&self) -> bool {
         self.durability.barriers().has_host_barriers()
             || self.durability.has_urgent_pages()

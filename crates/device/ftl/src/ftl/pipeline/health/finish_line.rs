@@ -54,7 +54,13 @@ impl Ftl {
     }
 
     /// Pads the line that is being finished. Returns whether a program was started.
+    #[inline]
     pub(crate) fn step_finish_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        self.space.is_finishing() && self.pad_finishing_line(now, flash)
+    }
+
+    #[inline(never)]
+    fn pad_finishing_line(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         match self.space.step_finish(&self.env) {
             FinishStep::Wait => false,
             FinishStep::Pad(at) => {

@@ -1,0 +1,103 @@
+//! Recovery of a drive's FTL from its media, when the drive is powered on; no time passes.
+
+use ftl::{
+    ChunkReport, FlashGeometry, Ftl, FtlConfig, Oob, Recovery, RecoveryError, RecoveryOp,
+    RecoveryOpKind, RecoveryOpResult,
+};
+use media::{ChunkId, ChunkState, Nand, UnitInChunk};
+use nvme::Status;
+
+/// Returns the number of chunks that were good when the drive was new. A chunk that failed later
+/// has been erased or written.
+pub(crate) fn factory_good_chunks(nand: &Nand) -> u32 {
+    let grown = |info: media::ChunkInfo| info.wear > 0 || info.write_pointer > 0;
+    nand.chunks().filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
+}
+
+/// Returns the state of a chunk for recovery.
+pub(super) fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: ChunkId) -> ChunkReport {
+    let Some(info) = nand.chunk_info(chunk) else { return ChunkReport::Bad };
+    match info.state {
+        ChunkState::Free => ChunkReport::Free,
+        ChunkState::Open => ChunkReport::Open(info.write_pointer),
+        ChunkState::Closed if info.write_pointer == shape.sectors_per_chunk => {
+            ChunkReport::Closed(info.write_pointer)
+        }
+        ChunkState::Closed => ChunkReport::ProgramFailed(info.write_pointer),
+        ChunkState::Offline => ChunkReport::Bad,
+    }
+}
+
+/// Recovers the FTL from the media; see [`ftl::Recovery`].
+pub(super) fn recover(
+    nand: &mut Nand,
+    shape: FlashGeometry,
+    config: FtlConfig,
+) -> Result<Ftl, RecoveryError> {
+    let chunks = shape.chunks().map(|c| scan_chunk(nand, &shape, c)).collect();
+    let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand))?;
+    loop {
+        let jobs = recovery.next_ops();
+        if jobs.is_empty() {
+            return recovery.finish();
+        }
+        for job in jobs {
+            execute_recovery_job(nand, &shape, &job, &mut recovery);
+        }
+    }
+}
+
+/// Executes a step that the recovery requests, without advancing time.
+fn execute_recovery_job(
+    nand: &mut Nand,
+    shape: &FlashGeometry,
+    job: &RecoveryOp,
+    recovery: &mut Recovery,
+) {
+    let size = shape.sector_bytes as usize;
+    match &job.action {
+        RecoveryOpKind::Pad { chunk, sector, bytes } => {
+            let padded = program_padding(nand, shape, *chunk, *sector, bytes);
+            let status = padded.map_or_else(|e| e.status(), |()| Status::SUCCESS);
+            recovery.complete(job.id, RecoveryOpResult::Padded(status));
+        }
+        RecoveryOpKind::ReadOob { phys } | RecoveryOpKind::ReadData { phys } => {
+            let (mut failed, mut oob) = (0, [[0; Oob::BYTES]; 64]);
+            let wants_data = matches!(job.action, RecoveryOpKind::ReadData { .. });
+            let mut data = vec![0; if wants_data { job.count as usize * size } else { 0 }];
+            for i in 0..job.count {
+                let phys = *phys + i;
+                if nand.check_read(phys).is_err() {
+                    failed |= 1 << i;
+                } else if wants_data {
+                    nand.read_bytes(phys, &mut data[i as usize * size..][..size]);
+                } else {
+                    nand.oob(phys, &mut oob[i as usize]);
+                }
+            }
+            let oob = &oob[..if wants_data { 0 } else { job.count as usize }];
+            recovery.complete(job.id, RecoveryOpResult::Read { failed, oob, data: &data });
+        }
+    }
+}
+
+/// Programs padding with the given contents.
+fn program_padding(
+    nand: &mut Nand,
+    shape: &FlashGeometry,
+    chunk: ChunkId,
+    sector: u32,
+    bytes: &[u8],
+) -> Result<(), media::MediaError> {
+    let unit = sector / shape.ws_opt;
+    let first = nand.layout().unit_start(chunk, UnitInChunk(unit));
+    let mut sectors = bytes.chunks(shape.sector_bytes as usize);
+    for phys in first.run(shape.ws_opt) {
+        let mut contents = sectors.next().unwrap_or_default().to_vec();
+        contents.resize(shape.sector_bytes as usize, 0);
+        nand.stage_bytes(phys, &contents)?;
+        nand.set_oob(phys, &RecoveryOp::PADDING.encode())?;
+    }
+    nand.begin_program(chunk, UnitInChunk(unit))?;
+    nand.complete_program(chunk, UnitInChunk(unit))
+}
