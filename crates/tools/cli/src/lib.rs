@@ -10,12 +10,12 @@ pub mod commands;
 mod device_table;
 mod error;
 mod log;
+mod measured_machine;
 mod output;
 mod progress;
 pub mod serve;
 mod sweep_line;
 mod target_table;
-mod this_machine;
 mod volume_lock;
 
 use std::ffi::OsString;

@@ -124,6 +124,7 @@ fn vary(args: &ReproVaryArgs) -> Result<(), CliError> {
     let mut runner = Runner::new(program, catalog.folder(), RunMode::Full);
     for figure in figures {
         let mut tell = |command: &str| eprintln!("{}: sluice {command}", figure.name());
+        results_folder(&catalog, figure)?;
         let found = runner.sensitivity(figure, &mut tell)?;
         write(&catalog.sensitivity_path(figure.name()), &found.to_text(figure))?;
         let mut out = format!("{}: {} checks change\n", figure.name(), found.fragile().len());
@@ -185,10 +186,16 @@ fn told(figure: &Figure, results: &Recorded, judgement: &Judgement, as_json: boo
     out
 }
 
-fn record(catalog: &Catalog, figure: &Figure, results: &Recorded) -> Result<(), CliError> {
+/// Returns the folder of a figure's results, and makes it if there is none.
+fn results_folder(catalog: &Catalog, figure: &Figure) -> Result<PathBuf, CliError> {
     let folder = catalog.results_folder(figure.name());
     fs::create_dir_all(&folder)
         .map_err(|error| CliError::Other(format!("{}: {error}", folder.display())))?;
+    Ok(folder)
+}
+
+fn record(catalog: &Catalog, figure: &Figure, results: &Recorded) -> Result<(), CliError> {
+    let folder = results_folder(catalog, figure)?;
     write(&catalog.results_path(figure.name()), &results.to_text(figure))?;
     for drawing in charts(figure, results) {
         write(&folder.join(&drawing.file), &drawing.svg)?;

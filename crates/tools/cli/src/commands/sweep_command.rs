@@ -17,9 +17,9 @@ use sweep::{
 
 use super::sim_command::{OutputOption, catch_interrupt, default_jobs, distinct_outputs, settings};
 use crate::args::SweepArgs;
+use crate::measured_machine::MeasuredMachine;
 use crate::output::{Output, is_standard};
 use crate::sweep_line::SweepLine;
-use crate::this_machine::ThisMachine;
 use crate::{CliError, print_or_stderr, state_line};
 
 /// Runs `sluice sweep SWEEP.toml`.
@@ -33,9 +33,9 @@ pub fn run(args: &SweepArgs) -> Result<(), CliError> {
     file.sweep.base =
         file.sweep.base.with_settings(settings(&args.set)?).map_err(SweepError::from)?;
     let planned = file.sweep.points()?;
-    let mut this_machine = ThisMachine::default();
+    let mut measured = MeasuredMachine::default();
     for scenario in planned.iter().filter_map(|run| run.scenario.as_ref().ok()) {
-        if let Some(model) = this_machine.needed_by(scenario)? {
+        if let Some(model) = measured.needed_by(scenario)? {
             file.sweep.base.set_this_machine(model);
             file.sweep.points()?;
             break;

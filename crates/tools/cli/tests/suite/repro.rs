@@ -225,7 +225,7 @@ fn a_number_of_the_machine_of_a_sweep_is_varied_and_runs_without_it_stay() {
     // A limit between the latency at the usual clock and that at half of it.
     let usual = latency(&folder(1e9));
     let folder = folder(usual * 1.2);
-    assert_eq!(latency(&folder), usual);
+    // Nothing is recorded before.
     let (changed, told) = repro(&folder, &["vary", "P20"], 0);
     assert!(changed.starts_with("P20:figure-1: 1 checks change\n"), "{changed}");
     assert!(changed.contains("processor.ghz*0.5: no longer holds: below a million"), "{changed}");

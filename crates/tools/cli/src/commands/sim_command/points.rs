@@ -9,7 +9,7 @@ use sweep::{BaseScenario, Grid, GridPoint, Row, Seeds, Setting, SweepError, repl
 
 use crate::CliError;
 use crate::args::SimArgs;
-use crate::this_machine::ThisMachine;
+use crate::measured_machine::MeasuredMachine;
 
 impl From<SweepError> for CliError {
     fn from(error: SweepError) -> CliError {
@@ -64,7 +64,7 @@ pub(super) fn load(
     let grid = Grid::new(settings, seeds)?;
     let (mut points, mut scenarios): (Vec<SimPoint>, Vec<Scenario>) = (Vec::new(), Vec::new());
     let mut seen: Vec<PathBuf> = Vec::new();
-    let mut this_machine = ThisMachine::default();
+    let mut measured = MeasuredMachine::default();
     for file in files {
         // Loading reports a file that does not exist.
         let path = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
@@ -83,7 +83,7 @@ pub(super) fn load(
                 true => Scenario::load(file)?,
                 false => base.at(&point, job_files)?,
             };
-            if let Some(model) = this_machine.needed_by(&scenario)? {
+            if let Some(model) = measured.needed_by(&scenario)? {
                 base.set_this_machine(model.clone());
                 match grid.is_plain() {
                     true => scenario.set_this_machine(&model)?,

@@ -1,4 +1,4 @@
-//! [`ThisMachine`]: the numbers of `machine = "this"`, which the first scenario that needs them
+//! [`MeasuredMachine`]: the numbers of `machine = "this"`, which the first scenario that needs them
 //! measures.
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::args::user_cache;
 
 /// The numbers of this machine, once a scenario has needed them.
 #[derive(Debug, Default)]
-pub(crate) struct ThisMachine(Option<Arc<MachineModel>>);
+pub(crate) struct MeasuredMachine(Option<Arc<MachineModel>>);
 
-impl ThisMachine {
+impl MeasuredMachine {
     /// Returns the numbers if the host of the scenario is this machine and has none yet.
     ///
     /// # Errors
