@@ -77,7 +77,7 @@ fn polled(config: DriveConfig) -> (RunResult, String) {
     (host.finish().unwrap(), format!("{:?}", drive.stats()))
 }
 
-/// The same of a drive that runs up to the host's deadlines, at most `span` at a time.
+/// Returns those of a drive that runs up to the host's deadlines, at most `span` at a time.
 fn run_ahead(config: DriveConfig, span: Nanos) -> (RunResult, String) {
     let mut drive = Controller::new(config).unwrap();
     let mut host = new_host(&mut drive);
