@@ -21,7 +21,7 @@ pub struct CloudHealthLog {
     /// Bad user blocks: how many have failed (48 bits), and what is left of the spare in percent (16
     /// bits; bytes 39:32).
     pub bad_user_blocks: U64,
-    /// The same of the system's blocks (bytes 47:40).
+    /// Bad blocks of the system, in the form of `bad_user_blocks` (bytes 47:40).
     pub bad_system_blocks: U64,
     /// Recoveries by parity over dies (bytes 55:48).
     pub xor_recoveries: U64,

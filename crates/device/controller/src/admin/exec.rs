@@ -9,6 +9,7 @@ use nvme::{
 use time::Nanos;
 use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
 
+use crate::admin::health::health_counters;
 use crate::admin::{DeviceL2pSource, LogPageId};
 use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
@@ -61,7 +62,7 @@ impl Controller {
                 answer
             }
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
-                let health = self.health();
+                let health = health_counters(self);
                 let personality = &self.personality;
                 let rights = self.queues.ports[port].access.as_deref();
                 let mut chunk = |n| match (personality, rights) {

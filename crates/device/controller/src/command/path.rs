@@ -347,7 +347,7 @@ impl Controller {
             sqid: command.sq_id,
             cid: command.cid,
             location: command.location,
-            lba: command.first_lba_in_error(),
+            lba: self.commands.first_lba_in_error(id),
         };
         self.admin_for_queue(queue).log_error(status, &error);
     }

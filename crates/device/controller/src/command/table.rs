@@ -54,29 +54,6 @@ pub(crate) struct Command {
 /// The sector of a command without unreadable sectors.
 const NO_SECTOR: u32 = u32::MAX;
 
-impl Command {
-    /// Records that a sector of the command cannot be read.
-    #[cold]
-    pub(crate) fn sector_failed(&mut self, sector: u32) {
-        self.failed_sector = self.failed_sector.min(sector);
-    }
-
-    /// Returns the first logical block in error, as the host numbers them: of a read the first one
-    /// that could not be read, else the first one of the command. 0 for a command without logical
-    /// blocks, and for a vector command, whose completion tells which of its addresses failed.
-    pub(crate) fn first_lba_in_error(&self) -> u64 {
-        let slba = match self.io {
-            IoCommand::Read { slba, .. }
-            | IoCommand::Write { slba, .. }
-            | IoCommand::WriteZeroes { slba, .. }
-            | IoCommand::LbaStatus { slba, .. } => slba,
-            _ => return 0,
-        };
-        let sector = if self.failed_sector == NO_SECTOR { 0 } else { self.failed_sector };
-        slba.saturating_sub(self.first_sector).saturating_add(sector.into())
-    }
-}
-
 /// The command slots. Slots and their allocations are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
@@ -165,6 +142,30 @@ impl Commands {
         if c.ops_left == 0 {
             self.completed.push(id);
         }
+    }
+
+    /// Records that a sector of a command cannot be read.
+    #[cold]
+    pub(crate) fn sector_failed(&mut self, id: u32, sector: u32) {
+        let command = &mut self.slots[id];
+        command.failed_sector = command.failed_sector.min(sector);
+    }
+
+    /// Returns the first logical block in error of a command, as its host numbers them: of a read the
+    /// first one that could not be read, else the first one of the command. 0 for a command without
+    /// logical blocks, and for a vector command, whose completion tells which of its addresses
+    /// failed.
+    pub(crate) fn first_lba_in_error(&self, id: u32) -> u64 {
+        let command = &self.slots[id];
+        let slba = match command.io {
+            IoCommand::Read { slba, .. }
+            | IoCommand::Write { slba, .. }
+            | IoCommand::WriteZeroes { slba, .. }
+            | IoCommand::LbaStatus { slba, .. } => slba,
+            _ => return 0,
+        };
+        let sector = if command.failed_sector == NO_SECTOR { 0 } else { command.failed_sector };
+        slba.saturating_sub(command.first_sector).saturating_add(sector.into())
     }
 
     /// Releases the slot after the completion was posted, or after the host was detached.

@@ -268,10 +268,9 @@ impl BlockDrive {
         let (OpOwner::FtlForCommand(_, request), NandOpKind::Read) = (done.owner, done.kind) else {
             return;
         };
-        let command = commands.get_mut(request);
         for (i, address) in self.array.addresses(done.op).iter().enumerate() {
             if done.failed >> i & 1 != 0 {
-                command.sector_failed(address.position);
+                commands.sector_failed(request, address.position);
             }
         }
     }
