@@ -141,12 +141,25 @@ struct Reading {
     head: u16,
     /// An entry found by a poll, to be reaped first.
     found: Option<Cqe>,
+    /// Whether commands wait to be issued by a poll, which then looks for no entry.
+    has_unissued: bool,
 }
 
 impl Reading {
     fn new(depth: u16) -> Reading {
         let (bound, found) = (BTreeMap::new(), None);
-        Reading { depth, next: 0, phase: true, bound, strays: 0, tail: 0, head: 0, found }
+        let has_unissued = false;
+        Reading {
+            depth,
+            next: 0,
+            phase: true,
+            bound,
+            strays: 0,
+            tail: 0,
+            head: 0,
+            found,
+            has_unissued,
+        }
     }
 
     fn has_capacity(&self) -> bool {
@@ -176,7 +189,7 @@ impl Reading {
     }
 
     fn poll(&mut self, harness: &Harness) {
-        if self.found.is_none() {
+        if !std::mem::take(&mut self.has_unissued) && self.found.is_none() {
             self.found = self.fetch(harness);
         }
     }
@@ -249,6 +262,7 @@ pub(crate) fn broken(mut choices: Choices, steps: u32) -> Seen {
                         "the command identifier is already in use"
                     );
                     reading.tail = (reading.tail + 1) % depth;
+                    reading.has_unissued = true;
                     tag += 1;
                 }
             }
