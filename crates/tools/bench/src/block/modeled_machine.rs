@@ -6,7 +6,7 @@
 //! other rows are modeled. Results depend on the cost model only.
 //!
 //! The part `largest` is table 2 of \[SYSTOR13\]: the largest latencies at queue depth 1, and the
-//! share of requests above 1 ms, with all cores, beside other work ([`OTHER_WORK`]). The paper does
+//! share of requests above 1 ms, with all cores, beside other work (`OTHER_WORK`). The paper does
 //! not say what else its machines did; the work was chosen before the first run, and is the same for
 //! all machines and curves.
 
