@@ -96,9 +96,7 @@ impl DriveTime {
     pub(crate) fn busy(&self) -> Nanos {
         self.busy + self.busy_since.map_or(Nanos::ZERO, |since| self.now.since(since))
     }
-}
 
-impl DriveTime {
     /// Advances to an instant at which something happened.
     #[inline]
     pub(crate) fn reach(&mut self, at: Nanos) {

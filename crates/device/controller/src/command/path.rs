@@ -578,7 +578,7 @@ impl Controller {
                 self.process_event(last, media, stages);
             }
             if self.queues.posts() != posted {
-                // What else happens at this instant.
+                // The drive also processes the other events of this instant.
                 let at = self.time.at;
                 self.process_until::<false>(at);
                 return at;

@@ -16,20 +16,21 @@ fn small(data: DataStore) -> DriveConfig {
     drive(nand)
 }
 
-struct Host {
-    drive: Controller,
+/// A host with an I/O queue.
+pub(crate) struct Host {
+    pub(crate) drive: Controller,
     raw: Raw,
-    runner: VirtualRunner,
+    pub(crate) runner: VirtualRunner,
 }
 
 impl Host {
-    fn new(config: DriveConfig) -> Host {
+    pub(crate) fn new(config: DriveConfig) -> Host {
         let mut drive = Controller::new(config).unwrap();
         let raw = common::raw(&mut drive, 64);
         Host { drive, raw, runner: VirtualRunner::new() }
     }
 
-    fn run(&mut self, request: Request) -> Status {
+    pub(crate) fn run(&mut self, request: Request) -> Status {
         self.raw.submit(self.runner.now(), request).unwrap();
         loop {
             let moved = self.runner.step(&mut [&mut self.raw, &mut self.drive], Nanos::MAX);
@@ -40,7 +41,7 @@ impl Host {
         }
     }
 
-    fn write(&mut self, lba: u64) -> Status {
+    pub(crate) fn write(&mut self, lba: u64) -> Status {
         self.run(Request::write(lba, 1, Payload::BitBucket, 0))
     }
 

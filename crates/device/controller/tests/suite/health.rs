@@ -2,15 +2,15 @@
 
 // guarantee: B-78
 
-use crate::common;
 use crate::ppa::events::RawHost;
+use crate::{common, full};
 
-use block::{BlockDevice, Payload, Raw, Request};
+use block::{Payload, Request};
 use common::{drive, nand};
-use controller::{Controller, DriveConfig, PersonalityKind};
+use controller::{DriveConfig, PersonalityKind};
 use media::{ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig, UnitInChunk};
 use nvme::{AdminCommand, CLOUD_HEALTH, CloudHealthLog, ErrorEntry, HealthLog, Status, log_page};
-use time::{Nanos, VirtualRunner};
+use time::Nanos;
 
 /// Bits of the critical warning.
 const SPARE_LOW: u8 = 1;
@@ -24,42 +24,24 @@ fn small() -> DriveConfig {
     drive(nand)
 }
 
-/// A host with an I/O queue, and another one that reads the log.
+/// A host with an I/O queue, and another one that reads the logs.
 struct Host {
-    drive: Controller,
-    raw: Raw,
+    io: full::Host,
     admin: RawHost,
-    runner: VirtualRunner,
 }
 
 impl Host {
     fn new(config: DriveConfig) -> Host {
-        let mut drive = Controller::new(config).unwrap();
-        let raw = common::raw(&mut drive, 64);
-        let admin = RawHost::new(&mut drive);
-        Host { drive, raw, admin, runner: VirtualRunner::new() }
-    }
-
-    fn run(&mut self, request: Request) -> Status {
-        self.raw.submit(self.runner.now(), request).unwrap();
-        loop {
-            let moved = self.runner.step(&mut [&mut self.raw, &mut self.drive], Nanos::MAX);
-            if let Some(done) = self.raw.reap() {
-                return done.status;
-            }
-            assert!(moved, "{request:?} does not complete");
-        }
-    }
-
-    fn write(&mut self, lba: u64) -> Status {
-        self.run(Request::write(lba, 1, Payload::BitBucket, 0))
+        let mut io = full::Host::new(config);
+        let admin = RawHost::new(&mut io.drive);
+        Host { io, admin }
     }
 
     /// Reads a log page of up to 512 bytes.
     fn log_page(&mut self, lid: u8, nsid: u32) -> [u8; 512] {
-        self.admin.now = self.runner.now();
+        self.admin.now = self.io.runner.now();
         let command = AdminCommand::GetLogPage { lid, nsid, bytes: 512, offset: 0, retain: false };
-        assert_eq!(self.admin.run(&mut self.drive, command).status, Status::SUCCESS);
+        assert_eq!(self.admin.run(&mut self.io.drive, command).status, Status::SUCCESS);
         let mut bytes = [0; 512];
         self.admin.memory.read(0, &mut bytes);
         bytes
@@ -77,7 +59,7 @@ impl Host {
 
     /// Makes the program of an open chunk fail that is in no journal.
     fn fail_a_chunk(&mut self) {
-        let nand = self.drive.nand_mut().unwrap();
+        let nand = self.io.drive.nand_mut().unwrap();
         let unit = nand.config().write_unit();
         let open = nand.chunks().find(|(c, i)| i.state == ChunkState::Open && c.get() % 64 > 3);
         if let Some((chunk, info)) = open {
@@ -90,18 +72,18 @@ impl Host {
 #[test]
 fn a_drive_warns_before_it_is_read_only() {
     let mut h = Host::new(small());
-    let sectors = h.drive.sectors();
+    let sectors = h.io.drive.sectors();
     let new = h.health();
     assert_eq!((new.available_spare, new.spare_threshold, new.critical_warning), (100, 10, 0));
     for lba in 0..sectors {
-        assert_eq!(h.write(lba), Status::SUCCESS);
+        assert_eq!(h.io.write(lba), Status::SUCCESS);
     }
     let (mut writes, mut spare, mut warned_at) = (sectors, 100, None);
     let refused = loop {
         if writes.is_multiple_of(8) {
             h.fail_a_chunk();
         }
-        let status = h.write(writes * 7 % sectors);
+        let status = h.io.write(writes * 7 % sectors);
         let log = h.health();
         assert!(log.available_spare <= spare, "{} after {spare}", log.available_spare);
         spare = log.available_spare;
@@ -132,10 +114,10 @@ fn a_drive_warns_before_it_is_read_only() {
     assert!(error.status().is(Status::WRITE_PROTECTED));
     // All data is there, and a write succeeds after a trim: the drive is not read only any more.
     for lba in 0..sectors {
-        assert_eq!(h.run(Request::read(lba, 1, Payload::BitBucket, 0)), Status::SUCCESS);
+        assert_eq!(h.io.run(Request::read(lba, 1, Payload::BitBucket, 0)), Status::SUCCESS);
     }
-    assert_eq!(h.run(Request::discard(0, sectors as u32 / 2, 0)), Status::SUCCESS);
-    assert_eq!(h.write(0), Status::SUCCESS);
+    assert_eq!(h.io.run(Request::discard(0, sectors as u32 / 2, 0)), Status::SUCCESS);
+    assert_eq!(h.io.write(0), Status::SUCCESS);
     let log = h.health();
     assert_eq!(log.critical_warning & (SPARE_LOW | READ_ONLY), SPARE_LOW);
     assert_eq!(log.available_spare, spare);
@@ -145,15 +127,15 @@ fn a_drive_warns_before_it_is_read_only() {
 fn the_first_sector_in_error_is_named() {
     let mut h = Host::new(small());
     for lba in 0..256 {
-        assert_eq!(h.write(lba), Status::SUCCESS);
+        assert_eq!(h.io.write(lba), Status::SUCCESS);
     }
-    assert_eq!(h.run(Request::flush(0)), Status::SUCCESS);
+    assert_eq!(h.io.run(Request::flush(0)), Status::SUCCESS);
     for lba in [77, 71] {
         let sector = controller::FaultSector::Lba(lba);
         let fault = controller::Fault::Uncorrectable { sector };
-        h.drive.inject_fault(h.runner.now(), fault).unwrap();
+        h.io.drive.inject_fault(h.io.runner.now(), fault).unwrap();
     }
-    assert_eq!(h.run(Request::read(64, 16, Payload::BitBucket, 0)), Status::UNRECOVERED_READ);
+    assert_eq!(h.io.run(Request::read(64, 16, Payload::BitBucket, 0)), Status::UNRECOVERED_READ);
     let error = h.newest_error();
     assert_eq!((error.sqid.get(), error.lba.get(), error.nsid.get()), (1, 71, 1));
     let log = h.health();
@@ -168,15 +150,15 @@ fn busy_time_is_that_with_a_command() {
     nand.timing.read = [Nanos::from_millis(90_000); 4];
     let mut h = Host::new(config);
     for lba in 0..64 {
-        assert_eq!(h.write(lba), Status::SUCCESS);
+        assert_eq!(h.io.write(lba), Status::SUCCESS);
     }
-    assert_eq!(h.run(Request::flush(0)), Status::SUCCESS);
+    assert_eq!(h.io.run(Request::flush(0)), Status::SUCCESS);
     let before = h.health().busy_minutes.get();
     for reads in 1..=4 {
-        assert_eq!(h.run(Request::read(0, 1, Payload::BitBucket, 0)), Status::SUCCESS);
+        assert_eq!(h.io.run(Request::read(0, 1, Payload::BitBucket, 0)), Status::SUCCESS);
         // Nothing is outstanding for an hour.
-        let idle = h.runner.now() + Nanos::from_millis(3_600_000);
-        h.runner.advance_to(idle);
+        let idle = h.io.runner.now() + Nanos::from_millis(3_600_000);
+        h.io.runner.advance_to(idle);
         let busy = h.health().busy_minutes.get() - before;
         assert!((reads * 3 / 2..=reads * 3 / 2 + 1).contains(&busy), "{reads} reads: {busy}");
     }
@@ -187,19 +169,19 @@ fn busy_time_is_that_with_a_command() {
 #[test]
 fn the_cloud_health_log_counts_as_the_statistics_do() {
     let mut h = Host::new(small());
-    let sectors = h.drive.sectors();
+    let sectors = h.io.drive.sectors();
     for lba in (0..sectors).chain((0..2 * sectors).map(|n| n * 7 % sectors)) {
         if lba % 512 == 5 {
             h.fail_a_chunk();
         }
-        assert_eq!(h.write(lba), Status::SUCCESS);
+        assert_eq!(h.io.write(lba), Status::SUCCESS);
     }
-    assert_eq!(h.run(Request::read(3, 8, Payload::BitBucket, 0)), Status::SUCCESS);
+    assert_eq!(h.io.run(Request::read(3, 8, Payload::BitBucket, 0)), Status::SUCCESS);
     let cloud = CloudHealthLog::from_bytes(h.log_page(CLOUD_HEALTH, u32::MAX));
     let health = h.health();
-    let stats = h.drive.stats();
+    let stats = h.io.drive.stats();
     let (media, ftl) = (stats.media.unwrap(), stats.ftl.unwrap());
-    let unit = u64::from(h.drive.nand_mut().unwrap().config().write_unit());
+    let unit = u64::from(h.io.drive.nand_mut().unwrap().config().write_unit());
     assert_eq!(cloud.guid, CloudHealthLog::GUID);
     assert_eq!(cloud.media_bytes_written.get(), u128::from(media.programs * unit * 4096));
     assert_eq!(cloud.media_bytes_read.get(), u128::from(media.reads * 4096));
@@ -220,7 +202,7 @@ fn the_cloud_health_log_counts_as_the_statistics_do() {
         offset: 0,
         retain: false,
     };
-    assert_eq!(h.admin.run(&mut h.drive, wrong).status, Status::INVALID_NAMESPACE);
+    assert_eq!(h.admin.run(&mut h.io.drive, wrong).status, Status::INVALID_NAMESPACE);
     let media = MediaConfig::Null { bytes: 1 << 24, sector_bytes: 4096 };
     let mut null = Host::new(DriveConfig { personality: PersonalityKind::Null, media, ..small() });
     let log = AdminCommand::GetLogPage {
@@ -230,5 +212,5 @@ fn the_cloud_health_log_counts_as_the_statistics_do() {
         offset: 0,
         retain: false,
     };
-    assert_eq!(null.admin.run(&mut null.drive, log).status, Status::INVALID_LOG_PAGE);
+    assert_eq!(null.admin.run(&mut null.io.drive, log).status, Status::INVALID_LOG_PAGE);
 }

@@ -60,7 +60,8 @@ fn the_results_are_those_of_the_kept_numbers_and_name_them() {
     let numbers = machine["numbers"].as_array().unwrap();
     let ghz = numbers.iter().find(|number| number["key"] == "processor.ghz").unwrap();
     assert_eq!(ghz["value"], 2.0);
-    // The same numbers as a file, and from the command line.
+    // The results are the same if the scenario names the kept file, and if `--set` asks for this
+    // machine.
     let set = format!("host.machine=\"{}\"", path.display());
     let named = results(&["--set", &set]);
     assert_eq!((&this["jobs"], machine), (&named["jobs"], &named["sluice"]["machine"]));
