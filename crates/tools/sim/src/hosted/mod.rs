@@ -9,13 +9,14 @@
 //! machine; threads and the rest of the run tell each other through ports.
 
 mod context;
+mod direct;
 mod outcome;
 mod port;
 mod queue;
 mod stage_peers;
 #[cfg(test)]
 mod tests;
-mod units;
+
 mod wait;
 mod watch;
 
@@ -37,12 +38,13 @@ use workload::{
 };
 
 use context::SharedQueueHandler;
+use direct::HostedUnits;
 pub use outcome::MachineOutcome;
 pub(super) use port::{HostChangeError, HostedPath};
 use port::{PROGRESS_MAX, ThreadPort};
 use queue::HostedQueue;
 use stage_peers::StagePeers;
-use units::HostedUnits;
+
 use wait::{InterruptMask, ThreadWait};
 use watch::{HostedDevice, HostedTasks, RunWatcher, SharedDevice};
 
