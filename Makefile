@@ -120,7 +120,7 @@ bench-redis: ## Redis through `sluice exec` and through the kernel, on the same 
 instructions: ## count the instructions per request of the block layer, of pblk, of user-level I/O and of a simulated I/O; fails over a bound
 	scripts/apt-install valgrind
 	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-pblk --package sluice-stack --package sluice-sim --package sluice-user-io --bench instructions
-	$(CARGO) bench --package sluice-block --bench steps
+	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-kv --bench steps
 
 repro: ## measure all figures of the papers that can be measured here (an hour), and write REPRODUCED.md
 	scripts/apt-install $(BENCH_REDIS_PACKAGES) rocksdb-tools

@@ -48,9 +48,15 @@ impl LineCosts {
 }
 
 /// Time of each [`Step`], in picoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepCosts {
     picos: [u64; Step::ALL.len()],
+}
+
+impl Default for StepCosts {
+    fn default() -> StepCosts {
+        StepCosts { picos: [0; Step::ALL.len()] }
+    }
 }
 
 impl StepCosts {

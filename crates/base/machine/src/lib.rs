@@ -28,6 +28,8 @@
 //! - Whether the other hardware thread of a core works is judged at the start of each piece of work.
 //! - Time slices end when they end, not at the next timer tick.
 //! - A task that is interrupted while it switches switches again.
+//! - Misses of the caches are charged for lines that cores share, and for data that a device has
+//!   written; no others.
 //!
 //! # Devices
 //!

@@ -297,7 +297,8 @@ impl MachineModel {
             steps = steps.with(Step::ReadRegister, (read * 1000.0).round() as u64);
         }
         // The device has written the data to the last-level cache.
-        let steps = steps.with(Step::CopyLine, lines.socket_shared.0 * 1000);
+        let fetched = lines.socket_shared.0 * 1000;
+        let steps = steps.with(Step::CopyLine, fetched).with(Step::DriveLine, fetched);
         let costs = Costs {
             lines,
             steps,

@@ -94,11 +94,24 @@ pub enum Step {
     Admit,
     /// Target: moves a sector, for garbage collection.
     Move,
+    /// Key-value target: finds a key that is read, and reads its value.
+    Find,
+    /// Key-value target: puts a record, with its part of the write unit, and enters it in the index.
+    Store,
+    /// Key-value target: relocates a record, for compaction, with the work for superseded ones beside
+    /// it.
+    Relocate,
+    /// Key-value target: copies a cache line of a record, or computes its part of the checksum.
+    RecordLine,
+    /// Key-value target: a cache line of a record that the drive has written, for the first pass.
+    DriveLine,
+    /// Key-value target: a poll that finds something to do, which asks all parts of the target.
+    Turn,
 }
 
 impl Step {
     /// All steps.
-    pub const ALL: [Step; 28] = [
+    pub const ALL: [Step; 34] = [
         Step::Decide,
         Step::Complete,
         Step::Submit,
@@ -127,6 +140,12 @@ impl Step {
         Step::Lookup,
         Step::Admit,
         Step::Move,
+        Step::Find,
+        Step::Store,
+        Step::Relocate,
+        Step::RecordLine,
+        Step::DriveLine,
+        Step::Turn,
     ];
 
     /// Returns the layer that does this work.
@@ -136,6 +155,8 @@ impl Step {
             Step::KernelStart | Step::KernelFinish => Layer::Kernel,
             Step::Issue | Step::Command | Step::Event | Step::ReadRegister => Layer::Driver,
             Step::Lookup | Step::Admit | Step::Move => Layer::Target,
+            Step::Find | Step::Store | Step::Relocate => Layer::Target,
+            Step::RecordLine | Step::DriveLine | Step::Turn => Layer::Target,
             _ => Layer::Block,
         }
     }
@@ -171,6 +192,12 @@ impl Step {
             Step::Lookup => "lookup",
             Step::Admit => "admit",
             Step::Move => "move",
+            Step::Find => "find",
+            Step::Store => "store",
+            Step::Relocate => "relocate",
+            Step::RecordLine => "record_line",
+            Step::DriveLine => "drive_line",
+            Step::Turn => "turn",
         }
     }
 
@@ -183,7 +210,8 @@ impl Step {
         match self {
             Step::Decide | Step::Complete => 0,
             // Times of their own: of a kernel, of a line of the last-level cache, of a register.
-            Step::KernelStart | Step::KernelFinish | Step::CopyLine | Step::ReadRegister => 0,
+            Step::KernelStart | Step::KernelFinish | Step::ReadRegister => 0,
+            Step::CopyLine | Step::DriveLine => 0,
             Step::WaitSubmit => 282,
             Step::Resume => 60,
             Step::Collect => 250,
@@ -209,6 +237,12 @@ impl Step {
             Step::Admit => 411,
             // A read and a write.
             Step::Move => 1342,
+            // `cargo bench --package sluice-kv --bench steps`.
+            Step::Find => 2250,
+            Step::Store => 3990,
+            Step::Relocate => 13_580,
+            Step::RecordLine => 30,
+            Step::Turn => 650,
         }
     }
 }

@@ -30,8 +30,8 @@ use sluice_block::{
     BlockDevice, BlockLayer, BlockLayerConfig, Layer, Payload, Platform, Queue, QueueModel,
     Request, StagingScope, Step,
 };
-use testkit::instructions::Failed;
 use testkit::instructions::steps::{self, OUTSIDE, StepCount};
+use testkit::instructions::{Failed, RepeatCount};
 use time::{Component, Nanos};
 
 const CASES: [&str; 6] = ["mq-1", "mq-32", "sq-1", "sq-32", "wait-lazy", "wait-soft"];
@@ -247,7 +247,7 @@ fn gate() -> Result<bool, Failed> {
     let mut holds = true;
     let mut executed = std::collections::BTreeSet::new();
     for case in CASES {
-        let counts = steps::count_case(case)?;
+        let counts = steps::count_case(case, RepeatCount::Iterations)?;
         holds &= check(case, &counts);
         executed.extend(counts.into_keys());
     }

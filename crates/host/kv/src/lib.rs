@@ -51,7 +51,7 @@ pub use config::{ChunkBudget, KvConfig, KvLayout, WriteConcurrency};
 pub use error::{KvError, KvOpenError};
 pub use format::key::{Key, KeyLengthError};
 pub use request::{KvAnswer, KvCompletion, KvMutation, KvOp, KvRequest, ValueBuffer};
-pub use stats::KvStats;
+pub use stats::{KvStats, KvWork};
 
 use buffer::streams::{AppendStreams, ProgramOutcome, ProgrammedUnit};
 use chunks::KvChunks;
@@ -153,8 +153,15 @@ impl Kv {
                 * u64::from(self.layout.chunk_bytes),
             large_value_chunks: self.large_value_chunks(),
             free_chunks: self.chunks.free_count(),
+            work: self.work(),
             ..self.stats
         }
+    }
+
+    /// Returns how much the target's software has done.
+    pub fn work(&self) -> KvWork {
+        let outstanding = u64::from(self.device.queue.outstanding());
+        KvWork { commands: self.stats.work.completions + outstanding, ..self.stats.work }
     }
 
     /// Returns the sizes that follow from the flash and the configuration.
@@ -332,6 +339,7 @@ impl Kv {
         for _ in 0..self.device.queue.queue().capacity() {
             let Some(ended) = self.device.queue.reap() else { break };
             reaped = true;
+            self.stats.work.completions += 1;
             let (status, failed) = (ended.status, ended.failed);
             match KvCommandTag::from_bits(ended.user_data) {
                 KvCommandTag::Program { chunk, unit } => {
@@ -401,7 +409,9 @@ impl Component for Kv {
             self.free_space_or_fail();
         }
         let rang = self.device.queue.ring(reaped);
-        moved | rang
+        moved |= rang;
+        self.stats.work.turns += u64::from(moved);
+        moved
     }
 
     /// Returns zero while a request waits for a poll; otherwise never, because only the drive or a

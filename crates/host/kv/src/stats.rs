@@ -1,4 +1,4 @@
-//! [`KvStats`]: counters of a key-value target.
+//! [`KvStats`]: counters of a key-value target; [`KvWork`]: how much its software has done.
 
 /// Counters since the target was opened, and its current contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,46 @@ pub struct KvStats {
     pub large_value_chunks: u32,
     /// Current number of free chunks.
     pub free_chunks: u32,
+    /// How much the target's software has done.
+    pub work: KvWork,
+}
+
+/// Work of the target's software since the target was opened. A modeled host charges processor time
+/// by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvWork {
+    /// Keys looked up for reads, those that do not exist included.
+    pub lookups: u64,
+    /// Records written for changes of the host.
+    pub records_put: u64,
+    /// Records relocated by compaction.
+    pub records_relocated: u64,
+    /// Cache lines of values that were copied or whose checksum was computed, once per pass.
+    pub lines: u64,
+    /// Those that the drive had written, in the first pass over them.
+    pub drive_lines: u64,
+    /// Polls that found something to do.
+    pub turns: u64,
+    /// Commands submitted to the drive.
+    pub commands: u64,
+    /// Commands that the drive has completed.
+    pub completions: u64,
+}
+
+/// Bytes of a cache line.
+const LINE_BYTES: u64 = 64;
+
+impl KvWork {
+    /// Counts a pass over `bytes` of a value.
+    pub(crate) fn add_pass(&mut self, bytes: u32) {
+        self.lines += u64::from(bytes).div_ceil(LINE_BYTES);
+    }
+
+    /// Counts the first pass over `bytes` that the drive has written.
+    pub(crate) fn add_first_pass(&mut self, bytes: u32) {
+        self.add_pass(bytes);
+        self.drive_lines += u64::from(bytes).div_ceil(LINE_BYTES);
+    }
 }
 
 impl KvStats {

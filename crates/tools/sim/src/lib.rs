@@ -256,9 +256,6 @@ pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimO
     let machine = scenario.host.machine.as_ref();
     if let Some(machine) = machine {
         hosted::check(machine, &paths).map_err(MachineRunError::from)?;
-        for (path, jobs) in paths.iter().zip(&per_path) {
-            hosted::check_jobs(&path.name, &jobs.specs).map_err(MachineRunError::from)?;
-        }
     }
     let is_followed = can_follow(scenario, &paths);
     if !is_followed && options.trace.is_some() {

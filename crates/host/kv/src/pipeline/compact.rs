@@ -265,6 +265,7 @@ impl Kv {
     /// Computes the CRC-32C of bytes in the memory of reads.
     fn read_buffer_crc(&mut self, range: ByteRange) -> u32 {
         let ByteRange { offset, bytes } = range;
+        self.stats.work.add_first_pass(bytes);
         ByteSource { region: self.reads.memory(), offset, bytes }.crc(&mut self.scratch.copy)
     }
 

@@ -20,6 +20,7 @@ impl Kv {
     /// Starts a read; no earlier request for its key is queued.
     pub(crate) fn begin_read(&mut self, place: u32) {
         let Some(pending) = self.requests.get(place) else { return };
+        self.stats.work.lookups += 1;
         let (key, into) = match &pending.op {
             KvOp::Get { key, into } => (key, *into),
             _ => return self.complete_exists(place),
@@ -196,6 +197,7 @@ impl Kv {
             Err(_) => return Some(KvError::NotRegistered),
         };
         let source = ByteSource { region: lanes, offset: from, bytes: piece.bytes };
+        self.stats.work.add_first_pass(piece.bytes);
         let write = |done: u32, block: &[u8]| to.region.write(to.offset + done as usize, block);
         let crc = source.copy_blocks(&mut self.scratch.copy, |_| u32::MAX, write);
         (crc != piece.crc).then_some(KvError::ChecksumMismatch)
@@ -213,6 +215,7 @@ impl Kv {
             return Some(KvError::NotRegistered);
         };
         let source = ByteSource { region: buffer.region, offset: buffer.offset, bytes };
+        self.stats.work.add_first_pass(bytes);
         let crc = source.crc(&mut self.scratch.copy);
         // 0 was written by a configuration without checksums of whole chunks.
         (crc != wanted && wanted != 0).then_some(KvError::ChecksumMismatch)

@@ -117,6 +117,7 @@ impl Kv {
                 }
             }
         };
+        self.stats.work.add_pass(header.bytes);
         header.crc = self.streams.put_inline(spot, inline, source, &mut self.scratch.copy);
         header.encode(key, parts, &mut self.scratch.header);
         self.streams.put_bytes(spot, offset, &self.scratch.header);
@@ -124,8 +125,14 @@ impl Kv {
         self.streams.commit(spot, CommittedRecord { record, is_last });
         self.chunks.add_record(spot.chunk, record);
         match spot.class() {
-            AppendClass::Host => self.stats.packed_bytes += u64::from(bytes),
-            AppendClass::Relocation => self.stats.relocated_bytes += u64::from(bytes),
+            AppendClass::Host => {
+                self.stats.packed_bytes += u64::from(bytes);
+                self.stats.work.records_put += 1;
+            }
+            AppendClass::Relocation => {
+                self.stats.relocated_bytes += u64::from(bytes);
+                self.stats.work.records_relocated += 1;
+            }
         }
         RecordRef { chunk: spot.chunk, offset, bytes: header.bytes, crc: header.crc }
     }
@@ -298,6 +305,7 @@ impl Kv {
         let memory = self.device.queue.port().memory();
         let Ok(buffer) = memory.find(at, bytes.into()) else { return 0 };
         let source = ByteSource { region: buffer.region, offset: buffer.offset, bytes };
+        self.stats.work.add_pass(bytes);
         source.crc(&mut self.scratch.copy)
     }
 

@@ -140,6 +140,18 @@ pub struct InstructionBench<'a> {
     pub run: fn(&str, u64, &mut Marker) -> Result<(), Failed>,
 }
 
+/// Keeps this process and its children on one CPU: a step takes two context switches, which then
+/// need no wake-up of another CPU.
+fn use_one_cpu() -> Result<(), Failed> {
+    let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
+    if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
+        let mut one = CpuSet::new();
+        one.set(cpu)?;
+        sched_setaffinity(this, &one)?;
+    }
+    Ok(())
+}
+
 impl InstructionBench<'_> {
     /// Runs the benchmark with the arguments of the process.
     pub fn main(&self) -> ExitCode {
@@ -258,13 +270,7 @@ impl InstructionBench<'_> {
 
     /// Returns the instructions per request of each case, by single steps.
     fn single_steps(&self, repeats: RepeatCount) -> Result<Vec<PerRequest>, Failed> {
-        // A step takes two context switches; on a single CPU they need no wakeup of another CPU.
-        let (this, allowed) = (Pid::from_raw(0), sched_getaffinity(Pid::from_raw(0))?);
-        if let Some(cpu) = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)) {
-            let mut one = CpuSet::new();
-            one.set(cpu)?;
-            sched_setaffinity(this, &one)?;
-        }
+        use_one_cpu()?;
         let (nothing, pairs) = self.count_steps(NOTHING, repeats)?;
         let per_pair = nothing as f64 / pairs as f64;
         let per_request = |case: &CountedCase| {

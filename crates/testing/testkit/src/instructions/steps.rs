@@ -14,10 +14,13 @@ use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::Failed;
+use super::{Failed, RepeatCount, use_one_cpu};
 
-/// The mark of the code around the steps, whose instructions do not count.
+/// The mark of the code around the steps, which runs at full speed and does not count.
 pub const OUTSIDE: u8 = 0;
+
+/// The mark of nothing, for the cost of a mark.
+const EMPTY: u8 = u8::MAX;
 
 /// Number of marks without anything between them, which give the cost of a mark.
 const EMPTY_MARKS: usize = 64;
@@ -42,8 +45,8 @@ pub struct StepCount {
 pub fn mark(step: u8) {
     if IS_TRACED.load(Ordering::Relaxed) {
         MARKS.with_borrow_mut(|marks| marks.push(step));
-        // A signal of this thread to itself; it cannot fail.
-        let _ = raise(Signal::SIGSTOP);
+        // A signal of this thread to itself; it cannot fail. The tracer does not deliver it.
+        let _ = raise(if step == OUTSIDE { Signal::SIGURG } else { Signal::SIGSTOP });
     }
 }
 
@@ -57,7 +60,8 @@ pub fn run_stepped(run: impl FnOnce(&mut dyn FnMut()) -> Result<(), Failed>) -> 
     ptrace::traceme()?;
     run(&mut || {
         IS_TRACED.store(true, Ordering::Relaxed);
-        (0..EMPTY_MARKS).for_each(|_| mark(OUTSIDE));
+        (0..EMPTY_MARKS).for_each(|_| mark(EMPTY));
+        mark(OUTSIDE);
     })?;
     mark(OUTSIDE);
     IS_TRACED.store(false, Ordering::Relaxed);
@@ -67,11 +71,13 @@ pub fn run_stepped(run: impl FnOnce(&mut dyn FnMut()) -> Result<(), Failed>) -> 
     Ok(())
 }
 
-/// Counts the steps of a case of this program. Returns them by the argument of [`mark`].
+/// Counts the steps of a case of this program; `repeats` says how a repeated string instruction
+/// counts. Returns them by the argument of [`mark`].
 ///
 /// # Errors
 /// If the child fails, or cannot be traced.
-pub fn count_case(case: &str) -> Result<BTreeMap<u8, StepCount>, Failed> {
+pub fn count_case(case: &str, repeats: RepeatCount) -> Result<BTreeMap<u8, StepCount>, Failed> {
+    use_one_cpu()?;
     let mut child = Command::new(std::env::current_exe()?)
         .args(["stepped", case])
         .stdout(Stdio::piped())
@@ -79,23 +85,32 @@ pub fn count_case(case: &str) -> Result<BTreeMap<u8, StepCount>, Failed> {
     let pid = Pid::from_raw(child.id().cast_signed());
     // Instructions after each mark.
     let mut pieces: Vec<u64> = Vec::new();
+    let (mut is_stepping, mut last) = (false, 0);
     loop {
         match waitpid(pid, None)? {
-            WaitStatus::Stopped(_, Signal::SIGSTOP) => {
+            WaitStatus::Stopped(_, signal @ (Signal::SIGSTOP | Signal::SIGURG)) => {
                 if pieces.is_empty() {
                     ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
                 }
                 pieces.push(0);
+                is_stepping = signal == Signal::SIGSTOP;
             }
             WaitStatus::Stopped(_, Signal::SIGTRAP) => {
-                if let Some(piece) = pieces.last_mut() {
+                let at = match repeats {
+                    RepeatCount::Iterations => 0,
+                    RepeatCount::Once => ptrace::getregs(pid)?.rip,
+                };
+                if let Some(piece) = pieces.last_mut()
+                    && (repeats == RepeatCount::Iterations || at != last)
+                {
                     *piece += 1;
                 }
+                last = at;
             }
             WaitStatus::Exited(_, 0) => break,
             other => return Err(format!("{case}: the child ends with {other:?}").into()),
         }
-        if pieces.is_empty() { ptrace::cont(pid, None)? } else { ptrace::step(pid, None)? }
+        if is_stepping { ptrace::step(pid, None)? } else { ptrace::cont(pid, None)? }
     }
     let mut text = String::new();
     child.stdout.take().ok_or("no output")?.read_to_string(&mut text)?;

@@ -16,7 +16,6 @@ mod queue;
 mod stage_peers;
 #[cfg(test)]
 mod tests;
-
 mod wait;
 mod watch;
 
@@ -33,18 +32,17 @@ use stack::{CoreQueues, JobTarget, target_layers};
 use time::{Component, Nanos};
 use tracepoint::EventOrigin;
 use workload::{
-    Addressing, IoCpuCosts, JobDevice, JobPart, JobRunner, JobSpec, JobStages, ParallelUnits,
+    IoCpuCosts, JobDevice, JobPart, JobRunner, JobSpec, JobStages, KeyValueDevice, ParallelUnits,
     RunError, RunResult,
 };
 
 use context::SharedQueueHandler;
-use direct::HostedUnits;
+use direct::{DirectDevice, DirectHost};
 pub use outcome::MachineOutcome;
 pub(super) use port::{HostChangeError, HostedPath};
 use port::{PROGRESS_MAX, ThreadPort};
 use queue::HostedQueue;
 use stage_peers::StagePeers;
-
 use wait::{InterruptMask, ThreadWait};
 use watch::{HostedDevice, HostedTasks, RunWatcher, SharedDevice};
 
@@ -62,15 +60,6 @@ pub enum MachineRejection {
     NotMeasured {
         /// Path of the scenario.
         file: String,
-    },
-    /// Jobs on keys: the instructions of a key-value target are not counted.
-    #[error(
-        "path {path}: the work of a key-value target has no cost on a modelled machine: give jobs on \
-         keys a scenario without `machine`"
-    )]
-    Keys {
-        /// Name of the path.
-        path: String,
     },
     /// Jobs that verify data on several queues: each thread would have a record of its own.
     #[error("job {job}: on a modelled machine jobs that `verify` need a path with one queue")]
@@ -163,17 +152,6 @@ pub(super) fn check(host: &HostMachine, paths: &[PathSpec]) -> Result<(), Machin
     Ok(())
 }
 
-/// Checks the jobs of a path.
-///
-/// # Errors
-/// [`MachineRejection`].
-pub(super) fn check_jobs(path: &str, specs: &[JobSpec]) -> Result<(), MachineRejection> {
-    match specs.iter().any(|job| job.addressing() == Addressing::Keys) {
-        true => Err(MachineRejection::Keys { path: path.to_owned() }),
-        false => Ok(()),
-    }
-}
-
 /// Returns how the threads of a path notice completions.
 pub(super) fn completion(config: &PathConfig) -> CompletionPolicy {
     config.completion.unwrap_or_default()
@@ -203,7 +181,9 @@ struct PathThread {
 enum ThreadWork {
     Jobs(Box<JobRunner<HostedQueue>>),
     /// Jobs on parallel units.
-    UnitJobs(Box<JobRunner<HostedUnits>>),
+    UnitJobs(Box<JobRunner<DirectHost<ParallelUnits>>>),
+    /// Jobs on keys.
+    KeyJobs(Box<JobRunner<DirectHost<KeyValueDevice>>>),
     /// A queue without jobs, which other threads need.
     Queue(Box<HostedQueue>),
 }
@@ -218,7 +198,11 @@ impl PathThread {
             ThreadWork::Queue(queue) => (*queue, Ok(RunResult::default())),
             ThreadWork::UnitJobs(runner) => {
                 let (units, jobs) = run_jobs(*runner, &peers, &mut wait, &port.progress);
-                return port.end((JobTarget::Units(units.into_device()), jobs));
+                return port.end((units.into_target(), jobs));
+            }
+            ThreadWork::KeyJobs(runner) => {
+                let (keys, jobs) = run_jobs(*runner, &peers, &mut wait, &port.progress);
+                return port.end((keys.into_target(), jobs));
             }
             ThreadWork::Jobs(runner) => {
                 let ended = run_jobs(*runner, &peers, &mut wait, &port.progress);
@@ -389,14 +373,22 @@ fn split_path(
     let mut device = match path.idle.take() {
         Some(JobTarget::Blocks(device)) => device,
         Some(JobTarget::Units(units)) => {
-            let (hosted, thread) = units_thread(units, of_path, origin)?;
+            let runner = direct_runner(units, of_path)?;
+            let (hosted, thread) = direct_thread(ThreadWork::UnitJobs(runner));
             path.hosted = Some(hosted);
-            ready.threads.push(ReadyThread { name: format!("{name}: units"), ..thread });
+            let name = format!("{name}: units");
+            ready.threads.push(ReadyThread { name, origin, thread, wakes: None });
             return Ok(());
         }
-        Some(JobTarget::Keys(_)) | None => {
-            return Err(MachineRunError::from(MachineRejection::Keys { path: name }).into());
+        Some(JobTarget::Keys(keys)) => {
+            let runner = direct_runner(keys, of_path)?;
+            let (hosted, thread) = direct_thread(ThreadWork::KeyJobs(runner));
+            path.hosted = Some(hosted);
+            let name = format!("{name}: keys");
+            ready.threads.push(ReadyThread { name, origin, thread, wakes: None });
+            return Ok(());
         }
+        None => return Err(MachineRunError::Lost(format!("path {name}")).into()),
     };
     let layer = device.take_block_layer();
     let has_target = target_layers::ftl_snapshot(&mut device).is_some();
@@ -469,18 +461,21 @@ fn split_path(
     Ok(())
 }
 
-/// Returns the thread of jobs on parallel units, and their path.
-fn units_thread(
-    units: Box<ParallelUnits>,
+/// Prepares the jobs of a path without a block layer.
+fn direct_runner<D: DirectDevice>(
+    device: Box<D>,
     of_path: &HostedJobs,
-    origin: EventOrigin,
-) -> Result<(HostedPath, ReadyThread), RunError> {
+) -> Result<Box<JobRunner<DirectHost<D>>>, RunError> {
     let (costs, specs) = (IoCpuCosts::default(), of_path.specs.clone());
-    let units = HostedUnits::new(units);
-    let mut runner = JobRunner::new(units, specs, costs, of_path.seed)?;
+    let mut runner = JobRunner::new(DirectHost::new(device), specs, costs, of_path.seed)?;
     runner.open_logs(of_path.first_log)?;
+    Ok(Box::new(runner))
+}
+
+/// Returns such a path and its one thread, which polls.
+fn direct_thread(work: ThreadWork) -> (HostedPath, PathThread) {
     let mut hosted = HostedPath::default();
-    let port = hosted.add_units();
+    let port = hosted.add_direct();
     let peers = Arc::new(PathPeers {
         running: AtomicU32::new(1),
         share: false,
@@ -488,8 +483,7 @@ fn units_thread(
         stages: None,
     });
     let wait = ThreadWait::new(CompletionPolicy::default(), Arc::default());
-    let thread = PathThread { work: ThreadWork::UnitJobs(Box::new(runner)), port, peers, wait };
-    Ok((hosted, ReadyThread { name: String::new(), origin, thread, wakes: None }))
+    (hosted, PathThread { work, port, peers, wait })
 }
 
 /// Creates the tasks of the threads, of their interrupts' handlers and of interrupt contexts.

@@ -207,8 +207,8 @@ impl HostedPath {
         port
     }
 
-    /// Adds parallel units, which have no layers. Returns the port.
-    pub(super) fn add_units(&mut self) -> Arc<ThreadPort> {
+    /// Adds a device without a block layer. Returns the port.
+    pub(super) fn add_direct(&mut self) -> Arc<ThreadPort> {
         let port = Arc::new(ThreadPort::new(false));
         self.ports.push(HostedPort { port: port.clone(), targets: 0, has_staging: false });
         port

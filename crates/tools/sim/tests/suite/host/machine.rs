@@ -31,12 +31,12 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(&folder.path().join("test.toml"), text).unwrap()
 }
 
-fn run(text: &str) -> Value {
+pub(super) fn run(text: &str) -> Value {
     to_json(&simulate(&scenario(text), SimOptions::default()).unwrap())
 }
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 16\n";
-const OPEN_CHANNEL: &str = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 24\n\
+pub(super) const OPEN_CHANNEL: &str = "[drive]\npreset = \"femu-default\"\ngeometry.chunks = 24\n\
     personality = \"open-channel\"\n";
 const FILL: &str = "[precondition]\nfill = \"sequential\"\n";
 
@@ -48,7 +48,7 @@ fn job(rw: &str, depth: u32, numjobs: u32) -> String {
 }
 
 /// Checks that each hardware thread's states sum to the time that was measured.
-fn assert_sums(machine: &Value) {
+pub(super) fn assert_sums(machine: &Value) {
     let measured = machine["measured_ns"].as_u64().unwrap();
     for thread in machine["hardware_threads"].as_array().unwrap() {
         let sum: u64 =
@@ -237,15 +237,6 @@ fn what_a_machine_cannot_run_is_refused() {
     assert_eq!(
         rejection(&format!("{memory}[path]\nqueue_model = \"mq\"\ncores = 2\n{verify}")),
         MachineRejection::Verify { job: "j".into() }
-    );
-    let keys = "[[job]]\nname = \"y\"\nycsb = \"a\"\nrecordcount = 100\noperationcount = 10\npath = \"p\"\n";
-    let kv = "[[target]]\nname = \"kv\"\nkind = \"kv\"\npus = \"0-7\"\n\
-        [[path]]\nname = \"p\"\nover = \"kv\"\n";
-    let open_channel =
-        OPEN_CHANNEL.replace("geometry.chunks", "data = \"memory\"\ngeometry.chunks");
-    assert_eq!(
-        rejection(&format!("{open_channel}{kv}{keys}")),
-        MachineRejection::Keys { path: "p".into() }
     );
     let free = |text: &str| match simulate(&scenario(text), SimOptions::default()) {
         Err(SimError::Machine(MachineRunError::Refused(rejection))) => rejection,

@@ -4,4 +4,5 @@ mod completion;
 mod machine;
 mod machine_completion;
 mod machine_figures;
+mod machine_keys;
 mod observed;
