@@ -49,6 +49,7 @@ pub use runner::memory::available_memory;
 pub use runner::stages::JobStages;
 pub use runner::unit_source::UnitSourceError;
 pub use runner::verify::Mismatch;
+pub use runner::write_stream::{JobWrite, WriteStream};
 pub use trace::{
     Due, TraceAction, TraceAdjustments, TraceError, TraceFormat, TraceOp, TraceReader,
 };

@@ -252,6 +252,7 @@ impl Ftl {
     /// wait for others to fill their write unit.
     pub fn is_idle(&self) -> bool {
         self.requests.writes().is_empty()
+            && self.requests.batch().is_empty()
             && !self.durability.barriers().has_host_requests()
             && !self.requests.has_completion()
             && self.requests.reads().in_flight() == 0

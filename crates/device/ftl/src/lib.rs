@@ -73,6 +73,7 @@ pub use recovery::{
     ChunkReport, DeviceL2pEntry, Recovery, RecoveryError, RecoveryOp, RecoveryOpKind,
     RecoveryOpResult, RecoveryStats,
 };
+pub use requests::batch::BatchWrite;
 pub use space::active_pus::ActivePusError;
 pub use space::line_refresh::ChunkEvent;
 pub use stats::FtlStats;

@@ -10,4 +10,5 @@ pub(crate) mod stages;
 pub(crate) mod unit_source;
 pub(crate) mod verify;
 pub(crate) mod worker;
+pub(crate) mod write_stream;
 pub(crate) mod ycsb_source;

@@ -14,3 +14,4 @@ mod replay;
 mod trace_text;
 mod verify;
 mod words;
+mod write_stream;

@@ -5,6 +5,7 @@
 //! events at the times at which they were due. A late poll therefore delays completions, but
 //! changes no timing inside the drive (ARCHITECTURE.md, R6).
 
+use ftl::BatchWrite;
 use media::MediaConfig;
 use mem::Iova;
 use nvme::{
@@ -19,7 +20,7 @@ use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::host_interface::hosts::HostPort;
-use crate::personality::block::DIRECT_TAG;
+use crate::personality::block::{BlockDrive, DIRECT_TAG};
 
 impl Controller {
     fn effective_time(&self, time: Nanos) -> Nanos {
@@ -394,10 +395,16 @@ impl Controller {
                     true => self.time.at,
                     false => now.min(d.media_event_handler.deadline().max(self.time.at)),
                 };
-                let at = d.array.advance(limit);
-                if let Some(done) = d.array.pop_completion() {
+                let mut at = d.array.advance(limit);
+                while let Some(done) = d.array.pop_completion() {
                     d.on_op_complete(at, done, &mut self.commands);
                     self.faults.count_op(&mut self.stages);
+                    // With zero latency many operations complete at one instant.
+                    let due = self.zero_latency && at == self.time.at && d.is_op_due(at);
+                    if !due || !self.commands.completed.is_empty() || self.stages.next_at() <= at {
+                        break;
+                    }
+                    at = d.array.advance(at);
                 }
                 at
             }
@@ -656,12 +663,29 @@ impl Controller {
     /// # Panics
     /// If the drive takes no direct writes ([`takes_direct_writes`](Controller::takes_direct_writes)).
     pub fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32) {
+        let (drive, cache_enabled) = self.direct_drive();
+        drive.write_directly(DIRECT_TAG | tag, lba, sectors, cache_enabled);
+    }
+
+    /// Returns the part of the drive that takes direct writes, and whether its cache is enabled.
+    fn direct_drive(&mut self) -> (&mut BlockDrive, bool) {
         match &mut self.personality {
-            Personality::Block(drive) if !drive.stores_data() => {
-                drive.write_directly(DIRECT_TAG | tag, lba, sectors, self.admin.cache_enabled());
-            }
+            Personality::Block(d) if !d.stores_data() => (d, self.admin.cache_enabled()),
             _ => panic!("the drive takes no direct writes"),
         }
+    }
+
+    /// Queues writes, as [`write_directly`](Controller::write_directly) does for each of them, and
+    /// processes everything that is due by `now`. Returns the number of those that completed in the
+    /// write buffer. The others are [removed](Controller::pop_direct_write) one by one.
+    ///
+    /// # Panics
+    /// As [`write_directly`](Controller::write_directly).
+    pub fn write_batch_directly(&mut self, now: Nanos, writes: &mut [BatchWrite]) -> u32 {
+        let (drive, cache_enabled) = self.direct_drive();
+        drive.write_batch_directly(writes, cache_enabled);
+        self.process_until::<false>(now);
+        self.direct_drive().0.ftl.take_batch_completions()
     }
 
     /// Processes everything that is due by `now`. Returns whether there was anything.
@@ -671,9 +695,6 @@ impl Controller {
 
     /// Removes and returns the tag and the status of a completed direct write.
     pub fn pop_direct_write(&mut self) -> Option<(u64, Status)> {
-        match &mut self.personality {
-            Personality::Block(drive) => drive.pop_direct_write(),
-            _ => None,
-        }
+        self.direct_drive().0.pop_direct_write()
     }
 }

@@ -276,7 +276,11 @@ impl NandArray {
         let hinted = part.hints.suspend;
         let is_host_read = matches!(self.ops.op(part.op).owner, OpOwner::FtlForCommand(..));
         self.pus[pu as usize].host_reads += u32::from(is_host_read);
-        if part.kind == NandOpKind::Read && (reads_first || hinted && self.can_overtake(pu)) {
+        if part.kind == NandOpKind::Program && self.pus[pu as usize].is_idle() {
+            // It goes from the queue to the register at once.
+            self.stage(now, pu, id);
+        } else if part.kind == NandOpKind::Read && (reads_first || hinted && self.can_overtake(pu))
+        {
             let unit = &mut self.pus[pu as usize];
             if unit.array.active.is_none() && unit.reads.is_empty() {
                 self.start_read(now, pu, id);

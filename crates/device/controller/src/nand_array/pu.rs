@@ -111,6 +111,17 @@ impl Pu {
         self.busy[what as usize] += time;
     }
 
+    /// Whether no operation waits or is being executed.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.array.active.is_none()
+            && self.array.suspended.is_none()
+            && self.cache.staged == NO_PU_OP
+            && self.cache.outgoing == NO_PU_OP
+            && self.queue.is_empty()
+            && self.reads.is_empty()
+    }
+
     /// Whether the next operation without priority may start while read data is transferred out: a
     /// read may, and a program if it needs no register that the read data occupies (`programs`).
     pub(crate) fn can_start_during_transfer(&self, parts: &Slab<PuOp>, programs: bool) -> bool {

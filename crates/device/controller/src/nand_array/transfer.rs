@@ -12,6 +12,7 @@
 //! [`TransferConfig::dedicated_read_register`]: crate::TransferConfig::dedicated_read_register
 //! [`TransferConfig::cache_read`]: crate::TransferConfig::cache_read
 
+use media::ChunkId;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 use tracepoint::{Event as Tracepoint, PuOpStep};
@@ -144,7 +145,11 @@ impl NandArray {
 
     /// Marks the sectors of a read that are uncorrectable.
     fn check_read(&mut self, id: u32) {
-        let PuOp { op, first, count, retries, .. } = *self.ops.pu_op(id);
+        let PuOp { op, chunk, page, first, count, retries, .. } = *self.ops.pu_op(id);
+        let page_end = (page + 1) * self.config.stripe;
+        if self.nand.check_plain_reads(ChunkId(chunk), page_end, count.into()) {
+            return;
+        }
         let op = self.ops.op_mut(op);
         for i in first..first + count {
             let phys = op.addresses.get()[usize::from(i)].phys;

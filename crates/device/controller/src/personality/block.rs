@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use ftl::{
-    CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashBackend,
+    BatchWrite, CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashBackend,
     FlashGeometry, Ftl, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryError, SlotId,
     WriteUnit,
 };
@@ -131,6 +131,19 @@ impl BlockDrive {
         // A range that the FTL refuses completes at once.
         while let Some(done) = self.ftl.pop_completion() {
             self.direct_writes.push_back(done);
+        }
+    }
+
+    /// Queues writes without commands, and gives their tags the mark [`DIRECT_TAG`].
+    pub(crate) fn write_batch_directly(&mut self, writes: &mut [BatchWrite], cache_enabled: bool) {
+        writes.iter_mut().for_each(|write| write.tag |= DIRECT_TAG);
+        if self.writes_through(cache_enabled) {
+            for write in writes {
+                self.write_directly(write.tag, write.slba, write.sectors, cache_enabled);
+            }
+        } else if !writes.is_empty() {
+            self.ftl.write_batch(writes);
+            self.kick = true;
         }
     }
 
@@ -353,6 +366,15 @@ impl BlockDrive {
     pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
         let due = self.media_event_handler.deadline();
         due <= now && due < self.array.deadline()
+    }
+
+    /// Whether an operation of the array is due at `now`, and comes before a scrub step and the
+    /// handling of media events.
+    #[inline]
+    pub(crate) fn is_op_due(&self, now: Nanos) -> bool {
+        self.array.deadline() <= now
+            && !self.is_scrub_due(now)
+            && !self.array.media_events.has_pending()
     }
 
     /// Executes the scrub steps that are due.

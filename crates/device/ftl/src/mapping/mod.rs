@@ -198,6 +198,12 @@ impl Mapping {
         self.p2l.set(phys, Some(lba), poison);
     }
 
+    /// Loads the entry of a physical sector, so that writes to it and its neighbors hit the cache.
+    #[inline]
+    pub(crate) fn prefetch_p2l(&self, phys: PhysSector) -> u32 {
+        self.p2l.prefetch(phys)
+    }
+
     /// Records the sectors of a unit that is programmed at `first`.
     #[inline]
     pub(crate) fn record_written(

@@ -81,6 +81,12 @@ impl P2l {
         (self.table.as_ref()?[phys.index()] & !POISON).checked_sub(1).map(Lba)
     }
 
+    /// Loads an entry; 0 without a table in memory.
+    #[inline]
+    pub(crate) fn prefetch(&self, phys: PhysSector) -> u32 {
+        self.table.as_ref().map_or(0, |words| words[phys.index()])
+    }
+
     /// Records the logical sector written at a physical one.
     #[inline]
     pub(crate) fn set(&mut self, phys: PhysSector, lba: Option<Lba>, poison: bool) {

@@ -1,5 +1,6 @@
 //! Host requests: queued writes and trims, and reads in progress.
 
+pub(crate) mod batch;
 pub(crate) mod host_reads;
 pub(crate) mod queue;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Completion;
 use crate::check::Violation;
 use crate::env::Env;
+use batch::WriteBatch;
 use host_reads::HostReads;
 use queue::WriteQueue;
 
@@ -22,6 +24,8 @@ pub(crate) struct Requests {
     write_queue: WriteQueue,
     host_reads: HostReads,
     completions: VecDeque<Completion>,
+    #[serde(skip)]
+    batch: WriteBatch,
 }
 
 impl Requests {
@@ -31,7 +35,19 @@ impl Requests {
             write_queue: WriteQueue::new(),
             host_reads: HostReads::new(),
             completions: VecDeque::new(),
+            batch: WriteBatch::default(),
         }
+    }
+
+    /// Writes that are admitted without being queued.
+    #[inline]
+    pub(crate) fn batch(&self) -> &WriteBatch {
+        &self.batch
+    }
+
+    #[inline]
+    pub(crate) fn batch_mut(&mut self) -> &mut WriteBatch {
+        &mut self.batch
     }
 
     /// Writes and trims that are not admitted.

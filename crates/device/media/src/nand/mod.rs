@@ -290,6 +290,22 @@ impl Nand {
         self.check_read_within(phys, self.config.errors.read_retries)
     }
 
+    /// Checks reads of `sectors` sectors of a chunk, all before `end`, at once. Returns whether they
+    /// succeed without a bit error. Otherwise it has no effect, and each sector is to be checked by
+    /// [`check_read_within`](Nand::check_read_within).
+    #[inline]
+    pub fn check_plain_reads(&mut self, chunk: ChunkId, end: u32, sectors: u32) -> bool {
+        let Some(record) = self.records.get(chunk.0 as usize) else { return false };
+        let readable = self.paired_pages.readable_sectors(record.write_pointer());
+        let is_plain = record.without(PROGRAMMING).has_no_flags()
+            && end <= readable
+            && !self.reads_fail_at_rate
+            && self.aging.is_none()
+            && self.bit_error_model.is_none();
+        self.stats.reads += if is_plain { sectors.into() } else { 0 };
+        is_plain
+    }
+
     /// Checks a sector like [`check_read`](Nand::check_read), with a given maximum of read retries.
     ///
     /// # Errors

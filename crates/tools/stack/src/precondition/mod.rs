@@ -19,6 +19,7 @@ pub mod steady_state;
 mod steady_writes;
 #[cfg(test)]
 mod tests;
+mod write_batches;
 
 use std::path::Path;
 use std::time::Instant;
@@ -30,7 +31,7 @@ use rng::Rng;
 use scenario::{Amount, DriveSpec, Fill, Overwrite, Precondition, Until};
 use time::{Component, Nanos, VirtualRunner};
 use workload::units::Size;
-use workload::{IoCpuCosts, JobRunner, JobSpec, RunError};
+use workload::{IoCpuCosts, IoFailure, JobRunner, JobSpec, RunError, WriteStream};
 
 use direct_queue::DirectQueue;
 use marker::image;
@@ -39,6 +40,7 @@ use state_cache::{StateCache, StateUse};
 use state_key::StateKey;
 use steady_state::{Round, SteadyResult};
 use steady_writes::SteadyWrites;
+use write_batches::{WriteBatches, WriteEnd};
 
 use super::co_simulate::{RunObserver, co_simulate};
 use super::{CoreQueues, SimulatedDevice, Stack, StackError, StackHost, target_layers};
@@ -194,23 +196,21 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     let is_direct = device.only::<Raw>().is_some() && plan.takes_direct_writes();
     let direct = drive.direct_writes().filter(|d| is_direct && d.sectors() == limits.sectors);
     let result = if let Some(drive) = direct {
-        let jobs = plan.start(DirectQueue::new(drive, limits), seed);
-        let mut jobs = jobs.map_err(|e| misfit(e.to_string()))?;
-        run_directly(runner, &mut jobs, |done| report(watch.part(done)));
-        jobs.finish()
+        let result =
+            write_directly(plan, drive, limits, runner, seed, |part| report(watch.part(part)));
+        result.map_err(|e| misfit(e.to_string()))?
     } else {
         let mut jobs = plan.start(&mut *device, seed).map_err(|e| misfit(e.to_string()))?;
         let mut tell = |runner: &mut VirtualRunner, host: &mut JobRunner<_>, drive: &mut C| {
             report(watch.update(runner.now(), host, drive))
         };
         co_simulate(runner, &mut jobs, drive, RunObserver::new(&mut tell).with_interval(stride));
-        jobs.finish()
+        first_failure(jobs)
     };
     if stopped {
         return Err(StackError::Stopped { name });
     }
-    let result = result.map_err(|e| failed(e.to_string()))?;
-    if let Some((_, failure)) = result.failures().next() {
+    if let Some(failure) = result.map_err(failed)? {
         let ftl = target_layers::ftl_snapshot(device).map(|(stats, _)| stats);
         let worn = ftl.or_else(|| drive.ftl().map(|ftl| *ftl.stats()));
         let why = worn.filter(|f| f.program_failures + f.erase_failures > 0).map(|f| {
@@ -228,6 +228,44 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     }
     host.steady = watch.rounds.map(|rounds| rounds.result);
     Ok(())
+}
+
+/// Runs the jobs of a plan on a drive that takes their writes without commands. `tell` is called with
+/// their progress, and returns whether to continue. Returns the first failed write, or a description
+/// of a run that did not end.
+///
+/// # Errors
+/// Those of jobs that do not fit the drive.
+fn write_directly(
+    plan: PreconditionPlan,
+    drive: &mut Controller,
+    limits: Limits,
+    runner: &mut VirtualRunner,
+    seed: u64,
+    mut tell: impl FnMut(f64) -> bool,
+) -> Result<Result<Option<IoFailure>, String>, RunError> {
+    let Some(mut streams) = WriteStream::of_jobs(&plan.jobs, &limits, seed)? else {
+        let mut jobs = plan.start(DirectQueue::new(drive, limits), seed)?;
+        run_directly(runner, &mut jobs, tell);
+        return Ok(first_failure(jobs));
+    };
+    if let (Some(first), Some(writes)) = (streams.first_mut(), plan.drawn) {
+        first.access_first(writes);
+    }
+    Ok(match WriteBatches::new(streams).run(runner, drive, &mut tell) {
+        WriteEnd::Done | WriteEnd::Stopped => Ok(None),
+        WriteEnd::Failed(failure) => Ok(Some(failure)),
+        WriteEnd::Stalled { job, outstanding } => {
+            let job = plan.jobs[job].name.clone();
+            Err(RunError::NotFinished { job, outstanding }.to_string())
+        }
+    })
+}
+
+/// Returns the first failed request of jobs, or a description of a run that did not end.
+fn first_failure<D: workload::JobDevice>(jobs: JobRunner<D>) -> Result<Option<IoFailure>, String> {
+    let result = jobs.finish().map_err(|e| e.to_string())?;
+    Ok(result.failures().next().map(|(_, failure)| *failure))
 }
 
 /// Runs jobs on a drive that takes their writes without commands, until they are done, no event

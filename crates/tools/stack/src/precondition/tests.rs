@@ -65,6 +65,9 @@ fn direct_writes_leave_the_state_that_commands_leave() {
         job("rw = \"randwrite\", bs = \"256k\", amount = \"2x\", iodepth = 1"),
         job("rw = \"randwrite\", bssplit = \"4k/50:64k/50\", amount = \"1x\", iodepth = 900"),
         job("rw = \"write\", bs = \"12k\", amount = \"1x\""),
+        // These run on a job runner.
+        job("rw = \"randwrite\", bs = \"4m\", amount = \"1x\", iodepth = 3"),
+        job("rw = \"randwrite\", amount = \"1x\", iodepth = 9000"),
         job("rw = \"randwrite\", random_distribution = \"zipf:1.1\", amount = \"2x\""),
     ]);
     for text in texts {

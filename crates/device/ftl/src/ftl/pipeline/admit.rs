@@ -12,12 +12,16 @@ use crate::buffer::write_ring::WriteRing;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
 use crate::ids::{Lba, SlotId, ToU32};
+use crate::requests::batch::{AcceptedWrite, BatchWrite};
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
 
 /// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of the whole drive does not block
 /// other requests.
 const TRIM_SLICE: u32 = 1 << 16;
+
+/// Writes of a batch whose map entries are prefetched together.
+const PREFETCH_WRITES: usize = 64;
 
 impl Ftl {
     /// Writes `sectors` at `slba`; the data is taken from request `tag` during a
@@ -45,6 +49,9 @@ impl Ftl {
         let Some(lba) = self.host_sector(slba, sectors) else {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         };
+        if !self.requests.batch().is_empty() {
+            self.queue_batch();
+        }
         tracepoint::trace(|| Event::FtlQueued { tag });
         self.requests.writes_mut().push(QueuedWrite {
             kind,
@@ -54,6 +61,94 @@ impl Ftl {
             sectors,
             durable,
         });
+    }
+
+    /// Writes all of `writes` in this order, as [`write`](Ftl::write) does, without data: they complete
+    /// when they are in the write buffer. The next [`kick`](Ftl::kick) admits them. Those that it
+    /// completes have no [`Completion`](crate::Completion), but are counted by
+    /// [`take_batch_completions`](Ftl::take_batch_completions). Those that must wait, or whose range
+    /// is refused, complete one by one.
+    pub fn write_batch(&mut self, writes: &[BatchWrite]) {
+        let is_direct =
+            self.requests.writes().is_empty() && !self.mapping.is_cached() && !tracepoint::is_on();
+        for &BatchWrite { tag, slba, sectors } in writes {
+            match self.host_sector(slba, sectors) {
+                Some(lba) if is_direct => {
+                    self.requests.batch_mut().push(AcceptedWrite { tag, lba, sectors });
+                }
+                _ => self.enqueue(QueuedWriteKind::Write, tag, slba, sectors, false),
+            }
+        }
+    }
+
+    /// Returns the number of writes of batches that were completed since the last call.
+    #[inline]
+    pub fn take_batch_completions(&mut self) -> u32 {
+        self.requests.batch_mut().take_completed()
+    }
+
+    /// Admits the writes of the batch as [`admit_pending`](Ftl::admit_pending) admits queued ones. The
+    /// rest is queued.
+    #[inline(never)]
+    fn admit_batch(&mut self) -> bool {
+        let batch = self.requests.batch_mut().take_writes();
+        let (mut free, mut slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+        let idle = !self.gc.is_relocating();
+        let (mut completed, mut written) = (0, 0);
+        for writes in batch.chunks(PREFETCH_WRITES) {
+            self.prefetch_batch(writes);
+            for &AcceptedWrite { lba, sectors, .. } in writes {
+                let n = self.admissible(sectors, slots, free, idle).0;
+                for i in 0..n {
+                    self.admit(lba + i);
+                }
+                self.account_admitted(n, free);
+                (free, slots) = (free.saturating_sub(n.into()), slots - n);
+                written += u64::from(n);
+                if n < sectors {
+                    self.queue_rest(&batch[completed..], n);
+                    break;
+                }
+                completed += 1;
+            }
+            if !self.requests.writes().is_empty() {
+                break;
+            }
+        }
+        self.requests.batch_mut().return_writes(batch, completed);
+        self.record_written(written);
+        completed > 0 || written > 0
+    }
+
+    /// Queues the batch, so that requests behind it are admitted after it.
+    #[cold]
+    fn queue_batch(&mut self) {
+        let batch = self.requests.batch_mut().take_writes();
+        self.queue_rest(&batch, 0);
+        self.requests.batch_mut().return_writes(batch, 0);
+    }
+
+    /// Queues writes of a batch. The first `done_sectors` sectors of the first one have been admitted.
+    #[cold]
+    fn queue_rest(&mut self, writes: &[AcceptedWrite], mut done_sectors: u32) {
+        for &AcceptedWrite { tag, lba, sectors } in writes {
+            let kind = QueuedWriteKind::Write;
+            let write = QueuedWrite { kind, tag, lba, done_sectors, sectors, durable: false };
+            self.requests.writes_mut().push(write);
+            done_sectors = 0;
+        }
+    }
+
+    /// Prefetches the map entries of writes, and the line entries of the copies that they invalidate.
+    #[inline]
+    fn prefetch_batch(&self, writes: &[AcceptedWrite]) {
+        let mut seen = 0;
+        for write in writes {
+            if let Some(phys) = self.mapping.prefetch(write.lba) {
+                seen ^= self.space.line_of(self.env.geometry.chunk_of(phys)).get();
+            }
+        }
+        std::hint::black_box(seen);
     }
 
     /// Puts one sector into the host ring and points the map at it.
@@ -95,6 +190,9 @@ impl Ftl {
     }
 
     pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        if !self.requests.batch().is_empty() {
+            return self.admit_batch();
+        }
         if self.requests.writes().is_empty() {
             return false;
         }
@@ -115,16 +213,7 @@ impl Ftl {
                     self.trim_slice(now, p.next_lba(), left.min(TRIM_SLICE), flash)
                 }
                 QueuedWriteKind::Write | QueuedWriteKind::Zeroes => {
-                    let room = left.min(slots);
-                    let spare = if idle { None } else { self.gc.credit_while_deferred(free) };
-                    let n = match spare {
-                        Some(spare) => room.min(spare),
-                        None => self
-                            .gc
-                            .limiter()
-                            .admissible_sectors(room, free, idle)
-                            .max(room.min(self.requests.writes().reserve_grant())),
-                    };
+                    let (n, room) = self.admissible(left, slots, free, idle);
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
                         n if n < room => Admission::GcLimiter,
@@ -144,11 +233,7 @@ impl Ftl {
                             _ => flash.write_slot(slot, &[]),
                         }
                     }
-                    self.gc.host_wrote(n, free);
-                    if self.requests.writes().reserve_grant() > 0 {
-                        let used = self.requests.writes_mut().use_reserve(n);
-                        self.stats.host_writes_from_reserve += u64::from(used);
-                    }
+                    self.account_admitted(n, free);
                     (free, slots) = (free.saturating_sub(n.into()), slots - n);
                     written += u64::from(n);
                     n
@@ -175,12 +260,46 @@ impl Ftl {
             moved = true;
         }
         tracepoint::trace_at(now, || Event::FtlAdmission { state: admission });
+        self.record_written(written);
+        moved
+    }
+
+    /// Returns how many of `left` sectors of a write are admitted now, and how many could be without
+    /// the limit of the rate limiter. `slots` slots and `free` sectors are free; `idle` says that
+    /// garbage collection relocates nothing.
+    #[inline(always)]
+    fn admissible(&self, left: u32, slots: u32, free: u64, idle: bool) -> (u32, u32) {
+        let room = left.min(slots);
+        let spare = if idle { None } else { self.gc.credit_while_deferred(free) };
+        let n = match spare {
+            Some(spare) => room.min(spare),
+            None => self
+                .gc
+                .limiter()
+                .admissible_sectors(room, free, idle)
+                .max(room.min(self.requests.writes().reserve_grant())),
+        };
+        (n, room)
+    }
+
+    /// Counts `n` admitted sectors of a write, before which `free` sectors were free.
+    #[inline(always)]
+    fn account_admitted(&mut self, n: u32, free: u64) {
+        self.gc.host_wrote(n, free);
+        if self.requests.writes().reserve_grant() > 0 {
+            let used = self.requests.writes_mut().use_reserve(n);
+            self.stats.host_writes_from_reserve += u64::from(used);
+        }
+    }
+
+    /// Counts the sectors that the host has written.
+    #[inline(always)]
+    fn record_written(&mut self, written: u64) {
         if written > 0 {
             self.stats.host_writes += written;
             self.gc.record_host_change();
             self.durability.record_host_change();
         }
-        moved
     }
 
     /// Returns the sectors that the `i`-th waiting write or trim has still to process, as the first

@@ -10,7 +10,7 @@ use crate::buffer::write_ring::UnitState;
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
-use crate::ids::{Lba, LineId, SlotId, WriteSeq};
+use crate::ids::{Lba, LineId, SlotId, ToIndex, WriteSeq};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::space::placement::{OpenLineSpace, Placement};
@@ -19,6 +19,11 @@ use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, WriteUnit};
 /// Marks the operation number of a program of padding that is not in a ring; the other bits are the
 /// chunk.
 const PAD_BIT: u32 = 1 << 28;
+
+/// P2L entries of a cache line, which a load brings into the cache.
+const P2L_ENTRIES_PER_LOAD: u32 = 16;
+/// Chunks of a line whose P2L entries are loaded together.
+const PREFETCH_CHUNKS: u32 = 16;
 
 impl Ftl {
     /// Starts programs for all full units for which a parallel unit has a free program slot.
@@ -108,6 +113,9 @@ impl Ftl {
             self.drop_superseded(id);
         }
         let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
+        if first_phys.get().is_multiple_of(P2L_ENTRIES_PER_LOAD) {
+            self.prefetch_p2l_ahead(at);
+        }
         let entries = self.buffer.ring(ring).entries(id).iter();
         self.mapping.record_written(first_phys, entries.map(BufferEntry::written));
         let BegunProgram { sequence, is_new } = self.buffer.begin_program(id, chunk, sector);
@@ -124,6 +132,21 @@ impl Ftl {
         let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
         flash.program(now, op, unit);
         true
+    }
+
+    /// Loads the P2L entries of a unit and of those placed next, on the following chunks of its line, so
+    /// that their cache misses overlap.
+    #[inline]
+    fn prefetch_p2l_ahead(&self, at: Placement) {
+        let member = self.space.chunk(at.chunk).member_index;
+        if member.is_multiple_of(PREFETCH_CHUNKS) {
+            let chunks = self.space.line(at.line).chunks.iter().skip(member.index());
+            let loaded = chunks.take(PREFETCH_CHUNKS.index()).fold(0, |loaded, chunk| {
+                let phys = self.env.geometry.first_sector_of(*chunk) + at.sector;
+                loaded ^ self.mapping.prefetch_p2l(phys)
+            });
+            std::hint::black_box(loaded);
+        }
     }
 
     /// Pads chunks from outside of the rings when a ring is full of units that wait for their paired
