@@ -50,4 +50,5 @@ pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use stats::{
     CommandTimes, DeviceL2pStats, DriveStats, HintStats, MediaScrubStats, NotificationStats, PuBusy,
+    ReadModifyWriteStats,
 };

@@ -18,6 +18,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             sector_bytes: 4096,
             oob_bytes: 0,
             optimal_sectors: 16,
+            unit_sectors: 1,
             write_protected: false,
         },
         max_transfer_bytes: 1 << 20,

@@ -46,6 +46,7 @@ fn busy() -> Controller {
         ftl: ftl::FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     };
     let mut drive = Controller::new(config).expect("a valid configuration");
     drive.attach().expect("a port");

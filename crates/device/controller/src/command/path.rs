@@ -5,7 +5,6 @@
 //! events at the times at which they were due. A late poll therefore delays completions, but
 //! changes no timing inside the drive (ARCHITECTURE.md, R6).
 
-use media::MediaConfig;
 use mem::Iova;
 use nvme::{
     AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
@@ -82,7 +81,7 @@ impl Controller {
                 self.commands.get_mut(id).location = VectorHints::ERROR_LOCATION;
             }
         });
-        let sector = u64::from(self.sector_bytes());
+        let block = u64::from(self.config.lba_bytes());
         let command = self.commands.get_mut(id);
         command.io = parsed?;
         let port = &mut self.queues.ports[owner];
@@ -91,9 +90,9 @@ impl Controller {
             command.first_sector = rights.first_sector();
         }
         let bytes = match command.io {
-            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
+            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * block,
             IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
-                u64::from(addresses.count()) * sector
+                u64::from(addresses.count()) * block
             }
             IoCommand::DatasetManagement { ranges, .. } | IoCommand::DeviceTrim { ranges, .. } => {
                 u64::from(ranges) * nvme::DsmRange::BYTES as u64
@@ -195,15 +194,6 @@ impl Controller {
                 true => counts.suspend += 1,
                 false => counts.suspend_ignored += 1,
             }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn sector_bytes(&self) -> u32 {
-        match &self.config.media {
-            MediaConfig::Nand(n) => n.geometry.sector_bytes,
-            MediaConfig::Pcm(p) => p.sector_bytes,
-            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
         }
     }
 
@@ -642,12 +632,13 @@ impl Controller {
 /// flash array and their events in the same order as for the commands of one host, so that its state
 /// afterwards is the same.
 impl Controller {
-    /// Whether the drive takes direct writes: it has an FTL, its media store no data, it has no
-    /// restricted host, and it runs with [zero latency](Controller::set_zero_latency).
+    /// Whether the drive takes direct writes: it has an FTL, its media store no data, its logical
+    /// blocks are the units that it maps, it has no restricted host, and it runs with [zero
+    /// latency](Controller::set_zero_latency).
     pub fn takes_direct_writes(&self) -> bool {
         self.zero_latency
             && self.queues.ports.iter().all(|port| port.access.is_none())
-            && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
+            && matches!(&self.personality, Personality::Block(drive) if drive.takes_direct_writes())
     }
 
     /// Queues a write of `sectors` sectors from `lba` on. It is executed by the next
@@ -657,7 +648,7 @@ impl Controller {
     /// If the drive takes no direct writes ([`takes_direct_writes`](Controller::takes_direct_writes)).
     pub fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32) {
         match &mut self.personality {
-            Personality::Block(drive) if !drive.stores_data() => {
+            Personality::Block(drive) if drive.takes_direct_writes() => {
                 drive.write_directly(DIRECT_TAG | tag, lba, sectors, self.admin.cache_enabled());
             }
             _ => panic!("the drive takes no direct writes"),
