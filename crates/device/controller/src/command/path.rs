@@ -632,23 +632,23 @@ impl Controller {
 /// flash array and their events in the same order as for the commands of one host, so that its state
 /// afterwards is the same.
 impl Controller {
-    /// Whether the drive takes direct writes: it has an FTL, its media store no data, its logical
-    /// blocks are the units that it maps, it has no restricted host, and it runs with [zero
-    /// latency](Controller::set_zero_latency).
+    /// Whether the drive takes direct writes: it has an FTL, its media store no data, it has no
+    /// restricted host, and it runs with [zero latency](Controller::set_zero_latency).
     pub fn takes_direct_writes(&self) -> bool {
         self.zero_latency
             && self.queues.ports.iter().all(|port| port.access.is_none())
-            && matches!(&self.personality, Personality::Block(drive) if drive.takes_direct_writes())
+            && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
     }
 
-    /// Queues a write of `sectors` sectors from `lba` on. It is executed by the next
+    /// Queues a write of `sectors` sectors from `lba` on, in units that the drive's FTL maps, which
+    /// may have several logical blocks. It is executed by the next
     /// [`run_direct_writes`](Controller::run_direct_writes). Tags are below 2^63 − 1.
     ///
     /// # Panics
     /// If the drive takes no direct writes ([`takes_direct_writes`](Controller::takes_direct_writes)).
     pub fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32) {
         match &mut self.personality {
-            Personality::Block(drive) if drive.takes_direct_writes() => {
+            Personality::Block(drive) if !drive.stores_data() => {
                 drive.write_directly(DIRECT_TAG | tag, lba, sectors, self.admin.cache_enabled());
             }
             _ => panic!("the drive takes no direct writes"),

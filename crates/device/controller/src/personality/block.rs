@@ -24,9 +24,7 @@ use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::block_flash::DriveFlash;
 use crate::personality::logical_blocks::{LogicalBlocks, UnitRange};
 use crate::personality::recovery::{recover, scan_chunk};
-use crate::personality::unit_changes::{
-    ChangeKind, NextStep, RequestTag, UnitChange, UnitChanges,
-};
+use crate::personality::unit_changes::{ChangeKind, NextStep, RequestTag, UnitChange, UnitChanges};
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -117,11 +115,6 @@ impl BlockDrive {
     /// Whether the media store data.
     pub(crate) fn stores_data(&self) -> bool {
         self.stores_data
-    }
-
-    /// Whether writes can reach the FTL without commands.
-    pub(crate) fn takes_direct_writes(&self) -> bool {
-        !self.stores_data && !self.has_partial_units()
     }
 
     /// Whether logical blocks are smaller than the units of the FTL.
@@ -215,8 +208,7 @@ impl BlockDrive {
                 self.change(now, id, (slba, nlb), (ChangeKind::Write, durable), commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
-                let kind =
-                    if deallocate && !fua { ChangeKind::Trim } else { ChangeKind::Zeroes };
+                let kind = if deallocate && !fua { ChangeKind::Trim } else { ChangeKind::Zeroes };
                 let durable = through || fua && !protected;
                 self.change(now, id, (slba, nlb), (kind, durable), commands);
             }
@@ -582,6 +574,8 @@ impl BlockDrive {
 fn is_change(io: &IoCommand) -> bool {
     matches!(
         io,
-        IoCommand::Write { .. } | IoCommand::WriteZeroes { .. } | IoCommand::DatasetManagement { .. }
+        IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::DatasetManagement { .. }
     )
 }

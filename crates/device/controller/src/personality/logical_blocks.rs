@@ -148,7 +148,8 @@ impl LogicalBlocks {
     fn partial_window(self, io: &IoCommand, part: CommandPart, position: u32) -> UnitWindow {
         let (slba, nlb) = block_range(io);
         let begin = self.unit(io, part, position) << self.shift;
-        let (first, end) = (slba.max(begin), (slba + u64::from(nlb)).min(begin + (1 << self.shift)));
+        let (first, end) =
+            (slba.max(begin), (slba + u64::from(nlb)).min(begin + (1 << self.shift)));
         let bytes = |blocks: u64| blocks as usize * self.block_bytes();
         UnitWindow {
             skip: bytes(first - begin),
