@@ -111,8 +111,7 @@ pub struct MediaScrubStats {
 /// are smaller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadModifyWriteStats {
-    /// Units of which a command wrote or zeroed a part, so that the drive reads, modifies and writes
-    /// them.
+    /// Units that a command wrote or zeroed in part, so that the drive reads, modifies and writes them.
     pub units: u64,
     /// Sectors read from the flash for them. A unit in the write buffer, and one without data, needs
     /// no read.

@@ -24,7 +24,9 @@ use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::block_flash::DriveFlash;
 use crate::personality::logical_blocks::{LogicalBlocks, UnitRange};
 use crate::personality::recovery::{recover, scan_chunk};
-use crate::personality::unit_changes::{ChangeKind, NextStep, RequestTag, UnitChange, UnitChanges};
+use crate::personality::unit_changes::{
+    ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
+};
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -290,11 +292,11 @@ impl BlockDrive {
     #[inline(never)]
     fn on_part_complete(&mut self, done: Completion) -> bool {
         match self.changes.on_complete(RequestTag::decode(done.tag), done.status) {
-            NextStep::Write(change) => {
+            ChangeStep::Write(change) => {
                 self.execute(change);
                 false
             }
-            NextStep::Complete => true,
+            ChangeStep::Complete => true,
         }
     }
 

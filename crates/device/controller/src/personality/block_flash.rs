@@ -1,6 +1,6 @@
 //! [`DriveFlash`]: the FTL's view of a drive's flash and memory. It stages program data on the media,
-//! and copies data between the media, the write buffer, host memory, and the contents of units of
-//! which a command changes a part.
+//! and copies data between the media, the write buffer, host memory, and the contents of units that
+//! commands change in part.
 
 use ftl::{FlashBackend, Oob, OpToken, ReadAddress, ReadDest, SlotId, WriteUnit};
 use media::{BufferSlot, ChunkId, PhysSector};
@@ -64,7 +64,7 @@ impl DriveFlash<'_> {
         }
     }
 
-    /// Whether a read of the FTL is that of a unit of which a command changes a part.
+    /// Whether a read of the FTL is that of a unit that a command changes in part.
     #[inline]
     fn is_read_for_change(&self, tag: RequestTag) -> bool {
         tag.part != CommandPart::Whole
@@ -78,7 +78,7 @@ impl DriveFlash<'_> {
         }
     }
 
-    /// Writes a unit of which a command changes a part into a slot: its contents, with the data of the
+    /// Writes a unit that a command changes in part into a slot: its contents, with the data of the
     /// command or zeros in place of the part.
     #[inline(never)]
     fn write_merged(&mut self, tag: RequestTag, slot: SlotId) {

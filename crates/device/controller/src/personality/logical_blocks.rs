@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum CommandPart {
     /// Whole units; of a read, all units.
     Whole,
-    /// The first unit of a change, of which the command covers a part.
+    /// The first unit of a change, which the command covers in part.
     Head,
-    /// The last unit of a change, of which the command covers a part.
+    /// The last unit of a change, which the command covers in part.
     Tail,
 }
 

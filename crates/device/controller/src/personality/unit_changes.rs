@@ -112,7 +112,7 @@ struct OpenChange {
 
 /// The step that follows the completion of a request to the FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextStep {
+pub(crate) enum ChangeStep {
     /// The unit has been read: it is written.
     Write(UnitChange),
     /// The change is complete. Changes that waited for it may start.
@@ -129,6 +129,7 @@ pub(crate) struct UnitChanges {
     waiting_count: usize,
     ready_count: usize,
     /// Buffers for contents, for reuse.
+    #[serde(skip)]
     spare: Vec<Vec<u8>>,
     /// Size of the contents of a unit in bytes; 0 on a drive that stores no data.
     contents_bytes: usize,
@@ -186,7 +187,7 @@ impl UnitChanges {
     ///
     /// # Panics
     /// If no started change has this tag.
-    pub(crate) fn on_complete(&mut self, tag: RequestTag, status: Status) -> NextStep {
+    pub(crate) fn on_complete(&mut self, tag: RequestTag, status: Status) -> ChangeStep {
         let is_started =
             |open: &OpenChange| open.change.tag == tag && open.progress >= Progress::Reading;
         let found = self.open.iter().position(is_started);
@@ -195,7 +196,7 @@ impl UnitChanges {
         if open.progress == Progress::Reading {
             if status.is_success() {
                 open.progress = Progress::Executing;
-                return NextStep::Write(open.change);
+                return ChangeStep::Write(open.change);
             }
             self.stats.failures += 1;
         }
@@ -207,7 +208,7 @@ impl UnitChanges {
         if self.waiting_count > 0 {
             self.unblock(&change);
         }
-        NextStep::Complete
+        ChangeStep::Complete
     }
 
     /// Tells the changes that waited for a change that it is complete.

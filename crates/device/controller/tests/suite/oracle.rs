@@ -23,7 +23,7 @@ struct Sums {
     reclaimed: u64,
     /// Power cuts.
     cuts: u64,
-    /// Units of which a part was changed.
+    /// Units that were changed in part.
     partial_units: u64,
 }
 

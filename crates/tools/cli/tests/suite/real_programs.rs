@@ -147,7 +147,11 @@ fn a_client_without_block_sizes_copies_a_file_system_to_small_blocks() {
     succeed(program("e2fsck", "e2fsprogs").args(["-f", "-n"]).arg(&out));
     client.disconnect();
     let drive = server.stop();
-    assert!(number(&drive, "/interface/read_modify_write/units") > 1000, "{:#}", drive["interface"]);
+    assert!(
+        number(&drive, "/interface/read_modify_write/units") > 1000,
+        "{:#}",
+        drive["interface"]
+    );
     assert_eq!(number(&drive, "/nbd/errors_device") + number(&drive, "/nbd/errors_refused"), 0);
 }
 

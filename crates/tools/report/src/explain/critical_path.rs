@@ -165,7 +165,7 @@ impl FlashTimelines {
             (Some(request), part) => {
                 let by_part = request.queued.is_none() && !request.is_flush;
                 if let Some(queued) = request.queued {
-                    // A unit of which the command changes a part is read before it is written.
+                    // A unit that the command changes in part is read before it is written.
                     if let Some(part) = part {
                         path.add_wait(part.queued, WaitKind::UnitChange);
                         self.pu_op(path, part);

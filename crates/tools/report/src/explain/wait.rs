@@ -34,7 +34,7 @@ pub enum WaitKind {
     Station(StageKind),
     /// A page of the L2P map was read from the flash, or no frame was free.
     MapPage,
-    /// An earlier change of a unit of which the command changes a part, or reads of other units of the
+    /// An earlier change of a unit that the command changes in part, or reads of other units of the
     /// command.
     UnitChange,
     /// All slots of the write buffer were in use.

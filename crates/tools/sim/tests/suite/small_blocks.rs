@@ -21,7 +21,7 @@ fn run(text: &str) -> Value {
 #[test]
 fn jobs_of_single_blocks_verify_their_data_on_every_path() {
     for preset in ["tlc-2020s-small", "qlc-2020s-small", "mqsim-default-small", "femu-default"] {
-        for path in ["", "[path]\nqueue_model = \"mq\"\ncores = 2\nscheduler = \"mq-deadline\"\n"] {
+        for path in ["", "[path]\nqueue_model = \"mq\"\ncores = 2\nscheduler = \"deadline\"\n"] {
             let text = format!(
                 "[drive]\npreset = \"{preset}\"\ndata = \"memory\"\nlba_bytes = 512\n\
                  geometry = {{ channels = 2, pus = 2, chunks = 24, pages = 48 }}\n\

@@ -86,7 +86,7 @@ fn preconditioning_of_small_blocks_writes_units_unless_jobs_say_otherwise() {
     assert!(state(&format!("{small}{blocks}"), false) != units);
     let sampled = format!(
         "{small}[precondition]\nsteady = \"sampled\"\noverwrite = {{ rw = \"randwrite\", \
-         bs = \"512\", amount = \"1x\" }}\n"
+         bs = \"512\" }}\n"
     );
     let scenario = Scenario::parse(Path::new("t.toml"), &sampled).unwrap();
     let (mut drive, mut host) = Stack::build(&scenario.drives[0], None).unwrap().split();
