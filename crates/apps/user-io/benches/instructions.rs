@@ -124,6 +124,7 @@ fn null_drive() -> DriveConfig {
         ftl: FtlConfig::default(),
         null: NullConfig { latency: Nanos::ZERO, bytes_per_sec: 0 },
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     }
 }
 

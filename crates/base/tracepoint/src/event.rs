@@ -169,8 +169,9 @@ pub enum Event {
     /// The completion queue entry was posted.
     CommandPosted { id: u32 },
 
-    /// An FTL queued a write or trim. Tags of a drive's own FTL are entries of the drive's command
-    /// table; tags of a host-managed FTL are entries of the target's.
+    /// An FTL queued a write or trim. The lower 32 bits of a tag of a drive's own FTL are the entry of
+    /// the drive's command table, the upper ones a part of the command; tags of a host-managed FTL are
+    /// entries of the target's.
     FtlQueued { tag: u64 },
     /// All sectors of the request are in the write buffer; if `durable`, its completion waits for
     /// the flash.

@@ -218,9 +218,30 @@ pub struct DriveConfig {
     pub null: NullConfig,
     /// The optional features of the open-channel personality.
     pub open_channel: OpenChannelConfig,
+    /// Size of a logical block in bytes, if it is smaller than the unit that the drive maps; `None`
+    /// if they are equal. Requires a drive that manages its own flash, or null media.
+    pub lba_bytes: Option<u32>,
 }
 
+/// Smallest logical block in bytes.
+const LBA_BYTES_MIN: u32 = 512;
+
 impl DriveConfig {
+    /// Returns the size of the unit that the drive maps, reads and writes, in bytes: a sector of its
+    /// media.
+    pub fn sector_bytes(&self) -> u32 {
+        match &self.media {
+            MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
+            MediaConfig::Pcm(pcm) => pcm.sector_bytes,
+            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
+        }
+    }
+
+    /// Returns the size of a logical block in bytes, as hosts address the drive.
+    pub fn lba_bytes(&self) -> u32 {
+        self.lba_bytes.unwrap_or(self.sector_bytes())
+    }
+
     /// Returns the default FTL configuration of a drive.
     ///
     /// Lines have no metadata. Line metadata would save a host commands when it opens the drive.
@@ -319,7 +340,34 @@ impl DriveConfig {
                 "a multiple of 4 KiB up to 64 GiB, from 4 GiB on of 64 KiB",
             );
         }
+        self.check_lba_bytes()?;
         self.check_open_channel()
+    }
+
+    fn check_lba_bytes(&self) -> Result<(), crate::DriveError> {
+        let Some(lba_bytes) = self.lba_bytes else { return Ok(()) };
+        let unit = self.sector_bytes();
+        let contradiction = |allowed: String| {
+            let what = format!("lba_bytes is {lba_bytes}");
+            Err(crate::DriveError::Config { what, allowed })
+        };
+        if !lba_bytes.is_power_of_two() || !(LBA_BYTES_MIN..=unit).contains(&lba_bytes) {
+            return contradiction(format!(
+                "it must be a power of two from {LBA_BYTES_MIN} to the sector of the media ({unit})"
+            ));
+        }
+        match (&self.media, self.personality) {
+            _ if lba_bytes == unit => Ok(()),
+            (_, PersonalityKind::OpenChannel) => contradiction(format!(
+                "the host of an open-channel drive addresses physical sectors of {unit} bytes; a \
+                 smaller block requires personality = \"block\""
+            )),
+            (MediaConfig::Pcm(_), _) => contradiction(format!(
+                "phase-change memory is written in place in sectors of {unit} bytes; set \
+                 sector_bytes instead"
+            )),
+            (MediaConfig::Nand(_) | MediaConfig::Null { .. }, _) => Ok(()),
+        }
     }
 
     fn check_open_channel(&self) -> Result<(), crate::DriveError> {

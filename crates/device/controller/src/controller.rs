@@ -28,7 +28,8 @@ use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
 use crate::{
-    DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind, PuBusy, WriteBuffer,
+    DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind, PuBusy,
+    ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -121,8 +122,9 @@ impl Controller {
             (MediaConfig::Pcm(pcm), _) => {
                 Personality::Pcm(Box::new(PcmDrive::new(Pcm::open_or_create(pcm.clone())?)))
             }
-            (MediaConfig::Null { bytes, sector_bytes }, _) => {
-                Personality::Null(Box::new(NullDrive::new(config.null, *bytes, *sector_bytes)))
+            (MediaConfig::Null { bytes, .. }, _) => {
+                let lba_bytes = config.lba_bytes();
+                Personality::Null(Box::new(NullDrive::new(config.null, *bytes, lba_bytes)))
             }
         };
         let cmb = DeviceCmb::power_on(&config, None)?;
@@ -190,12 +192,12 @@ impl Controller {
         &self.config
     }
 
-    /// Returns the capacity in sectors that a host sees; all of the medium for an open-channel
+    /// Returns the capacity in logical blocks that a host sees; all of the medium for an open-channel
     /// drive.
     pub fn sectors(&self) -> u64 {
         match &self.personality {
             Personality::Null(d) => d.sectors,
-            Personality::Block(d) => d.ftl.sectors(),
+            Personality::Block(d) => d.capacity_blocks(),
             Personality::Pcm(d) => d.sectors,
             Personality::OpenChannel(d) => d.geometry.total_sectors(),
         }
@@ -315,6 +317,9 @@ impl Controller {
     pub fn check_command_invariants(&self) -> Result<(), DriveViolation> {
         self.commands.check_invariants()?;
         self.queues.check_invariants()?;
+        if let Personality::Block(d) = &self.personality {
+            d.changes.check_invariants()?;
+        }
         self.array().map_or(Ok(()), |array| array.check_invariants())
     }
 
@@ -370,6 +375,7 @@ impl Controller {
                 stats.scrub = d.media_event_handler.stats;
                 stats.ftl = Some(*d.ftl.stats());
                 stats.free_lines = Some(d.ftl.free_lines());
+                stats.read_modify_write = d.has_partial_units().then_some(d.changes.stats);
             }
             Personality::Pcm(d) => {
                 let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
@@ -395,8 +401,10 @@ impl Controller {
             }
             array.counters = ArrayCounters::default();
         }
-        if let Personality::Pcm(d) = &mut self.personality {
-            d.busy.fill([Nanos::ZERO; 3]);
+        match &mut self.personality {
+            Personality::Pcm(d) => d.busy.fill([Nanos::ZERO; 3]),
+            Personality::Block(d) => d.changes.stats = ReadModifyWriteStats::default(),
+            Personality::Null(_) | Personality::OpenChannel(_) => {}
         }
     }
 

@@ -107,6 +107,21 @@ pub struct MediaScrubStats {
     pub passes: u64,
 }
 
+/// The counters of writes to parts of the units that a drive maps, on a drive whose logical blocks
+/// are smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadModifyWriteStats {
+    /// Units that a command wrote or zeroed in part, so that the drive reads, modifies and writes them.
+    pub units: u64,
+    /// Sectors read from the flash for them. A unit in the write buffer, and one without data, needs
+    /// no read.
+    pub sectors_read: u64,
+    /// Changes of units that waited for an earlier change of their unit.
+    pub waits: u64,
+    /// Units that were not written because they cannot be read.
+    pub failures: u64,
+}
+
 /// Counters since power-on, or since [`Controller::reset_stats`](crate::Controller::reset_stats).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriveStats {
@@ -128,6 +143,9 @@ pub struct DriveStats {
     pub ftl: Option<FtlStats>,
     /// Free lines of the FTL.
     pub free_lines: Option<f64>,
+    /// Writes to parts of units; `None` unless the drive's logical blocks are smaller than the units
+    /// that its FTL maps.
+    pub read_modify_write: Option<ReadModifyWriteStats>,
     /// The NAND medium; `None` for other media.
     pub media: Option<MediaStats>,
     /// Busy times per parallel unit, channel by channel.

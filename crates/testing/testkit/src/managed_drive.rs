@@ -70,6 +70,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
         ftl: FtlConfig::default(),
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     }
 }
 

@@ -66,10 +66,11 @@ const ALIASES: &[Alias] = &[
         "page_bytes",
         "[drive.geometry]: data bytes of a page of one plane",
     ),
+    alias(&["sector_size", "secsz"], "sector_bytes", "[drive.geometry]: bytes of a sector"),
     alias(
-        &["sector_size", "secsz", "lba_size", "lbads", "block_size"],
-        "sector_bytes",
-        "[drive.geometry]: bytes of a sector",
+        &["lba_size", "lbads", "block_size", "logical_block_size"],
+        "lba_bytes",
+        "[drive]: bytes of a logical block, at most a sector",
     ),
     alias(
         &["oob", "oob_size", "spare_bytes", "metadata_bytes"],

@@ -404,13 +404,9 @@ impl Scenario {
 }
 
 impl DriveSpec {
-    /// Returns the sector size in bytes.
+    /// Returns the size in bytes of a block as hosts address the drive.
     pub fn sector_bytes(&self) -> u32 {
-        match &self.config.media {
-            MediaConfig::Nand(nand) => nand.geometry.sector_bytes,
-            MediaConfig::Pcm(pcm) => pcm.sector_bytes,
-            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
-        }
+        self.config.lba_bytes()
     }
 
     /// Returns whether the drive accepts block requests, itself or through a target.

@@ -20,12 +20,14 @@ pub(crate) fn controller_identity(
     let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
     let (mut oob, mut optimal, mut geometry) = (0, 1, None);
     let mut timing = MediaTiming::default();
+    let mut unit_blocks = 1;
     let (sectors, sector_bytes) = match personality {
         Personality::Null(d) => (d.sectors, d.sector_bytes),
         Personality::Pcm(d) => (d.sectors, d.pcm.config().sector_bytes),
         Personality::Block(d) => {
-            optimal = d.array.nand.config().write_unit();
-            (d.ftl.sectors(), d.array.nand.layout().sector_bytes())
+            unit_blocks = d.unit_blocks();
+            optimal = d.array.nand.config().write_unit() * unit_blocks;
+            (d.capacity_blocks(), config.lba_bytes())
         }
         Personality::OpenChannel(d) => {
             optimal = d.geometry.ws_opt;
@@ -68,6 +70,7 @@ pub(crate) fn controller_identity(
             sector_bytes,
             oob_bytes: oob,
             optimal_sectors: optimal,
+            unit_sectors: unit_blocks,
             write_protected: false,
         },
         max_transfer_bytes: 0,

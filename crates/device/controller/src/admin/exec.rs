@@ -30,7 +30,7 @@ impl Controller {
         match command {
             AdminCommand::Identify { cns, nsid } => {
                 let mapped = match &self.personality {
-                    Personality::Block(d) => d.mapped_sectors(),
+                    Personality::Block(d) => d.mapped_blocks(),
                     _ => self.sectors(),
                 };
                 let answer = self.admin_for_queue(queue).identify(cns, nsid, mapped)?;
@@ -239,7 +239,7 @@ impl Controller {
             return Err(Status::INVALID_OPCODE);
         };
         let rights = self.queues.ports[port].access.as_deref();
-        let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(drive.ftl.sectors());
+        let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(drive.capacity_blocks());
         let first = rights.map_or(0, AccessCheck::first_sector);
         if slba >= sectors || bytes < 8 {
             return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
@@ -250,7 +250,7 @@ impl Controller {
         let (mut at, mut list) = (slba, Vec::new());
         while at < end && list.len() < most {
             let left = u32::try_from(end - at).unwrap_or(u32::MAX);
-            let (mapped, n) = drive.ftl.extent(first + at, left);
+            let (mapped, n) = drive.extent(first + at, left);
             list.push(LbaStatusDescriptor::new(at, n, mapped));
             at += u64::from(n);
         }

@@ -72,7 +72,7 @@ fn cloud_health(controller: &Controller, nand: &Nand, spare_percent: u8) -> Clou
         let share = drive.ftl.free_lines() / f64::from(plan.lines.max(1));
         log.free_blocks = (share * 100.0).clamp(0.0, 100.0) as u8;
         log.refreshes.copy_from_slice(&drive.ftl.stats().refreshed_lines.to_le_bytes()[..7]);
-        log.mapped = drive.mapped_sectors().into();
+        log.mapped = drive.mapped_blocks().into();
         if let WriteBuffer::PowerLossProtected { .. } = controller.config.write_buffer {
             log.capacitor_health = 100.into();
             log.protected_power_losses = wide(stats.power_cuts);

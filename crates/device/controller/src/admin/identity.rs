@@ -57,6 +57,8 @@ pub(crate) struct NamespaceIdentity {
     pub(crate) oob_bytes: u16,
     /// Optimal write size in sectors, at least 1.
     pub(crate) optimal_sectors: u32,
+    /// Sectors per unit that the drive maps, at least 1. Accesses below a unit cost more.
+    pub(crate) unit_sectors: u32,
     /// Whether the namespace is write protected for this host.
     pub(crate) write_protected: bool,
 }
@@ -174,6 +176,12 @@ impl ControllerIdentity {
         let optimal =
             u16::try_from(self.namespace.optimal_sectors.saturating_sub(1)).unwrap_or(u16::MAX);
         (n.npwg, n.nows) = (optimal.into(), optimal.into());
+        if self.namespace.unit_sectors > 1 {
+            // Writes and deallocations of whole units need no read, and only these deallocate.
+            let unit = u16::try_from(self.namespace.unit_sectors - 1).unwrap_or(u16::MAX);
+            (n.npwg, n.npwa) = (unit.into(), unit.into());
+            (n.npdg, n.npda) = (unit.into(), unit.into());
+        }
         if self.personality == PersonalityKind::OpenChannel {
             n.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;
         } else {

@@ -18,6 +18,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             sector_bytes: 4096,
             oob_bytes: 0,
             optimal_sectors: 16,
+            unit_sectors: 1,
             write_protected: false,
         },
         max_transfer_bytes: 1 << 20,
@@ -98,6 +99,23 @@ fn identifies_itself() {
         assert_eq!(a.identify(cns, nsid, 0).unwrap_err(), status);
     }
     assert_eq!(a.geometry(1).unwrap_err(), Status::INVALID_OPCODE);
+}
+
+#[test]
+fn small_blocks_have_the_granularity_of_units() {
+    let namespace = NamespaceIdentity {
+        sector_bytes: 512,
+        optimal_sectors: 128,
+        unit_sectors: 8,
+        ..identity().namespace
+    };
+    let a = AdminState::new(ControllerIdentity { namespace, ..identity() }).unwrap();
+    let n = IdentifyNamespace::from_bytes(*a.identify(cns::NAMESPACE, 1, 77).unwrap());
+    assert_eq!((n.block_bytes(), n.optimal_write()), (Some(512), 128));
+    let unit = [n.npwg, n.npwa, n.npdg, n.npda].map(|field| field.get());
+    assert_eq!(unit, [7; 4], "writes and deallocations of 8 blocks, numbered from 0");
+    let n = IdentifyNamespace::from_bytes(*block().identify(cns::NAMESPACE, 1, 77).unwrap());
+    assert_eq!([n.npwg, n.npwa, n.npdg, n.npda].map(|field| field.get()), [15, 0, 0, 0]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use nvme::{PhysSector, VectorHints};
 use time::Nanos;
 
 use super::DrivePart;
+use crate::controller::Personality;
 use crate::nand_array::OpOwner;
 use crate::nand_array::operation::SectorAddress;
 use crate::{
@@ -46,6 +47,7 @@ fn busy() -> Controller {
         ftl: ftl::FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     };
     let mut drive = Controller::new(config).expect("a valid configuration");
     drive.attach().expect("a port");
@@ -69,6 +71,12 @@ fn a_broken_invariant_names_its_part() {
             "a done command has its slot until its completion is posted",
             |drive| drive.commands.break_completed(),
         ),
+        (DrivePart::Commands, "waiting changes are counted", |drive| {
+            match &mut drive.personality {
+                Personality::Block(drive) => drive.changes.break_waiting_count(),
+                _ => unreachable!("the drive has an FTL"),
+            }
+        }),
         (DrivePart::Queues, "completions that wait are counted", |drive| {
             drive.queues.break_stalled_count();
         }),

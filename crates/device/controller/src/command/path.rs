@@ -6,7 +6,6 @@
 //! changes no timing inside the drive (ARCHITECTURE.md, R6).
 
 use ftl::BatchWrite;
-use media::MediaConfig;
 use mem::Iova;
 use nvme::{
     AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
@@ -83,7 +82,7 @@ impl Controller {
                 self.commands.get_mut(id).location = VectorHints::ERROR_LOCATION;
             }
         });
-        let sector = u64::from(self.sector_bytes());
+        let block = u64::from(self.config.lba_bytes());
         let command = self.commands.get_mut(id);
         command.io = parsed?;
         let port = &mut self.queues.ports[owner];
@@ -92,9 +91,9 @@ impl Controller {
             command.first_sector = rights.first_sector();
         }
         let bytes = match command.io {
-            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * sector,
+            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * block,
             IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
-                u64::from(addresses.count()) * sector
+                u64::from(addresses.count()) * block
             }
             IoCommand::DatasetManagement { ranges, .. } | IoCommand::DeviceTrim { ranges, .. } => {
                 u64::from(ranges) * nvme::DsmRange::BYTES as u64
@@ -196,15 +195,6 @@ impl Controller {
                 true => counts.suspend += 1,
                 false => counts.suspend_ignored += 1,
             }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn sector_bytes(&self) -> u32 {
-        match &self.config.media {
-            MediaConfig::Nand(n) => n.geometry.sector_bytes,
-            MediaConfig::Pcm(p) => p.sector_bytes,
-            MediaConfig::Null { sector_bytes, .. } => *sector_bytes,
         }
     }
 
@@ -657,7 +647,8 @@ impl Controller {
             && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
     }
 
-    /// Queues a write of `sectors` sectors from `lba` on. It is executed by the next
+    /// Queues a write of `sectors` sectors from `lba` on, in units that the drive's FTL maps, which
+    /// may have several logical blocks. It is executed by the next
     /// [`run_direct_writes`](Controller::run_direct_writes). Tags are below 2^63 − 1.
     ///
     /// # Panics

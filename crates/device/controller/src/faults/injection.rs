@@ -195,7 +195,7 @@ fn operation_failure(
 fn written_sector(controller: &Controller, sector: FaultSector) -> Result<PhysSector, FaultError> {
     let not_on_media = |why| Err(FaultError::NotOnMedia { why });
     match (sector, &controller.personality) {
-        (FaultSector::Lba(lba), Personality::Block(drive)) => match drive.ftl.location(lba) {
+        (FaultSector::Lba(lba), Personality::Block(drive)) => match drive.location(lba) {
             Some(L2pEntry::Flash(phys)) => Ok(phys),
             Some(L2pEntry::Buffer(_)) => not_on_media("is in the write buffer"),
             Some(L2pEntry::Unmapped) => not_on_media("is not written"),

@@ -25,8 +25,8 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     }
     controller.stages.clear();
     let aborted = controller.commands.take_in_flight();
-    let sector_bytes = controller.sector_bytes();
-    let unavailable = Personality::Null(Box::new(NullDrive::unavailable(sector_bytes)));
+    let lba_bytes = controller.config.lba_bytes();
+    let unavailable = Personality::Null(Box::new(NullDrive::unavailable(lba_bytes)));
     let off = std::mem::replace(&mut controller.personality, unavailable);
     match power_up(off, &controller.config) {
         Ok(personality) => controller.personality = personality,
@@ -47,10 +47,12 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
         Personality::Block(mut drive) => {
             drive.array.power_cut();
             let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
+            let partial = drive.changes.stats;
             let mut next = Controller::nand_personality(drive.array, kind, config, None)?;
             if let Personality::Block(drive) = &mut next {
                 drive.ftl.add_stats(&ftl);
                 drive.media_event_handler.stats = scrub;
+                drive.changes.stats = partial;
             }
             Ok(next)
         }

@@ -300,7 +300,7 @@ impl NandArray {
         let part = self.ops.pu_op(id);
         let (cause, command) = match self.ops.op(part.op).owner {
             OpOwner::Ftl(op) => (op.cause(), None),
-            OpOwner::FtlForCommand(op, command) => (op.cause(), Some(command)),
+            OpOwner::FtlForCommand(op, tag) => (op.cause(), Some(tag.command)),
             OpOwner::Command(command) => (Cause::Host, Some(command)),
             OpOwner::Scrub => (Cause::Scrub, None),
         };

@@ -4,13 +4,15 @@
 use nvme::PhysSector;
 use serde::{Deserialize, Serialize};
 
+use crate::personality::unit_changes::RequestTag;
+
 /// The owner of an operation, which receives its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OpOwner {
     /// The FTL, for its own purposes.
     Ftl(ftl::OpToken),
-    /// The FTL, for the data of this command.
-    FtlForCommand(ftl::OpToken, u32),
+    /// The FTL, for the data of this part of a command.
+    FtlForCommand(ftl::OpToken, RequestTag),
     /// A host command.
     Command(u32),
     /// The media scrub, which only checks that the data is readable.

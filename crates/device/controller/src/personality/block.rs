@@ -1,20 +1,19 @@
 //! The block personality over NAND: the drive manages its own flash.
 //!
 //! [`BlockDrive`] runs the FTL ([`ftl::Ftl`]) on the drive's own parallel units. [`DriveFlash`] is
-//! the adapter between the two: it stages program data on the media, and copies data between the
-//! media, the write buffer and host memory. Invariant: every command completes exactly once, when
-//! the FTL reports its completion.
+//! the adapter between the two. Commands address logical blocks, which may be smaller than the units
+//! that the FTL maps ([`LogicalBlocks`]); then the drive splits a change into whole units and parts of
+//! units, which it reads, modifies and writes ([`UnitChanges`]). Invariant: every command completes
+//! exactly once, when the FTL has reported the completion of each of its parts.
 
 use std::collections::VecDeque;
 
 use ftl::{
-    BatchWrite, CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashBackend,
-    FlashGeometry, Ftl, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryError, SlotId,
-    WriteUnit,
+    BatchWrite, CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry,
+    Ftl, L2pEntry, NewFtlError, RecoveryError,
 };
-use media::{BufferSlot, ChunkId, ChunkState, DataStore, PhysSector};
-use mem::SharedRegion;
-use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, PuId, Status, VectorHints};
+use media::{ChunkState, DataStore};
+use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
@@ -22,7 +21,12 @@ use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
+use crate::personality::block_flash::DriveFlash;
+use crate::personality::logical_blocks::{LogicalBlocks, UnitRange};
 use crate::personality::recovery::{recover, scan_chunk};
+use crate::personality::unit_changes::{
+    ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
+};
 use crate::{DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +35,9 @@ pub(crate) struct BlockDrive {
     pub(crate) ftl: Ftl,
     /// Whether the media store data: sectors, and slots of the write buffer.
     stores_data: bool,
-    sector_bytes: u32,
+    blocks: LogicalBlocks,
+    /// Unused if logical blocks are the units of the FTL.
+    pub(crate) changes: UnitChanges,
     write_buffer: WriteBuffer,
     /// Whether the contents of the write buffer are durable. The capacitors of a drive with an
     /// image survive a power cut, but not the death of the process: there a flush writes to the
@@ -90,7 +96,8 @@ impl BlockDrive {
             array,
             ftl,
             stores_data: keeps,
-            sector_bytes,
+            blocks: LogicalBlocks::new(drive.lba_bytes(), sector_bytes),
+            changes: UnitChanges::new(if keeps { sector_bytes as usize } else { 0 }),
             write_buffer: cache,
             buffer_durable: survives,
             kick: true,
@@ -110,6 +117,35 @@ impl BlockDrive {
     /// Whether the media store data.
     pub(crate) fn stores_data(&self) -> bool {
         self.stores_data
+    }
+
+    /// Whether logical blocks are smaller than the units of the FTL.
+    pub(crate) fn has_partial_units(&self) -> bool {
+        self.blocks.is_below_unit()
+    }
+
+    /// Returns the number of logical blocks in a unit of the FTL.
+    pub(crate) fn unit_blocks(&self) -> u32 {
+        self.blocks.unit_blocks()
+    }
+
+    /// Returns the capacity in logical blocks.
+    pub(crate) fn capacity_blocks(&self) -> u64 {
+        self.ftl.sectors() * u64::from(self.unit_blocks())
+    }
+
+    /// Returns the location of the unit of a logical block of the host, as [`Ftl::location`] does.
+    pub(crate) fn location(&self, lba: u64) -> Option<L2pEntry> {
+        self.ftl.location(self.blocks.unit_of(lba))
+    }
+
+    /// Returns whether the blocks from `lba` on are mapped, and for how many of `blocks` that holds,
+    /// as [`Ftl::extent`] does.
+    pub(crate) fn extent(&self, lba: u64, blocks: u32) -> (bool, u32) {
+        let units = self.blocks.covering_units(lba, blocks);
+        let (mapped, count) = self.ftl.extent(units.first, units.count);
+        let end = (units.first + u64::from(count)) * u64::from(self.unit_blocks());
+        (mapped, (end - lba).min(blocks.into()) as u32)
     }
 
     /// Whether completed writes need a flush to be durable.
@@ -165,12 +201,13 @@ impl BlockDrive {
         let command = commands.get_mut(id);
         command.ops_left = 1;
         if let IoCommand::Read { slba, nlb, .. } = command.io {
+            let units = self.blocks.covering_units(slba, nlb);
             let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-            ftl.read(now, id.into(), slba, nlb, &mut flash);
+            ftl.read(now, id.into(), units.first, units.count, &mut flash);
         } else {
             self.start_change(now, id, commands, cache_enabled);
         }
-        self.collect_completions(commands);
+        self.collect_completions(now, commands);
     }
 
     /// Starts a command that is no read.
@@ -182,16 +219,13 @@ impl BlockDrive {
         match commands.get(id).io {
             IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
-                self.ftl.write(tag, slba, nlb, through || fua && !protected);
-                self.kick = true;
+                let durable = through || fua && !protected;
+                self.change(now, id, (slba, nlb), (ChangeKind::Write, durable), commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
-                if deallocate && !fua {
-                    self.ftl.trim(tag, slba, nlb);
-                } else {
-                    self.ftl.write_zeroes(tag, slba, nlb, through || fua && !protected);
-                }
-                self.kick = true;
+                let kind = if deallocate && !fua { ChangeKind::Trim } else { ChangeKind::Zeroes };
+                let durable = through || fua && !protected;
+                self.change(now, id, (slba, nlb), (kind, durable), commands);
             }
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
@@ -200,7 +234,7 @@ impl BlockDrive {
                 self.kick = true;
             }
             IoCommand::DatasetManagement { deallocate, .. } => {
-                self.trim(id, deallocate, commands);
+                self.trim(now, id, deallocate, commands);
             }
             IoCommand::LbaStatus { slba, nlb, max_descriptors } => {
                 let status = self.lba_status(id, slba, nlb, max_descriptors, commands);
@@ -214,24 +248,98 @@ impl BlockDrive {
         }
     }
 
-    fn trim(&mut self, id: u32, deallocate: bool, commands: &mut Commands) {
+    /// Starts a change of the `nlb` blocks from `slba` on.
+    fn change(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        (slba, nlb): (u64, u32),
+        (kind, durable): (ChangeKind, bool),
+        commands: &mut Commands,
+    ) {
+        if !self.blocks.is_below_unit() {
+            let units = UnitRange { first: slba, count: nlb };
+            return self.execute(UnitChange { tag: RequestTag::whole(id), kind, units, durable });
+        }
+        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks()) {
+            return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        commands.get_mut(id).ops_left = self.blocks.parts(slba, nlb).count() as u32;
+        for (part, units) in self.blocks.parts(slba, nlb) {
+            let tag = RequestTag { command: id, part };
+            self.start_part(now, UnitChange { tag, kind, units, durable }, commands);
+        }
+    }
+
+    /// Starts a part of a change, unless it has to wait.
+    fn start_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
+        if self.changes.add(change) {
+            self.execute_part(now, change, commands);
+        }
+    }
+
+    /// Gives a started part of a change to the FTL, or reads its unit first.
+    fn execute_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
+        if !change.is_partial() {
+            return self.execute(change);
+        }
+        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        ftl.read(now, change.tag.encode(), change.units.first, change.units.count, &mut flash);
+    }
+
+    /// Gives a change to the FTL. A part of a unit is written with the contents of its unit, also if
+    /// its blocks are zeroed.
+    fn execute(&mut self, change: UnitChange) {
+        let UnitChange { units: UnitRange { first, count }, durable, .. } = change;
+        let tag = change.tag.encode();
+        match change.kind {
+            _ if change.is_partial() => self.ftl.write(tag, first, count, durable),
+            ChangeKind::Write => self.ftl.write(tag, first, count, durable),
+            ChangeKind::Zeroes => self.ftl.write_zeroes(tag, first, count, durable),
+            ChangeKind::Trim => self.ftl.trim(tag, first, count),
+        }
+        self.kick = true;
+    }
+
+    /// Processes the completion of a part of a command. Returns whether the part is complete.
+    #[inline(never)]
+    fn on_part_complete(&mut self, done: Completion) -> bool {
+        match self.changes.on_complete(RequestTag::decode(done.tag), done.status) {
+            ChangeStep::Write(change) => {
+                self.execute(change);
+                false
+            }
+            ChangeStep::Complete => true,
+        }
+    }
+
+    /// Deallocates the units that lie completely in the ranges of a command.
+    fn trim(&mut self, now: Nanos, id: u32, deallocate: bool, commands: &mut Commands) {
         if !deallocate {
             // The other attributes are only hints [NVMe1.4 §6.7].
             return commands.complete_op(id, Status::SUCCESS);
         }
-        let command = commands.get_mut(id);
-        command.ranges.retain(|r| r.nlb.get() > 0);
-        let ranges = &command.ranges;
-        let end = self.ftl.sectors();
+        let (end, blocks) = (self.capacity_blocks(), self.blocks);
         let fits = |r: &DsmRange| {
             r.slba.get().checked_add(r.nlb.get().into()).is_some_and(|last| last <= end)
         };
+        let units_of = |r: &DsmRange| blocks.whole_units(r.slba.get(), r.nlb.get());
+        let ranges = &mut commands.get_mut(id).ranges;
+        ranges.retain(|r| r.nlb.get() > 0);
         if !ranges.iter().all(fits) {
             return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
-        command.ops_left = 1 + ranges.len() as u32;
-        for range in &command.ranges {
-            self.ftl.trim(u64::from(id), range.slba.get(), range.nlb.get());
+        ranges.retain(|r| units_of(r).count > 0);
+        let count = ranges.len();
+        commands.get_mut(id).ops_left = 1 + count as u32;
+        for index in 0..count {
+            let units = units_of(&commands.get(id).ranges[index]);
+            let (tag, kind, durable) = (RequestTag::whole(id), ChangeKind::Trim, false);
+            let change = UnitChange { tag, kind, units, durable };
+            match blocks.is_below_unit() {
+                true => self.start_part(now, change, commands),
+                false => self.execute(change),
+            }
         }
         commands.complete_op(id, Status::SUCCESS);
         self.kick = true;
@@ -245,13 +353,13 @@ impl BlockDrive {
         max: u32,
         commands: &mut Commands,
     ) -> Status {
-        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.ftl.sectors()) {
+        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks()) {
             return Status::LBA_OUT_OF_RANGE.do_not_retry();
         }
         let command = commands.get(id);
         let (mut at, mut left, mut found) = (slba, nlb, 0);
         while left > 0 && found < max {
-            let (mapped, n) = self.ftl.extent(at, left);
+            let (mapped, n) = self.extent(at, left);
             let bytes = LbaStatusDescriptor::new(at - command.first_sector, n, mapped).to_bytes();
             let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
             command.data_buffer.write(command.port.memory(), offset, &bytes);
@@ -270,7 +378,8 @@ impl BlockDrive {
             array: &mut self.array,
             commands,
             stores_data: self.stores_data,
-            sector_bytes: self.sector_bytes,
+            blocks: self.blocks,
+            changes: &mut self.changes,
         };
         (&mut self.ftl, flash)
     }
@@ -278,12 +387,15 @@ impl BlockDrive {
     /// Records in a command which of its sectors could not be read.
     #[cold]
     fn record_failed_sectors(&self, done: &NandOpCompletion, commands: &mut Commands) {
-        let (OpOwner::FtlForCommand(_, request), NandOpKind::Read) = (done.owner, done.kind) else {
+        let (OpOwner::FtlForCommand(_, tag), NandOpKind::Read) = (done.owner, done.kind) else {
             return;
         };
         for (i, address) in self.array.addresses(done.op).iter().enumerate() {
             if done.failed >> i & 1 != 0 {
-                commands.sector_failed(request, address.position);
+                let io = &commands.get(tag.command).io;
+                let window = self.blocks.window(io, tag.part, address.position);
+                let block = window.offset / self.blocks.block_bytes() as u64;
+                commands.sector_failed(tag.command, block as u32);
             }
         }
     }
@@ -301,8 +413,8 @@ impl BlockDrive {
         }
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         match (done.owner, done.kind) {
-            (OpOwner::FtlForCommand(op, request), NandOpKind::Read) => {
-                flash.copy_to_host(&done, request);
+            (OpOwner::FtlForCommand(op, tag), NandOpKind::Read) => {
+                flash.copy_read_data(&done, tag);
                 self.kick |= ftl.read_done(op, done.failed, &mut flash);
             }
             (OpOwner::Ftl(op), NandOpKind::Read) => {
@@ -319,7 +431,7 @@ impl BlockDrive {
             (OpOwner::Scrub, NandOpKind::Read) => self.media_event_handler.on_read_complete(now),
             (OpOwner::Command(_) | OpOwner::FtlForCommand(..) | OpOwner::Scrub, _) => {}
         }
-        self.collect_completions(commands);
+        self.collect_completions(now, commands);
     }
 
     /// Runs the FTL after a batch of commands and operations. Returns whether it made progress.
@@ -336,7 +448,7 @@ impl BlockDrive {
         self.kick = false;
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
-        self.collect_completions(commands);
+        self.collect_completions(now, commands);
         true
     }
 
@@ -412,23 +524,39 @@ impl BlockDrive {
     }
 
     #[inline(always)]
-    fn collect_completions(&mut self, commands: &mut Commands) {
+    fn collect_completions(&mut self, now: Nanos, commands: &mut Commands) {
         if self.ftl.has_completion() {
-            self.collect_all_completions(commands);
+            self.collect_all_completions(now, commands);
         }
     }
 
     #[inline(never)]
-    fn collect_all_completions(&mut self, commands: &mut Commands) {
+    fn collect_all_completions(&mut self, now: Nanos, commands: &mut Commands) {
         while let Some(done) = self.ftl.pop_completion() {
             if done.tag < DIRECT_TAG {
-                let mut status = done.status;
-                if self.is_read_only || !status.is_success() {
-                    status = self.update_read_only(status, &commands.get(done.tag as u32).io);
-                }
-                commands.complete_op(done.tag as u32, status);
+                self.on_completion(now, done, commands);
             } else if done.tag != INTERNAL_FLUSH_TAG {
                 self.direct_writes.push_back(done);
+            }
+        }
+    }
+
+    /// Processes the completion of a command, or of a part of it.
+    #[inline(always)]
+    fn on_completion(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
+        let id = done.tag as u32;
+        let mut status = done.status;
+        let is_part = self.blocks.is_below_unit() && is_change(&commands.get(id).io);
+        if is_part && !self.on_part_complete(done) {
+            return;
+        }
+        if self.is_read_only || !status.is_success() {
+            status = self.update_read_only(status, &commands.get(id).io);
+        }
+        commands.complete_op(id, status);
+        if is_part {
+            while let Some(change) = self.changes.next_ready() {
+                self.execute_part(now, change, commands);
             }
         }
     }
@@ -466,199 +594,12 @@ impl BlockDrive {
     }
 }
 
-/// The FTL's view of the drive's flash and memory.
-struct DriveFlash<'a> {
-    array: &'a mut NandArray,
-    commands: &'a Commands,
-    stores_data: bool,
-    sector_bytes: u32,
-}
-
-impl DriveFlash<'_> {
-    /// Copies the data of a completed host read to the host.
-    #[inline]
-    fn copy_to_host(&mut self, done: &NandOpCompletion, request: u32) {
-        if !self.stores_data {
-            return;
-        }
-        let command = self.commands.get(request);
-        if !command.data_buffer.has_data() {
-            return;
-        }
-        let size = self.sector_bytes as usize;
-        for (i, &SectorAddress { phys, position }) in
-            self.array.addresses(done.op).iter().enumerate()
-        {
-            if done.failed >> i & 1 != 0 {
-                continue;
-            }
-            let offset = u64::from(position) * size as u64;
-            let memory = command.port.memory();
-            let mut whole = true;
-            command.data_buffer.for_each_segment(memory, offset, size, |region, at, _, n| {
-                if n == size {
-                    self.array.nand.copy_out(phys, region, at);
-                } else {
-                    whole = false;
-                }
-            });
-            if !whole {
-                let mut bytes = vec![0; size];
-                self.array.nand.read_bytes(phys, &mut bytes);
-                command.data_buffer.write(memory, offset, &bytes);
-            }
-        }
-    }
-
-    /// Copies the pattern of the logical address to the host, for media that store no data.
-    fn copy_pattern_to_host(&self, request: u64, sector: u32) {
-        let command = self.commands.get(request as u32);
-        if let (true, IoCommand::Read { slba, .. }) = (command.data_buffer.has_data(), command.io) {
-            let mut bytes = vec![0; self.sector_bytes as usize];
-            media::fill_pattern(slba - command.first_sector + u64::from(sector), &mut bytes);
-            let offset = u64::from(sector) * u64::from(self.sector_bytes);
-            command.data_buffer.write(command.port.memory(), offset, &bytes);
-        }
-    }
-}
-
-impl FlashBackend for DriveFlash<'_> {
-    #[inline]
-    fn stores_data(&self) -> bool {
-        self.stores_data
-    }
-
-    fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
-        tracepoint::trace_at(now, || {
-            let (chunk, lba) = (unit.chunk, unit.first_lba().map(|lba| lba.get().into()));
-            tracepoint::Event::FtlProgram { chunk: chunk.get(), lba }
-        });
-        let WriteUnit { chunk, sector, first_slot, .. } = unit;
-        if self.stores_data {
-            let nand = &mut self.array.nand;
-            let first = nand.layout().phys(chunk, sector);
-            if let Err(e) = nand.stage_slots(first, BufferSlot(first_slot.get()), unit.oobs()) {
-                return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
-            }
-        }
-        self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get(), sector);
-    }
-
-    #[inline]
-    fn read(&mut self, now: Nanos, op: OpToken, addresses: &[ReadAddress], target: ReadDest) {
-        match target {
-            ReadDest::Host(request) => {
-                let command = self.commands.get(request as u32);
-                if !self.stores_data && command.data_buffer.has_data() {
-                    for address in addresses {
-                        self.copy_pattern_to_host(request, address.place);
-                    }
-                }
-                let hints = command.io.hints();
-                let owner = OpOwner::FtlForCommand(op, request as u32);
-                self.array.read(now, owner, hints, sector_addresses(addresses));
-            }
-            ReadDest::Buffer => {
-                let addresses = sector_addresses(addresses);
-                self.array.read(now, OpOwner::Ftl(op), VectorHints::NONE, addresses)
-            }
-        }
-    }
-
-    fn erase(&mut self, now: Nanos, op: OpToken, chunk: ChunkId) {
-        self.array.erase(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get());
-    }
-
-    #[inline]
-    fn host_reads_in_flight(&self, pu: PuId) -> u32 {
-        self.array.pus[pu.index()].host_reads
-    }
-
-    #[inline]
-    fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId) {
-        if !self.stores_data {
-            return;
-        }
-        let command = self.commands.get(request as u32);
-        if !command.data_buffer.has_data() {
-            // The data of a Bit Bucket write is undefined; zeros leak nothing.
-            return self.array.nand.write_slot(BufferSlot(slot.get()), &[]);
-        }
-        let Some((buffer, to)) = self.array.nand.slot_to_write(BufferSlot(slot.get())) else {
-            return;
-        };
-        let size = self.sector_bytes as usize;
-        let offset = u64::from(sector) * size as u64;
-        command.data_buffer.for_each_segment(
-            command.port.memory(),
-            offset,
-            size,
-            |region, at, done, n| {
-                SharedRegion::copy(region, at, buffer, to + done, n);
-            },
-        );
-    }
-
-    fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
-        if !self.stores_data {
-            return self.copy_pattern_to_host(request, sector);
-        }
-        let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
-            return self.zero_to_host(request, sector);
-        };
-        let command = self.commands.get(request as u32);
-        let size = self.sector_bytes as usize;
-        let offset = u64::from(sector) * size as u64;
-        command.data_buffer.for_each_segment(
-            command.port.memory(),
-            offset,
-            size,
-            |region, at, done, n| {
-                SharedRegion::copy(buffer, from + done, region, at, n);
-            },
-        );
-    }
-
-    fn zero_to_host(&mut self, request: u64, sector: u32) {
-        let command = self.commands.get(request as u32);
-        let size = self.sector_bytes as usize;
-        let offset = u64::from(sector) * size as u64;
-        command.data_buffer.for_each_segment(
-            command.port.memory(),
-            offset,
-            size,
-            |region, at, _, n| {
-                region.fill(at, n, 0);
-            },
-        );
-    }
-
-    fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
-        self.array.nand.write_slot(BufferSlot(slot.get()), bytes);
-    }
-
-    fn sync_slot(&mut self, phys: PhysSector, slot: SlotId) {
-        self.array.nand.load_slot(phys, BufferSlot(slot.get()));
-    }
-
-    fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
-        let size = out.len().min(self.sector_bytes as usize);
-        let out = &mut out[..size];
-        match self.array.nand.slot_data(BufferSlot(slot.get())) {
-            Some((buffer, from)) => buffer.read(from, out),
-            None => out.fill(0),
-        }
-    }
-
-    fn read_slot_oob(&mut self, phys: PhysSector, _slot: SlotId, out: &mut [u8; Oob::BYTES]) {
-        self.array.nand.oob(phys, out);
-    }
-}
-
-/// Returns the addresses of a read of the FTL.
-#[inline]
-fn sector_addresses(
-    addresses: &[ReadAddress],
-) -> impl ExactSizeIterator<Item = SectorAddress> + Clone {
-    addresses.iter().map(|address| SectorAddress { phys: address.phys, position: address.place })
+/// Whether a command changes blocks.
+fn is_change(io: &IoCommand) -> bool {
+    matches!(
+        io,
+        IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::DatasetManagement { .. }
+    )
 }

@@ -1,9 +1,12 @@
 //! Personalities: the execution of I/O commands, by kind of drive.
 
 pub(crate) mod block;
+mod block_flash;
 pub(crate) mod device_l2p;
+mod logical_blocks;
 pub(crate) mod null;
 pub(crate) mod open_channel;
 pub(crate) mod pcm;
 mod recovery;
 mod spare;
+pub(crate) mod unit_changes;

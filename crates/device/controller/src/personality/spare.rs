@@ -3,9 +3,10 @@
 use crate::personality::block::BlockDrive;
 
 impl BlockDrive {
-    /// Returns the number of mapped sectors, an upper bound: those of the map itself count, too.
-    pub(crate) fn mapped_sectors(&self) -> u64 {
-        self.ftl.mapped().min(self.ftl.sectors())
+    /// Returns the number of mapped logical blocks, an upper bound: those of the map itself count,
+    /// too.
+    pub(crate) fn mapped_blocks(&self) -> u64 {
+        self.ftl.mapped().min(self.ftl.sectors()) * u64::from(self.unit_blocks())
     }
 
     /// Returns the number of chunks that were good when the drive was new, and are bad.

@@ -14,5 +14,6 @@ mod oracle;
 mod own_events;
 mod paging;
 mod ppa;
+mod small_blocks;
 mod timing;
 mod transfers;

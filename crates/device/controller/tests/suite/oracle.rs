@@ -10,33 +10,65 @@
 mod case;
 mod sector;
 
-use case::{Case, Medium};
+use case::{Blocks, Case, Medium};
 use testkit::oracle::run_seeds;
 
 /// Seeds that found a bug: space was exhausted although spare chunks remained.
 const REGRESSIONS: [u64; 1] = [4149];
 
-/// Runs seeds and reports the failing one. Returns the lines reclaimed and the power cuts of all
-/// seeds.
-fn run(medium: Medium, cases: u64) -> (u64, u64) {
+/// The numbers of all seeds.
+#[derive(Debug, Default)]
+struct Sums {
+    /// Lines reclaimed.
+    reclaimed: u64,
+    /// Power cuts.
+    cuts: u64,
+    /// Units that were changed in part.
+    partial_units: u64,
+}
+
+/// Runs seeds and reports the failing one.
+fn run(medium: Medium, blocks: Blocks, cases: u64) -> Sums {
     let replay = "cargo test -p sluice-controller --test suite oracle::";
     let run = run_seeds(cases, &REGRESSIONS, replay, |seed| {
-        let mut case = Case::new(seed, medium);
+        let mut case = Case::new(seed, medium, blocks);
         case.run();
-        (case.reclaimed, case.cuts)
+        (case.reclaimed, case.cuts, case.partial_units)
     });
-    run.results.iter().fold((0, 0), |sum, (reclaimed, cuts)| (sum.0 + reclaimed, sum.1 + cuts))
+    run.results.iter().fold(Sums::default(), |sums, (reclaimed, cuts, partial_units)| Sums {
+        reclaimed: sums.reclaimed + reclaimed,
+        cuts: sums.cuts + cuts,
+        partial_units: sums.partial_units + partial_units,
+    })
 }
 
 #[test]
 fn everything_flushed_survives_power_cuts_and_nothing_else_appears() {
-    let (reclaimed, cuts) = run(Medium::Memory, 1_000);
-    assert!(reclaimed > 0, "garbage collection never ran");
-    assert!(cuts > 0, "power was never cut");
+    let sums = run(Medium::Memory, Blocks::Units, 1_000);
+    assert!(sums.reclaimed > 0, "garbage collection never ran");
+    assert!(sums.cuts > 0, "power was never cut");
 }
 
 #[test]
 fn everything_flushed_is_in_the_image_of_a_killed_process() {
-    let (_, cuts) = run(Medium::Image, 100);
-    assert!(cuts > 0, "no drive process was killed");
+    let sums = run(Medium::Image, Blocks::Units, 100);
+    assert!(sums.cuts > 0, "no drive process was killed");
+}
+
+// guarantee: B-79
+
+/// Commands change blocks of the same units at the same time, and the blocks beside them keep their
+/// values: also after power cuts.
+#[test]
+fn parts_of_units_are_changed_and_nothing_beside_them() {
+    let sums = run(Medium::Memory, Blocks::Parts, 500);
+    assert!(sums.reclaimed > 0, "garbage collection never ran");
+    assert!(sums.cuts > 0, "power was never cut");
+    assert!(sums.partial_units > 0, "no command changed a part of a unit");
+}
+
+#[test]
+fn parts_of_units_are_in_the_image_of_a_killed_process() {
+    let sums = run(Medium::Image, Blocks::Parts, 50);
+    assert!(sums.cuts > 0 && sums.partial_units > 0, "{sums:?}");
 }

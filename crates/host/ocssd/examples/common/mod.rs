@@ -46,6 +46,7 @@ impl Bench {
         };
         let config = DriveConfig {
             open_channel: controller::OpenChannelConfig::default(),
+            lba_bytes: None,
             name: "example".into(),
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),

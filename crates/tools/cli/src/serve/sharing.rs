@@ -33,16 +33,12 @@ impl DriveExtent {
     fn from_drive(drive: &Controller) -> DriveExtent {
         use media::MediaConfig;
         let config = drive.config();
-        let (pus, sector_bytes) = match &config.media {
-            MediaConfig::Nand(nand) => {
-                let open = config.personality == controller::PersonalityKind::OpenChannel;
-                let g = &nand.geometry;
-                (open.then_some(g.channels * g.pus), g.sector_bytes)
-            }
-            MediaConfig::Pcm(pcm) => (None, pcm.sector_bytes),
-            MediaConfig::Null { sector_bytes, .. } => (None, *sector_bytes),
+        let is_open = config.personality == controller::PersonalityKind::OpenChannel;
+        let pus = match &config.media {
+            MediaConfig::Nand(nand) => is_open.then_some(nand.geometry.total_pus()),
+            MediaConfig::Pcm(_) | MediaConfig::Null { .. } => None,
         };
-        DriveExtent { pus, sectors: drive.sectors(), sector_bytes: sector_bytes.into() }
+        DriveExtent { pus, sectors: drive.sectors(), sector_bytes: config.lba_bytes().into() }
     }
 
     fn end(self) -> u64 {

@@ -77,7 +77,7 @@ fn file_system(dir: &std::path::Path, bytes: u64) -> std::path::PathBuf {
 
 #[test]
 fn nbdcopy_and_qemu_img_copy_a_file_system_in_and_out() {
-    for scenario in [DRIVE.to_owned(), pblk()] {
+    for scenario in [DRIVE.to_owned(), small_blocks(), pblk()] {
         let dir = tempfile::tempdir().unwrap();
         let server = Server::start(dir.path(), &scenario);
         let info = succeed(program("nbdinfo", "libnbd-bin").args(["--json", &server.uri("")]));
@@ -100,6 +100,59 @@ fn nbdcopy_and_qemu_img_copy_a_file_system_in_and_out() {
         assert!(std::fs::read(&back).unwrap() == before, "qemu-img must return the written bytes");
         server.stop();
     }
+}
+
+// guarantee: B-79
+
+/// A client that does not ask for block sizes may use a drive with blocks of 512 bytes: it writes a
+/// file system with requests of odd numbers of blocks, and finds it whole.
+#[test]
+fn a_client_without_block_sizes_copies_a_file_system_to_small_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), DRIVE);
+    let mut refused = NbdClient::greeted(&server.socket);
+    let go = refused.option(7, &nbd_client::info_data("", &[]));
+    assert_eq!(go.last().unwrap().0, nbd_client::ERR_BLOCK_SIZE_REQD, "sectors of 4 KiB");
+    server.stop();
+    let server = Server::start(dir.path(), &small_blocks());
+    let mut client = NbdClient::greeted(&server.socket);
+    let go = client.option(7, &nbd_client::info_data("", &[]));
+    assert_eq!(go.last(), Some(&(nbd_client::ACK, vec![])), "blocks of 512 bytes");
+    let image = file_system(dir.path(), 24 << 20);
+    let before = std::fs::read(&image).unwrap();
+    let mut at = 0;
+    for blocks in [1, 3, 8, 13, 64, 127].into_iter().cycle() {
+        let len = (blocks * 512).min(before.len() - at);
+        let part = &before[at..at + len];
+        if part.iter().all(|byte| *byte == 0) {
+            let zeroes = (nbd_client::WRITE_ZEROES, at as u64, len as u32);
+            client.command(zeroes.0, 0, zeroes.1, zeroes.2).unwrap();
+        } else {
+            client.write(at as u64, part).unwrap();
+        }
+        at += len;
+        if at == before.len() {
+            break;
+        }
+    }
+    client.flush().unwrap();
+    let mut after = Vec::new();
+    while after.len() < before.len() {
+        let len = (7 * 512 * 33).min(before.len() - after.len()) as u32;
+        after.extend(client.read(after.len() as u64, len).unwrap());
+    }
+    assert!(after == before, "the drive must return the written bytes");
+    let out = dir.path().join("out.img");
+    std::fs::write(&out, &after).unwrap();
+    succeed(program("e2fsck", "e2fsprogs").args(["-f", "-n"]).arg(&out));
+    client.disconnect();
+    let drive = server.stop();
+    assert!(
+        number(&drive, "/interface/read_modify_write/units") > 1000,
+        "{:#}",
+        drive["interface"]
+    );
+    assert_eq!(number(&drive, "/nbd/errors_device") + number(&drive, "/nbd/errors_refused"), 0);
 }
 
 /// A FUSE mount, unmounted when dropped.
@@ -144,9 +197,8 @@ fn mkfs_and_e2fsck_work_through_nbdfuse() {
     }
     let dir = tempfile::tempdir().unwrap();
     // nbdfuse passes requests on unchanged, and mkfs writes a superblock of 1024 bytes, so the
-    // drive needs sectors of 512 bytes.
-    let scenario = DRIVE.replace("channels = 2,", "sector_bytes = 512, channels = 2,");
-    let server = Server::start(dir.path(), &scenario);
+    // drive needs blocks of 512 bytes.
+    let server = Server::start(dir.path(), &small_blocks());
     let mounted = dir.path().join("mnt");
     std::fs::create_dir(&mounted).unwrap();
     let file = mounted.join("disk");
@@ -192,6 +244,7 @@ fn nbdinfo_shows_what_the_drive_is() {
         (DRIVE.to_owned(), 4096),
         (pblk(), 4096),
         (DRIVE.replace("channels = 2", "sector_bytes = 512, channels = 2"), 512),
+        (small_blocks(), 512),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let server = Server::start(dir.path(), &scenario);

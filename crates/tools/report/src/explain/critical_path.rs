@@ -163,7 +163,15 @@ impl FlashTimelines {
             rest.into_iter().partition(|stay| stay.end <= command.ended);
         match (&command.ftl, &command.last_pu_op) {
             (Some(request), part) => {
-                let by_part = !request.is_queued && !request.is_flush;
+                let by_part = request.queued.is_none() && !request.is_flush;
+                if let Some(queued) = request.queued {
+                    // A unit that the command changes in part is read before it is written.
+                    if let Some(part) = part {
+                        path.add_wait(part.queued, WaitKind::UnitChange);
+                        self.pu_op(path, part);
+                    }
+                    path.add_wait(queued, WaitKind::UnitChange);
+                }
                 let mut request = request.clone();
                 if let (true, Some(part)) = (by_part, part) {
                     request.critical = Some(Critical::PuOp(*part));

@@ -428,7 +428,7 @@ impl Explainer {
         let last = self.last_operation(ftl).filter(Critical::is_program);
         let Some(request) = self.ftl_request(at, ftl, tag) else { return };
         match event {
-            Event::FtlQueued { .. } => request.is_queued = true,
+            Event::FtlQueued { .. } => request.queued = Some(at),
             Event::FtlAdmitted { durable, .. } => {
                 request.admitted = Some((at, durable));
                 request.slot_freed_by = last;
@@ -441,7 +441,8 @@ impl Explainer {
 
     fn ftl_request(&mut self, at: Nanos, ftl: FtlId, tag: u64) -> Option<&mut FtlRequest> {
         if ftl == DRIVE_FTL {
-            let command = self.command_mut(u32::try_from(tag).ok()?)?;
+            // The upper half of a tag tells a part of the command.
+            let command = self.command_mut(tag as u32)?;
             let began = FtlRequest { began: at, ..FtlRequest::default() };
             return Some(command.ftl.get_or_insert(began));
         }

@@ -107,7 +107,8 @@ pub(super) struct FtlRequest {
     pub(super) admitted: Option<(Nanos, bool)>,
     /// The program whose completion freed a slot of the write buffer.
     pub(super) slot_freed_by: Option<Critical>,
-    pub(super) is_queued: bool,
+    /// Time at which the last part of a write or trim was queued.
+    pub(super) queued: Option<Nanos>,
     pub(super) is_flush: bool,
     pub(super) waited_for_map: bool,
     pub(super) ended: Nanos,

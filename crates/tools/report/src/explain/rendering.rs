@@ -19,7 +19,9 @@ fn group(kind: WaitKind) -> BreakdownGroup {
         WaitKind::PuBusy(_, user) | WaitKind::RegisterBusy(user) | WaitKind::ChannelBusy(user) => {
             by_cause(user.cause)
         }
-        WaitKind::ProgramDataInTransfer | WaitKind::Suspended => BreakdownGroup::Others,
+        WaitKind::ProgramDataInTransfer | WaitKind::Suspended | WaitKind::UnitChange => {
+            BreakdownGroup::Others
+        }
         WaitKind::Array(_) | WaitKind::Transfer => BreakdownGroup::Own,
         WaitKind::MapPage => BreakdownGroup::Background,
         WaitKind::GcLimiter => BreakdownGroup::Gc,

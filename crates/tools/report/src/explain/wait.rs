@@ -34,6 +34,9 @@ pub enum WaitKind {
     Station(StageKind),
     /// A page of the L2P map was read from the flash, or no frame was free.
     MapPage,
+    /// An earlier change of a unit that the command changes in part, or reads of other units of the
+    /// command.
+    UnitChange,
     /// All slots of the write buffer were in use.
     WriteBufferFull,
     /// The rate limiter delayed the write until GC had freed space.
@@ -132,6 +135,7 @@ impl WaitKind {
             WaitKind::StationBusy(s) => format!("{}_busy", station_name(s)),
             WaitKind::Station(s) => station_name(s).into(),
             WaitKind::MapPage => "map_page".into(),
+            WaitKind::UnitChange => "unit_change".into(),
             WaitKind::WriteBufferFull => "write_buffer_full".into(),
             WaitKind::GcLimiter => "gc_limiter".into(),
             WaitKind::Placement => "placement".into(),
@@ -185,6 +189,7 @@ impl fmt::Display for WaitKind {
             WaitKind::Station(StageKind::PcmArray) => write!(f, "PCM cells"),
             WaitKind::Station(StageKind::PcmChannel) => write!(f, "transfer over the channel"),
             WaitKind::MapPage => write!(f, "page of the L2P map"),
+            WaitKind::UnitChange => write!(f, "earlier change of a unit"),
             WaitKind::WriteBufferFull => write!(f, "write buffer full"),
             WaitKind::GcLimiter => write!(f, "held back for GC"),
             WaitKind::Placement => write!(f, "write unit not full, or no place"),

@@ -41,6 +41,7 @@ pub(crate) struct DriveBuilder {
     preset: Option<String>,
     personality: (PersonalityKind, Option<SourceSpan>),
     media: MediaBuilder,
+    lba_bytes: Option<(u32, SourceSpan)>,
     ftl: FtlBuilder,
     controller: ControllerConfig,
     pus: PuKeys,
@@ -100,6 +101,22 @@ impl DriveScrubBuilder {
     }
 }
 
+/// Limits of a logical block in bytes.
+const LBA_BYTES_MIN: u32 = 512;
+const LBA_BYTES_MAX: u32 = 65536;
+
+/// Reads the size of a logical block.
+fn read_lba_bytes(value: &Value<'_>) -> Result<u32> {
+    match value.size_u32()? {
+        bytes if bytes.is_power_of_two() && (LBA_BYTES_MIN..=LBA_BYTES_MAX).contains(&bytes) => {
+            Ok(bytes)
+        }
+        _ => Err(value.refuse(format!(
+            "a power of two from {LBA_BYTES_MIN} to {LBA_BYTES_MAX}, at most the drive's sector_bytes"
+        ))),
+    }
+}
+
 const PERSONALITIES: [Keyword<'static, PersonalityKind>; 3] = [
     Keyword("null", PersonalityKind::Null),
     Keyword("block", PersonalityKind::Block),
@@ -118,6 +135,7 @@ impl DriveBuilder {
             preset: None,
             personality: (PersonalityKind::Block, None),
             media: MediaBuilder::default(),
+            lba_bytes: None,
             ftl: FtlBuilder::from_config(DriveConfig::default_ftl()),
             controller: ControllerConfig::default(),
             pus: PuKeys {
@@ -186,6 +204,9 @@ impl DriveBuilder {
             self.personality.1 = place;
         }
         self.media.read(s)?;
+        if let Some(value) = s.get("lba_bytes") {
+            self.lba_bytes = Some((read_lba_bytes(&value)?, value.source_span()));
+        }
         if let Some(value) = s.get("ftl") {
             let mut ftl = value.section()?;
             self.ftl.read(&mut ftl)?;
@@ -447,6 +468,7 @@ impl DriveBuilder {
             ftl,
             null: self.null,
             open_channel,
+            lba_bytes: self.lba_bytes(kind, personality)?,
         };
         Ok(DriveSpec {
             kind: DriveKind::Nvme,
@@ -458,6 +480,39 @@ impl DriveBuilder {
             capacity,
             seed_given: self.media.seed.is_some(),
         })
+    }
+
+    /// Returns the size of a logical block that is smaller than a sector of the media.
+    fn lba_bytes(&self, kind: MediaKind, personality: PersonalityKind) -> Result<Option<u32>> {
+        let Some((lba_bytes, place)) = &self.lba_bytes else { return Ok(None) };
+        let (lba_bytes, sector) = (*lba_bytes, self.media.sector_bytes());
+        let conflict = |message: String, help: String| {
+            Err(place.error(ProblemKind::Conflict { message, help }))
+        };
+        if lba_bytes > sector {
+            return conflict(
+                format!(
+                    "a logical block of {lba_bytes} bytes is larger than a sector of the drive, which \
+                     has {sector}"
+                ),
+                format!("set lba_bytes to a power of two from {LBA_BYTES_MIN} to {sector}"),
+            );
+        }
+        match (kind, personality) {
+            _ if lba_bytes == sector => Ok(None),
+            (_, PersonalityKind::OpenChannel) => conflict(
+                format!(
+                    "the host of an open-channel drive addresses physical sectors of {sector} bytes, \
+                     and only a drive with its own FTL has smaller blocks"
+                ),
+                "set personality = \"block\", or remove `lba_bytes`".into(),
+            ),
+            (MediaKind::Pcm, _) => conflict(
+                format!("phase-change memory is written in place in sectors of {sector} bytes"),
+                format!("set geometry.sector_bytes = {lba_bytes} instead of `lba_bytes`"),
+            ),
+            _ => Ok(Some(lba_bytes)),
+        }
     }
 
     /// Returns the personality and the kind of medium. The medium follows from the personality

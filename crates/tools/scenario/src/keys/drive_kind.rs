@@ -75,6 +75,7 @@ impl KindWord {
 const NVME_KEYS: &[&str] = &[
     "capacity",
     "data",
+    "lba_bytes",
     "preset",
     "personality",
     "media",
@@ -176,6 +177,7 @@ impl DriveSpec {
             ftl: DriveConfig::default_ftl(),
             null: NullConfig::default(),
             open_channel: Default::default(),
+            lba_bytes: None,
         };
         DriveSpec {
             kind,

@@ -39,6 +39,58 @@ fn a_controller_has_32_ports_and_one_sector_size() {
     assert_refused(&odd, 4, "[[drive]]", &["sectors of 4096 bytes", "equal sectors"]);
 }
 
+// guarantee: B-80
+
+#[test]
+fn a_logical_block_is_at_most_what_the_drive_maps() {
+    for preset in ["tlc-2020s", "qlc-2020s-small", "dc-nvme-mlc", "nvme-null", "consumer-nvme"] {
+        let text = format!("[drive]\npreset = \"{preset}\"\nlba_bytes = 512\n");
+        let s = parse(&text).unwrap();
+        assert_eq!((s.drives[0].config.lba_bytes, s.drives[0].sector_bytes()), (Some(512), 512));
+        assert_eq!(s.drives[0].config.sector_bytes(), 4096);
+        assert!(s.drives[0].config.check().is_ok(), "{preset}");
+    }
+    // A block of a sector is none that is smaller.
+    let same = parse("[drive]\npreset = \"femu-default\"\nlba_bytes = \"4k\"\n").unwrap();
+    let without = parse("[drive]\npreset = \"femu-default\"\n").unwrap();
+    assert_eq!(same.drives[0].config, without.drives[0].config);
+    let block = "[drive]\npreset = \"femu-default\"\n";
+    for value in ["0", "256", "513", "768", "131072", "\"1M\""] {
+        let text = format!("{block}lba_bytes = {value}\n");
+        assert_refused(&text, 3, value, &["a power of two from 512 to 65536"]);
+    }
+    assert_refused(
+        &format!("{block}lba_bytes = 8192\n"),
+        3,
+        "8192",
+        &["is larger than a sector of the drive, which has 4096", "from 512 to 4096"],
+    );
+    assert_refused(
+        &format!("{block}lba_bytes = 1024\n[drive.geometry]\nsector_bytes = 512\n"),
+        3,
+        "1024",
+        &["is larger than a sector of the drive, which has 512"],
+    );
+    for target in ["", "[target]\nkind = \"pblk\"\n", "[target]\nkind = \"rrpc\"\n"] {
+        let map = if target.contains("rrpc") { "device_l2p = true\n" } else { "" };
+        let open = format!("{block}lba_bytes = 512\npersonality = \"open-channel\"\n{map}{target}");
+        let says = ["addresses physical sectors of 4096 bytes", "set personality = \"block\""];
+        assert_refused(&open, 3, "512", &says);
+    }
+    assert_refused(
+        "[drive]\npreset = \"pcm\"\nlba_bytes = 512\n",
+        3,
+        "512",
+        &["written in place in sectors of 4096 bytes", "set geometry.sector_bytes = 512"],
+    );
+    assert_refused(
+        "[drive]\nkind = \"ahci\"\nlba_bytes = 512\n",
+        3,
+        "lba_bytes",
+        &["describes an emulated NVMe drive"],
+    );
+}
+
 #[test]
 fn keys_of_other_kinds_are_refused_by_name() {
     let ahci = "[drive]\nkind = \"ahci\"\n";

@@ -93,6 +93,14 @@ pub fn summary(plan: &DriveSpec) -> String {
             line(&mut out, "bandwidth", &bandwidth(config.null.bytes_per_sec));
         }
     }
+    if let Some(lba_bytes) = config.lba_bytes {
+        section(&mut out, "logical blocks");
+        line(&mut out, "block", &format!("{} bytes", count(lba_bytes.into())));
+        if plan.capacity.is_some() {
+            let unit = format!("{} bytes", count(config.sector_bytes().into()));
+            line(&mut out, "read, modified, written", &unit);
+        }
+    }
     controller_lines(&mut out, config);
     limit_lines(&mut out, plan);
     let memory = Memory::from_spec(plan);

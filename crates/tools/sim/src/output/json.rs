@@ -533,6 +533,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.notifications != NotificationStats::default()
         || d.read_retries + d.cmb_bytes > 0
         || d.device_l2p.is_some()
+        || d.read_modify_write.is_some()
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
@@ -566,6 +567,17 @@ fn interface(d: &DriveStats) -> Option<Value> {
                     "lines_relocated": d.scrub.refreshes,
                     "sectors_read": d.scrub.sectors_read,
                     "passes": d.scrub.passes,
+                }),
+            );
+        }
+        if let Some(partial) = &d.read_modify_write {
+            object.insert(
+                "read_modify_write".into(),
+                json!({
+                    "units": partial.units,
+                    "sectors_read": partial.sectors_read,
+                    "waits": partial.waits,
+                    "failures": partial.failures,
                 }),
             );
         }

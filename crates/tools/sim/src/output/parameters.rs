@@ -232,6 +232,9 @@ fn drive(plan: &DriveSpec) -> Value {
     set("preset", json!(plan.preset));
     set("personality", json!(personality(config)));
     set("media", media(&config.media));
+    if let Some(lba_bytes) = config.lba_bytes {
+        set("lba_bytes", json!(lba_bytes));
+    }
     set("controller", controller(config));
     set("pu_scheduling", pu_policy(&config.pu_scheduling));
     set("page_register", json!(config.page_register));

@@ -42,6 +42,11 @@ const JOBS: &str = "[precondition]\nfill = \"sequential\"\noverwrite = \"random 
     [[job]]\nname = \"stream\"\nrw = \"read\"\nbs = \"64k\"\nio_size = \"8m\"\niodepth = 2\n\
     [[job]]\nname = \"trims\"\nrw = \"randtrim\"\nbs = \"64k\"\nio_size = \"4m\"\n";
 
+/// Writes of a block and of several units and blocks, some of them to the same units.
+const PARTS: &str = "[[job]]\nname = \"parts\"\nrw = \"randwrite\"\nbs = \"512\"\nsize = \"256k\"\n\
+    io_size = \"512k\"\niodepth = 16\n\
+    [[job]]\nname = \"spans\"\nrw = \"randrw\"\nbs = \"9k\"\nio_size = \"4m\"\niodepth = 4\n";
+
 /// Scenarios with every personality, target, layer and policy in the path of a request.
 fn all_paths() -> Vec<(&'static str, String)> {
     let with_jobs = |text: String| text + JOBS;
@@ -53,6 +58,14 @@ fn all_paths() -> Vec<(&'static str, String)> {
     vec![
         ("block", with_jobs(drive("block", buffered))),
         ("write through", with_jobs(drive("block", "ftl = { over_provisioning = 0.3 }"))),
+        (
+            "small blocks",
+            with_jobs(drive("block", &format!("lba_bytes = 512\n{buffered}"))) + PARTS,
+        ),
+        (
+            "small blocks, write through",
+            with_jobs(drive("block", "lba_bytes = 512\nftl = { over_provisioning = 0.3 }")) + PARTS,
+        ),
         (
             "reads first",
             with_jobs(drive(
@@ -315,6 +328,10 @@ fn each_part_of_the_stack_is_named_where_it_is_in_the_way() {
     for (name, op, reason) in [
         ("map cache", RequestOp::Read, "map_page"),
         ("pblk, map cache", RequestOp::Read, "map_page"),
+        ("small blocks", RequestOp::Write, "array_read"),
+        ("small blocks", RequestOp::Write, "unit_change"),
+        ("small blocks, write through", RequestOp::Write, "array_read"),
+        ("small blocks, write through", RequestOp::Write, "array_program"),
         ("reads first", RequestOp::Flush, "suspended"),
         ("controller", RequestOp::Read, "dma"),
         ("controller", RequestOp::Read, "fetch"),

@@ -13,4 +13,5 @@ mod precondition;
 mod repository;
 mod scenario_reference;
 mod shards;
+mod small_blocks;
 mod timed_changes;

@@ -175,7 +175,9 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
     let misfit = |message: String| StackError::PreconditionMisfit { name: name.clone(), message };
     let ftl = target_layers::ftl_plan(device)
         .or_else(|| drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan())));
-    let plan = PreconditionPlan::new(what, device.limits(), ftl, seed).map_err(misfit)?;
+    let unit_bytes = drive.ftl().map(|ftl| ftl.geometry().sector_bytes);
+    let limits = unit_limits(device.limits(), unit_bytes);
+    let plan = PreconditionPlan::new(what, &limits, ftl, seed).map_err(misfit)?;
     if plan.jobs.is_empty() {
         host.steady = None;
         return Ok(());
@@ -192,9 +194,9 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
         }
         !stopped
     };
-    let limits = *device.limits();
-    let is_direct = device.only::<Raw>().is_some() && plan.takes_direct_writes();
-    let direct = drive.direct_writes().filter(|d| is_direct && d.sectors() == limits.sectors);
+    let is_direct = device.only::<Raw>().is_some() && plan.takes_direct_writes(&limits);
+    let blocks = device.limits().sectors;
+    let direct = drive.direct_writes().filter(|d| is_direct && d.sectors() == blocks);
     let result = if let Some(drive) = direct {
         let result =
             write_directly(plan, drive, limits, runner, seed, |part| report(watch.part(part)));
@@ -292,6 +294,19 @@ fn run_directly(
     }
 }
 
+/// Returns the limits of a device in the units that the FTL of its drive maps, so that
+/// preconditioning writes whole units.
+fn unit_limits(limits: &Limits, unit_bytes: Option<u32>) -> Limits {
+    let blocks = unit_bytes.map_or(1, |bytes| (bytes / limits.sector_bytes.max(1)).max(1));
+    Limits {
+        sector_bytes: limits.sector_bytes * blocks,
+        sectors: limits.sectors / u64::from(blocks),
+        optimal_sectors: (limits.optimal_sectors / blocks).max(1),
+        max_sectors: (limits.max_sectors / blocks).max(1),
+        ..*limits
+    }
+}
+
 /// The jobs of a preconditioning in order, and the number of bytes that each transfers.
 struct PreconditionPlan {
     jobs: Vec<JobSpec>,
@@ -384,10 +399,15 @@ impl PreconditionPlan {
         Ok(jobs)
     }
 
-    /// Whether the jobs could run without commands: they only write, and nothing measures the time.
-    fn takes_direct_writes(&self) -> bool {
+    /// Whether the jobs could run without commands: they only write, whole units of the FTL, and
+    /// nothing measures the time. `limits` are those in units.
+    fn takes_direct_writes(&self, limits: &Limits) -> bool {
+        let unit = u64::from(limits.sector_bytes);
         let only_writes = |job: &JobSpec| {
-            job.pattern.access.uses == [false, true, false] && job.integrity.fsync == 0
+            job.pattern.access.uses == [false, true, false]
+                && job.integrity.fsync == 0
+                && job.pattern.block_sizes[1].iter().all(|(bytes, _)| bytes.is_multiple_of(unit))
+                && matches!(job.range.offset, Size::Bytes(bytes) if bytes.is_multiple_of(unit))
         };
         self.round == 0 && self.jobs.iter().all(only_writes)
     }
@@ -406,6 +426,11 @@ impl PreconditionPlan {
         self.push_overwrite(words, sector, limits.sectors * sector)?;
         let job = &self.jobs[0];
         let block = job.pattern.block_sizes[1].first().map_or(sector, |(bytes, _)| *bytes);
+        if !block.is_multiple_of(sector) {
+            return Err(format!(
+                "`steady = \"sampled\"` writes whole sectors of {sector} bytes, and not blocks of {block}"
+            ));
+        }
         let (block_sectors, blocks) = ((block / sector) as u32, limits.sectors * sector / block);
         let rng = Rng::new(job.pattern.randseed.unwrap_or(seed));
         let drawn = SteadyWrites::draw(config, capacity, job, blocks, block_sectors, &rng)?;

@@ -22,7 +22,9 @@ fn state(text: &str, by_commands: bool) -> Vec<u8> {
     if by_commands {
         let device = &mut host.device;
         let ftl = drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan()));
-        let jobs = PreconditionPlan::new(what, device.limits(), ftl, SEED).unwrap();
+        let unit_bytes = drive.ftl().map(|ftl| ftl.geometry().sector_bytes);
+        let limits = unit_limits(device.limits(), unit_bytes);
+        let jobs = PreconditionPlan::new(what, &limits, ftl, SEED).unwrap();
         drive.set_zero_latency(true);
         let mut host = jobs.start(device, SEED).unwrap();
         let mut go_on = |_: &mut _, _: &mut _, _: &mut _| true;
@@ -62,6 +64,8 @@ fn direct_writes_leave_the_state_that_commands_leave() {
         format!("{DRIVE}ftl.checkpoint_interval = \"1M\"\n{FILLED}"),
         format!("{DRIVE}[precondition]\nfill = \"sequential\"\n"),
         format!("{DRIVE}[precondition]\nsteady = \"sampled\"\n"),
+        format!("{DRIVE}lba_bytes = 512\n{FILLED}"),
+        format!("{DRIVE}lba_bytes = 1024\n[precondition]\nsteady = \"sampled\"\n"),
         job("rw = \"randwrite\", bs = \"256k\", amount = \"2x\", iodepth = 1"),
         job("rw = \"randwrite\", bssplit = \"4k/50:64k/50\", amount = \"1x\", iodepth = 900"),
         job("rw = \"write\", bs = \"12k\", amount = \"1x\""),
@@ -73,4 +77,25 @@ fn direct_writes_leave_the_state_that_commands_leave() {
     for text in texts {
         assert!(state(&text, false) == state(&text, true), "{text}");
     }
+}
+
+/// Overwrites of single logical blocks read, modify and write units, and `sampled` refuses them.
+#[test]
+fn preconditioning_of_small_blocks_writes_units_unless_jobs_say_otherwise() {
+    let small = format!("{DRIVE}lba_bytes = 512\n");
+    let units = state(&format!("{small}{FILLED}"), false);
+    let blocks = "[precondition]\nfill = \"sequential\"\noverwrite = { rw = \"randwrite\", \
+        bs = \"512\", amount = \"1M\" }\n";
+    assert!(state(&format!("{small}{blocks}"), false) != units);
+    let sampled = format!(
+        "{small}[precondition]\nsteady = \"sampled\"\noverwrite = {{ rw = \"randwrite\", \
+         bs = \"512\" }}\n"
+    );
+    let scenario = Scenario::parse(Path::new("t.toml"), &sampled).unwrap();
+    let (mut drive, mut host) = Stack::build(&scenario.drives[0], None).unwrap().split();
+    let (what, mut runner) = (&scenario.precondition, VirtualRunner::new());
+    let refused =
+        precondition_host("d", &mut drive, &mut host, what, &mut runner, SEED, &mut |_| true);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("whole sectors of 4096 bytes"), "{message}");
 }

@@ -78,6 +78,7 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
         ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     }
 }
 

@@ -53,6 +53,7 @@ fn null_drive() -> DriveConfig {
         ftl: FtlConfig::default(),
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     }
 }
 

@@ -117,6 +117,7 @@ impl DriveHarness {
             ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
             null: NullConfig::default(),
             open_channel: OpenChannelConfig::default(),
+            lba_bytes: None,
         };
         DriveHarness { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
     }

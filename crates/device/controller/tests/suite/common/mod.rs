@@ -59,6 +59,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         ftl: FtlConfig { over_provisioning: 0.28, ..DriveConfig::default_ftl() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     }
 }
 

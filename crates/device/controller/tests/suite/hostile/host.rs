@@ -164,5 +164,6 @@ pub(crate) fn configs() -> Vec<DriveConfig> {
         channel_bytes_per_sec: 1_000_000_000,
         data: DataStore::Memory,
     });
-    vec![block, open_channel, null, pcm]
+    let small_blocks = DriveConfig { lba_bytes: Some(512), ..block_config() };
+    vec![block, open_channel, null, pcm, small_blocks]
 }

@@ -76,7 +76,7 @@ proptest! {
 
     #[test]
     fn any_io_entry_gets_exactly_one_completion(
-        which in 0..4usize,
+        which in 0..5usize,
         seed in any::<u64>(),
         entries in proptest::collection::vec(entry(io_opcodes(), 1 << 40 | 2 << 40), 1..200),
     ) {
@@ -115,7 +115,7 @@ proptest! {
 
     #[test]
     fn any_admin_entry_gets_at_most_one_completion(
-        which in 0..4usize,
+        which in 0..5usize,
         seed in any::<u64>(),
         entries in proptest::collection::vec(
             entry((0..0x16).chain([0x86, 0xe2]).collect(), 1 << 40 | 2 << 40), 1..100),

@@ -1,5 +1,6 @@
 //! [`Case`]: a drive with a random configuration, one host, random commands, and the oracle.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use block::{BlockDevice, Op, Payload, Raw, Request};
@@ -27,6 +28,15 @@ pub(crate) enum Medium {
     Image,
 }
 
+/// The relation of logical blocks and the units that the drive maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocks {
+    /// Blocks are units.
+    Units,
+    /// Units have 2, 4 or 8 blocks.
+    Parts,
+}
+
 /// Maximum number of requests in flight, and of sectors per request.
 const REQUESTS: usize = 12;
 const SECTORS: u32 = 40;
@@ -48,7 +58,10 @@ pub(crate) struct Case {
     runner: VirtualRunner,
     memory: Arc<SharedRegion>,
     at: Iova,
+    /// Size of a logical block. The oracle knows each block.
     sector_bytes: usize,
+    /// Number of blocks in a unit that the drive maps.
+    unit_blocks: u64,
     oracle: Vec<Sector>,
     in_flight: Vec<Option<InFlight>>,
     rng: Rng,
@@ -60,6 +73,7 @@ pub(crate) struct Case {
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
     pub(crate) cuts: u64,
+    pub(crate) partial_units: u64,
     steps: u64,
 }
 
@@ -193,6 +207,21 @@ fn random_transfers(seed: u64) -> TransferConfig {
     TransferConfig { cache_read, dedicated_read_register: read_register, by_page: rng.chance(0.5) }
 }
 
+/// Makes the sectors and pages of the media larger by this power of two; logical blocks keep their
+/// size.
+fn enlarge_units(config: &mut DriveConfig, shift: u32) {
+    config.lba_bytes = Some(config.sector_bytes());
+    let MediaConfig::Nand(nand) = &mut config.media else { unreachable!() };
+    nand.geometry.sector_bytes <<= shift;
+    nand.geometry.page_bytes <<= shift;
+    match &mut config.write_buffer {
+        WriteBuffer::None => {}
+        WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } => {
+            *bytes <<= shift;
+        }
+    }
+}
+
 /// Creates a drive with this configuration, with more chunks if it needs them.
 fn power_on(config: &mut DriveConfig) -> Controller {
     loop {
@@ -210,7 +239,7 @@ fn power_on(config: &mut DriveConfig) -> Controller {
 }
 
 impl Case {
-    pub(crate) fn new(seed: u64, medium: Medium) -> Case {
+    pub(crate) fn new(seed: u64, medium: Medium, blocks: Blocks) -> Case {
         let mut rng = Rng::new(seed);
         let folder = (medium == Medium::Image).then(|| tempfile::tempdir().unwrap());
         let data = match &folder {
@@ -219,9 +248,12 @@ impl Case {
         };
         let failing = rng.chance(0.3);
         let mut config = random_config(&mut rng, failing, data);
+        if blocks == Blocks::Parts {
+            enlarge_units(&mut config, rng.below(3) as u32 + 1);
+        }
         let drive = power_on(&mut config);
-        let MediaConfig::Nand(nand) = &config.media else { unreachable!() };
-        let sector_bytes = nand.geometry.sector_bytes as usize;
+        let sector_bytes = config.lba_bytes() as usize;
+        let unit_blocks = u64::from(config.sector_bytes() / config.lba_bytes());
         let oracle = vec![Sector::new(0); drive.sectors() as usize];
         let mut case = Case {
             drive: Some(drive),
@@ -230,6 +262,7 @@ impl Case {
             memory: SharedRegion::anonymous(REQUESTS * SECTORS as usize * sector_bytes).unwrap(),
             at: Iova(0),
             sector_bytes,
+            unit_blocks,
             oracle,
             in_flight: vec![None; REQUESTS],
             rng,
@@ -240,6 +273,7 @@ impl Case {
             _folder: folder,
             reclaimed: 0,
             cuts: 0,
+            partial_units: 0,
             steps: 0,
             config,
         };
@@ -308,6 +342,7 @@ impl Case {
 
     fn on_completion(&mut self, slot: usize, flight: &InFlight, status: Status) {
         let Request { op, lba, sectors, .. } = flight.request;
+        let changed = self.changed_range(&flight.request);
         assert!(
             status.is_success() || self.failing && status.is(Status::WRITE_PROTECTED),
             "{op:?} of {sectors} at {lba}: {status} after {} cuts {:?}\n{:?}",
@@ -337,7 +372,7 @@ impl Case {
             Op::Flush => {}
             _ => {
                 for (sector, number) in
-                    self.oracle[range.clone()].iter_mut().zip(&flight.value_seqs)
+                    self.oracle[changed.clone()].iter_mut().zip(&flight.value_seqs)
                 {
                     if status.is_success() {
                         sector.changing = false;
@@ -348,15 +383,29 @@ impl Case {
                     }
                 }
                 if !status.is_success() {
-                    self.failed_ranges.push((lba, sectors));
+                    self.failed_ranges.push((changed.start as u64, changed.len() as u32));
                 }
             }
         }
     }
 
+    /// Returns the blocks that a request changes: of a trim those in whole units.
+    fn changed_range(&self, request: &Request) -> Range<usize> {
+        let (first, end) = (request.lba, request.lba + u64::from(request.sectors));
+        if request.op != Op::Discard {
+            return first as usize..end as usize;
+        }
+        let unit = self.unit_blocks;
+        let (first, end) = (first.next_multiple_of(unit), end / unit * unit);
+        first as usize..end.max(first) as usize
+    }
+
     /// Reads the ranges of failed requests, which may have been executed in part.
     fn recheck_failed(&mut self) {
         while let Some((lba, sectors)) = self.failed_ranges.pop() {
+            if sectors == 0 {
+                continue;
+            }
             for (i, value) in (lba as usize..).zip(self.read_now(lba, sectors)) {
                 let sector = &mut self.oracle[i];
                 assert!(sector.model.allows(value), "sector {i} holds {value}: {sector:?}");
@@ -451,7 +500,7 @@ impl Case {
         };
         let mut bytes = vec![0; self.sector_bytes];
         let mut numbers = Vec::with_capacity(n as usize);
-        for i in range {
+        for i in self.changed_range(&request) {
             let value = if request.op == Op::Write {
                 self.value += 1;
                 encode(self.value, &mut bytes);
@@ -483,6 +532,9 @@ impl Case {
         self.cuts += 1;
         let mut drive = self.drive.take().unwrap();
         self.reclaimed += drive.ftl().unwrap().stats().lines_reclaimed;
+        let partial = drive.stats().read_modify_write;
+        assert_eq!(partial.is_some(), self.unit_blocks > 1);
+        self.partial_units += partial.map_or(0, |stats| stats.units);
         if self.medium == Medium::Image {
             drop(drive);
             drive = Controller::new(self.config.clone()).unwrap();

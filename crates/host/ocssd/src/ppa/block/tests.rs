@@ -70,6 +70,7 @@ fn drive(seed: u64) -> Controller {
     };
     let config = DriveConfig {
         open_channel: controller::OpenChannelConfig::default(),
+        lba_bytes: None,
         name: "units".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

@@ -142,6 +142,7 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
             device_l2p: kind == Kind::Rrpc,
             ..OpenChannelConfig::default()
         },
+        lba_bytes: None,
         transfers: controller::TransferConfig::default(),
         name: "ageing".into(),
         personality: if drives { PersonalityKind::Block } else { PersonalityKind::OpenChannel },

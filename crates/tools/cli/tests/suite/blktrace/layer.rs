@@ -59,6 +59,7 @@ fn drive() -> Controller {
         ftl: DriveConfig::default_ftl(),
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },
         open_channel: controller::OpenChannelConfig::default(),
+        lba_bytes: None,
     })
     .unwrap()
 }

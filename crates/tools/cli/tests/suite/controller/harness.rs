@@ -103,6 +103,7 @@ fn config(sector_bytes: u32) -> DriveConfig {
         ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
+        lba_bytes: None,
     }
 }
 

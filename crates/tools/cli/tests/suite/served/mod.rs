@@ -20,6 +20,11 @@ pub const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
     geometry = { channels = 2, chunks = 24, pages = 64 }\n\
     timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n";
 
+/// Returns a scenario with logical blocks of 512 bytes on a drive that maps 4 KiB.
+pub fn small_blocks() -> String {
+    DRIVE.replace("[drive]\n", "[drive]\nlba_bytes = 512\n")
+}
+
 /// Returns a scenario with the FTL on the host.
 pub fn pblk() -> String {
     format!(
