@@ -319,7 +319,41 @@ impl DriveConfig {
                 "a multiple of 4 KiB up to 64 GiB, from 4 GiB on of 64 KiB",
             );
         }
+        self.check_host_flush()?;
         self.check_open_channel()
+    }
+
+    /// Checks that a flush to the host's stable storage covers everything that the drive keeps.
+    fn check_host_flush(&self) -> Result<(), crate::DriveError> {
+        if !self.media.data().flushes_to_host() {
+            return Ok(());
+        }
+        let contradiction = |what: &str, allowed: &str| {
+            Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })
+        };
+        if self.open_channel.device_l2p {
+            return contradiction(
+                "flushes to the host's device with a device L2P, whose file is not part of them",
+                "flush = \"process\", or a drive without device_l2p",
+            );
+        }
+        if self.controller.cmb.is_some_and(|cmb| cmb.protected) {
+            return contradiction(
+                "flushes to the host's device with a persistent controller memory buffer, which \
+                 hosts write without commands",
+                "flush = \"process\", or cmb_persistent = false",
+            );
+        }
+        if let MediaConfig::Pcm(pcm) = &self.media
+            && pcm.sector_bytes as usize > mem::PAGE_BYTES
+        {
+            return contradiction(
+                "flushes to the host's device of phase-change memory whose sectors are larger than \
+                 a page: a crash of the host would tear a sector that is overwritten in place",
+                "sector_bytes of at most 4096, or flush = \"process\"",
+            );
+        }
+        Ok(())
     }
 
     fn check_open_channel(&self) -> Result<(), crate::DriveError> {

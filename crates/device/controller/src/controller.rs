@@ -353,6 +353,7 @@ impl Controller {
         stats.invalid_doorbells = self.queues.invalid_doorbells;
         if let Some(array) = self.array() {
             stats.media = Some(array.nand.stats());
+            stats.host_flush = array.nand.host_flush_stats();
             let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
             stats.pus = array.pus.iter().map(|p| busy(&p.busy)).collect();
             stats.channels = array.channels.iter().map(|c| c.busy).collect();
@@ -374,6 +375,7 @@ impl Controller {
             Personality::Pcm(d) => {
                 let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
                 stats.pus = d.busy.iter().map(busy).collect();
+                stats.host_flush = d.pcm.host_flush_stats();
             }
             _ => {}
         }
@@ -411,10 +413,10 @@ impl Controller {
         match &mut self.personality {
             Personality::Block(d) => {
                 d.shut_down(now, &mut self.commands);
-                d.array.nand.sync()
+                d.array.nand.close()
             }
             Personality::OpenChannel(d) => {
-                d.array.nand.sync()?;
+                d.array.nand.close()?;
                 d.device_l2p.as_ref().map_or(Ok(()), DeviceL2pTable::sync)
             }
             Personality::Pcm(d) => d.pcm.sync(),

@@ -1,7 +1,7 @@
 //! [`DriveStats`]: the counters of a drive (ARCHITECTURE.md, R10).
 
 use ftl::FtlStats;
-use media::MediaStats;
+use media::{HostFlushStats, MediaStats};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
@@ -130,6 +130,8 @@ pub struct DriveStats {
     pub free_lines: Option<f64>,
     /// The NAND medium; `None` for other media.
     pub media: Option<MediaStats>,
+    /// Flushes of the image to the host's stable storage; `None` unless flushes reach it.
+    pub host_flush: Option<HostFlushStats>,
     /// Busy times per parallel unit, channel by channel.
     pub pus: Vec<PuBusy>,
     /// Transfer time per channel.

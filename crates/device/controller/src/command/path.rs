@@ -15,6 +15,7 @@ use tracepoint::Event;
 
 use crate::admin::{AdminState, FailedCommand};
 use crate::command::data_buffer::DataBuffer;
+use crate::command::host_flush;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -263,6 +264,9 @@ impl Controller {
 
     #[inline(never)]
     fn send_all_completed(&mut self, now: Nanos) {
+        if self.config.media.data().flushes_to_host() {
+            host_flush::flush_completed(self);
+        }
         let rate = self.config.controller.dma_bytes_per_sec;
         let is_timed = rate > 0 && !self.zero_latency;
         let mut next = 0;

@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod full;
 mod health;
+mod host_flush;
 mod hostile;
 mod moves;
 mod open_channel;

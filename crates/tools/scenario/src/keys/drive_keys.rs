@@ -4,7 +4,7 @@ use controller::{
     ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
     PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
-use media::{DataStore, MediaConfig};
+use media::MediaConfig;
 use time::Nanos;
 use toml::de::DeTable;
 
@@ -342,7 +342,7 @@ impl DriveBuilder {
         }
         if let (HostTarget::Named(named), Some(place)) =
             (&target, target_draft.and_then(TargetBuilder::name_span))
-            && !matches!(&media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
+            && !matches!(&media, MediaConfig::Nand(nand) if nand.data.writes_image())
         {
             return Err(place.error(ProblemKind::forgotten_target(&named.name)));
         }
@@ -426,6 +426,9 @@ impl DriveBuilder {
         let manages =
             matches!(media, MediaConfig::Nand(_)) && personality == PersonalityKind::Block;
         let patrol_of = |p: &DriveScrubBuilder| p.config(manages, sector_bytes);
+        if media.data().flushes_to_host() {
+            self.interface.check_host_flush(&self.section_span)?;
+        }
         let controller = ControllerConfig {
             cmb: self.interface.cmb(&self.section_span)?,
             scrub: self.scrub.as_ref().map(patrol_of).transpose()?,

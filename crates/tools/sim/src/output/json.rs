@@ -329,6 +329,11 @@ fn drive_use(d: &DriveOutcome, outcome: &SimOutcome, object: &mut Map<String, Va
             "page_register_hits": d.drive.register_hits,
         }),
     );
+    if let Some(flush) = &d.drive.host_flush {
+        // Not the time: results of virtual time have no real one.
+        let counters = json!({ "flushes": flush.flushes, "failures": flush.failures });
+        object.insert("host_flush".into(), counters);
+    }
     if let Some(interface) = interface(&d.drive) {
         object.insert("interface".into(), interface);
     }

@@ -272,6 +272,9 @@ fn data(data: &DataStore) -> Value {
         DataStore::File(path) | DataStore::Overlay(path) => {
             json!({ "file": path.display().to_string() })
         }
+        DataStore::DurableFile(path) => {
+            json!({ "file": path.display().to_string(), "flush": "host" })
+        }
     }
 }
 

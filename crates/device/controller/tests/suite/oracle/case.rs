@@ -18,6 +18,7 @@ use nvme::Status;
 use rng::Rng;
 use time::{Component, Nanos, VirtualRunner};
 
+use super::host_file::HostFile;
 use super::sector::{Sector, decode, encode};
 
 /// The storage of the data.
@@ -25,6 +26,11 @@ use super::sector::{Sector, decode, encode};
 pub(crate) enum Medium {
     Memory,
     Image,
+    /// An image on a host that crashes.
+    CrashedHost {
+        /// Whether flushes reach the host's device.
+        durable: bool,
+    },
 }
 
 /// Maximum number of requests in flight, and of sectors per request.
@@ -57,6 +63,8 @@ pub(crate) struct Case {
     /// Ranges of requests that failed.
     failed_ranges: Vec<(u64, u32)>,
     medium: Medium,
+    /// The image, if the host of the drive crashes.
+    pub(crate) host_file: Option<HostFile>,
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
     pub(crate) cuts: u64,
@@ -203,7 +211,7 @@ fn power_on(config: &mut DriveConfig) -> Controller {
         let MediaConfig::Nand(nand) = &mut config.media else { panic!("{error}") };
         assert!(matches!(error, DriveError::Ftl(_)) && nand.geometry.chunks < 400, "{error}");
         nand.geometry.chunks += nand.geometry.chunks / 3;
-        if let DataStore::File(path) = &nand.data {
+        if let Some(path) = nand.data.image() {
             std::fs::remove_file(path).unwrap();
         }
     }
@@ -212,14 +220,31 @@ fn power_on(config: &mut DriveConfig) -> Controller {
 impl Case {
     pub(crate) fn new(seed: u64, medium: Medium) -> Case {
         let mut rng = Rng::new(seed);
-        let folder = (medium == Medium::Image).then(|| tempfile::tempdir().unwrap());
+        let folder = (medium != Medium::Memory).then(|| tempfile::tempdir().unwrap());
         let data = match &folder {
-            Some(folder) => DataStore::File(folder.path().join("image")),
+            Some(folder) => {
+                let path = folder.path().join("image");
+                match medium {
+                    Medium::CrashedHost { durable: true } => DataStore::DurableFile(path),
+                    _ => DataStore::File(path),
+                }
+            }
             None => DataStore::Memory,
         };
         let failing = rng.chance(0.3);
         let mut config = random_config(&mut rng, failing, data);
-        let drive = power_on(&mut config);
+        let mut host_file = None;
+        if let (Medium::CrashedHost { .. }, Some(folder)) = (medium, &folder) {
+            let MediaConfig::Nand(nand) = &mut config.media else { unreachable!() };
+            // The recorder copies the file at each flush.
+            (nand.geometry.channels, nand.geometry.pus) = (1, 1 + rng.below(2) as u32);
+            config.ftl.active_pus = config.ftl.active_pus.min(nand.geometry.pus);
+            host_file = Some(HostFile::new(&folder.path().join("image")));
+        }
+        let drive = match &host_file {
+            Some(file) => file.open(false, || power_on(&mut config)),
+            None => power_on(&mut config),
+        };
         let MediaConfig::Nand(nand) = &config.media else { unreachable!() };
         let sector_bytes = nand.geometry.sector_bytes as usize;
         let oracle = vec![Sector::new(0); drive.sectors() as usize];
@@ -238,6 +263,7 @@ impl Case {
             failed_ranges: vec![],
             medium,
             _folder: folder,
+            host_file,
             reclaimed: 0,
             cuts: 0,
             steps: 0,
@@ -441,6 +467,8 @@ impl Case {
         request.fua = request.op != Op::Discard && self.rng.chance(0.1);
         let trims = request.op == Op::Discard || request.deallocate && !request.fua;
         let durable = match self.config.write_buffer {
+            // The page cache of the host is a write cache.
+            _ if matches!(self.medium, Medium::CrashedHost { .. }) => request.fua,
             WriteBuffer::None => !trims,
             WriteBuffer::Volatile { .. } => request.fua,
             // Data that is only in the buffer does not survive the death of the process. A drive
@@ -483,7 +511,15 @@ impl Case {
         self.cuts += 1;
         let mut drive = self.drive.take().unwrap();
         self.reclaimed += drive.ftl().unwrap().stats().lines_reclaimed;
-        if self.medium == Medium::Image {
+        if let Some(file) = &self.host_file {
+            drop(drive);
+            // Otherwise only the drive's process dies.
+            let crashed = self.rng.chance(0.7);
+            if crashed {
+                file.crash(&mut self.rng);
+            }
+            drive = file.open(crashed, || Controller::new(self.config.clone()).unwrap());
+        } else if self.medium == Medium::Image {
             drop(drive);
             drive = Controller::new(self.config.clone()).unwrap();
         } else {
@@ -540,6 +576,11 @@ impl Case {
             }
             if self.rng.chance(0.008) {
                 self.cut_power();
+            }
+            if let Some(file) = &self.host_file
+                && self.rng.chance(0.02)
+            {
+                file.record_versions();
             }
         }
         self.wait();
