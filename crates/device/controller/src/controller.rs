@@ -166,9 +166,13 @@ impl Controller {
         let facts =
             crate::admin::drive_identity::controller_identity(&config, &personality, cmb.as_ref());
         let nobody = Port::new().map_err(DriveError::Memory)?;
+        let mut admin = AdminState::new(facts)?;
+        if let Some(thresholds) = &config.controller.latency_monitor {
+            admin.enable_latency_monitor(thresholds);
+        }
         Ok(Controller {
             queues: Queues::new(config.controller.arbitration, nobody),
-            admin: AdminState::new(facts)?,
+            admin,
             commands: Commands::default(),
             async_events: AsyncEventQueue::default(),
             cmb,
@@ -362,6 +366,7 @@ impl Controller {
             stats.read_retries = array.counters.read_retries_made;
             stats.hints.retries_forgone = array.counters.retries_forgone;
         }
+        stats.latency_monitor = self.admin.latency_monitor.as_ref().map(|m| m.stats());
         stats.notifications = self.async_events.stats;
         match &self.personality {
             Personality::OpenChannel(d) => {

@@ -5,7 +5,7 @@ use media::{HostFlushStats, MediaStats};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::{Lateness, LatenessRecord};
+use crate::{LatencyMonitorStats, Lateness, LatenessRecord};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -152,6 +152,8 @@ pub struct DriveStats {
     pub cmb_bytes: u64,
     /// The device L2P; `None` unless the drive keeps one.
     pub device_l2p: Option<DeviceL2pStats>,
+    /// The latency monitor since it was enabled; `None` unless it is.
+    pub latency_monitor: Option<LatencyMonitorStats>,
     /// Lateness of completions.
     pub late: Lateness,
 }

@@ -50,9 +50,7 @@ impl Controller {
             qid,
             cid,
         });
-        if self.command_times.is_some() {
-            self.commands.get_mut(id).fetched = now;
-        }
+        self.commands.get_mut(id).fetched = now;
         let understood = self.parse_and_validate(id, owner, sqe);
         if restricted {
             self.consume_tokens(now, owner, self.commands.get(id).bytes);
@@ -313,6 +311,10 @@ impl Controller {
                 | IoCommand::VectorCopy { .. } => times.writes.record(time),
                 _ => {}
             }
+        }
+        if let Some(monitor) = &mut self.admin.latency_monitor {
+            let now = self.time.now;
+            monitor.record(now, &command.io, now.since(command.fetched));
         }
         match command.io {
             IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {

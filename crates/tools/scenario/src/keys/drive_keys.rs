@@ -18,7 +18,7 @@ use crate::choice::Impossible;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
-use crate::ranges::{AGE, STEP_TIME};
+use crate::ranges::{AGE, MEDIA_TIME, STEP_TIME};
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::{SourceSpan, SourceText};
 use crate::target::{HostTarget, TargetBuilder};
@@ -312,6 +312,7 @@ impl DriveBuilder {
         s.set("max_io_queues", &mut c.max_io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
+        s.set("latency_monitor", &mut c.latency_monitor, read_latency_monitor)?;
         s.set("scrub", &mut self.scrub, DriveScrubBuilder::read)?;
         if let Some(value) = s.get("arbitration") {
             c.arbitration = read_arbitration(&value)?;
@@ -541,4 +542,26 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<toml::Spanned<DeTable<'_
         }
         ScenarioError::new(source, span, ProblemKind::Syntax { message })
     })
+}
+
+/// Reads the thresholds of the latency monitor.
+fn read_latency_monitor(value: &Value<'_>) -> Result<Option<[Nanos; 4]>> {
+    let allowed = "false, or four increasing durations, multiples of 5 ms up to 1280 ms";
+    let Some(items) = value.items() else {
+        return match value.boolean() {
+            Ok(false) => Ok(None),
+            _ => Err(value.refuse(allowed)),
+        };
+    };
+    let mut thresholds = [Nanos::ZERO; 4];
+    if items.len() != thresholds.len() {
+        return Err(value.refuse(allowed));
+    }
+    for (threshold, item) in thresholds.iter_mut().zip(&items) {
+        *threshold = item.duration_in(&MEDIA_TIME)?;
+    }
+    if !ControllerConfig::is_latency_monitor(&thresholds) {
+        return Err(value.refuse(allowed));
+    }
+    Ok(Some(thresholds))
 }

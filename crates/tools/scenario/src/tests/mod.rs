@@ -580,6 +580,25 @@ fn flushes_reach_the_host_only_with_an_image() {
 }
 
 #[test]
+fn the_latency_monitor_has_four_thresholds() {
+    let text = |value: &str| format!("{SMALL}controller = {{ latency_monitor = {value} }}\n");
+    let monitor =
+        |value: &str| parse(&text(value)).unwrap().drives[0].config.controller.latency_monitor;
+    let thresholds = [5, 10, 20, 1_280].map(Nanos::from_millis);
+    assert_eq!(monitor("[\"5ms\", \"10ms\", \"20ms\", \"1280ms\"]"), Some(thresholds));
+    assert_eq!(monitor("false"), None);
+    for bad in [
+        "true",
+        "[\"5ms\"]",
+        "[\"5ms\", \"10ms\", \"10ms\", \"20ms\"]",
+        "[\"5ms\", \"11ms\", \"15ms\", \"20ms\"]",
+        "[\"5ms\", \"10ms\", \"15ms\", \"1285ms\"]",
+    ] {
+        assert_refused(&text(bad), 3, bad, &["multiples of 5 ms up to 1280 ms"]);
+    }
+}
+
+#[test]
 fn no_text_makes_it_panic() {
     // Every prefix of a scenario, and the scenario with every byte replaced: refused or accepted,
     // never a panic.
