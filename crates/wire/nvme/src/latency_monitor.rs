@@ -61,7 +61,7 @@ pub struct LatencyBucketCounters {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct LatencyBuckets {
+pub struct LatencyMonitorBuckets {
     /// Counters of buckets 0 to 3 (bytes 63:0).
     pub counters: [LatencyBucketCounters; LATENCY_BUCKETS],
     /// Time stamps in milliseconds, of bucket 3 first, and of deallocations, writes and reads in
@@ -98,9 +98,9 @@ pub struct LatencyMonitorLog {
     /// Reserved (bytes 31:13).
     pub reserved13: [u8; 19],
     /// The active buckets (bytes 239:32).
-    pub active: LatencyBuckets,
+    pub active: LatencyMonitorBuckets,
     /// The static buckets (bytes 447:240).
-    pub frozen: LatencyBuckets,
+    pub frozen: LatencyMonitorBuckets,
     /// Debug log: trigger enable, measured latency, stamp, pointer, trigger source, stamp units
     /// (bytes 464:448).
     pub debug: [u8; 17],
@@ -114,14 +114,14 @@ pub struct LatencyMonitorLog {
 
 wire!(LatencyMonitorLog, 512);
 
-impl LatencyBuckets {
+impl LatencyMonitorBuckets {
     /// The value of a stamp that does not exist.
     pub const NO_STAMP: u64 = u64::MAX;
 
     /// Returns buckets that have counted nothing.
-    pub fn new() -> LatencyBuckets {
-        let mut buckets = LatencyBuckets::new_zeroed();
-        buckets.stamps = [[LatencyBuckets::NO_STAMP.into(); 3]; LATENCY_BUCKETS];
+    pub fn new() -> LatencyMonitorBuckets {
+        let mut buckets = LatencyMonitorBuckets::new_zeroed();
+        buckets.stamps = [[LatencyMonitorBuckets::NO_STAMP.into(); 3]; LATENCY_BUCKETS];
         buckets
     }
 
@@ -151,7 +151,8 @@ impl LatencyBuckets {
     pub fn stamp(&self, bucket: usize, kind: MonitoredKind) -> Option<(u64, u16)> {
         let (row, column) = (LATENCY_BUCKETS - 1 - bucket, 2 - kind as usize);
         let stamp = self.stamps[row][column].get();
-        (stamp != LatencyBuckets::NO_STAMP).then(|| (stamp, self.latencies[row][column].get()))
+        (stamp != LatencyMonitorBuckets::NO_STAMP)
+            .then(|| (stamp, self.latencies[row][column].get()))
     }
 
     /// Sets the stamp and the measured latency of a bucket.
@@ -162,9 +163,9 @@ impl LatencyBuckets {
     }
 }
 
-impl Default for LatencyBuckets {
-    fn default() -> LatencyBuckets {
-        LatencyBuckets::new()
+impl Default for LatencyMonitorBuckets {
+    fn default() -> LatencyMonitorBuckets {
+        LatencyMonitorBuckets::new()
     }
 }
 
@@ -182,8 +183,8 @@ impl LatencyMonitorLog {
     pub fn new() -> LatencyMonitorLog {
         LatencyMonitorLog {
             status: LatencyMonitorLog::MODE_1 | LatencyMonitorLog::MEASURED,
-            active: LatencyBuckets::new(),
-            frozen: LatencyBuckets::new(),
+            active: LatencyMonitorBuckets::new(),
+            frozen: LatencyMonitorBuckets::new(),
             page_version: 1.into(),
             guid: LatencyMonitorLog::GUID,
             ..LatencyMonitorLog::new_zeroed()
@@ -198,8 +199,8 @@ impl Default for LatencyMonitorLog {
 }
 
 /// The data of Set Features and Get Features with the identifier
-/// [`feature::LATENCY_MONITOR`](crate::feature::LATENCY_MONITOR), of which the first 13 of 4096 bytes
-/// are used [OCP2.0 §4.15.4].
+/// [`feature::LATENCY_MONITOR`](crate::feature::LATENCY_MONITOR): the first 13 of 4096 bytes
+/// [OCP2.0 §4.15.4].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn the_layout_of_the_page_is_that_of_the_specification() {
         type Log = LatencyMonitorLog;
-        type Buckets = LatencyBuckets;
+        type Buckets = LatencyMonitorBuckets;
         let (active, frozen) = (offset_of!(Log, active), offset_of!(Log, frozen));
         for (at, byte) in [
             (offset_of!(Log, status), 0),

@@ -37,8 +37,8 @@ pub use identify::{
     cns,
 };
 pub use latency_monitor::{
-    LATENCY_BUCKETS, LATENCY_MONITOR, LatencyBucketCounters, LatencyBuckets, LatencyMonitorFeature,
-    LatencyMonitorLog, MonitoredKind,
+    LATENCY_BUCKETS, LATENCY_MONITOR, LatencyBucketCounters, LatencyMonitorBuckets,
+    LatencyMonitorFeature, LatencyMonitorLog, MonitoredKind,
 };
 pub use log_page::{DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
 pub use metadata::{MetadataFormat, MetadataTransfer, ProtectionType};

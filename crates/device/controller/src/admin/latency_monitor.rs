@@ -5,7 +5,7 @@
 //! is the number of commands since the active buckets were cleared, up to its maximum.
 
 use nvme::{
-    IoCommand, LATENCY_BUCKETS, LatencyBuckets, LatencyMonitorFeature, LatencyMonitorLog,
+    IoCommand, LATENCY_BUCKETS, LatencyMonitorBuckets, LatencyMonitorFeature, LatencyMonitorLog,
     MonitoredKind, Status,
 };
 use serde::{Deserialize, Serialize};
@@ -34,8 +34,8 @@ pub struct LatencyMonitorStats {
 #[derive(Debug)]
 pub(crate) struct LatencyMonitor {
     settings: LatencyMonitorFeature,
-    active: LatencyBuckets,
-    frozen: LatencyBuckets,
+    active: LatencyMonitorBuckets,
+    frozen: LatencyMonitorBuckets,
     /// Start of the active buckets' period.
     since: Nanos,
     /// Time of the last stamp of each kind in each bucket.
@@ -90,8 +90,8 @@ impl LatencyMonitor {
         let thresholds = settings.thresholds.map(|t| THRESHOLD_UNIT * (u64::from(t) + 1));
         LatencyMonitor {
             settings,
-            active: LatencyBuckets::new(),
-            frozen: LatencyBuckets::new(),
+            active: LatencyMonitorBuckets::new(),
+            frozen: LatencyMonitorBuckets::new(),
             since: now,
             stamped_at: [[None; 3]; LATENCY_BUCKETS],
             stats: LatencyMonitorStats { thresholds, ..LatencyMonitorStats::default() },
@@ -150,7 +150,7 @@ impl LatencyMonitor {
         let periods = now.since(self.since).0 / period.0;
         let active = std::mem::take(&mut self.active);
         // Nothing has happened in the last of several periods.
-        self.frozen = if periods == 1 { active } else { LatencyBuckets::new() };
+        self.frozen = if periods == 1 { active } else { LatencyMonitorBuckets::new() };
         self.since += period * periods;
         self.stamped_at = [[None; 3]; LATENCY_BUCKETS];
     }

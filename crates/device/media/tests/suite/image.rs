@@ -534,7 +534,7 @@ fn after_a_crash_of_the_host_the_image_is_that_of_the_last_flush() {
         // Whatever opens it next finds that state.
         assert_eq!(write_pointers(&Nand::open(image_config(&path)).unwrap()), [unit, 0]);
     }
-    // A log that nobody can read is no image without one.
+    // An image with a damaged log is refused.
     std::fs::copy(&saved, &path).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     let log = u64::from_le_bytes(*bytes[136..].first_chunk().unwrap()) as usize;

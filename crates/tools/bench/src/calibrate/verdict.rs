@@ -41,7 +41,7 @@ pub struct MeasuredDrive {
     pub writes: CommandCpu,
 }
 
-/// What is known of a drive's costs.
+/// Costs of a drive, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriveCost {
     /// The drive was run.
