@@ -434,6 +434,15 @@ impl SharedRegion {
     pub fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }
+
+    /// Waits until all written data is on the file's device, without metadata that is not needed to
+    /// read it. Does nothing for memory.
+    ///
+    /// # Errors
+    /// The error that `fdatasync(2)` returns.
+    pub fn sync_data(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), File::sync_data)
+    }
 }
 
 impl Drop for SharedRegion {

@@ -6,6 +6,8 @@ use media::MediaConfig;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
+use crate::admin::latency_monitor;
+
 /// The interface that a drive exposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PersonalityKind {
@@ -88,6 +90,9 @@ pub struct ControllerConfig {
     pub doorbell_buffer: bool,
     /// Background scrub of a drive that manages its own flash; `None` disables it.
     pub scrub: Option<MediaScrubConfig>,
+    /// Thresholds of the latency monitor, if it is enabled at power-on: four increasing multiples of
+    /// 5 ms, up to 1280 ms.
+    pub latency_monitor: Option<[Nanos; 4]>,
 }
 
 /// Configuration of the background scrub, which refreshes aged data that hosts do not read.
@@ -109,6 +114,11 @@ pub struct CmbConfig {
 }
 
 impl ControllerConfig {
+    /// Returns whether the latency monitor can have these thresholds.
+    pub fn is_latency_monitor(thresholds: &[Nanos; 4]) -> bool {
+        latency_monitor::is_possible(thresholds)
+    }
+
     /// Returns the DMA bandwidth of write data in bytes per second; 0 for no limit.
     pub fn write_bytes_per_sec(&self) -> u64 {
         match self.dma_to_device_bytes_per_sec {
@@ -131,6 +141,7 @@ impl Default for ControllerConfig {
             cmb: None,
             doorbell_buffer: false,
             scrub: None,
+            latency_monitor: None,
         }
     }
 }
@@ -340,6 +351,15 @@ impl DriveConfig {
                 "a multiple of 4 KiB up to 64 GiB, from 4 GiB on of 64 KiB",
             );
         }
+        if let Some(thresholds) = &self.controller.latency_monitor
+            && !latency_monitor::is_possible(thresholds)
+        {
+            return contradiction(
+                "a latency monitor with other thresholds than it can have",
+                "four increasing multiples of 5 ms, up to 1280 ms",
+            );
+        }
+        self.check_host_flush()?;
         self.check_lba_bytes()?;
         self.check_open_channel()
     }
@@ -368,6 +388,39 @@ impl DriveConfig {
             )),
             (MediaConfig::Nand(_) | MediaConfig::Null { .. }, _) => Ok(()),
         }
+    }
+
+    /// Checks that a flush to the host's stable storage covers everything that the drive keeps.
+    fn check_host_flush(&self) -> Result<(), crate::DriveError> {
+        if !self.media.data().flushes_to_host() {
+            return Ok(());
+        }
+        let contradiction = |what: &str, allowed: &str| {
+            Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })
+        };
+        if self.open_channel.device_l2p {
+            return contradiction(
+                "flushes to the host's device with a device L2P, whose file is not part of them",
+                "flush = \"process\", or a drive without device_l2p",
+            );
+        }
+        if self.controller.cmb.is_some_and(|cmb| cmb.protected) {
+            return contradiction(
+                "flushes to the host's device with a persistent controller memory buffer, which \
+                 hosts write without commands",
+                "flush = \"process\", or cmb_persistent = false",
+            );
+        }
+        if let MediaConfig::Pcm(pcm) = &self.media
+            && pcm.sector_bytes as usize > mem::PAGE_BYTES
+        {
+            return contradiction(
+                "flushes to the host's device of phase-change memory whose sectors are larger than \
+                 a page: a crash of the host would tear a sector that is overwritten in place",
+                "sector_bytes of at most 4096, or flush = \"process\"",
+            );
+        }
+        Ok(())
     }
 
     fn check_open_channel(&self) -> Result<(), crate::DriveError> {

@@ -168,9 +168,13 @@ impl Controller {
         let facts =
             crate::admin::drive_identity::controller_identity(&config, &personality, cmb.as_ref());
         let nobody = Port::new().map_err(DriveError::Memory)?;
+        let mut admin = AdminState::new(facts)?;
+        if let Some(thresholds) = &config.controller.latency_monitor {
+            admin.enable_latency_monitor(thresholds);
+        }
         Ok(Controller {
             queues: Queues::new(config.controller.arbitration, nobody),
-            admin: AdminState::new(facts)?,
+            admin,
             commands: Commands::default(),
             async_events: AsyncEventQueue::default(),
             cmb,
@@ -358,6 +362,7 @@ impl Controller {
         stats.invalid_doorbells = self.queues.invalid_doorbells;
         if let Some(array) = self.array() {
             stats.media = Some(array.nand.stats());
+            stats.host_flush = array.nand.host_flush_stats();
             let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
             stats.pus = array.pus.iter().map(|p| busy(&p.busy)).collect();
             stats.channels = array.channels.iter().map(|c| c.busy).collect();
@@ -366,6 +371,7 @@ impl Controller {
             stats.read_retries = array.counters.read_retries_made;
             stats.hints.retries_forgone = array.counters.retries_forgone;
         }
+        stats.latency_monitor = self.admin.latency_monitor.as_ref().map(|m| m.stats());
         stats.notifications = self.async_events.stats;
         match &self.personality {
             Personality::OpenChannel(d) => {
@@ -380,6 +386,7 @@ impl Controller {
             Personality::Pcm(d) => {
                 let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
                 stats.pus = d.busy.iter().map(busy).collect();
+                stats.host_flush = d.pcm.host_flush_stats();
             }
             _ => {}
         }
@@ -419,10 +426,10 @@ impl Controller {
         match &mut self.personality {
             Personality::Block(d) => {
                 d.shut_down(now, &mut self.commands);
-                d.array.nand.sync()
+                d.array.nand.close()
             }
             Personality::OpenChannel(d) => {
-                d.array.nand.sync()?;
+                d.array.nand.close()?;
                 d.device_l2p.as_ref().map_or(Ok(()), DeviceL2pTable::sync)
             }
             Personality::Pcm(d) => d.pcm.sync(),

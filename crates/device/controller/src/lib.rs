@@ -31,6 +31,7 @@ mod persistence;
 mod personality;
 mod stats;
 
+pub use admin::latency_monitor::LatencyMonitorStats;
 pub use ahci::{
     AhciConfig, AhciConfigError, AhciController, AhciStats, InjectedSectorError, SataData,
     SataDriveConfig, SataDriveStats,

@@ -1,11 +1,11 @@
 //! [`DriveStats`]: the counters of a drive (ARCHITECTURE.md, R10).
 
 use ftl::FtlStats;
-use media::MediaStats;
+use media::{HostFlushStats, MediaStats};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::{Lateness, LatenessRecord};
+use crate::{LatencyMonitorStats, Lateness, LatenessRecord};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -148,6 +148,8 @@ pub struct DriveStats {
     pub read_modify_write: Option<ReadModifyWriteStats>,
     /// The NAND medium; `None` for other media.
     pub media: Option<MediaStats>,
+    /// Flushes of the image to the host's stable storage; `None` unless flushes reach it.
+    pub host_flush: Option<HostFlushStats>,
     /// Busy times per parallel unit, channel by channel.
     pub pus: Vec<PuBusy>,
     /// Transfer time per channel.
@@ -168,6 +170,8 @@ pub struct DriveStats {
     pub cmb_bytes: u64,
     /// The device L2P; `None` unless the drive keeps one.
     pub device_l2p: Option<DeviceL2pStats>,
+    /// The latency monitor since it was enabled; `None` unless it is.
+    pub latency_monitor: Option<LatencyMonitorStats>,
     /// Lateness of completions.
     pub late: Lateness,
 }

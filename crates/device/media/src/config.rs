@@ -1,7 +1,7 @@
 //! The description of a medium: geometry, timing and errors, as plain values that
 //! [`NandConfig::check`] validates.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nvme::{Geometry, GeometryError};
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,9 @@ pub enum DataStore {
     Memory,
     /// In an image file that survives restarts.
     File(PathBuf),
+    /// In an image file that survives restarts. Flushed data survives a crash of the host as well
+    /// ([`Nand::flush_to_host`](crate::Nand::flush_to_host)).
+    DurableFile(PathBuf),
     /// In memory, over the contents of an image file, which is opened read-only and never changes.
     /// If the file is missing or empty, the medium is fresh.
     Overlay(PathBuf),
@@ -206,6 +209,41 @@ pub enum MediaConfig {
         /// Bytes per sector.
         sector_bytes: u32,
     },
+}
+
+impl DataStore {
+    /// Returns the path of the image, if the data is in one or over one.
+    pub fn image(&self) -> Option<&Path> {
+        match self {
+            DataStore::File(path) | DataStore::DurableFile(path) | DataStore::Overlay(path) => {
+                Some(path)
+            }
+            DataStore::Memory | DataStore::None => None,
+        }
+    }
+
+    /// Returns whether writes reach an image.
+    pub fn writes_image(&self) -> bool {
+        matches!(self, DataStore::File(_) | DataStore::DurableFile(_))
+    }
+
+    /// Returns whether a flush reaches the host's stable storage.
+    #[inline]
+    pub fn flushes_to_host(&self) -> bool {
+        matches!(self, DataStore::DurableFile(_))
+    }
+}
+
+impl MediaConfig {
+    /// Returns where sector data is stored.
+    #[inline]
+    pub fn data(&self) -> &DataStore {
+        match self {
+            MediaConfig::Nand(nand) => &nand.data,
+            MediaConfig::Pcm(pcm) => &pcm.data,
+            MediaConfig::Null { .. } => &DataStore::None,
+        }
+    }
 }
 
 impl NandGeometry {

@@ -189,6 +189,15 @@ pub enum MediaError {
         /// The operating system's error number.
         errno: i32,
     },
+    /// The host's stable storage did not take the changes before which the chunk must not be
+    /// written. The medium did not change.
+    #[error("cannot flush the image file before {chunk} is written again: error {errno}")]
+    HostFlush {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The operating system's error number.
+        errno: i32,
+    },
 }
 
 impl MediaError {
@@ -219,7 +228,9 @@ impl MediaError {
             // These are errors in the drive's own bookkeeping.
             MediaError::Busy { .. } | MediaError::NotBegun { .. } => Status::INTERNAL,
             MediaError::ProgramFailed { .. } => Status::CHUNK_CLOSED_EARLY,
-            MediaError::EraseFailed { .. } | MediaError::HostDisk { .. } => Status::WRITE_FAULT,
+            MediaError::EraseFailed { .. }
+            | MediaError::HostDisk { .. }
+            | MediaError::HostFlush { .. } => Status::WRITE_FAULT,
             MediaError::HostDiskFull { .. } => Status::CAPACITY_EXCEEDED,
         }
     }

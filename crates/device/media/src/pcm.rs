@@ -11,10 +11,11 @@ use mem::SharedRegion;
 use nvme::{GeometryError, Status};
 use serde::{Deserialize, Serialize};
 
+use crate::storage::host_flush::HostFlush;
 use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, OpenedImage, PAGE_BYTES, reserve_tables,
 };
-use crate::{DataStore, PcmConfig, fill_pattern_from};
+use crate::{DataStore, HostFlushStats, PcmConfig, fill_pattern_from};
 
 /// Granularity in bytes at which image space is allocated.
 pub(crate) const EXTENT_BYTES: usize = 1 << 20;
@@ -130,6 +131,8 @@ enum PcmStorage {
         /// the extent has been written.
         data: usize,
         extents: Vec<ImageExtentState>,
+        /// If flushes reach the host's device.
+        flush: Option<PcmFlush>,
         _lock: Option<image::FileLock>,
     },
 }
@@ -155,6 +158,14 @@ impl Clone for PcmStorage {
         SharedRegion::copy(region, at, &copy, 0, len);
         PcmStorage::Memory(copy)
     }
+}
+
+/// The flushes of an image to the host's device.
+#[derive(Debug, Default)]
+struct PcmFlush {
+    /// Whether the image was written since the last flush.
+    has_changes: bool,
+    outcome: HostFlush,
 }
 
 /// The allocation state of an extent of an image.
@@ -210,7 +221,7 @@ impl Pcm {
                 SharedRegion::anonymous(bytes)
                     .map_err(|error| OpenError::Memory { bytes: config.bytes, error })?,
             ),
-            DataStore::File(path) | DataStore::Overlay(path) => {
+            DataStore::File(path) | DataStore::DurableFile(path) | DataStore::Overlay(path) => {
                 let extents = bytes.div_ceil(EXTENT_BYTES);
                 let data = (PAGE_BYTES + extents).next_multiple_of(PAGE_BYTES);
                 let end = (data + bytes).next_multiple_of(PAGE_BYTES);
@@ -237,7 +248,8 @@ impl Pcm {
                     if b == 0 { ImageExtentState::Unwritten } else { ImageExtentState::Readable }
                 };
                 let extents = table.into_iter().map(extent).collect();
-                PcmStorage::Image { region, data, extents, _lock: lock }
+                let flush = config.data.flushes_to_host().then(PcmFlush::default);
+                PcmStorage::Image { region, data, extents, flush, _lock: lock }
             }
         };
         Ok(Pcm { config, storage: cells, stats: PcmStats::default() })
@@ -371,6 +383,39 @@ impl Pcm {
         }
     }
 
+    /// Waits until everything written is on the host's stable storage. Does nothing unless the data
+    /// is in a [`DataStore::DurableFile`], or if nothing was written since the last flush.
+    ///
+    /// # Errors
+    /// The error of `fdatasync(2)`. After a failure, data may be lost: all later flushes fail.
+    pub fn flush_to_host(&mut self) -> std::io::Result<()> {
+        let PcmStorage::Image { region, flush: Some(flush), .. } = &mut self.storage else {
+            return Ok(());
+        };
+        if !flush.has_changes {
+            return flush.outcome.check();
+        }
+        flush.outcome.run(|| region.sync_data())?;
+        flush.has_changes = false;
+        Ok(())
+    }
+
+    /// Makes the next flush to the host's stable storage fail, and with it all later ones. No effect
+    /// unless flushes reach it.
+    pub fn fail_next_host_flush(&mut self) {
+        if let PcmStorage::Image { flush: Some(flush), .. } = &mut self.storage {
+            flush.outcome.fail_next();
+        }
+    }
+
+    /// Returns the counters of flushes to the host's stable storage; `None` unless flushes reach it.
+    pub fn host_flush_stats(&self) -> Option<HostFlushStats> {
+        match &self.storage {
+            PcmStorage::Image { flush, .. } => Some(flush.as_ref()?.outcome.stats()),
+            _ => None,
+        }
+    }
+
     fn count_read(&mut self, len: usize) {
         self.stats.reads += 1;
         self.stats.bytes_read += len as u64;
@@ -422,11 +467,14 @@ impl Pcm {
     /// Checks a range that is about to be written, and allocates space for it.
     fn prepare_write(&mut self, offset: u64, len: usize) -> Result<(), PcmError> {
         self.check(offset, len)?;
-        let PcmStorage::Image { region, data, extents, .. } = &mut self.storage else {
+        let PcmStorage::Image { region, data, extents, flush, .. } = &mut self.storage else {
             return Ok(());
         };
         if len == 0 {
             return Ok(());
+        }
+        if let Some(flush) = flush {
+            flush.has_changes = true;
         }
         let (first, last) =
             (offset as usize / EXTENT_BYTES, (offset as usize + len - 1) / EXTENT_BYTES);

@@ -1,6 +1,7 @@
 //! [`MediaStats`]: the counters of a medium (ARCHITECTURE.md, R10).
 
 use serde::{Deserialize, Serialize};
+use time::Nanos;
 
 /// Counters since the medium was created or opened; wear is since the creation of the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,19 @@ collections::counters!(MediaStats {
     interrupted_erases;
     latest wear, offline_chunks
 });
+
+/// The flushes of an image to the host's stable storage ([`DataStore::DurableFile`]).
+///
+/// [`DataStore::DurableFile`]: crate::DataStore::DurableFile
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFlushStats {
+    /// Flushes that had something to write. Each is one or two calls of `fdatasync(2)`.
+    pub flushes: u64,
+    /// Flushes that failed.
+    pub failures: u64,
+    /// Time that the flushes took, in real time.
+    pub time: Nanos,
+}
 
 /// Statistics of the program/erase cycles of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -243,6 +243,19 @@ pub enum MediaManagerError {
         /// Its units.
         pus: String,
     },
+    /// A rate for a target that allocates all its chunks at once, and could not be opened with it.
+    #[error(
+        "target {name} of drive {drive} would be of kind {kind}, which allocates all its chunks on \
+         first open, and have a rate: only a ppa takes --chunks-per-second"
+    )]
+    RateOfFixedChunks {
+        /// Serial number of the drive.
+        drive: String,
+        /// Name of the target.
+        name: String,
+        /// Its kind.
+        kind: TargetKind,
+    },
     /// A target that allocates all its chunks at once has no chunk limit.
     #[error(
         "target {name} of drive {drive} shares its parallel units and is of kind {kind}: it \
@@ -386,6 +399,7 @@ impl MediaManagerError {
                 | MediaManagerError::InvalidOption { .. }
                 | MediaManagerError::TooManyTargets { .. }
                 | MediaManagerError::NoFreeChunks { .. }
+                | MediaManagerError::RateOfFixedChunks { .. }
                 | MediaManagerError::MissingChunkLimit { .. }
                 | MediaManagerError::TooFewChunks { .. }
                 | MediaManagerError::InUse { .. }

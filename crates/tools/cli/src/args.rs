@@ -194,8 +194,7 @@ pub struct TargetCreateArgs {
     /// Maximum number of chunks that the target owns at a time; with --shared.
     #[arg(long, value_name = "N", requires = "shared")]
     pub max_chunks: Option<u32>,
-    /// Maximum number of chunks that the target allocates per second, for example 2.5; with
-    /// --shared.
+    /// Maximum number of chunks that a ppa allocates per second, for example 2.5; with --shared.
     #[arg(long, value_name = "RATE", requires = "shared")]
     pub chunks_per_second: Option<f64>,
     /// Maximum number of chunks that the target allocates in a burst, above its rate per second.
@@ -247,8 +246,7 @@ pub struct TargetLimitArgs {
     /// opened.
     #[arg(long, value_name = "N|none")]
     pub max_chunks: Option<LimitOrNone<u32>>,
-    /// Maximum number of chunks that the target allocates per second, or `none`; unchanged by
-    /// default.
+    /// Maximum number of chunks that a ppa allocates per second, or `none`; unchanged by default.
     #[arg(long, value_name = "RATE|none")]
     pub chunks_per_second: Option<LimitOrNone<f64>>,
     /// Maximum number of chunks that the target allocates in a burst, above its rate per second.

@@ -16,6 +16,7 @@
 mod cloud_health_log;
 mod command;
 mod identify;
+mod latency_monitor;
 pub mod log_page;
 mod metadata;
 mod open_channel;
@@ -34,6 +35,10 @@ pub use command::{feature, opcode};
 pub use identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, PowerState,
     cns,
+};
+pub use latency_monitor::{
+    LATENCY_BUCKETS, LATENCY_MONITOR, LatencyBucketCounters, LatencyMonitorBuckets,
+    LatencyMonitorFeature, LatencyMonitorLog, MonitoredKind,
 };
 pub use log_page::{DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
 pub use metadata::{MetadataFormat, MetadataTransfer, ProtectionType};

@@ -62,6 +62,7 @@ pub(crate) fn controller_identity(
             feature::Arbitration { burst_log2: log2(burst), low, medium, high }
         }
     };
+    let flushes_to_host = config.media.data().flushes_to_host();
     ControllerIdentity {
         name: config.name.clone(),
         personality: config.personality,
@@ -75,7 +76,9 @@ pub(crate) fn controller_identity(
         },
         max_transfer_bytes: 0,
         volatile_cache: match personality {
-            Personality::Block(d) => d.has_volatile_cache(),
+            // The page cache of the machine that runs the drive is a volatile cache, too.
+            Personality::Block(d) => d.has_volatile_cache() || flushes_to_host,
+            Personality::Pcm(_) => flushes_to_host,
             _ => false,
         },
         geometry,

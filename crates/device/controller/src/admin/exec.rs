@@ -4,13 +4,13 @@
 use mem::Iova;
 use nvme::{
     AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, FeatureSelect,
-    LbaStatusDescriptor, Sqe, Status, feature, log_page,
+    LatencyMonitorFeature, LbaStatusDescriptor, Sqe, Status, feature, log_page,
 };
 use time::Nanos;
 use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
 
 use crate::admin::health::health_counters;
-use crate::admin::{DeviceL2pSource, LogPageId};
+use crate::admin::{DeviceL2pSource, HealthCounters, LogPageId};
 use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::AccessCheck;
@@ -62,7 +62,11 @@ impl Controller {
                 answer
             }
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
-                let health = health_counters(self);
+                let now = self.time.now;
+                let health = HealthCounters {
+                    latency: Some(self.admin.latency_log(now)),
+                    ..health_counters(self)
+                };
                 let personality = &self.personality;
                 let rights = self.queues.ports[port].access.as_deref();
                 let mut chunk = |n| match (personality, rights) {
@@ -93,6 +97,12 @@ impl Controller {
                 self.return_data(port, sqe, &page, bytes)
             }
             AdminCommand::GetFeatures { fid, select, member } => {
+                if fid == feature::LATENCY_MONITOR && select != FeatureSelect::Capabilities {
+                    let mut data = vec![0; LatencyMonitorFeature::DATA_BYTES];
+                    let settings = self.admin.latency_feature(select).to_bytes();
+                    data[..settings.len()].copy_from_slice(&settings);
+                    self.return_data(port, sqe, &data, data.len() as u64)?;
+                }
                 // Queue counts and vectors belong to each host; all other features belong to the
                 // drive.
                 let own = matches!(fid, feature::NUMBER_OF_QUEUES | feature::INTERRUPT_VECTOR);
@@ -109,6 +119,14 @@ impl Controller {
                 let result = self.admin_for_queue(queue).set_feature(fid, save, value, exist)?;
                 if fid == feature::ARBITRATION {
                     self.update_arbitration();
+                }
+                if fid == feature::LATENCY_MONITOR {
+                    let memory = self.queues.ports[port].port.memory();
+                    let bytes = LatencyMonitorFeature::DATA_BYTES as u64;
+                    let mut settings = [0; LatencyMonitorFeature::BYTES];
+                    DataBuffer::from_sqe(sqe, bytes, memory)?.read(memory, 0, &mut settings);
+                    let settings = LatencyMonitorFeature::from_bytes(settings);
+                    self.admin.set_latency_monitor(self.time.now, settings)?;
                 }
                 Ok(Some(result.into()))
             }

@@ -2,8 +2,8 @@
 //! data structures made from them [NVMe1.4 §5.15.2].
 
 use nvme::{
-    CloudHealthLog, Geometry, IdentifyController, IdentifyNamespace, LbaFormat, MediaTiming,
-    PpaFormat, VendorExtensions, feature,
+    CloudHealthLog, Geometry, IdentifyController, IdentifyNamespace, LatencyMonitorLog, LbaFormat,
+    MediaTiming, PpaFormat, VendorExtensions, feature,
 };
 use time::Nanos;
 
@@ -92,6 +92,8 @@ pub(crate) struct HealthCounters {
     pub(crate) read_only: bool,
     /// The cloud health log of a drive with flash.
     pub(crate) cloud: Option<CloudHealthLog>,
+    /// The log of the latency monitor.
+    pub(crate) latency: Option<LatencyMonitorLog>,
 }
 
 impl ControllerIdentity {

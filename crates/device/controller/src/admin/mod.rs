@@ -12,18 +12,21 @@ pub(crate) mod async_events;
 pub(crate) mod drive_identity;
 pub(crate) mod exec;
 mod health;
+pub(crate) mod latency_monitor;
 
 use std::collections::VecDeque;
 
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
     CLOUD_HEALTH, ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog,
-    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, NamespaceList, Status,
-    VendorExtensions, cns, log_page,
+    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, LATENCY_MONITOR, LatencyMonitorFeature,
+    LatencyMonitorLog, NamespaceList, Status, VendorExtensions, cns, log_page,
 };
 use time::Nanos;
 
 mod identity;
+
+use latency_monitor::LatencyMonitor;
 
 pub(crate) use identity::{ControllerIdentity, HealthCounters, NamespaceIdentity};
 
@@ -78,6 +81,10 @@ pub(crate) struct AdminState {
     errors: VecDeque<ErrorEntry>,
     /// Number of errors since power-on.
     error_count: u64,
+    /// The latency monitor, if it is enabled.
+    pub(crate) latency_monitor: Option<Box<LatencyMonitor>>,
+    /// Its settings while it is disabled.
+    latency_settings: LatencyMonitorFeature,
 }
 
 /// The data that Identify or Geometry returns.
@@ -127,6 +134,8 @@ impl AdminState {
             async_events: 0,
             errors: VecDeque::with_capacity(ERROR_LOG_ENTRIES),
             error_count: 0,
+            latency_monitor: None,
+            latency_settings: LatencyMonitorFeature::DEFAULT,
             identity: facts,
         })
     }
@@ -197,7 +206,12 @@ impl AdminState {
             CLOUD_HEALTH if matches!(nsid, 0 | ALL_NAMESPACES) => {
                 health.cloud.ok_or(Status::INVALID_LOG_PAGE)?.to_bytes().into()
             }
-            log_page::HEALTH | CLOUD_HEALTH => return Err(Status::INVALID_NAMESPACE),
+            LATENCY_MONITOR if matches!(nsid, 0 | ALL_NAMESPACES) => {
+                health.latency.ok_or(Status::INVALID_LOG_PAGE)?.to_bytes().into()
+            }
+            log_page::HEALTH | CLOUD_HEALTH | LATENCY_MONITOR => {
+                return Err(Status::INVALID_NAMESPACE);
+            }
             log_page::FIRMWARE => FirmwareLog::one_slot(FIRMWARE).to_bytes().into(),
             log_page::CHUNK_INFORMATION => {
                 let Some(geometry) = &self.identity.geometry else {
@@ -313,6 +327,8 @@ impl AdminState {
             }
             feature::WRITE_ATOMICITY => (self.write_atomicity, 0, changeable),
             feature::ASYNC_EVENT => (self.async_events, 0, changeable),
+            // The result is whether the monitor is enabled; the settings are data.
+            feature::LATENCY_MONITOR => (self.latency_monitor.is_some().into(), 0, changeable),
             _ => return Err(Status::INVALID_FIELD),
         };
         Ok(match select {
@@ -372,9 +388,54 @@ impl AdminState {
             }
             feature::WRITE_ATOMICITY => self.write_atomicity = value & 1,
             feature::ASYNC_EVENT => self.async_events = value,
+            // The settings are data: `set_latency_monitor`.
+            feature::LATENCY_MONITOR => {}
             _ => return Err(Status::FEATURE_NOT_CHANGEABLE),
         }
         Ok(0)
+    }
+
+    /// Returns the data of Get Features for the latency monitor.
+    pub(crate) fn latency_feature(&self, select: FeatureSelect) -> LatencyMonitorFeature {
+        match (select, &self.latency_monitor) {
+            (FeatureSelect::Current, Some(monitor)) => *monitor.settings(),
+            (FeatureSelect::Current, None) => self.latency_settings,
+            _ => LatencyMonitorFeature::DEFAULT,
+        }
+    }
+
+    /// Sets the latency monitor, after [`set_feature`](AdminState::set_feature). It starts to count
+    /// anew.
+    ///
+    /// # Errors
+    /// The status of settings that the monitor cannot have.
+    pub(crate) fn set_latency_monitor(
+        &mut self,
+        now: Nanos,
+        settings: LatencyMonitorFeature,
+    ) -> Result<(), Status> {
+        latency_monitor::check(&settings)?;
+        // There is no debug log to discard.
+        self.latency_settings = LatencyMonitorFeature { discard_debug_log: 0, ..settings };
+        let settings = self.latency_settings;
+        self.latency_monitor =
+            (settings.enable == 1).then(|| Box::new(LatencyMonitor::new(settings, now)));
+        Ok(())
+    }
+
+    /// Enables the latency monitor at power-on.
+    pub(crate) fn enable_latency_monitor(&mut self, thresholds: &[Nanos; 4]) {
+        let settings = latency_monitor::settings_of(thresholds);
+        self.latency_settings = settings;
+        self.latency_monitor = Some(Box::new(LatencyMonitor::new(settings, Nanos::ZERO)));
+    }
+
+    /// Returns the log page of the latency monitor.
+    pub(crate) fn latency_log(&mut self, now: Nanos) -> LatencyMonitorLog {
+        match &mut self.latency_monitor {
+            Some(monitor) => monitor.log(now),
+            None => latency_monitor::page_of(&self.latency_settings),
+        }
     }
 
     /// Checks the parameters of a new completion queue. The controller checks that the identifier

@@ -15,6 +15,7 @@ use tracepoint::Event;
 
 use crate::admin::{AdminState, FailedCommand};
 use crate::command::data_buffer::DataBuffer;
+use crate::command::host_flush;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -49,9 +50,7 @@ impl Controller {
             qid,
             cid,
         });
-        if self.command_times.is_some() {
-            self.commands.get_mut(id).fetched = now;
-        }
+        self.commands.get_mut(id).fetched = now;
         let understood = self.parse_and_validate(id, owner, sqe);
         if restricted {
             self.consume_tokens(now, owner, self.commands.get(id).bytes);
@@ -254,6 +253,9 @@ impl Controller {
 
     #[inline(never)]
     fn send_all_completed(&mut self, now: Nanos) {
+        if self.config.media.data().flushes_to_host() {
+            host_flush::flush_completed(self);
+        }
         let rate = self.config.controller.dma_bytes_per_sec;
         let is_timed = rate > 0 && !self.zero_latency;
         let mut next = 0;
@@ -300,6 +302,10 @@ impl Controller {
                 | IoCommand::VectorCopy { .. } => times.writes.record(time),
                 _ => {}
             }
+        }
+        if let Some(monitor) = &mut self.admin.latency_monitor {
+            let now = self.time.now;
+            monitor.record(now, &command.io, now.since(command.fetched));
         }
         match command.io {
             IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {

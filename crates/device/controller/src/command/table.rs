@@ -35,7 +35,7 @@ pub(crate) struct Command {
     pub(crate) ops_left: u32,
     pub(crate) status: Status,
     pub(crate) result: u64,
-    /// Time of the fetch, on a drive that measures command times.
+    /// Time of the fetch.
     pub(crate) fetched: Nanos,
     /// Time at which the completion is due.
     pub(crate) due: Nanos,

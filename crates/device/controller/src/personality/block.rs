@@ -88,7 +88,7 @@ impl BlockDrive {
         } else {
             recover(nand, shape, config)?
         };
-        let in_image = matches!(nand.config().data, DataStore::File(_) | DataStore::Overlay(_));
+        let in_image = nand.config().data.image().is_some();
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         nand.set_slots(ftl.slots()).map_err(NewFtlError::from)?;
         let care = MediaEventHandler::new(drive.controller.scrub);

@@ -5,9 +5,10 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-controller --test
 //! suite oracle::`. `SLUICE_CASES` sets the number of seeds.
 
-// guarantee: D-01, D-08, D-40
+// guarantee: D-01, D-08, D-40, D-56
 
 mod case;
+mod host_file;
 mod sector;
 
 use case::{Blocks, Case, Medium};
@@ -71,4 +72,26 @@ fn parts_of_units_are_changed_and_nothing_beside_them() {
 fn parts_of_units_are_in_the_image_of_a_killed_process() {
     let sums = run(Medium::Image, Blocks::Parts, 50);
     assert!(sums.cuts > 0 && sums.partial_units > 0, "{sums:?}");
+}
+
+#[test]
+fn everything_flushed_to_the_host_survives_its_crash() {
+    let replay = "cargo test -p sluice-controller --test suite oracle::";
+    let run = run_seeds(50, &[], replay, |seed| {
+        let mut case = Case::new(seed, Medium::CrashedHost { durable: true }, Blocks::Units);
+        case.run();
+        (case.reclaimed, case.host_file.as_ref().map_or(0, |file| file.syncs()))
+    });
+    assert!(run.results.iter().any(|(reclaimed, _)| *reclaimed > 0), "no line was reclaimed");
+    assert!(run.results.iter().any(|(_, syncs)| *syncs > 20), "no flush reached the device");
+}
+
+#[test]
+fn without_flushes_to_the_host_its_crash_loses_flushed_data() {
+    let lost = (0..20).filter(|seed| {
+        let crash =
+            || Case::new(*seed, Medium::CrashedHost { durable: false }, Blocks::Units).run();
+        std::panic::catch_unwind(crash).is_err()
+    });
+    assert!(lost.count() > 0, "no seed lost anything: the crash does not lose what it should");
 }

@@ -69,6 +69,9 @@ pub enum InjectedFault {
     /// The next allocation of space in the image file fails because the disk is full. No effect on
     /// a medium without an image.
     HostDiskFull,
+    /// The next flush to the host's stable storage fails, and with it all later ones. No effect
+    /// unless flushes reach it.
+    HostFlush,
 }
 
 /// Failures of operations of one kind at random.

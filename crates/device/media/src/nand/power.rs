@@ -4,7 +4,10 @@ use std::io;
 
 use super::Nand;
 use crate::chunk::{BAD, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING};
-use crate::{ChunkId, InjectedFault, MediaError, Operation, PhysSector, PowerLossReport};
+use crate::{
+    ChunkId, HostFlushStats, InjectedFault, MediaError, Operation, PhysSector, PowerLossReport,
+    SyncObserver,
+};
 
 /// The bits that change in each byte of a corrupted sector.
 const CORRUPTION: u8 = 0x5a;
@@ -121,6 +124,11 @@ impl Nand {
                 }
             }
             InjectedFault::HostDiskFull => self.store.fail_next_allocation(),
+            InjectedFault::HostFlush => {
+                if let Some(synced) = self.store.synced_mut() {
+                    synced.fail_next();
+                }
+            }
         }
         Ok(())
     }
@@ -177,6 +185,8 @@ impl Nand {
     /// # Errors
     /// The error of the operating system; the medium does not change.
     pub fn release_free(&mut self) -> io::Result<()> {
+        // The state of the last flush may refer to a chunk that is free now.
+        self.store.flush_to_host(&self.records)?;
         let mut run: Option<(u32, u32)> = None;
         for i in 0..=self.records.len() {
             let free =
@@ -192,6 +202,38 @@ impl Nand {
             };
         }
         self.store.discard_free()
+    }
+
+    /// Waits until everything that was programmed and erased is on the host's stable storage. A crash
+    /// of the host is then a power cut at this time, or at that of a later flush. Does nothing unless
+    /// the data is in a [`DataStore::DurableFile`](crate::DataStore::DurableFile), or if nothing
+    /// changed since the last flush.
+    ///
+    /// # Errors
+    /// The error of `fdatasync(2)`. After a failure, data may be lost: all later flushes fail.
+    pub fn flush_to_host(&mut self) -> io::Result<()> {
+        self.store.flush_to_host(&self.records)
+    }
+
+    /// Returns the counters of flushes to the host's stable storage; `None` unless flushes reach it.
+    pub fn host_flush_stats(&self) -> Option<HostFlushStats> {
+        self.store.host_flush_stats()
+    }
+
+    /// Calls the observer whenever the host's stable storage has everything that was written to the
+    /// image, for tests that lose the rest. No effect unless flushes reach it.
+    pub fn observe_host_flushes(&mut self, observer: SyncObserver) {
+        if let Some(synced) = self.store.synced_mut() {
+            synced.observe(observer);
+        }
+    }
+
+    /// Waits until all data is on the image's device, at the end of the medium's use.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.store.close(&self.records)
     }
 
     /// Waits until all data is on the image's device. Does nothing without an image.

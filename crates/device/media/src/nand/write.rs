@@ -194,7 +194,7 @@ impl Nand {
 
     #[inline]
     fn reserve_chunk(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
-        let room = self.store.allocate_chunk(chunk);
+        let room = self.store.allocate_chunk(chunk, &self.records);
         self.stats.host_disk_failures += u64::from(room.is_err());
         room
     }
@@ -334,6 +334,7 @@ impl Nand {
             .with_write_pointer(self.layout.sectors_per_chunk())
             .with(ERASING);
         self.records[chunk.0 as usize] = erasing;
+        self.store.on_erase(chunk);
         // The record must be stored before new data is staged over the old data.
         self.store.record_and_fence(chunk, erasing);
         Ok(())

@@ -150,6 +150,15 @@ pub enum OpenError {
         /// The record.
         word: u64,
     },
+    /// The log of flushed records behind the image is damaged.
+    #[error(
+        "image {}: the log of records that were flushed to the host's device is damaged",
+        path.display()
+    )]
+    LogDamaged {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// Whether the image may or must exist.
@@ -201,6 +210,8 @@ impl Drop for FileLock {
 /// An image that is open and locked.
 pub(crate) struct OpenedImage {
     pub(crate) region: Arc<SharedRegion>,
+    /// `None` for an overlay without an image.
+    pub(crate) file: Option<File>,
     /// Must be dropped after the region's last use. `None` for an overlay without an image.
     pub(crate) lock: Option<FileLock>,
     /// The values stored at the image's creation.
@@ -236,22 +247,26 @@ impl ImageSpec<'_> {
             OpenMode::Create if !empty => Err(OpenError::Exists { path: self.path.into() }),
             _ if empty && self.overlay => self.lay_out_in_memory(fill),
             _ if empty => {
+                let again = file.try_clone().map_err(self.io("open it twice"))?;
                 let region = self.lay_out(file, fill)?;
                 Ok(OpenedImage {
                     region,
+                    file: Some(again),
                     creation_values: self.creation_values.to_vec(),
                     lock: Some(lock),
                 })
             }
             _ => {
                 let kept = self.check(&page[..have], meta.len())?;
+                let again = file.try_clone().map_err(self.io("open it twice"))?;
                 let region = if self.overlay {
                     SharedRegion::copy_on_write(&file, self.bytes)
                 } else {
                     SharedRegion::file(file, self.bytes)
                 };
                 let region = region.map_err(self.io("map it"))?;
-                Ok(OpenedImage { region, creation_values: kept, lock: Some(lock) })
+                let (file, lock) = (Some(again), Some(lock));
+                Ok(OpenedImage { region, file, creation_values: kept, lock })
             }
         }
     }
@@ -264,7 +279,8 @@ impl ImageSpec<'_> {
         let region = SharedRegion::anonymous(self.bytes)
             .map_err(|error| OpenError::Memory { bytes: self.bytes as u64, error })?;
         fill(&region);
-        Ok(OpenedImage { region, creation_values: self.creation_values.to_vec(), lock: None })
+        let creation_values = self.creation_values.to_vec();
+        Ok(OpenedImage { region, file: None, creation_values, lock: None })
     }
 
     fn lock(&self, file: &File) -> Result<FileLock, OpenError> {

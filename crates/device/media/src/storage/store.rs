@@ -16,13 +16,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::chunk::ChunkRecord;
 use crate::faults::fault_model::FailureModel;
+use crate::storage::host_flush::errno_of;
 use crate::storage::image::{
     self, ImageSpec, MediumKind, OpenError, OpenMode, PAGE_BYTES, reserve_tables,
 };
 use crate::storage::sector_buffers::{Holder, SectorBufferStats, SectorBuffers};
+use crate::storage::synced_records::{ImageLog, SyncedRecords};
 use crate::{
-    BufferSlot, ChunkId, DataStore, MediaConfig, MediaError, NandConfig, NandLayout, PcmConfig,
-    PhysSector, fill_pattern,
+    BufferSlot, ChunkId, DataStore, HostFlushStats, MediaConfig, MediaError, NandConfig,
+    NandLayout, PcmConfig, PhysSector, fill_pattern,
 };
 
 /// Offsets of the areas of an image in bytes.
@@ -105,6 +107,8 @@ struct ImageFile {
     allocations: Vec<ChunkAllocation>,
     /// Whether the next allocation is to fail.
     fail_next_allocation: bool,
+    /// The records on the host's device, if flushes reach it.
+    synced: Option<Box<SyncedRecords>>,
     _lock: Option<image::FileLock>,
 }
 
@@ -176,7 +180,7 @@ impl Store {
                     store.oob = Some(Area { region, base: 0, bytes_per_sector: oob_each });
                 }
             }
-            DataStore::File(path) | DataStore::Overlay(path) => {
+            DataStore::File(path) | DataStore::DurableFile(path) | DataStore::Overlay(path) => {
                 let areas = Areas::new(&layout);
                 let identity = identity(config, &areas);
                 let blueprint = ImageSpec {
@@ -195,13 +199,20 @@ impl Store {
                     }
                 })?;
                 let region = opened.region;
+                let log = ImageLog::open(config, opened.file, areas.end as u64, &layout)?;
                 let mut records = Vec::with_capacity(layout.chunk_count() as usize);
-                for chunk in chunks() {
-                    let word = region.atomic_u64(areas.table + 8 * chunk.0 as usize);
-                    let word = word.load(Ordering::Relaxed);
-                    let damaged =
-                        || OpenError::Damaged { path: path.clone(), chunk: chunk.0, word };
-                    records.push(ChunkRecord::from_image_word(word, &layout).ok_or_else(damaged)?);
+                match log.lost_since_flush() {
+                    Some(flushed) => records.extend_from_slice(flushed),
+                    None => {
+                        for chunk in chunks() {
+                            let word = region.atomic_u64(areas.table + 8 * chunk.0 as usize);
+                            let word = word.load(Ordering::Relaxed);
+                            let damaged =
+                                || OpenError::Damaged { path: path.clone(), chunk: chunk.0, word };
+                            let record = ChunkRecord::from_image_word(word, &layout);
+                            records.push(record.ok_or_else(damaged)?);
+                        }
+                    }
                 }
                 reserve_tables(&region, path, areas.oob)?;
                 let used = |r: &ChunkRecord| r.write_pointer() > 0 || !r.has_no_flags();
@@ -214,13 +225,19 @@ impl Store {
                 store.image_data = Some(area(areas.data, each));
                 store.oob = (oob_each > 0).then(|| area(areas.oob, oob_each));
                 let (region, lock) = (region.clone(), opened.lock);
-                store.image = Some(ImageFile {
+                let mut image = ImageFile {
                     region,
                     areas,
                     allocations: room,
                     fail_next_allocation: false,
+                    synced: None,
                     _lock: lock,
-                });
+                };
+                if log.lost_since_flush().is_some() {
+                    image.restore(&records, &layout);
+                }
+                image.synced = log.start(&records)?;
+                store.image = Some(image);
                 return Ok(OpenedStore { store, records, seed: opened.creation_values[0] });
             }
         }
@@ -233,14 +250,32 @@ impl Store {
         self.buffers.is_some()
     }
 
-    /// Allocates space for all data of a chunk.
+    /// Allocates space for all data of a chunk, which is about to be written. `records` are the
+    /// present ones.
     #[inline]
-    pub(crate) fn allocate_chunk(&mut self, chunk: ChunkId) -> Result<(), MediaError> {
+    pub(crate) fn allocate_chunk(
+        &mut self,
+        chunk: ChunkId,
+        records: &[ChunkRecord],
+    ) -> Result<(), MediaError> {
         match &mut self.image {
             Some(image) if image.allocations[chunk.0 as usize] != ChunkAllocation::Allocated => {
+                image.keep_flushed(chunk, records)?;
                 image.allocate_chunk(chunk, &self.layout)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Makes the first write to an erased chunk look whether its old contents are needed after a
+    /// crash of the host.
+    #[inline]
+    pub(crate) fn on_erase(&mut self, chunk: ChunkId) {
+        if let Some(ImageFile { synced: Some(_), allocations, .. }) = &mut self.image {
+            let allocation = &mut allocations[chunk.0 as usize];
+            if *allocation == ChunkAllocation::Allocated {
+                *allocation = ChunkAllocation::Readable;
+            }
         }
     }
 
@@ -493,6 +528,29 @@ impl Store {
         self.buffers.as_mut().map_or(Ok(()), SectorBuffers::discard_free)
     }
 
+    /// Waits until the host's device has all data, if flushes reach it.
+    pub(crate) fn flush_to_host(&mut self, records: &[ChunkRecord]) -> std::io::Result<()> {
+        self.synced_mut().map_or(Ok(()), |synced| synced.flush(records))
+    }
+
+    /// Waits until the host's device has all data, and ends the log of flushed records.
+    pub(crate) fn close(&mut self, records: &[ChunkRecord]) -> std::io::Result<()> {
+        match self.synced_mut() {
+            Some(synced) => synced.close(records),
+            None => self.sync(),
+        }
+    }
+
+    /// Returns the log of flushed records, if flushes reach the host's device.
+    pub(crate) fn synced_mut(&mut self) -> Option<&mut SyncedRecords> {
+        self.image.as_mut()?.synced.as_deref_mut()
+    }
+
+    /// Returns the counters of flushes, if they reach the host's device.
+    pub(crate) fn host_flush_stats(&self) -> Option<HostFlushStats> {
+        Some(self.image.as_ref()?.synced.as_ref()?.stats())
+    }
+
     /// Waits until all data is on the image's device.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         self.image.as_ref().map_or(Ok(()), |i| i.region.sync())
@@ -500,6 +558,30 @@ impl Store {
 }
 
 impl ImageFile {
+    /// Stores the records of the last flush after a crash of the host.
+    fn restore(&self, records: &[ChunkRecord], layout: &NandLayout) {
+        let units = layout.units_per_chunk() as usize;
+        for (i, record) in records.iter().enumerate() {
+            let word = self.region.atomic_u64(self.areas.table + 8 * i);
+            word.store(record.to_image_word(), Ordering::Release);
+            // Marks of units that were torn after the flush.
+            let first = layout.unit_of(record.write_pointer()).index().min(units);
+            self.region.fill(self.areas.marks + i * units + first, units - first, 0);
+        }
+    }
+
+    /// Flushes before a write replaces data of a chunk that the last flush refers to.
+    #[cold]
+    fn keep_flushed(&mut self, chunk: ChunkId, records: &[ChunkRecord]) -> Result<(), MediaError> {
+        let Some(synced) = &mut self.synced else { return Ok(()) };
+        if !synced.refers_to_erased(chunk, records[chunk.0 as usize]) {
+            return Ok(());
+        }
+        synced
+            .flush(records)
+            .map_err(|error| MediaError::HostFlush { chunk, errno: errno_of(&error) })
+    }
+
     #[cold]
     fn allocate_chunk(&mut self, chunk: ChunkId, layout: &NandLayout) -> Result<(), MediaError> {
         if std::mem::take(&mut self.fail_next_allocation) {
@@ -556,7 +638,9 @@ pub fn estimate_memory(config: &MediaConfig) -> u64 {
         MediaConfig::Pcm(PcmConfig { data, bytes, .. }) => match data {
             DataStore::Memory => *bytes,
             DataStore::Overlay(_) => *bytes + bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64),
-            DataStore::File(_) => bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64),
+            DataStore::File(_) | DataStore::DurableFile(_) => {
+                bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64)
+            }
             DataStore::None => 0,
         },
         MediaConfig::Nand(config) => {
@@ -567,6 +651,7 @@ pub fn estimate_memory(config: &MediaConfig) -> u64 {
             match config.data {
                 DataStore::None => records,
                 DataStore::File(_) => records + chunks,
+                DataStore::DurableFile(_) => 2 * records + chunks,
                 DataStore::Memory => {
                     let table = SectorBuffers::TABLE_BYTES_PER_SECTOR;
                     records + sectors * (u64::from(g.sector_bytes) + u64::from(g.oob_bytes) + table)

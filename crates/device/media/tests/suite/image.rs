@@ -488,3 +488,89 @@ fn an_overlay_starts_from_the_image_and_leaves_it_untouched() {
     fs::write(&none, b"something else").unwrap();
     assert!(matches!(Nand::open_or_create(over(&none)), Err(OpenError::NotAnImage { .. })));
 }
+
+/// Makes the log of flushed records one of another run of the host's kernel.
+fn restart_host(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    // The length of the image is at byte 136 of its header; the log is behind it.
+    let log = u64::from_le_bytes(*bytes[136..].first_chunk().unwrap()) as usize;
+    assert_eq!(&bytes[log..log + 8], b"SLUICREC");
+    bytes[log + 32] ^= 1;
+    let crc = crc32c::crc32c(&bytes[log..log + 508]);
+    bytes[log + 508..log + 512].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn after_a_crash_of_the_host_the_image_is_that_of_the_last_flush() {
+    let (dir, path) = temp_image();
+    let durable = NandConfig { data: DataStore::DurableFile(path.clone()), ..config() };
+    let over = NandConfig { data: DataStore::Overlay(path.clone()), ..config() };
+    let (a, b) = (ChunkId(0), ChunkId(1));
+    let mut n = Nand::create(durable.clone()).unwrap();
+    program(&mut n, a, 0, 1).unwrap();
+    n.flush_to_host().unwrap();
+    program(&mut n, a, 1, 1).unwrap();
+    program(&mut n, b, 0, 1).unwrap();
+    assert_eq!(n.host_flush_stats().unwrap().flushes, 1);
+    drop(n);
+    let write_pointers = |n: &Nand| [a, b].map(|c| n.chunk_info(c).unwrap().write_pointer);
+    // The process alone has died: its pages are in the page cache.
+    let saved = dir.path().join("saved");
+    std::fs::copy(&path, &saved).unwrap();
+    let unit = Nand::open(durable.clone()).unwrap().layout().write_unit();
+    assert_eq!(write_pointers(&Nand::open(durable.clone()).unwrap()), [2 * unit, unit]);
+    for config in [over, durable.clone(), image_config(&path)] {
+        std::fs::copy(&saved, &path).unwrap();
+        restart_host(&path);
+        let before = std::fs::read(&path).unwrap();
+        let n = Nand::open(config.clone()).unwrap();
+        assert_eq!(write_pointers(&n), [unit, 0], "{:?}", config.data);
+        drop(n);
+        if config.data == DataStore::Overlay(path.clone()) {
+            assert_eq!(std::fs::read(&path).unwrap(), before);
+            continue;
+        }
+        // Whatever opens it next finds that state.
+        assert_eq!(write_pointers(&Nand::open(image_config(&path)).unwrap()), [unit, 0]);
+    }
+    // An image with a damaged log is refused.
+    std::fs::copy(&saved, &path).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let log = u64::from_le_bytes(*bytes[136..].first_chunk().unwrap()) as usize;
+    bytes[log + 40] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    for config in [durable, image_config(&path)] {
+        let refused = Nand::open(config).unwrap_err();
+        assert!(matches!(refused, OpenError::LogDamaged { .. }), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_chunk_that_the_last_flush_needs_is_not_overwritten() {
+    let (_dir, path) = temp_image();
+    let mut n =
+        Nand::create(NandConfig { data: DataStore::DurableFile(path), ..config() }).unwrap();
+    program_all(&mut n, C, 1);
+    n.flush_to_host().unwrap();
+    let flushes = |n: &Nand| n.host_flush_stats().unwrap().flushes;
+    erase(&mut n, C).unwrap();
+    assert_eq!(flushes(&n), 1, "the flushed data is still there");
+    program(&mut n, C, 0, 2).unwrap();
+    assert_eq!(flushes(&n), 2);
+    for unit in 1..12 {
+        program(&mut n, C, unit, 2).unwrap();
+    }
+    assert_eq!(flushes(&n), 2, "once for each erase");
+    n.flush_to_host().unwrap();
+    erase(&mut n, C).unwrap();
+    n.inject(InjectedFault::HostFlush).unwrap();
+    for _ in 0..2 {
+        let refused = stage(&mut n, C, 0, 3).unwrap_err();
+        assert!(matches!(refused, MediaError::HostFlush { chunk: C, .. }), "{refused}");
+    }
+    assert!(n.flush_to_host().is_err());
+    // Space of a free chunk is not returned while the last flush refers to its data.
+    assert!(n.release_free().is_err());
+}

@@ -271,6 +271,10 @@ impl MediaManager {
         if limits.max_chunks == Some(0) {
             return refused("0 chunks", "it needs one at least");
         }
+        if limits.rate.is_some() && target.has_fixed_chunks() {
+            let (drive, name, kind) = (self.serial.clone(), target.name.clone(), target.kind);
+            return Err(MediaManagerError::RateOfFixedChunks { drive, name, kind });
+        }
         Ok(())
     }
 

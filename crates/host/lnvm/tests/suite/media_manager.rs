@@ -57,7 +57,7 @@ fn targets_survive_restarts_and_looking_changes_nothing() {
         };
         let id = s.create(data.clone(), &mut || harness.progress()).unwrap();
         let limits = QuotaLimits { max_chunks: Some(5), rate: ChunkRate::new(1500, 3) };
-        let kv = NewTarget { limits, kind: TargetKind::Kv, ..spec("kv", "2-3", Sharing::Shared) };
+        let kv = NewTarget { limits, ..spec("kv", "2-3", Sharing::Shared) };
         s.create(kv.clone(), &mut || harness.progress()).unwrap();
         s.create(spec("app", "3", Sharing::Shared), &mut || harness.progress()).unwrap();
         s.remove("app", false, &mut || harness.progress()).unwrap();
@@ -294,6 +294,39 @@ fn a_target_that_is_recreated_finds_nothing_of_the_old_one() {
         }
     }
     assert_eq!(got, (24..48).filter(|c| !s.table_window().contains(*c)).count());
+}
+
+#[test]
+fn a_rate_is_refused_for_targets_that_cannot_be_opened_with_it() {
+    let harness = small(0);
+    let mut s = harness.register(manager_config()).unwrap();
+    let limited = |rate| QuotaLimits { max_chunks: Some(6), rate };
+    let rate = ChunkRate::new(10_000, 2);
+    for kind in [TargetKind::Pblk, TargetKind::Rrpc, TargetKind::Kv] {
+        let new = |rate| NewTarget {
+            kind,
+            limits: limited(rate),
+            ..spec(&format!("a-{kind}"), "2-3", Sharing::Shared)
+        };
+        let table = s.table().clone();
+        let refused = s.create(new(rate), &mut || harness.progress()).unwrap_err();
+        assert!(
+            matches!(&refused, MediaManagerError::RateOfFixedChunks { kind: k, .. } if *k == kind),
+            "{refused}"
+        );
+        assert!(refused.is_usage_error() && refused.to_string().contains("--chunks-per-second"));
+        let checked = s.check(&new(rate)).unwrap_err();
+        assert_eq!(checked.to_string(), refused.to_string());
+        assert_eq!(*s.table(), table);
+        s.create(new(None), &mut || harness.progress()).unwrap();
+        let name = format!("a-{kind}");
+        let refused = s.set_limits(&name, limited(rate), &mut || harness.progress()).unwrap_err();
+        assert!(matches!(refused, MediaManagerError::RateOfFixedChunks { .. }), "{refused}");
+        assert_eq!(s.target(&name).unwrap().spec.limits, limited(None));
+        s.remove(&name, false, &mut || harness.progress()).unwrap();
+    }
+    let ppa = NewTarget { limits: limited(rate), ..spec("app", "2-3", Sharing::Shared) };
+    s.create(ppa, &mut || harness.progress()).unwrap();
 }
 
 #[test]
@@ -542,19 +575,18 @@ fn all_chunks_at_once_can_be_cut_and_repeated() {
 fn chunks_that_are_not_there_are_not_begun_to_be_taken() {
     let harness = small(0);
     let mut s = harness.register(manager_config()).unwrap();
-    let shared = |name: &str, kind, max_chunks, rate| NewTarget {
+    let shared = |name: &str, kind, max_chunks| NewTarget {
         kind,
-        limits: QuotaLimits { max_chunks, rate },
+        limits: QuotaLimits { max_chunks, rate: None },
         ..spec(name, "0-1", Sharing::Shared)
     };
     for (new, parts) in [
-        (shared("free", TargetKind::Pblk, None, None), &["free", "oc0", "--max-chunks"][..]),
-        (shared("slow", TargetKind::Kv, Some(9), ChunkRate::new(1, 1)), &["slow", "kv", "oc0"]),
-        (shared("big", TargetKind::Pblk, Some(99), None), &["big", "99 more", "0-1", "some (20"]),
+        (shared("free", TargetKind::Pblk, None), &["free", "oc0", "--max-chunks"][..]),
+        (shared("big", TargetKind::Pblk, Some(99)), &["big", "99 more", "0-1", "some (20"]),
     ] {
         let some = s.target("some").map(|t| t.id);
         if some.is_err() {
-            let new = shared("some", TargetKind::Pblk, Some(20), None);
+            let new = shared("some", TargetKind::Pblk, Some(20));
             let id = s.create(new, &mut || harness.progress()).unwrap();
             s.open_target("some").unwrap();
             assert_eq!(s.allocate_all(id, &mut || harness.progress()).unwrap(), 20);

@@ -5,6 +5,7 @@
 //! percentiles and the longest stall, but not the values for a scenario.
 
 pub mod copies;
+pub mod drive_run;
 pub mod kept_machine;
 pub mod machine_model;
 pub mod queue;
@@ -25,7 +26,7 @@ pub use kept_machine::{KeptMachine, KeptMachineError};
 pub use queue::QueueCosts;
 pub use socket::{RoundTrip, SocketCosts};
 pub use threads::ThreadCosts;
-pub use verdict::{DriveVerdict, Feasibility, ModelCost, ModelSource};
+pub use verdict::{CommandCpu, DriveCost, DriveVerdict, Feasibility, MeasuredDrive};
 
 /// Costs of this machine.
 #[derive(Clone, Debug, PartialEq)]

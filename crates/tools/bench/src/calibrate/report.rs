@@ -9,19 +9,15 @@ use time::Nanos;
 
 use super::verdict::DataPath;
 use super::{
-    DriveVerdict, Feasibility, HostCpuCosts, MachineCosts, ModelCost, ModelSource, RoundTrip,
+    CommandCpu, DriveCost, DriveVerdict, Feasibility, HostCpuCosts, MachineCosts, RoundTrip,
 };
 use crate::{Quantiles, aligned};
 
-/// A scenario and the verdicts on its drives.
-pub type ScenarioVerdict<'a> = (&'a Scenario, &'a [DriveVerdict]);
+/// A scenario, the costs of its drives, and the verdicts on them.
+pub type ScenarioVerdict<'a> = (&'a Scenario, &'a [DriveCost], &'a [DriveVerdict]);
 
 /// Returns the complete output for a terminal.
-pub fn text(
-    machine: &MachineCosts,
-    judged: Option<ScenarioVerdict<'_>>,
-    model: ModelCost,
-) -> String {
+pub fn text(machine: &MachineCosts, judged: Option<ScenarioVerdict<'_>>) -> String {
     let mut out = format!("this machine, {} CPUs\n\n", machine.cpus);
     if let Some(load) = machine.load.filter(|_| machine.is_busy()) {
         let _ = writeln!(
@@ -35,10 +31,10 @@ pub fn text(
     out.push_str(&host_lines(machine.in_process(), wake));
     out.push_str("\nfor a scenario, through NBD on a Unix socket\n\n");
     out.push_str(&host_lines(machine.through_nbd(), wake));
-    if let Some((scenario, verdicts)) = judged {
-        for verdict in verdicts {
+    if let Some((scenario, costs, verdicts)) = judged {
+        for (verdict, cost) in verdicts.iter().zip(costs) {
             out.push('\n');
-            out.push_str(&verdict_text(scenario, verdict, model));
+            out.push_str(&verdict_text(scenario, verdict, cost));
         }
     }
     out
@@ -115,7 +111,7 @@ fn table(machine: &MachineCosts) -> String {
     aligned(&lines, [false, true, true, true])
 }
 
-fn verdict_text(scenario: &Scenario, verdict: &DriveVerdict, model: ModelCost) -> String {
+fn verdict_text(scenario: &Scenario, verdict: &DriveVerdict, cost: &DriveCost) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -123,16 +119,21 @@ fn verdict_text(scenario: &Scenario, verdict: &DriveVerdict, model: ModelCost) -
         verdict.drive,
         scenario.file.display()
     );
+    if let DriveCost::Measured(measured) = cost {
+        let shown = |cpu: CommandCpu| {
+            format!(
+                "{} on the drive's thread, {} on the host's",
+                duration(cpu.drive.0),
+                duration(cpu.host.0)
+            )
+        };
+        let _ = writeln!(out, "a read costs {}", shown(measured.reads));
+        let _ = writeln!(out, "a write costs {}\n", shown(measured.writes));
+    }
     for way in [DataPath::InProcess, DataPath::Nbd] {
         let Some(answer) = verdict.feasibility(way) else { continue };
         let (name, _) = path_names(way);
-        let estimate = match (answer, model.source) {
-            (Feasibility::Yes | Feasibility::UpToDepth(_), ModelSource::Echo) => {
-                ", the drive's model aside"
-            }
-            _ => "",
-        };
-        let _ = writeln!(out, "{name}: {answer}{estimate}");
+        let _ = writeln!(out, "{name}: {answer}");
         for finding in verdict.findings.iter().filter(|f| f.path == way) {
             let _ = writeln!(
                 out,
@@ -167,11 +168,7 @@ fn path_names(way: DataPath) -> (&'static str, &'static str) {
 }
 
 /// Returns the complete output as JSON, with all times in nanoseconds.
-pub fn json(
-    machine: &MachineCosts,
-    judged: Option<ScenarioVerdict<'_>>,
-    model: ModelCost,
-) -> Value {
+pub fn json(machine: &MachineCosts, judged: Option<ScenarioVerdict<'_>>) -> Value {
     let MachineCosts { cpus, load, threads, queue, copies, socket } = machine;
     let trip = |trip: &RoundTrip| {
         json!({
@@ -209,15 +206,11 @@ pub fn json(
         },
         "host": { "in_process": host(machine.in_process()), "nbd": host(machine.through_nbd()) },
     });
-    if let Some((scenario, verdicts)) = judged {
-        let source = match model.source {
-            ModelSource::Echo => "echo",
-            ModelSource::Drive => "drive",
-        };
+    if let Some((scenario, costs, verdicts)) = judged {
+        let drives = verdicts.iter().zip(costs);
         value["scenario"] = json!({
             "file": scenario.file.display().to_string(),
-            "model_cost": { "per_command_ns": model.per_command.0, "source": source },
-            "drives": verdicts.iter().map(verdict_json).collect::<Vec<_>>(),
+            "drives": drives.map(|(verdict, cost)| verdict_json(verdict, cost)).collect::<Vec<_>>(),
         });
     }
     value
@@ -231,11 +224,22 @@ fn feasibility_json(answer: Feasibility) -> Value {
     match answer {
         Feasibility::Yes => json!({ "keeps_up": "yes" }),
         Feasibility::UpToDepth(depth) => json!({ "keeps_up": "up_to_depth", "depth": depth }),
+        Feasibility::Unknown => json!({ "keeps_up": "unknown" }),
         Feasibility::No => json!({ "keeps_up": "no" }),
     }
 }
 
-fn verdict_json(verdict: &DriveVerdict) -> Value {
+fn cost_json(cost: &DriveCost) -> Value {
+    let cpu = |c: CommandCpu| json!({ "drive_ns": c.drive.0, "host_ns": c.host.0 });
+    match cost {
+        DriveCost::Measured(measured) => {
+            json!({ "read": cpu(measured.reads), "write": cpu(measured.writes) })
+        }
+        DriveCost::Unknown { reason } => json!({ "unknown": reason }),
+    }
+}
+
+fn verdict_json(verdict: &DriveVerdict, cost: &DriveCost) -> Value {
     let findings = verdict.findings.iter().map(|f| {
         let mut value = feasibility_json(f.feasibility);
         value["way"] = path_names(f.path).1.into();
@@ -251,6 +255,7 @@ fn verdict_json(verdict: &DriveVerdict) -> Value {
     });
     let mut value = json!({
         "name": verdict.drive,
+        "command_cost": cost_json(cost),
         "findings": findings.collect::<Vec<_>>(),
         "notes": verdict.notes,
     });

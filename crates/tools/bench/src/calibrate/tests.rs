@@ -9,10 +9,10 @@ use time::Nanos;
 
 use super::verdict::{CommandCosts, DataPath, DriveDemand, Finding, assess, costs, demands, judge};
 use super::{
-    CopyCosts, DriveVerdict, Feasibility, MachineCosts, ModelCost, ModelSource, QueueCosts,
-    RoundTrip, SocketCosts, ThreadCosts, report,
+    CommandCpu, CopyCosts, DriveCost, DriveVerdict, Feasibility, MachineCosts, MeasuredDrive,
+    QueueCosts, RoundTrip, SocketCosts, ThreadCosts, drive_run, report,
 };
-use crate::Quantiles;
+use crate::{Quantiles, RunLength};
 
 fn quantiles(p50: u64) -> Quantiles {
     Quantiles { p50: Nanos(p50), p99: Nanos(2 * p50), max: Nanos(10 * p50) }
@@ -57,8 +57,17 @@ fn machine(cpus: usize) -> MachineCosts {
     }
 }
 
-fn model(per_command: u64) -> ModelCost {
-    ModelCost { per_command: Nanos(per_command), source: ModelSource::Drive }
+fn cpu(drive: u64, host: u64) -> CommandCpu {
+    CommandCpu { drive: Nanos(drive), host: Nanos(host) }
+}
+
+/// Returns the cost of a drive whose commands cost its thread this much.
+fn measured(drive: u64) -> DriveCost {
+    DriveCost::Measured(MeasuredDrive { reads: cpu(drive, 0), writes: cpu(drive, 0) })
+}
+
+fn unknown() -> DriveCost {
+    DriveCost::Unknown { reason: "it is not here".into() }
 }
 
 fn scenario(text: &str) -> Scenario {
@@ -104,19 +113,91 @@ fn the_worse_answer_counts() {
 
 #[test]
 fn costs_add_up_where_cpus_are_few() {
-    let none = scenario("[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n");
-    let plan = &none.drives[0];
     let per_command =
-        |cpus, way, model_ns| costs(plan, &machine(cpus), model(model_ns), way, 4096).per_command.0;
-    assert_eq!(per_command(2, DataPath::InProcess, 20), 50, "the slower of host and drive");
-    assert_eq!(per_command(2, DataPath::InProcess, 300), 300);
-    assert_eq!(per_command(1, DataPath::InProcess, 300), 350);
-    assert_eq!(per_command(2, DataPath::Nbd, 300), 4_350, "client, server and drive on two CPUs");
-    assert_eq!(per_command(3, DataPath::Nbd, 300), 4_050);
-    let memory = scenario("[drive]\npreset = \"mqsim-default-small\"\ndata = \"memory\"\n");
-    let kept = costs(&memory.drives[0], &machine(2), model(300), DataPath::InProcess, 8192);
-    assert_eq!(kept.per_command.0, 300 + 2 * 400, "data that is kept is copied");
-    assert_eq!(costs(plan, &machine(1), model(0), DataPath::Nbd, 4096).round_trip.0, 55_000 + 200);
+        |cpus, way, drive, host| costs(&machine(cpus), cpu(drive, host), way).per_command.0;
+    assert_eq!(per_command(2, DataPath::InProcess, 20, 0), 50, "the slower of host and drive");
+    assert_eq!(per_command(2, DataPath::InProcess, 300, 0), 300);
+    assert_eq!(per_command(2, DataPath::InProcess, 300, 900), 900, "a target on the host");
+    assert_eq!(per_command(1, DataPath::InProcess, 300, 0), 350);
+    assert_eq!(per_command(1, DataPath::InProcess, 300, 900), 1_200);
+    assert_eq!(
+        per_command(2, DataPath::Nbd, 300, 0),
+        4_350,
+        "client, server and drive on two CPUs"
+    );
+    assert_eq!(per_command(3, DataPath::Nbd, 300, 0), 4_050);
+    assert_eq!(costs(&machine(1), cpu(0, 0), DataPath::Nbd).round_trip.0, 55_000 + 200);
+}
+
+#[test]
+fn a_drive_that_was_not_run_is_never_kept_up_with() {
+    let two = scenario(
+        "[[drive]]\nname = \"a\"\npreset = \"femu-default\"\n\
+         [[drive]]\nname = \"b\"\npreset = \"nvme-null\"\n",
+    );
+    let verdicts = judge(&two, &machine(2), &[unknown(), unknown()]);
+    for verdict in &verdicts {
+        for way in [DataPath::InProcess, DataPath::Nbd] {
+            assert_eq!(verdict.feasibility(way), Some(Feasibility::Unknown), "{verdict:?}");
+        }
+        assert!(verdict.notes.iter().any(|n| n.contains("was not run, because it is not here")));
+    }
+    // A machine that is too slow for a drive without a model is too slow for the drive.
+    let mut slow = machine(2);
+    slow.queue.echo = Nanos::from_millis(10);
+    let verdicts = judge(&two, &slow, &[unknown(), unknown()]);
+    assert_eq!(verdicts[0].feasibility(DataPath::InProcess), Some(Feasibility::No));
+    let value = report::json(&slow, Some((&two, &[unknown(), unknown()], &verdicts)));
+    assert_eq!(value["scenario"]["drives"][0]["command_cost"]["unknown"], "it is not here");
+}
+
+#[test]
+fn the_drive_of_the_scenario_is_run() {
+    let small = "geometry = { channels = 2, pus = 2, chunks = 24, pages = 16 }\n";
+    for (name, text) in [
+        ("block", format!("[drive]\npreset = \"femu-default\"\n{small}")),
+        (
+            "pblk",
+            format!(
+                "[drive]\npreset = \"femu-default\"\npersonality = \"open-channel\"\n{small}\
+                 [target]\nkind = \"pblk\"\n"
+            ),
+        ),
+        ("pcm", "[drive]\npreset = \"pcm\"\n".to_owned()),
+        ("null", "[drive]\npreset = \"nvme-null\"\n".to_owned()),
+    ] {
+        let cost = drive_run::measure(RunLength::Quick, &scenario(&text).drives[0], Nanos(20));
+        let DriveCost::Measured(measured) = cost else { panic!("{name}: {cost:?}") };
+        for cpu in [measured.reads, measured.writes] {
+            assert!(cpu.drive > Nanos(1) && cpu.host > Nanos(1), "{name}: {measured:?}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let kept =
+        format!("[drive]\npreset = \"femu-default\"\n{small}data = \"file\"\npath = {image:?}\n");
+    let cost = drive_run::measure(RunLength::Quick, &scenario(&kept).drives[0], Nanos(20));
+    assert!(matches!(cost, DriveCost::Measured(_)) && !image.exists(), "{cost:?}");
+}
+
+#[test]
+fn a_drive_that_cannot_be_run_has_an_unknown_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, "no image").unwrap();
+    let broken = format!("[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = {image:?}\n");
+    for (text, part) in [
+        (
+            "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n",
+            "no target",
+        ),
+        ("[drive]\nkind = \"ahci\"\n", "ahci"),
+        (&broken, "is not an image"),
+    ] {
+        let cost = drive_run::measure(RunLength::Quick, &scenario(text).drives[0], Nanos(20));
+        let DriveCost::Unknown { reason } = cost else { panic!("{text}: {cost:?}") };
+        assert!(reason.to_lowercase().contains(part), "{reason}");
+    }
 }
 
 #[test]
@@ -134,7 +215,7 @@ fn demands_are_the_closed_forms() {
 #[test]
 fn an_open_channel_drive_without_a_target_has_no_nbd_way() {
     let text = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npersonality = \"open-channel\"\n";
-    let [verdict] = judge(&scenario(text), &machine(2), model(100)).try_into().unwrap();
+    let [verdict] = judge(&scenario(text), &machine(2), &[measured(100)]).try_into().unwrap();
     assert_eq!(verdict.feasibility(DataPath::Nbd), None);
     assert!(verdict.feasibility(DataPath::InProcess).is_some());
     assert!(verdict.notes.iter().all(|n| !n.contains("NBD")));
@@ -143,24 +224,23 @@ fn an_open_channel_drive_without_a_target_has_no_nbd_way() {
 #[test]
 fn notes_come_with_their_cause() {
     let one = scenario("[drive]\npreset = \"mqsim-default-small\"\ndata = \"none\"\n");
-    let note = |machine: &MachineCosts, model: ModelCost, part: &str| {
-        judge(&one, machine, model)[0].notes.iter().any(|n| n.contains(part))
+    let note = |machine: &MachineCosts, cost: DriveCost, part: &str| {
+        judge(&one, machine, &[cost])[0].notes.iter().any(|n| n.contains(part))
     };
     let mut slow = machine(2);
-    assert!(!note(&slow, model(10), "wakes up to"));
+    assert!(!note(&slow, measured(10), "wakes up to"));
     slow.threads.park_late = quantiles(80_000);
-    assert!(note(&slow, model(10), "wakes up to 160 us late"));
-    assert!(note(&slow, model(10), "was not run for 3 ms"));
+    assert!(note(&slow, measured(10), "wakes up to 160 us late"));
+    assert!(note(&slow, measured(10), "was not run for 3 ms"));
     slow.threads.stall = Nanos(100);
     slow.threads.wake = quantiles(50);
-    assert!(!note(&slow, model(10), "was not run"));
-    assert!(!note(&slow, model(10), "until its thread is awake"));
-    let echo = ModelCost { per_command: Nanos(10), source: ModelSource::Echo };
-    assert!(note(&slow, echo, "upper bounds") && !note(&slow, model(10), "upper bounds"));
+    assert!(!note(&slow, measured(10), "was not run"));
+    assert!(!note(&slow, measured(10), "until its thread is awake"));
+    assert!(note(&slow, unknown(), "upper bounds") && !note(&slow, measured(10), "upper bounds"));
     let two = scenario(
         "[[drive]]\nname = \"a\"\npreset = \"pcm\"\n[[drive]]\nname = \"b\"\npreset = \"pcm\"\n",
     );
-    let verdicts = judge(&two, &machine(2), model(10));
+    let verdicts = judge(&two, &machine(2), &[measured(10), measured(10)]);
     assert!(verdicts.iter().all(|v| v.notes.iter().any(|n| n.starts_with("2 drives share"))));
 }
 
@@ -186,7 +266,8 @@ fn json_has_no_number_that_is_none() {
         "[[drive]]\nname = \"a\"\npreset = \"pcm\"\n\
          [[drive]]\nname = \"b\"\npreset = \"mqsim-default-small\"\n",
     );
-    let mut verdicts = judge(&scenario, &machine(1), model(500));
+    let costs = [measured(500), measured(500), unknown()];
+    let mut verdicts = judge(&scenario, &machine(1), &costs[..2]);
     verdicts.push(DriveVerdict {
         drive: "unlimited".into(),
         findings: vec![Finding {
@@ -198,7 +279,7 @@ fn json_has_no_number_that_is_none() {
         }],
         notes: Vec::new(),
     });
-    let value = report::json(&machine(1), Some((&scenario, &verdicts)), model(500));
+    let value = report::json(&machine(1), Some((&scenario, &costs, &verdicts)));
     let drives = value["scenario"]["drives"].as_array().unwrap();
     assert_eq!(drives.len(), 3);
     assert_eq!(drives[2]["findings"][0]["drive_iops_max"], Value::Null, "nothing limits it");
@@ -210,13 +291,13 @@ fn json_has_no_number_that_is_none() {
             assert!(finding["machine_iops_usable"].is_f64(), "{finding}");
         }
     }
-    let text = report::text(&machine(1), Some((&scenario, &verdicts)), model(500));
+    let text = report::text(&machine(1), Some((&scenario, &costs, &verdicts)));
     for part in ["[host]", "server asleep", "through NBD", "drive \"b\" of s.toml"] {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");
     assert!(!text.contains("server awake"));
     let busy = MachineCosts { load: Some(0.5), ..machine(1) };
-    assert!(report::text(&busy, None, model(500)).contains("busy with other programs"));
+    assert!(report::text(&busy, None).contains("busy with other programs"));
     assert!(!text.contains("busy with other programs"));
 }

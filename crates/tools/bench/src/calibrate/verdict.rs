@@ -1,7 +1,8 @@
 //! [`DriveVerdict`]: whether this machine keeps up with a drive in real time.
 //!
-//! Every command costs the drive's thread its model and, if the drive stores data, a copy. It costs
-//! the host's thread the round trip to the queue pair. With a CPU each, the slower thread
+//! Every command costs the drive's thread its model and its data, and the host's thread the queue pair
+//! and its target. These costs are measured: the drive is run ([`drive_run`](super::drive_run)). A
+//! drive that cannot be run is judged only if one that completes immediately would be too slow. With a CPU each, the slower thread
 //! determines the maximum rate of the machine; on too few CPUs their costs add up. A drive demands
 //! at most its closed-form limit ([`ClosedFormLimits`]). At queue depth *q* it demands *q* ÷
 //! (latency + round trip) (Little's law). A machine that is too slow for the limit therefore still
@@ -11,9 +12,8 @@ use std::fmt;
 
 use controller::PersonalityKind;
 use event::IdlePolicy;
-use media::{DataStore, MediaConfig};
 use scenario::format::{count, duration};
-use scenario::{DriveSpec, HostTarget, Scenario};
+use scenario::{DriveSpec, Scenario};
 use sim::analytic::ClosedFormLimits;
 use time::Nanos;
 
@@ -23,22 +23,34 @@ use super::MachineCosts;
 /// the machine and complete late.
 pub const USABLE: f64 = 0.8;
 
-/// CPU time of the drive's thread to simulate one command, including the queue and excluding data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelCost {
-    /// Time per command.
-    pub per_command: Nanos,
-    /// Object of the measurement.
-    pub source: ModelSource,
+/// Processor time of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandCpu {
+    /// Time of the drive's thread: personality, FTL and data.
+    pub drive: Nanos,
+    /// Time of the host's thread: queue pair and target.
+    pub host: Nanos,
 }
 
-/// Object of the measurement of a [`ModelCost`].
+/// Costs of a drive that was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelSource {
-    /// A drive that completes immediately: a lower bound.
-    Echo,
-    /// A drive as the scenario describes it.
-    Drive,
+pub struct MeasuredDrive {
+    /// A read.
+    pub reads: CommandCpu,
+    /// A write.
+    pub writes: CommandCpu,
+}
+
+/// Costs of a drive, as far as they are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveCost {
+    /// The drive was run.
+    Measured(MeasuredDrive),
+    /// The drive could not be run. A drive that completes immediately is a lower bound.
+    Unknown {
+        /// The reason, without a full stop.
+        reason: String,
+    },
 }
 
 /// Path of I/O to the drive.
@@ -57,6 +69,8 @@ pub enum Feasibility {
     Yes,
     /// With at most this many outstanding commands, one or more.
     UpToDepth(u64),
+    /// The machine can be asked for that rate, but what the drive costs is not known.
+    Unknown,
     /// Not even with a single command.
     No,
 }
@@ -67,6 +81,7 @@ impl Feasibility {
     pub fn worse(self, other: Feasibility) -> Feasibility {
         match (self, other) {
             (Feasibility::No, _) | (_, Feasibility::No) => Feasibility::No,
+            (Feasibility::Unknown, _) | (_, Feasibility::Unknown) => Feasibility::Unknown,
             (Feasibility::UpToDepth(a), Feasibility::UpToDepth(b)) => {
                 Feasibility::UpToDepth(a.min(b))
             }
@@ -80,6 +95,7 @@ impl fmt::Display for Feasibility {
         match self {
             Feasibility::Yes => f.write_str("yes"),
             Feasibility::UpToDepth(depth) => write!(f, "only up to queue depth {depth}"),
+            Feasibility::Unknown => f.write_str("not known"),
             Feasibility::No => f.write_str("no"),
         }
     }
@@ -149,10 +165,19 @@ impl DriveVerdict {
     }
 }
 
-/// Judges every drive of a scenario, each in isolation.
-pub fn judge(scenario: &Scenario, machine: &MachineCosts, model: ModelCost) -> Vec<DriveVerdict> {
+/// Judges every drive of a scenario, each in isolation. `costs` are those of its drives, in order.
+///
+/// # Panics
+/// If there is not one cost per drive.
+pub fn judge(
+    scenario: &Scenario,
+    machine: &MachineCosts,
+    costs: &[DriveCost],
+) -> Vec<DriveVerdict> {
+    assert_eq!(costs.len(), scenario.drives.len(), "each drive has a cost");
+    let drives = scenario.drives.iter().zip(costs);
     let mut verdicts: Vec<DriveVerdict> =
-        scenario.drives.iter().map(|plan| judge_drive(plan, machine, model)).collect();
+        drives.map(|(plan, cost)| judge_drive(plan, machine, cost)).collect();
     let drives = verdicts.len();
     if drives > 1 {
         for verdict in &mut verdicts {
@@ -164,20 +189,32 @@ pub fn judge(scenario: &Scenario, machine: &MachineCosts, model: ModelCost) -> V
     verdicts
 }
 
-fn judge_drive(plan: &DriveSpec, machine: &MachineCosts, model: ModelCost) -> DriveVerdict {
+fn judge_drive(plan: &DriveSpec, machine: &MachineCosts, cost: &DriveCost) -> DriveVerdict {
     let limits = ClosedFormLimits::from_spec(plan);
     let mut findings = Vec::new();
     for way in [DataPath::InProcess, DataPath::Nbd] {
         if way == DataPath::Nbd && !plan.is_block_device() {
             continue;
         }
-        for demand in demands(&limits) {
-            let costs = costs(plan, machine, model, way, demand.bytes);
-            let (answer, reason) = assess(&demand, &costs);
-            findings.push(Finding { path: way, demand, costs, feasibility: answer, reason });
+        let [read, write] = demands(&limits);
+        let (read_cpu, write_cpu) = match cost {
+            DriveCost::Measured(measured) => (measured.reads, measured.writes),
+            // Without a drive's model, data and target: a lower bound.
+            DriveCost::Unknown { .. } => {
+                let bound = CommandCpu { drive: machine.queue.echo, host: Nanos::ZERO };
+                (bound, bound)
+            }
+        };
+        for (demand, cpu) in [(read, read_cpu), (write, write_cpu)] {
+            let costs = costs(machine, cpu, way);
+            let (mut feasibility, reason) = assess(&demand, &costs);
+            if matches!(cost, DriveCost::Unknown { .. }) && feasibility != Feasibility::No {
+                feasibility = Feasibility::Unknown;
+            }
+            findings.push(Finding { path: way, demand, costs, feasibility, reason });
         }
     }
-    let notes = notes(plan, machine, model, limits.read_latency);
+    let notes = notes(plan, machine, cost, limits.read_latency);
     DriveVerdict { drive: plan.config.name.clone(), findings, notes }
 }
 
@@ -200,25 +237,9 @@ pub fn demands(limits: &ClosedFormLimits) -> [DriveDemand; 2] {
     ]
 }
 
-fn stores_data(plan: &DriveSpec) -> bool {
-    match &plan.config.media {
-        MediaConfig::Nand(nand) => nand.data != DataStore::None,
-        MediaConfig::Pcm(pcm) => pcm.data != DataStore::None,
-        MediaConfig::Null { .. } => false,
-    }
-}
-
-/// Returns the costs of a command of `bytes` on this machine.
-pub fn costs(
-    plan: &DriveSpec,
-    machine: &MachineCosts,
-    model: ModelCost,
-    way: DataPath,
-    bytes: u64,
-) -> CommandCosts {
-    let copy = if stores_data(plan) { machine.copies.cold_bytes(bytes) } else { Nanos::ZERO };
-    let drive = model.per_command + copy;
-    let queue = machine.queue.pipelined;
+/// Returns the costs of a command on this machine.
+pub fn costs(machine: &MachineCosts, cpu: CommandCpu, way: DataPath) -> CommandCosts {
+    let (queue, drive) = (machine.queue.pipelined.max(cpu.host), cpu.drive);
     let per_command = match (way, machine.cpus) {
         (DataPath::InProcess, 2..) => queue.max(drive),
         (DataPath::InProcess, _) => queue + drive,
@@ -270,23 +291,20 @@ fn iops(rate: f64) -> String {
 fn notes(
     plan: &DriveSpec,
     machine: &MachineCosts,
-    model: ModelCost,
+    cost: &DriveCost,
     read_latency: Nanos,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     let (threads, idle) = (&machine.threads, IdlePolicy::default());
-    if model.source == ModelSource::Echo {
+    if let DriveCost::Unknown { reason } = cost {
         notes.push(format!(
-            "the drive's model is counted with the {} that a drive without one costs per command: \
-             the rates above are upper bounds",
-            duration(model.per_command.0)
+            "the drive was not run, because {reason}; the rates above are those of a drive that \
+             completes at once, which costs {} per command: upper bounds",
+            duration(machine.queue.echo.0)
         ));
     }
-    if plan.target != HostTarget::None {
-        notes.push("what the target costs the host per command is not counted".into());
-    }
     if plan.config.personality == PersonalityKind::Block && plan.capacity.is_some() {
-        notes.push("what garbage collection costs the drive's thread is not counted".into());
+        notes.push("what garbage collection costs the drive's thread is counted only as far as the run caused it".into());
     }
     // Measurements of drives vary by about a twentieth of the latency anyway.
     if threads.wake.p99.0 > read_latency.0 / 20 {

@@ -2,7 +2,7 @@
 
 use block::notify::CompletionPolicy;
 use lnvm::{PuSet, TargetKind, is_name};
-use media::{DataStore, MediaConfig};
+use media::MediaConfig;
 use nvme::PuId;
 
 use super::{Beneath, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
@@ -438,6 +438,6 @@ impl DriveSpec {
 
     /// Returns whether the drive outlives the run in an image.
     fn has_image(&self) -> bool {
-        matches!(&self.config.media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
+        matches!(&self.config.media, MediaConfig::Nand(nand) if nand.data.writes_image())
     }
 }

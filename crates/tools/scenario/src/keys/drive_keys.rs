@@ -4,7 +4,7 @@ use controller::{
     ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
     PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
-use media::{DataStore, MediaConfig};
+use media::MediaConfig;
 use time::Nanos;
 use toml::de::DeTable;
 
@@ -18,7 +18,7 @@ use crate::choice::Impossible;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
-use crate::ranges::{AGE, STEP_TIME};
+use crate::ranges::{AGE, MEDIA_TIME, STEP_TIME};
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::{SourceSpan, SourceText};
 use crate::target::{HostTarget, TargetBuilder};
@@ -333,6 +333,7 @@ impl DriveBuilder {
         s.set("max_io_queues", &mut c.max_io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
+        s.set("latency_monitor", &mut c.latency_monitor, read_latency_monitor)?;
         s.set("scrub", &mut self.scrub, DriveScrubBuilder::read)?;
         if let Some(value) = s.get("arbitration") {
             c.arbitration = read_arbitration(&value)?;
@@ -363,7 +364,7 @@ impl DriveBuilder {
         }
         if let (HostTarget::Named(named), Some(place)) =
             (&target, target_draft.and_then(TargetBuilder::name_span))
-            && !matches!(&media, MediaConfig::Nand(nand) if matches!(nand.data, DataStore::File(_)))
+            && !matches!(&media, MediaConfig::Nand(nand) if nand.data.writes_image())
         {
             return Err(place.error(ProblemKind::forgotten_target(&named.name)));
         }
@@ -447,6 +448,9 @@ impl DriveBuilder {
         let manages =
             matches!(media, MediaConfig::Nand(_)) && personality == PersonalityKind::Block;
         let patrol_of = |p: &DriveScrubBuilder| p.config(manages, sector_bytes);
+        if media.data().flushes_to_host() {
+            self.interface.check_host_flush(&self.section_span)?;
+        }
         let controller = ControllerConfig {
             cmb: self.interface.cmb(&self.section_span)?,
             scrub: self.scrub.as_ref().map(patrol_of).transpose()?,
@@ -593,4 +597,26 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<toml::Spanned<DeTable<'_
         }
         ScenarioError::new(source, span, ProblemKind::Syntax { message })
     })
+}
+
+/// Reads the thresholds of the latency monitor.
+fn read_latency_monitor(value: &Value<'_>) -> Result<Option<[Nanos; 4]>> {
+    let allowed = "false, or four increasing durations, multiples of 5 ms up to 1280 ms";
+    let Some(items) = value.items() else {
+        return match value.boolean() {
+            Ok(false) => Ok(None),
+            _ => Err(value.refuse(allowed)),
+        };
+    };
+    let mut thresholds = [Nanos::ZERO; 4];
+    if items.len() != thresholds.len() {
+        return Err(value.refuse(allowed));
+    }
+    for (threshold, item) in thresholds.iter_mut().zip(&items) {
+        *threshold = item.duration_in(&MEDIA_TIME)?;
+    }
+    if !ControllerConfig::is_latency_monitor(&thresholds) {
+        return Err(value.refuse(allowed));
+    }
+    Ok(Some(thresholds))
 }

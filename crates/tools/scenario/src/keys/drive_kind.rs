@@ -75,6 +75,7 @@ impl KindWord {
 const NVME_KEYS: &[&str] = &[
     "capacity",
     "data",
+    "flush",
     "lba_bytes",
     "preset",
     "personality",

@@ -95,6 +95,20 @@ impl InterfaceBuilder {
         Ok(OpenChannelConfig { suspend_on_hint, device_l2p: dual_map })
     }
 
+    /// Refuses state in files beside an image, which flushes to the host's device do not cover.
+    pub(crate) fn check_host_flush(&self, whole: &SourceSpan) -> Result<()> {
+        let beside = [("device_l2p", &self.device_l2p), ("cmb_persistent", &self.cmb_persistent)];
+        for (key, (is_set, place)) in beside {
+            if *is_set {
+                return Err(place.as_ref().unwrap_or(whole).error(ProblemKind::Conflict {
+                    message: format!("`{key}` is in a file that flush = \"host\" does not cover"),
+                    help: format!("set flush = \"process\", or remove `{key}`"),
+                }));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the controller memory buffer, if there is one.
     pub(crate) fn cmb(&self, whole: &SourceSpan) -> Result<Option<CmbConfig>> {
         let (bytes, protected) = (self.cmb.0, self.cmb_persistent.0);

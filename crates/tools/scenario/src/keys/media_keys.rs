@@ -28,6 +28,15 @@ enum Data {
     None,
 }
 
+/// Up to where a flush of a drive with an image writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum FlushLevel {
+    /// To the image, which survives the death of the process.
+    Process,
+    /// To the stable storage of the host.
+    Host,
+}
+
 /// Builder of a medium: the value of every key, and the spans of those that are set.
 #[derive(Clone, Debug)]
 pub(crate) struct MediaBuilder {
@@ -41,6 +50,7 @@ pub(crate) struct MediaBuilder {
     capacity: u64,
     data: Data,
     image: Option<PathBuf>,
+    flush: FlushLevel,
     pub(crate) seed: Option<u64>,
     /// Keys that the preset or the scenario sets.
     given: Vec<&'static str>,
@@ -89,6 +99,7 @@ impl Default for MediaBuilder {
             capacity: 0,
             data: Data::Memory,
             image: None,
+            flush: FlushLevel::Process,
             seed: None,
             given: Vec::new(),
             spans: Vec::new(),
@@ -127,6 +138,9 @@ impl MediaBuilder {
         let place = drive
             .set("path", &mut self.image, |v| v.string().map(|path| Some(source.resolve(path))))?;
         self.record_span("path", place);
+        let levels = [Keyword("process", FlushLevel::Process), Keyword("host", FlushLevel::Host)];
+        let place = drive.set("flush", &mut self.flush, |v| v.choice(&levels))?;
+        self.record_span("flush", place);
         if let Some(value) = drive.get("geometry") {
             self.read_geometry(value.section()?)?;
         }
@@ -228,7 +242,10 @@ impl MediaBuilder {
         let data = match (self.data, &self.image) {
             (Data::Memory, None) => DataStore::Memory,
             (Data::None, None) => DataStore::None,
-            (Data::File, Some(path)) => DataStore::File(path.clone()),
+            (Data::File, Some(path)) => match self.flush {
+                FlushLevel::Process => DataStore::File(path.clone()),
+                FlushLevel::Host => DataStore::DurableFile(path.clone()),
+            },
             (Data::File, None) => {
                 return Err(at("data").error(ProblemKind::MissingKey {
                     section: "[drive] with data = \"file\"".into(),
@@ -243,6 +260,23 @@ impl MediaBuilder {
                 }));
             }
         };
+        if self.flush == FlushLevel::Host && !(data.flushes_to_host() && kind != MediaKind::Null) {
+            return Err(at("flush").error(ProblemKind::Conflict {
+                message: "flush = \"host\" writes an image to its device, and the drive has none"
+                    .into(),
+                help: "set data = \"file\" and `path`, or remove `flush`".into(),
+            }));
+        }
+        if let (MediaKind::Pcm, true) = (kind, data.flushes_to_host())
+            && self.geometry.sector_bytes > 4096
+        {
+            return Err(at("flush").error(ProblemKind::Conflict {
+                message: "a crash of the host may tear a sector of phase-change memory that is \
+                          larger than a page of 4096 bytes"
+                    .into(),
+                help: "set geometry.sector_bytes to at most 4096, or flush = \"process\"".into(),
+            }));
+        }
         match kind {
             MediaKind::Nand => self.finish_nand(data, seed, whole),
             MediaKind::Pcm => self.finish_pcm(data, whole),

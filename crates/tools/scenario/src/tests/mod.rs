@@ -531,6 +531,74 @@ fn choices_that_exclude_each_other_are_refused() {
 }
 
 #[test]
+fn flushes_reach_the_host_only_with_an_image() {
+    let file = format!("{SMALL}data = \"file\"\npath = \"drive.img\"\n");
+    let data = |text: &str| nand(&parse(text).unwrap()).data.clone();
+    let path = std::path::PathBuf::from("dir/drive.img");
+    assert_eq!(data(&file), DataStore::File(path.clone()));
+    assert_eq!(data(&format!("{file}flush = \"process\"\n")), DataStore::File(path.clone()));
+    assert_eq!(data(&format!("{file}flush = \"host\"\n")), DataStore::DurableFile(path));
+    let host = "flush = \"host\"\n";
+    assert_refused(
+        &format!("{SMALL}{host}"),
+        3,
+        "\"host\"",
+        &["the drive has none", "data = \"file\""],
+    );
+    assert_refused(
+        &format!("{file}flush = \"disk\"\n"),
+        5,
+        "\"disk\"",
+        &["\"process\"", "\"host\""],
+    );
+    assert_refused(
+        &format!("{file}{host}personality = \"open-channel\"\ndevice_l2p = true\n"),
+        7,
+        "true",
+        &["`device_l2p` is in a file that flush = \"host\" does not cover"],
+    );
+    assert_refused(
+        &format!("{file}{host}cmb = \"64k\"\ncmb_persistent = true\n"),
+        7,
+        "true",
+        &["`cmb_persistent` is in a file"],
+    );
+    assert_refused(
+        &format!(
+            "[drive]\npreset = \"pcm\"\ndata = \"file\"\npath = \"x\"\n{host}geometry.sector_bytes = 8192\n"
+        ),
+        5,
+        "\"host\"",
+        &["a crash of the host may tear a sector"],
+    );
+    assert_refused(
+        &format!("[drive]\nkind = \"file\"\npath = \"x\"\n{host}"),
+        4,
+        "flush",
+        &["kind = \"file\""],
+    );
+}
+
+#[test]
+fn the_latency_monitor_has_four_thresholds() {
+    let text = |value: &str| format!("{SMALL}controller = {{ latency_monitor = {value} }}\n");
+    let monitor =
+        |value: &str| parse(&text(value)).unwrap().drives[0].config.controller.latency_monitor;
+    let thresholds = [5, 10, 20, 1_280].map(Nanos::from_millis);
+    assert_eq!(monitor("[\"5ms\", \"10ms\", \"20ms\", \"1280ms\"]"), Some(thresholds));
+    assert_eq!(monitor("false"), None);
+    for bad in [
+        "true",
+        "[\"5ms\"]",
+        "[\"5ms\", \"10ms\", \"10ms\", \"20ms\"]",
+        "[\"5ms\", \"11ms\", \"15ms\", \"20ms\"]",
+        "[\"5ms\", \"10ms\", \"15ms\", \"1285ms\"]",
+    ] {
+        assert_refused(&text(bad), 3, bad, &["multiples of 5 ms up to 1280 ms"]);
+    }
+}
+
+#[test]
 fn no_text_makes_it_panic() {
     // Every prefix of a scenario, and the scenario with every byte replaced: refused or accepted,
     // never a panic.

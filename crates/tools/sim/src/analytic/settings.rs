@@ -185,6 +185,10 @@ pub(super) fn interface(out: &mut String, config: &DriveConfig) {
     };
     line(out, "memory buffer (CMB)", &cmb);
     line(out, "doorbells in memory", yes_no(c.doorbell_buffer));
+    if let Some(thresholds) = c.latency_monitor {
+        let shown = thresholds.map(|t| duration(t.0)).join(", ");
+        line(out, "latency monitor", &format!("counts from {shown} on"));
+    }
     if config.personality == PersonalityKind::OpenChannel {
         let hint = match config.open_channel.suspend_on_hint {
             None => "no".to_owned(),

@@ -130,6 +130,9 @@ fn data(data: &DataStore) -> String {
     match data {
         DataStore::Memory => "kept in memory, sparse".into(),
         DataStore::File(path) => format!("kept in the image {}", path.display()),
+        DataStore::DurableFile(path) => {
+            format!("kept in the image {}, and flushed to its device", path.display())
+        }
         DataStore::Overlay(path) => {
             format!("kept in memory, over the image {}", path.display())
         }

@@ -166,7 +166,8 @@ fn every_section_of_a_drive_is_in_the_summary() {
         rber_growth = 50, ecc_bits = 72, endurance = 3000, read_retries = 5, retry_error_fraction = 0.4, \
         retention_doubling_time = \"100s\", read_disturb_doubling = 5000 }\n";
     let controller = "controller = { max_io_queues = 7, queue_depth = 99, doorbell_buffer = true, arbitration = { \
-        kind = \"weighted\", high = 9 }, scrub = { rate = \"2MB/s\", interval = \"60s\" } }\n";
+        kind = \"weighted\", high = 9 }, scrub = { rate = \"2MB/s\", interval = \"60s\" }, \
+        latency_monitor = [\"5ms\", \"10ms\", \"50ms\", \"100ms\"] }\n";
     let ftl = "ftl = { gc_queue_depth = 5, separate_gc_stream = false, static_wear_leveling = 8, dynamic_wear_leveling = true, \
         rate_limiter = \"pid\", gc_read_priority = \"global\", checkpoint_interval = \"64M\" }\n";
     let text = format!("{errors}{controller}{ftl}cmb = \"64M\"\ncache_read = true\nseed = 77\n");
@@ -182,6 +183,7 @@ fn every_section_of_a_drive_is_in_the_summary() {
         "7 of 99 entries",
         "weighted 9 / 4 / 1, bursts of 8",
         "doorbells in memory     yes",
+        "counts from 5 ms, 10 ms, 50 ms, 100 ms on",
         "2.00 MB/s, everything every 60 s",
         "5 write units in flight",
         "the lines of users' data",

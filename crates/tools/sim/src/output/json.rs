@@ -329,6 +329,20 @@ fn drive_use(d: &DriveOutcome, outcome: &SimOutcome, object: &mut Map<String, Va
             "page_register_hits": d.drive.register_hits,
         }),
     );
+    if let Some(flush) = &d.drive.host_flush {
+        // Not the time: results of virtual time have no real one.
+        let counters = json!({ "flushes": flush.flushes, "failures": flush.failures });
+        object.insert("host_flush".into(), counters);
+    }
+    if let Some(monitor) = &d.drive.latency_monitor {
+        let counters = json!({
+            "thresholds_ns": monitor.thresholds.map(|t| t.0),
+            "reads": monitor.reads,
+            "writes": monitor.writes,
+            "deallocates": monitor.deallocates,
+        });
+        object.insert("latency_monitor".into(), counters);
+    }
     if let Some(interface) = interface(&d.drive) {
         object.insert("interface".into(), interface);
     }

@@ -275,6 +275,9 @@ fn data(data: &DataStore) -> Value {
         DataStore::File(path) | DataStore::Overlay(path) => {
             json!({ "file": path.display().to_string() })
         }
+        DataStore::DurableFile(path) => {
+            json!({ "file": path.display().to_string(), "flush": "host" })
+        }
     }
 }
 
@@ -361,7 +364,7 @@ fn controller(config: &DriveConfig) -> Value {
             json!({ "kind": "weighted", "burst": burst, "high": high, "medium": medium, "low": low })
         }
     };
-    json!({
+    let mut value = json!({
         "fetch_latency_ns": c.fetch_latency.0,
         "completion_latency_ns": c.completion_latency.0,
         "dma_bytes_per_sec": c.dma_bytes_per_sec,
@@ -372,7 +375,11 @@ fn controller(config: &DriveConfig) -> Value {
         "cmb_bytes": c.cmb.map(|cmb| cmb.bytes),
         "doorbell_buffer": c.doorbell_buffer,
         "scrub_sectors_per_sec": c.scrub.map(|p| p.sectors_per_sec),
-    })
+    });
+    if let Some(thresholds) = c.latency_monitor {
+        value["latency_monitor_ns"] = json!(thresholds.map(|t| t.0));
+    }
+    value
 }
 
 fn pu_policy(policy: &PuScheduling) -> Value {

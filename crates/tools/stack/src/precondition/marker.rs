@@ -31,10 +31,7 @@ pub fn stores_data(plan: &DriveSpec) -> bool {
 
 /// Returns the path of a drive's image, if it has one.
 pub fn image(plan: &DriveSpec) -> Option<&Path> {
-    match store(plan) {
-        DataStore::File(path) | DataStore::Overlay(path) => Some(path),
-        DataStore::Memory | DataStore::None => None,
-    }
+    store(plan).image()
 }
 
 fn marker_path(image: &Path) -> PathBuf {
@@ -54,7 +51,7 @@ pub fn with_overlay(plan: &DriveSpec) -> DriveSpec {
         MediaConfig::Pcm(pcm) => &mut pcm.data,
         MediaConfig::Null { .. } => return plan,
     };
-    if let DataStore::File(path) = data {
+    if let DataStore::File(path) | DataStore::DurableFile(path) = data {
         *data = if unfinished { DataStore::Memory } else { DataStore::Overlay(path.clone()) };
     }
     plan

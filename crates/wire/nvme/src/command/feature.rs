@@ -20,6 +20,8 @@ pub const INTERRUPT_VECTOR: u8 = 0x09;
 pub const WRITE_ATOMICITY: u8 = 0x0a;
 /// Asynchronous event configuration: which events are reported.
 pub const ASYNC_EVENT: u8 = 0x0b;
+/// Latency monitor: its settings are data ([`LatencyMonitorFeature`](crate::LatencyMonitorFeature)).
+pub const LATENCY_MONITOR: u8 = 0xc5;
 
 /// Feature capabilities: the result of Get Features with
 /// [`FeatureSelect::Capabilities`](crate::FeatureSelect::Capabilities) [NVMe1.4 §5.13].

@@ -19,6 +19,7 @@ use nvme::Status;
 use rng::Rng;
 use time::{Component, Nanos, VirtualRunner};
 
+use super::host_file::HostFile;
 use super::sector::{Sector, decode, encode};
 
 /// The storage of the data.
@@ -26,6 +27,11 @@ use super::sector::{Sector, decode, encode};
 pub(crate) enum Medium {
     Memory,
     Image,
+    /// An image on a host that crashes.
+    CrashedHost {
+        /// Whether flushes reach the host's device.
+        durable: bool,
+    },
 }
 
 /// The relation of logical blocks and the units that the drive maps.
@@ -70,6 +76,8 @@ pub(crate) struct Case {
     /// Ranges of requests that failed.
     failed_ranges: Vec<(u64, u32)>,
     medium: Medium,
+    /// The image, if the host of the drive crashes.
+    pub(crate) host_file: Option<HostFile>,
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
     pub(crate) cuts: u64,
@@ -232,7 +240,7 @@ fn power_on(config: &mut DriveConfig) -> Controller {
         let MediaConfig::Nand(nand) = &mut config.media else { panic!("{error}") };
         assert!(matches!(error, DriveError::Ftl(_)) && nand.geometry.chunks < 400, "{error}");
         nand.geometry.chunks += nand.geometry.chunks / 3;
-        if let DataStore::File(path) = &nand.data {
+        if let Some(path) = nand.data.image() {
             std::fs::remove_file(path).unwrap();
         }
     }
@@ -241,9 +249,15 @@ fn power_on(config: &mut DriveConfig) -> Controller {
 impl Case {
     pub(crate) fn new(seed: u64, medium: Medium, blocks: Blocks) -> Case {
         let mut rng = Rng::new(seed);
-        let folder = (medium == Medium::Image).then(|| tempfile::tempdir().unwrap());
+        let folder = (medium != Medium::Memory).then(|| tempfile::tempdir().unwrap());
         let data = match &folder {
-            Some(folder) => DataStore::File(folder.path().join("image")),
+            Some(folder) => {
+                let path = folder.path().join("image");
+                match medium {
+                    Medium::CrashedHost { durable: true } => DataStore::DurableFile(path),
+                    _ => DataStore::File(path),
+                }
+            }
             None => DataStore::Memory,
         };
         let failing = rng.chance(0.3);
@@ -251,7 +265,18 @@ impl Case {
         if blocks == Blocks::Parts {
             enlarge_units(&mut config, rng.below(3) as u32 + 1);
         }
-        let drive = power_on(&mut config);
+        let mut host_file = None;
+        if let (Medium::CrashedHost { .. }, Some(folder)) = (medium, &folder) {
+            let MediaConfig::Nand(nand) = &mut config.media else { unreachable!() };
+            // The recorder copies the file at each flush.
+            (nand.geometry.channels, nand.geometry.pus) = (1, 1 + rng.below(2) as u32);
+            config.ftl.active_pus = config.ftl.active_pus.min(nand.geometry.pus);
+            host_file = Some(HostFile::new(&folder.path().join("image")));
+        }
+        let drive = match &host_file {
+            Some(file) => file.open(false, || power_on(&mut config)),
+            None => power_on(&mut config),
+        };
         let sector_bytes = config.lba_bytes() as usize;
         let unit_blocks = u64::from(config.sector_bytes() / config.lba_bytes());
         let oracle = vec![Sector::new(0); drive.sectors() as usize];
@@ -271,6 +296,7 @@ impl Case {
             failed_ranges: vec![],
             medium,
             _folder: folder,
+            host_file,
             reclaimed: 0,
             cuts: 0,
             partial_units: 0,
@@ -490,6 +516,8 @@ impl Case {
         request.fua = request.op != Op::Discard && self.rng.chance(0.1);
         let trims = request.op == Op::Discard || request.deallocate && !request.fua;
         let durable = match self.config.write_buffer {
+            // The page cache of the host is a write cache.
+            _ if matches!(self.medium, Medium::CrashedHost { .. }) => request.fua,
             WriteBuffer::None => !trims,
             WriteBuffer::Volatile { .. } => request.fua,
             // Data that is only in the buffer does not survive the death of the process. A drive
@@ -535,7 +563,15 @@ impl Case {
         let partial = drive.stats().read_modify_write;
         assert_eq!(partial.is_some(), self.unit_blocks > 1);
         self.partial_units += partial.map_or(0, |stats| stats.units);
-        if self.medium == Medium::Image {
+        if let Some(file) = &self.host_file {
+            drop(drive);
+            // Otherwise only the drive's process dies.
+            let crashed = self.rng.chance(0.7);
+            if crashed {
+                file.crash(&mut self.rng);
+            }
+            drive = file.open(crashed, || Controller::new(self.config.clone()).unwrap());
+        } else if self.medium == Medium::Image {
             drop(drive);
             drive = Controller::new(self.config.clone()).unwrap();
         } else {
@@ -592,6 +628,11 @@ impl Case {
             }
             if self.rng.chance(0.008) {
                 self.cut_power();
+            }
+            if let Some(file) = &self.host_file
+                && self.rng.chance(0.02)
+            {
+                file.record_versions();
             }
         }
         self.wait();

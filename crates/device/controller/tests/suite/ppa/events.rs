@@ -225,11 +225,13 @@ impl RawHost {
         RawHost { port, memory, at, queues, cid: 0, now: time::Nanos::ZERO }
     }
 
-    /// Sends a command. A log page is read into the host's memory.
+    /// Sends a command. Log pages and data of features are in the host's memory.
     fn send(&mut self, drive: &mut Controller, mut sqe: Sqe) -> u16 {
         self.cid += 1;
         sqe.cid = self.cid.into();
-        if sqe.opcode == opcode::admin::GET_LOG_PAGE {
+        let has_data =
+            [opcode::admin::GET_LOG_PAGE, opcode::admin::SET_FEATURES, opcode::admin::GET_FEATURES];
+        if has_data.contains(&sqe.opcode) {
             sqe.set_prp(self.at.0, self.at.0 + PAGE_BYTES as u64);
         }
         self.queues.0.push(&sqe).unwrap();

@@ -303,6 +303,9 @@ pub fn to_json(scenario: &Scenario, readings: &[LiveStats]) -> Value {
             }
             continue;
         }
+        if let Some(flush) = &drive.stats.host_flush {
+            section["host_flush"]["time_ns"] = flush.time.0.into();
+        }
         let lateness = &mut section["lateness_ns"];
         lateness["media_time_min"] = drive.media_time_min().map(|t| t.0).into();
         lateness["kept_up"] = drive.has_kept_up().into();

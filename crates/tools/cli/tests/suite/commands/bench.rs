@@ -295,6 +295,7 @@ fn calibrate_judges_a_scenario() {
     assert!(written["host"]["in_process"]["submit_ns"].is_u64());
     assert!(written["host"]["nbd"]["complete_ns"].is_u64());
     let drive = &written["scenario"]["drives"][0];
+    assert!(drive["command_cost"]["read"]["drive_ns"].as_u64().is_some_and(|ns| ns > 1), "{drive}");
     for way in ["in_process", "nbd"] {
         let answer = drive[way]["keeps_up"].as_str().unwrap();
         assert!(["yes", "up_to_depth", "no"].contains(&answer), "{drive}");

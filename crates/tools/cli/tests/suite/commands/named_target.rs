@@ -234,8 +234,6 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
     place.create("b", "pblk", "2-5", &shared("70"));
     place.create("c", "pblk", "2-3", &shared("40"));
     place.create("free", "pblk", "0-1", &["--shared"]);
-    let slow = ["--shared", "--max-chunks", "9", "--chunks-per-second", "1"];
-    place.create("slow", "pblk", "6", &slow);
     let open = |name: &str| place.open(&format!("[target]\nname = \"{name}\"\n"));
     let mut a = open("a");
     let sectors = a.sectors();
@@ -258,7 +256,6 @@ fn sharing_targets_take_their_chunks_once_and_keep_them() {
     };
     refused("c", &["target c of drive oc0", "40 more chunks", "2-3", "a (60", "b (70"]);
     refused("free", &["target free of drive oc0", "pblk", "--max-chunks"]);
-    refused("slow", &["target slow of drive oc0", "--chunks-per-second"]);
     let mut b = open("b");
     assert_eq!(b.sectors(), b_sectors);
     b.fill(2_000_000);

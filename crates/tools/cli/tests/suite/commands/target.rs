@@ -86,7 +86,7 @@ fn targets_live_from_one_command_to_the_next() {
     }
     let rationed = ["--shared", "--max-chunks", "9", "--chunks-per-second", "0.5", "--burst", "3"];
     let kv: Vec<&str> =
-        ["--name", "kv", "--type", "kv", "--pus", "4-6"].into_iter().chain(rationed).collect();
+        ["--name", "kv", "--type", "ppa", "--pus", "4-6"].into_iter().chain(rationed).collect();
     let kv = place.json("create", &kv);
     assert_eq!(kv["limits"]["chunks_per_second"], 0.5);
     assert_eq!((&kv["limits"]["max_chunks"], &kv["chunks"]), (&9.into(), &0.into()));
@@ -167,7 +167,18 @@ fn what_is_refused_names_both_parties_and_changes_no_byte() {
         ),
         (with(new("new", "kv", "9"), &["--shared"]), &["new", "0-7"]),
         (with(new("new", "kv", "4"), &["--shared", "--max-chunks", "0"]), &["new", "0 chunks"]),
-        (with(new("new", "kv", "4"), &["--shared", "--chunks-per-second", "0"]), &["0.001"]),
+        (with(new("new", "ppa", "4"), &["--shared", "--chunks-per-second", "0"]), &["0.001"]),
+        (
+            with(
+                new("new", "pblk", "4"),
+                &["--shared", "--max-chunks", "9", "--chunks-per-second", "1"],
+            ),
+            &["target new of drive oc0", "pblk", "only a ppa takes --chunks-per-second"],
+        ),
+        (
+            with(new("new", "kv", "4"), &["--shared", "--chunks-per-second", "1"]),
+            &["kv", "only a ppa takes --chunks-per-second"],
+        ),
         (with(new("new", "kv", "4"), &["--max-chunks", "7"]), &["--shared"]),
         (with(new("no name", "kv", "4"), &["--shared"]), &["`no name`"]),
         (with(new("new", "ftl", "4"), &[]), &["pblk, rrpc, kv and ppa"]),
