@@ -4,6 +4,8 @@ use std::error::Error;
 
 #[path = "../examples/block_cache.rs"]
 mod block_cache;
+#[path = "../examples/failing_drive.rs"]
+mod failing_drive;
 #[path = "../examples/key_value.rs"]
 mod key_value;
 #[path = "../examples/open_scenario.rs"]
@@ -38,8 +40,8 @@ macro_rules! run {
 }
 
 run! {
-    block_cache key_value open_scenario pblk power_cut simulate statistics target vector_io victim_policy
-    waiting
+    block_cache failing_drive key_value open_scenario pblk power_cut simulate statistics target vector_io
+    victim_policy waiting
 }
 
 #[test]
