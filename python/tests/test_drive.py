@@ -145,6 +145,21 @@ def test_data_survives_in_an_image(tmp_path: pathlib.Path) -> None:
             assert drive.read(0, SECTOR) == b"a" * SECTOR
 
 
+def test_blocks_of_512_bytes_and_flushes_to_the_host(tmp_path: pathlib.Path) -> None:
+    image = {"data": "file", "path": str(tmp_path / "d.img"), "flush": "host"}
+    scenario = {"drive": {**DRIVE["drive"], **image, "lba_bytes": 512}}
+    with sluice.open(scenario) as drive:
+        assert drive.sector_bytes == 512
+        drive.write(512, b"ab" * 256)
+        drive.write(1536, b"cd" * 256)
+        drive.flush()
+        assert drive.read(0, 2048) == bytes(512) + b"ab" * 256 + bytes(512) + b"cd" * 256
+    with sluice.open(scenario) as drive:
+        assert drive.read(512, 512) == b"ab" * 256
+    with pytest.raises(sluice.ScenarioError, match="lba_bytes"):
+        sluice.open({"drive": {**scenario["drive"], "lba_bytes": 768}})
+
+
 def test_targets_files_and_the_null_device(tmp_path: pathlib.Path) -> None:
     pblk = {
         "drive": {"preset": "ocssd-mlc-128pu-small", "data": "memory"},

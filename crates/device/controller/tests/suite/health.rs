@@ -10,6 +10,7 @@ use common::{drive, nand};
 use controller::{DriveConfig, PersonalityKind};
 use media::{ChunkState, DataStore, InjectedFault, MediaConfig, NandConfig, UnitInChunk};
 use nvme::{AdminCommand, CLOUD_HEALTH, CloudHealthLog, ErrorEntry, HealthLog, Status, log_page};
+use rng::Rng;
 use time::Nanos;
 
 /// Bits of the critical warning.
@@ -121,6 +122,56 @@ fn a_drive_warns_before_it_is_read_only() {
     let log = h.health();
     assert_eq!(log.critical_warning & (SPARE_LOW | READ_ONLY), SPARE_LOW);
     assert_eq!(log.available_spare, spare);
+}
+
+/// Nothing but overwrites: erases fail at a rate, until the drive has no space left.
+#[test]
+fn a_drive_wears_out_by_overwrites_alone() {
+    let mut config = small();
+    let MediaConfig::Nand(nand) = &mut config.media else { unreachable!("it is NAND") };
+    nand.errors.erase_fail = 0.02;
+    let mut h = Host::new(config);
+    let (sectors, mut rng) = (h.io.drive.sectors(), Rng::new(1));
+    for lba in 0..sectors {
+        assert_eq!(h.io.write(lba), Status::SUCCESS);
+    }
+    let (mut writes, mut before, mut warned_at) = (sectors, h.health(), None);
+    let refused = loop {
+        let status = h.io.write(rng.below(sectors));
+        if !status.is_success() {
+            break status;
+        }
+        writes += 1;
+        assert!(writes < 1_000_000, "the drive does not wear out");
+        if !writes.is_multiple_of(64) {
+            continue;
+        }
+        let log = h.health();
+        assert!(log.available_spare <= before.available_spare);
+        assert!(log.percentage_used >= before.percentage_used);
+        assert!(log.busy_minutes.get() >= before.busy_minutes.get());
+        let is_low = log.available_spare < log.spare_threshold;
+        assert_eq!(log.critical_warning, if is_low { SPARE_LOW } else { 0 });
+        assert_eq!(log.host_writes.get(), u128::from(writes));
+        assert_eq!((log.media_errors.get(), log.error_entries.get()), (0, 0));
+        assert_eq!((log.power_cycles.get(), log.unsafe_shutdowns.get()), (1, 0));
+        if is_low {
+            warned_at.get_or_insert(writes);
+        }
+        before = log;
+    };
+    assert!(refused.is(Status::WRITE_PROTECTED), "{refused}");
+    assert!(warned_at.expect("the warning comes first") < writes);
+    let (log, stats) = (h.health(), h.io.drive.stats());
+    assert_eq!(log.critical_warning, SPARE_LOW | READ_ONLY);
+    assert_eq!((log.available_spare, log.error_entries.get()), (before.available_spare, 1));
+    let (media, ftl) = (stats.media.unwrap(), stats.ftl.unwrap());
+    assert!(ftl.erase_failures > 20 && ftl.erase_failures == ftl.retired_chunks, "{ftl:?}");
+    assert!(media.wear.max > 0 && log.percentage_used > 0);
+    for lba in 0..sectors {
+        assert_eq!(h.io.run(Request::read(lba, 1, Payload::BitBucket, 0)), Status::SUCCESS);
+    }
+    assert_eq!(h.health().host_reads.get(), u128::from(sectors));
 }
 
 #[test]

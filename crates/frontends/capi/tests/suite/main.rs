@@ -17,5 +17,6 @@ mod oracle;
 mod pages;
 mod segments;
 mod serving;
+mod small_blocks;
 mod vectors;
 mod waits;
