@@ -18,7 +18,7 @@ fn a_flush_reaches_the_host_through_every_layer() {
     for (name, more, layers) in [
         ("drive", "", ""),
         ("pblk", open_channel, "[target]\nkind = \"pblk\"\n"),
-        ("block layer", "", "[path]\nscheduler = \"none\"\n"),
+        ("block layer", "", "[path]\nqueue_model = \"mq\"\n"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
