@@ -2,7 +2,7 @@
 //! commands: personality, FTL and data on the drive's side, the target on the host's.
 //!
 //! The drive runs in virtual time, so that it is never idle; its polls are those of real time. The
-//! host keeps [`OUTSTANDING`] requests outstanding in a range that was written before. A drive with
+//! host keeps some requests outstanding in a range that was written before. A drive with
 //! an image starts from its contents, and does not change it.
 
 use std::sync::Arc;
