@@ -26,21 +26,21 @@ fn small() -> DriveConfig {
 }
 
 /// A host with an I/O queue, and another one that reads the logs.
-struct Host {
-    io: full::Host,
-    admin: RawHost,
+pub(crate) struct Host {
+    pub(crate) io: full::Host,
+    pub(crate) admin: RawHost,
 }
 
 impl Host {
-    fn new(config: DriveConfig) -> Host {
+    pub(crate) fn new(config: DriveConfig) -> Host {
         let mut io = full::Host::new(config);
         let admin = RawHost::new(&mut io.drive);
         Host { io, admin }
     }
 
     /// Reads a log page of up to 512 bytes.
-    fn log_page(&mut self, lid: u8, nsid: u32) -> [u8; 512] {
-        self.admin.now = self.io.runner.now();
+    pub(crate) fn log_page(&mut self, lid: u8, nsid: u32) -> [u8; 512] {
+        self.admin.now = self.admin.now.max(self.io.runner.now());
         let command = AdminCommand::GetLogPage { lid, nsid, bytes: 512, offset: 0, retain: false };
         assert_eq!(self.admin.run(&mut self.io.drive, command).status, Status::SUCCESS);
         let mut bytes = [0; 512];

@@ -2,8 +2,8 @@
 
 // guarantee: D-57
 
-use crate::ppa::events::RawHost;
-use crate::{common, full};
+use crate::common;
+use crate::health::Host;
 
 use block::{Payload, Request};
 use common::{drive, nand};
@@ -36,18 +36,7 @@ fn settings() -> LatencyMonitorFeature {
     }
 }
 
-struct Host {
-    io: full::Host,
-    admin: RawHost,
-}
-
 impl Host {
-    fn new(config: DriveConfig) -> Host {
-        let mut io = full::Host::new(config);
-        let admin = RawHost::new(&mut io.drive);
-        Host { io, admin }
-    }
-
     fn run(&mut self, command: AdminCommand) -> Status {
         self.admin.now = self.admin.now.max(self.io.runner.now());
         self.admin.run(&mut self.io.drive, command).status
@@ -68,12 +57,7 @@ impl Host {
     }
 
     fn log(&mut self) -> LatencyMonitorLog {
-        let (lid, nsid) = (LATENCY_MONITOR, u32::MAX);
-        let command = AdminCommand::GetLogPage { lid, nsid, bytes: 512, offset: 0, retain: false };
-        assert_eq!(self.run(command), Status::SUCCESS);
-        let mut bytes = [0; 512];
-        self.admin.memory.read(0, &mut bytes);
-        LatencyMonitorLog::from_bytes(bytes)
+        LatencyMonitorLog::from_bytes(self.log_page(LATENCY_MONITOR, u32::MAX))
     }
 
     fn stats(&self) -> LatencyMonitorStats {
