@@ -172,7 +172,7 @@ impl HiopsHarness {
         let start = self.clock.now();
         thread::sleep(sleep(stretch));
         let (time, after) = (self.clock.now().since(start), self.blocking.stats());
-        let tasks = Tasks::read(self.clock, &self.excluded_threads)?.since(tasks);
+        let tasks = Tasks::read(self.clock, &self.excluded_threads)?.since(&tasks);
         let sample = Sample::from_difference(&before, &after, tasks, time);
         if sample.failed > 0 {
             let (case, failed) = (format!("{setting:?}"), sample.failed);

@@ -3,7 +3,7 @@
 use block::completion::{CompletionStats, ContextKind, ContextStats};
 use time::Nanos;
 
-use super::tasks::Tasks;
+use super::tasks::TaskCounters;
 use crate::{BenchError, Samples};
 
 /// Measurements of an interval.
@@ -41,14 +41,15 @@ pub struct Sample {
 
 impl Sample {
     /// Returns the difference of two readings that are `time` apart, with handler runs counted from
-    /// the first. `tasks` covers an interval of its own, because reading it takes time.
+    /// the first. `tasks` is what the host's threads added in an interval of its own, because
+    /// reading it takes time.
     pub fn from_difference(
         before: &CompletionStats,
         after: &CompletionStats,
-        tasks: Tasks,
+        (tasks, their_time): (TaskCounters, Nanos),
         time: Nanos,
     ) -> Sample {
-        let (seconds, their_seconds) = (time.as_secs_f64(), tasks.time.as_secs_f64());
+        let (seconds, their_seconds) = (time.as_secs_f64(), their_time.as_secs_f64());
         let requests = after.waiters.requests - before.waiters.requests;
         let per_io = |count: u64| count as f64 / requests.max(1) as f64;
         let latency = after.waiters.latency.since(before.waiters.latency);

@@ -3,79 +3,108 @@
 //! `getrusage` counts the complete process, including the controller's thread, which stands for
 //! other hardware.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
 use event::RealClock;
 use time::Nanos;
 
-/// Sums over the threads of this process, without the excluded ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counters of the threads of this process, without the excluded ones, at one time.
+///
+/// The counters of a thread end with it: sums over all threads can fall, differences per thread
+/// cannot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
+    /// Counters by thread ID.
+    threads: BTreeMap<u32, TaskCounters>,
+    /// Time in the middle of the reading.
+    time: Nanos,
+}
+
+/// Counters of one thread, or the sum over threads of what was added in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounters {
     /// Context switches because the thread had nothing to do.
     pub voluntary: u64,
     /// Context switches because another thread was scheduled.
     pub involuntary: u64,
     /// CPU time.
     pub cpu: Nanos,
-    /// Time in the middle of the reading; for a difference, the time between.
-    pub time: Nanos,
 }
 
 impl Tasks {
-    /// Returns the sums so far, without the threads `except`.
+    /// Returns the counters so far, without those of the threads `except`.
     ///
     /// # Errors
     /// If `/proc` does not provide them.
     pub fn read(clock: RealClock, except: &[u32]) -> io::Result<Tasks> {
-        let (mut tasks, begin) = (Tasks::default(), clock.now());
+        let (mut threads, begin) = (BTreeMap::new(), clock.now());
         for entry in fs::read_dir("/proc/self/task")? {
             let entry = entry?;
-            let id = entry.file_name().to_str().and_then(|id| id.parse().ok());
-            if id.is_some_and(|id: u32| except.contains(&id)) {
+            let Some(id) = entry.file_name().to_str().and_then(|id| id.parse().ok()) else {
+                continue;
+            };
+            if except.contains(&id) {
                 continue;
             }
             // A thread may have ended meanwhile.
             let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
-            for line in status.lines() {
-                let Some((key, value)) = line.split_once(':') else { continue };
-                let into = match key {
-                    "voluntary_ctxt_switches" => &mut tasks.voluntary,
-                    "nonvoluntary_ctxt_switches" => &mut tasks.involuntary,
-                    _ => continue,
-                };
-                *into += value.trim().parse::<u64>().unwrap_or(0);
-            }
-            // On a kernel without schedstats, CPU time is unknown.
-            if let Ok(time) = fs::read_to_string(entry.path().join("schedstat")) {
-                let on_cpu = time.split(' ').next().and_then(|ns| ns.parse().ok());
-                tasks.cpu += Nanos(on_cpu.unwrap_or(0));
-            }
+            let schedstat = fs::read_to_string(entry.path().join("schedstat")).ok();
+            threads.insert(id, TaskCounters::parse(&status, schedstat.as_deref()));
         }
-        tasks.time = Nanos((begin.0 + clock.now().0) / 2);
-        Ok(tasks)
+        Ok(Tasks { threads, time: Nanos((begin.0 + clock.now().0) / 2) })
     }
 
-    /// Returns the difference to `before`.
+    /// Returns what was added since `before`, and the time between.
+    ///
+    /// A thread that began meanwhile counts in full, one that ended meanwhile not at all.
     #[must_use]
-    pub fn since(self, before: Tasks) -> Tasks {
-        Tasks {
-            voluntary: self.voluntary.saturating_sub(before.voluntary),
-            involuntary: self.involuntary.saturating_sub(before.involuntary),
-            cpu: self.cpu.since(before.cpu),
-            time: self.time.since(before.time),
+    pub fn since(&self, before: &Tasks) -> (TaskCounters, Nanos) {
+        let mut added = TaskCounters::default();
+        for (id, now) in &self.threads {
+            let old = before.threads.get(id).copied().unwrap_or_default();
+            // A thread with the ID of one that ended starts at zero.
+            added.voluntary += now.voluntary.saturating_sub(old.voluntary);
+            added.involuntary += now.involuntary.saturating_sub(old.involuntary);
+            added.cpu += now.cpu.since(old.cpu);
         }
+        (added, self.time.since(before.time))
     }
+}
 
+impl TaskCounters {
     /// Returns the context switches of both kinds.
     pub fn switches(&self) -> u64 {
         self.voluntary + self.involuntary
+    }
+
+    /// Reads the contents of `status` and `schedstat`. On a kernel without the latter, CPU time is
+    /// unknown, and 0.
+    fn parse(status: &str, schedstat: Option<&str>) -> TaskCounters {
+        let count = |key: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(key))?;
+            value.strip_prefix(':')?.trim().parse().ok()
+        };
+        let on_cpu = schedstat.and_then(|stat| stat.split(' ').next()?.parse().ok());
+        TaskCounters {
+            voluntary: count("voluntary_ctxt_switches").unwrap_or(0),
+            involuntary: count("nonvoluntary_ctxt_switches").unwrap_or(0),
+            cpu: Nanos(on_cpu.unwrap_or(0)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tasks<const N: usize>(time: u64, threads: [(u32, u64, u64); N]) -> Tasks {
+        let counters = |(id, voluntary, cpu)| {
+            (id, TaskCounters { voluntary, involuntary: 1, cpu: Nanos(cpu) })
+        };
+        Tasks { threads: threads.into_iter().map(counters).collect(), time: Nanos(time) }
+    }
 
     #[test]
     fn a_thread_that_sleeps_switches() {
@@ -85,9 +114,29 @@ mod tests {
         for _ in 0..20 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        let after = Tasks::read(clock, &[]).unwrap().since(before);
-        assert!(after.voluntary >= 20 && after.switches() >= after.voluntary, "{after:?}");
+        let after = Tasks::read(clock, &[]).unwrap();
+        let (added, time) = after.since(&before);
+        assert!(added.voluntary >= 20 && added.switches() >= added.voluntary, "{added:?}");
+        assert!(time >= Nanos::from_millis(20));
         let others = Tasks::read(clock, &[me]).unwrap();
-        assert!(others.voluntary + 20 <= Tasks::read(clock, &[]).unwrap().voluntary);
+        assert!(after.threads.contains_key(&me) && !others.threads.contains_key(&me));
+    }
+
+    #[test]
+    fn a_thread_that_ends_takes_nothing_from_the_others() {
+        let before = tasks(100, [(1, 5, 40), (2, 1_000, 9_000)]);
+        let after = tasks(400, [(1, 25, 70), (3, 2, 5)]);
+        let added = TaskCounters { voluntary: 22, involuntary: 1, cpu: Nanos(35) };
+        assert_eq!(after.since(&before), (added, Nanos(300)));
+    }
+
+    #[test]
+    fn counters_are_read_from_both_files() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t49\nnonvoluntary_ctxt_switches:\t2\n";
+        let read = TaskCounters::parse(status, Some("63129618 282279 52\n"));
+        let expected = TaskCounters { voluntary: 49, involuntary: 2, cpu: Nanos(63_129_618) };
+        assert_eq!(read, expected);
+        assert_eq!(TaskCounters::parse(status, None), TaskCounters { cpu: Nanos::ZERO, ..expected });
+        assert_eq!(TaskCounters::parse("", Some("")), TaskCounters::default());
     }
 }
