@@ -271,7 +271,7 @@ impl Controller {
     }
 
     /// Switches all latencies off, to precondition a drive quickly, or on again. Operations in
-    /// flight complete at the times already set.
+    /// flight complete at the times already set; commands that come later do not overtake theirs.
     pub fn set_zero_latency(&mut self, instant: bool) {
         self.zero_latency = instant;
         match &mut self.personality {

@@ -27,6 +27,14 @@ impl Controller {
         if self.zero_latency { Nanos::ZERO } else { time }
     }
 
+    /// Returns whether a command spends time in a stage: with zero latency only behind commands
+    /// that entered it before. It must not overtake them: writes to a chunk of an open-channel
+    /// drive start in the order in which they were submitted.
+    #[inline]
+    fn takes_time(&self, stage: Stage) -> bool {
+        !self.zero_latency || self.stages.is_occupied(stage)
+    }
+
     /// Fetches an entry from a queue and starts its fetch stage; skips a stage that takes no time.
     #[inline]
     fn accept(&mut self, now: Nanos, queue: usize) {
@@ -60,9 +68,9 @@ impl Controller {
             self.commands.get_mut(id).io = IoCommand::Flush;
             return self.commands.complete(id, status);
         }
-        let fetch = self.effective_time(self.config.controller.fetch_latency);
-        if fetch > Nanos::ZERO {
-            self.stages.enqueue(Stage::Fetch, now, fetch, id);
+        let fetch = self.config.controller.fetch_latency;
+        if fetch > Nanos::ZERO && self.takes_time(Stage::Fetch) {
+            self.stages.enqueue(Stage::Fetch, now, self.effective_time(fetch), id);
         } else {
             self.on_fetched(now, id);
         }
@@ -204,16 +212,17 @@ impl Controller {
         let incoming =
             matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
         let rate = self.config.controller.write_bytes_per_sec();
-        if incoming && rate > 0 && !self.zero_latency && command.dma_bytes > 0 {
-            let time = Nanos::transfer(command.dma_bytes, rate);
+        if incoming && rate > 0 && command.dma_bytes > 0 {
             let stage = match self.config.controller.dma_to_device_bytes_per_sec {
                 0 => Stage::Dma,
                 _ => Stage::DmaToDevice,
             };
-            self.stages.enqueue(stage, now, time, id);
-        } else {
-            self.start(now, id);
+            if self.takes_time(stage) {
+                let time = self.effective_time(Nanos::transfer(command.dma_bytes, rate));
+                return self.stages.enqueue(stage, now, time, id);
+            }
         }
+        self.start(now, id);
     }
 
     #[inline]

@@ -102,6 +102,12 @@ impl CommandStages {
         self.next_at
     }
 
+    /// Returns whether any command is in a stage.
+    #[inline]
+    pub(crate) fn is_occupied(&self, stage: Stage) -> bool {
+        self.due[stage as usize] != Nanos::MAX
+    }
+
     /// Sets the time of the interrupt; [`Nanos::MAX`] for none.
     pub(crate) fn set_interrupt(&mut self, at: Nanos) {
         self.interrupt = at;

@@ -6,7 +6,7 @@
 use crate::common;
 
 use common::nand;
-use common::open_channel_host::{DATA, META, OTHER_LIST, OpenChannelHost, open_channel};
+use common::open_channel_host::{DATA, LIST, META, OTHER_LIST, OpenChannelHost, open_channel};
 use media::{CellType, ChunkId, InjectedFault, NandConfig, UnitInChunk};
 use mem::PAGE_BYTES;
 use nvme::{ChunkDescriptor, ChunkState, DsmRange, Ppa, PpaList, PuId, SglDescriptor, Sqe, Status};
@@ -387,4 +387,32 @@ fn power_cuts_tear_programs_and_interrupt_erases() {
     assert!(d.write(&[0, 1, 2, 3].map(|s| d.ppa(0, 0, 0, s))).status.is_media_error());
     assert_eq!(d.reset(&[d.ppa(0, 0, 0, 0)]).status, Status::SUCCESS);
     d.fill(0, 0, 0, 1);
+}
+
+#[test]
+fn writes_in_flight_are_not_overtaken_when_latencies_are_switched_off() {
+    let (fetch, rate) = (Nanos::from_micros(3), 100_000_000);
+    for (fetch, rate, to_device) in
+        [(fetch, 0, 0), (Nanos::ZERO, rate, 0), (Nanos::ZERO, rate, rate), (fetch, rate, rate)]
+    {
+        let mut config = open_channel(shape());
+        config.controller.fetch_latency = fetch;
+        config.controller.dma_bytes_per_sec = rate;
+        config.controller.dma_to_device_bytes_per_sec = to_device;
+        let mut d = OpenChannelHost::new(config);
+        for unit in 0..4 {
+            let ppas = run(&d, 0, unit * UNIT..(unit + 1) * UNIT);
+            let list = d.list_at(LIST + unit as usize * 64, &ppas);
+            d.drive.set_zero_latency(unit >= 2);
+            d.send(d.with_data(Sqe::vector_write(1, list), UNIT as usize), unit.into());
+        }
+        let ended = d.wait();
+        assert_eq!(ended.len(), 4);
+        assert!(ended.iter().all(|done| done.status == Status::SUCCESS), "{ended:?}");
+        assert_eq!(chunk_info(&mut d, 1, 2, 0), (ChunkState::Open, 16, 0));
+        // Nothing is in flight: no time passes.
+        let start = d.now;
+        let ppas = run(&d, 0, 16..20);
+        assert_eq!((d.write(&ppas).status, d.now), (Status::SUCCESS, start));
+    }
 }

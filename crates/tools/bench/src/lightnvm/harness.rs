@@ -65,10 +65,22 @@ impl LightnvmHarness {
     /// Runs jobs and advances time.
     ///
     /// # Errors
-    /// If a job is invalid, or if a request fails.
+    /// If a job is invalid, if a request fails, or if the FTL could not program or read flash, which
+    /// no request shows.
     pub fn run(&mut self, jobs: &[BenchJob<'_>]) -> Result<RunResult, BenchError> {
+        let before = self.stack.ftl_stats();
         let LightnvmHarness { stack: Stack { drive, device, .. }, runner, costs, .. } = self;
-        run_on(device, drive, runner, *costs, jobs)
+        let result = run_on(device, drive, runner, *costs, jobs)?;
+        if let (Some(before), Some(after)) = (before, self.stack.ftl_stats()) {
+            let added = after.since(&before);
+            let (programs, sectors) = (added.program_failures, added.uncorrectable_sectors);
+            if programs + sectors > 0 {
+                return Err(setup(format_args!(
+                    "{programs} programs failed, {sectors} sectors are lost"
+                )));
+            }
+        }
+        Ok(result)
     }
 
     /// Runs jobs on the device that `wrap` returns for the harness's device.
