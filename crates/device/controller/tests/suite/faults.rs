@@ -8,6 +8,7 @@ use controller::{
 };
 use media::{DataStore, MediaConfig, Operation};
 use nvme::{PuId, Sqe, Status};
+use rng::Rng;
 use time::Nanos;
 
 use crate::common;
@@ -156,6 +157,47 @@ fn a_read_failure_fails_one_read() {
     assert_eq!(host.failing(Status::UNRECOVERED_READ), [9]);
     assert_eq!((host.last().is_open, host.last().count), (false, Some(1)));
     assert_eq!(host.failing(Status::UNRECOVERED_READ), NONE);
+}
+
+/// A full drive of 16,384 physical sectors, and the number of logical ones.
+fn full() -> (Host, u64) {
+    let mut nand = memory();
+    nand.geometry.chunks = 16;
+    let drive = DriveConfig { write_buffer: WriteBuffer::None, ..common::drive(nand) };
+    let (mut host, mut sectors) = (Host::new(drive), SECTORS);
+    while host.write(sectors) == Status::SUCCESS {
+        sectors += 1;
+    }
+    (host, sectors)
+}
+
+/// Overwrites sectors other than the first ones, until collection has read sector 9.
+fn overwrite_until((host, sectors): &mut (Host, u64), is_relocated: impl Fn(&Host) -> bool) {
+    let mut rng = Rng::new(1);
+    for _ in 0..100_000 {
+        if is_relocated(host) {
+            return;
+        }
+        assert_eq!(host.write(SECTORS + rng.below(*sectors - SECTORS)), Status::SUCCESS);
+    }
+    panic!("the line of sector 9 is not collected");
+}
+
+#[test]
+fn a_relocation_reads_again_what_it_could_not_read() {
+    let mut drive = full();
+    drive.0.inject(next(Operation::Read, FaultSector::Lba(9))).unwrap();
+    overwrite_until(&mut drive, |host| !host.last().is_open);
+    assert_eq!(drive.0.last().count, Some(1));
+    assert_eq!(drive.0.failing(Status::UNRECOVERED_READ), NONE);
+    // What cannot be read the second time either is lost, and its neighbors are not.
+    let mut drive = full();
+    drive.0.inject(Fault::Uncorrectable { sector: FaultSector::Lba(9) }).unwrap();
+    let lost =
+        |host: &Host| host.0.drive.stats().ftl.is_some_and(|ftl| ftl.uncorrectable_sectors > 0);
+    overwrite_until(&mut drive, lost);
+    assert_eq!(drive.0.failing(Status::UNRECOVERED_READ), [9]);
+    drive.0.0.drive.check_invariants().unwrap();
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Gc {
     /// Lines being scanned, oldest first.
     scans: VecDeque<VictimScan>,
     reads: Slab<Relocation>,
+    /// Relocations that are to be read again.
+    retries: Vec<u32>,
     /// Reads that may be in flight.
     queue_depth: u32,
     /// Scratch memory for the addresses of one flash read.
@@ -77,6 +79,18 @@ pub(crate) struct Relocation {
     pub(crate) line: LineId,
     pub(crate) first_slot: SlotId,
     pub(crate) count: u32,
+    /// The sectors that are read for the second time, by their bits; 0 during the first read.
+    pub(crate) again: u64,
+}
+
+impl Relocation {
+    /// Returns the sectors that were not read, by their bits. Bit `i` of `failed` stands for the
+    /// `i`-th sector that was read.
+    pub(crate) fn unread(&self, failed: u64) -> u64 {
+        let is_read = |i: &u32| self.again == 0 || self.again >> i & 1 != 0;
+        let read = (0..self.count).filter(is_read).enumerate();
+        read.fold(0, |unread, (bit, i)| unread | (failed >> bit & 1) << i)
+    }
 }
 
 impl Gc {
@@ -88,6 +102,7 @@ impl Gc {
             candidates: VictimCandidates::new(env),
             scans: VecDeque::new(),
             reads: Slab::new(),
+            retries: Vec::new(),
             queue_depth: plan.gc_buffer_units,
             addresses: Vec::with_capacity(64),
             draining: 0,
@@ -258,6 +273,11 @@ impl Gc {
         self.reads.insert(read)
     }
 
+    /// Returns a read of sectors to relocate.
+    pub(crate) fn relocation(&self, index: u32) -> Relocation {
+        self.reads[index]
+    }
+
     /// Removes a read of sectors to relocate.
     ///
     /// # Panics
@@ -268,6 +288,18 @@ impl Gc {
         assert!(read.count > 0, "no relocation {index} is in flight");
         self.reads.release(index);
         read
+    }
+
+    /// Has the sectors of a relocation read again that were not read.
+    pub(crate) fn read_again(&mut self, index: u32, unread: u64) {
+        self.reads[index].again = unread;
+        self.retries.push(index);
+    }
+
+    /// Removes a relocation that is to be read again.
+    pub(crate) fn pop_retry(&mut self) -> Option<(u32, Relocation)> {
+        let index = self.retries.pop()?;
+        Some((index, self.reads[index]))
     }
 
     /// Takes the empty scratch memory for addresses, to be returned.

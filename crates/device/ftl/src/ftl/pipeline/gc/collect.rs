@@ -25,6 +25,7 @@ impl Ftl {
     /// Starts reads of victims as far as the window and the ring allow.
     pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
+        moved |= self.read_again(now, flash);
         // A full write unit must always fit: reads are never split.
         while self.buffer.ring(GC).free() >= self.env.geometry.ws_opt
             && self.gc.reads_in_flight() < self.gc_queue_depth()
@@ -192,7 +193,7 @@ impl Ftl {
         }
         if let Some(first_slot) = first_slot {
             let count = addresses.len().to_u32();
-            let read = Relocation { line: line_id, first_slot, count };
+            let read = Relocation { line: line_id, first_slot, count, again: 0 };
             let index = self.gc.begin_relocation(read);
             self.space.relocations_started(line_id, count);
             flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
@@ -266,15 +267,39 @@ impl Ftl {
         self.reclaim_if_relocated(now, line, flash);
     }
 
-    /// Reports the end of a read of a victim's sectors.
+    /// Reads once more what the first reads of relocations did not return.
+    fn read_again(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = false;
+        while let Some((index, read)) = self.gc.pop_retry() {
+            let mut addresses = self.gc.take_addresses();
+            for i in (0..read.count).filter(|i| read.again >> i & 1 != 0) {
+                let slot = self.relocation_slot(read.first_slot, i);
+                let phys = self.buffer.ring(GC).entry(slot).durable_copy;
+                addresses.push(ReadAddress::to_slot(phys, slot));
+            }
+            flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
+            addresses.clear();
+            self.gc.return_addresses(addresses);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Reports the end of a read of a victim's sectors. What it did not return is read once more: a
+    /// host may read again, and the only copy of a sector must not depend on one read.
     pub(crate) fn gc_read_done(&mut self, index: u32, failed: u64, flash: &mut impl FlashBackend) {
-        let read = self.gc.end_relocation(index);
+        let read = self.gc.relocation(index);
+        let unread = if failed == 0 { 0 } else { read.unread(failed) };
+        if unread != 0 && read.again == 0 {
+            return self.gc.read_again(index, unread);
+        }
+        self.gc.end_relocation(index);
         let mut moved = 0;
         for i in 0..read.count {
             let slot = self.relocation_slot(read.first_slot, i);
             let entry = *self.buffer.ring(GC).entry(slot);
             let lba = Lba(entry.lba_plus_1 - 1);
-            let lost = failed >> i & 1 != 0;
+            let lost = unread >> i & 1 != 0;
             if lost {
                 self.record_uncorrectable(self.env.geometry.chunk_of(entry.durable_copy));
             }
