@@ -144,6 +144,12 @@ pub struct FtlConfig {
     pub rate_limiter: RateLimiterKind,
     /// Parallel units that garbage collection avoids while free space is not critical.
     pub gc_read_priority: GcReadPriority,
+    /// Whether garbage collection has the drive copy the sectors that it relocates ([OC20 §4], Vector
+    /// Chunk Copy), instead of reading them into the host's memory and writing them again. For an FTL
+    /// above an open-channel drive only. Rejected on a drive with paired pages, where a copy cannot be
+    /// read before its pair is programmed, so that it would have to be kept in memory until then, and
+    /// on a drive that keeps the map.
+    pub vector_copy: bool,
 }
 
 impl FtlConfig {
@@ -159,6 +165,9 @@ impl FtlConfig {
         }
         if self.line_metadata == LineMetadata::On {
             return Err(CapacityError::LineMetadataOnDeviceL2p);
+        }
+        if self.vector_copy {
+            return Err(CapacityError::VectorCopyOnDeviceL2p);
         }
         Ok(FtlConfig { line_metadata: LineMetadata::Off, ..self })
     }
@@ -184,6 +193,7 @@ impl Default for FtlConfig {
             static_wear_leveling: 0,
             rate_limiter: RateLimiterKind::Proportional,
             gc_read_priority: GcReadPriority::Off,
+            vector_copy: false,
         }
     }
 }

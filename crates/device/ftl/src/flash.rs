@@ -128,6 +128,9 @@ pub struct WriteUnit<'a> {
     pub entries: &'a [BufferEntry],
     /// Whether it is metadata of a line.
     pub metadata: bool,
+    /// Whether the data of all sectors is in their slots. If not, the drive copies those that have a
+    /// [`source`](BufferEntry::source).
+    pub in_slots: bool,
 }
 
 impl WriteUnit<'_> {
@@ -139,7 +142,8 @@ impl WriteUnit<'_> {
         ws_opt: u32,
     ) -> WriteUnit<'static> {
         let entries = &[BufferEntry::PADDING; 64][..ws_opt.index()];
-        WriteUnit { chunk, sector, first_slot, sequence: WriteSeq(0), entries, metadata: false }
+        let (sequence, metadata, in_slots) = (WriteSeq(0), false, true);
+        WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots }
     }
 
     /// The first logical sector that is written, if the unit is not all padding.
@@ -197,6 +201,15 @@ pub trait FlashBackend {
 
     /// Erases a chunk.
     fn erase(&mut self, now: Nanos, op: OpToken, chunk: ChunkId);
+
+    /// Returns whether relocated sectors are copied inside of the drive: they are not read into slots,
+    /// and [`program`](FlashBackend::program) gets units with sources. A source that cannot be copied
+    /// is reported through [`Ftl::copy_failed`]. The default is that they are read.
+    ///
+    /// [`Ftl::copy_failed`]: crate::Ftl::copy_failed
+    fn copies_in_drive(&self) -> bool {
+        false
+    }
 
     /// Returns the host reads in flight on a parallel unit: those started with [`ReadDest::Host`]
     /// that have not been reported yet. The default, 0, is for flash that does not count them.

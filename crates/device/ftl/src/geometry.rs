@@ -115,6 +115,24 @@ pub enum CapacityError {
     /// Line metadata is required, but would never be read.
     #[error("line_metadata is on, but this drive keeps the map, and its lines have no metadata")]
     LineMetadataOnDeviceL2p,
+    /// Garbage collection is to copy inside of a drive with paired pages.
+    #[error(
+        "vector_copy is on, but the drive has paired pages: a copied sector cannot be read before the \
+         {cunits} sectors behind it are programmed, and nothing else has its data"
+    )]
+    VectorCopyWithPairedPages {
+        /// Sectors behind a sector that must be programmed before it can be read.
+        cunits: u32,
+    },
+    /// Garbage collection is to copy inside of a drive that keeps the map, where the loss of a sector
+    /// is recorded before its copy is written.
+    #[error("vector_copy is on, but this drive keeps the map")]
+    VectorCopyOnDeviceL2p,
+    /// Garbage collection of a drive's own FTL is to copy by vector commands.
+    #[error(
+        "vector_copy is on, but a drive's own FTL gives itself no commands: it moves sectors anyway"
+    )]
+    VectorCopyInDrive,
     /// The reverse map is to be in the metadata of lines, and they have none.
     #[error(
         "reverse_map is \"media\", but lines have no metadata: {}",
@@ -326,6 +344,9 @@ impl CapacityPlan {
     ) -> Result<CapacityPlan, CapacityError> {
         if shape.ws_opt > 64 {
             return Err(CapacityError::UnitTooWide { unit: shape.ws_opt });
+        }
+        if config.vector_copy && shape.mw_cunits > 0 {
+            return Err(CapacityError::VectorCopyWithPairedPages { cunits: shape.mw_cunits });
         }
         if config.active_pus > shape.pus {
             return Err(CapacityError::TooManyActive { active: config.active_pus, pus: shape.pus });

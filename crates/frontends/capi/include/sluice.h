@@ -259,7 +259,7 @@
 #define SLUICE_VECTOR_ERASE 3
 
 /**
- * Copy sectors inside the drive, including their out-of-band bytes.
+ * Copy sectors inside the drive. Without `oob`, their out-of-band bytes are copied as well.
  */
 #define SLUICE_VECTOR_COPY 4
 
@@ -998,9 +998,9 @@ typedef struct sluice_vector_request {
      */
     uint64_t buffer_offset;
     /**
-     * Buffer for the out-of-band bytes of a read or write, `oob_bytes` per sector. With `NULL` the
-     * drive transfers none, and writes zeros. The buffer must not be destroyed before the command
-     * completes.
+     * Buffer for the out-of-band bytes of a read or write, or of the targets of a copy on drives of
+     * Sluice, `oob_bytes` per sector. With `NULL` the drive transfers none, and writes zeros, or
+     * copies those of the sources. The buffer must not be destroyed before the command completes.
      */
     const struct sluice_buffer *oob;
     /**

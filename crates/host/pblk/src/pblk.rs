@@ -389,12 +389,16 @@ impl Component for Pblk {
             let Some(ended) = self.flash.reap() else { break };
             reaped = true;
             kick |= match ended {
-                BackendEvent::ReadFragment => false,
+                BackendEvent::InProgress => false,
                 BackendEvent::Read { op, failed } => {
                     self.ftl.read_done(op, failed, &mut self.flash)
                 }
                 BackendEvent::Program { op, status } => {
                     self.ftl.program_done(now, op, status, &mut self.flash);
+                    true
+                }
+                BackendEvent::CopyFailed { op, failed } => {
+                    self.ftl.copy_failed(now, op, failed, &mut self.flash);
                     true
                 }
                 BackendEvent::Erase { op, status } => {

@@ -9,7 +9,7 @@ use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use mem::{Iova, PAGE_BYTES, SharedRegion};
 use nvme::{
     ChunkDescriptor, ChunkState, Cqe, DataPointer, Geometry, IoCommand, MediaTiming, Ppa,
-    PpaFormat, PpaList, SglDescriptor, Sqe, Status,
+    PpaFormat, PpaList, SglDescriptor, Sqe, Status, VendorExtensions,
 };
 use rng::Rng;
 use transport::{CqProducer, Port, SqConsumer};
@@ -64,6 +64,11 @@ enum Work {
         count: u32,
         early: Option<Payload>,
     },
+    /// Consecutive sectors, and where their data is.
+    Copy {
+        from: Vec<u64>,
+        to: u64,
+    },
     /// Index in the command, and sector.
     Read(Vec<(u32, u64)>),
     Erase {
@@ -98,6 +103,8 @@ struct Link {
 pub struct MockOpenChannelDriveFaults {
     /// Probability that a program fails.
     pub program_fail: f64,
+    /// Probability that a copy cannot read its sources, which later reads can.
+    pub copy_fail: f64,
     /// Probability that an erase fails.
     pub erase_fail: f64,
     /// Unreadable sectors.
@@ -117,6 +124,8 @@ pub struct MockOpenChannelDriveOptions {
     pub mdts_sectors: u32,
     /// Number of I/O queues.
     pub io_queues: u16,
+    /// Whether it copies sectors, with new out-of-band bytes.
+    pub can_copy: bool,
 }
 
 /// Counters.
@@ -128,6 +137,10 @@ pub struct MockOpenChannelDriveStats {
     pub fetched: u64,
     /// Number of programs that did not fail.
     pub programs: u64,
+    /// Number of programs by a copy.
+    pub copies: u64,
+    /// Number of copies that failed because a source could not be read.
+    pub failed_copies: u64,
     /// Number of stored programs that begin with padding.
     pub padding: u64,
     /// Number of executed erases.
@@ -187,6 +200,7 @@ impl MockOpenChannelDrive {
                 reads_first: false,
                 mdts_sectors: 64,
                 io_queues: 1,
+                can_copy: false,
             },
             stats: MockOpenChannelDriveStats::default(),
             geometry,
@@ -219,9 +233,12 @@ impl MockOpenChannelDrive {
                 geometry: self.geometry,
                 format: self.format,
                 timing: MediaTiming::default(),
-                can_copy: false,
+                can_copy: self.options.can_copy,
                 max_open_chunks: 0,
-                extensions: nvme::VendorExtensions::default(),
+                extensions: match self.options.can_copy {
+                    true => VendorExtensions::with_flags(VendorExtensions::COPY_METADATA),
+                    false => VendorExtensions::default(),
+                },
             }),
         }
     }
@@ -344,6 +361,7 @@ impl MockOpenChannelDrive {
             IoCommand::VectorWrite { addresses, .. } => (addresses, 0),
             IoCommand::VectorRead { addresses, .. } => (addresses, 1),
             IoCommand::VectorReset { addresses, .. } => (addresses, 2),
+            IoCommand::VectorCopy { to, .. } if self.options.can_copy => (to, 3),
             other => panic!("{other:?} on an open-channel drive"),
         };
         let phys_sectors = self.addresses(list);
@@ -362,15 +380,18 @@ impl MockOpenChannelDrive {
         }
         let per_pu = u64::from(self.geometry.chunks) * u64::from(self.geometry.sectors);
         let sectors = u64::from(self.geometry.sectors);
+        if kind == 0 || kind == 3 {
+            let phys = phys_sectors[0];
+            assert!(
+                phys_sectors.iter().copied().eq(phys..phys + u64::from(count)),
+                "in order: {phys_sectors:?}"
+            );
+            assert_eq!(phys / sectors, (phys + u64::from(count) - 1) / sectors, "one chunk");
+            assert!(count.is_multiple_of(self.geometry.ws_min));
+        }
         match kind {
             0 => {
                 let phys = phys_sectors[0];
-                assert!(
-                    phys_sectors.iter().copied().eq(phys..phys + u64::from(count)),
-                    "in order: {phys_sectors:?}"
-                );
-                assert_eq!(phys / sectors, (phys + u64::from(count) - 1) / sectors, "one chunk");
-                assert!(count.is_multiple_of(self.geometry.ws_min));
                 let early = self.rng.chance(0.5).then(|| self.payload(&sqe, count));
                 self.queue(phys / per_pu, id, Work::Program { phys, count, early });
             }
@@ -383,6 +404,11 @@ impl MockOpenChannelDrive {
                 for (pu, part) in (0..).zip(parts).filter(|(_, p)| !p.is_empty()) {
                     self.queue(pu, id, Work::Read(part));
                 }
+            }
+            3 => {
+                let IoCommand::VectorCopy { from, .. } = parsed else { unreachable!() };
+                let (from, to) = (self.addresses(from), phys_sectors[0]);
+                self.queue(to / per_pu, id, Work::Copy { from, to });
             }
             _ => {
                 assert_eq!(count, 1);
@@ -504,21 +530,21 @@ impl MockOpenChannelDrive {
         let sectors = u64::from(self.geometry.sectors);
         match work {
             Work::Program { phys, count, early } => {
-                let (chunk, sector) = ((phys / sectors) as usize, (phys % sectors) as u32);
                 let payload = early.unwrap_or_else(|| self.payload(&sqe, count));
-                let some = self.rng.next_u64() & (u64::MAX >> (64 - count));
-                if self.chunks[chunk].failed {
-                    return self.fail(command, 1, Status::OUT_OF_ORDER_WRITE);
+                self.program(command, phys, count, payload);
+            }
+            Work::Copy { from, to } => {
+                for phys in &from {
+                    assert!(self.readable(*phys), "sector {phys} is copied before it can be read");
                 }
-                assert!(!self.chunks[chunk].offline && !self.chunks[chunk].interrupted);
-                assert_eq!(self.chunks[chunk].written, sector, "chunk {chunk} in order");
-                if self.rng.chance(self.faults.program_fail) {
-                    self.chunks[chunk].failed = true;
-                    return self.fail(command, some.max(1), Status::CHUNK_CLOSED_EARLY);
+                let lost = from.iter().any(|phys| self.faults.unreadable.contains(phys));
+                if self.rng.chance(self.faults.copy_fail) || lost {
+                    self.stats.failed_copies += 1;
+                    return self.fail(command, u64::MAX, Status::UNRECOVERED_READ);
                 }
-                self.store(phys, count, payload);
-                self.chunks[chunk].written += count;
-                self.stats.programs += 1;
+                let payload = self.stores_data.then(|| self.copied(&sqe, &from));
+                self.stats.copies += 1;
+                self.program(command, to, all, payload);
             }
             Work::Read(list) => {
                 let blocks = self.blocks(&sqe, all);
@@ -545,6 +571,34 @@ impl MockOpenChannelDrive {
                 }
             }
         }
+    }
+
+    /// Returns the data of the sources of a copy, and its new out-of-band bytes.
+    fn copied(&self, sqe: &Sqe, from: &[u64]) -> (Vec<u8>, Vec<u8>) {
+        let (size, oob) = (self.geometry.sector_bytes as usize, self.geometry.oob_bytes as usize);
+        let data = from.iter().flat_map(|phys| &self.data[*phys as usize * size..][..size]);
+        let mut bytes = vec![0; from.len() * oob];
+        let memory = self.link.as_ref().unwrap().port.memory();
+        memory.read(Iova(sqe.mptr.get()), &mut bytes).expect("registered out-of-band bytes");
+        (data.copied().collect(), bytes)
+    }
+
+    fn program(&mut self, command: usize, phys: u64, count: u32, payload: Payload) {
+        let sectors = u64::from(self.geometry.sectors);
+        let (chunk, sector) = ((phys / sectors) as usize, (phys % sectors) as u32);
+        let some = self.rng.next_u64() & (u64::MAX >> (64 - count));
+        if self.chunks[chunk].failed {
+            return self.fail(command, 1, Status::OUT_OF_ORDER_WRITE);
+        }
+        assert!(!self.chunks[chunk].offline && !self.chunks[chunk].interrupted);
+        assert_eq!(self.chunks[chunk].written, sector, "chunk {chunk} in order");
+        if self.rng.chance(self.faults.program_fail) {
+            self.chunks[chunk].failed = true;
+            return self.fail(command, some.max(1), Status::CHUNK_CLOSED_EARLY);
+        }
+        self.store(phys, count, payload);
+        self.chunks[chunk].written += count;
+        self.stats.programs += 1;
     }
 
     fn readable(&self, phys: u64) -> bool {

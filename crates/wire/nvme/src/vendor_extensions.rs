@@ -62,6 +62,8 @@ impl VendorExtensions {
     pub const PROTECTED_CMB: u32 = 1 << 4;
     /// The drive keeps a device L2P.
     pub const DEVICE_L2P: u32 = 1 << 5;
+    /// Vector Chunk Copy writes the out-of-band bytes at its metadata pointer, if it has one.
+    pub const COPY_METADATA: u32 = 1 << 6;
 
     /// Decodes the extensions from vendor bytes; none if the signature differs.
     pub fn from_vendor_bytes(vendor: &[u8]) -> VendorExtensions {

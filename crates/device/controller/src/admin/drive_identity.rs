@@ -97,7 +97,9 @@ pub(crate) fn controller_identity(
 fn vendor_extensions(personality: &Personality) -> VendorExtensions {
     let Personality::OpenChannel(drive) = personality else { return VendorExtensions::default() };
     let nand = drive.array.nand.config();
-    let mut flags = VendorExtensions::PLANE_MODES | VendorExtensions::NOTIFICATIONS;
+    let mut flags = VendorExtensions::PLANE_MODES
+        | VendorExtensions::NOTIFICATIONS
+        | VendorExtensions::COPY_METADATA;
     if drive.array.can_suspend_on_hint() {
         flags |= VendorExtensions::SUSPEND;
     }

@@ -72,6 +72,9 @@ impl BlockDrive {
         if !keeps && config.map_cache_sectors > 0 {
             return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
         }
+        if config.vector_copy {
+            return Err(NewFtlError::from(CapacityError::VectorCopyInDrive).into());
+        }
         if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
             let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
             config.write_buffer_sectors = config.write_buffer_sectors.max(sectors);

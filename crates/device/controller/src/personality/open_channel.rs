@@ -305,7 +305,9 @@ impl OpenChannelDrive {
                 (true, false) => self.stage(commands, id, u * unit + i, run[i]),
                 (true, true) => {
                     let from = commands.get(id).source_sectors[u * unit + i];
-                    self.array.nand.stage_copy(PhysSector(from), PhysSector(run[i]))
+                    let to = PhysSector(run[i]);
+                    let staged = self.array.nand.stage_copy(PhysSector(from), to);
+                    staged.and_then(|()| self.stage_oob(commands, id, u * unit + i, to))
                 }
             });
             let owner = OpOwner::Command(id);
@@ -354,17 +356,33 @@ impl OpenChannelDrive {
             command.data_buffer.read(memory, (index * size) as u64, &mut self.scratch);
             self.array.nand.stage_bytes(PhysSector(phys), &self.scratch)?;
         }
-        if oob > 0 {
+        if oob > 0 && command.metadata == 0 {
             self.scratch.clear();
             self.scratch.resize(oob, 0);
-            if command.metadata != 0 {
-                let at = mem::Iova(command.metadata).offset((index * oob) as u64);
-                // The range was checked when the command was fetched.
-                let _ = memory.read(at, &mut self.scratch);
-            }
-            self.array.nand.set_oob(PhysSector(phys), &self.scratch)?;
+            return self.array.nand.set_oob(PhysSector(phys), &self.scratch);
         }
-        Ok(())
+        self.stage_oob(commands, id, index, PhysSector(phys))
+    }
+
+    /// Copies the out-of-band bytes of a command's sector from the host to the media, if the command
+    /// has any.
+    fn stage_oob(
+        &mut self,
+        commands: &Commands,
+        id: u32,
+        index: usize,
+        phys: PhysSector,
+    ) -> Result<(), media::MediaError> {
+        let (command, oob) = (commands.get(id), self.geometry.oob_bytes as usize);
+        if oob == 0 || command.metadata == 0 {
+            return Ok(());
+        }
+        self.scratch.clear();
+        self.scratch.resize(oob, 0);
+        let at = mem::Iova(command.metadata).offset((index * oob) as u64);
+        // The range was checked when the command was fetched.
+        let _ = command.port.memory().read(at, &mut self.scratch);
+        self.array.nand.set_oob(phys, &self.scratch)
     }
 
     fn reset(&mut self, now: Nanos, id: u32, commands: &mut Commands) -> Result<(), (Status, u64)> {
@@ -552,6 +570,7 @@ impl OpenChannelDrive {
             IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
                 u64::from(addresses.count()) * oob
             }
+            IoCommand::VectorCopy { from, .. } => u64::from(from.count()) * oob,
             IoCommand::VectorReset { addresses, .. } => {
                 u64::from(addresses.count()) * ChunkDescriptor::BYTES as u64
             }

@@ -281,6 +281,23 @@ fn copies_stay_inside_of_the_drive() {
         assert!(found[i * 4096..][..4096] == data[i * 3 * 4096..][..4096]);
         assert_eq!(oob[i * 16..][..16], meta[i * 3 * 16..][..16]);
     }
+    // With a metadata pointer, the destination gets these out-of-band bytes.
+    let other: Vec<Ppa> = (0..16).map(|s| d.ppa(0, 0, 8, s)).collect();
+    let (_, meta) = put(&d, 16, 9);
+    let sqe = d.with_meta(copy(&d, &from, &other));
+    assert_eq!(d.run(sqe).0.status, Status::SUCCESS);
+    let mut bad = copy(&d, &from[..4], &[16, 17, 18, 19].map(|s| d.ppa(0, 0, 8, s)));
+    bad.mptr = (d.at.0 + (1 << 40)).into();
+    assert_eq!(d.run(bad).0.status, Status::DATA_TRANSFER_ERROR);
+    wipe(&d);
+    let sqe = d.with_data(Sqe::vector_read(1, d.list(&other[..8])), 8);
+    let sqe = d.with_meta(sqe);
+    assert_eq!(d.run(sqe).0.status, Status::SUCCESS);
+    let (found, oob) = get(&d, 8);
+    for i in 0..8 {
+        assert!(found[i * 4096..][..4096] == data[i * 3 * 4096..][..4096]);
+    }
+    assert_eq!(oob, meta[..8 * 16]);
     // An unreadable source sets its status bit, and the destination does not change.
     let mut unreadable = from[..4].to_vec();
     unreadable[2] = d.ppa(1, 1, 1, 1);

@@ -15,7 +15,7 @@ use nvme::{ChunkId, PhysSector};
 use serde::{Deserialize, Serialize};
 
 /// One slot's metadata.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferEntry {
     /// The logical sector plus 1; 0 for padding.
     pub(crate) lba_plus_1: u32,
@@ -29,6 +29,9 @@ pub struct BufferEntry {
     /// Identifies the pending trim that this entry follows, while no later copy is on the media; 0
     /// for none.
     pub(crate) trim_dep: u64,
+    /// The sector on the media that has the data, which is not in the slot; else
+    /// [`NO_SECTOR`](crate::ids::NO_SECTOR). It is not erased before the entry's slot is free.
+    pub(crate) source: PhysSector,
 }
 
 impl BufferEntry {
@@ -39,7 +42,15 @@ impl BufferEntry {
         durable_copy: crate::ids::NO_SECTOR,
         durable_copy_seq: WriteSeq(0),
         trim_dep: 0,
+        source: crate::ids::NO_SECTOR,
     };
+
+    /// Returns the sector on the media that has the data, if the drive is to copy it; `None` if the
+    /// data is in the slot, is lost, or does not matter.
+    #[inline]
+    pub fn source(&self) -> Option<PhysSector> {
+        Some(self.source).filter(|source| *source != crate::ids::NO_SECTOR && !self.poison)
+    }
 
     /// The logical sector.
     #[inline]
@@ -127,7 +138,7 @@ impl WriteRing {
             ws_opt: shape.ws_opt,
             unit_count: units.into(),
             base,
-            entries: vec![BufferEntry::default(); (units * shape.ws_opt).index()].into(),
+            entries: vec![BufferEntry::PADDING; (units * shape.ws_opt).index()].into(),
             units: vec![blank; units.index()].into(),
             head: 0,
             fill_sectors: 0,
@@ -477,13 +488,13 @@ mod tests {
         let mut r = ring();
         assert_eq!((r.free(), r.free_in_unit(), r.ready()), (16, 0, None));
         for i in 0..5 {
-            assert_eq!(r.push(BufferEntry::default(), false), SlotId(100 + i));
+            assert_eq!(r.push(BufferEntry::PADDING, false), SlotId(100 + i));
         }
         assert_eq!((r.free(), r.free_in_unit(), r.ready()), (11, 3, Some(UnitId::new(0, 0))));
         r.advance_dispatched();
         assert_eq!(r.ready(), None, "the second unit is not full");
         for _ in 0..3 {
-            r.push(BufferEntry::default(), true);
+            r.push(BufferEntry::PADDING, true);
         }
         assert_eq!(r.ready(), None, "its data is not there");
         r.units[1].fills_pending = 0;

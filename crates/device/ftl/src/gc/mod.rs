@@ -43,6 +43,8 @@ pub(crate) struct Gc {
     reads: Slab<Relocation>,
     /// Relocations that are to be read again.
     retries: Vec<u32>,
+    /// The line of each source that the drive has copied.
+    copied: Vec<LineId>,
     /// Reads that may be in flight.
     queue_depth: u32,
     /// Scratch memory for the addresses of one flash read.
@@ -103,6 +105,7 @@ impl Gc {
             scans: VecDeque::new(),
             reads: Slab::new(),
             retries: Vec::new(),
+            copied: Vec::new(),
             queue_depth: plan.gc_buffer_units,
             addresses: Vec::with_capacity(64),
             draining: 0,
@@ -300,6 +303,23 @@ impl Gc {
     pub(crate) fn pop_retry(&mut self) -> Option<(u32, Relocation)> {
         let index = self.retries.pop()?;
         Some((index, self.reads[index]))
+    }
+
+    /// Records that a source of this line was copied by the drive, and is read no more.
+    #[inline]
+    pub(crate) fn add_copied(&mut self, line: LineId) {
+        self.copied.push(line);
+    }
+
+    /// Removes the line of a source that the drive has copied.
+    #[inline]
+    pub(crate) fn pop_copied(&mut self) -> Option<LineId> {
+        self.copied.pop()
+    }
+
+    /// Returns the lines of the sources that the drive has copied.
+    pub(crate) fn copied(&self) -> &[LineId] {
+        &self.copied
     }
 
     /// Takes the empty scratch memory for addresses, to be returned.

@@ -398,12 +398,25 @@ impl LineTable {
         sequence: WriteSeq,
         written: impl Iterator<Item = WrittenSector>,
     ) {
+        self.record_contents(line, chunk, sector, sequence, written);
         let l = &mut self.lines[line.index()];
-        if let Some(list) = &mut l.p2l {
-            list.record(self.chunks.state(chunk).member_index, sector, sequence, written);
-        }
         l.programs_in_flight += 1;
         l.max_seq = l.max_seq.max(sequence);
+    }
+
+    /// Records the contents of a unit in the P2L table of its line.
+    #[inline]
+    pub(crate) fn record_contents(
+        &mut self,
+        line: LineId,
+        chunk: ChunkId,
+        sector: u32,
+        sequence: WriteSeq,
+        written: impl Iterator<Item = WrittenSector>,
+    ) {
+        if let Some(list) = &mut self.lines[line.index()].p2l {
+            list.record(self.chunks.state(chunk).member_index, sector, sequence, written);
+        }
     }
 
     /// Removes a failed unit from the P2L table of its line.

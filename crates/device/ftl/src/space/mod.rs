@@ -177,6 +177,17 @@ impl Space {
         self.programs.start(env.geometry.pu_of(at.chunk));
     }
 
+    /// Records other contents of a unit whose program has started.
+    pub(crate) fn record_contents(
+        &mut self,
+        chunk: ChunkId,
+        sector: u32,
+        sequence: WriteSeq,
+        written: impl Iterator<Item = WrittenSector>,
+    ) {
+        self.lines.record_contents(self.lines.line_of(chunk), chunk, sector, sequence, written);
+    }
+
     /// Records that a program of padding starts.
     pub(crate) fn pad_started(&mut self, env: &Env, at: Placement) {
         self.programs.add_pad(PadWrite { chunk: at.chunk, sector: at.sector });

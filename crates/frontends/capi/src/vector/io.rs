@@ -25,7 +25,7 @@ pub const SLUICE_VECTOR_READ: u32 = 1;
 pub const SLUICE_VECTOR_WRITE: u32 = 2;
 /// Erase chunks. Each address selects a different chunk.
 pub const SLUICE_VECTOR_ERASE: u32 = 3;
-/// Copy sectors inside the drive, including their out-of-band bytes.
+/// Copy sectors inside the drive. Without `oob`, their out-of-band bytes are copied as well.
 pub const SLUICE_VECTOR_COPY: u32 = 4;
 
 /// The data needed much error correction. It should be rewritten at another location soon.
@@ -58,9 +58,9 @@ pub struct sluice_vector_request {
     pub buffer: *const sluice_buffer,
     /// Offset of the data in `buffer`, in bytes; a multiple of 512.
     pub buffer_offset: u64,
-    /// Buffer for the out-of-band bytes of a read or write, `oob_bytes` per sector. With `NULL` the
-    /// drive transfers none, and writes zeros. The buffer must not be destroyed before the command
-    /// completes.
+    /// Buffer for the out-of-band bytes of a read or write, or of the targets of a copy on drives of
+    /// Sluice, `oob_bytes` per sector. With `NULL` the drive transfers none, and writes zeros, or
+    /// copies those of the sources. The buffer must not be destroyed before the command completes.
     pub oob: *const sluice_buffer,
     /// Offset of the out-of-band bytes in `oob`, in bytes; a multiple of 8.
     pub oob_offset: u64,
@@ -185,8 +185,11 @@ impl VectorQueueInner {
             (_, false) => return Err(value_error("targets", 1u32, "NULL for what is no copy")),
         };
         let (buffer, oob) = (from.buffer, from.oob);
-        let has_memory = !buffer.is_null() || !oob.is_null();
-        if !transfers && has_memory {
+        if op == SLUICE_VECTOR_COPY && !oob.is_null() && !self.copies_with_oob {
+            return Err(value_error("oob", 1u32, "NULL: this drive copies those of the sources"));
+        }
+        let has_oob = !oob.is_null() && op != SLUICE_VECTOR_COPY;
+        if !transfers && (has_oob || !buffer.is_null()) {
             return Err(value_error("buffer", 1u32, "NULL for what moves no data"));
         }
         let bytes = |each: u32| u64::from(count) * u64::from(each);
@@ -213,7 +216,7 @@ impl VectorQueueInner {
             SLUICE_VECTOR_READ => self.queue.read(from, data, oob, user),
             SLUICE_VECTOR_WRITE => self.queue.write(from, data, oob, user),
             SLUICE_VECTOR_ERASE => self.queue.reset(from, user),
-            _ => self.queue.copy(from, to.iter().map(|address| Ppa(*address)), user),
+            _ => self.queue.copy(from, to.iter().map(|address| Ppa(*address)), oob, user),
         }
     }
 

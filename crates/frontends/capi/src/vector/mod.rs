@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use event::{Parker, RealClock};
-use nvme::Status;
+use nvme::{Status, VendorExtensions};
 use ocssd::vector::{VectorCompletion, VectorQueue};
 use time::Nanos;
 use user_io::{IoDevice, QueueConfig};
@@ -65,6 +65,8 @@ pub(crate) struct VectorQueueInner {
     ready: VecDeque<VectorCompletion>,
     /// Whether the drive supports copy.
     pub(crate) can_copy: bool,
+    /// Whether a copy can have out-of-band bytes of its own.
+    pub(crate) copies_with_oob: bool,
     pub(crate) sector_bytes: u32,
     pub(crate) oob_bytes: u32,
     pub(crate) next_internal_tag: u64,
@@ -199,6 +201,7 @@ pub unsafe extern "C" fn sluice_vector_queue_create(
             clock: device.device.clock(),
             parker,
             can_copy: media.can_copy,
+            copies_with_oob: media.extensions.has(VendorExtensions::COPY_METADATA),
             sector_bytes: media.geometry.sector_bytes,
             oob_bytes: media.geometry.oob_bytes,
             next_internal_tag: 0,

@@ -256,6 +256,27 @@ fn out_of_band_bytes_travel_with_their_sectors() {
         // SAFETY: the offset is less than a page.
         assert_eq!(unsafe { bytes.add(64 + at).read() }, at as u8, "byte {at}");
     }
+    // A copy has bytes of its own, if any are given.
+    for (chunk, has_oob) in [(5, true), (6, false)] {
+        let targets = v.run(4, chunk, 0, unit);
+        // SAFETY: as above.
+        unsafe { bytes.write_bytes(0x77, length) };
+        let copy = sluice_vector_request {
+            targets: targets.as_ptr(),
+            oob: if has_oob { oob } else { null_mut() },
+            ..request(SLUICE_VECTOR_COPY, &addresses)
+        };
+        ok!(sluice_vector_run(v.queue, &copy, &mut ended));
+        assert_eq!(ended.error, 0);
+        let read = sluice_vector_request { addresses: targets.as_ptr(), ..read };
+        ok!(sluice_vector_run(v.queue, &read, &mut ended));
+        assert_eq!(ended.error, 0);
+        for at in 0..length {
+            let expected = if has_oob { 0x77 } else { at as u8 };
+            // SAFETY: the offset is less than a page.
+            assert_eq!(unsafe { bytes.add(64 + at).read() }, expected, "byte {at} in {chunk}");
+        }
+    }
     // SAFETY: no call uses the buffer any more.
     unsafe { sluice_buffer_destroy(oob) };
 }
@@ -411,6 +432,10 @@ fn what_cannot_be_is_refused_in_words() {
         (sluice_vector_request { targets: list, ..read }, "no copy"),
         (
             sluice_vector_request { op: SLUICE_VECTOR_ERASE, buffer: v.buffer, ..read },
+            "moves no data",
+        ),
+        (
+            sluice_vector_request { op: SLUICE_VECTOR_ERASE, oob: v.buffer, ..read },
             "moves no data",
         ),
         (sluice_vector_request { oob: v.buffer, oob_offset: 4, ..read }, "oob_offset = 4"),

@@ -405,7 +405,7 @@ fn send(queue: &mut VectorQueue, slot: u32, request: &VectorRequest, count: u32)
         VectorKind::Read | VectorKind::Check => queue.read(ppas, data, oob, user),
         VectorKind::Write => queue.write(ppas, data, oob, user),
         VectorKind::Reset => queue.reset(ppas, user),
-        VectorKind::Copy => queue.copy(ppas, request.targets[from..to].iter().copied(), user),
+        VectorKind::Copy => queue.copy(ppas, request.targets[from..to].iter().copied(), None, user),
     };
     taken.is_ok()
 }

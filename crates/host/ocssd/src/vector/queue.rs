@@ -266,10 +266,12 @@ impl VectorQueue {
         self.submit(tag.0, sqe, InFlightCommand { user, count: 1, is_copy: false })
     }
 
-    /// Copies sectors within the drive, out-of-band bytes included. Sources and destinations have
-    /// the same number of addresses, 1 to 64; for destinations see [`write`](VectorQueue::write). A
-    /// bit of [`VectorCompletion::failed`] stands for a destination; all are set if a source cannot
-    /// be read.
+    /// Copies sectors within the drive. Sources and destinations have the same number of addresses, 1
+    /// to 64; for destinations see [`write`](VectorQueue::write). The destinations get the
+    /// out-of-band bytes at `oob`, which needs
+    /// [`COPY_METADATA`](nvme::VendorExtensions::COPY_METADATA), or without it those of their
+    /// sources. A bit of [`VectorCompletion::failed`] stands for a destination; all are set if a
+    /// source cannot be read.
     ///
     /// # Errors
     /// [`QueueFull`]; nothing was submitted.
@@ -277,13 +279,17 @@ impl VectorQueue {
         &mut self,
         from: impl ExactSizeIterator<Item = Ppa>,
         to: impl ExactSizeIterator<Item = Ppa>,
+        oob: Option<Iova>,
         user: u64,
     ) -> Result<(), QueueFull> {
         let tag = self.queue.next_tag().ok_or(QueueFull)?;
         let count = from.len() as u8;
         let (from, to) = (self.lists.ppa_list(tag.0, from), self.lists.target_list(tag.0, to));
-        let flight = InFlightCommand { user, count, is_copy: true };
-        self.submit(tag.0, Sqe::vector_copy(self.nsid, from, to), flight)
+        let mut sqe = Sqe::vector_copy(self.nsid, from, to);
+        if let Some(oob) = oob {
+            sqe.mptr = oob.0.into();
+        }
+        self.submit(tag.0, sqe, InFlightCommand { user, count, is_copy: true })
     }
 
     /// Inlined, as [`submit`](VectorQueue::submit) is: building an entry in several places and then

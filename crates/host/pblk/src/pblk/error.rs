@@ -16,6 +16,12 @@ pub enum PblkError {
         /// Serial number of the drive.
         serial: String,
     },
+    /// Garbage collection is to copy inside of a drive that cannot.
+    #[error("vector_copy is on, but drive {serial} has no Vector Chunk Copy with metadata")]
+    NoVectorCopy {
+        /// Serial number of the drive.
+        serial: String,
+    },
     /// The drive's geometry exceeds what the FTL can address or write.
     #[error("{what} is {value}, but pblk needs {allowed}")]
     Shape {

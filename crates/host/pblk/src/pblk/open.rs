@@ -22,7 +22,7 @@ use ftl::{
     CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority, Lba,
     NewFtlError, Oob, PHYSICAL_SECTORS_MAX, Recovery, WriteSeq,
 };
-use nvme::{ChunkDescriptor, ChunkId, ChunkState, Geometry, PhysSector};
+use nvme::{ChunkDescriptor, ChunkId, ChunkState, Geometry, PhysSector, VendorExtensions};
 use transport::Port;
 
 use super::buffer_memory::{SlotMemory, TrimRanges};
@@ -129,12 +129,15 @@ impl Pblk {
     ) -> Result<Pblk, PblkError> {
         let ChunkSelection { owned, map } = selection;
         let DriveQueue { queue, port } = queue;
-        let OpenChannelInfo { geometry, format, .. } = info
+        let OpenChannelInfo { geometry, format, extensions, can_copy, .. } = info
             .open_channel
             .ok_or_else(|| PblkError::NotOpenChannel { serial: info.serial.clone() })?;
         check_geometry(info, &geometry, keeps_data)?;
         if !keeps_data && config.map_cache_sectors > 0 {
             return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
+        }
+        if config.vector_copy && !(can_copy && extensions.has(VendorExtensions::COPY_METADATA)) {
+            return Err(PblkError::NoVectorCopy { serial: info.serial.clone() });
         }
         let shape = FlashGeometry::from_geometry(&geometry);
         let addresses = Addresses::new(shape, geometry, format);
@@ -211,7 +214,15 @@ impl Pblk {
             .then(|| PuReadTracker::new(*ftl.geometry()));
         Ok(Pblk {
             ftl,
-            flash: VectorBackend::new(queue, addresses, slots, trims, requests, waits),
+            flash: VectorBackend::new(
+                queue,
+                addresses,
+                slots,
+                trims,
+                requests,
+                waits,
+                config.vector_copy,
+            ),
             limits,
             recovery_stats: recovered,
             pending_lookups: Vec::with_capacity(QUEUE_DEPTH as usize),

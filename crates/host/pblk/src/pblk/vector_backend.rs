@@ -13,6 +13,7 @@
 //! [LightNVM17 §4.2] (vector commands from the write buffer), [LightNVM17 §3.3] (vector I/O), [OC20
 //! §4].
 
+mod drive_copies;
 mod invariants;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use time::Nanos;
 use tracepoint::Event;
 use transport::Port;
 
+use self::drive_copies::DriveCopies;
 use super::buffer_memory::{SlotContents, SlotMemory, TrimRanges};
 use super::read_split::SplitReads;
 use super::read_tracker::PuReadTracker;
@@ -36,12 +38,15 @@ use ocssd::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue};
 /// A completed command or operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BackendEvent {
-    /// A fragment of a read that has further fragments in flight.
-    ReadFragment,
+    /// A command of an operation that has further ones.
+    InProgress,
     /// A read; bit `i` of `failed` stands for its `i`-th address.
     Read { op: OpToken, failed: u64 },
     /// A program.
     Program { op: OpToken, status: Status },
+    /// A program whose sources the drive could not copy. They were read into its slots; bit `i` of
+    /// `failed` stands for the `i`-th one, which could not be read.
+    CopyFailed { op: OpToken, failed: u64 },
     /// An erase.
     Erase { op: OpToken, status: Status },
     /// A trim of the device L2P.
@@ -61,6 +66,10 @@ enum CommandTag {
         tracker_id: u32,
     },
     Program(OpToken),
+    /// A program whose data the drive copies.
+    Copy(OpToken),
+    /// A read of the sources of a copy that has failed.
+    CopySources(OpToken),
     Erase(OpToken),
     Trim,
     Scrub,
@@ -83,6 +92,8 @@ impl CommandTag {
                 u64::from(wait & TRACKER_ID_MASK) << 32 | u64::from(op.0)
             }
             CommandTag::Program(op) => 1 << 62 | u64::from(op.0),
+            CommandTag::Copy(op) => 1 << 62 | 1 << 61 | u64::from(op.0),
+            CommandTag::CopySources(op) => 1 << 62 | 1 << 60 | u64::from(op.0),
             CommandTag::Erase(op) => 2 << 62 | u64::from(op.0),
             CommandTag::Trim => 2 << 62 | 1 << 61,
             CommandTag::Scrub => 2 << 62 | 1 << 60,
@@ -97,6 +108,8 @@ impl CommandTag {
         let op = OpToken(bits as u32);
         match bits >> 62 {
             0 => CommandTag::Read { op, tracker_id: (bits >> 32) as u32 & TRACKER_ID_MASK },
+            1 if bits >> 61 & 1 != 0 => CommandTag::Copy(op),
+            1 if bits >> 60 & 1 != 0 => CommandTag::CopySources(op),
             1 => CommandTag::Program(op),
             2 if bits >> 61 & 1 != 0 => CommandTag::Trim,
             2 if bits >> 60 & 1 != 0 => CommandTag::Scrub,
@@ -142,6 +155,9 @@ enum DeferredCommand {
         sector: u32,
         first_slot: SlotId,
     },
+    Copy {
+        op: OpToken,
+    },
     Erase {
         op: OpToken,
         chunk: ChunkId,
@@ -167,6 +183,8 @@ pub(crate) struct VectorBackend {
     split_reads: SplitReads,
     /// Host reads per parallel unit, if garbage collection avoids busy units.
     read_tracker: Option<PuReadTracker>,
+    /// The copies inside of the drive, if garbage collection uses them.
+    drive_copies: Option<DriveCopies>,
 }
 
 impl VectorBackend {
@@ -193,6 +211,7 @@ impl VectorBackend {
         trim_ranges: Option<TrimRanges>,
         requests: PblkRequestTable,
         read_tracker: Option<PuReadTracker>,
+        copies_in_drive: bool,
     ) -> VectorBackend {
         let tags = usize::from(queue.queue().capacity());
         VectorBackend {
@@ -200,6 +219,7 @@ impl VectorBackend {
             deferred_addresses: VecDeque::with_capacity(tags),
             split_reads: SplitReads::default(),
             read_tracker,
+            drive_copies: copies_in_drive.then(DriveCopies::default),
             queue,
             addresses,
             memory,
@@ -247,6 +267,8 @@ impl VectorBackend {
                 BackendEvent::Read { op, failed }
             }
             CommandTag::Program(op) => BackendEvent::Program { op, status },
+            CommandTag::Copy(op) => self.on_copied(op, status),
+            CommandTag::CopySources(op) => self.on_copy_sources_read(op, failed),
             CommandTag::Erase(op) => BackendEvent::Erase { op, status },
             CommandTag::Trim => BackendEvent::Trim { status },
             CommandTag::Scrub => BackendEvent::Scrub { failed, high_ecc: done.high_ecc },
@@ -257,7 +279,7 @@ impl VectorBackend {
                         self.untrack_read(wait);
                         BackendEvent::Read { op, failed }
                     }
-                    None => BackendEvent::ReadFragment,
+                    None => BackendEvent::InProgress,
                 }
             }
         })
@@ -292,6 +314,7 @@ impl VectorBackend {
                 DeferredCommand::Program { op, chunk, sector, first_slot } => {
                     self.send_program(op, chunk, sector, first_slot)
                 }
+                DeferredCommand::Copy { op } => self.send_copy(op),
                 DeferredCommand::Erase { op, chunk } => self.send_erase(op, chunk),
                 DeferredCommand::Trim { sequence } => self.send_trim(sequence),
             };
@@ -418,6 +441,13 @@ impl VectorBackend {
         }
     }
 
+    #[inline]
+    fn start_program(&mut self, op: OpToken, chunk: ChunkId, sector: u32, first_slot: SlotId) {
+        if !self.deferred.is_empty() || !self.send_program(op, chunk, sector, first_slot) {
+            self.deferred.push_back(DeferredCommand::Program { op, chunk, sector, first_slot });
+        }
+    }
+
     fn send_program(
         &mut self,
         op: OpToken,
@@ -510,11 +540,17 @@ impl FlashBackend for VectorBackend {
         if let Some(slots) = &self.memory {
             slots.write_oob(&unit);
         }
+        if self.drive_copies.is_some() {
+            return self.start_or_hold(op, &unit);
+        }
         trace_op(CommandTag::Program(op), op, None, Some(&unit));
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
-        if !self.deferred.is_empty() || !self.send_program(op, chunk, sector, first_slot) {
-            self.deferred.push_back(DeferredCommand::Program { op, chunk, sector, first_slot });
-        }
+        self.start_program(op, chunk, sector, first_slot);
+    }
+
+    #[inline]
+    fn copies_in_drive(&self) -> bool {
+        self.drive_copies.is_some()
     }
 
     #[inline]
@@ -616,6 +652,8 @@ mod tests {
             CommandTag::Read { op: OpToken(u32::MAX), tracker_id: 0 },
             CommandTag::Read { op: OpToken(5), tracker_id: TRACKER_ID_MASK },
             CommandTag::Program(OpToken(1)),
+            CommandTag::Copy(OpToken(u32::MAX)),
+            CommandTag::CopySources(OpToken(u32::MAX)),
             CommandTag::Erase(OpToken(0)),
             CommandTag::Trim,
             CommandTag::Scrub,

@@ -111,6 +111,11 @@ impl DriveCapacityError {
             DriveCapacityError::Ftl(
                 Layer::LineMetadata { .. } | Layer::LineMetadataOnDeviceL2p,
             ) => &["line_metadata"],
+            DriveCapacityError::Ftl(
+                Layer::VectorCopyWithPairedPages { .. }
+                | Layer::VectorCopyOnDeviceL2p
+                | Layer::VectorCopyInDrive,
+            ) => &["vector_copy"],
             DriveCapacityError::Shards(_) => &["shards"],
             DriveCapacityError::OutOfBand { .. } => &["oob_bytes"],
             DriveCapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
@@ -157,6 +162,15 @@ impl DriveCapacityError {
             }
             DriveCapacityError::Ftl(Layer::LineMetadataOnDeviceL2p) => {
                 "allowed: false, or \"auto\", which is nowhere there".into()
+            }
+            DriveCapacityError::Ftl(
+                Layer::VectorCopyWithPairedPages { .. }
+                | Layer::VectorCopyOnDeviceL2p
+                | Layer::VectorCopyInDrive,
+            ) => {
+                "allowed: false; or true for a pblk on a drive without paired pages and without a \
+                  map of its own"
+                    .into()
             }
             DriveCapacityError::Shards(_) => {
                 "allowed: fewer shards, or more and larger chunks".into()

@@ -23,6 +23,8 @@ pub(crate) struct Sizing<'a> {
     pub(crate) shards: Option<u32>,
     /// Whether the drive has the map (device L2P).
     pub(crate) has_device_l2p: bool,
+    /// Whether the FTL is the drive's own.
+    pub(crate) in_drive: bool,
     /// Returns the span of a key of the FTL or the medium.
     pub(crate) span_of: &'a dyn Fn(&str) -> Option<SourceSpan>,
     /// Span of the section, for errors without a single key.
@@ -36,6 +38,9 @@ fn bytes_in_both_units(bytes: u64) -> String {
 
 impl Sizing<'_> {
     fn capacity(&self, config: &FtlConfig) -> std::result::Result<Capacity, DriveCapacityError> {
+        if self.in_drive && config.vector_copy {
+            return Err(DriveCapacityError::Ftl(ftl::CapacityError::VectorCopyInDrive));
+        }
         match self.shards {
             Some(shards @ 2..) => Capacity::sharded(self.nand, config, shards),
             _ if self.has_device_l2p => {

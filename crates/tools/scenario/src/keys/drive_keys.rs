@@ -385,6 +385,7 @@ impl DriveBuilder {
                     nand,
                     shards: None,
                     has_device_l2p: false,
+                    in_drive: true,
                     span_of: place,
                     section_span: whole,
                 };
@@ -400,6 +401,7 @@ impl DriveBuilder {
                     nand,
                     shards,
                     has_device_l2p: drive_map,
+                    in_drive: false,
                     span_of: place,
                     section_span: whole,
                 };

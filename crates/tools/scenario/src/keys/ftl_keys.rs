@@ -137,6 +137,7 @@ impl FtlBuilder {
                     v.choice(&GC_READ_PRIORITIES)
                 })?,
             ),
+            ("vector_copy", section.set("vector_copy", &mut c.vector_copy, |v| v.boolean())?),
             (
                 "write_buffer",
                 section

@@ -209,6 +209,23 @@ fn the_controls_of_garbage_collection_are_read() {
 }
 
 #[test]
+fn copies_by_the_drive_are_of_a_target_on_a_drive_without_paired_pages() {
+    let drive = "[drive]\npreset = \"femu-default\"\npersonality = \"open-channel\"\n";
+    let target = "[target]\nkind = \"pblk\"\nvector_copy = true\n";
+    let s = parse(&format!("{drive}{target}")).unwrap();
+    let HostTarget::Pblk(config) = &s.drives[0].target else { panic!("{:?}", s.drives[0].target) };
+    assert!(config.vector_copy);
+    let refused = |text: &str| parse(text).unwrap_err().to_string();
+    let paired = refused(&format!("{drive}paired_page_distance = 1\n{target}"));
+    assert!(paired.contains("the drive has paired pages"), "{paired}");
+    assert!(paired.contains("s.toml:7:15"), "{paired}");
+    let own = refused("[drive]\npreset = \"femu-default\"\nftl.vector_copy = true\n");
+    assert!(own.contains("a drive's own FTL gives itself no commands"), "{own}");
+    let text = refused(&format!("{drive}[target]\nkind = \"pblk\"\nvector_copy = \"yes\"\n"));
+    assert!(text.contains("vector_copy"), "{text}");
+}
+
+#[test]
 fn memory_for_the_map_is_sectors_of_it_and_says_when_it_cannot_be() {
     let config = |key: &str| {
         let s = parse(&format!("{SMALL}ftl.l2p_cache = {key}\n")).unwrap();

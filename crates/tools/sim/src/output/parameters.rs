@@ -407,7 +407,7 @@ fn write_buffer(buffer: &WriteBuffer) -> Value {
 }
 
 fn ftl(config: &FtlConfig) -> Value {
-    json!({
+    let mut value = json!({
         "over_provisioning": config.over_provisioning,
         "active_pus": config.active_pus,
         "victim_policy": victim_policy(config.victim_policy),
@@ -435,7 +435,11 @@ fn ftl(config: &FtlConfig) -> Value {
             GcReadPriority::PerPu => "per-pu",
             GcReadPriority::Global => "global",
         },
-    })
+    });
+    if config.vector_copy {
+        value["vector_copy"] = json!(true);
+    }
+    value
 }
 
 fn path(path: &PathConfig) -> Value {

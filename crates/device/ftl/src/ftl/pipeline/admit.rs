@@ -11,7 +11,7 @@ use tracepoint::{Admission, Event};
 use crate::buffer::write_ring::WriteRing;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
-use crate::ids::{Lba, SlotId, ToU32};
+use crate::ids::{Lba, NO_SECTOR, SlotId, ToU32};
 use crate::requests::batch::{AcceptedWrite, BatchWrite};
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
@@ -170,6 +170,7 @@ impl Ftl {
             durable_copy: under,
             durable_copy_seq: under_sequence,
             trim_dep: trim,
+            source: NO_SECTOR,
         };
         let slot = self.buffer.push(HOST, entry, false);
         self.mapping.pin(lba);

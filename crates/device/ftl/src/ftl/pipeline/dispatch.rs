@@ -6,11 +6,11 @@ use time::Nanos;
 
 use crate::buffer::BegunProgram;
 use crate::buffer::unit_id::UnitId;
-use crate::buffer::write_ring::UnitState;
+use crate::buffer::write_ring::{BufferUnit, UnitState};
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
 use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
-use crate::ids::{Lba, LineId, SlotId, ToIndex, WriteSeq};
+use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
 use crate::space::placement::{OpenLineSpace, Placement};
@@ -129,9 +129,47 @@ impl Ftl {
         let op = OpToken::new(OpKind::Program, id.raw());
         let ring = self.buffer.ring(ring);
         let (first_slot, entries) = (ring.slot_of_unit(id), ring.entries(id));
-        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata: false };
+        let (metadata, in_slots) = (false, false);
+        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots };
         flash.program(now, op, unit);
         true
+    }
+
+    /// Reports that the drive could not copy the sources of a program, and that they were read into
+    /// their slots instead, except for the sectors of the unit in `failed`. Those are lost. The unit
+    /// is programmed from its slots, at its location.
+    pub fn copy_failed(
+        &mut self,
+        now: Nanos,
+        op: OpToken,
+        failed: u64,
+        flash: &mut impl FlashBackend,
+    ) {
+        op.expect_kind(OpKind::Program);
+        let id = UnitId::from_raw(op.index());
+        let BufferUnit { chunk, sector, sequence, .. } = *self.buffer.unit(id);
+        let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id);
+        for i in (0..self.env.geometry.ws_opt).filter(|i| failed >> i & 1 != 0) {
+            let entry = *self.buffer.entry(first_slot + i);
+            let Some(source) = entry.source() else { continue };
+            self.record_uncorrectable(self.env.geometry.chunk_of(source));
+            if entry.lba().is_some() {
+                self.buffer.lose_entry(first_slot + i);
+                self.stats.uncorrectable_sectors += 1;
+            }
+        }
+        let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
+        let entries = self.buffer.ring(id.ring()).entries(id);
+        self.mapping.record_written(first_phys, entries.iter().map(BufferEntry::written));
+        self.space.record_contents(
+            chunk,
+            sector,
+            sequence,
+            entries.iter().map(BufferEntry::written),
+        );
+        let (metadata, in_slots) = (false, true);
+        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots };
+        flash.program(now, op, unit);
     }
 
     /// Loads the P2L entries of a unit and of those placed next, on the following chunks of its line, so
@@ -444,6 +482,11 @@ impl Ftl {
         let head = self.buffer.ring(HOST).head_pos();
         let line = self.space.line_of(chunk);
         for (i, entry) in (0..).zip(ring.entries(id)) {
+            if entry.source != NO_SECTOR {
+                // Nothing reads the source any more.
+                let line = self.space.line_of(self.env.geometry.chunk_of(entry.source));
+                self.gc.add_copied(line);
+            }
             let Some(lba) = entry.lba() else { continue };
             match self.mapping.move_to_flash(lba, first_slot + i, first_phys + i) {
                 Ok(()) => self.space.count_valid(line),

@@ -108,26 +108,26 @@ impl Ftl {
                         self.stats.unmapped_reads += 1;
                         flash.zero_to_host(tag, i);
                     }
-                    L2pEntry::Buffer(slot) => {
-                        self.stats.buffer_hits += 1;
-                        if self.buffer.entry(slot).poison {
-                            read.status = Status::UNRECOVERED_READ;
+                    L2pEntry::Buffer(slot) => match self.buffer.entry(slot).source() {
+                        Some(source) => addresses.push(ReadAddress::to_host(source, i)),
+                        None => {
+                            self.stats.buffer_hits += 1;
+                            if self.buffer.entry(slot).poison {
+                                read.status = Status::UNRECOVERED_READ;
+                            }
+                            flash.copy_to_host(tag, i, slot);
                         }
-                        flash.copy_to_host(tag, i, slot);
+                    },
+                    L2pEntry::Flash(phys) if self.mapping.is_poisoned(phys) => {
+                        read.status = Status::UNRECOVERED_READ;
                     }
-                    L2pEntry::Flash(phys) => {
-                        if self.mapping.is_poisoned(phys) {
-                            read.status = Status::UNRECOVERED_READ;
-                            continue;
-                        }
-                        addresses.push(ReadAddress::to_host(phys, i));
-                        if addresses.len() == 64 {
-                            flash.read(now, op, &addresses, ReadDest::Host(tag));
-                            read.outstanding += 1;
-                            addresses.clear();
-                        }
-                    }
+                    L2pEntry::Flash(phys) => addresses.push(ReadAddress::to_host(phys, i)),
                     L2pEntry::Lost => read.status = Status::UNRECOVERED_READ,
+                }
+                if addresses.len() == 64 {
+                    flash.read(now, op, &addresses, ReadDest::Host(tag));
+                    read.outstanding += 1;
+                    addresses.clear();
                 }
             }
             read.resolved = first + run;

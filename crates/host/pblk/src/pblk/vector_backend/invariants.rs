@@ -26,6 +26,26 @@ impl VectorBackend {
             on_drive
         );
         self.check_deferred()?;
+        if let Some(copies) = &self.drive_copies {
+            let consistent = copies.is_consistent();
+            require!(
+                consistent,
+                Commands,
+                "a chunk has at most one copy",
+                "all copies",
+                true,
+                false
+            );
+            let commands = on_drive + self.deferred.len();
+            require!(
+                copies.in_progress() <= commands,
+                Commands,
+                "a copy has a command",
+                "all copies",
+                format_args!("at most {commands}"),
+                copies.in_progress()
+            );
+        }
         // Programs and erases count as well, so that the commands bound the reads.
         let commands = on_drive + self.deferred.len();
         let fragments = self.split_reads.fragments();

@@ -1,13 +1,13 @@
 //! Failures of programs, erases, reads and dies.
 
-// guarantee: D-20, D-21
+// guarantee: D-20, D-21, D-58
 
 use ftl::{FtlConfig, LineMetadata};
 use media::{ErrorModel, InjectedFault};
 use nvme::PuId;
 use nvme::Status;
 
-use super::harness::{Bench, USUAL, config};
+use super::harness::{Bench, UNPAIRED, USUAL, config, copying};
 
 #[test]
 fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
@@ -37,9 +37,17 @@ fn no_data_is_lost_to_programs_and_erases_that_fail_at_any_rate() {
 
 #[test]
 fn sectors_that_cannot_be_read_fail_alone_wherever_they_are_moved() {
-    // Lines then hold less, so that GC also selects lines that are mostly valid.
-    let layer = FtlConfig { line_metadata: LineMetadata::On, ..FtlConfig::default() };
-    let mut b = Bench::new(config(USUAL, ErrorModel::default(), 7), layer);
+    // Wear leveling moves the cold sectors, too.
+    let copying = FtlConfig { static_wear_leveling: 2, ..copying() };
+    for (shape, layer) in [(USUAL, FtlConfig::default()), (UNPAIRED, copying)] {
+        // Lines then hold less, so that GC also selects lines that are mostly valid.
+        let layer = FtlConfig { line_metadata: LineMetadata::On, ..layer };
+        let b = Bench::new(config(shape, ErrorModel::default(), 7), layer);
+        what_cannot_be_read_fails_alone(b);
+    }
+}
+
+fn what_cannot_be_read_fails_alone(mut b: Bench) {
     let all = b.sectors();
     for lba in (0..all).step_by(4) {
         assert!(b.write(lba, 4.min((all - lba) as u32)).is_success());

@@ -10,7 +10,7 @@ use nvme::{ChunkId, Status};
 use pblk::PblkError;
 use time::Nanos;
 
-use super::harness::{Bench, LONGEST, Shape, USUAL, config, open};
+use super::harness::{Bench, LONGEST, SECTOR, Shape, UNPAIRED, USUAL, config, copying, open};
 
 fn no_errors(shape: Shape) -> controller::DriveConfig {
     config(shape, ErrorModel::default(), 1)
@@ -77,6 +77,31 @@ fn a_target_that_was_recreated_shows_nothing_of_the_old_one() {
     assert!(again.flush().is_success());
     again.power_cycle().unwrap();
     assert_eq!(again.uncorrectable(), []);
+}
+
+#[test]
+fn what_the_drive_copies_crosses_no_link_and_moves_by_reference() {
+    let churned = |config: FtlConfig| {
+        let mut b = Bench::new(no_errors(UNPAIRED), config);
+        let sectors = 4 * b.sectors();
+        assert!(b.churn(sectors).is_success());
+        assert!(b.flush().is_success());
+        assert_eq!(b.uncorrectable(), []);
+        let moved = b.pblk.stats().gc_relocations;
+        assert!(moved > sectors / 4, "{moved}");
+        let drive = b.drive();
+        let bytes = drive.stats().bytes_written / SECTOR as u64;
+        let buffers = drive.nand_mut().unwrap().buffer_stats();
+        (moved, drive.stats().media.unwrap().programs * 8, bytes, buffers)
+    };
+    let (_, programmed, written, buffers) = churned(FtlConfig::default());
+    assert!(written >= programmed, "every sector is written by the host");
+    assert_eq!(buffers.shares, 0);
+    let (moved, programmed, written, buffers) = churned(copying());
+    // Map pages are read and written; a unit that is copied may have padding.
+    assert!(programmed - written >= moved / 10 * 9, "{moved} moved, {written} of {programmed}");
+    assert!(buffers.shares >= programmed - written, "{buffers:?}");
+    assert!(buffers.copies <= written, "{buffers:?}, {written} written");
 }
 
 #[test]

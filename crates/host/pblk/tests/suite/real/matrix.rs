@@ -15,13 +15,13 @@
 //! A failing seed is printed; `SLUICE_SEED=n cargo test -p sluice-pblk real::matrix`
 //! replays it, `SLUICE_CASES` sets the number of seeds.
 
-// guarantee: D-26
+// guarantee: D-26, D-58
 
 use ftl::{FtlConfig, L2pEntry};
 use media::{ErrorModel, InjectedFault, MediaError, PhysSector};
 use nvme::{PuId, Status};
 
-use super::harness::{Bench, SECTOR, USUAL, config};
+use super::harness::{Bench, SECTOR, Shape, UNPAIRED, USUAL, config, copying};
 
 /// Returns an error model: with probability `read` a sector is unreadable each time it is written,
 /// with probability `program` a page's program fails, and with probability `erase` an erase fails.
@@ -228,7 +228,11 @@ struct CaseResult {
 
 /// Overwrites and reads all sectors, three times, with power cuts in between if reads do not fail.
 fn case(errors: ErrorModel, seed: u64) -> CaseResult {
-    let mut b = Bench::new(config(USUAL, errors, seed), FtlConfig::default());
+    case_with(errors, seed, USUAL, FtlConfig::default())
+}
+
+fn case_with(errors: ErrorModel, seed: u64, shape: Shape, ftl: FtlConfig) -> CaseResult {
+    let mut b = Bench::new(config(shape, errors, seed), ftl);
     b.rng = rng::Rng::new(seed);
     let mut watch = MediaOracle::new(&b);
     let mut seen = CaseResult::default();
@@ -303,6 +307,20 @@ fn everything_fails_at_once_and_no_sector_is_lost_that_the_media_can_return() {
         assert!(rate < 0.001 || seen.failures > 0, "{rate}: {seen:?}");
         assert!(rate < 0.01 || seen.full, "so many chunks are not spare: {seen:?}");
     }
+}
+
+#[test]
+fn copies_inside_of_the_drive_lose_no_sector_that_the_media_can_return() {
+    for rate in RATES {
+        let errors = errors(rate, rate, rate);
+        let seen = seeds(2, |seed| case_with(errors, seed, UNPAIRED, copying()));
+        assert!(!seen.full || rate >= 0.001, "{rate}: {seen:?}");
+        assert_eq!(rate == 0.0, seen.uncorrectable == 0, "{rate}: {seen:?}");
+        assert!(rate < 0.001 || seen.failures > 0, "{rate}: {seen:?}");
+        assert!(rate < 0.01 || seen.full, "so many chunks are not spare: {seen:?}");
+    }
+    let reads = seeds(2, |seed| case_with(errors(0.01, 0.0, 0.0), seed, UNPAIRED, copying()));
+    assert!(reads.moved_lost > 0 && reads.failures == 0, "{reads:?}");
 }
 
 #[test]

@@ -375,6 +375,14 @@ fn drives_that_cannot_be_hosted_say_why() {
     let e = refused(&mut narrow, config);
     assert!(matches!(e, PblkError::Shape { value: 2, .. }), "{e}");
 
+    let copying = FtlConfig { vector_copy: true, ..config };
+    let e = refused(&mut small(1), copying);
+    assert!(matches!(&e, PblkError::NoVectorCopy { serial } if serial == "mock-oc"), "{e}");
+    let mut paired = small(1);
+    paired.options.can_copy = true;
+    let e = refused(&mut paired, copying);
+    assert!(e.to_string().contains("the drive has paired pages"), "{e}");
+
     let mut drive = small(1);
     let (port, queue) = drive.connect(8);
     let (mut info, chunks) = (drive.info(), drive.descriptors());

@@ -4,7 +4,7 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
 //! single_shard::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
-// guarantee: D-01, B-32
+// guarantee: D-01, D-58, B-32
 
 use std::sync::Arc;
 
@@ -103,12 +103,13 @@ fn with_reverse_map(config: FtlConfig, geometry: &Geometry, seed: u64) -> FtlCon
 }
 
 impl Case {
-    fn new(seed: u64) -> Case {
+    fn new(seed: u64, copies: bool) -> Case {
         let mut rng = Rng::new(seed);
         let (channels, pus) = (1 + rng.below(3) as u32, 1 + rng.below(3) as u32);
         let unit = [1, 2, 4, 6][rng.below(4) as usize];
         let units = 4 + rng.below(8) as u32;
         let pair = [0, 0, 1, 2, 3][rng.below(5) as usize].min(units - 1) * unit;
+        let pair = if copies { 0 } else { pair };
         let chunks = 24 + rng.below(16) as u32;
         // Larger chunks have space for line metadata.
         let large = if seed % 3 == 1 { 3 } else { 1 };
@@ -145,10 +146,12 @@ impl Case {
             },
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [(seed % 3) as usize],
+            vector_copy: copies,
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);
         let mut drive = MockOpenChannelDrive::new(geometry, true, seed ^ 0xf1a5);
+        drive.options.can_copy = copies;
         drive.options.reads_first = rng.chance(0.5);
         drive.options.mdts_sectors = [6, 16, 64][rng.below(3) as usize];
         for _ in 0..rng.below(3) {
@@ -157,6 +160,9 @@ impl Case {
         let failing = rng.chance(0.3);
         if failing {
             (drive.faults.program_fail, drive.faults.erase_fail) = (0.002, 0.005);
+        }
+        if copies {
+            drive.faults.copy_fail = [0.0, 0.02, 0.3][seed as usize % 3];
         }
         // With a shallow queue, commands are deferred.
         let depth = [4, 16, 256][rng.below(3) as usize];
@@ -424,7 +430,7 @@ const REGRESSIONS: [u64; 8] = [649, 1070, 3560, 4458, 5674, 6208, 6282, 13361];
 fn everything_flushed_survives_and_nothing_else_appears() {
     let replay = "cargo test -p sluice-pblk single_shard::oracle";
     let run = run_seeds(150, &REGRESSIONS, replay, |seed| {
-        let mut case = Case::new(seed);
+        let mut case = Case::new(seed, false);
         case.run();
         [case.reclaimed, case.cuts, case.drive.stats.scattered]
     });
@@ -434,4 +440,18 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         run.is_single || reclaimed > 0 && cuts > 0 && scattered > 0,
         "{reclaimed} {cuts} {scattered}"
     );
+}
+
+/// The same with garbage collection by copies inside of the drive, some of which fail.
+#[test]
+fn everything_flushed_survives_when_the_drive_copies() {
+    let replay = "cargo test -p sluice-pblk single_shard::oracle";
+    let run = run_seeds(150, &[2413], replay, |seed| {
+        let mut case = Case::new(seed, true);
+        case.run();
+        let stats = &case.drive.stats;
+        [case.reclaimed, case.cuts, stats.copies, stats.failed_copies]
+    });
+    let sums = [0, 1, 2, 3].map(|i| run.results.iter().map(|counts| counts[i]).sum::<u64>());
+    assert!(run.is_single || sums.iter().all(|sum| *sum > 0), "{sums:?}");
 }

@@ -14,23 +14,28 @@ impl Ftl {
         for (unit, filled) in ring.occupied() {
             let u = ring.unit(unit);
             // A redispatched unit was durable before, and was counted then.
-            if u.state >= UnitState::Persisted || u.redispatch_from != LineId::NONE {
-                continue;
-            }
+            let is_durable = u.state >= UnitState::Persisted || u.redispatch_from != LineId::NONE;
             for entry in &ring.entries(unit)[..filled.index()] {
-                if entry.durable_copy != NO_SECTOR {
-                    let line = self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy));
+                let (from, is_relocated) = match entry.source {
+                    NO_SECTOR => (entry.durable_copy, is_durable),
+                    source => (source, u.state == UnitState::Released),
+                };
+                if from != NO_SECTOR && !is_relocated {
+                    let line = self.space.line_of(self.env.geometry.chunk_of(from));
                     require!(
                         line != LineId::NONE,
                         Gc,
                         "the source of a relocation is in a line",
-                        Subject::Sector(entry.durable_copy),
+                        Subject::Sector(from),
                         "a line",
                         "none"
                     );
                     moves[line.index()] += 1;
                 }
             }
+        }
+        for line in self.gc.copied() {
+            moves[line.index()] += 1;
         }
         let (mut draining, mut erasing) = (0, 0);
         for (id, (line, &expected)) in

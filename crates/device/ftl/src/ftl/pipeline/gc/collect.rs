@@ -24,7 +24,8 @@ const PREFETCH_MEMBERS: u32 = 16;
 impl Ftl {
     /// Starts reads of victims as far as the window and the ring allow.
     pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
+        let mut moved = self.record_copied(now, flash);
+        moved |= self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
         moved |= self.read_again(now, flash);
         // A full write unit must always fit: reads are never split.
         while self.buffer.ring(GC).free() >= self.env.geometry.ws_opt
@@ -171,9 +172,15 @@ impl Ftl {
                 count += 1;
             }
         }
+        let found = &found[..count];
+        let in_drive = self.is_copied_in_drive(found, flash);
+        if !self.begin_gc_unit_of_kind(in_drive, flash) {
+            self.gc.set_chosen_unit(Some(chosen));
+            return false;
+        }
         let mut addresses = self.gc.take_addresses();
         let mut first_slot = None;
-        for &(phys, lba) in &found[..count] {
+        for &(phys, lba) in found {
             if !self.mapping.is_mapped_to(lba, phys) {
                 continue;
             }
@@ -185,6 +192,7 @@ impl Ftl {
                 durable_copy: under,
                 durable_copy_seq: under_sequence,
                 trim_dep: 0,
+                source: if in_drive { phys } else { NO_SECTOR },
             };
             let slot = self.buffer.push(GC, entry, true);
             self.mapping.pin(lba);
@@ -196,7 +204,12 @@ impl Ftl {
             let read = Relocation { line: line_id, first_slot, count, again: 0 };
             let index = self.gc.begin_relocation(read);
             self.space.relocations_started(line_id, count);
-            flash.read(now, OpToken::new(OpKind::GcRead, index), &addresses, ReadDest::Buffer);
+            if in_drive {
+                self.gc_read_done(index, 0, flash);
+            } else {
+                let op = OpToken::new(OpKind::GcRead, index);
+                flash.read(now, op, &addresses, ReadDest::Buffer);
+            }
             addresses.clear();
         }
         self.gc.return_addresses(addresses);
@@ -204,6 +217,39 @@ impl Ftl {
             self.complete_scan(now, line_id, flash);
         }
         true
+    }
+
+    /// Returns whether the drive copies these sectors of a victim. Translation pages are read: a page
+    /// that is in memory replaces one that cannot be read.
+    #[inline]
+    fn is_copied_in_drive(
+        &self,
+        found: &[(PhysSector, Lba)],
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let end = self.env.plan.host_end();
+        flash.copies_in_drive() && found.iter().all(|(_, lba)| *lba < end)
+    }
+
+    /// Pads the ring's open unit if its sectors are read and the next ones are copied, or the other way
+    /// round: the drive copies whole units. Returns `false` if the ring has no room for that.
+    #[inline]
+    fn begin_gc_unit_of_kind(&mut self, in_drive: bool, flash: &mut impl FlashBackend) -> bool {
+        if !flash.copies_in_drive() {
+            return true;
+        }
+        let ring = self.buffer.ring(GC);
+        let differs = |entry: &BufferEntry| {
+            entry.durable_copy != NO_SECTOR && (entry.source != NO_SECTOR) != in_drive
+        };
+        if !ring.open_entries().iter().any(differs) {
+            return true;
+        }
+        let has_room = ring.free() >= ring.free_in_unit() + self.env.geometry.ws_opt;
+        if has_room {
+            self.fill_open_gc_unit(flash);
+        }
+        has_room
     }
 
     /// Returns the physical sectors of a victim's write unit; an empty range if it was not written.
@@ -350,6 +396,11 @@ impl Ftl {
         {
             return false;
         }
+        self.fill_open_gc_unit(flash)
+    }
+
+    /// Fills the ring's last unit with padding. Returns whether it was open.
+    fn fill_open_gc_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
         let missing = self.buffer.ring(GC).free_in_unit();
         for _ in 0..missing {
             let slot = self.buffer.push(GC, BufferEntry::PADDING, false);
@@ -357,6 +408,16 @@ impl Ftl {
             self.stats.padding += 1;
         }
         missing > 0
+    }
+
+    /// Counts the sources that the drive has copied, and that can be read where they were copied to.
+    fn record_copied(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = false;
+        while let Some(line) = self.gc.pop_copied() {
+            self.relocation_durable(now, line, flash);
+            moved = true;
+        }
+        moved
     }
 
     /// Counts the sectors of a durable unit as relocated, at the victims that they came from.
@@ -370,14 +431,20 @@ impl Ftl {
             return;
         }
         for i in 0..self.env.geometry.ws_opt.index() {
-            let source = self.buffer.ring(GC).entries(id)[i].durable_copy;
-            if source != NO_SECTOR {
-                let line = self.space.line_of(self.env.geometry.chunk_of(source));
-                if self.space.relocation_durable(line) == 0 {
-                    self.sweep_done_if_open(line);
-                    self.reclaim_if_relocated(now, line, flash);
-                }
+            let entry = &self.buffer.ring(GC).entries(id)[i];
+            // The source of a copy is read until the copy can be.
+            if entry.durable_copy != NO_SECTOR && entry.source == NO_SECTOR {
+                let line = self.space.line_of(self.env.geometry.chunk_of(entry.durable_copy));
+                self.relocation_durable(now, line, flash);
             }
+        }
+    }
+
+    /// Counts a sector of a victim as relocated.
+    fn relocation_durable(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
+        if self.space.relocation_durable(line) == 0 {
+            self.sweep_done_if_open(line);
+            self.reclaim_if_relocated(now, line, flash);
         }
     }
 
