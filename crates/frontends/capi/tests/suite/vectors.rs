@@ -434,10 +434,7 @@ fn what_cannot_be_is_refused_in_words() {
             sluice_vector_request { op: SLUICE_VECTOR_ERASE, buffer: v.buffer, ..read },
             "moves no data",
         ),
-        (
-            sluice_vector_request { op: SLUICE_VECTOR_ERASE, oob: v.buffer, ..read },
-            "moves no data",
-        ),
+        (sluice_vector_request { op: SLUICE_VECTOR_ERASE, oob: v.buffer, ..read }, "moves no data"),
         (sluice_vector_request { oob: v.buffer, oob_offset: 4, ..read }, "oob_offset = 4"),
         (sluice_vector_request { oob_offset: 8, ..read }, "without a buffer"),
     ] {

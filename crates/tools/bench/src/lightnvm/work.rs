@@ -12,6 +12,10 @@
 //! drive share no buffers. At W = 3.3 this is about 26 KB, most of it by the drive. `host_per_write`
 //! is the host's part alone.
 //!
+//! Where the drive copies what pblk relocates, pblk's part is one copy by the host, and one by the
+//! drive into its memory; the drive moves relocated sectors by reference. The drive has no paired
+//! pages then.
+//!
 //! A drive with its own FTL copies a write once, from the host's memory. The sector's buffer then
 //! moves by reference ([`media::SectorBufferStats`]); `copies_per_write` counts.
 
@@ -60,9 +64,15 @@ const SMALL: DriveShape = DriveShape { channels: 2, pus: 2, chunks: 40 };
 pub enum FlashManager {
     /// pblk, over an open-channel drive.
     Host,
+    /// The same, and the drive copies the sectors that pblk relocates.
+    HostWithCopies,
     /// The drive's own FTL.
     Drive,
 }
+
+/// Maximum number of sectors that the drive copies per write, if it copies what pblk relocates. More
+/// than one: pblk writes translation pages and the metadata of lines.
+const DRIVE_COPIES_MAX: f64 = 1.3;
 
 /// Least share of the rate of bare copies, with the FTL in the drive.
 const COPY_SHARE_MIN: f64 = 0.8;
@@ -78,6 +88,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let case = |manager, words, two| {
         let manager = match manager {
             FlashManager::Host => "host",
+            FlashManager::HostWithCopies => "host with copies by the drive",
             FlashManager::Drive => "drive",
         };
         let cores = cores(two);
@@ -97,6 +108,19 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             sink.push(row("host_per_write", done.host_ns, "ns"))?;
             sink.push(row("write_amplification", done.amplification, ""))?;
         }
+    }
+    for two in [true, false] {
+        let (data, words) = DATA[0];
+        let without = overwrite(steady(FlashManager::Host, data, shape)?, two, time)?;
+        let done = overwrite(steady(FlashManager::HostWithCopies, data, shape)?, two, time)?;
+        let case = case(FlashManager::HostWithCopies, words, two);
+        let row = |metric, value, unit| Measurement::new(BENCH, case.clone(), metric, value, unit);
+        sink.push(row("iops", done.iops, "1/s").with_reference("without them", without.iops))?;
+        let copies = row("copies_per_write", done.drive_copies, "");
+        let copies = copies.with_reference("without them", without.drive_copies);
+        sink.push(copies.at_most(DRIVE_COPIES_MAX))?;
+        sink.push(row("host_per_write", done.host_ns, "ns"))?;
+        sink.push(row("write_amplification", done.amplification, ""))?;
     }
     for two in [true, false] {
         let (data, words) = DATA[0];
@@ -147,6 +171,9 @@ pub fn steady(manager: FlashManager, data: &str, shape: DriveShape) -> Result<St
     let over = "over_provisioning = 0.2";
     let manager = match manager {
         FlashManager::Host => format!("[target]\nkind = \"pblk\"\n{over}\n"),
+        FlashManager::HostWithCopies => format!(
+            "paired_page_distance = 0\n[target]\nkind = \"pblk\"\nvector_copy = true\n{over}\n"
+        ),
         FlashManager::Drive => format!("personality = \"block\"\n[drive.ftl]\n{over}\n"),
     };
     let mut harness = LightnvmHarness::new(&format!(
@@ -422,6 +449,9 @@ mod tests {
             assert!(drive.drive_copies < 1.05, "{}", drive.drive_copies);
             let host = of(FlashManager::Host);
             assert!(host.drive_copies > 1.5, "{}", host.drive_copies);
+            let copying = of(FlashManager::HostWithCopies);
+            assert!(copying.drive_copies < DRIVE_COPIES_MAX, "{}", copying.drive_copies);
+            assert!(copying.amplification > 1.2, "{}", copying.amplification);
         }
     }
 }
