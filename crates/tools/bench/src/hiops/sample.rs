@@ -46,9 +46,10 @@ impl Sample {
     pub fn from_difference(
         before: &CompletionStats,
         after: &CompletionStats,
-        (tasks, their_time): (TaskCounters, Nanos),
+        tasks: (TaskCounters, Nanos),
         time: Nanos,
     ) -> Sample {
+        let (tasks, their_time) = tasks;
         let (seconds, their_seconds) = (time.as_secs_f64(), their_time.as_secs_f64());
         let requests = after.waiters.requests - before.waiters.requests;
         let per_io = |count: u64| count as f64 / requests.max(1) as f64;
