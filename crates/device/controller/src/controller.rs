@@ -28,8 +28,8 @@ use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
 use crate::{
-    DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind, PuBusy,
-    ReadModifyWriteStats, WriteBuffer,
+    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind,
+    PuBusy, ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -382,6 +382,7 @@ impl Controller {
                 stats.ftl = Some(*d.ftl.stats());
                 stats.free_lines = Some(d.ftl.free_lines());
                 stats.read_modify_write = d.has_partial_units().then_some(d.changes.stats);
+                stats.block_commands = d.command_stats;
             }
             Personality::Pcm(d) => {
                 let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
@@ -410,7 +411,10 @@ impl Controller {
         }
         match &mut self.personality {
             Personality::Pcm(d) => d.busy.fill([Nanos::ZERO; 3]),
-            Personality::Block(d) => d.changes.stats = ReadModifyWriteStats::default(),
+            Personality::Block(d) => {
+                d.changes.stats = ReadModifyWriteStats::default();
+                d.command_stats = BlockCommandStats::default();
+            }
             Personality::Null(_) | Personality::OpenChannel(_) => {}
         }
     }

@@ -23,6 +23,15 @@ fn io_entries_have_their_fields_where_the_specification_puts_them() {
     assert_eq!(dwords(&Sqe::dataset_management(1, 256, true)), [255, 4, 0, 0, 0, 0]);
     assert_eq!(dwords(&Sqe::lba_status(1, 9, 70_000, 256)), [9, 0, 1023, 70_000, 0, 0]);
     assert_eq!(Sqe::flush(1).as_bytes()[0], 0);
+    let mut compare = Sqe::compare(1, 5, 2);
+    compare.set_fua();
+    assert_eq!((compare.as_bytes()[0], dwords(&compare)), (0x05, [5, 0, 0x4000_0001, 0, 0, 0]));
+    let verify = Sqe::verify(1, 0x3_0000_0000, MAX_BLOCKS);
+    assert_eq!((verify.as_bytes()[0], dwords(&verify)), (0x0c, [0, 3, 0xffff, 0, 0, 0]));
+    let poison = Sqe::write_uncorrectable(1, 7, 3);
+    assert_eq!((poison.as_bytes()[0], dwords(&poison)), (0x04, [7, 0, 2, 0, 0, 0]));
+    let copy = Sqe::copy(1, 0x1_0000_0009, 128);
+    assert_eq!((copy.as_bytes()[0], dwords(&copy)), (0x19, [9, 1, 127, 0, 0, 0]));
 
     let list = PpaList::List { at: 0x2_0000_1000, count: 64 };
     let opcode = |sqe: Sqe| sqe.as_bytes()[0];
@@ -91,6 +100,22 @@ fn malformed_io_entries_get_the_status_that_says_why() {
     );
     let directive = |s: &mut Sqe| *s = Sqe { opcode: 1, cdw12: (1 << 20).into(), ..*s };
     assert_eq!(of(directive), Status::INVALID_FIELD);
+    // Reserved bits, and descriptor formats and directives that are not supported.
+    let with = |opcode, cdw12: u32, cdw13: u32| {
+        let sqe = Sqe { opcode, cdw12: cdw12.into(), cdw13: cdw13.into(), ..Sqe::read(1, 0, 1) };
+        IoCommand::parse(&sqe).err()
+    };
+    for bit in 0..32 {
+        let refused = |reserved: std::ops::Range<u32>| {
+            reserved.contains(&bit).then_some(Status::INVALID_FIELD)
+        };
+        assert_eq!(with(0x05, 1 << bit, 0), refused(16..26), "Compare, bit {bit}");
+        assert_eq!(with(0x0c, 1 << bit, 0), refused(16..26), "Verify, bit {bit}");
+        assert_eq!(with(0x04, 1 << bit, 0), refused(16..32), "Write Uncorrectable, bit {bit}");
+        let copy = refused(8..12).or(refused(16..26));
+        assert_eq!(with(0x19, 1 << bit, 0), copy, "Copy, bit {bit}");
+        assert_eq!(with(0x19, 0, 1 << bit), refused(16..32), "Copy, directive bit {bit}");
+    }
     // A buffer of three dwords, although a descriptor has four; and an empty query.
     let short = |s: &mut Sqe| *s = Sqe { opcode: 0x86, cdw12: 2.into(), cdw13: 1.into(), ..*s };
     assert_eq!(of(short), Status::INVALID_FIELD);
@@ -153,6 +178,21 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
         ),
         (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
             |(slba, nlb, deallocate, fua)| IoCommand::WriteZeroes { slba, nlb, deallocate, fua }
+        ),
+        (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
+            |(slba, nlb, fua, limited_retry)| IoCommand::Compare { slba, nlb, fua, limited_retry }
+        ),
+        (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
+            |(slba, nlb, fua, limited_retry)| IoCommand::Verify { slba, nlb, fua, limited_retry }
+        ),
+        (any::<u64>(), nlb()).prop_map(|(slba, nlb)| IoCommand::WriteUncorrectable { slba, nlb }),
+        (any::<u64>(), 1..=MAX_RANGES, any::<bool>(), any::<bool>()).prop_map(
+            |(slba, ranges, fua, limited_retry)| IoCommand::Copy {
+                slba,
+                ranges,
+                fua,
+                limited_retry
+            }
         ),
         (1..=MAX_RANGES, any::<bool>())
             .prop_map(|(ranges, deallocate)| IoCommand::DatasetManagement { ranges, deallocate }),
@@ -230,7 +270,9 @@ fn any_entry() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         any::<u8>(),
         0..16u8,
-        prop::sample::select(vec![0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xe2]),
+        prop::sample::select(vec![
+            0x04, 0x05, 0x0c, 0x19, 0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xe2
+        ]),
     ];
     (any::<[u64; 8]>(), opcode, any::<bool>()).prop_map(|(words, opcode, plain)| {
         let sqe = Sqe::from_words(words);

@@ -12,6 +12,7 @@ use super::{
     TEMPERATURE_WARNING, VERSION,
 };
 use crate::PersonalityKind;
+use crate::command::ranges::CopyLimits;
 
 /// The properties of a drive that its host may know.
 #[derive(Clone, Debug)]
@@ -61,6 +62,9 @@ pub(crate) struct NamespaceIdentity {
     pub(crate) unit_sectors: u32,
     /// Whether the namespace is write protected for this host.
     pub(crate) write_protected: bool,
+    /// The optional commands Compare, Write Uncorrectable, Verify and Copy that it supports, as bits
+    /// of ONCS.
+    pub(crate) block_commands: u16,
 }
 
 /// The counters that the health log reports.
@@ -97,6 +101,10 @@ pub(crate) struct HealthCounters {
 }
 
 impl ControllerIdentity {
+    fn supports_copy(&self) -> bool {
+        self.namespace.block_commands & IdentifyController::ONCS_COPY != 0
+    }
+
     /// Returns the Identify Controller data structure.
     pub(super) fn identify_controller(&self, burst_log2: u8) -> IdentifyController {
         let mut c = IdentifyController::zeroed();
@@ -129,9 +137,11 @@ impl ControllerIdentity {
         let oncs = IdentifyController::ONCS_DATASET_MANAGEMENT;
         c.oncs = match self.personality {
             PersonalityKind::OpenChannel => oncs,
-            _ => oncs | IdentifyController::ONCS_WRITE_ZEROES,
+            _ => oncs | IdentifyController::ONCS_WRITE_ZEROES | self.namespace.block_commands,
         }
         .into();
+        // Copy takes descriptors of format 0.
+        c.ocfs = u16::from(self.supports_copy()).into();
         c.vwc = self.volatile_cache.into();
         c.sgls = (IdentifyController::SGLS_SUPPORTED | IdentifyController::SGLS_BIT_BUCKET).into();
         if self.protected_cmb {
@@ -183,6 +193,12 @@ impl ControllerIdentity {
             let unit = u16::try_from(self.namespace.unit_sectors - 1).unwrap_or(u16::MAX);
             (n.npwg, n.npwa) = (unit.into(), unit.into());
             (n.npdg, n.npda) = (unit.into(), unit.into());
+        }
+        if self.supports_copy() {
+            let limits = CopyLimits::for_blocks_of(self.namespace.sector_bytes);
+            n.mssrl = (limits.range_blocks as u16).into();
+            n.mcl = limits.blocks.into();
+            n.msrc = (limits.ranges - 1) as u8;
         }
         if self.personality == PersonalityKind::OpenChannel {
             n.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;

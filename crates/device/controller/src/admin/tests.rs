@@ -20,6 +20,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             optimal_sectors: 16,
             unit_sectors: 1,
             write_protected: false,
+            block_commands: 0,
         },
         max_transfer_bytes: 1 << 20,
         volatile_cache: true,

@@ -8,7 +8,7 @@
 use ftl::BatchWrite;
 use mem::Iova;
 use nvme::{
-    AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
+    AdminCommand, CopyRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
 };
 use time::{Component, Nanos};
 use tracepoint::Event;
@@ -16,6 +16,7 @@ use tracepoint::Event;
 use crate::admin::{AdminState, FailedCommand};
 use crate::command::data_buffer::DataBuffer;
 use crate::command::host_flush;
+use crate::command::ranges::copy_ranges;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -90,7 +91,10 @@ impl Controller {
             command.first_sector = rights.first_sector();
         }
         let bytes = match command.io {
-            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * block,
+            IoCommand::Read { nlb, .. }
+            | IoCommand::Write { nlb, .. }
+            | IoCommand::Compare { nlb, .. } => u64::from(nlb) * block,
+            IoCommand::Copy { ranges, .. } => u64::from(ranges) * CopyRange::BYTES as u64,
             IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
                 u64::from(addresses.count()) * block
             }
@@ -103,6 +107,8 @@ impl Controller {
             }
             IoCommand::Flush
             | IoCommand::WriteZeroes { .. }
+            | IoCommand::Verify { .. }
+            | IoCommand::WriteUncorrectable { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => 0,
         };
@@ -122,9 +128,14 @@ impl Controller {
         }
         (command.bytes, command.dma_bytes) = (bytes, bytes);
         let hints = command.io.hints();
-        if matches!(command.io, IoCommand::DatasetManagement { .. } | IoCommand::DeviceTrim { .. })
-        {
-            self.copy_ranges(id, owner)?;
+        let has_ranges = matches!(
+            command.io,
+            IoCommand::DatasetManagement { .. }
+                | IoCommand::DeviceTrim { .. }
+                | IoCommand::Copy { .. }
+        );
+        if has_ranges {
+            copy_ranges(self, id, owner)?;
         }
         if let Some(cmb) = &self.cmb
             && let Some(range) = cmb.range(owner)
@@ -151,34 +162,6 @@ impl Controller {
         }
     }
 
-    /// Copies the ranges of a Dataset Management command once, so that the drive uses the ranges
-    /// that it has checked.
-    #[inline(never)]
-    fn copy_ranges(&mut self, id: u32, owner: usize) -> Result<(), Status> {
-        let command = self.commands.get_mut(id);
-        command.ranges.clear();
-        let count = match command.io {
-            IoCommand::DatasetManagement { ranges, deallocate: true } => ranges,
-            IoCommand::DeviceTrim { ranges, .. } => ranges,
-            // The other attributes are only hints [NVMe1.4 §6.7].
-            _ => return Ok(()),
-        };
-        for i in 0..u64::from(count) {
-            let mut raw = [0; DsmRange::BYTES];
-            let offset = i * DsmRange::BYTES as u64;
-            command.data_buffer.read(command.port.memory(), offset, &mut raw);
-            command.ranges.push(DsmRange::from_bytes(raw));
-        }
-        let port = &mut self.queues.ports[owner];
-        match &port.access {
-            Some(rights) => {
-                let admitted = rights.authorize_ranges(&mut command.ranges);
-                admitted.inspect_err(|_| port.stats.refused += 1)
-            }
-            None => Ok(()),
-        }
-    }
-
     #[cold]
     fn count_hints(&mut self, id: u32, hints: VectorHints) {
         let (io, counts) = (&self.commands.get(id).io, &mut self.stats.hints);
@@ -201,8 +184,7 @@ impl Controller {
     #[inline]
     fn on_fetched(&mut self, now: Nanos, id: u32) {
         let command = self.commands.get(id);
-        let incoming =
-            matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
+        let incoming = sends_data(&command.io);
         let rate = self.config.controller.write_bytes_per_sec();
         if incoming && rate > 0 && !self.zero_latency && command.dma_bytes > 0 {
             let time = Nanos::transfer(command.dma_bytes, rate);
@@ -308,7 +290,7 @@ impl Controller {
             monitor.record(now, &command.io, now.since(command.fetched));
         }
         match command.io {
-            IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
+            IoCommand::Read { .. } | IoCommand::VectorRead { .. } | IoCommand::Compare { .. } => {
                 self.stats.reads += 1;
                 self.stats.bytes_read += command.bytes;
             }
@@ -483,11 +465,11 @@ impl Controller {
             let Some((stage, at, id)) = self.stages.dequeue(next) else {
                 return injection::end_due(self, self.time.at);
             };
-            let is_write =
-                |io| matches!(io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
             match stage {
                 Stage::Fetch => self.on_fetched(at, id),
-                Stage::Dma if !is_write(self.commands.get(id).io) => self.on_transferred(at, id),
+                Stage::Dma if !sends_data(&self.commands.get(id).io) => {
+                    self.on_transferred(at, id);
+                }
                 Stage::Dma | Stage::DmaToDevice => self.start(at, id),
                 Stage::Post => self.complete(id),
             }
@@ -527,6 +509,15 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether the host sends the data of a command, before the command starts.
+#[inline]
+fn sends_data(io: &IoCommand) -> bool {
+    matches!(
+        io,
+        IoCommand::Write { .. } | IoCommand::VectorWrite { .. } | IoCommand::Compare { .. }
+    )
 }
 
 impl Component for Controller {

@@ -47,12 +47,13 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
         Personality::Block(mut drive) => {
             drive.array.power_cut();
             let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
-            let partial = drive.changes.stats;
+            let (partial, commands) = (drive.changes.stats, drive.command_stats);
             let mut next = Controller::nand_personality(drive.array, kind, config, None)?;
             if let Personality::Block(drive) = &mut next {
                 drive.ftl.add_stats(&ftl);
                 drive.media_event_handler.stats = scrub;
                 drive.changes.stats = partial;
+                drive.command_stats = commands;
             }
             Ok(next)
         }

@@ -1,6 +1,7 @@
 //! Personalities: the execution of I/O commands, by kind of drive.
 
 pub(crate) mod block;
+mod block_commands;
 mod block_flash;
 pub(crate) mod device_l2p;
 mod logical_blocks;

@@ -236,6 +236,11 @@ impl WriteBuffer {
         self.redispatch.push(id);
     }
 
+    /// Marks the sector of a host slot that has no location yet as unreadable.
+    pub(crate) fn poison(&mut self, slot: SlotId) {
+        self.entry_mut(slot).poison = true;
+    }
+
     /// Turns a superseded entry into padding. The copy that it comes from stays recorded.
     pub(crate) fn drop_entry(&mut self, slot: SlotId) {
         let entry = self.entry_mut(slot);

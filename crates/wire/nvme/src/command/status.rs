@@ -105,6 +105,8 @@ statuses! {
     FEATURE_NOT_SAVEABLE = 0x10d, "feature identifier not saveable";
     /// The feature cannot be changed.
     FEATURE_NOT_CHANGEABLE = 0x10e, "feature not changeable";
+    /// A Copy names more ranges or blocks than the namespace allows (NVM command set).
+    COMMAND_SIZE_LIMIT = 0x183, "command size limit exceeded";
     /// The attributes conflict (NVM command set).
     CONFLICTING_ATTRIBUTES = 0x180, "conflicting attributes";
     /// A program or erase failed on the media, or the medium takes no more writes.
@@ -117,6 +119,8 @@ statuses! {
     APPLICATION_TAG_CHECK = 0x283, "end-to-end application tag check error";
     /// The reference tag of the protection information does not match.
     REFERENCE_TAG_CHECK = 0x284, "end-to-end reference tag check error";
+    /// The data of a Compare differs from the data of the blocks.
+    COMPARE_FAILURE = 0x285, "compare failure";
     /// The sector is not written, or not readable before its paired page is programmed.
     UNWRITTEN = 0x287, "deallocated or unwritten logical block";
     /// A reset took the chunk offline, or it was offline ([OC20 §4], media errors).

@@ -112,12 +112,15 @@ impl Ftl {
                         self.stats.buffer_hits += 1;
                         if self.buffer.entry(slot).poison {
                             read.status = Status::UNRECOVERED_READ;
+                            flash.record_unreadable(tag, i);
+                            continue;
                         }
                         flash.copy_to_host(tag, i, slot);
                     }
                     L2pEntry::Flash(phys) => {
                         if self.mapping.is_poisoned(phys) {
                             read.status = Status::UNRECOVERED_READ;
+                            flash.record_unreadable(tag, i);
                             continue;
                         }
                         addresses.push(ReadAddress::to_host(phys, i));
@@ -127,7 +130,10 @@ impl Ftl {
                             addresses.clear();
                         }
                     }
-                    L2pEntry::Lost => read.status = Status::UNRECOVERED_READ,
+                    L2pEntry::Lost => {
+                        read.status = Status::UNRECOVERED_READ;
+                        flash.record_unreadable(tag, i);
+                    }
                 }
             }
             read.resolved = first + run;

@@ -1,0 +1,8 @@
+//! Compare, Verify, Write Uncorrectable and Copy.
+
+// guarantee: B-83
+
+mod checks;
+mod copy;
+mod harness;
+mod uncorrectable;
