@@ -291,7 +291,9 @@ impl Controller {
 
     /// Whether no command and no flash operation is in flight.
     pub fn is_idle(&self) -> bool {
-        self.commands.outstanding() == 0 && self.array().is_none_or(NandArray::is_idle)
+        self.commands.outstanding() == 0
+            && !self.commands.is_formatting
+            && self.array().is_none_or(NandArray::is_idle)
     }
 
     /// Checks the invariants of the commands, the queues, the array and the translation layer. May be called

@@ -163,6 +163,8 @@ pub struct DriveStats {
     /// Writes to parts of units; `None` unless the drive's logical blocks are smaller than the units
     /// that its FTL maps.
     pub read_modify_write: Option<ReadModifyWriteStats>,
+    /// Formats that have ended.
+    pub formats: u64,
     /// Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
     pub block_commands: BlockCommandStats,
     /// The NAND medium; `None` for other media.

@@ -216,6 +216,8 @@ impl IdentifyController {
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// Bit of `oacs`: Doorbell Buffer Config is supported.
     pub const OACS_DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
+    /// Bit of `oacs`: Format NVM is supported.
+    pub const OACS_FORMAT: u16 = 1 << 1;
     /// Bit of `oacs`: Get LBA Status is supported.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
     /// Bit of `lpa`: log pages can be read in parts.

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use sluice_nvme::{
     AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES,
-    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status,
-    VectorHints,
+    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SecureErase, SglDescriptor, Sqe,
+    Status, VectorHints,
 };
 use zerocopy::IntoBytes;
 
@@ -75,6 +75,13 @@ fn admin_entries_have_their_fields_where_the_specification_puts_them() {
     assert_eq!(dwords(&set.to_sqe())[..2], [0x8000_0007, 5]);
     let get = AdminCommand::GetFeatures { fid: 7, select: FeatureSelect::Default, member: 0 };
     assert_eq!(dwords(&get.to_sqe())[..2], [0x107, 0]);
+    let format = AdminCommand::FormatNvm {
+        nsid: u32::MAX,
+        lba_format: 3,
+        protection: 0b10101,
+        erase: SecureErase::UserData,
+    };
+    assert_eq!((format.to_sqe().as_bytes()[0], dwords(&format.to_sqe())[0]), (0x80, 0x353));
     assert_eq!(dwords(&AdminCommand::Abort { sqid: 1, cid: 2 }.to_sqe())[0], 0x2_0001);
 }
 
@@ -145,6 +152,13 @@ fn malformed_admin_entries_get_the_status_that_says_why() {
     assert_eq!(of(|s| *s = Sqe { opcode: 0, ..Sqe::default() }), Status::INVALID_QID);
     let odd = |s: &mut Sqe| *s = Sqe { opcode: 2, cdw12: 2.into(), ..Sqe::default() };
     assert_eq!(of(odd), Status::INVALID_FIELD);
+    // A reserved erasure, and reserved bits.
+    let ses = |s: &mut Sqe| *s = Sqe { opcode: 0x80, cdw10: (3 << 9).into(), ..Sqe::default() };
+    assert_eq!(of(ses), Status::INVALID_FIELD);
+    for bit in 12..32 {
+        let sqe = Sqe { opcode: 0x80, cdw10: (1 << bit).into(), ..Sqe::default() };
+        assert_eq!(AdminCommand::parse(&sqe), Err(Status::INVALID_FIELD), "bit {bit}");
+    }
     let select = |s: &mut Sqe| *s = Sqe { opcode: 0x0a, cdw10: 0x400.into(), ..Sqe::default() };
     assert_eq!(of(select), Status::INVALID_FIELD);
 }
@@ -213,6 +227,11 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
 }
 
 fn admin_command() -> impl Strategy<Value = AdminCommand> {
+    let erase = prop::sample::select(vec![
+        SecureErase::None,
+        SecureErase::UserData,
+        SecureErase::Cryptographic,
+    ]);
     let qid = || 1..=u16::MAX;
     let entries = || prop_oneof![Just(2u32), Just(1 << 16), 2..=1u32 << 16];
     let page = || any::<u64>().prop_map(|at| at & !0xfff);
@@ -261,6 +280,14 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
         Just(AdminCommand::AsyncEventRequest),
         (any::<u64>(), any::<u16>(), 1..=1u64 << 32)
             .prop_map(|(slba, nlb, n)| { AdminCommand::GetLbaStatus { slba, nlb, bytes: n * 4 } }),
+        (any::<u32>(), 0..16u8, 0..32u8, erase).prop_map(
+            |(nsid, lba_format, protection, erase)| AdminCommand::FormatNvm {
+                nsid,
+                lba_format,
+                protection,
+                erase,
+            }
+        ),
         any::<u32>().prop_map(|nsid| AdminCommand::Geometry { nsid }),
     ]
 }

@@ -90,6 +90,7 @@ pub(crate) fn controller_identity(
         extensions: vendor_extensions(personality),
         protected_cmb: cmb.is_some_and(DeviceCmb::is_protected),
         doorbell_buffer: config.controller.doorbell_buffer,
+        can_format: matches!(personality, Personality::Block(_)),
         arbitration,
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct ControllerIdentity {
     pub(crate) protected_cmb: bool,
     /// Whether the drive supports Doorbell Buffer Config.
     pub(crate) doorbell_buffer: bool,
+    /// Whether the host may format the drive.
+    pub(crate) can_format: bool,
     /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
 }
@@ -131,9 +133,14 @@ impl ControllerIdentity {
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
         c.nn = NSID.into();
+        let mut oacs = 0;
         if self.doorbell_buffer {
-            c.oacs = IdentifyController::OACS_DOORBELL_BUFFER_CONFIG.into();
+            oacs |= IdentifyController::OACS_DOORBELL_BUFFER_CONFIG;
         }
+        if self.can_format {
+            oacs |= IdentifyController::OACS_FORMAT;
+        }
+        c.oacs = oacs.into();
         let oncs = IdentifyController::ONCS_DATASET_MANAGEMENT;
         c.oncs = match self.personality {
             PersonalityKind::OpenChannel => oncs,

@@ -32,6 +32,7 @@ pub(crate) fn identity() -> ControllerIdentity {
         extensions: VendorExtensions::default(),
         protected_cmb: false,
         doorbell_buffer: false,
+        can_format: true,
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }

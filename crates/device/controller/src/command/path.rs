@@ -7,9 +7,7 @@
 
 use ftl::BatchWrite;
 use mem::Iova;
-use nvme::{
-    AdminCommand, CopyRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
-};
+use nvme::{CopyRange, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode};
 use time::{Component, Nanos};
 use tracepoint::Event;
 
@@ -20,8 +18,8 @@ use crate::command::ranges::copy_ranges;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
-use crate::host_interface::hosts::HostPort;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
+use crate::personality::format;
 
 impl Controller {
     fn effective_time(&self, time: Nanos) -> Nanos {
@@ -73,6 +71,9 @@ impl Controller {
     /// media.
     #[inline]
     fn parse_and_validate(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
+        if self.commands.is_formatting {
+            return Err(Status::FORMAT_IN_PROGRESS);
+        }
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
             return Err(Status::INVALID_NAMESPACE);
         }
@@ -313,6 +314,9 @@ impl Controller {
         self.commands.release(id);
         if self.commands.outstanding() == 0 {
             self.time.end_busy(due);
+            if self.commands.is_formatting {
+                format::start_if_idle(self);
+            }
         }
         self.queues.post(queue, cid, status, result);
     }
@@ -480,33 +484,14 @@ impl Controller {
 
     fn run_ftl(&mut self, now: Nanos) -> bool {
         match &mut self.personality {
-            Personality::Block(d) => d.run_ftl(now, &mut self.commands),
-            _ => false,
-        }
-    }
-
-    fn handle_admin(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
-        let cid = sqe.cid.get();
-        let command = AdminCommand::parse(sqe);
-        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
-        let state = port.map(|p| &mut self.queues.ports[p]);
-        if let Some(HostPort { access: Some(rights), stats, .. }) = state {
-            stats.commands += 1;
-            let bytes = match command {
-                Ok(AdminCommand::GetLogPage { bytes, .. }) => bytes,
-                Ok(AdminCommand::GetLbaStatus { bytes, .. }) => bytes,
-                _ => 0,
-            };
-            rights.consume_admin_tokens(now, bytes);
-        }
-        match command.and_then(|c| self.execute_admin(now, queue, cid, c, sqe)) {
-            Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
-            Ok(None) => {}
-            Err(status) => {
-                let error = FailedCommand { sqid: 0, cid, location: ErrorEntry::NONE, lba: 0 };
-                self.admin_for_queue(queue).log_error(status, &error);
-                self.queues.post(queue, cid, status, 0);
+            Personality::Block(d) => {
+                let has_worked = d.run_ftl(now, &mut self.commands);
+                if has_worked && self.commands.is_formatting {
+                    format::complete_finished(self);
+                }
+                has_worked
             }
+            _ => false,
         }
     }
 }

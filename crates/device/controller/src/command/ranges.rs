@@ -3,6 +3,7 @@
 
 use nvme::{CopyRange, DsmRange, IoCommand, Status};
 
+use crate::command::table::range_blocks;
 use crate::controller::{Controller, Personality};
 
 /// Maximum length in bytes of a source range of a Copy, and of a Copy. The drive reads all sources
@@ -100,7 +101,7 @@ fn copy_sources(
         }
         command.ranges.push(DsmRange::new(range.slba.get(), range.blocks()));
     }
-    let blocks = command.range_blocks();
+    let blocks = range_blocks(command);
     if blocks > limits.blocks.into() {
         return Err(Status::COMMAND_SIZE_LIMIT.do_not_retry());
     }

@@ -51,24 +51,22 @@ pub(crate) struct Command {
     detached: bool,
 }
 
-impl Command {
-    /// Returns the number of blocks of the ranges.
-    pub(crate) fn range_blocks(&self) -> u64 {
-        self.ranges.iter().map(|range| u64::from(range.nlb.get())).sum()
-    }
+/// Returns the number of blocks of the ranges of a command.
+pub(crate) fn range_blocks(command: &Command) -> u64 {
+    command.ranges.iter().map(|range| u64::from(range.nlb.get())).sum()
+}
 
-    /// Returns the source block of a Copy that could not be read, as the drive numbers it; the first
-    /// block of the first range if all could be read.
-    fn source_in_error(&self) -> u64 {
-        let mut left = if self.failed_sector == NO_SECTOR { 0 } else { self.failed_sector };
-        for range in &self.ranges {
-            if left < range.nlb.get() {
-                return range.slba.get() + u64::from(left);
-            }
-            left -= range.nlb.get();
+/// Returns the source block of a Copy that could not be read, as the drive numbers it; the first
+/// block of the host if all could be read.
+fn source_in_error(command: &Command) -> u64 {
+    let mut left = if command.failed_sector == NO_SECTOR { 0 } else { command.failed_sector };
+    for range in &command.ranges {
+        if left < range.nlb.get() {
+            return range.slba.get() + u64::from(left);
         }
-        self.first_sector
+        left -= range.nlb.get();
     }
+    command.first_sector
 }
 
 /// The sector of a command without unreadable sectors.
@@ -80,6 +78,8 @@ pub(crate) struct Commands {
     slots: Slab<Command>,
     /// Commands that are done and have not yet entered the completion path.
     pub(crate) completed: Vec<u32>,
+    /// Whether a format is requested or runs: new commands are refused.
+    pub(crate) is_formatting: bool,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,
@@ -198,7 +198,7 @@ impl Commands {
             | IoCommand::Verify { slba, .. }
             | IoCommand::WriteUncorrectable { slba, .. }
             | IoCommand::LbaStatus { slba, .. } => slba,
-            IoCommand::Copy { .. } => command.source_in_error(),
+            IoCommand::Copy { .. } => source_in_error(command),
             _ => return 0,
         };
         let sector = match (command.failed_sector, &command.io) {

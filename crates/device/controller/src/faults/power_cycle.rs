@@ -9,6 +9,7 @@ use time::Nanos;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
+use crate::personality::format;
 use crate::personality::null::NullDrive;
 use crate::{DriveConfig, WriteBuffer};
 
@@ -23,6 +24,7 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     {
         drive.drain(now, &mut controller.commands);
     }
+    format::abort_at_power_cut(controller);
     controller.stages.clear();
     let aborted = controller.commands.take_in_flight();
     let lba_bytes = controller.config.lba_bytes();

@@ -22,10 +22,11 @@ use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::block_flash::DriveFlash;
-use crate::personality::logical_blocks::{CommandPart, LogicalBlocks, UnitRange};
+use crate::personality::format::{FORMAT_TAG, FormatRun};
+use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
 use crate::personality::recovery::{recover, scan_chunk};
 use crate::personality::unit_changes::{
-    COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
+    BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
 use crate::{BlockCommandStats, DriveConfig, WriteBuffer};
 
@@ -48,6 +49,8 @@ pub(crate) struct BlockDrive {
     is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
+    #[serde(skip)]
+    pub(crate) format: Option<Box<FormatRun>>,
     /// Completed writes without commands.
     #[serde(skip)]
     direct_writes: VecDeque<Completion>,
@@ -108,6 +111,7 @@ impl BlockDrive {
             is_read_only: false,
             media_event_handler: care,
             command_stats: BlockCommandStats::default(),
+            format: None,
             direct_writes: VecDeque::new(),
             scratch: Vec::new(),
         })
@@ -226,21 +230,24 @@ impl BlockDrive {
             IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
                 let durable = through || fua && !protected;
-                self.change(now, id, (slba, nlb), (ChangeKind::Write, durable), commands);
+                let range = BlockRange { slba, nlb };
+                let change = BlockChange { range, kind: ChangeKind::Write, durable };
+                self.change(now, id, change, commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
                 let kind = if deallocate && !fua { ChangeKind::Trim } else { ChangeKind::Zeroes };
                 let durable = through || fua && !protected;
-                self.change(now, id, (slba, nlb), (kind, durable), commands);
+                let range = BlockRange { slba, nlb };
+                self.change(now, id, BlockChange { range, kind, durable }, commands);
             }
             IoCommand::Compare { slba, nlb, .. } => {
-                self.start_check(now, id, CommandPart::Compare, (slba, nlb), commands);
+                self.start_check(now, id, CommandPart::Compare, BlockRange { slba, nlb }, commands);
             }
             IoCommand::Verify { slba, nlb, .. } => {
-                self.start_check(now, id, CommandPart::Verify, (slba, nlb), commands);
+                self.start_check(now, id, CommandPart::Verify, BlockRange { slba, nlb }, commands);
             }
             IoCommand::WriteUncorrectable { slba, nlb } => {
-                self.start_uncorrectable(id, (slba, nlb), through, commands);
+                self.start_uncorrectable(id, BlockRange { slba, nlb }, through, commands);
             }
             IoCommand::Copy { .. } => self.start_copy(now, id, through, commands),
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
@@ -264,15 +271,15 @@ impl BlockDrive {
         }
     }
 
-    /// Starts a change of the `nlb` blocks from `slba` on.
+    /// Starts a change of blocks.
     pub(super) fn change(
         &mut self,
         now: Nanos,
         id: u32,
-        (slba, nlb): (u64, u32),
-        (kind, durable): (ChangeKind, bool),
+        change: BlockChange,
         commands: &mut Commands,
     ) {
+        let BlockChange { range: BlockRange { slba, nlb }, kind, durable } = change;
         if !self.blocks.is_below_unit() {
             let units = UnitRange { first: slba, count: nlb };
             return self.execute(UnitChange { tag: RequestTag::whole(id), kind, units, durable });
@@ -465,6 +472,9 @@ impl BlockDrive {
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
         self.collect_completions(now, commands);
+        if self.format.is_some() {
+            self.step_format(now, commands);
+        }
         true
     }
 
@@ -556,6 +566,8 @@ impl BlockDrive {
         while let Some(done) = self.ftl.pop_completion() {
             if done.tag < COPY_TAGS {
                 self.on_completion(now, done, commands);
+            } else if done.tag == FORMAT_TAG {
+                self.on_format_step(now, done, commands);
             } else if done.tag < DIRECT_TAG {
                 self.on_source_read(now, done, commands);
             } else if done.tag != INTERNAL_FLUSH_TAG {

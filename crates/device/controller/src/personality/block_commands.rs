@@ -13,11 +13,11 @@ use nvme::{IoCommand, Status};
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
-use crate::command::table::Commands;
+use crate::command::table::{Commands, range_blocks};
 use crate::personality::block::BlockDrive;
 use crate::personality::block_flash::source_offset;
-use crate::personality::logical_blocks::CommandPart;
-use crate::personality::unit_changes::{ChangeKind, RequestTag};
+use crate::personality::logical_blocks::{BlockRange, CommandPart};
+use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag};
 
 impl BlockDrive {
     /// Whether the drive supports Write Uncorrectable: its FTL marks units, which are its blocks.
@@ -25,13 +25,13 @@ impl BlockDrive {
         !self.has_partial_units()
     }
 
-    /// Starts a Compare or a Verify of `nlb` blocks from `slba` on.
+    /// Starts a Compare or a Verify of a range of blocks.
     pub(super) fn start_check(
         &mut self,
         now: Nanos,
         id: u32,
         part: CommandPart,
-        (slba, nlb): (u64, u32),
+        BlockRange { slba, nlb }: BlockRange,
         commands: &mut Commands,
     ) {
         if part == CommandPart::Compare && !commands.get(id).data_buffer.has_data() {
@@ -52,7 +52,7 @@ impl BlockDrive {
     pub(super) fn start_uncorrectable(
         &mut self,
         id: u32,
-        (slba, nlb): (u64, u32),
+        BlockRange { slba, nlb }: BlockRange,
         durable: bool,
         commands: &mut Commands,
     ) {
@@ -119,12 +119,14 @@ impl BlockDrive {
             let status = command.status;
             return commands.complete(id, status);
         }
-        let nlb = command.range_blocks() as u32;
+        let nlb = range_blocks(command) as u32;
         self.command_stats.copies += 1;
         self.command_stats.copied_blocks += u64::from(nlb);
         command.io = IoCommand::Write { slba, nlb, fua, limited_retry };
         command.ops_left = 1;
-        self.change(now, id, (slba, nlb), (ChangeKind::Write, fua && !protected), commands);
+        let (range, kind) = (BlockRange { slba, nlb }, ChangeKind::Write);
+        let durable = fua && !protected;
+        self.change(now, id, BlockChange { range, kind, durable }, commands);
     }
 
     /// Returns the position in a command's data of the block at a position of a request to the FTL.

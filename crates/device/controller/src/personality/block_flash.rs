@@ -12,7 +12,7 @@ use crate::BlockCommandStats;
 use crate::command::table::{Command, Commands};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
-use crate::personality::logical_blocks::{CommandPart, LogicalBlocks, UnitWindow};
+use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitWindow};
 use crate::personality::unit_changes::{RequestTag, UnitChanges};
 
 /// The FTL's view of the drive's flash and memory.
@@ -53,7 +53,7 @@ fn source_window(
 ) -> UnitWindow {
     let (before, ranges) = command.ranges.split_at(usize::from(tag.range));
     let blocks_before: u64 = before.iter().map(|range| u64::from(range.nlb.get())).sum();
-    let range = (ranges[0].slba.get(), ranges[0].nlb.get());
+    let range = BlockRange { slba: ranges[0].slba.get(), nlb: ranges[0].nlb.get() };
     let window = blocks.range_window(range, position);
     let offset = window.offset + blocks_before * blocks.block_bytes() as u64;
     UnitWindow { offset, ..window }

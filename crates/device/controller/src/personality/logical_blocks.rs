@@ -39,6 +39,15 @@ impl UnitRange {
     }
 }
 
+/// A range of logical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRange {
+    /// First block.
+    pub(crate) slba: u64,
+    /// Number of blocks.
+    pub(crate) nlb: u32,
+}
+
 /// The part of a unit that a command covers, and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitWindow {
@@ -151,17 +160,18 @@ impl LogicalBlocks {
 
     #[inline(never)]
     fn partial_window(self, io: &IoCommand, part: CommandPart, position: u32) -> UnitWindow {
-        self.window_of(block_range(io), self.unit(io, part, position))
+        let (slba, nlb) = block_range(io);
+        self.window_of(BlockRange { slba, nlb }, self.unit(io, part, position))
     }
 
-    /// Returns the part of the unit at a position of the units that cover a range of blocks: the first
-    /// block, and their number. Its offset is that in the data of the range.
-    pub(crate) fn range_window(self, range: (u64, u32), position: u32) -> UnitWindow {
-        self.window_of(range, self.unit_of(range.0) + u64::from(position))
+    /// Returns the part of the unit at a position of the units that cover a range of blocks. Its offset
+    /// is that in the data of the range.
+    pub(crate) fn range_window(self, range: BlockRange, position: u32) -> UnitWindow {
+        self.window_of(range, self.unit_of(range.slba) + u64::from(position))
     }
 
     /// Returns the part of a unit that a range of blocks covers.
-    fn window_of(self, (slba, nlb): (u64, u32), unit: u64) -> UnitWindow {
+    fn window_of(self, BlockRange { slba, nlb }: BlockRange, unit: u64) -> UnitWindow {
         let begin = unit << self.shift;
         let (first, end) =
             (slba.max(begin), (slba + u64::from(nlb)).min(begin + (1 << self.shift)));

@@ -4,6 +4,7 @@ pub(crate) mod block;
 mod block_commands;
 mod block_flash;
 pub(crate) mod device_l2p;
+pub(crate) mod format;
 mod logical_blocks;
 pub(crate) mod null;
 pub(crate) mod open_channel;

@@ -13,7 +13,7 @@
 use nvme::Status;
 use serde::{Deserialize, Serialize};
 
-use super::logical_blocks::{CommandPart, UnitRange};
+use super::logical_blocks::{BlockRange, CommandPart, UnitRange};
 use crate::ReadModifyWriteStats;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 
@@ -72,6 +72,15 @@ pub(crate) enum ChangeKind {
     Zeroes,
     /// The units are deallocated.
     Trim,
+}
+
+/// A change of logical blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockChange {
+    pub(crate) range: BlockRange,
+    pub(crate) kind: ChangeKind,
+    /// Whether it completes only when it is on the media.
+    pub(crate) durable: bool,
 }
 
 /// A change of units: a request to the FTL.

@@ -549,6 +549,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.device_l2p.is_some()
         || d.read_modify_write.is_some()
         || d.block_commands != BlockCommandStats::default()
+        || d.formats > 0
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
@@ -598,6 +599,9 @@ fn interface(d: &DriveStats) -> Option<Value> {
         }
         if d.block_commands != BlockCommandStats::default() {
             object.insert("block_commands".into(), json!(d.block_commands));
+        }
+        if d.formats > 0 {
+            object.insert("formats".into(), json!(d.formats));
         }
         if let Some(m) = &d.device_l2p {
             object.insert(

@@ -80,6 +80,8 @@ statuses! {
     CAPACITY_EXCEEDED = 0x081, "capacity exceeded";
     /// The drive cannot execute the command now.
     NOT_READY = 0x082, "namespace not ready";
+    /// A Format NVM of the namespace is in progress.
+    FORMAT_IN_PROGRESS = 0x084, "format in progress";
     /// The value has another size than the buffer or the format allows (NVMe Key Value Command Set
     /// 1.0, generic command status).
     INVALID_VALUE_SIZE = 0x085, "invalid value size";
@@ -99,6 +101,8 @@ statuses! {
     INVALID_VECTOR = 0x108, "invalid interrupt vector";
     /// The log page does not exist.
     INVALID_LOG_PAGE = 0x109, "invalid log page";
+    /// The LBA format, metadata or protection information of a Format NVM is not supported.
+    INVALID_FORMAT = 0x10a, "invalid format";
     /// The queue cannot be deleted while a submission queue uses it.
     INVALID_QUEUE_DELETION = 0x10c, "invalid queue deletion";
     /// The feature cannot be saved.

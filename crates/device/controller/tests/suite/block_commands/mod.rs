@@ -4,5 +4,6 @@
 
 mod checks;
 mod copy;
+mod format;
 mod harness;
 mod uncorrectable;
