@@ -135,7 +135,9 @@ fn a_run_without_effect_of_its_faults_equals_one_without_faults() {
 
 #[test]
 fn a_format_refuses_requests_and_clears_the_drive() {
-    let quick = run(&format!("{DRIVE}{READS}{}", fault("5ms", "format", "")));
+    // Refused requests and reads of formatted sectors take the time of the completion.
+    let timed = format!("{DRIVE}[drive.controller]\ncompletion_latency = \"5us\"\n{READS}");
+    let quick = run(&format!("{timed}{}", fault("5ms", "format", "")));
     let refused = failed(&quick, Status::FORMAT_IN_PROGRESS);
     assert!(refused > 0 && refused < ios(&quick) / 2, "{refused} of {}", ios(&quick));
     let record = only(&quick);
@@ -145,7 +147,7 @@ fn a_format_refuses_requests_and_clears_the_drive() {
     assert!(drive.ftl.unwrap().unmapped_reads > 0, "reads after the format");
     assert_eq!(to_json(&quick)["sluice"]["drives"][0]["interface"]["formats"], 1);
     // The erases take longer than the jobs.
-    let slow = run(&format!("{DRIVE}{READS}{}", fault("5ms", "format", "erase = true")));
+    let slow = run(&format!("{timed}{}", fault("5ms", "format", "erase = true")));
     assert!(only(&slow).is_open && failed(&slow, Status::FORMAT_IN_PROGRESS) > refused);
     let remarks = to_variant(&slow).remarks;
     let expected = "format of drive0 after 5 ms, which did not end";
