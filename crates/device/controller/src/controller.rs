@@ -28,8 +28,8 @@ use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
 use crate::{
-    DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind, PuBusy,
-    ReadModifyWriteStats, WriteBuffer,
+    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind,
+    PuBusy, ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -291,7 +291,9 @@ impl Controller {
 
     /// Whether no command and no flash operation is in flight.
     pub fn is_idle(&self) -> bool {
-        self.commands.outstanding() == 0 && self.array().is_none_or(NandArray::is_idle)
+        self.commands.outstanding() == 0
+            && !self.commands.is_formatting
+            && self.array().is_none_or(NandArray::is_idle)
     }
 
     /// Checks the invariants of the commands, the queues, the array and the translation layer. May be called
@@ -382,6 +384,7 @@ impl Controller {
                 stats.ftl = Some(*d.ftl.stats());
                 stats.free_lines = Some(d.ftl.free_lines());
                 stats.read_modify_write = d.has_partial_units().then_some(d.changes.stats);
+                stats.block_commands = d.command_stats;
             }
             Personality::Pcm(d) => {
                 let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
@@ -410,7 +413,10 @@ impl Controller {
         }
         match &mut self.personality {
             Personality::Pcm(d) => d.busy.fill([Nanos::ZERO; 3]),
-            Personality::Block(d) => d.changes.stats = ReadModifyWriteStats::default(),
+            Personality::Block(d) => {
+                d.changes.stats = ReadModifyWriteStats::default();
+                d.command_stats = BlockCommandStats::default();
+            }
             Personality::Null(_) | Personality::OpenChannel(_) => {}
         }
     }

@@ -122,10 +122,27 @@ pub struct ReadModifyWriteStats {
     pub failures: u64,
 }
 
+/// The counters of the commands with which a host checks, marks and copies blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockCommandStats {
+    /// Compare commands started.
+    pub compares: u64,
+    /// Compare commands whose data differed.
+    pub mismatches: u64,
+    /// Verify commands started.
+    pub verifies: u64,
+    /// Write Uncorrectable commands started.
+    pub uncorrectable_writes: u64,
+    /// Copy commands whose sources were read.
+    pub copies: u64,
+    /// Blocks of these copies.
+    pub copied_blocks: u64,
+}
+
 /// Counters since power-on, or since [`Controller::reset_stats`](crate::Controller::reset_stats).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriveStats {
-    /// Read commands completed, vector reads included.
+    /// Read commands completed, vector reads and compares included.
     pub reads: u64,
     /// Write commands completed, vector writes and copies included.
     pub writes: u64,
@@ -146,6 +163,10 @@ pub struct DriveStats {
     /// Writes to parts of units; `None` unless the drive's logical blocks are smaller than the units
     /// that its FTL maps.
     pub read_modify_write: Option<ReadModifyWriteStats>,
+    /// Formats that have ended.
+    pub formats: u64,
+    /// Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
+    pub block_commands: BlockCommandStats,
     /// The NAND medium; `None` for other media.
     pub media: Option<MediaStats>,
     /// Flushes of the image to the host's stable storage; `None` unless flushes reach it.

@@ -248,6 +248,12 @@ pub trait FlashBackend {
     /// Zeros sector number `sector` of a read request.
     fn zero_to_host(&mut self, request: u64, sector: u32);
 
+    /// Called for sector number `sector` of a read request that has no readable copy: its data was
+    /// lost, or it was written as unreadable. The read fails. The default does nothing.
+    fn record_unreadable(&mut self, request: u64, sector: u32) {
+        let _ = (request, sector);
+    }
+
     /// Writes bytes of the FTL into a slot; an empty slice stands for zeros.
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]);
 

@@ -206,6 +206,9 @@ fn read_keys(s: &mut Section<'_>) -> Result<Fault> {
             let queue = read_queue(s)?;
             Fault::StalledQueue { queue, duration: read_duration(s)? }
         }
+        "format" => {
+            Fault::Format { erase: s.get("erase").map_or(Ok(false), |value| value.boolean())? }
+        }
         "lost-completion" => Fault::LostCompletion { queue: read_queue(s)? },
         _ => return Err(kind.refuse_name(&Fault::KINDS)),
     })

@@ -181,8 +181,8 @@ pub struct IdentifyController {
     pub nwpc: u8,
     /// Atomic compare and write unit, ACWU (bytes 533:532).
     pub acwu: U16,
-    /// Reserved (bytes 535:534).
-    pub reserved534: [u8; 2],
+    /// Supported descriptor formats of Copy, one bit each, OCFS (bytes 535:534).
+    pub ocfs: U16,
     /// SGL support: bits 1:0 = 01b without alignment, bit 16 bit bucket, SGLS (bytes 539:536).
     pub sgls: U32,
     /// Allowed namespaces, MNAN (bytes 543:540).
@@ -202,12 +202,22 @@ pub struct IdentifyController {
 wire!(IdentifyController, 4096);
 
 impl IdentifyController {
+    /// Bit of `oncs`: Compare is supported.
+    pub const ONCS_COMPARE: u16 = 1;
+    /// Bit of `oncs`: Write Uncorrectable is supported.
+    pub const ONCS_WRITE_UNCORRECTABLE: u16 = 1 << 1;
+    /// Bit of `oncs`: Verify is supported.
+    pub const ONCS_VERIFY: u16 = 1 << 7;
+    /// Bit of `oncs`: Copy is supported.
+    pub const ONCS_COPY: u16 = 1 << 8;
     /// Bit of `oncs`: Dataset Management is supported.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// Bit of `oncs`: Write Zeroes is supported.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// Bit of `oacs`: Doorbell Buffer Config is supported.
     pub const OACS_DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
+    /// Bit of `oacs`: Format NVM is supported.
+    pub const OACS_FORMAT: u16 = 1 << 1;
     /// Bit of `oacs`: Get LBA Status is supported.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
     /// Bit of `lpa`: log pages can be read in parts.
@@ -367,8 +377,14 @@ pub struct IdentifyNamespace {
     pub npda: U16,
     /// Optimal write size, blocks, zero-based, NOWS (bytes 73:72).
     pub nows: U16,
-    /// Reserved (bytes 91:74).
-    pub reserved74: [u8; 18],
+    /// Maximum length of a source range of Copy, blocks, MSSRL (bytes 75:74).
+    pub mssrl: U16,
+    /// Maximum number of blocks of a Copy, MCL (bytes 79:76).
+    pub mcl: U32,
+    /// Maximum number of source ranges of a Copy, zero-based, MSRC (byte 80).
+    pub msrc: u8,
+    /// Reserved (bytes 91:81).
+    pub reserved81: [u8; 11],
     /// Asymmetric access group (bytes 95:92).
     pub anagrpid: U32,
     /// Reserved (bytes 98:96).
@@ -471,7 +487,10 @@ mod tests {
         assert_eq!((offset_of!(C, optional312), offset_of!(C, reserved356)), (312, 356));
         assert_eq!((offset_of!(C, sqes), offset_of!(C, nn), offset_of!(C, oncs)), (512, 516, 520));
         assert_eq!((offset_of!(C, vwc), offset_of!(C, awun), offset_of!(C, sgls)), (525, 526, 536));
-        assert_eq!((offset_of!(C, subnqn), offset_of!(C, psd)), (768, 2048));
+        assert_eq!(
+            (offset_of!(C, ocfs), offset_of!(C, subnqn), offset_of!(C, psd)),
+            (534, 768, 2048)
+        );
         assert_eq!(offset_of!(C, vendor), 3072);
     }
 
@@ -481,6 +500,7 @@ mod tests {
         assert_eq!((offset_of!(N, ncap), offset_of!(N, nsfeat), offset_of!(N, flbas)), (8, 24, 26));
         assert_eq!((offset_of!(N, dlfeat), offset_of!(N, nawun)), (33, 34));
         assert_eq!((offset_of!(N, nvmcap), offset_of!(N, npwg), offset_of!(N, nows)), (48, 64, 72));
+        assert_eq!((offset_of!(N, mssrl), offset_of!(N, mcl), offset_of!(N, msrc)), (74, 76, 80));
         assert_eq!((offset_of!(N, nsattr), offset_of!(N, nguid)), (99, 104));
         assert_eq!((offset_of!(N, eui64), offset_of!(N, lbaf)), (120, 128));
         assert_eq!(offset_of!(N, vendor), 384);

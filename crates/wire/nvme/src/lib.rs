@@ -25,10 +25,10 @@ mod vendor_extensions;
 mod wire;
 
 pub use cloud_health_log::{CLOUD_HEALTH, CloudHealthLog};
-pub use command::admin_command::{AdminCommand, FeatureSelect, QueuePriority};
+pub use command::admin_command::{AdminCommand, FeatureSelect, QueuePriority, SecureErase};
 pub use command::cqe::Cqe;
 pub use command::io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
-pub use command::range::{DsmRange, LbaStatusDescriptor};
+pub use command::range::{CopyRange, DsmRange, LbaStatusDescriptor};
 pub use command::sqe::{DataPointer, SglDescriptor, Sqe};
 pub use command::status::{Status, StatusType};
 pub use command::{feature, opcode};

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use sluice_nvme::{
     AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES,
-    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SglDescriptor, Sqe, Status,
-    VectorHints,
+    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SecureErase, SglDescriptor, Sqe,
+    Status, VectorHints,
 };
 use zerocopy::IntoBytes;
 
@@ -23,6 +23,15 @@ fn io_entries_have_their_fields_where_the_specification_puts_them() {
     assert_eq!(dwords(&Sqe::dataset_management(1, 256, true)), [255, 4, 0, 0, 0, 0]);
     assert_eq!(dwords(&Sqe::lba_status(1, 9, 70_000, 256)), [9, 0, 1023, 70_000, 0, 0]);
     assert_eq!(Sqe::flush(1).as_bytes()[0], 0);
+    let mut compare = Sqe::compare(1, 5, 2);
+    compare.set_fua();
+    assert_eq!((compare.as_bytes()[0], dwords(&compare)), (0x05, [5, 0, 0x4000_0001, 0, 0, 0]));
+    let verify = Sqe::verify(1, 0x3_0000_0000, MAX_BLOCKS);
+    assert_eq!((verify.as_bytes()[0], dwords(&verify)), (0x0c, [0, 3, 0xffff, 0, 0, 0]));
+    let poison = Sqe::write_uncorrectable(1, 7, 3);
+    assert_eq!((poison.as_bytes()[0], dwords(&poison)), (0x04, [7, 0, 2, 0, 0, 0]));
+    let copy = Sqe::copy(1, 0x1_0000_0009, 128);
+    assert_eq!((copy.as_bytes()[0], dwords(&copy)), (0x19, [9, 1, 127, 0, 0, 0]));
 
     let list = PpaList::List { at: 0x2_0000_1000, count: 64 };
     let opcode = |sqe: Sqe| sqe.as_bytes()[0];
@@ -66,6 +75,13 @@ fn admin_entries_have_their_fields_where_the_specification_puts_them() {
     assert_eq!(dwords(&set.to_sqe())[..2], [0x8000_0007, 5]);
     let get = AdminCommand::GetFeatures { fid: 7, select: FeatureSelect::Default, member: 0 };
     assert_eq!(dwords(&get.to_sqe())[..2], [0x107, 0]);
+    let format = AdminCommand::FormatNvm {
+        nsid: u32::MAX,
+        lba_format: 3,
+        protection: 0b10101,
+        erase: SecureErase::UserData,
+    };
+    assert_eq!((format.to_sqe().as_bytes()[0], dwords(&format.to_sqe())[0]), (0x80, 0x353));
     assert_eq!(dwords(&AdminCommand::Abort { sqid: 1, cid: 2 }.to_sqe())[0], 0x2_0001);
 }
 
@@ -91,6 +107,22 @@ fn malformed_io_entries_get_the_status_that_says_why() {
     );
     let directive = |s: &mut Sqe| *s = Sqe { opcode: 1, cdw12: (1 << 20).into(), ..*s };
     assert_eq!(of(directive), Status::INVALID_FIELD);
+    // Reserved bits, and descriptor formats and directives that are not supported.
+    let with = |opcode, cdw12: u32, cdw13: u32| {
+        let sqe = Sqe { opcode, cdw12: cdw12.into(), cdw13: cdw13.into(), ..Sqe::read(1, 0, 1) };
+        IoCommand::parse(&sqe).err()
+    };
+    for bit in 0..32 {
+        let refused = |reserved: std::ops::Range<u32>| {
+            reserved.contains(&bit).then_some(Status::INVALID_FIELD)
+        };
+        assert_eq!(with(0x05, 1 << bit, 0), refused(16..26), "Compare, bit {bit}");
+        assert_eq!(with(0x0c, 1 << bit, 0), refused(16..26), "Verify, bit {bit}");
+        assert_eq!(with(0x04, 1 << bit, 0), refused(16..32), "Write Uncorrectable, bit {bit}");
+        let copy = refused(8..12).or(refused(16..26));
+        assert_eq!(with(0x19, 1 << bit, 0), copy, "Copy, bit {bit}");
+        assert_eq!(with(0x19, 0, 1 << bit), refused(16..32), "Copy, directive bit {bit}");
+    }
     // A buffer of three dwords, although a descriptor has four; and an empty query.
     let short = |s: &mut Sqe| *s = Sqe { opcode: 0x86, cdw12: 2.into(), cdw13: 1.into(), ..*s };
     assert_eq!(of(short), Status::INVALID_FIELD);
@@ -120,6 +152,13 @@ fn malformed_admin_entries_get_the_status_that_says_why() {
     assert_eq!(of(|s| *s = Sqe { opcode: 0, ..Sqe::default() }), Status::INVALID_QID);
     let odd = |s: &mut Sqe| *s = Sqe { opcode: 2, cdw12: 2.into(), ..Sqe::default() };
     assert_eq!(of(odd), Status::INVALID_FIELD);
+    // A reserved erasure, and reserved bits.
+    let ses = |s: &mut Sqe| *s = Sqe { opcode: 0x80, cdw10: (3 << 9).into(), ..Sqe::default() };
+    assert_eq!(of(ses), Status::INVALID_FIELD);
+    for bit in 12..32 {
+        let sqe = Sqe { opcode: 0x80, cdw10: (1 << bit).into(), ..Sqe::default() };
+        assert_eq!(AdminCommand::parse(&sqe), Err(Status::INVALID_FIELD), "bit {bit}");
+    }
     let select = |s: &mut Sqe| *s = Sqe { opcode: 0x0a, cdw10: 0x400.into(), ..Sqe::default() };
     assert_eq!(of(select), Status::INVALID_FIELD);
 }
@@ -154,6 +193,21 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
         (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
             |(slba, nlb, deallocate, fua)| IoCommand::WriteZeroes { slba, nlb, deallocate, fua }
         ),
+        (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
+            |(slba, nlb, fua, limited_retry)| IoCommand::Compare { slba, nlb, fua, limited_retry }
+        ),
+        (any::<u64>(), nlb(), any::<bool>(), any::<bool>()).prop_map(
+            |(slba, nlb, fua, limited_retry)| IoCommand::Verify { slba, nlb, fua, limited_retry }
+        ),
+        (any::<u64>(), nlb()).prop_map(|(slba, nlb)| IoCommand::WriteUncorrectable { slba, nlb }),
+        (any::<u64>(), 1..=MAX_RANGES, any::<bool>(), any::<bool>()).prop_map(
+            |(slba, ranges, fua, limited_retry)| IoCommand::Copy {
+                slba,
+                ranges,
+                fua,
+                limited_retry
+            }
+        ),
         (1..=MAX_RANGES, any::<bool>())
             .prop_map(|(ranges, deallocate)| IoCommand::DatasetManagement { ranges, deallocate }),
         (any::<u64>(), 1..=u32::MAX, 1..1u32 << 30).prop_map(|(slba, nlb, max_descriptors)| {
@@ -173,6 +227,11 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
 }
 
 fn admin_command() -> impl Strategy<Value = AdminCommand> {
+    let erase = prop::sample::select(vec![
+        SecureErase::None,
+        SecureErase::UserData,
+        SecureErase::Cryptographic,
+    ]);
     let qid = || 1..=u16::MAX;
     let entries = || prop_oneof![Just(2u32), Just(1 << 16), 2..=1u32 << 16];
     let page = || any::<u64>().prop_map(|at| at & !0xfff);
@@ -221,6 +280,14 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
         Just(AdminCommand::AsyncEventRequest),
         (any::<u64>(), any::<u16>(), 1..=1u64 << 32)
             .prop_map(|(slba, nlb, n)| { AdminCommand::GetLbaStatus { slba, nlb, bytes: n * 4 } }),
+        (any::<u32>(), 0..16u8, 0..32u8, erase).prop_map(
+            |(nsid, lba_format, protection, erase)| AdminCommand::FormatNvm {
+                nsid,
+                lba_format,
+                protection,
+                erase,
+            }
+        ),
         any::<u32>().prop_map(|nsid| AdminCommand::Geometry { nsid }),
     ]
 }
@@ -230,7 +297,9 @@ fn any_entry() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         any::<u8>(),
         0..16u8,
-        prop::sample::select(vec![0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xe2]),
+        prop::sample::select(vec![
+            0x04, 0x05, 0x0c, 0x19, 0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xe2
+        ]),
     ];
     (any::<[u64; 8]>(), opcode, any::<bool>()).prop_map(|(words, opcode, plain)| {
         let sqe = Sqe::from_words(words);

@@ -1,7 +1,7 @@
 //! Derives the identity of a drive, as reported to its host, from its configuration.
 
 use media::MediaConfig;
-use nvme::{MediaTiming, VendorExtensions, feature};
+use nvme::{IdentifyController, MediaTiming, VendorExtensions, feature};
 use time::Nanos;
 
 use crate::admin::{ControllerIdentity, NamespaceIdentity};
@@ -73,6 +73,7 @@ pub(crate) fn controller_identity(
             optimal_sectors: optimal,
             unit_sectors: unit_blocks,
             write_protected: false,
+            block_commands: block_commands(personality),
         },
         max_transfer_bytes: 0,
         volatile_cache: match personality {
@@ -89,7 +90,21 @@ pub(crate) fn controller_identity(
         extensions: vendor_extensions(personality),
         protected_cmb: cmb.is_some_and(DeviceCmb::is_protected),
         doorbell_buffer: config.controller.doorbell_buffer,
+        can_format: matches!(personality, Personality::Block(_)),
         arbitration,
+    }
+}
+
+/// Returns the optional commands that check, mark and copy blocks, as bits of ONCS: those of a drive
+/// that manages its own flash.
+fn block_commands(personality: &Personality) -> u16 {
+    let Personality::Block(drive) = personality else { return 0 };
+    let commands = IdentifyController::ONCS_COMPARE
+        | IdentifyController::ONCS_VERIFY
+        | IdentifyController::ONCS_COPY;
+    match drive.can_mark_blocks() {
+        true => commands | IdentifyController::ONCS_WRITE_UNCORRECTABLE,
+        false => commands,
     }
 }
 

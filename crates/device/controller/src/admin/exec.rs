@@ -3,20 +3,53 @@
 
 use mem::Iova;
 use nvme::{
-    AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, FeatureSelect,
-    LatencyMonitorFeature, LbaStatusDescriptor, Sqe, Status, feature, log_page,
+    AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, ErrorEntry, FeatureSelect,
+    LatencyMonitorFeature, LbaStatusDescriptor, SecureErase, Sqe, Status, feature, log_page,
 };
 use time::Nanos;
 use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
 
 use crate::admin::health::health_counters;
-use crate::admin::{DeviceL2pSource, HealthCounters, LogPageId};
+use crate::admin::{DeviceL2pSource, FailedCommand, HealthCounters, LogPageId};
 use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::AccessCheck;
+use crate::host_interface::hosts::HostPort;
 use crate::host_interface::queues::QueueTeardown;
+use crate::personality::format::{self, FormatCommand};
 
 impl Controller {
+    /// Executes the admin command of an entry, and completes it unless it completes later.
+    pub(crate) fn handle_admin(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
+        let cid = sqe.cid.get();
+        let command = AdminCommand::parse(sqe);
+        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
+        let state = port.map(|p| &mut self.queues.ports[p]);
+        if let Some(HostPort { access: Some(rights), stats, .. }) = state {
+            stats.commands += 1;
+            let bytes = match command {
+                Ok(AdminCommand::GetLogPage { bytes, .. }) => bytes,
+                Ok(AdminCommand::GetLbaStatus { bytes, .. }) => bytes,
+                _ => 0,
+            };
+            rights.consume_admin_tokens(now, bytes);
+        }
+        match command.and_then(|c| self.execute_admin(now, queue, cid, c, sqe)) {
+            Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
+            Ok(None) => {}
+            Err(status) => {
+                self.log_admin_error(queue, cid, status);
+                self.queues.post(queue, cid, status, 0);
+            }
+        }
+    }
+
+    /// Appends a failed admin command to the error log of its host.
+    pub(crate) fn log_admin_error(&mut self, queue: usize, cid: u16, status: Status) {
+        let error = FailedCommand { sqid: 0, cid, location: ErrorEntry::NONE, lba: 0 };
+        self.admin_for_queue(queue).log_error(status, &error);
+    }
+
     /// Executes an admin command. Returns `Ok(None)` if it completes later.
     pub(crate) fn execute_admin(
         &mut self,
@@ -198,6 +231,25 @@ impl Controller {
             AdminCommand::AsyncEventRequest => {
                 self.async_events.request(port, queue, cid)?;
                 self.complete_event_requests();
+                Ok(None)
+            }
+            AdminCommand::FormatNvm { nsid, lba_format, protection, erase } => {
+                if !self.admin_for_queue(queue).identity().can_format {
+                    return Err(Status::INVALID_OPCODE);
+                }
+                if !matches!(nsid, 1 | u32::MAX) {
+                    return Err(Status::INVALID_NAMESPACE);
+                }
+                if (lba_format, protection) != (0, 0) {
+                    return Err(Status::INVALID_FORMAT.do_not_retry());
+                }
+                let erases = match erase {
+                    SecureErase::None => false,
+                    SecureErase::UserData => true,
+                    // The drive does not encrypt: there is no key to delete.
+                    SecureErase::Cryptographic => return Err(Status::INVALID_FIELD.do_not_retry()),
+                };
+                format::request(self, erases, Some(FormatCommand { port, queue, cid }))?;
                 Ok(None)
             }
             AdminCommand::GetLbaStatus { slba, nlb, bytes } => {

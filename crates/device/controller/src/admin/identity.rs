@@ -12,6 +12,7 @@ use super::{
     TEMPERATURE_WARNING, VERSION,
 };
 use crate::PersonalityKind;
+use crate::command::ranges::CopyLimits;
 
 /// The properties of a drive that its host may know.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct ControllerIdentity {
     pub(crate) protected_cmb: bool,
     /// Whether the drive supports Doorbell Buffer Config.
     pub(crate) doorbell_buffer: bool,
+    /// Whether the host may format the drive.
+    pub(crate) can_format: bool,
     /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
 }
@@ -61,6 +64,9 @@ pub(crate) struct NamespaceIdentity {
     pub(crate) unit_sectors: u32,
     /// Whether the namespace is write protected for this host.
     pub(crate) write_protected: bool,
+    /// The optional commands Compare, Write Uncorrectable, Verify and Copy that it supports, as bits
+    /// of ONCS.
+    pub(crate) block_commands: u16,
 }
 
 /// The counters that the health log reports.
@@ -97,6 +103,10 @@ pub(crate) struct HealthCounters {
 }
 
 impl ControllerIdentity {
+    fn supports_copy(&self) -> bool {
+        self.namespace.block_commands & IdentifyController::ONCS_COPY != 0
+    }
+
     /// Returns the Identify Controller data structure.
     pub(super) fn identify_controller(&self, burst_log2: u8) -> IdentifyController {
         let mut c = IdentifyController::zeroed();
@@ -123,15 +133,22 @@ impl ControllerIdentity {
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
         c.nn = NSID.into();
+        let mut oacs = 0;
         if self.doorbell_buffer {
-            c.oacs = IdentifyController::OACS_DOORBELL_BUFFER_CONFIG.into();
+            oacs |= IdentifyController::OACS_DOORBELL_BUFFER_CONFIG;
         }
+        if self.can_format {
+            oacs |= IdentifyController::OACS_FORMAT;
+        }
+        c.oacs = oacs.into();
         let oncs = IdentifyController::ONCS_DATASET_MANAGEMENT;
         c.oncs = match self.personality {
             PersonalityKind::OpenChannel => oncs,
-            _ => oncs | IdentifyController::ONCS_WRITE_ZEROES,
+            _ => oncs | IdentifyController::ONCS_WRITE_ZEROES | self.namespace.block_commands,
         }
         .into();
+        // Copy takes descriptors of format 0.
+        c.ocfs = u16::from(self.supports_copy()).into();
         c.vwc = self.volatile_cache.into();
         c.sgls = (IdentifyController::SGLS_SUPPORTED | IdentifyController::SGLS_BIT_BUCKET).into();
         if self.protected_cmb {
@@ -183,6 +200,12 @@ impl ControllerIdentity {
             let unit = u16::try_from(self.namespace.unit_sectors - 1).unwrap_or(u16::MAX);
             (n.npwg, n.npwa) = (unit.into(), unit.into());
             (n.npdg, n.npda) = (unit.into(), unit.into());
+        }
+        if self.supports_copy() {
+            let limits = CopyLimits::for_blocks_of(self.namespace.sector_bytes);
+            n.mssrl = (limits.range_blocks as u16).into();
+            n.mcl = limits.blocks.into();
+            n.msrc = (limits.ranges - 1) as u8;
         }
         if self.personality == PersonalityKind::OpenChannel {
             n.vendor[0] = IdentifyNamespace::VENDOR_OPEN_CHANNEL;

@@ -20,6 +20,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             optimal_sectors: 16,
             unit_sectors: 1,
             write_protected: false,
+            block_commands: 0,
         },
         max_transfer_bytes: 1 << 20,
         volatile_cache: true,
@@ -31,6 +32,7 @@ pub(crate) fn identity() -> ControllerIdentity {
         extensions: VendorExtensions::default(),
         protected_cmb: false,
         doorbell_buffer: false,
+        can_format: true,
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }

@@ -2,11 +2,12 @@
 //! the queue's owner before any access (ARCHITECTURE.md, R1).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use mem::{AddressSpace, Iova, PAGE_BYTES, SharedRegion};
 use nvme::{DataPointer, SglDescriptor, Sqe, Status};
 
-/// The location of a command's data in host memory.
+/// The location of a command's data.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum DataBuffer {
     /// No memory: a command without data, or a Bit Bucket.
@@ -17,6 +18,8 @@ pub(crate) enum DataBuffer {
     /// Segments: the offset of each in the data, and its address. A segment ends where the next one
     /// begins.
     Segments(Vec<(u64, Iova)>),
+    /// Memory of the drive: the data of a Copy.
+    Internal(Arc<SharedRegion>),
 }
 
 /// Maximum number of segments in a scatter-gather list (SGL).
@@ -67,7 +70,7 @@ impl DataBuffer {
     pub(crate) fn bytes_within(&self, bytes: u64, range: &Range<Iova>) -> u64 {
         let inside = |at: Iova| range.contains(&at);
         match self {
-            DataBuffer::Empty => 0,
+            DataBuffer::Empty | DataBuffer::Internal(_) => 0,
             DataBuffer::Contiguous(at) => {
                 if inside(*at) {
                     bytes
@@ -97,6 +100,7 @@ impl DataBuffer {
     ) {
         match self {
             DataBuffer::Empty => {}
+            DataBuffer::Internal(region) => f(region, offset as usize, 0, len),
             DataBuffer::Contiguous(base) => {
                 // The range was checked when the command was fetched; registrations are never
                 // withdrawn.

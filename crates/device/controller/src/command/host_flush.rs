@@ -48,14 +48,19 @@ pub(crate) fn flush_completed(controller: &mut Controller) {
 fn promises_durability(io: &IoCommand, is_cached: bool) -> bool {
     match io {
         IoCommand::Flush => true,
-        IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } => *fua || !is_cached,
+        IoCommand::Write { fua, .. }
+        | IoCommand::WriteZeroes { fua, .. }
+        | IoCommand::Copy { fua, .. } => *fua || !is_cached,
         IoCommand::DatasetManagement { .. }
+        | IoCommand::WriteUncorrectable { .. }
         | IoCommand::VectorWrite { .. }
         | IoCommand::VectorReset { .. }
         | IoCommand::VectorCopy { .. }
         | IoCommand::DeviceTrim { .. } => !is_cached,
-        IoCommand::Read { .. } | IoCommand::VectorRead { .. } | IoCommand::LbaStatus { .. } => {
-            false
-        }
+        IoCommand::Read { .. }
+        | IoCommand::Compare { .. }
+        | IoCommand::Verify { .. }
+        | IoCommand::VectorRead { .. }
+        | IoCommand::LbaStatus { .. } => false,
     }
 }

@@ -7,20 +7,19 @@
 
 use ftl::BatchWrite;
 use mem::Iova;
-use nvme::{
-    AdminCommand, DsmRange, ErrorEntry, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode,
-};
+use nvme::{CopyRange, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode};
 use time::{Component, Nanos};
 use tracepoint::Event;
 
 use crate::admin::{AdminState, FailedCommand};
 use crate::command::data_buffer::DataBuffer;
 use crate::command::host_flush;
+use crate::command::ranges::copy_ranges;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
-use crate::host_interface::hosts::HostPort;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
+use crate::personality::format;
 
 impl Controller {
     fn effective_time(&self, time: Nanos) -> Nanos {
@@ -80,6 +79,9 @@ impl Controller {
     /// media.
     #[inline]
     fn parse_and_validate(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
+        if self.commands.is_formatting {
+            return Err(Status::FORMAT_IN_PROGRESS);
+        }
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
             return Err(Status::INVALID_NAMESPACE);
         }
@@ -98,7 +100,10 @@ impl Controller {
             command.first_sector = rights.first_sector();
         }
         let bytes = match command.io {
-            IoCommand::Read { nlb, .. } | IoCommand::Write { nlb, .. } => u64::from(nlb) * block,
+            IoCommand::Read { nlb, .. }
+            | IoCommand::Write { nlb, .. }
+            | IoCommand::Compare { nlb, .. } => u64::from(nlb) * block,
+            IoCommand::Copy { ranges, .. } => u64::from(ranges) * CopyRange::BYTES as u64,
             IoCommand::VectorRead { addresses, .. } | IoCommand::VectorWrite { addresses, .. } => {
                 u64::from(addresses.count()) * block
             }
@@ -111,6 +116,8 @@ impl Controller {
             }
             IoCommand::Flush
             | IoCommand::WriteZeroes { .. }
+            | IoCommand::Verify { .. }
+            | IoCommand::WriteUncorrectable { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => 0,
         };
@@ -130,9 +137,14 @@ impl Controller {
         }
         (command.bytes, command.dma_bytes) = (bytes, bytes);
         let hints = command.io.hints();
-        if matches!(command.io, IoCommand::DatasetManagement { .. } | IoCommand::DeviceTrim { .. })
-        {
-            self.copy_ranges(id, owner)?;
+        let has_ranges = matches!(
+            command.io,
+            IoCommand::DatasetManagement { .. }
+                | IoCommand::DeviceTrim { .. }
+                | IoCommand::Copy { .. }
+        );
+        if has_ranges {
+            copy_ranges(self, id, owner)?;
         }
         if let Some(cmb) = &self.cmb
             && let Some(range) = cmb.range(owner)
@@ -159,34 +171,6 @@ impl Controller {
         }
     }
 
-    /// Copies the ranges of a Dataset Management command once, so that the drive uses the ranges
-    /// that it has checked.
-    #[inline(never)]
-    fn copy_ranges(&mut self, id: u32, owner: usize) -> Result<(), Status> {
-        let command = self.commands.get_mut(id);
-        command.ranges.clear();
-        let count = match command.io {
-            IoCommand::DatasetManagement { ranges, deallocate: true } => ranges,
-            IoCommand::DeviceTrim { ranges, .. } => ranges,
-            // The other attributes are only hints [NVMe1.4 §6.7].
-            _ => return Ok(()),
-        };
-        for i in 0..u64::from(count) {
-            let mut raw = [0; DsmRange::BYTES];
-            let offset = i * DsmRange::BYTES as u64;
-            command.data_buffer.read(command.port.memory(), offset, &mut raw);
-            command.ranges.push(DsmRange::from_bytes(raw));
-        }
-        let port = &mut self.queues.ports[owner];
-        match &port.access {
-            Some(rights) => {
-                let admitted = rights.authorize_ranges(&mut command.ranges);
-                admitted.inspect_err(|_| port.stats.refused += 1)
-            }
-            None => Ok(()),
-        }
-    }
-
     #[cold]
     fn count_hints(&mut self, id: u32, hints: VectorHints) {
         let (io, counts) = (&self.commands.get(id).io, &mut self.stats.hints);
@@ -209,8 +193,7 @@ impl Controller {
     #[inline]
     fn on_fetched(&mut self, now: Nanos, id: u32) {
         let command = self.commands.get(id);
-        let incoming =
-            matches!(command.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
+        let incoming = sends_data(&command.io);
         let rate = self.config.controller.write_bytes_per_sec();
         if incoming && rate > 0 && command.dma_bytes > 0 {
             let stage = match self.config.controller.dma_to_device_bytes_per_sec {
@@ -317,7 +300,7 @@ impl Controller {
             monitor.record(now, &command.io, now.since(command.fetched));
         }
         match command.io {
-            IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
+            IoCommand::Read { .. } | IoCommand::VectorRead { .. } | IoCommand::Compare { .. } => {
                 self.stats.reads += 1;
                 self.stats.bytes_read += command.bytes;
             }
@@ -340,6 +323,9 @@ impl Controller {
         self.commands.release(id);
         if self.commands.outstanding() == 0 {
             self.time.end_busy(due);
+            if self.commands.is_formatting {
+                format::start_if_idle(self);
+            }
         }
         self.queues.post(queue, cid, status, result);
     }
@@ -492,11 +478,11 @@ impl Controller {
             let Some((stage, at, id)) = self.stages.dequeue(next) else {
                 return injection::end_due(self, self.time.at);
             };
-            let is_write =
-                |io| matches!(io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. });
             match stage {
                 Stage::Fetch => self.on_fetched(at, id),
-                Stage::Dma if !is_write(self.commands.get(id).io) => self.on_transferred(at, id),
+                Stage::Dma if !sends_data(&self.commands.get(id).io) => {
+                    self.on_transferred(at, id);
+                }
                 Stage::Dma | Stage::DmaToDevice => self.start(at, id),
                 Stage::Post => self.complete(id),
             }
@@ -507,35 +493,25 @@ impl Controller {
 
     fn run_ftl(&mut self, now: Nanos) -> bool {
         match &mut self.personality {
-            Personality::Block(d) => d.run_ftl(now, &mut self.commands),
+            Personality::Block(d) => {
+                let has_worked = d.run_ftl(now, &mut self.commands);
+                if has_worked && self.commands.is_formatting {
+                    format::complete_finished(self);
+                }
+                has_worked
+            }
             _ => false,
         }
     }
+}
 
-    fn handle_admin(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
-        let cid = sqe.cid.get();
-        let command = AdminCommand::parse(sqe);
-        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
-        let state = port.map(|p| &mut self.queues.ports[p]);
-        if let Some(HostPort { access: Some(rights), stats, .. }) = state {
-            stats.commands += 1;
-            let bytes = match command {
-                Ok(AdminCommand::GetLogPage { bytes, .. }) => bytes,
-                Ok(AdminCommand::GetLbaStatus { bytes, .. }) => bytes,
-                _ => 0,
-            };
-            rights.consume_admin_tokens(now, bytes);
-        }
-        match command.and_then(|c| self.execute_admin(now, queue, cid, c, sqe)) {
-            Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
-            Ok(None) => {}
-            Err(status) => {
-                let error = FailedCommand { sqid: 0, cid, location: ErrorEntry::NONE, lba: 0 };
-                self.admin_for_queue(queue).log_error(status, &error);
-                self.queues.post(queue, cid, status, 0);
-            }
-        }
-    }
+/// Whether the host sends the data of a command, before the command starts.
+#[inline]
+fn sends_data(io: &IoCommand) -> bool {
+    matches!(
+        io,
+        IoCommand::Write { .. } | IoCommand::VectorWrite { .. } | IoCommand::Compare { .. }
+    )
 }
 
 impl Component for Controller {

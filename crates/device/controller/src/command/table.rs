@@ -43,12 +43,30 @@ pub(crate) struct Command {
     pub(crate) source_sectors: Vec<u32>,
     /// Physical sectors that a copy writes.
     pub(crate) target_sectors: Vec<u32>,
-    /// Ranges of a Dataset Management command, checked and translated.
+    /// Ranges of a Dataset Management command, or sources of a Copy, checked and translated.
     pub(crate) ranges: Vec<DsmRange>,
     /// First drive sector of the host, which the host addresses as 0.
     pub(crate) first_sector: u64,
     /// The host has been detached.
     detached: bool,
+}
+
+/// Returns the number of blocks of the ranges of a command.
+pub(crate) fn range_blocks(command: &Command) -> u64 {
+    command.ranges.iter().map(|range| u64::from(range.nlb.get())).sum()
+}
+
+/// Returns the source block of a Copy that could not be read, as the drive numbers it; the first
+/// block of the host if all could be read.
+fn source_in_error(command: &Command) -> u64 {
+    let mut left = if command.failed_sector == NO_SECTOR { 0 } else { command.failed_sector };
+    for range in &command.ranges {
+        if left < range.nlb.get() {
+            return range.slba.get() + u64::from(left);
+        }
+        left -= range.nlb.get();
+    }
+    command.first_sector
 }
 
 /// The sector of a command without unreadable sectors.
@@ -60,6 +78,8 @@ pub(crate) struct Commands {
     slots: Slab<Command>,
     /// Commands that are done and have not yet entered the completion path.
     pub(crate) completed: Vec<u32>,
+    /// Whether a format is requested or runs: new commands are refused.
+    pub(crate) is_formatting: bool,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,
@@ -144,6 +164,19 @@ impl Commands {
         }
     }
 
+    /// Records that the data of a Compare differs from that of a sector. Returns whether the command
+    /// has not failed before.
+    #[cold]
+    pub(crate) fn fail_compare(&mut self, id: u32, sector: u32) -> bool {
+        self.sector_failed(id, sector);
+        let command = &mut self.slots[id];
+        let is_first = command.status.is_success();
+        if is_first {
+            command.status = Status::COMPARE_FAILURE;
+        }
+        is_first
+    }
+
     /// Records that a sector of a command cannot be read.
     #[cold]
     pub(crate) fn sector_failed(&mut self, id: u32, sector: u32) {
@@ -161,10 +194,17 @@ impl Commands {
             IoCommand::Read { slba, .. }
             | IoCommand::Write { slba, .. }
             | IoCommand::WriteZeroes { slba, .. }
+            | IoCommand::Compare { slba, .. }
+            | IoCommand::Verify { slba, .. }
+            | IoCommand::WriteUncorrectable { slba, .. }
             | IoCommand::LbaStatus { slba, .. } => slba,
+            IoCommand::Copy { .. } => source_in_error(command),
             _ => return 0,
         };
-        let sector = if command.failed_sector == NO_SECTOR { 0 } else { command.failed_sector };
+        let sector = match (command.failed_sector, &command.io) {
+            (NO_SECTOR, _) | (_, IoCommand::Copy { .. }) => 0,
+            (sector, _) => sector,
+        };
         slba.saturating_sub(command.first_sector).saturating_add(sector.into())
     }
 
@@ -209,7 +249,12 @@ impl Commands {
             }
             c.detached = true;
             self.detached_count += 1;
-            if !matches!(c.io, IoCommand::Write { .. } | IoCommand::VectorWrite { .. }) {
+            // A Copy has its data in memory of the drive.
+            let keeps_data = matches!(
+                c.io,
+                IoCommand::Write { .. } | IoCommand::VectorWrite { .. } | IoCommand::Copy { .. }
+            );
+            if !keeps_data {
                 (c.data_buffer, c.metadata) = (DataBuffer::Empty, 0);
             }
         }

@@ -46,6 +46,9 @@ pub enum FaultError {
         /// The kind of fault.
         kind: &'static str,
     },
+    /// A format of a drive whose host manages the flash.
+    #[error("the drive has no FTL of its own to format: its host resets its chunks")]
+    NoFormat,
     /// Corrupted data of a medium that stores none.
     #[error("the drive stores no data that could be wrong: set data = \"memory\"")]
     NoData,
@@ -150,6 +153,13 @@ impl DriveConfig {
                 check_queue(queue)
             }
             Fault::LostCompletion { queue } => check_queue(queue),
+            Fault::Format { .. } => {
+                self.layout(kind)?;
+                match self.personality {
+                    PersonalityKind::OpenChannel => Err(FaultError::NoFormat),
+                    _ => Ok(()),
+                }
+            }
         }
     }
 

@@ -58,6 +58,13 @@ pub enum Fault {
         /// Identifier of the submission queue.
         queue: u16,
     },
+    /// An administrator formats the drive ([NVMe1.4 §5.23]). Commands end with
+    /// [`Status::FORMAT_IN_PROGRESS`](nvme::Status::FORMAT_IN_PROGRESS) meanwhile, and all sectors
+    /// read as zeros afterwards.
+    Format {
+        /// Whether the flash is erased (user data erase).
+        erase: bool,
+    },
     /// The stored data of a sector changes. Reads return the wrong data and succeed.
     CorruptedData {
         /// The sector.
@@ -98,7 +105,7 @@ pub enum FaultSector {
 
 impl Fault {
     /// Names of all kinds.
-    pub const KINDS: [&'static str; 11] = [
+    pub const KINDS: [&'static str; 12] = [
         "power-cut",
         "die-failure",
         "chunk-offline",
@@ -110,6 +117,7 @@ impl Fault {
         "stalled-queue",
         "lost-completion",
         "corrupted-data",
+        "format",
     ];
 
     /// Returns the name of the kind, as in scenarios.
@@ -126,6 +134,7 @@ impl Fault {
             Fault::StalledQueue { .. } => "stalled-queue",
             Fault::LostCompletion { .. } => "lost-completion",
             Fault::CorruptedData { .. } => "corrupted-data",
+            Fault::Format { .. } => "format",
         }
     }
 

@@ -8,6 +8,7 @@ use crate::controller::{Controller, Personality};
 use crate::faults::power_cycle::power_cycle;
 use crate::faults::state::{FAULTS_MAX, FaultEnd};
 use crate::faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
+use crate::personality::format;
 
 /// Fails for a fault of the flash of a drive that has none.
 fn no_flash(fault: &Fault) -> FaultError {
@@ -96,6 +97,15 @@ pub(crate) fn inject(
             let phys = written_sector(controller, sector)?;
             let nand = controller.nand_mut().ok_or_else(|| no_flash(&fault))?;
             inject_into_flash(nand, InjectedFault::Corrupt { phys })?;
+        }
+        Fault::Format { erase } => {
+            let mapped = match &controller.personality {
+                Personality::Block(drive) => drive.mapped_blocks(),
+                _ => 0,
+            };
+            format::request(controller, erase, None)
+                .map_err(|_| FaultError::InForce { kind: fault.kind() })?;
+            count = Some(mapped);
         }
         Fault::SlowDie { pu, factor, .. } => {
             let array = controller.array_mut().ok_or_else(|| no_flash(&fault))?;
@@ -249,6 +259,7 @@ pub(crate) fn end_due(controller: &mut Controller, now: Nanos) {
 /// Returns the faults that were injected into the drive, oldest first.
 pub(crate) fn records(controller: &Controller) -> Vec<FaultRecord> {
     let mut records = controller.faults.read(controller.array().map(|array| &array.nand));
+    let last_format = records.iter().rposition(|r| matches!(r.fault, Fault::Format { .. }));
     for (index, record) in records.iter_mut().enumerate() {
         match record.fault {
             Fault::LostCompletion { .. } => {
@@ -256,6 +267,9 @@ pub(crate) fn records(controller: &Controller) -> Vec<FaultRecord> {
                 (record.is_open, record.count) = (lost == 0, Some(lost));
             }
             Fault::SlowDie { duration: None, .. } => record.is_open = true,
+            Fault::Format { .. } => {
+                record.is_open = Some(index) == last_format && controller.commands.is_formatting;
+            }
             _ => {}
         }
     }

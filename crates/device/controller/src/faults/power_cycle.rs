@@ -9,6 +9,7 @@ use time::Nanos;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
+use crate::personality::format;
 use crate::personality::null::NullDrive;
 use crate::{DriveConfig, WriteBuffer};
 
@@ -23,6 +24,7 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     {
         drive.drain(now, &mut controller.commands);
     }
+    format::abort_at_power_cut(controller);
     controller.stages.clear();
     let aborted = controller.commands.take_in_flight();
     let lba_bytes = controller.config.lba_bytes();
@@ -47,12 +49,13 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
         Personality::Block(mut drive) => {
             drive.array.power_cut();
             let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
-            let partial = drive.changes.stats;
+            let (partial, commands) = (drive.changes.stats, drive.command_stats);
             let mut next = Controller::nand_personality(drive.array, kind, config, None)?;
             if let Personality::Block(drive) = &mut next {
                 drive.ftl.add_stats(&ftl);
                 drive.media_event_handler.stats = scrub;
                 drive.changes.stats = partial;
+                drive.command_stats = commands;
             }
             Ok(next)
         }

@@ -222,6 +222,8 @@ impl AccessCheck {
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.namespace.write_protected = !access.write;
         facts.protected_cmb = false;
+        // A format is one of the whole drive.
+        facts.can_format = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();
@@ -314,8 +316,15 @@ impl AccessCheck {
     fn authorize_other(&self, io: &mut IoCommand) -> Result<(), Status> {
         let (mut vector, mut writes) = (false, false);
         match io {
-            IoCommand::Flush | IoCommand::Read { .. } | IoCommand::LbaStatus { .. } => {}
-            IoCommand::Write { .. } | IoCommand::WriteZeroes { .. } => writes = true,
+            IoCommand::Flush
+            | IoCommand::Read { .. }
+            | IoCommand::Compare { .. }
+            | IoCommand::Verify { .. }
+            | IoCommand::LbaStatus { .. } => {}
+            IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::WriteUncorrectable { .. }
+            | IoCommand::Copy { .. } => writes = true,
             IoCommand::DatasetManagement { deallocate, .. } => writes = *deallocate,
             IoCommand::VectorRead { .. } => vector = true,
             IoCommand::VectorWrite { .. }
@@ -334,12 +343,34 @@ impl AccessCheck {
             IoCommand::Read { slba, nlb, .. }
             | IoCommand::Write { slba, nlb, .. }
             | IoCommand::WriteZeroes { slba, nlb, .. }
+            | IoCommand::Compare { slba, nlb, .. }
+            | IoCommand::Verify { slba, nlb, .. }
+            | IoCommand::WriteUncorrectable { slba, nlb, .. }
             | IoCommand::LbaStatus { slba, nlb, .. } => {
                 *slba = self.translate_range(*slba, *nlb)?
             }
+            // The ranges of Dataset Management and Copy are in memory of the host.
             _ => {}
         }
         Ok(())
+    }
+
+    /// Checks and translates the destination and the sources of a Copy, as
+    /// [`authorize`](AccessCheck::authorize) does for other commands.
+    ///
+    /// # Errors
+    /// The status with which the command is to complete.
+    pub(crate) fn authorize_copy(
+        &self,
+        destination: u64,
+        sources: &mut [DsmRange],
+    ) -> Result<u64, Status> {
+        let mut blocks = 0;
+        for source in sources {
+            source.slba = self.translate_range(source.slba.get(), source.nlb.get())?.into();
+            blocks += source.nlb.get();
+        }
+        self.translate_range(destination, blocks)
     }
 
     /// Translates a range of the host's sectors to the first sector on the drive. On an

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use mem::AddressSpace;
 use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Personality};
 use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 
 /// The state of an index in the host table.
@@ -157,6 +157,12 @@ impl Controller {
             if let Some(queue) = &mut self.queues.submissions[queue] {
                 queue.outstanding -= 1;
             }
+        }
+        if let Personality::Block(drive) = &mut self.personality
+            && let Some(queue) = drive.take_format_command(index)
+            && let Some(queue) = &mut self.queues.submissions[queue]
+        {
+            queue.outstanding -= 1;
         }
         if let Some(cmb) = &mut self.cmb {
             cmb.detach(index);

@@ -22,12 +22,13 @@ use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::block_flash::DriveFlash;
-use crate::personality::logical_blocks::{LogicalBlocks, UnitRange};
+use crate::personality::format::{FORMAT_TAG, FormatRun};
+use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
 use crate::personality::recovery::{recover, scan_chunk};
 use crate::personality::unit_changes::{
-    ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
+    BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
-use crate::{DriveConfig, WriteBuffer};
+use crate::{BlockCommandStats, DriveConfig, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockDrive {
@@ -35,21 +36,27 @@ pub(crate) struct BlockDrive {
     pub(crate) ftl: Ftl,
     /// Whether the media store data: sectors, and slots of the write buffer.
     stores_data: bool,
-    blocks: LogicalBlocks,
+    pub(super) blocks: LogicalBlocks,
     /// Unused if logical blocks are the units of the FTL.
     pub(crate) changes: UnitChanges,
     write_buffer: WriteBuffer,
     /// Whether the contents of the write buffer are durable. The capacitors of a drive with an
     /// image survive a power cut, but not the death of the process: there a flush writes to the
     /// media.
-    buffer_durable: bool,
-    kick: bool,
+    pub(super) buffer_durable: bool,
+    pub(super) kick: bool,
     /// Whether the last write found no space, because too many chunks have failed.
     is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
+    pub(crate) command_stats: BlockCommandStats,
+    #[serde(skip)]
+    pub(crate) format: Option<Box<FormatRun>>,
     /// Completed writes without commands.
     #[serde(skip)]
     direct_writes: VecDeque<Completion>,
+    /// Memory for the contents of a unit.
+    #[serde(skip)]
+    scratch: Vec<u8>,
 }
 
 /// Marks the tags of writes without commands.
@@ -106,7 +113,10 @@ impl BlockDrive {
             kick: true,
             is_read_only: false,
             media_event_handler: care,
+            command_stats: BlockCommandStats::default(),
+            format: None,
             direct_writes: VecDeque::new(),
+            scratch: Vec::new(),
         })
     }
 
@@ -223,13 +233,26 @@ impl BlockDrive {
             IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
                 let durable = through || fua && !protected;
-                self.change(now, id, (slba, nlb), (ChangeKind::Write, durable), commands);
+                let range = BlockRange { slba, nlb };
+                let change = BlockChange { range, kind: ChangeKind::Write, durable };
+                self.change(now, id, change, commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
                 let kind = if deallocate && !fua { ChangeKind::Trim } else { ChangeKind::Zeroes };
                 let durable = through || fua && !protected;
-                self.change(now, id, (slba, nlb), (kind, durable), commands);
+                let range = BlockRange { slba, nlb };
+                self.change(now, id, BlockChange { range, kind, durable }, commands);
             }
+            IoCommand::Compare { slba, nlb, .. } => {
+                self.start_check(now, id, CommandPart::Compare, BlockRange { slba, nlb }, commands);
+            }
+            IoCommand::Verify { slba, nlb, .. } => {
+                self.start_check(now, id, CommandPart::Verify, BlockRange { slba, nlb }, commands);
+            }
+            IoCommand::WriteUncorrectable { slba, nlb } => {
+                self.start_uncorrectable(id, BlockRange { slba, nlb }, through, commands);
+            }
+            IoCommand::Copy { .. } => self.start_copy(now, id, through, commands),
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
                 let (ftl, mut flash) = self.split_ftl_and_flash(commands);
@@ -251,15 +274,15 @@ impl BlockDrive {
         }
     }
 
-    /// Starts a change of the `nlb` blocks from `slba` on.
-    fn change(
+    /// Starts a change of blocks.
+    pub(super) fn change(
         &mut self,
         now: Nanos,
         id: u32,
-        (slba, nlb): (u64, u32),
-        (kind, durable): (ChangeKind, bool),
+        change: BlockChange,
         commands: &mut Commands,
     ) {
+        let BlockChange { range: BlockRange { slba, nlb }, kind, durable } = change;
         if !self.blocks.is_below_unit() {
             let units = UnitRange { first: slba, count: nlb };
             return self.execute(UnitChange { tag: RequestTag::whole(id), kind, units, durable });
@@ -269,7 +292,7 @@ impl BlockDrive {
         }
         commands.get_mut(id).ops_left = self.blocks.parts(slba, nlb).count() as u32;
         for (part, units) in self.blocks.parts(slba, nlb) {
-            let tag = RequestTag { command: id, part };
+            let tag = RequestTag::of_part(id, part);
             self.start_part(now, UnitChange { tag, kind, units, durable }, commands);
         }
     }
@@ -373,9 +396,9 @@ impl BlockDrive {
     }
 
     #[inline]
-    fn split_ftl_and_flash<'a>(
+    pub(super) fn split_ftl_and_flash<'a>(
         &'a mut self,
-        commands: &'a Commands,
+        commands: &'a mut Commands,
     ) -> (&'a mut Ftl, DriveFlash<'a>) {
         let flash = DriveFlash {
             array: &mut self.array,
@@ -383,6 +406,8 @@ impl BlockDrive {
             stores_data: self.stores_data,
             blocks: self.blocks,
             changes: &mut self.changes,
+            stats: &mut self.command_stats,
+            scratch: &mut self.scratch,
         };
         (&mut self.ftl, flash)
     }
@@ -395,10 +420,8 @@ impl BlockDrive {
         };
         for (i, address) in self.array.addresses(done.op).iter().enumerate() {
             if done.failed >> i & 1 != 0 {
-                let io = &commands.get(tag.command).io;
-                let window = self.blocks.window(io, tag.part, address.position);
-                let block = window.offset / self.blocks.block_bytes() as u64;
-                commands.sector_failed(tag.command, block as u32);
+                let block = self.block_position(commands, tag, address.position);
+                commands.sector_failed(tag.command, block);
             }
         }
     }
@@ -452,6 +475,9 @@ impl BlockDrive {
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
         self.collect_completions(now, commands);
+        if self.format.is_some() {
+            self.step_format(now, commands);
+        }
         true
     }
 
@@ -509,7 +535,12 @@ impl BlockDrive {
     /// has some.
     #[cold]
     fn update_read_only(&mut self, status: Status, io: &IoCommand) -> Status {
-        let writes = matches!(io, IoCommand::Write { .. } | IoCommand::WriteZeroes { .. });
+        let writes = matches!(
+            io,
+            IoCommand::Write { .. }
+                | IoCommand::WriteZeroes { .. }
+                | IoCommand::WriteUncorrectable { .. }
+        );
         if writes && status.is_success() {
             self.is_read_only = false;
         }
@@ -536,8 +567,12 @@ impl BlockDrive {
     #[inline(never)]
     fn collect_all_completions(&mut self, now: Nanos, commands: &mut Commands) {
         while let Some(done) = self.ftl.pop_completion() {
-            if done.tag < DIRECT_TAG {
+            if done.tag < COPY_TAGS {
                 self.on_completion(now, done, commands);
+            } else if done.tag == FORMAT_TAG {
+                self.on_format_step(now, done, commands);
+            } else if done.tag < DIRECT_TAG {
+                self.on_source_read(now, done, commands);
             } else if done.tag != INTERNAL_FLUSH_TAG {
                 self.direct_writes.push_back(done);
             }

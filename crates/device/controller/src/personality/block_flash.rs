@@ -8,19 +8,55 @@ use mem::SharedRegion;
 use nvme::{IoCommand, PuId, VectorHints};
 use time::Nanos;
 
-use crate::command::table::Commands;
+use crate::BlockCommandStats;
+use crate::command::table::{Command, Commands};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
-use crate::personality::logical_blocks::{CommandPart, LogicalBlocks, UnitWindow};
+use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitWindow};
 use crate::personality::unit_changes::{RequestTag, UnitChanges};
 
 /// The FTL's view of the drive's flash and memory.
 pub(super) struct DriveFlash<'a> {
     pub(super) array: &'a mut NandArray,
-    pub(super) commands: &'a Commands,
+    pub(super) commands: &'a mut Commands,
     pub(super) stores_data: bool,
     pub(super) blocks: LogicalBlocks,
     pub(super) changes: &'a mut UnitChanges,
+    pub(super) stats: &'a mut BlockCommandStats,
+    /// Memory for a unit.
+    pub(super) scratch: &'a mut Vec<u8>,
+}
+
+/// Bytes of the data of a Compare that are compared at a time: blocks have a multiple of them.
+const COMPARED_BYTES: usize = 512;
+
+/// Returns the offset in a command's data of the unit at a position of a request to the FTL.
+pub(super) fn source_offset(
+    command: &Command,
+    blocks: LogicalBlocks,
+    tag: RequestTag,
+    position: u32,
+) -> u64 {
+    match tag.part {
+        CommandPart::Copy => source_window(command, blocks, tag, position).offset,
+        part => blocks.window(&command.io, part, position).offset,
+    }
+}
+
+/// Returns the part of a unit that a source range of a Copy covers, and its offset in the data of all
+/// sources.
+fn source_window(
+    command: &Command,
+    blocks: LogicalBlocks,
+    tag: RequestTag,
+    position: u32,
+) -> UnitWindow {
+    let (before, ranges) = command.ranges.split_at(usize::from(tag.range));
+    let blocks_before: u64 = before.iter().map(|range| u64::from(range.nlb.get())).sum();
+    let range = BlockRange { slba: ranges[0].slba.get(), nlb: ranges[0].nlb.get() };
+    let window = blocks.range_window(range, position);
+    let offset = window.offset + blocks_before * blocks.block_bytes() as u64;
+    UnitWindow { offset, ..window }
 }
 
 impl DriveFlash<'_> {
@@ -31,10 +67,10 @@ impl DriveFlash<'_> {
         if !self.stores_data {
             return;
         }
-        let command = self.commands.get(tag.command);
-        if self.is_read_for_change(tag) {
-            return self.copy_to_contents(done, tag);
+        if has_own_use(tag) {
+            return self.use_read_data(done, tag);
         }
+        let command = self.commands.get(tag.command);
         if !command.data_buffer.has_data() {
             return;
         }
@@ -64,18 +100,114 @@ impl DriveFlash<'_> {
         }
     }
 
-    /// Whether a read of the FTL is that of a unit that a command changes in part.
-    #[inline]
-    fn is_read_for_change(&self, tag: RequestTag) -> bool {
-        tag.part != CommandPart::Whole
+    /// Uses the data of a completed read that is not for the host.
+    #[inline(never)]
+    fn use_read_data(&mut self, done: &NandOpCompletion, tag: RequestTag) {
+        match tag.part {
+            CommandPart::Whole | CommandPart::Verify => {}
+            CommandPart::Head | CommandPart::Tail => {
+                let addresses = self.array.addresses(done.op);
+                if let (0, [SectorAddress { phys, .. }]) = (done.failed, addresses) {
+                    self.array.nand.read_bytes(*phys, self.changes.contents_mut(tag));
+                }
+            }
+            CommandPart::Compare | CommandPart::Copy => {
+                let mut unit = self.take_scratch();
+                for i in 0..self.array.addresses(done.op).len() {
+                    let SectorAddress { phys, position } = self.array.addresses(done.op)[i];
+                    if done.failed >> i & 1 == 0 {
+                        self.array.nand.read_bytes(phys, &mut unit);
+                        self.use_unit(tag, position, &unit);
+                    }
+                }
+                *self.scratch = unit;
+            }
+        }
     }
 
-    /// Copies the data of a completed read to the contents of a unit that is to be modified.
+    /// Returns the memory for the contents of a unit, which are zeros.
+    fn take_scratch(&mut self) -> Vec<u8> {
+        let mut unit = std::mem::take(self.scratch);
+        unit.clear();
+        unit.resize(self.blocks.unit_bytes(), 0);
+        unit
+    }
+
+    /// Uses a unit of zeros that a request has read and that is not for the host.
     #[inline(never)]
-    fn copy_to_contents(&mut self, done: &NandOpCompletion, tag: RequestTag) {
-        if let (0, [SectorAddress { phys, .. }]) = (done.failed, self.array.addresses(done.op)) {
-            self.array.nand.read_bytes(*phys, self.changes.contents_mut(tag));
+    fn use_zeros(&mut self, tag: RequestTag, position: u32) {
+        if let CommandPart::Head | CommandPart::Tail = tag.part {
+            return self.changes.contents_mut(tag).fill(0);
         }
+        let unit = self.take_scratch();
+        self.use_unit(tag, position, &unit);
+        *self.scratch = unit;
+    }
+
+    /// Compares the contents of a unit that a Compare has read, or copies those that a Copy has read
+    /// to its data.
+    #[cold]
+    fn use_unit(&mut self, tag: RequestTag, position: u32, unit: &[u8]) {
+        match tag.part {
+            CommandPart::Compare => self.compare_unit(tag, position, unit),
+            CommandPart::Copy => {
+                let command = self.commands.get(tag.command);
+                let UnitWindow { skip, len, offset } =
+                    source_window(command, self.blocks, tag, position);
+                let memory = command.port.memory();
+                command.data_buffer.write(memory, offset, &unit[skip..skip + len]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the data of a Compare with the contents of a unit.
+    fn compare_unit(&mut self, tag: RequestTag, position: u32, unit: &[u8]) {
+        let command = self.commands.get(tag.command);
+        let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, position);
+        let mut data = [0; COMPARED_BYTES];
+        for (at, found) in (offset..)
+            .step_by(COMPARED_BYTES)
+            .zip(unit[skip..skip + len].chunks_exact(COMPARED_BYTES))
+        {
+            command.data_buffer.read(command.port.memory(), at, &mut data);
+            if data != found {
+                let block = at / self.blocks.block_bytes() as u64;
+                let is_first = self.commands.fail_compare(tag.command, block as u32);
+                self.stats.mismatches += u64::from(is_first);
+                return;
+            }
+        }
+    }
+
+    /// Begins a read that is not for the host.
+    #[inline(never)]
+    fn begin_own_read(&mut self, tag: RequestTag, addresses: &[ReadAddress]) {
+        match tag.part {
+            CommandPart::Head | CommandPart::Tail => {
+                self.changes.stats.sectors_read += addresses.len() as u64;
+            }
+            CommandPart::Compare if !self.stores_data => {
+                for address in addresses {
+                    self.compare_pattern(tag, address.place);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the data of a Compare with the pattern of the logical addresses of a unit, on media
+    /// that store no data.
+    fn compare_pattern(&mut self, tag: RequestTag, position: u32) {
+        let command = self.commands.get(tag.command);
+        let first = self.blocks.unit(&command.io, tag.part, position);
+        let first = first * u64::from(self.blocks.unit_blocks()) - command.first_sector;
+        let mut unit = self.take_scratch();
+        for (lba, block) in (first..).zip(unit.chunks_mut(self.blocks.block_bytes())) {
+            media::fill_pattern(lba, block);
+        }
+        self.compare_unit(tag, position, &unit);
+        *self.scratch = unit;
     }
 
     /// Writes a unit that a command changes in part into a slot: its contents, with the data of the
@@ -94,6 +226,28 @@ impl DriveFlash<'_> {
         self.array.nand.write_slot(BufferSlot(slot.get()), contents);
     }
 
+    /// Uses the contents of a slot that a request has read and that are not for the host.
+    #[inline(never)]
+    fn use_slot(&mut self, tag: RequestTag, position: u32, slot: SlotId) {
+        if !self.stores_data {
+            if tag.part == CommandPart::Compare {
+                self.compare_pattern(tag, position);
+            }
+            return;
+        }
+        let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
+            return self.use_zeros(tag, position);
+        };
+        if let CommandPart::Head | CommandPart::Tail = tag.part {
+            return buffer.read(from, self.changes.contents_mut(tag));
+        }
+        let mut unit = std::mem::take(self.scratch);
+        unit.resize(self.blocks.unit_bytes(), 0);
+        buffer.read(from, &mut unit);
+        self.use_unit(tag, position, &unit);
+        *self.scratch = unit;
+    }
+
     /// Copies the pattern of the logical address to the host, for media that store no data.
     fn copy_pattern_to_host(&self, tag: RequestTag, sector: u32) {
         let command = self.commands.get(tag.command);
@@ -109,6 +263,12 @@ impl DriveFlash<'_> {
             }
         }
     }
+}
+
+/// Whether the data of a read of the FTL is not for the host.
+#[inline]
+fn has_own_use(tag: RequestTag) -> bool {
+    tag.part != CommandPart::Whole
 }
 
 impl FlashBackend for DriveFlash<'_> {
@@ -138,15 +298,15 @@ impl FlashBackend for DriveFlash<'_> {
         match target {
             ReadDest::Host(request) => {
                 let tag = RequestTag::decode(request);
-                let command = self.commands.get(tag.command);
-                if self.is_read_for_change(tag) {
-                    self.changes.stats.sectors_read += addresses.len() as u64;
-                } else if !self.stores_data && command.data_buffer.has_data() {
+                if has_own_use(tag) {
+                    self.begin_own_read(tag, addresses);
+                } else if !self.stores_data && self.commands.get(tag.command).data_buffer.has_data()
+                {
                     for address in addresses {
                         self.copy_pattern_to_host(tag, address.place);
                     }
                 }
-                let hints = command.io.hints();
+                let hints = self.commands.get(tag.command).io.hints();
                 let owner = OpOwner::FtlForCommand(op, tag);
                 self.array.read(now, owner, hints, sector_addresses(addresses));
             }
@@ -196,15 +356,15 @@ impl FlashBackend for DriveFlash<'_> {
 
     fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         let tag = RequestTag::decode(request);
+        if has_own_use(tag) {
+            return self.use_slot(tag, sector, slot);
+        }
         if !self.stores_data {
             return self.copy_pattern_to_host(tag, sector);
         }
         let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
             return self.zero_to_host(request, sector);
         };
-        if self.is_read_for_change(tag) {
-            return buffer.read(from, self.changes.contents_mut(tag));
-        }
         let command = self.commands.get(tag.command);
         let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, sector);
         command.data_buffer.for_each_segment(
@@ -219,8 +379,8 @@ impl FlashBackend for DriveFlash<'_> {
 
     fn zero_to_host(&mut self, request: u64, sector: u32) {
         let tag = RequestTag::decode(request);
-        if self.is_read_for_change(tag) {
-            return self.changes.contents_mut(tag).fill(0);
+        if has_own_use(tag) {
+            return self.use_zeros(tag, sector);
         }
         let command = self.commands.get(tag.command);
         let UnitWindow { len, offset, .. } = self.blocks.window(&command.io, tag.part, sector);
@@ -232,6 +392,14 @@ impl FlashBackend for DriveFlash<'_> {
                 region.fill(at, n, 0);
             },
         );
+    }
+
+    #[cold]
+    fn record_unreadable(&mut self, request: u64, sector: u32) {
+        let tag = RequestTag::decode(request);
+        let offset = source_offset(self.commands.get(tag.command), self.blocks, tag, sector);
+        let block = offset / self.blocks.block_bytes() as u64;
+        self.commands.sector_failed(tag.command, block as u32);
     }
 
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {

@@ -16,6 +16,12 @@ pub(crate) enum CommandPart {
     Head,
     /// The last unit of a change, which the command covers in part.
     Tail,
+    /// All units of a Compare.
+    Compare,
+    /// All units of a Verify.
+    Verify,
+    /// All units of a source range of a Copy.
+    Copy,
 }
 
 /// A range of units.
@@ -31,6 +37,15 @@ impl UnitRange {
         self.first < other.first + u64::from(other.count)
             && other.first < self.first + u64::from(self.count)
     }
+}
+
+/// A range of logical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockRange {
+    /// First block.
+    pub(crate) slba: u64,
+    /// Number of blocks.
+    pub(crate) nlb: u32,
 }
 
 /// The part of a unit that a command covers, and its data.
@@ -125,10 +140,9 @@ impl LogicalBlocks {
     pub(crate) fn unit(self, io: &IoCommand, part: CommandPart, position: u32) -> u64 {
         let (slba, nlb) = block_range(io);
         let first = match (part, io) {
-            (CommandPart::Head, _) | (CommandPart::Whole, IoCommand::Read { .. }) => {
-                self.unit_of(slba)
-            }
-            (CommandPart::Whole, _) => self.whole_units(slba, nlb).first,
+            (CommandPart::Head | CommandPart::Compare | CommandPart::Verify, _)
+            | (CommandPart::Whole, IoCommand::Read { .. }) => self.unit_of(slba),
+            (CommandPart::Whole | CommandPart::Copy, _) => self.whole_units(slba, nlb).first,
             (CommandPart::Tail, _) => self.unit_of(slba.saturating_add(nlb.into()) - 1),
         };
         first + u64::from(position)
@@ -147,7 +161,18 @@ impl LogicalBlocks {
     #[inline(never)]
     fn partial_window(self, io: &IoCommand, part: CommandPart, position: u32) -> UnitWindow {
         let (slba, nlb) = block_range(io);
-        let begin = self.unit(io, part, position) << self.shift;
+        self.window_of(BlockRange { slba, nlb }, self.unit(io, part, position))
+    }
+
+    /// Returns the part of the unit at a position of the units that cover a range of blocks. Its offset
+    /// is that in the data of the range.
+    pub(crate) fn range_window(self, range: BlockRange, position: u32) -> UnitWindow {
+        self.window_of(range, self.unit_of(range.slba) + u64::from(position))
+    }
+
+    /// Returns the part of a unit that a range of blocks covers.
+    fn window_of(self, BlockRange { slba, nlb }: BlockRange, unit: u64) -> UnitWindow {
+        let begin = unit << self.shift;
         let (first, end) =
             (slba.max(begin), (slba + u64::from(nlb)).min(begin + (1 << self.shift)));
         let bytes = |blocks: u64| blocks as usize * self.block_bytes();
@@ -164,6 +189,8 @@ fn block_range(io: &IoCommand) -> (u64, u32) {
     match *io {
         IoCommand::Read { slba, nlb, .. }
         | IoCommand::Write { slba, nlb, .. }
+        | IoCommand::Compare { slba, nlb, .. }
+        | IoCommand::Verify { slba, nlb, .. }
         | IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
         _ => (0, 0),
     }

@@ -1,8 +1,10 @@
 //! Personalities: the execution of I/O commands, by kind of drive.
 
 pub(crate) mod block;
+mod block_commands;
 mod block_flash;
 pub(crate) mod device_l2p;
+pub(crate) mod format;
 mod logical_blocks;
 pub(crate) mod null;
 pub(crate) mod open_channel;

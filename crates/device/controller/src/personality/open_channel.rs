@@ -154,9 +154,12 @@ impl OpenChannelDrive {
                 self.reset_ranges(now, id, deallocate, commands)
             }
             IoCommand::DeviceTrim { sequence, .. } => self.device_trim(id, sequence, commands),
-            IoCommand::WriteZeroes { .. } | IoCommand::LbaStatus { .. } => {
-                Err((Status::INVALID_OPCODE, 0))
-            }
+            IoCommand::WriteZeroes { .. }
+            | IoCommand::Compare { .. }
+            | IoCommand::Verify { .. }
+            | IoCommand::WriteUncorrectable { .. }
+            | IoCommand::Copy { .. }
+            | IoCommand::LbaStatus { .. } => Err((Status::INVALID_OPCODE, 0)),
         };
         if let Err((status, failed)) = result {
             commands.get_mut(id).result = failed;

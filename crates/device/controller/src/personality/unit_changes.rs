@@ -13,7 +13,7 @@
 use nvme::Status;
 use serde::{Deserialize, Serialize};
 
-use super::logical_blocks::{CommandPart, UnitRange};
+use super::logical_blocks::{BlockRange, CommandPart, UnitRange};
 use crate::ReadModifyWriteStats;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 
@@ -24,29 +24,42 @@ pub(crate) struct RequestTag {
     /// Index of the command in its table.
     pub(crate) command: u32,
     pub(crate) part: CommandPart,
+    /// Number of the source range of a Copy; 0 for other parts.
+    pub(crate) range: u8,
 }
+
+/// The smallest tag of the reads of a Copy. Tags of other commands are smaller.
+pub(crate) const COPY_TAGS: u64 = (CommandPart::Copy as u64) << 32;
 
 impl RequestTag {
     /// Returns the tag of all units of a read, or of the whole units of a change.
     pub(crate) fn whole(command: u32) -> RequestTag {
-        RequestTag { command, part: CommandPart::Whole }
+        RequestTag::of_part(command, CommandPart::Whole)
+    }
+
+    /// Returns the tag of a part of a command.
+    pub(crate) fn of_part(command: u32, part: CommandPart) -> RequestTag {
+        RequestTag { command, part, range: 0 }
     }
 
     /// Returns the tag for the FTL.
     #[inline]
     pub(crate) fn encode(self) -> u64 {
-        u64::from(self.command) | (self.part as u64) << 32
+        u64::from(self.command) | (self.part as u64) << 32 | u64::from(self.range) << 40
     }
 
     /// Returns the part that a tag of the FTL names.
     #[inline]
     pub(crate) fn decode(tag: u64) -> RequestTag {
-        let part = match tag >> 32 {
+        let part = match (tag >> 32) as u8 {
             0 => CommandPart::Whole,
             1 => CommandPart::Head,
-            _ => CommandPart::Tail,
+            2 => CommandPart::Tail,
+            3 => CommandPart::Compare,
+            4 => CommandPart::Verify,
+            _ => CommandPart::Copy,
         };
-        RequestTag { command: tag as u32, part }
+        RequestTag { command: tag as u32, part, range: (tag >> 40) as u8 }
     }
 }
 
@@ -59,6 +72,15 @@ pub(crate) enum ChangeKind {
     Zeroes,
     /// The units are deallocated.
     Trim,
+}
+
+/// A change of logical blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockChange {
+    pub(crate) range: BlockRange,
+    pub(crate) kind: ChangeKind,
+    /// Whether it completes only when it is on the media.
+    pub(crate) durable: bool,
 }
 
 /// A change of units: a request to the FTL.

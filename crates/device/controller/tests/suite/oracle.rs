@@ -7,10 +7,12 @@
 
 // guarantee: D-01, D-08, D-40, D-56
 
+mod block_commands;
 mod case;
 mod host_file;
 mod sector;
 
+use block_commands::CheckCounts;
 use case::{Blocks, Case, Medium};
 use testkit::oracle::run_seeds;
 
@@ -48,6 +50,33 @@ fn everything_flushed_survives_power_cuts_and_nothing_else_appears() {
     let sums = run(Medium::Memory, Blocks::Units, 1_000);
     assert!(sums.reclaimed > 0, "garbage collection never ran");
     assert!(sums.cuts > 0, "power was never cut");
+}
+
+// guarantee: B-83
+
+/// Compare, Verify and Copy see the values of the oracle, and marks of Write Uncorrectable are as
+/// durable as values.
+#[test]
+fn blocks_are_checked_marked_and_copied_as_the_oracle_says() {
+    let replay = "cargo test -p sluice-controller --test suite oracle::";
+    for (medium, blocks, cases) in [
+        (Medium::Memory, Blocks::Units, 250),
+        (Medium::Memory, Blocks::Parts, 100),
+        (Medium::Image, Blocks::Units, 30),
+        (Medium::CrashedHost { durable: true }, Blocks::Units, 10),
+    ] {
+        let run = run_seeds(cases, &[], replay, |seed| {
+            let mut case = Case::with_block_commands(seed, medium, blocks);
+            case.run();
+            (case.cuts, case.block_commands.map(|own| own.counts).unwrap_or_default())
+        });
+        let sum = |of: fn(&(u64, CheckCounts)) -> u64| run.results.iter().map(of).sum::<u64>();
+        let cuts = sum(|(cuts, _)| *cuts);
+        let (mismatches, copies) = (sum(|(_, c)| c.mismatches), sum(|(_, c)| c.copies));
+        let unreadable = sum(|(_, c)| c.unreadable);
+        assert!(cuts > 0 && mismatches > 0 && copies > 0, "{cuts} {mismatches} {copies}");
+        assert_eq!(unreadable > 0, blocks == Blocks::Units, "{unreadable} unreadable");
+    }
 }
 
 #[test]

@@ -236,8 +236,8 @@ impl WriteBuffer {
         self.redispatch.push(id);
     }
 
-    /// Records that the data of an entry is lost.
-    pub(crate) fn lose_entry(&mut self, slot: SlotId) {
+    /// Marks the sector of a slot as unreadable.
+    pub(crate) fn poison(&mut self, slot: SlotId) {
         self.entry_mut(slot).poison = true;
     }
 

@@ -14,6 +14,7 @@ const PREFETCH_REQUESTS: usize = 32;
 pub(crate) enum QueuedWriteKind {
     Write,
     Zeroes,
+    Uncorrectable,
     Trim,
 }
 

@@ -1,7 +1,7 @@
 //! JSON of an outcome: fio's result format with a `sluice` section.
 
 use block::notify::NotifyStats;
-use controller::{DriveStats, HintStats, MediaScrubStats, NotificationStats};
+use controller::{BlockCommandStats, DriveStats, HintStats, MediaScrubStats, NotificationStats};
 use ftl::FtlStats;
 use kv::KvStats;
 use media::MediaStats;
@@ -548,6 +548,8 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.read_retries + d.cmb_bytes > 0
         || d.device_l2p.is_some()
         || d.read_modify_write.is_some()
+        || d.block_commands != BlockCommandStats::default()
+        || d.formats > 0
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
@@ -594,6 +596,12 @@ fn interface(d: &DriveStats) -> Option<Value> {
                     "failures": partial.failures,
                 }),
             );
+        }
+        if d.block_commands != BlockCommandStats::default() {
+            object.insert("block_commands".into(), json!(d.block_commands));
+        }
+        if d.formats > 0 {
+            object.insert("formats".into(), json!(d.formats));
         }
         if let Some(m) = &d.device_l2p {
             object.insert(

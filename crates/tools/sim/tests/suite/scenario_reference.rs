@@ -150,6 +150,7 @@ fn sections() -> Vec<Section> {
         ("read-failure", "pu = 0\nchunk = 0\nsector = 0\n"),
         ("uncorrectable", "pu = 0\nchunk = 0\nsector = 0\n"),
         ("corrupted-data", "pu = 0\nchunk = 0\nsector = 0\n"),
+        ("format", "erase = true\n"),
         ("slow-die", "pu = 0\nfactor = 2\n"),
         ("stalled-queue", "queue = 1\nduration = \"1s\"\n"),
     ] {

@@ -47,6 +47,18 @@ pub enum FeatureSelect {
     Capabilities,
 }
 
+/// The erasure that a Format NVM requests ([NVMe1.4 §5.23], SES).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SecureErase {
+    /// None: the blocks read as if they were never written.
+    #[default]
+    None,
+    /// User data erase: the flash is erased.
+    UserData,
+    /// Cryptographic erase: the key of the data is deleted.
+    Cryptographic,
+}
+
 /// A typed command of the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
@@ -139,6 +151,17 @@ pub enum AdminCommand {
         nlb: u16,
         /// Size of the buffer in bytes, a multiple of 4.
         bytes: u64,
+    },
+    /// Format NVM [NVMe1.4 §5.23].
+    FormatNvm {
+        /// The namespace; `0xffff_ffff` for all namespaces.
+        nsid: u32,
+        /// LBA format (LBAF), below 16.
+        lba_format: u8,
+        /// Metadata settings and protection information, bits 8:4 of CDW10 (MSET, PI, PIL), below 32.
+        protection: u8,
+        /// Secure erase settings.
+        erase: SecureErase,
     },
     /// Doorbell Buffer Config [NVMe1.4 §5.7]: enables the doorbell buffer until the next reset.
     DoorbellBufferConfig {
@@ -255,6 +278,18 @@ impl AdminCommand {
                 nlb: sqe.cdw13.get() as u16,
                 bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
             },
+            admin::FORMAT_NVM if cdw10 >> 12 == 0 => AdminCommand::FormatNvm {
+                nsid: sqe.nsid.get(),
+                lba_format: (cdw10 & 0xf) as u8,
+                protection: (cdw10 >> 4 & 0x1f) as u8,
+                erase: match cdw10 >> 9 & 7 {
+                    0 => SecureErase::None,
+                    1 => SecureErase::UserData,
+                    2 => SecureErase::Cryptographic,
+                    _ => return Err(Status::INVALID_FIELD),
+                },
+            },
+            admin::FORMAT_NVM => return Err(Status::INVALID_FIELD),
             admin::DOORBELL_BUFFER_CONFIG => {
                 let [values, events] = sqe.dptr.map(|entry| entry.get());
                 if (values | events) & 0xfff != 0 || values == 0 || events == 0 {
@@ -325,6 +360,11 @@ impl AdminCommand {
                 sqe.cdw13 = u32::from(nlb).into();
                 sqe
             }
+            AdminCommand::FormatNvm { nsid, lba_format, protection, erase } => {
+                debug_assert!(lba_format < 16 && protection < 32);
+                let settings = u32::from(lba_format & 0xf) | u32::from(protection & 0x1f) << 4;
+                Sqe::admin(admin::FORMAT_NVM, nsid, settings | (erase as u32) << 9, 0)
+            }
             AdminCommand::DoorbellBufferConfig { values, events } => {
                 let mut sqe = Sqe::admin(admin::DOORBELL_BUFFER_CONFIG, 0, 0, 0);
                 sqe.set_prp(values, events);
@@ -348,6 +388,7 @@ impl AdminCommand {
             AdminCommand::GetFeatures { .. } => "Get Features",
             AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
+            AdminCommand::FormatNvm { .. } => "Format NVM",
             AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",
             AdminCommand::Geometry { .. } => "Geometry",
         }

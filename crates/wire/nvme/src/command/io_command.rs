@@ -7,7 +7,7 @@
 //! drive checks addresses, the data pointer and the namespace, which stay in the entry
 //! ([`Sqe::data`], `mptr`, `nsid`).
 //!
-//! References: [NVMe1.4 §6] (NVM command set); [OC20 §4] (vector commands); [`VectorHints`] from
+//! References: [NVMe1.4 §6] (NVM command set); [NVMe2.0, NVM command set §3.2.2] (Copy); [OC20 §4] (vector commands); [`VectorHints`] from
 //! \[OC12\].
 
 use crate::opcode::io;
@@ -98,6 +98,47 @@ pub enum IoCommand {
         /// Force unit access: the command completes when the zeros are durable.
         fua: bool,
     },
+    /// Compare [NVMe1.4 §6.6]: compares the data of the data pointer with that of the blocks.
+    Compare {
+        /// First logical block.
+        slba: u64,
+        /// Number of logical blocks, 1 to [`MAX_BLOCKS`].
+        nlb: u32,
+        /// Force unit access: the command compares durable data.
+        fua: bool,
+        /// Limited retry (LR).
+        limited_retry: bool,
+    },
+    /// Verify [NVMe1.4 §6.14]: reads the blocks without a transfer of data.
+    Verify {
+        /// First logical block.
+        slba: u64,
+        /// Number of logical blocks, 1 to [`MAX_BLOCKS`].
+        nlb: u32,
+        /// Force unit access: the command reads durable data.
+        fua: bool,
+        /// Limited retry (LR).
+        limited_retry: bool,
+    },
+    /// Write Uncorrectable [NVMe1.4 §6.16]: reads of the blocks fail until they are written.
+    WriteUncorrectable {
+        /// First logical block.
+        slba: u64,
+        /// Number of logical blocks, 1 to [`MAX_BLOCKS`].
+        nlb: u32,
+    },
+    /// Copy [NVMe2.0, NVM command set §3.2.2] in descriptor format 0, inside the drive. The data pointer contains the
+    /// [`CopyRange`](crate::CopyRange)s of the sources.
+    Copy {
+        /// First logical block of the destination (SDLBA).
+        slba: u64,
+        /// Number of source ranges, 1 to [`MAX_RANGES`].
+        ranges: u16,
+        /// Force unit access: the command completes when the copy is durable.
+        fua: bool,
+        /// Limited retry (LR).
+        limited_retry: bool,
+    },
     /// Dataset Management [NVMe1.4 §6.7]. On an open-channel drive, deallocating a range that
     /// is a chunk resets the chunk. The data pointer contains the [`DsmRange`](crate::DsmRange)s.
     DatasetManagement {
@@ -160,6 +201,17 @@ pub enum IoCommand {
     },
 }
 
+/// Reserved bits of CDW12 of Compare and Verify. The bits of protection information (PRINFO) have no
+/// meaning in a namespace without it.
+const CHECK_RESERVED: u32 = 0x3ff << 16;
+/// Reserved bits of CDW12 of Write Uncorrectable.
+const UNCORRECTABLE_RESERVED: u32 = 0xffff << 16;
+/// Descriptor format, directive type and reserved bits of CDW12 of Copy, which must be zero: only
+/// format 0 and no directive are supported.
+const COPY_UNSUPPORTED: u32 = 0xf << 8 | 0x3ff << 16;
+/// Directive (DSPEC), in CDW13 of Copy.
+const COPY_DIRECTIVE: u32 = 0xffff << 16;
+
 // CDW12 of reads and writes.
 const FUA: u32 = 1 << 30;
 /// Directive type: none is supported ([NVMe1.4 §6.15], DTYPE).
@@ -194,7 +246,8 @@ impl IoCommand {
     /// # Errors
     /// The status with which the command is to complete: [`Status::INVALID_OPCODE`];
     /// [`Status::INVALID_FIELD`] for fused operations, reserved data pointer types, directives,
-    /// more than 64 addresses, reserved hints, an empty LBA status query, or a sequence number of
+    /// reserved bits of Compare, Verify, Write Uncorrectable and Copy, other descriptor formats of
+    /// Copy than 0, more than 64 addresses, reserved hints, an empty LBA status query, or a sequence number of
     /// over 48 bits.
     #[inline]
     pub fn parse(sqe: &Sqe) -> Result<IoCommand, Status> {
@@ -236,6 +289,29 @@ impl IoCommand {
                 deallocate: cdw12 & DEAC != 0,
                 fua: cdw12 & FUA != 0,
             },
+            io::COMPARE if cdw12 & CHECK_RESERVED == 0 => IoCommand::Compare {
+                slba: sqe.slba(),
+                nlb: parse_block_count(cdw12),
+                fua: cdw12 & FUA != 0,
+                limited_retry: cdw12 & LIMITED_RETRY != 0,
+            },
+            io::VERIFY if cdw12 & CHECK_RESERVED == 0 => IoCommand::Verify {
+                slba: sqe.slba(),
+                nlb: parse_block_count(cdw12),
+                fua: cdw12 & FUA != 0,
+                limited_retry: cdw12 & LIMITED_RETRY != 0,
+            },
+            io::WRITE_UNCORRECTABLE if cdw12 & UNCORRECTABLE_RESERVED == 0 => {
+                IoCommand::WriteUncorrectable { slba: sqe.slba(), nlb: parse_block_count(cdw12) }
+            }
+            io::COPY if cdw12 & COPY_UNSUPPORTED == 0 && sqe.cdw13.get() & COPY_DIRECTIVE == 0 => {
+                IoCommand::Copy {
+                    slba: sqe.slba(),
+                    ranges: (cdw12 & 0xff) as u16 + 1,
+                    fua: cdw12 & FUA != 0,
+                    limited_retry: cdw12 & LIMITED_RETRY != 0,
+                }
+            }
             io::DATASET_MANAGEMENT => IoCommand::DatasetManagement {
                 ranges: (sqe.cdw10.get() & 0xff) as u16 + 1,
                 deallocate: sqe.cdw11.get() & AD != 0,
@@ -266,8 +342,10 @@ impl IoCommand {
                 }
                 IoCommand::DeviceTrim { ranges: (sqe.cdw10.get() & 0xff) as u16 + 1, sequence }
             }
-            // A write without a directive was parsed before.
-            io::WRITE => return Err(Status::INVALID_FIELD),
+            // Those without reserved and unsupported fields were parsed before.
+            io::WRITE | io::COMPARE | io::VERIFY | io::WRITE_UNCORRECTABLE | io::COPY => {
+                return Err(Status::INVALID_FIELD);
+            }
             _ => return Err(Status::INVALID_OPCODE),
         })
     }
@@ -323,7 +401,36 @@ impl Sqe {
         sqe
     }
 
-    /// Sets force unit access of a read, write or Write Zeroes.
+    /// Returns a Compare of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba`.
+    #[inline]
+    pub fn compare(nsid: u32, slba: u64, nlb: u32) -> Sqe {
+        Sqe::transfer(io::COMPARE, nsid, slba, nlb)
+    }
+
+    /// Returns a Verify of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba`.
+    #[inline]
+    pub fn verify(nsid: u32, slba: u64, nlb: u32) -> Sqe {
+        Sqe::transfer(io::VERIFY, nsid, slba, nlb)
+    }
+
+    /// Returns a Write Uncorrectable of `nlb` blocks (1 to [`MAX_BLOCKS`]) from `slba`.
+    #[inline]
+    pub fn write_uncorrectable(nsid: u32, slba: u64, nlb: u32) -> Sqe {
+        Sqe::transfer(io::WRITE_UNCORRECTABLE, nsid, slba, nlb)
+    }
+
+    /// Returns a Copy of `ranges` source ranges (1 to [`MAX_RANGES`]), which are in the memory of
+    /// the data pointer, to the blocks from `slba` on.
+    #[inline]
+    pub fn copy(nsid: u32, slba: u64, ranges: u16) -> Sqe {
+        debug_assert!((1..=MAX_RANGES).contains(&ranges), "{ranges} ranges");
+        let mut sqe = Sqe::new(io::COPY, nsid);
+        sqe.set_slba(slba);
+        sqe.cdw12 = u32::from(ranges.wrapping_sub(1) as u8).into();
+        sqe
+    }
+
+    /// Sets force unit access of a command that reads, compares, verifies, writes or copies blocks.
     #[inline]
     pub fn set_fua(&mut self) {
         self.cdw12 |= FUA;
@@ -403,6 +510,17 @@ impl Sqe {
         sqe
     }
 
+    /// Sets force unit access and limited retry.
+    fn with_access(mut self, fua: bool, limited_retry: bool) -> Sqe {
+        if fua {
+            self.set_fua();
+        }
+        if limited_retry {
+            self.set_limited_retry();
+        }
+        self
+    }
+
     #[inline]
     fn vector(opcode: u8, nsid: u32, addresses: PpaList) -> Sqe {
         let count = addresses.count();
@@ -446,6 +564,18 @@ impl IoCommand {
                 }
                 sqe
             }
+            IoCommand::Compare { slba, nlb, fua, limited_retry } => {
+                Sqe::compare(nsid, slba, nlb).with_access(fua, limited_retry)
+            }
+            IoCommand::Verify { slba, nlb, fua, limited_retry } => {
+                Sqe::verify(nsid, slba, nlb).with_access(fua, limited_retry)
+            }
+            IoCommand::WriteUncorrectable { slba, nlb } => {
+                Sqe::write_uncorrectable(nsid, slba, nlb)
+            }
+            IoCommand::Copy { slba, ranges, fua, limited_retry } => {
+                Sqe::copy(nsid, slba, ranges).with_access(fua, limited_retry)
+            }
             IoCommand::DatasetManagement { ranges, deallocate } => {
                 Sqe::dataset_management(nsid, ranges, deallocate)
             }
@@ -468,8 +598,8 @@ impl IoCommand {
         }
     }
 
-    /// Returns the hints of the command: all hints of a vector command, limited retry of a Read or
-    /// Write, none of other commands.
+    /// Returns the hints of the command: all hints of a vector command, limited retry of a Read,
+    /// Write, Compare, Verify or Copy, none of other commands.
     #[inline]
     pub fn hints(&self) -> VectorHints {
         match *self {
@@ -477,7 +607,11 @@ impl IoCommand {
             | IoCommand::VectorWrite { hints, .. }
             | IoCommand::VectorReset { hints, .. }
             | IoCommand::VectorCopy { hints, .. } => hints,
-            IoCommand::Read { limited_retry, .. } | IoCommand::Write { limited_retry, .. } => {
+            IoCommand::Read { limited_retry, .. }
+            | IoCommand::Write { limited_retry, .. }
+            | IoCommand::Compare { limited_retry, .. }
+            | IoCommand::Verify { limited_retry, .. }
+            | IoCommand::Copy { limited_retry, .. } => {
                 VectorHints { limited_retry, ..VectorHints::NONE }
             }
             _ => VectorHints::NONE,

@@ -24,13 +24,15 @@ pub mod admin {
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     /// Doorbell Buffer Config.
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
+    /// Format NVM.
+    pub const FORMAT_NVM: u8 = 0x80;
     /// Get LBA Status.
     pub const GET_LBA_STATUS: u8 = 0x86;
     /// Geometry [OC20 §3.1].
     pub const GEOMETRY: u8 = 0xe2;
 }
 
-/// NVM command set commands ([NVMe1.4 fig. 346]; [OC20 §4]).
+/// NVM command set commands ([NVMe1.4 fig. 346]; Copy: [NVMe2.0, NVM command set §3.2.2]; [OC20 §4]).
 pub mod io {
     /// Flush.
     pub const FLUSH: u8 = 0x00;
@@ -38,10 +40,18 @@ pub mod io {
     pub const WRITE: u8 = 0x01;
     /// Read.
     pub const READ: u8 = 0x02;
+    /// Write Uncorrectable.
+    pub const WRITE_UNCORRECTABLE: u8 = 0x04;
+    /// Compare.
+    pub const COMPARE: u8 = 0x05;
     /// Write Zeroes.
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management (deallocate; on an open-channel drive: chunk reset).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Verify.
+    pub const VERIFY: u8 = 0x0c;
+    /// Copy.
+    pub const COPY: u8 = 0x19;
     /// LBA status on an I/O queue (vendor specific; as the admin command Get LBA Status).
     pub const LBA_STATUS: u8 = 0x86;
     /// Vector Chunk Reset.

@@ -1,6 +1,6 @@
-//! [`DsmRange`] and [`LbaStatusDescriptor`]: ranges of sectors, as entries of lists in host memory.
+//! [`DsmRange`], [`CopyRange`] and [`LbaStatusDescriptor`]: ranges of sectors, as entries of lists in host memory.
 
-use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::wire;
@@ -85,6 +85,50 @@ impl LbaStatusDescriptor {
     }
 }
 
+/// A source range of a Copy in format 0, 32 bytes [NVMe2.0, NVM command set §3.2.2].
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct CopyRange {
+    /// Reserved (bytes 7:0).
+    pub reserved0: [u8; 8],
+    /// First logical block (bytes 15:8).
+    pub slba: U64,
+    /// Logical blocks, zero-based (bytes 17:16).
+    pub nlb: U16,
+    /// Reserved (bytes 23:18).
+    pub reserved18: [u8; 6],
+    /// Expected tags of protection information, which Sluice's drives do not have (bytes 31:24).
+    pub tags: [u8; 8],
+}
+
+wire!(CopyRange, 32);
+
+impl CopyRange {
+    /// Returns a range of `nlb` blocks (1 to 65,536) from `slba`.
+    pub fn new(slba: u64, nlb: u32) -> CopyRange {
+        debug_assert!((1..=1 << 16).contains(&nlb), "{nlb} blocks");
+        let nlb = (nlb.wrapping_sub(1) as u16).into();
+        CopyRange { slba: slba.into(), nlb, ..CopyRange::default() }
+    }
+
+    /// Returns the number of blocks, 1 to 65,536.
+    pub fn blocks(&self) -> u32 {
+        u32::from(self.nlb.get()) + 1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +140,8 @@ mod tests {
         let run = LbaStatusDescriptor::new(0x0102_0304_0506_0708, 0x1112_1314, true);
         assert_eq!(run.as_bytes(), [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 1, 0, 0]);
         assert!(run.is_mapped());
+        let source = CopyRange::new(0x0102_0304_0506_0708, 0x1_0000);
+        assert_eq!(source.as_bytes()[8..18], [8, 7, 6, 5, 4, 3, 2, 1, 0xff, 0xff]);
+        assert_eq!((source.blocks(), CopyRange::new(0, 1).blocks()), (65_536, 1));
     }
 }

@@ -80,6 +80,8 @@ statuses! {
     CAPACITY_EXCEEDED = 0x081, "capacity exceeded";
     /// The drive cannot execute the command now.
     NOT_READY = 0x082, "namespace not ready";
+    /// A Format NVM of the namespace is in progress.
+    FORMAT_IN_PROGRESS = 0x084, "format in progress";
     /// The value has another size than the buffer or the format allows (NVMe Key Value Command Set
     /// 1.0, generic command status).
     INVALID_VALUE_SIZE = 0x085, "invalid value size";
@@ -99,12 +101,16 @@ statuses! {
     INVALID_VECTOR = 0x108, "invalid interrupt vector";
     /// The log page does not exist.
     INVALID_LOG_PAGE = 0x109, "invalid log page";
+    /// The LBA format, metadata or protection information of a Format NVM is not supported.
+    INVALID_FORMAT = 0x10a, "invalid format";
     /// The queue cannot be deleted while a submission queue uses it.
     INVALID_QUEUE_DELETION = 0x10c, "invalid queue deletion";
     /// The feature cannot be saved.
     FEATURE_NOT_SAVEABLE = 0x10d, "feature identifier not saveable";
     /// The feature cannot be changed.
     FEATURE_NOT_CHANGEABLE = 0x10e, "feature not changeable";
+    /// A Copy names more ranges or blocks than the namespace allows (NVM command set).
+    COMMAND_SIZE_LIMIT = 0x183, "command size limit exceeded";
     /// The attributes conflict (NVM command set).
     CONFLICTING_ATTRIBUTES = 0x180, "conflicting attributes";
     /// A program or erase failed on the media, or the medium takes no more writes.
@@ -117,6 +123,8 @@ statuses! {
     APPLICATION_TAG_CHECK = 0x283, "end-to-end application tag check error";
     /// The reference tag of the protection information does not match.
     REFERENCE_TAG_CHECK = 0x284, "end-to-end reference tag check error";
+    /// The data of a Compare differs from the data of the blocks.
+    COMPARE_FAILURE = 0x285, "compare failure";
     /// The sector is not written, or not readable before its paired page is programmed.
     UNWRITTEN = 0x287, "deallocated or unwritten logical block";
     /// A reset took the chunk offline, or it was offline ([OC20 §4], media errors).

@@ -27,7 +27,11 @@ pub(crate) const DEPTH: u16 = 64;
 
 impl Host {
     pub(crate) fn new(drive: &mut Controller) -> Host {
-        let port = drive.attach().unwrap();
+        Host::on_port(drive.attach().unwrap())
+    }
+
+    /// Creates a host on its side of a port.
+    pub(crate) fn on_port(port: Arc<Port>) -> Host {
         let memory = SharedRegion::anonymous(MEMORY).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let (sq, sq_depth) = port.admin_submission();

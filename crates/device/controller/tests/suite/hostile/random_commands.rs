@@ -51,7 +51,8 @@ fn io_opcodes() -> Vec<u8> {
     use opcode::io::*;
     let vector = [VECTOR_READ, VECTOR_WRITE, VECTOR_RESET, VECTOR_COPY];
     let plain = [READ, WRITE, FLUSH, WRITE_ZEROES, DATASET_MANAGEMENT, LBA_STATUS];
-    [plain.as_slice(), &vector].concat()
+    let checks = [COMPARE, VERIFY, WRITE_UNCORRECTABLE, COPY];
+    [plain.as_slice(), &vector, &checks].concat()
 }
 
 /// Fills memory with values that may be parsed as PRP entries, SGL descriptors, ranges and physical

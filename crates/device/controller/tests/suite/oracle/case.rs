@@ -19,8 +19,9 @@ use nvme::Status;
 use rng::Rng;
 use time::{Component, Nanos, VirtualRunner};
 
+use super::block_commands::BlockCommands;
 use super::host_file::HostFile;
-use super::sector::{Sector, decode, encode};
+use super::sector::{Sector, UNREADABLE, decode, encode};
 
 /// The storage of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub(crate) enum Blocks {
 
 /// Maximum number of requests in flight, and of sectors per request.
 const REQUESTS: usize = 12;
-const SECTORS: u32 = 40;
+pub(super) const SECTORS: u32 = 40;
 
 #[derive(Clone, Debug)]
 struct InFlight {
@@ -58,24 +59,26 @@ struct InFlight {
 }
 
 pub(crate) struct Case {
-    config: DriveConfig,
+    pub(super) config: DriveConfig,
     drive: Option<Controller>,
     raw: Option<Raw>,
     runner: VirtualRunner,
     memory: Arc<SharedRegion>,
     at: Iova,
     /// Size of a logical block. The oracle knows each block.
-    sector_bytes: usize,
+    pub(super) sector_bytes: usize,
     /// Number of blocks in a unit that the drive maps.
-    unit_blocks: u64,
-    oracle: Vec<Sector>,
+    pub(super) unit_blocks: u64,
+    pub(super) oracle: Vec<Sector>,
     in_flight: Vec<Option<InFlight>>,
     rng: Rng,
     value: u64,
-    failing: bool,
+    pub(super) failing: bool,
     /// Ranges of requests that failed.
-    failed_ranges: Vec<(u64, u32)>,
-    medium: Medium,
+    pub(super) failed_ranges: Vec<(u64, u32)>,
+    pub(super) medium: Medium,
+    /// Commands that check, mark and copy blocks, if the case has them.
+    pub(crate) block_commands: Option<BlockCommands>,
     /// The image, if the host of the drive crashes.
     pub(crate) host_file: Option<HostFile>,
     _folder: Option<tempfile::TempDir>,
@@ -296,6 +299,7 @@ impl Case {
             failing,
             failed_ranges: vec![],
             medium,
+            block_commands: None,
             _folder: folder,
             host_file,
             reclaimed: 0,
@@ -304,6 +308,14 @@ impl Case {
             steps: 0,
             config,
         };
+        case.attach();
+        case
+    }
+
+    /// Creates a case with commands that check, mark and copy blocks.
+    pub(crate) fn with_block_commands(seed: u64, medium: Medium, blocks: Blocks) -> Case {
+        let mut case = Case::new(seed, medium, blocks);
+        case.block_commands = Some(BlockCommands::new(seed, case.sector_bytes));
         case.attach();
         case
     }
@@ -317,6 +329,10 @@ impl Case {
         let mut controller =
             ControllerHandle::connect(port.clone(), &mut progress, 1_000_000).unwrap();
         let queue = controller.create_queue_pair(64, None, &mut progress).unwrap();
+        if let Some(own) = &mut self.block_commands {
+            let queue = controller.create_queue_pair(64, None, &mut progress).unwrap();
+            own.attach(queue, port.memory());
+        }
         self.raw = Some(Raw::from_pair(controller.info(), queue, port.clone()).unwrap());
         self.at = port.memory().register(&self.memory).unwrap();
     }
@@ -344,7 +360,7 @@ impl Case {
         assert_eq!(checked, Ok(()));
         let ended = self.reap();
         self.recheck_failed();
-        if !moved && !ended && self.in_flight.iter().any(Option::is_some) {
+        if !moved && !ended && self.is_waiting() {
             let drive = self.drive.as_ref().unwrap();
             panic!(
                 "{:?} do not complete at {}: {}",
@@ -364,12 +380,24 @@ impl Case {
             self.on_completion(slot, &flight, done.status);
             ended = true;
         }
-        ended
+        ended | self.reap_block_commands(false)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.in_flight.iter().any(Option::is_some)
+            || self.block_commands.as_ref().is_some_and(BlockCommands::is_waiting)
     }
 
     fn on_completion(&mut self, slot: usize, flight: &InFlight, status: Status) {
         let Request { op, lba, sectors, .. } = flight.request;
         let changed = self.changed_range(&flight.request);
+        let range = lba as usize..lba as usize + sectors as usize;
+        if op == Op::Read
+            && self.oracle[range.clone()].iter().any(|s| s.model.value() == UNREADABLE)
+        {
+            assert_eq!(status, Status::UNRECOVERED_READ, "{sectors} sectors at {lba}");
+            return self.oracle[range].iter_mut().for_each(|s| s.reading -= 1);
+        }
         assert!(
             status.is_success() || self.failing && status.is(Status::WRITE_PROTECTED),
             "{op:?} of {sectors} at {lba}: {status} after {} cuts {:?}\n{:?}",
@@ -380,7 +408,6 @@ impl Case {
                 .and_then(|d| Some((d.ftl()?.debug_state(), d.ftl()?.capacity_plan())))
         );
         let from = self.slot(slot);
-        let range = lba as usize..lba as usize + sectors as usize;
         match op {
             Op::Read => {
                 let mut bytes = vec![0; self.sector_bytes];
@@ -445,12 +472,35 @@ impl Case {
 
     /// Reads without the oracle, while other commands proceed.
     fn read_now(&mut self, lba: u64, sectors: u32) -> Vec<u64> {
-        let bytes = sectors as usize * self.sector_bytes;
-        let memory = SharedRegion::anonymous(bytes).unwrap();
-        let raw = self.raw.as_mut().unwrap();
-        let at = raw.memory().register(&memory).unwrap();
+        let memory = SharedRegion::anonymous(sectors as usize * self.sector_bytes).unwrap();
+        let at = self.raw.as_mut().unwrap().memory().register(&memory).unwrap();
+        let status = self.read_into(at, lba, sectors);
+        let value = |bytes: &[u8]| decode(bytes).expect("a sector must not mix two values");
+        if status.is_success() {
+            let mut data = vec![0; sectors as usize * self.sector_bytes];
+            memory.read(0, &mut data);
+            return data.chunks(self.sector_bytes).map(value).collect();
+        }
+        assert!(self.block_commands.is_some(), "read of {sectors} at {lba}: {status}");
+        let one = |lba| match self.read_into(at, lba, 1) {
+            Status::SUCCESS => {
+                let mut data = vec![0; self.sector_bytes];
+                memory.read(0, &mut data);
+                value(&data)
+            }
+            status => {
+                assert_eq!(status, Status::UNRECOVERED_READ, "read of sector {lba}");
+                UNREADABLE
+            }
+        };
+        (lba..lba + u64::from(sectors)).map(one).collect()
+    }
+
+    /// Reads sectors into memory, while other commands proceed.
+    fn read_into(&mut self, at: Iova, lba: u64, sectors: u32) -> Status {
         let (now, tag) = (self.runner.now(), u64::MAX);
-        raw.submit(now, Request::read(lba, sectors, Payload::Contiguous(at), tag)).unwrap();
+        let request = Request::read(lba, sectors, Payload::Contiguous(at), tag);
+        self.raw.as_mut().unwrap().submit(now, request).unwrap();
         loop {
             let (raw, drive) = (self.raw.as_mut().unwrap(), self.drive.as_mut().unwrap());
             let moved = self.runner.step(&mut [raw, drive], Nanos::MAX);
@@ -459,22 +509,17 @@ impl Case {
                 continue;
             };
             if done.tag == tag {
-                assert!(done.status.is_success(), "read of {sectors} at {lba}: {}", done.status);
-                break;
+                return done.status;
             }
             let slot = done.tag as usize;
             let flight = self.in_flight[slot].take().expect("one completion per request");
             self.on_completion(slot, &flight, done.status);
         }
-        let mut data = vec![0; bytes];
-        memory.read(0, &mut data);
-        let found = data.chunks(self.sector_bytes).map(decode);
-        found.map(|value| value.expect("a sector must not mix two values")).collect()
     }
 
     /// Returns a range that no command in flight changes. If the range is to be changed, no command
     /// in flight reads it either.
-    fn range(&mut self, change: bool) -> Option<(u64, u32)> {
+    pub(super) fn range(&mut self, change: bool) -> Option<(u64, u32)> {
         let most = SECTORS.min(self.oracle.len() as u32 / 4).max(1);
         let few = self.rng.chance(0.7);
         let n = 1 + self.rng.below(if few { most.min(6) } else { most }.into()) as usize;
@@ -552,7 +597,7 @@ impl Case {
     }
 
     fn wait(&mut self) {
-        while self.in_flight.iter().any(Option::is_some) {
+        while self.is_waiting() {
             self.step();
         }
     }
@@ -589,6 +634,7 @@ impl Case {
                 self.on_completion(slot, &flight, done.status);
             }
         }
+        self.reap_block_commands(true);
         self.in_flight.fill(None);
         self.failed_ranges.clear();
         // A second cut may follow before anything is written.
@@ -624,6 +670,7 @@ impl Case {
         let eager = self.rng.below(6);
         for _ in 0..commands {
             self.submit();
+            self.submit_block_command();
             for _ in 0..self.rng.below(eager + 1) {
                 self.step();
             }

@@ -2,6 +2,9 @@
 
 use testkit::oracle::SectorModel;
 
+/// The value of a sector that was made unreadable.
+pub(crate) const UNREADABLE: u64 = u64::MAX;
+
 /// The possible values of one logical sector, and the commands in flight for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Sector {

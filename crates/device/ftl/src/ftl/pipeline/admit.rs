@@ -37,6 +37,16 @@ impl Ftl {
         self.enqueue(QueuedWriteKind::Zeroes, tag, slba, sectors, durable);
     }
 
+    /// Marks sectors as unreadable, as mapped sectors: reads fail with
+    /// [`Status::UNRECOVERED_READ`] until the sectors are written or trimmed. The mark is as durable
+    /// as the data of a write. Fails with [`Status::INVALID_OPCODE`] if the drive keeps the map.
+    pub fn write_uncorrectable(&mut self, tag: u64, slba: u64, sectors: u32, durable: bool) {
+        if self.durability.has_device_l2p() {
+            return self.complete(tag, Status::INVALID_OPCODE.do_not_retry());
+        }
+        self.enqueue(QueuedWriteKind::Uncorrectable, tag, slba, sectors, durable);
+    }
+
     /// Unmaps sectors. A trim is as durable as a buffered write: the next flush makes it durable.
     /// With a map cache a trim can fail with [`Status::CAPACITY_EXCEEDED`]: its translation page
     /// needs a frame, and the dirty page in that frame cannot be written, because nothing can.
@@ -177,6 +187,20 @@ impl Ftl {
         slot
     }
 
+    /// Writes zeros into a slot of a write without data, and marks it as unreadable if the request
+    /// says so.
+    fn fill_without_data(
+        &mut self,
+        kind: QueuedWriteKind,
+        slot: SlotId,
+        flash: &mut impl FlashBackend,
+    ) {
+        flash.write_slot(slot, &[]);
+        if kind == QueuedWriteKind::Uncorrectable {
+            self.buffer.poison(slot);
+        }
+    }
+
     /// Prefetches the map entries of queued writes, and the line entries of the copies that the
     /// writes invalidate.
     #[inline(never)]
@@ -213,7 +237,9 @@ impl Ftl {
                     admission = Admission::MapPage;
                     self.trim_slice(now, p.next_lba(), left.min(TRIM_SLICE), flash)
                 }
-                QueuedWriteKind::Write | QueuedWriteKind::Zeroes => {
+                QueuedWriteKind::Write
+                | QueuedWriteKind::Zeroes
+                | QueuedWriteKind::Uncorrectable => {
                     let (n, room) = self.admissible(left, slots, free, idle);
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
@@ -231,7 +257,7 @@ impl Ftl {
                         let slot = self.admit(p.lba + i);
                         match p.kind {
                             QueuedWriteKind::Write => flash.copy_from_host(p.tag, i, slot),
-                            _ => flash.write_slot(slot, &[]),
+                            kind => self.fill_without_data(kind, slot, flash),
                         }
                     }
                     self.account_admitted(n, free);

@@ -154,7 +154,7 @@ impl Ftl {
             let Some(source) = entry.source() else { continue };
             self.record_uncorrectable(self.env.geometry.chunk_of(source));
             if entry.lba().is_some() {
-                self.buffer.lose_entry(first_slot + i);
+                self.buffer.poison(first_slot + i);
                 self.stats.uncorrectable_sectors += 1;
             }
         }

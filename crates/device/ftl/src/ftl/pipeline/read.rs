@@ -108,21 +108,26 @@ impl Ftl {
                         self.stats.unmapped_reads += 1;
                         flash.zero_to_host(tag, i);
                     }
-                    L2pEntry::Buffer(slot) => match self.buffer.entry(slot).source() {
-                        Some(source) => addresses.push(ReadAddress::to_host(source, i)),
-                        None => {
+                    L2pEntry::Buffer(slot) => {
+                        let entry = self.buffer.entry(slot);
+                        if let Some(source) = entry.source() {
+                            addresses.push(ReadAddress::to_host(source, i));
+                        } else if entry.poison {
                             self.stats.buffer_hits += 1;
-                            if self.buffer.entry(slot).poison {
-                                read.status = Status::UNRECOVERED_READ;
-                            }
+                            read.status = Status::UNRECOVERED_READ;
+                            flash.record_unreadable(tag, i);
+                        } else {
+                            self.stats.buffer_hits += 1;
                             flash.copy_to_host(tag, i, slot);
                         }
-                    },
-                    L2pEntry::Flash(phys) if self.mapping.is_poisoned(phys) => {
-                        read.status = Status::UNRECOVERED_READ;
                     }
-                    L2pEntry::Flash(phys) => addresses.push(ReadAddress::to_host(phys, i)),
-                    L2pEntry::Lost => read.status = Status::UNRECOVERED_READ,
+                    L2pEntry::Flash(phys) if !self.mapping.is_poisoned(phys) => {
+                        addresses.push(ReadAddress::to_host(phys, i));
+                    }
+                    L2pEntry::Flash(_) | L2pEntry::Lost => {
+                        read.status = Status::UNRECOVERED_READ;
+                        flash.record_unreadable(tag, i);
+                    }
                 }
                 if addresses.len() == 64 {
                     flash.read(now, op, &addresses, ReadDest::Host(tag));

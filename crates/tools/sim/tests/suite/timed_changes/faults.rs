@@ -131,6 +131,40 @@ fn a_run_without_effect_of_its_faults_equals_one_without_faults() {
     assert!(to_json(&plain)["sluice"].get("faults").is_none());
 }
 
+// guarantee: B-84
+
+#[test]
+fn a_format_refuses_requests_and_clears_the_drive() {
+    // Refused requests and reads of formatted sectors take the time of the completion.
+    let timed = format!("{DRIVE}[drive.controller]\ncompletion_latency = \"5us\"\n{READS}");
+    let quick = run(&format!("{timed}{}", fault("5ms", "format", "")));
+    let refused = failed(&quick, Status::FORMAT_IN_PROGRESS);
+    assert!(refused > 0 && refused < ios(&quick) / 2, "{refused} of {}", ios(&quick));
+    let record = only(&quick);
+    assert!(!record.is_open && record.count.is_some_and(|blocks| blocks > 1_000), "{record:?}");
+    let drive = &quick.drives[0].drive;
+    assert_eq!((drive.formats, drive.ftl.unwrap().erases), (1, 0));
+    assert!(drive.ftl.unwrap().unmapped_reads > 0, "reads after the format");
+    assert_eq!(to_json(&quick)["sluice"]["drives"][0]["interface"]["formats"], 1);
+    // The erases take longer than the jobs.
+    let slow = run(&format!("{timed}{}", fault("5ms", "format", "erase = true")));
+    assert!(only(&slow).is_open && failed(&slow, Status::FORMAT_IN_PROGRESS) > refused);
+    let remarks = to_variant(&slow).remarks;
+    let expected = "format of drive0 after 5 ms, which did not end";
+    assert!(remarks.iter().any(|remark| remark == expected), "{remarks:?}");
+    assert_eq!(to_json(&slow)["sluice"]["faults"][0]["erase"], true);
+    for (drive, keys, expected) in [
+        ("[drive]\npreset = \"nvme-null\"\n", "", "no flash"),
+        ("[drive]\npreset = \"ocssd-mlc-128pu-small\"\n", "", "no FTL of its own"),
+        (DRIVE, "erase = 1", "erase"),
+        (DRIVE, "lba = 1", "lba"),
+    ] {
+        let text = format!("{drive}{READS}{}", fault("5ms", "format", keys));
+        let error = parse(&text).expect_err("the drive cannot be formatted").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn one_sector_fails_once_or_always() {
     let reads = "[[job]]\nrw = \"read\"\nbs = \"4k\"\nsize = \"1m\"\nloops = 3\n\

@@ -20,7 +20,7 @@ impl Ftl {
     }
 
     /// Returns whether a chunk exists and is in a line.
-    fn is_in_line(&self, chunk: ChunkId) -> bool {
+    pub fn is_in_line(&self, chunk: ChunkId) -> bool {
         chunk.get() < self.env.geometry.total_chunks() && self.space.line_of(chunk) != LineId::NONE
     }
 

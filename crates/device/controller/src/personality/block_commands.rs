@@ -1,0 +1,142 @@
+//! Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
+//!
+//! A Compare and a Verify are reads to the FTL: they take the time of a read, without the transfer
+//! to the host; the data of a Compare passes the DMA stage as that of a write. A Write Uncorrectable
+//! is a write of sectors that are marked as unreadable in the out-of-band bytes and in the map, so
+//! that the mark is as durable as data, and moves with its sector. A Copy reads all of its sources
+//! into memory of the drive, and is a write of that memory from then on. Invariant: a Copy writes
+//! nothing unless all of its sources could be read.
+
+use ftl::Completion;
+use mem::SharedRegion;
+use nvme::{IoCommand, Status};
+use time::Nanos;
+
+use crate::command::data_buffer::DataBuffer;
+use crate::command::table::{Commands, range_blocks};
+use crate::personality::block::BlockDrive;
+use crate::personality::block_flash::source_offset;
+use crate::personality::logical_blocks::{BlockRange, CommandPart};
+use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag};
+
+impl BlockDrive {
+    /// Whether the drive supports Write Uncorrectable: its FTL marks units, which are its blocks.
+    pub(crate) fn can_mark_blocks(&self) -> bool {
+        !self.has_partial_units()
+    }
+
+    /// Starts a Compare or a Verify of a range of blocks.
+    pub(super) fn start_check(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        part: CommandPart,
+        BlockRange { slba, nlb }: BlockRange,
+        commands: &mut Commands,
+    ) {
+        if part == CommandPart::Compare && !commands.get(id).data_buffer.has_data() {
+            // Bit Bucket descriptors have no data for the drive [NVMe1.4 §4.4].
+            return commands.complete_op(id, Status::SGL_LENGTH_INVALID);
+        }
+        match part {
+            CommandPart::Compare => self.command_stats.compares += 1,
+            _ => self.command_stats.verifies += 1,
+        }
+        let units = self.blocks.covering_units(slba, nlb);
+        let tag = RequestTag::of_part(id, part).encode();
+        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        ftl.read(now, tag, units.first, units.count, &mut flash);
+    }
+
+    /// Starts a Write Uncorrectable.
+    pub(super) fn start_uncorrectable(
+        &mut self,
+        id: u32,
+        BlockRange { slba, nlb }: BlockRange,
+        durable: bool,
+        commands: &mut Commands,
+    ) {
+        if !self.can_mark_blocks() {
+            return commands.complete_op(id, Status::INVALID_OPCODE);
+        }
+        self.command_stats.uncorrectable_writes += 1;
+        self.ftl.write_uncorrectable(id.into(), slba, nlb, durable);
+        self.kick = true;
+    }
+
+    /// Starts the reads of a Copy. `through` tells whether writes complete only on the media.
+    pub(super) fn start_copy(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        through: bool,
+        commands: &mut Commands,
+    ) {
+        let end = self.capacity_blocks();
+        let command = commands.get_mut(id);
+        let IoCommand::Copy { slba, fua, .. } = &mut command.io else { return };
+        *fua |= through;
+        let fits =
+            |slba: u64, nlb: u64| slba.checked_add(nlb).is_some_and(|range_end| range_end <= end);
+        let sources = command.ranges.iter().map(|r| (r.slba.get(), u64::from(r.nlb.get())));
+        let blocks: u64 = sources.clone().map(|(_, nlb)| nlb).sum();
+        if !fits(*slba, blocks) || !sources.clone().all(|(slba, nlb)| fits(slba, nlb)) {
+            return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
+        }
+        command.data_buffer = match self.stores_data() {
+            true => match SharedRegion::anonymous(command.bytes as usize) {
+                Ok(region) => DataBuffer::Internal(region),
+                Err(_) => return commands.complete_op(id, Status::INTERNAL),
+            },
+            false => DataBuffer::Empty,
+        };
+        let units: Vec<_> =
+            sources.map(|(slba, nlb)| self.blocks.covering_units(slba, nlb as u32)).collect();
+        command.ops_left = units.len() as u32;
+        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        for (range, units) in (0..=u8::MAX).zip(units) {
+            let tag = RequestTag { command: id, part: CommandPart::Copy, range };
+            ftl.read(now, tag.encode(), units.first, units.count, &mut flash);
+        }
+    }
+
+    /// Processes the completion of the read of a source of a Copy. After the last one the data is
+    /// written.
+    #[cold]
+    pub(super) fn on_source_read(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
+        let id = RequestTag::decode(done.tag).command;
+        let protected = self.buffer_durable;
+        let command = commands.get_mut(id);
+        if command.status.is_success() {
+            command.status = done.status;
+        }
+        command.ops_left -= 1;
+        if command.ops_left > 0 {
+            return;
+        }
+        let IoCommand::Copy { slba, fua, limited_retry, .. } = command.io else { return };
+        if !command.status.is_success() {
+            let status = command.status;
+            return commands.complete(id, status);
+        }
+        let nlb = range_blocks(command) as u32;
+        self.command_stats.copies += 1;
+        self.command_stats.copied_blocks += u64::from(nlb);
+        command.io = IoCommand::Write { slba, nlb, fua, limited_retry };
+        command.ops_left = 1;
+        let (range, kind) = (BlockRange { slba, nlb }, ChangeKind::Write);
+        let durable = fua && !protected;
+        self.change(now, id, BlockChange { range, kind, durable }, commands);
+    }
+
+    /// Returns the position in a command's data of the block at a position of a request to the FTL.
+    pub(super) fn block_position(
+        &self,
+        commands: &Commands,
+        tag: RequestTag,
+        position: u32,
+    ) -> u32 {
+        let offset = source_offset(commands.get(tag.command), self.blocks, tag, position);
+        (offset / self.blocks.block_bytes() as u64) as u32
+    }
+}
