@@ -5,7 +5,7 @@ use media::{HostFlushStats, MediaStats};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::{LatencyMonitorStats, Lateness, LatenessRecord};
+use crate::{DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -174,4 +174,7 @@ pub struct DriveStats {
     pub latency_monitor: Option<LatencyMonitorStats>,
     /// Lateness of completions.
     pub late: Lateness,
+    /// Waits of doorbells. They are not saved: doorbells of a saved drive did not wait.
+    #[serde(skip)]
+    pub doorbell_to_fetch: DoorbellToFetch,
 }
