@@ -374,6 +374,15 @@ impl Controller {
         self.command_times.get_or_insert_with(|| Box::new(CommandTimes::new()));
     }
 
+    /// Starts to record command times, and counts completions that are over `late_max` late as late
+    /// from now on ([`CommandTimes::on_time`]).
+    pub fn record_on_time_commands(&mut self, late_max: Nanos) {
+        self.record_command_times();
+        if let Some(times) = &mut self.command_times {
+            times.on_time.late_max = late_max;
+        }
+    }
+
     /// Returns the command times, if [`record_command_times`](Controller::record_command_times) was
     /// called.
     pub fn command_times(&self) -> Option<&CommandTimes> {

@@ -54,6 +54,6 @@ pub use lateness::{Lateness, LatenessPart, LatenessRecord};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use stats::{
-    CommandTimes, DeviceL2pStats, DriveStats, HintStats, MediaScrubStats, NotificationStats,
-    PuBusy, ReadModifyWriteStats,
+    CommandSum, CommandTimes, DeviceL2pStats, DriveStats, HintStats, MediaScrubStats,
+    NotificationStats, OnTimeCommands, PuBusy, ReadModifyWriteStats,
 };
