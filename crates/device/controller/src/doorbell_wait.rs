@@ -25,12 +25,12 @@ pub struct UnmeasuredDoorbells {
     /// older than the queue.
     pub not_trusted: u64,
     /// The drive held back earlier commands of the queue.
-    pub held_back: u64,
+    pub deferred: u64,
     /// The host wrote no stamp.
     pub unstamped: u64,
 }
 
-collections::counters!(UnmeasuredDoorbells { not_trusted, held_back, unstamped });
+collections::counters!(UnmeasuredDoorbells { not_trusted, deferred, unstamped });
 
 /// The waits of the doorbells that a drive has read.
 #[derive(Clone, Debug, Default)]
@@ -93,12 +93,12 @@ impl fmt::Display for DoorbellWaitUnknown {
             DoorbellWaitUnknown::VirtualTime => f.write_str("time is virtual"),
             DoorbellWaitUnknown::NoStamps(UnmeasuredDoorbells {
                 not_trusted,
-                held_back,
+                deferred,
                 unstamped,
             }) => write!(
                 f,
                 "of the doorbells {unstamped} had no stamp, {not_trusted} had one that is not \
-                 trusted, and {held_back} were held back"
+                 trusted, and {deferred} were deferred"
             ),
             DoorbellWaitUnknown::Ahci => {
                 f.write_str("the registers of an AHCI controller have no stamps")
@@ -150,7 +150,7 @@ impl DoorbellRecord {
             DoorbellReading::AfterPollBegan { .. } | DoorbellReading::NotTrusted => {
                 self.unmeasured.not_trusted += 1;
             }
-            DoorbellReading::HeldBack => self.unmeasured.held_back += 1,
+            DoorbellReading::Deferred => self.unmeasured.deferred += 1,
             DoorbellReading::Unstamped => self.unmeasured.unstamped += 1,
         }
     }

@@ -104,7 +104,7 @@ pub enum DoorbellReading {
     NotTrusted,
     /// The drive read the doorbell late on purpose: it held back earlier entries, for the host's
     /// rates or limits.
-    HeldBack,
+    Deferred,
     /// The doorbell has no stamp.
     Unstamped,
 }
@@ -164,7 +164,7 @@ impl StampReader {
             word.store(0, Ordering::Relaxed);
         }
         self.reading = Some(match self.polls.clock.at_reading(stamp) {
-            _ if poll > last_poll + 1 => DoorbellReading::HeldBack,
+            _ if poll > last_poll + 1 => DoorbellReading::Deferred,
             _ if stamp == 0 => DoorbellReading::Unstamped,
             rung if rung > now => DoorbellReading::AfterPollBegan { rung },
             rung if rung + STAMP_SLACK < last => DoorbellReading::NotTrusted,
@@ -343,7 +343,7 @@ mod tests {
         // Two polls in which the drive fetches nothing, and does not read the doorbell.
         queue.polls.begin(queue.clock.now());
         queue.polls.begin(queue.clock.now());
-        assert_eq!(queue.poll(), Some(DoorbellReading::HeldBack));
+        assert_eq!(queue.poll(), Some(DoorbellReading::Deferred));
         queue.push();
         assert!(matches!(queue.poll(), Some(DoorbellReading::Rung { .. })), "it is read again");
     }

@@ -134,13 +134,13 @@ pub struct SqConsumer {
     tail: u16,
     /// The register of the tail doorbell.
     doorbell: SharedWord,
-    /// What the drive reads besides the register, if enabled.
-    beside: Option<Box<BesideRegister>>,
+    /// The words that the drive reads in addition to the register, if enabled.
+    extension: Option<Box<TailExtension>>,
 }
 
-/// The words that the drive reads besides the register of a tail doorbell.
+/// The words that the drive reads in addition to the register of a tail doorbell.
 #[derive(Debug, Default)]
-struct BesideRegister {
+struct TailExtension {
     /// The doorbell in the doorbell buffer.
     shadow: Option<ShadowDoorbell>,
     /// The time of the host's write.
@@ -169,7 +169,7 @@ impl SqConsumer {
         let doorbell = SharedWord::new(port.doorbells().clone(), port.sq_doorbell(qid));
         doorbell.get().store(0, Ordering::Relaxed);
         let ring = Ring::open(port, qid, at, depth)?;
-        Ok(SqConsumer { ring, head: 0, tail: 0, doorbell, beside: None })
+        Ok(SqConsumer { ring, head: 0, tail: 0, doorbell, extension: None })
     }
 
     /// Uses the doorbell buffer from now on. The register then only announces new entries: the
@@ -178,7 +178,7 @@ impl SqConsumer {
     pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
         if let Some(shadow) = shadows.submission(self.ring.qid) {
             shadow.init(self.tail);
-            self.beside.get_or_insert_default().shadow = Some(shadow);
+            self.extension.get_or_insert_default().shadow = Some(shadow);
         }
     }
 
@@ -186,23 +186,24 @@ impl SqConsumer {
     /// stamps if the port [requests](Port::request_stamps) it.
     pub fn read_stamps(&mut self, polls: &Arc<DrivePolls>) {
         let stamp = StampReader::open(&self.ring.port, self.ring.qid, polls.clone());
-        self.beside.get_or_insert_default().stamp = Some(stamp);
+        self.extension.get_or_insert_default().stamp = Some(stamp);
     }
 
     /// Removes the stamp of the last doorbell that announced entries; `None` if it was removed, or
     /// stamps are not [read](SqConsumer::read_stamps).
     pub fn take_doorbell_reading(&mut self) -> Option<DoorbellReading> {
-        self.beside.as_mut()?.stamp.as_mut()?.take_reading()
+        self.extension.as_mut()?.stamp.as_mut()?.take_reading()
     }
 
     /// Reads the tail and its stamp.
     #[inline(never)]
-    fn read_beside_register(&mut self) -> Result<u16, InvalidDoorbell> {
-        let waiting = match self.beside.as_ref().is_some_and(|beside| beside.shadow.is_some()) {
-            true => self.read_shadow_tail()?,
-            false => self.read_register_tail()?,
-        };
-        if let Some(BesideRegister { stamp: Some(stamp), .. }) = self.beside.as_deref_mut() {
+    fn read_extended_tail(&mut self) -> Result<u16, InvalidDoorbell> {
+        let waiting =
+            match self.extension.as_ref().is_some_and(|extension| extension.shadow.is_some()) {
+                true => self.read_shadow_tail()?,
+                false => self.read_register_tail()?,
+            };
+        if let Some(TailExtension { stamp: Some(stamp), .. }) = self.extension.as_deref_mut() {
             stamp.record_read(waiting);
         }
         Ok(waiting)
@@ -217,7 +218,7 @@ impl SqConsumer {
     /// Reads the tail in the doorbell buffer. The drive reads it until the queue is empty, and then
     /// only after the next register write.
     fn read_shadow_tail(&mut self) -> Result<u16, InvalidDoorbell> {
-        let Some(BesideRegister { shadow: Some(shadow), .. }) = self.beside.as_deref_mut() else {
+        let Some(TailExtension { shadow: Some(shadow), .. }) = self.extension.as_deref_mut() else {
             return Ok(self.waiting());
         };
         let register = self.doorbell.get();
@@ -248,8 +249,8 @@ impl SqConsumer {
     /// [`InvalidDoorbell`].
     #[inline]
     pub fn read_tail(&mut self) -> Result<u16, InvalidDoorbell> {
-        if self.beside.is_some() {
-            return self.read_beside_register();
+        if self.extension.is_some() {
+            return self.read_extended_tail();
         }
         self.read_register_tail()
     }

@@ -233,7 +233,7 @@ fn doorbell_to_fetch(waits: &DoorbellToFetch) -> Value {
         "machine": part(waits.machine),
         "own": part(waits.own),
         "not_trusted": unmeasured.not_trusted,
-        "held_back": unmeasured.held_back,
+        "deferred": unmeasured.deferred,
         "unstamped": unmeasured.unstamped,
     })
 }

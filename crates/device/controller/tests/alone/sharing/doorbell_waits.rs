@@ -211,7 +211,7 @@ fn commands_that_rates_hold_back_did_not_wait_for_the_drive() {
         }
     }
     let (waits, unmeasured) = d.waits();
-    assert!(unmeasured.held_back > 5 && unmeasured.not_trusted == 0, "{unmeasured:?}");
-    assert!(waits.count + unmeasured.held_back <= sent, "{waits:?} {unmeasured:?} of {sent}");
+    assert!(unmeasured.deferred > 5 && unmeasured.not_trusted == 0, "{unmeasured:?}");
+    assert!(waits.count + unmeasured.deferred <= sent, "{waits:?} {unmeasured:?} of {sent}");
     assert!(waits.p50 < Nanos::from_micros(500), "the interval of commands is 2 ms: {waits:?}");
 }
