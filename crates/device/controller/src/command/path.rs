@@ -293,8 +293,7 @@ impl Controller {
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
         if let Some(times) = &mut self.command_times {
             // The command was fetched before timing was enabled, so its time is not known.
-            let now = self.time.now;
-            times.record(&command.io, now.since(command.fetched), now.since(command.due));
+            times.record(self.time.now, command);
         }
         if let Some(monitor) = &mut self.admin.latency_monitor {
             let now = self.time.now;
