@@ -18,7 +18,7 @@ mod thread_gaps;
 
 pub use allowed_cpus::AllowedCpus;
 pub use parker::{Parker, Waker};
-pub use real_clock::{RealClock, disable_timer_slack, thread_cpu_time};
+pub use real_clock::{RealClock, disable_timer_slack, monotonic_now, thread_cpu_time};
 pub use real_runner::{IdlePolicy, IdleWait, RealRunner, StopHandle};
 pub use remote_waker::{ParkedFlag, ParkedFlagReader, RemoteWaker};
 pub use thread_gaps::{BUSY_GAP_MIN, IDLE_GAP_MIN, ThreadGap, ThreadGapMeter, ThreadUse};

@@ -3,17 +3,19 @@
 //! cuts.
 
 use std::io;
+use std::sync::Arc;
 
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use serde::{Deserialize, Serialize};
-use time::Nanos;
-use transport::Port;
+use time::{Component, Nanos};
+use transport::{DrivePolls, Port};
 
 use crate::admin::AdminState;
 use crate::admin::async_events::AsyncEventQueue;
 use crate::check::{DrivePart, DriveViolation};
 use crate::command::stage::CommandStages;
 use crate::command::table::Commands;
+use crate::doorbell_wait::DoorbellRecord;
 use crate::error::DriveError;
 use crate::faults::injection;
 use crate::faults::state::FaultState;
@@ -346,9 +348,41 @@ impl Controller {
         &self.lateness
     }
 
+    /// Measures the waits of doorbells from now on: requests stamps from all present and future
+    /// hosts. The drive must be polled with
+    /// [`poll_in_real_time`](Controller::poll_in_real_time), in the time of `polls`.
+    pub fn measure_doorbells(&mut self, polls: Arc<DrivePolls>) {
+        self.queues.measure_doorbells(polls);
+    }
+
+    /// Polls the drive as [`poll`](Component::poll) does, and records the waits of doorbells, if they
+    /// are [measured](Controller::measure_doorbells). `poll_ended` returns the time after the poll.
+    #[inline]
+    pub fn poll_in_real_time(&mut self, now: Nanos, poll_ended: impl Fn() -> Nanos) -> bool {
+        let Some(meter) = &self.queues.doorbells else { return self.poll(now) };
+        meter.polls.begin(now);
+        let moved = self.poll(now);
+        self.queues.record_doorbells(&self.gaps, poll_ended);
+        moved
+    }
+
+    /// Returns the waits of doorbells, if they are [measured](Controller::measure_doorbells).
+    pub fn doorbell_waits(&self) -> Option<&DoorbellRecord> {
+        self.queues.doorbells.as_ref().map(|meter| &meter.record)
+    }
+
     /// Starts to record command times.
     pub fn record_command_times(&mut self) {
         self.command_times.get_or_insert_with(|| Box::new(CommandTimes::new()));
+    }
+
+    /// Starts to record command times, and counts completions that are over `late_max` late as late
+    /// from now on ([`CommandTimes::on_time`]).
+    pub fn record_on_time_commands(&mut self, late_max: Nanos) {
+        self.record_command_times();
+        if let Some(times) = &mut self.command_times {
+            times.on_time.late_max = late_max;
+        }
     }
 
     /// Returns the command times, if [`record_command_times`](Controller::record_command_times) was
@@ -361,6 +395,7 @@ impl Controller {
     pub fn stats(&self) -> DriveStats {
         let mut stats = self.stats.clone();
         stats.late = self.lateness.read();
+        stats.doorbell_to_fetch = self.doorbell_waits().map(|r| r.read()).unwrap_or_default();
         stats.invalid_doorbells = self.queues.invalid_doorbells;
         if let Some(array) = self.array() {
             stats.media = Some(array.nand.stats());
@@ -396,11 +431,14 @@ impl Controller {
         stats
     }
 
-    /// Resets the counters of commands, busy times and lateness. The counters of the FTL and of the
+    /// Resets the counters of commands, busy times, lateness and waits of doorbells. The counters of the FTL and of the
     /// medium continue.
     pub fn reset_stats(&mut self) {
         self.stats = DriveStats::default();
         self.lateness.reset();
+        if let Some(meter) = &mut self.queues.doorbells {
+            meter.record = DoorbellRecord::default();
+        }
         if let Some(array) = self.array_mut() {
             for pu in &mut array.pus {
                 pu.busy = [Nanos::ZERO; 3];

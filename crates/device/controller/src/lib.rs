@@ -21,6 +21,7 @@ mod check;
 mod command;
 mod config;
 mod controller;
+mod doorbell_wait;
 mod error;
 mod faults;
 mod host_interface;
@@ -42,6 +43,9 @@ pub use config::{
     OpenChannelConfig, PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 pub use controller::Controller;
+pub use doorbell_wait::{
+    DoorbellRecord, DoorbellToFetch, DoorbellWaitUnknown, UnmeasuredDoorbells,
+};
 pub use error::DriveError;
 pub use faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
@@ -50,6 +54,6 @@ pub use lateness::{Lateness, LatenessPart, LatenessRecord};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use stats::{
-    BlockCommandStats, CommandTimes, DeviceL2pStats, DriveStats, HintStats, MediaScrubStats,
-    NotificationStats, PuBusy, ReadModifyWriteStats,
+    BlockCommandStats, CommandSum, CommandTimes, DeviceL2pStats, DriveStats, HintStats,
+    MediaScrubStats, NotificationStats, OnTimeCommands, PuBusy, ReadModifyWriteStats,
 };

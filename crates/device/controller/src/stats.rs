@@ -2,10 +2,12 @@
 
 use ftl::FtlStats;
 use media::{HostFlushStats, MediaStats};
+use nvme::IoCommand;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::{LatencyMonitorStats, Lateness, LatenessRecord};
+use crate::command::table::Command;
+use crate::{DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -19,12 +21,80 @@ pub struct CommandTimes {
     /// Sum over all commands. Over an interval it is the mean number of commands in flight, times
     /// the length of the interval.
     pub total: Nanos,
+    /// The commands whose completions were not late.
+    pub on_time: OnTimeCommands,
+}
+
+/// Commands and the sum of their times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandSum {
+    /// Number of commands.
+    pub count: u64,
+    /// Sum of their times, in nanoseconds.
+    pub nanos: u64,
+}
+
+collections::counters!(CommandSum { count, nanos });
+
+impl CommandSum {
+    fn add_command(&mut self, time: Nanos) {
+        *self = self.plus(&CommandSum { count: 1, nanos: time.0 });
+    }
+
+    /// Returns the mean time in nanoseconds; `None` without commands.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.nanos as f64 / self.count as f64)
+    }
+}
+
+/// The times of the commands whose completions were at most `late_max` late. Whether a completion is
+/// late does not depend on how long its command took, so that their mean is that of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnTimeCommands {
+    /// The largest lateness of a completion that is not late.
+    pub late_max: Nanos,
+    /// Number of commands that were late.
+    pub late: u64,
+    /// Reads that were not.
+    pub reads: CommandSum,
+    /// Writes that were not.
+    pub writes: CommandSum,
 }
 
 impl CommandTimes {
     pub(crate) fn new() -> CommandTimes {
         let [reads, writes] = std::array::from_fn(|_| LatenessRecord::new());
-        CommandTimes { reads, writes, total: Nanos::ZERO }
+        let [on_time_reads, on_time_writes] = [CommandSum::default(); 2];
+        let on_time = OnTimeCommands {
+            late_max: Nanos::MAX,
+            late: 0,
+            reads: on_time_reads,
+            writes: on_time_writes,
+        };
+        CommandTimes { reads, writes, total: Nanos::ZERO, on_time }
+    }
+
+    /// Records a command that completes at `now`. It is a call, so that drives that record nothing
+    /// have fewer instructions.
+    #[cold]
+    pub(crate) fn record(&mut self, now: Nanos, command: &Command) {
+        let time = now.since(command.fetched);
+        self.total += time;
+        let is_late = now.since(command.due) > self.on_time.late_max;
+        self.on_time.late += u64::from(is_late);
+        let (times, sum) = match command.io {
+            IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
+                (&mut self.reads, &mut self.on_time.reads)
+            }
+            IoCommand::Write { .. }
+            | IoCommand::VectorWrite { .. }
+            | IoCommand::VectorCopy { .. } => (&mut self.writes, &mut self.on_time.writes),
+            _ => return,
+        };
+        times.record(time);
+        if !is_late {
+            sum.add_command(time);
+        }
     }
 
     /// Returns the commands completed since the record `before` of this drive.
@@ -34,6 +104,12 @@ impl CommandTimes {
             reads: self.reads.since(&before.reads),
             writes: self.writes.since(&before.writes),
             total: self.total.since(before.total),
+            on_time: OnTimeCommands {
+                late_max: self.on_time.late_max,
+                late: self.on_time.late - before.on_time.late,
+                reads: self.on_time.reads.since(&before.on_time.reads),
+                writes: self.on_time.writes.since(&before.on_time.writes),
+            },
         }
     }
 }
@@ -195,4 +271,7 @@ pub struct DriveStats {
     pub latency_monitor: Option<LatencyMonitorStats>,
     /// Lateness of completions.
     pub late: Lateness,
+    /// Waits of doorbells. They are not saved: doorbells of a saved drive did not wait.
+    #[serde(skip)]
+    pub doorbell_to_fetch: DoorbellToFetch,
 }

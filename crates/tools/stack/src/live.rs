@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use controller::{CommandTimes, Controller, DriveStats, LatenessRecord};
+use controller::{CommandTimes, Controller, DoorbellRecord, DriveStats, LatenessRecord};
 use event::{RealClock, ThreadGapMeter, ThreadUse, Waker, thread_cpu_time};
 use share_server::{OwnerCalls, OwnerChannel};
 use time::{Component, Nanos};
+use transport::DrivePolls;
 
 use super::EmulatedDevice;
 
@@ -101,6 +102,8 @@ pub struct DriveSnapshot {
     pub drives: Vec<(String, DriveStats)>,
     /// Lateness of its completions.
     pub late: LatenessRecord,
+    /// Waits of its doorbells, if they are measured.
+    pub doorbells: Option<DoorbellRecord>,
     /// Latencies of its commands, if it is shared.
     pub times: Option<CommandTimes>,
     /// Number of in-flight I/O commands.
@@ -115,6 +118,7 @@ impl DriveSnapshot {
         DriveSnapshot {
             drives: drive.drives(),
             late: drive.lateness(),
+            doorbells: drive.nvme().and_then(Controller::doorbell_waits).cloned(),
             times: drive.nvme().and_then(Controller::command_times).cloned(),
             outstanding: drive.outstanding(),
             hosts: drive.nvme().map_or(1, Controller::host_count),
@@ -134,7 +138,8 @@ pub struct DriveThreadState {
 }
 
 impl DriveThreadState {
-    /// Returns the state of a drive in the time of `clock`, which publishes snapshots in `cell`.
+    /// Returns the state of a drive in the time of `clock`, which publishes snapshots in `cell`. The
+    /// waits of its doorbells are measured from now on.
     /// `thread_use` says whether other components are polled on its thread.
     pub fn new(
         drive: impl Into<EmulatedDevice>,
@@ -142,7 +147,10 @@ impl DriveThreadState {
         cell: Arc<SnapshotCell<DriveSnapshot>>,
         thread_use: ThreadUse,
     ) -> DriveThreadState {
-        let (drive, owner_calls) = (drive.into(), OwnerCalls::default());
+        let (mut drive, owner_calls) = (drive.into(), OwnerCalls::default());
+        if let EmulatedDevice::Nvme(drive) = &mut drive {
+            drive.measure_doorbells(DrivePolls::new(clock));
+        }
         let gaps = ThreadGapMeter::new(thread_use, thread_cpu_time);
         DriveThreadState { drive, clock, cell, owner_calls, gaps }
     }
@@ -175,7 +183,10 @@ impl Component for DriveThreadState {
         if let Some(gap) = self.gaps.poll_begins(now) {
             self.drive.record_thread_gap(gap.from, gap.to);
         }
-        moved |= self.drive.poll(now);
+        moved |= match &mut self.drive {
+            EmulatedDevice::Nvme(drive) => drive.poll_in_real_time(now, || self.clock.now()),
+            other => other.poll(now),
+        };
         self.gaps.poll_ends(moved | self.cell.is_requested());
         self.cell.publish_if_requested(|| DriveSnapshot::new(&self.drive));
         moved

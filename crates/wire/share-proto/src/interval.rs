@@ -49,6 +49,58 @@ pub struct FtlCounts {
     pub free_lines_milli: u64,
 }
 
+/// The reason for which waits of doorbells are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellUnknown {
+    /// No doorbell had a stamp that could be used.
+    #[default]
+    NoStamps,
+    /// The registers of an AHCI controller have no stamps.
+    Ahci,
+    /// The device is not emulated.
+    RealDevice,
+}
+
+/// The time from a host's write of a doorbell to the poll in which the drive read it, over an
+/// interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorbellSummary {
+    /// It was measured.
+    Measured(LatencySummary),
+    /// It is not known.
+    Unknown(DoorbellUnknown),
+}
+
+impl Default for DoorbellSummary {
+    fn default() -> DoorbellSummary {
+        DoorbellSummary::Unknown(DoorbellUnknown::default())
+    }
+}
+
+impl DoorbellSummary {
+    fn encode(&self, w: &mut SliceWriter<'_>) {
+        let (times, code) = match self {
+            DoorbellSummary::Measured(times) => (*times, 0),
+            DoorbellSummary::Unknown(reason) => (LatencySummary::default(), *reason as u64 + 1),
+        };
+        w.put_u64(code).put_u64(times.p50.0).put_u64(times.p99.0).put_u64(times.max.0);
+    }
+
+    /// Decodes the summary. Returns `None` for an unknown reason, and for times with a reason.
+    fn decode(r: &mut Reader<'_>) -> Option<DoorbellSummary> {
+        let (code, p50, p99, max) = (r.u64()?, Nanos(r.u64()?), Nanos(r.u64()?), Nanos(r.u64()?));
+        let times = LatencySummary { p50, p99, max };
+        let reason = match code {
+            0 => return Some(DoorbellSummary::Measured(times)),
+            1 => DoorbellUnknown::NoStamps,
+            2 => DoorbellUnknown::Ahci,
+            3 => DoorbellUnknown::RealDevice,
+            _ => return None,
+        };
+        (times == LatencySummary::default()).then_some(DoorbellSummary::Unknown(reason))
+    }
+}
+
 /// Counters and latencies of a drive over an interval, and its state at the end of the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalStats {
@@ -76,6 +128,8 @@ pub struct IntervalStats {
     pub lateness_machine: LatencySummary,
     /// The rest of each lateness, which is the drive's own.
     pub lateness_own: LatencySummary,
+    /// Waits of doorbells for the drive's thread.
+    pub doorbell_to_fetch: DoorbellSummary,
     /// NBD clients connected at the end of the interval.
     pub nbd_clients: u32,
     /// Clients with queues of their own at the end of the interval.
@@ -92,9 +146,9 @@ impl FtlCounts {
 
 impl IntervalStats {
     /// Version of the layout below.
-    const LAYOUT_VERSION: u32 = 2;
+    const LAYOUT_VERSION: u32 = 3;
     /// Bytes in a message, without the drive's name.
-    pub(crate) const WIRE_BYTES: usize = 8 + 30 * 8 + 8;
+    pub(crate) const WIRE_BYTES: usize = 8 + 34 * 8 + 8;
 
     pub(crate) fn encode(&self, w: &mut SliceWriter<'_>) {
         w.put_u32(IntervalStats::LAYOUT_VERSION).put_zeros(4);
@@ -115,11 +169,12 @@ impl IntervalStats {
         for late in [self.lateness, self.lateness_machine, self.lateness_own] {
             w.put_u64(late.p50.0).put_u64(late.p99.0).put_u64(late.max.0);
         }
+        self.doorbell_to_fetch.encode(w);
         w.put_u32(self.nbd_clients).put_u32(self.socket_clients);
     }
 
     /// Decodes the statistics. Returns `None` for another layout version, for incomplete latencies,
-    /// and for FTL counters without an FTL.
+    /// for FTL counters without an FTL, and for invalid waits of doorbells.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Option<IntervalStats> {
         if r.u32()? != IntervalStats::LAYOUT_VERSION {
             return None;
@@ -173,6 +228,7 @@ impl IntervalStats {
             lateness,
             lateness_machine,
             lateness_own,
+            doorbell_to_fetch: DoorbellSummary::decode(r)?,
             nbd_clients: r.u32()?,
             socket_clients: r.u32()?,
         })

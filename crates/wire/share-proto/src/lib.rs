@@ -23,7 +23,9 @@ mod wire;
 
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
 pub use codec::FAULT_BYTES_MAX;
-pub use interval::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
+pub use interval::{
+    DoorbellSummary, DoorbellUnknown, FtlCounts, IntervalStats, LatencySummary, RequestCounts,
+};
 pub use message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
 };

@@ -18,6 +18,7 @@
 mod completion;
 mod dma_bus;
 mod doorbell;
+mod doorbell_stamp;
 mod parked_flag;
 mod pci_function;
 mod port;
@@ -29,6 +30,7 @@ mod submission;
 
 pub use completion::{CompletionFull, CqConsumer, CqProducer};
 pub use dma_bus::{ControllerOwnership, DmaBus, DoorbellLayout};
+pub use doorbell_stamp::{DoorbellReading, DrivePolls};
 pub use parked_flag::{SharedParkedFlag, SharedParkedFlagReader};
 pub use pci_function::PciFunction;
 pub use port::{DOORBELL_STRIDE, MAX_QUEUES, Port};

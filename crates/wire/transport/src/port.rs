@@ -2,14 +2,15 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use event::Waker;
 
 use crate::port_descriptor::clone_fd;
 use crate::remote_notify::{
-    DRIVE_PARKED_OFFSET, PUBLISHED_BYTES, RemoteNotify, host_parked_offset, socket_pair,
+    DRIVE_PARKED_OFFSET, PUBLISHED_BYTES, RemoteNotify, STAMPS_REQUESTED_OFFSET,
+    host_parked_offset, socket_pair,
 };
 use crate::{
     ControllerOwnership, DmaBus, DoorbellLayout, JoinError, PortDescriptor, PortLimits,
@@ -54,10 +55,13 @@ pub struct Port {
     bars: [OnceLock<Iova>; BARS],
     admin_sq: Iova,
     admin_cq: Iova,
-    drive_waker: OnceLock<Waker>,
+    /// Empty in virtual time, and for a drive that is polled without a runner.
+    drive_runner: OnceLock<DriveRunner>,
     /// Read once per batch of completions; written when a queue is assigned to another runner.
     /// Empty on the host's side.
     vector_wakers: Vec<RwLock<Option<Waker>>>,
+    /// Whether the drive of this process requests stamps of doorbells.
+    stamps_requested: AtomicBool,
     side: PortSide,
 }
 
@@ -66,6 +70,15 @@ pub struct Port {
 enum Registers {
     Owned(Arc<SharedRegion>),
     ReadOnly(Arc<ReadOnlyRegion>),
+}
+
+/// The runner that polls the drive in real time.
+#[derive(Debug)]
+enum DriveRunner {
+    /// The host wakes it.
+    Wakes(Waker),
+    /// It also polls the host, after which it polls the drive in any case.
+    PollsHost,
 }
 
 /// The location of the two sides.
@@ -115,8 +128,9 @@ impl Port {
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
-            drive_waker: OnceLock::new(),
+            drive_runner: OnceLock::new(),
             vector_wakers: (0..MAX_QUEUES).map(|_| RwLock::default()).collect(),
+            stamps_requested: AtomicBool::new(false),
             side: PortSide::InProcess,
         }))
     }
@@ -158,8 +172,9 @@ impl Port {
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
-            drive_waker: OnceLock::new(),
+            drive_runner: OnceLock::new(),
             vector_wakers: vectors,
+            stamps_requested: AtomicBool::new(false),
             side: PortSide::DriveSide { notify: wires, peer_sockets: theirs, queues },
         }))
     }
@@ -222,8 +237,9 @@ impl Port {
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
-            drive_waker: OnceLock::from(waker),
+            drive_runner: OnceLock::from(DriveRunner::Wakes(waker)),
             vector_wakers: Vec::new(),
+            stamps_requested: AtomicBool::new(false),
             side: PortSide::HostSide(wires),
         }))
     }
@@ -261,8 +277,9 @@ impl Port {
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
-            drive_waker: OnceLock::new(),
+            drive_runner: OnceLock::new(),
             vector_wakers: Vec::new(),
+            stamps_requested: AtomicBool::new(false),
             side: PortSide::RealController(bus),
         }))
     }
@@ -387,8 +404,14 @@ impl Port {
         {
             wires.bind_drive_waker(&waker, shown)?;
         }
-        let _ = self.drive_waker.set(waker);
+        let _ = self.drive_runner.set(DriveRunner::Wakes(waker));
         Ok(())
+    }
+
+    /// Records that the runner of the host also polls the drive, in real time: the host need not
+    /// wake it. Has no effect after [`set_drive_waker`](Port::set_drive_waker).
+    pub fn set_drive_polled_by_host(&self) {
+        let _ = self.drive_runner.set(DriveRunner::PollsHost);
     }
 
     /// Binds interrupt vector `vector` to a waker, and wakes it once, because earlier interrupts
@@ -429,11 +452,31 @@ impl Port {
         }
     }
 
-    /// Wakes the drive's runner if it is parked.
+    /// Wakes the drive's runner if it is parked. Returns whether the drive has a runner in real time.
     #[inline]
-    pub fn wake_drive(&self) {
-        if let Some(waker) = self.drive_waker.get() {
+    pub fn wake_drive(&self) -> bool {
+        let runner = self.drive_runner.get();
+        if let Some(DriveRunner::Wakes(waker)) = runner {
             waker.wake();
+        }
+        runner.is_some()
+    }
+
+    /// Requests the host to stamp the doorbells of its I/O queues, for the drive's side
+    /// ([`SqConsumer::read_stamps`](crate::SqConsumer::read_stamps)).
+    pub fn request_stamps(&self) {
+        if let (PortSide::DriveSide { .. }, Registers::Owned(shown)) = (&self.side, &self.registers)
+        {
+            shown.atomic_u32(STAMPS_REQUESTED_OFFSET).store(1, Ordering::Relaxed);
+        }
+        self.stamps_requested.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the drive requests stamps of doorbells; never a real controller.
+    pub(crate) fn requests_stamps(&self) -> bool {
+        match &self.registers {
+            Registers::ReadOnly(view) => view.load_u32(STAMPS_REQUESTED_OFFSET) == 1,
+            Registers::Owned(_) => self.stamps_requested.load(Ordering::Relaxed),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! | descriptor | contents |
 //! |---|---|
-//! | 0 | memory that the drive publishes: controller registers, and the parked flag of the drive's runner |
-//! | 1 | memory of the doorbells, followed by the parked flags of the host's runners |
+//! | 0 | memory that the drive publishes: controller registers, the parked flag of the drive's runner, and whether the drive requests stamps |
+//! | 1 | memory of the doorbells and their stamps, followed by the parked flags of the host's runners |
 //! | 2 | memory of the admin queues, registration 0 |
 //! | 3 | socket that wakes the drive's runner |
 //! | 4 … | one socket per interrupt vector, which wakes the host's runner |

@@ -54,6 +54,8 @@ impl Default for PortLimits {
 
 /// Offset of the drive's parked flag: on the page after the controller registers.
 pub(crate) const DRIVE_PARKED_OFFSET: usize = PAGE_BYTES;
+/// Offset of the word that is 1 if the drive requests stamps of doorbells.
+pub(crate) const STAMPS_REQUESTED_OFFSET: usize = DRIVE_PARKED_OFFSET + FLAG_STRIDE;
 /// Size in bytes of the memory that the drive publishes.
 pub(crate) const PUBLISHED_BYTES: usize = 2 * PAGE_BYTES;
 /// Distance between two flags, so that no two share a cache line.

@@ -7,6 +7,7 @@ use nvme::Sqe;
 
 use crate::Port;
 use crate::doorbell::DoorbellWriter;
+use crate::doorbell_stamp::{DoorbellReading, DrivePolls, StampReader, StampWriter};
 use crate::ring_memory::RingMemory;
 use crate::shadow_doorbell::{DoorbellStats, REGISTER_CONSUMED, ShadowDoorbell, ShadowDoorbells};
 use mem::{Iova, NotRegistered, SharedWord};
@@ -102,7 +103,18 @@ impl SqProducer {
     #[inline]
     pub fn ring(&mut self) {
         self.doorbell.ring(self.tail);
-        self.ring.port.wake_drive();
+        // In virtual time no drive requests stamps.
+        if self.ring.port.wake_drive() && !self.doorbell.has_stamp() {
+            self.stamp_if_requested();
+        }
+    }
+
+    /// Stamps all later doorbells of an I/O queue, if the drive requests it.
+    fn stamp_if_requested(&mut self) {
+        let Ring { port, qid, .. } = &self.ring;
+        if *qid > 0 && port.requests_stamps() {
+            self.doorbell.enable_stamp(StampWriter::open(port, *qid));
+        }
     }
 
     /// Updates the drive's head from a completion's `sq_head`.
@@ -122,8 +134,17 @@ pub struct SqConsumer {
     tail: u16,
     /// The register of the tail doorbell.
     doorbell: SharedWord,
-    /// The tail doorbell in the doorbell buffer, if enabled.
-    shadow: Option<Box<ShadowDoorbell>>,
+    /// The words that the drive reads in addition to the register, if enabled.
+    extension: Option<Box<TailExtension>>,
+}
+
+/// The words that the drive reads in addition to the register of a tail doorbell.
+#[derive(Debug, Default)]
+struct TailExtension {
+    /// The doorbell in the doorbell buffer.
+    shadow: Option<ShadowDoorbell>,
+    /// The time of the host's write.
+    stamp: Option<StampReader>,
 }
 
 /// The error for a tail outside the ring ([NVMe1.4 §5.2]: error event *invalid doorbell write
@@ -148,24 +169,58 @@ impl SqConsumer {
         let doorbell = SharedWord::new(port.doorbells().clone(), port.sq_doorbell(qid));
         doorbell.get().store(0, Ordering::Relaxed);
         let ring = Ring::open(port, qid, at, depth)?;
-        Ok(SqConsumer { ring, head: 0, tail: 0, doorbell, shadow: None })
+        Ok(SqConsumer { ring, head: 0, tail: 0, doorbell, extension: None })
     }
 
     /// Uses the doorbell buffer from now on. The register then only announces new entries: the
     /// drive reads the buffer again after it has requested a register write and the host has made
     /// it.
     pub fn enable_shadow(&mut self, shadows: &ShadowDoorbells) {
-        self.shadow = shadows.submission(self.ring.qid).map(Box::new);
-        if let Some(shadow) = &self.shadow {
+        if let Some(shadow) = shadows.submission(self.ring.qid) {
             shadow.init(self.tail);
+            self.extension.get_or_insert_default().shadow = Some(shadow);
         }
+    }
+
+    /// Reads the stamps of doorbells from now on, in the polls of a drive in real time. The host
+    /// stamps if the port [requests](Port::request_stamps) it.
+    pub fn read_stamps(&mut self, polls: &Arc<DrivePolls>) {
+        let stamp = StampReader::open(&self.ring.port, self.ring.qid, polls.clone());
+        self.extension.get_or_insert_default().stamp = Some(stamp);
+    }
+
+    /// Removes the stamp of the last doorbell that announced entries; `None` if it was removed, or
+    /// stamps are not [read](SqConsumer::read_stamps).
+    pub fn take_doorbell_reading(&mut self) -> Option<DoorbellReading> {
+        self.extension.as_mut()?.stamp.as_mut()?.take_reading()
+    }
+
+    /// Reads the tail and its stamp.
+    #[inline(never)]
+    fn read_extended_tail(&mut self) -> Result<u16, InvalidDoorbell> {
+        let waiting =
+            match self.extension.as_ref().is_some_and(|extension| extension.shadow.is_some()) {
+                true => self.read_shadow_tail()?,
+                false => self.read_register_tail()?,
+            };
+        if let Some(TailExtension { stamp: Some(stamp), .. }) = self.extension.as_deref_mut() {
+            stamp.record_read(waiting);
+        }
+        Ok(waiting)
+    }
+
+    #[inline]
+    fn read_register_tail(&mut self) -> Result<u16, InvalidDoorbell> {
+        self.tail = self.ring.check_index(self.doorbell.get().load(Ordering::Acquire))?;
+        Ok(self.waiting())
     }
 
     /// Reads the tail in the doorbell buffer. The drive reads it until the queue is empty, and then
     /// only after the next register write.
-    #[inline(never)]
     fn read_shadow_tail(&mut self) -> Result<u16, InvalidDoorbell> {
-        let Some(shadow) = &mut self.shadow else { return Ok(self.waiting()) };
+        let Some(TailExtension { shadow: Some(shadow), .. }) = self.extension.as_deref_mut() else {
+            return Ok(self.waiting());
+        };
         let register = self.doorbell.get();
         if register.load(Ordering::Acquire) != REGISTER_CONSUMED {
             register.swap(REGISTER_CONSUMED, Ordering::AcqRel);
@@ -194,11 +249,10 @@ impl SqConsumer {
     /// [`InvalidDoorbell`].
     #[inline]
     pub fn read_tail(&mut self) -> Result<u16, InvalidDoorbell> {
-        if self.shadow.is_some() {
-            return self.read_shadow_tail();
+        if self.extension.is_some() {
+            return self.read_extended_tail();
         }
-        self.tail = self.ring.check_index(self.doorbell.get().load(Ordering::Acquire))?;
-        Ok(self.waiting())
+        self.read_register_tail()
     }
 
     /// Returns the number of waiting entries, as of the last [`read_tail`](SqConsumer::read_tail).

@@ -285,15 +285,7 @@ impl Controller {
         tracepoint::trace_at(command.due, || Event::CommandPosted { id });
         if let Some(times) = &mut self.command_times {
             // The command was fetched before timing was enabled, so its time is not known.
-            let time = self.time.now.since(command.fetched);
-            times.total += time;
-            match command.io {
-                IoCommand::Read { .. } | IoCommand::VectorRead { .. } => times.reads.record(time),
-                IoCommand::Write { .. }
-                | IoCommand::VectorWrite { .. }
-                | IoCommand::VectorCopy { .. } => times.writes.record(time),
-                _ => {}
-            }
+            times.record(self.time.now, command);
         }
         if let Some(monitor) = &mut self.admin.latency_monitor {
             let now = self.time.now;

@@ -14,6 +14,7 @@ use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::ArbitrationConfig;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
+use crate::doorbell_wait::DoorbellMeter;
 use crate::host_interface::access::AccessCheck;
 use crate::host_interface::hosts::{HostPort, HostState};
 
@@ -107,6 +108,8 @@ pub(crate) struct Queues {
     posting: Posting,
     /// Invalid doorbell values.
     pub(crate) invalid_doorbells: u64,
+    /// The waits of doorbells, if they are measured.
+    pub(crate) doorbells: Option<Box<DoorbellMeter>>,
     /// The faults for which completions were not posted.
     pub(super) lost: Vec<usize>,
 }
@@ -211,6 +214,7 @@ impl Queues {
             arbiter: Arbiter::new(arbitration),
             posting: Posting::default(),
             invalid_doorbells: 0,
+            doorbells: None,
             lost: Vec::new(),
         }
     }
@@ -312,12 +316,19 @@ impl Queues {
 
     pub(crate) fn add_submission(
         &mut self,
-        ring: SqConsumer,
+        mut ring: SqConsumer,
         port: usize,
         completion: usize,
         priority: QueuePriority,
     ) -> usize {
         let admin = ring.qid() == 0;
+        if let Some(meter) = &self.doorbells {
+            match admin {
+                // The host has no other queue yet.
+                true => self.ports[port].port.request_stamps(),
+                false => ring.read_stamps(&meter.polls),
+            }
+        }
         let rights = self.ports[port].access.as_deref();
         let most = rights.map_or(u32::MAX, AccessCheck::outstanding_max);
         let metered = rights.is_some_and(|rights| rights.is_rate_limited(admin));

@@ -95,6 +95,7 @@ impl Meter {
         });
         let mut of_drives = Vec::new();
         let mut late: Option<controller::LatenessRecord> = None;
+        let mut doorbells: Option<controller::DoorbellRecord> = None;
         let (mut times, mut outstanding, mut hosts) = (None, 0, 0);
         let mut drives = Vec::with_capacity(self.drives.len());
         for (meter, snapshot) in self.drives.iter().zip(snapshots) {
@@ -108,6 +109,10 @@ impl Meter {
                 Some(late) => late.plus(&snapshot.late),
                 None => snapshot.late,
             });
+            doorbells = match (doorbells, snapshot.doorbells) {
+                (Some(sum), Some(own)) => Some(sum.plus(&own)),
+                (sum, own) => sum.or(own),
+            };
             times = times.or(snapshot.times);
             outstanding += snapshot.outstanding as u64;
             hosts += snapshot.hosts;
@@ -129,6 +134,7 @@ impl Meter {
         let live = ActivityCounts {
             nbd: nbd.map(|nbd| nbd.activity(now)).unwrap_or_default(),
             late,
+            doorbells,
             times,
             outstanding,
             socket_clients: self.is_shared.then(|| u32::try_from(clients).unwrap_or(u32::MAX)),

@@ -137,12 +137,12 @@ impl DriveParts {
             }
         };
         for (host, (own, ports)) in beneath.iter().enumerate() {
-            // The thread that polls the drive polls it after its own doorbells anyway.
-            if polling == Some(host) {
-                continue;
-            }
             for (_, port) in own.iter().zip(ports).filter(|(drive, _)| **drive == position) {
-                port.set_drive_waker(waker.clone()).map_err(ServeError::Threads)?;
+                // The thread that polls the drive polls it after its own doorbells anyway.
+                match polling == Some(host) {
+                    true => port.set_drive_polled_by_host(),
+                    false => port.set_drive_waker(waker.clone()).map_err(ServeError::Threads)?,
+                }
             }
         }
         let snapshots = SnapshotSource { cell, waker };

@@ -1,7 +1,10 @@
 //! JSON of an outcome: fio's result format with a `sluice` section.
 
 use block::notify::NotifyStats;
-use controller::{BlockCommandStats, DriveStats, HintStats, MediaScrubStats, NotificationStats};
+use controller::{
+    BlockCommandStats, DoorbellToFetch, DriveStats, HintStats, LatenessPart, MediaScrubStats,
+    NotificationStats,
+};
 use ftl::FtlStats;
 use kv::KvStats;
 use media::MediaStats;
@@ -208,8 +211,32 @@ fn entries(
                 "late_max": late.max.0,
             }),
         );
+        object.insert("doorbell_to_fetch_ns".into(), doorbell_to_fetch(&d.drive.doorbell_to_fetch));
     }
     object
+}
+
+/// Returns the waits of a drive's doorbells, or the reason for which they are not known.
+fn doorbell_to_fetch(waits: &DoorbellToFetch) -> Value {
+    let (waits, unmeasured) = match waits {
+        DoorbellToFetch::Measured { waits, unmeasured } => (waits, unmeasured),
+        DoorbellToFetch::Unknown(reason) => {
+            return json!({ "unknown": reason.key(), "reason": reason.to_string() });
+        }
+    };
+    let part =
+        |part: LatenessPart| json!({ "p50": part.p50.0, "p99": part.p99.0, "max": part.max.0 });
+    json!({
+        "count": waits.count,
+        "p50": waits.p50.0,
+        "p99": waits.p99.0,
+        "max": waits.max.0,
+        "machine": part(waits.machine),
+        "own": part(waits.own),
+        "not_trusted": unmeasured.not_trusted,
+        "deferred": unmeasured.deferred,
+        "unstamped": unmeasured.unstamped,
+    })
 }
 
 /// Inserts the results of a path's jobs and the counters of its FTL.

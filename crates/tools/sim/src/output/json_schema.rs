@@ -118,6 +118,9 @@ const KEYS: &[RenamedKey] = &[
     key("ftl", "gc_read_priority", "gc_yields"),
 ];
 
+/// Keys that the former schema does not have, and the value that they are in.
+const ADDED: &[(&str, &str)] = &[("drives", "doorbell_to_fetch_ns")];
+
 /// Words that are values of a key, or of the `kind` of an object under it: the key, the word, and
 /// its former form.
 const WORDS: &[(&str, &str, &str)] = &[
@@ -135,7 +138,7 @@ fn table_key(key: &str) -> &str {
     key.strip_suffix("_before").unwrap_or(key)
 }
 
-/// Renames the keys in a value, which is that of `within` or an element of it.
+/// Renames and removes keys in a value, which is that of `within` or an element of it.
 fn former(value: Value, within: &str) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(|item| former(item, within)).collect(),
@@ -143,6 +146,9 @@ fn former(value: Value, within: &str) -> Value {
             let mut renamed = Map::with_capacity(entries.len());
             for (name, value) in entries {
                 let parent = table_key(within);
+                if ADDED.contains(&(parent, &name)) {
+                    continue;
+                }
                 let is_it = |k: &&RenamedKey| k.within == parent && k.key == name;
                 let value = match (&value, name.as_str()) {
                     (Value::String(word), "kind") => former_word(parent, word).map(Value::from),
@@ -206,6 +212,16 @@ mod tests {
         let result = json!({ "sluice": { "drives": [{ "gc_before": { "lines_finished": 1 } }] } });
         let converted = JsonSchema::Former.convert(result);
         assert_eq!(converted["sluice"]["drives"][0]["gc_before"], json!({ "lines_ended": 1 }));
+    }
+
+    #[test]
+    fn added_keys_are_removed_from_their_object() {
+        for (within, key) in ADDED {
+            let result = json!({ "sluice": { *within: [{ "a": 1, *key: 2 }], *key: 3 } });
+            let converted = JsonSchema::Former.convert(result);
+            let section = &converted["sluice"];
+            assert_eq!((&section[*within][0], &section[*key]), (&json!({ "a": 1 }), &json!(3)));
+        }
     }
 
     #[test]

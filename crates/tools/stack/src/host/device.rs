@@ -6,7 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use controller::{
-    AhciController, AhciStats, Controller, DriveStats, Lateness, LatenessRecord, SataDriveStats,
+    AhciController, AhciStats, Controller, DoorbellToFetch, DoorbellWaitUnknown, DriveStats,
+    Lateness, LatenessRecord, SataDriveStats,
 };
 use event::Waker;
 use ftl::Ftl;
@@ -72,6 +73,13 @@ impl DevicePort {
                 Ok(())
             }
             DevicePort::Real { .. } => Ok(()),
+        }
+    }
+
+    /// Records that the thread of the host also polls the device, in real time.
+    pub fn set_drive_polled_by_host(&self) {
+        if let DevicePort::Nvme(port) = self {
+            port.set_drive_polled_by_host();
         }
     }
 
@@ -217,6 +225,7 @@ fn sata_drive_stats(sata: &SataDriveStats, late: Lateness) -> DriveStats {
         bytes_read,
         bytes_written,
         late,
+        doorbell_to_fetch: DoorbellToFetch::Unknown(DoorbellWaitUnknown::Ahci),
         ..DriveStats::default()
     }
 }
@@ -257,7 +266,10 @@ impl EmulatedDevice {
                 let stats = drives.iter().map(|sata| sata_drive_stats(sata, late));
                 ahci.names.iter().cloned().zip(stats).collect()
             }
-            EmulatedDevice::Real(name) => vec![(name.clone(), DriveStats::default())],
+            EmulatedDevice::Real(name) => {
+                let doorbell_to_fetch = DoorbellToFetch::Unknown(DoorbellWaitUnknown::RealDevice);
+                vec![(name.clone(), DriveStats { doorbell_to_fetch, ..DriveStats::default() })]
+            }
         }
     }
 

@@ -21,7 +21,7 @@ pub const MAGIC: [u8; 4] = *b"SLSK";
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of the longest message.
-pub const MESSAGE_BYTES_MAX: usize = 320;
+pub const MESSAGE_BYTES_MAX: usize = 336;
 
 /// A message, and the serial number that matches a reply to its request (0 if unsolicited).
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 use super::*;
 use time::Nanos;
 
-use crate::interval::{LatencySummary, RequestCounts};
+use crate::interval::{DoorbellSummary, DoorbellUnknown, LatencySummary, RequestCounts};
 use crate::name::ResourceName;
 use crate::setting::{LimiterSetting, VictimSetting};
 
@@ -88,6 +88,7 @@ fn interval() -> Message {
         lateness: latency(8, 9, 10),
         lateness_machine: latency(0, 6, 7),
         lateness_own: latency(8, 3, 4),
+        doorbell_to_fetch: DoorbellSummary::Measured(latency(1, 2, 3)),
         socket_clients: 11,
         ..IntervalStats::default()
     });
@@ -99,17 +100,31 @@ fn intervals_keep_every_field_and_other_layouts_are_refused() {
     let packet = Packet { serial: 5, message: interval() };
     let mut bytes = [0; MESSAGE_BYTES_MAX];
     let bytes = packet.encode(&mut bytes).to_vec();
-    assert_eq!(bytes.len(), 304, "as documented");
+    assert_eq!(bytes.len(), 336, "as documented");
     assert_eq!(Packet::decode(&bytes), Ok(packet));
     // The layout version; the median of the write latency, whose other fields are absent; and a
-    // counter of the FTL, which is absent.
-    for (at, value) in [(48, 1), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1)] {
+    // counter of the FTL, which is absent. Then waits of doorbells with a reason for their absence,
+    // and a reason that does not exist.
+    let code = 48 + 8 + 30 * 8;
+    for (at, value) in
+        [(48, 2), (48 + 8 + 11 * 8, 0), (48 + 8 + 16 * 8, 1), (code, 1), (code, 4), (code + 7, 1)]
+    {
         let mut other = bytes.clone();
         other[at] = value;
         assert_eq!(Packet::decode(&other), Err(WireError::Field { kind: 24 }), "byte {at}");
     }
     for cut in 0..bytes.len() {
         assert!(Packet::decode(&bytes[..cut]).is_err());
+    }
+    let reasons = [DoorbellUnknown::NoStamps, DoorbellUnknown::Ahci, DoorbellUnknown::RealDevice];
+    for (value, reason) in (1..).zip(reasons) {
+        let doorbell_to_fetch = DoorbellSummary::Unknown(reason);
+        let stats = Box::new(IntervalStats { doorbell_to_fetch, ..IntervalStats::default() });
+        let message = Message::Interval { device: ResourceName::NONE, stats };
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let bytes = Packet { serial: 5, message: message.clone() }.encode(&mut bytes).to_vec();
+        assert_eq!(bytes[code], value, "as documented");
+        assert_eq!(Packet::decode(&bytes).unwrap().message, message);
     }
     let ask = Packet { serial: 6, message: Message::Stats { index: 2 } };
     let mut bytes = [0; MESSAGE_BYTES_MAX];

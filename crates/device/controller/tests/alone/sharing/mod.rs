@@ -4,6 +4,7 @@
 
 mod access;
 mod detach;
+mod doorbell_waits;
 mod garbage;
 mod harness;
 mod hostile;

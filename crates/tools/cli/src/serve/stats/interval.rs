@@ -3,12 +3,14 @@
 
 use std::fmt::Write as _;
 
-use controller::{DriveStats, LatenessPart, LatenessRecord};
+use controller::{DoorbellToFetch, DoorbellWaitUnknown, DriveStats, LatenessPart, LatenessRecord};
 use ftl::FtlStats;
 use nbd::LatencyCounts;
 use scenario::format::{count, duration, rate};
 use serde_json::{Value, json};
-use share_proto::{FtlCounts, IntervalStats, LatencySummary, RequestCounts};
+use share_proto::{
+    DoorbellSummary, DoorbellUnknown, FtlCounts, IntervalStats, LatencySummary, RequestCounts,
+};
 use time::Nanos;
 
 use super::LiveStats;
@@ -25,6 +27,21 @@ fn command_latency(times: &LatenessRecord) -> Option<LatencySummary> {
     let times = times.read();
     let summary = LatencySummary { p50: times.p50, p99: times.p99, max: times.max };
     (times.count > 0).then_some(summary)
+}
+
+/// Returns waits of doorbells as a message has them.
+fn doorbell_summary(waits: DoorbellToFetch) -> DoorbellSummary {
+    DoorbellSummary::Unknown(match waits {
+        DoorbellToFetch::Measured { waits, .. } => {
+            let (p50, p99, max) = (waits.p50, waits.p99, waits.max);
+            return DoorbellSummary::Measured(LatencySummary { p50, p99, max });
+        }
+        DoorbellToFetch::Unknown(DoorbellWaitUnknown::Ahci) => DoorbellUnknown::Ahci,
+        DoorbellToFetch::Unknown(DoorbellWaitUnknown::RealDevice) => DoorbellUnknown::RealDevice,
+        DoorbellToFetch::Unknown(
+            DoorbellWaitUnknown::NoStamps(_) | DoorbellWaitUnknown::VirtualTime,
+        ) => DoorbellUnknown::NoStamps,
+    })
 }
 
 impl LiveStats {
@@ -117,6 +134,10 @@ impl LiveStats {
         });
         let late = late.unwrap_or_default();
         let part = |LatenessPart { p50, p99, max }| LatencySummary { p50, p99, max };
+        let doorbells = match (&live.doorbells, then.and_then(|then| then.doorbells.as_ref())) {
+            (Some(now), Some(before)) => now.since(before).read(),
+            _ => self.doorbell_to_fetch(),
+        };
         IntervalStats {
             interval: length,
             uptime: self.elapsed,
@@ -129,6 +150,7 @@ impl LiveStats {
             lateness: LatencySummary { p50: late.p50, p99: late.p99, max: late.max },
             lateness_machine: part(late.machine),
             lateness_own: part(late.own),
+            doorbell_to_fetch: doorbell_summary(doorbells),
             nbd_clients: u32::try_from(self.nbd.connections_open).unwrap_or(u32::MAX),
             socket_clients: live.socket_clients.unwrap_or(0),
         }
@@ -186,6 +208,10 @@ pub fn status_line(drive: &str, stats: &IntervalStats) -> String {
         let [p99, max] = own;
         let _ = write!(line, " (own p99 {p99} max {max})");
     }
+    if let DoorbellSummary::Measured(waits) = stats.doorbell_to_fetch {
+        let [p50, p99, max] = [waits.p50, waits.p99, waits.max].map(|n| duration(n.0));
+        let _ = write!(line, ", doorbell to fetch p50 {p50} p99 {p99} max {max}");
+    }
     let _ = write!(line, ", {}", clients(stats.nbd_clients, "NBD"));
     if stats.socket_clients > 0 {
         let _ = write!(line, ", {}", clients(stats.socket_clients, "socket"));
@@ -219,6 +245,14 @@ pub fn to_json(drive: &str, stats: &IntervalStats) -> Value {
         "late_ns": latency(stats.lateness),
         "late_machine_ns": latency(stats.lateness_machine),
         "late_own_ns": latency(stats.lateness_own),
+        "doorbell_to_fetch_ns": match stats.doorbell_to_fetch {
+            DoorbellSummary::Measured(waits) => latency(waits),
+            DoorbellSummary::Unknown(reason) => json!({ "unknown": match reason {
+                DoorbellUnknown::NoStamps => "no-stamps",
+                DoorbellUnknown::Ahci => "ahci",
+                DoorbellUnknown::RealDevice => "real-device",
+            } }),
+        },
         "nbd_clients": stats.nbd_clients,
         "socket_clients": stats.socket_clients,
     })
@@ -259,6 +293,7 @@ mod tests {
             lateness: latency(1, 3),
             lateness_machine: latency(0, 2),
             lateness_own: latency(1, 1),
+            doorbell_to_fetch: DoorbellSummary::Measured(latency(2, 5)),
             nbd_clients: 1,
             socket_clients: 2,
         }
@@ -270,7 +305,8 @@ mod tests {
             status_line("d", &stats()),
             "d: 6,004 IOPS, read 4,000 IOPS 16 MB/s p50 80 us p99 210 us, write 2,000 IOPS 8 MB/s, \
              queue depth 1.2, WA 2.10, GC moved 4,321 sectors, 12 erases, 40 free lines, late p50 1 us \
-             p99 3 us max 6 us (own p99 1 us max 2 us), 1 NBD client, 2 socket clients"
+             p99 3 us max 6 us (own p99 1 us max 2 us), doorbell to fetch p50 2 us p99 5 us max 10 us, \
+             1 NBD client, 2 socket clients"
         );
         let nothing = status_line("d", &IntervalStats::default());
         assert!(!nothing.contains("NaN") && !nothing.contains("inf"), "{nothing}");
@@ -284,6 +320,7 @@ mod tests {
         assert_eq!(value["read_latency_ns"]["p99"], 210_000);
         assert_eq!(value["late_machine_ns"]["max"], 4_000);
         assert_eq!(value["late_own_ns"]["max"], 2_000);
+        assert_eq!(value["doorbell_to_fetch_ns"]["p99"], 5_000);
         assert!(value["write_latency_ns"].is_null());
         assert_eq!(
             (&value["write_amplification"], &value["free_lines"]),
@@ -292,5 +329,6 @@ mod tests {
         let bare = to_json("d", &IntervalStats::default());
         assert!(bare["write_amplification"].is_null() && bare["free_lines"].is_null(), "{bare}");
         assert_eq!(bare["iops"], 0.0);
+        assert_eq!(bare["doorbell_to_fetch_ns"]["unknown"], "no-stamps");
     }
 }

@@ -284,6 +284,11 @@ fn an_emulator_that_cannot_keep_up_says_so() {
     fio_ok(&server, &["--rw=randread", "--bs=4k", "--iodepth=4", "--size=16m"]);
     let drive = server.stop();
     assert_eq!(drive["lateness_ns"]["kept_up"], false);
+    assert_eq!(
+        (&drive["lateness_ns"]["media_time_min"], &drive["lateness_ns"]["limit"]),
+        (&1.into(), &0.into())
+    );
     let stdout = std::fs::read_to_string(dir.path().join("stdout")).unwrap();
     assert!(stdout.contains("could not keep up"), "{stdout}");
+    assert!(stdout.contains("from doorbell to fetch, of"), "{stdout}");
 }

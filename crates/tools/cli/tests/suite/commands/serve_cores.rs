@@ -1,7 +1,7 @@
 //! `sluice serve` with a server per core: clients on all cores verify their data, statistics are sums, and
 //! what one core flushed of all others survives a kill.
 
-// guarantee: B-19, B-20, B-26
+// guarantee: B-19, B-20, B-26, B-81
 
 use crate::served;
 
@@ -58,6 +58,12 @@ fn fio_verifies_on_four_cores() {
         assert!(writes.len() == 4 && writes.iter().all(|n| *n > 500), "{writes:?}");
         assert_eq!(writes.iter().sum::<u64>(), number(&drive, "/nbd/writes"));
         assert!(number(&drive, "/nbd/flushes") > 0);
+        // The server is the drive's host. The first doorbell of each queue has no stamp, and
+        // neither have those that a core rings while the drive takes an earlier stamp.
+        let waits = &drive["doorbell_to_fetch_ns"];
+        assert!(number(waits, "/count") > 100, "{waits}");
+        assert!(20 * number(waits, "/unstamped") <= number(waits, "/count"), "{waits}");
+        assert!(number(waits, "/max") >= number(waits, "/p99"), "{waits}");
         let errors = ["errors_device", "errors_refused", "clients_dropped"];
         for key in errors.map(|key| format!("/nbd/{key}")) {
             assert_eq!(number(&drive, &key), 0, "{key}");
@@ -179,6 +185,7 @@ fn a_sata_drive_is_served_with_every_queue_model() {
         assert!(number(&drive, "/nbd/flushes") > 0 && number(&drive, "/commands/writes") > 500);
         assert_eq!(number(&drive, "/commands/errors"), 0);
         assert!(number(&drive, "/lateness_ns/count") > 1_000);
+        assert_eq!(drive["doorbell_to_fetch_ns"]["unknown"], "ahci");
     }
 }
 
@@ -196,6 +203,7 @@ fn a_file_of_this_machine_is_served_with_every_queue_model() {
         assert_eq!(connections(&drive).len(), cores);
         assert!(number(&drive, "/nbd/flushes") > 0 && number(&drive, "/nbd/writes") > 500);
         assert_eq!((drive.get("commands"), drive.get("lateness_ns")), (None, None));
+        assert_eq!(drive["doorbell_to_fetch_ns"]["unknown"], "real-device");
     }
     let written = std::fs::read(dir.path().join("disk")).unwrap();
     assert!(written.iter().any(|byte| *byte != 0), "the data is in the file");

@@ -1,11 +1,12 @@
 //! A stopped server (`SIGSTOP`): every request to it ends within its timeout, and service resumes
 //! when the server does.
 
-// guarantee: S-17, B-51
+// guarantee: S-17, B-51, B-81
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use share_proto::{DoorbellSummary, DoorbellUnknown};
 use time::Nanos;
 use user_io::remote::Admin;
 use user_io::{DirectError, IoDevice, QueueConfig, RemoteDeviceConfig, RemoteDeviceError, Request};
@@ -144,5 +145,34 @@ fn the_lateness_that_a_stop_causes_is_the_machines() {
     assert!(machine >= Nanos::from_millis(240), "{stats:?}");
     assert!(own < Nanos::from_millis(40), "{stats:?}");
     assert!(machine <= total, "{stats:?}");
+    server.stop();
+}
+
+#[test]
+fn commands_wait_from_their_doorbell_while_the_server_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), SLOW, &[]);
+    let config = RemoteDeviceConfig::parse("left").unwrap();
+    let device = IoDevice::connect_with(&server.socket, config).unwrap();
+    let mut h = handle(&device, user_io::WaitMode::Interrupt);
+    let buffer = device.buffer(SECTOR).unwrap();
+    let mut round_trip = |stop: bool| {
+        if stop {
+            server.freeze();
+        }
+        h.submit(Request::read(3, 1, buffer.payload(), 0)).unwrap();
+        h.poll();
+        if stop {
+            std::thread::sleep(Duration::from_millis(400));
+            server.signal(Signal::CONT);
+        }
+        assert!(h.wait().unwrap().status.is_success());
+        server.admin().stats().unwrap()[0].1.doorbell_to_fetch
+    };
+    let unknown = DoorbellSummary::Unknown(DoorbellUnknown::NoStamps);
+    assert_eq!(round_trip(false), unknown, "the first doorbell has no stamp");
+    let DoorbellSummary::Measured(waits) = round_trip(true) else { panic!("it was stamped") };
+    let bounds = Nanos::from_millis(380)..Nanos(LATENESS_MAX.as_nanos() as u64);
+    assert!(bounds.contains(&waits.max), "{waits:?}");
     server.stop();
 }

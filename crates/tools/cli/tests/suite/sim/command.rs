@@ -65,6 +65,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     let drive = &value["sluice"]["drives"][0];
     assert!(drive["write_amplification"].as_f64().unwrap() >= 1.0);
     assert_eq!(drive["lateness_ns"]["late_max"], 0, "nothing is late in virtual time");
+    assert_eq!(drive["doorbell_to_fetch_ns"]["unknown"], "virtual-time");
 }
 
 #[test]
