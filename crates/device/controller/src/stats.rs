@@ -5,7 +5,7 @@ use media::{HostFlushStats, MediaStats};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::{LatencyMonitorStats, Lateness, LatenessRecord};
+use crate::{LatencyMonitorStats, Lateness, LatenessRecord, RegisterStats};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -172,6 +172,8 @@ pub struct DriveStats {
     pub device_l2p: Option<DeviceL2pStats>,
     /// The latency monitor since it was enabled; `None` unless it is.
     pub latency_monitor: Option<LatencyMonitorStats>,
+    /// The registers since power-on; `None` unless a host initializes the drive by them.
+    pub registers: Option<RegisterStats>,
     /// Lateness of completions.
     pub late: Lateness,
 }

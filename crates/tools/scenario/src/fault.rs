@@ -116,7 +116,9 @@ fn read_timed(
         let help = "see docs/faults.md for the faults that a drive can have";
         return Err(place.conflict(error.to_string(), help));
     }
-    if let (Fault::LostCompletion { .. }, Some(kind)) = (fault, s.get("kind")) {
+    if let (Fault::LostCompletion { .. } | Fault::ControllerFatal, Some(kind)) =
+        (fault, s.get("kind"))
+    {
         check_timeout(scenario, drive, &kind)?;
     }
     let settings = ChangedSettings::Fault { drive, fault };
@@ -207,6 +209,7 @@ fn read_keys(s: &mut Section<'_>) -> Result<Fault> {
             Fault::StalledQueue { queue, duration: read_duration(s)? }
         }
         "lost-completion" => Fault::LostCompletion { queue: read_queue(s)? },
+        "controller-fatal" => Fault::ControllerFatal,
         _ => return Err(kind.refuse_name(&Fault::KINDS)),
     })
 }

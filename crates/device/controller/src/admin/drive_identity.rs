@@ -4,7 +4,7 @@ use media::MediaConfig;
 use nvme::{MediaTiming, VendorExtensions, feature};
 use time::Nanos;
 
-use crate::admin::{ControllerIdentity, NamespaceIdentity};
+use crate::admin::{ControllerIdentity, NamespaceIdentity, OptionalCommands};
 use crate::controller::Personality;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::{ArbitrationConfig, DriveConfig};
@@ -73,6 +73,7 @@ pub(crate) fn controller_identity(
             optimal_sectors: optimal,
             unit_sectors: unit_blocks,
             write_protected: false,
+            first_sector: 0,
         },
         max_transfer_bytes: 0,
         volatile_cache: match personality {
@@ -88,7 +89,12 @@ pub(crate) fn controller_identity(
         queue_depth: config.controller.queue_depth,
         extensions: vendor_extensions(personality),
         protected_cmb: cmb.is_some_and(DeviceCmb::is_protected),
-        doorbell_buffer: config.controller.doorbell_buffer,
+        optional: OptionalCommands {
+            doorbell_buffer: config.controller.doorbell_buffer,
+            get_lba_status: matches!(personality, Personality::Block(_)),
+            lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
+            keep_alive: config.controller.registers.is_some(),
+        },
         arbitration,
     }
 }

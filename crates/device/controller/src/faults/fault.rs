@@ -63,6 +63,9 @@ pub enum Fault {
         /// The sector.
         sector: FaultSector,
     },
+    /// The controller fails: CSTS.CFS is set, and no command is executed or completed until a host
+    /// resets the controller by its registers.
+    ControllerFatal,
 }
 
 /// The operations that fail.
@@ -98,7 +101,7 @@ pub enum FaultSector {
 
 impl Fault {
     /// Names of all kinds.
-    pub const KINDS: [&'static str; 11] = [
+    pub const KINDS: [&'static str; 12] = [
         "power-cut",
         "die-failure",
         "chunk-offline",
@@ -110,6 +113,7 @@ impl Fault {
         "stalled-queue",
         "lost-completion",
         "corrupted-data",
+        "controller-fatal",
     ];
 
     /// Returns the name of the kind, as in scenarios.
@@ -126,6 +130,7 @@ impl Fault {
             Fault::StalledQueue { .. } => "stalled-queue",
             Fault::LostCompletion { .. } => "lost-completion",
             Fault::CorruptedData { .. } => "corrupted-data",
+            Fault::ControllerFatal => "controller-fatal",
         }
     }
 

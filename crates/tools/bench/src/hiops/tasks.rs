@@ -136,7 +136,10 @@ mod tests {
         let read = TaskCounters::parse(status, Some("63129618 282279 52\n"));
         let expected = TaskCounters { voluntary: 49, involuntary: 2, cpu: Nanos(63_129_618) };
         assert_eq!(read, expected);
-        assert_eq!(TaskCounters::parse(status, None), TaskCounters { cpu: Nanos::ZERO, ..expected });
+        assert_eq!(
+            TaskCounters::parse(status, None),
+            TaskCounters { cpu: Nanos::ZERO, ..expected }
+        );
         assert_eq!(TaskCounters::parse("", Some("")), TaskCounters::default());
     }
 }

@@ -548,6 +548,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.read_retries + d.cmb_bytes > 0
         || d.device_l2p.is_some()
         || d.read_modify_write.is_some()
+        || d.registers.is_some()
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
@@ -592,6 +593,18 @@ fn interface(d: &DriveStats) -> Option<Value> {
                     "sectors_read": partial.sectors_read,
                     "waits": partial.waits,
                     "failures": partial.failures,
+                }),
+            );
+        }
+        if let Some(r) = &d.registers {
+            object.insert(
+                "registers".into(),
+                json!({
+                    "starts": r.starts,
+                    "resets": r.resets,
+                    "shutdowns": r.shutdowns,
+                    "failures": r.failures,
+                    "unknown_doorbells": r.unknown_doorbells,
                 }),
             );
         }

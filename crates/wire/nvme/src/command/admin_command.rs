@@ -140,6 +140,8 @@ pub enum AdminCommand {
         /// Size of the buffer in bytes, a multiple of 4.
         bytes: u64,
     },
+    /// Keep Alive [NVMe1.4 §5.18]: restarts the keep alive timer.
+    KeepAlive,
     /// Doorbell Buffer Config [NVMe1.4 §5.7]: enables the doorbell buffer until the next reset.
     DoorbellBufferConfig {
         /// I/O virtual address of the page with the doorbell values.
@@ -255,6 +257,7 @@ impl AdminCommand {
                 nlb: sqe.cdw13.get() as u16,
                 bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
             },
+            admin::KEEP_ALIVE => AdminCommand::KeepAlive,
             admin::DOORBELL_BUFFER_CONFIG => {
                 let [values, events] = sqe.dptr.map(|entry| entry.get());
                 if (values | events) & 0xfff != 0 || values == 0 || events == 0 {
@@ -317,6 +320,7 @@ impl AdminCommand {
                 Sqe::admin(admin::GET_FEATURES, 0, cdw10, member)
             }
             AdminCommand::AsyncEventRequest => Sqe::admin(admin::ASYNC_EVENT_REQUEST, 0, 0, 0),
+            AdminCommand::KeepAlive => Sqe::admin(admin::KEEP_ALIVE, 0, 0, 0),
             AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
                 debug_assert!(bytes >= 4 && bytes.is_multiple_of(4) && bytes <= 1 << 34);
                 let mut sqe = Sqe::new(admin::GET_LBA_STATUS, 1);
@@ -347,6 +351,7 @@ impl AdminCommand {
             AdminCommand::SetFeatures { .. } => "Set Features",
             AdminCommand::GetFeatures { .. } => "Get Features",
             AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
+            AdminCommand::KeepAlive => "Keep Alive",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
             AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",
             AdminCommand::Geometry { .. } => "Geometry",

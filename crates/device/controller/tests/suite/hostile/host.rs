@@ -27,7 +27,11 @@ pub(crate) const DEPTH: u16 = 64;
 
 impl Host {
     pub(crate) fn new(drive: &mut Controller) -> Host {
-        let port = drive.attach().unwrap();
+        Host::on_port(drive.attach().unwrap())
+    }
+
+    /// Returns the host of a port that is attached.
+    pub(crate) fn on_port(port: Arc<Port>) -> Host {
         let memory = SharedRegion::anonymous(MEMORY).unwrap();
         let at = port.memory().register(&memory).unwrap();
         let (sq, sq_depth) = port.admin_submission();

@@ -5,6 +5,6 @@
 
 mod commands;
 mod doorbells;
-mod host;
+pub(crate) mod host;
 mod queues;
 mod random_commands;
