@@ -93,6 +93,37 @@ pub struct ControllerConfig {
     /// Thresholds of the latency monitor, if it is enabled at power-on: four increasing multiples of
     /// 5 ms, up to 1280 ms.
     pub latency_monitor: Option<[Nanos; 4]>,
+    /// The registers by which hosts in this process initialize the drive; `None` if they connect
+    /// directly.
+    pub registers: Option<RegisterConfig>,
+}
+
+/// Controller registers, CAP to ACQ [NVMe1.4 §3.1].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterConfig {
+    /// Time from CC.EN = 1 to CSTS.RDY = 1. Above `timeout`, hosts give up.
+    pub ready_time: Nanos,
+    /// Time that the drive reports for becoming ready and for stopping, CAP.TO: in steps of 500 ms,
+    /// rounded up, up to 127.5 s.
+    pub timeout: Nanos,
+}
+
+impl RegisterConfig {
+    /// The unit of CAP.TO.
+    const TIMEOUT_UNIT: Nanos = Nanos::from_millis(500);
+    /// The largest value of CAP.TO.
+    pub const TIMEOUT_MAX: Nanos = Nanos::from_millis(500 * 255);
+
+    /// Returns CAP.TO.
+    pub(crate) fn timeout_500ms(&self) -> u8 {
+        self.timeout.0.div_ceil(RegisterConfig::TIMEOUT_UNIT.0).min(255) as u8
+    }
+}
+
+impl Default for RegisterConfig {
+    fn default() -> RegisterConfig {
+        RegisterConfig { ready_time: Nanos::ZERO, timeout: Nanos::from_millis(10_000) }
+    }
 }
 
 /// Configuration of the background scrub, which refreshes aged data that hosts do not read.
@@ -142,6 +173,7 @@ impl Default for ControllerConfig {
             doorbell_buffer: false,
             scrub: None,
             latency_monitor: None,
+            registers: None,
         }
     }
 }
@@ -358,6 +390,11 @@ impl DriveConfig {
                 "a latency monitor with other thresholds than it can have",
                 "four increasing multiples of 5 ms, up to 1280 ms",
             );
+        }
+        if let Some(registers) = &self.controller.registers
+            && let Some(allowed) = registers.problem()
+        {
+            return contradiction("registers with a time that CAP.TO cannot represent", allowed);
         }
         self.check_host_flush()?;
         self.check_lba_bytes()?;

@@ -21,6 +21,7 @@ use crate::faults::injection;
 use crate::faults::state::FaultState;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
+use crate::host_interface::registers;
 use crate::lateness::{GapLog, LatenessRecord};
 use crate::nand_array::{ArrayCounters, NandArray};
 use crate::personality::block::BlockDrive;
@@ -409,6 +410,7 @@ impl Controller {
             stats.hints.retries_forgone = array.counters.retries_forgone;
         }
         stats.latency_monitor = self.admin.latency_monitor.as_ref().map(|m| m.stats());
+        stats.registers = self.queues.has_registers.then_some(self.queues.register_stats);
         stats.notifications = self.async_events.stats;
         match &self.personality {
             Personality::OpenChannel(d) => {
@@ -490,6 +492,7 @@ impl Controller {
         {
             d.drain(self.time.now, &mut self.commands);
         }
+        self.queues.ports.iter().for_each(|host| registers::remove(&host.port));
         self.commands.clear();
         self.stages.clear();
         match &mut self.personality {

@@ -40,7 +40,8 @@ pub use ahci::{
 pub use check::{DrivePart, DriveViolation};
 pub use config::{
     ArbitrationConfig, CmbConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
-    OpenChannelConfig, PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
+    OpenChannelConfig, PersonalityKind, PuScheduling, RegisterConfig, SuspendConfig,
+    TransferConfig, WriteBuffer,
 };
 pub use controller::Controller;
 pub use doorbell_wait::{
@@ -50,6 +51,7 @@ pub use error::DriveError;
 pub use faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
+pub use host_interface::registers::RegisterStats;
 pub use lateness::{Lateness, LatenessPart, LatenessRecord};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::command::table::Command;
-use crate::{DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord};
+use crate::{DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord, RegisterStats};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -269,6 +269,8 @@ pub struct DriveStats {
     pub device_l2p: Option<DeviceL2pStats>,
     /// The latency monitor since it was enabled; `None` unless it is.
     pub latency_monitor: Option<LatencyMonitorStats>,
+    /// The registers since power-on; `None` unless a host initializes the drive by them.
+    pub registers: Option<RegisterStats>,
     /// Lateness of completions.
     pub late: Lateness,
     /// Waits of doorbells. They are not saved: doorbells of a saved drive did not wait.

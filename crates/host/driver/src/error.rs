@@ -100,7 +100,7 @@ pub enum DriverError {
     /// Media events were polled without a subscription.
     #[error("there is no event subscription: call subscribe_events or request_event first")]
     NotSubscribed,
-    /// A real controller did not finish a step of initialization or shutdown in time.
+    /// A controller with registers did not finish a step of initialization or shutdown in time.
     #[error("the controller did not {step} within {} ms", waited.0 / 1_000_000)]
     InitTimeout {
         /// The step.
@@ -108,10 +108,10 @@ pub enum DriverError {
         /// Time waited.
         waited: time::Nanos,
     },
-    /// A real controller reports a fatal failure (CSTS.CFS).
+    /// A controller with registers reports a fatal failure (CSTS.CFS).
     #[error("the controller reports a fatal failure")]
     Failed,
-    /// A real controller has left the bus, was released, or did not recover from a reset.
+    /// A controller with registers has left the bus, was released, or did not recover from a reset.
     #[error("the controller has been removed")]
     Removed,
     /// The namespace has metadata, for which the kernel requires a separate buffer.

@@ -116,7 +116,9 @@ fn read_timed(
         let help = "see docs/faults.md for the faults that a drive can have";
         return Err(place.conflict(error.to_string(), help));
     }
-    if let (Fault::LostCompletion { .. }, Some(kind)) = (fault, s.get("kind")) {
+    if let (Fault::LostCompletion { .. } | Fault::ControllerFatal, Some(kind)) =
+        (fault, s.get("kind"))
+    {
         check_timeout(scenario, drive, &kind)?;
     }
     let settings = ChangedSettings::Fault { drive, fault };
@@ -210,6 +212,7 @@ fn read_keys(s: &mut Section<'_>) -> Result<Fault> {
             Fault::Format { erase: s.get("erase").map_or(Ok(false), |value| value.boolean())? }
         }
         "lost-completion" => Fault::LostCompletion { queue: read_queue(s)? },
+        "controller-fatal" => Fault::ControllerFatal,
         _ => return Err(kind.refuse_name(&Fault::KINDS)),
     })
 }

@@ -15,6 +15,17 @@ pub mod cns {
     /// Active namespace list: up to 1024 32-bit identifiers above the given one, ascending, zero
     /// after the last.
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
+    /// Namespace identification descriptor list ([`namespace_descriptors`](super::namespace_descriptors)).
+    pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+}
+
+/// Returns the namespace identification descriptor list of a namespace that has an NGUID
+/// [NVMe1.4 §5.15.2.3]: a descriptor of type 2, and zeros.
+pub fn namespace_descriptors(nguid: [u8; 16]) -> [u8; IDENTIFY_BYTES] {
+    let mut list = [0; IDENTIFY_BYTES];
+    (list[0], list[1]) = (2, nguid.len() as u8);
+    list[4..4 + nguid.len()].copy_from_slice(&nguid);
+    list
 }
 
 /// Size in bytes of the data of Identify and Geometry.
@@ -220,12 +231,30 @@ impl IdentifyController {
     pub const OACS_FORMAT: u16 = 1 << 1;
     /// Bit of `oacs`: Get LBA Status is supported.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
+    /// Bit of `lpa`: the commands supported and effects log page is supported.
+    pub const LPA_EFFECTS: u8 = 1 << 1;
     /// Bit of `lpa`: log pages can be read in parts.
     pub const LPA_EXTENDED: u8 = 1 << 2;
     /// Value of `sgls`: SGLs are supported at any alignment.
     pub const SGLS_SUPPORTED: u32 = 1;
     /// Bit of `sgls`: the Bit Bucket descriptor is supported.
     pub const SGLS_BIT_BUCKET: u32 = 1 << 16;
+
+    /// Offset in the bytes from 312 on of the granularity of the keep alive timer, KAS (bytes
+    /// 321:320).
+    const KAS: usize = 320 - 312;
+
+    /// Sets the granularity of the keep alive timer in units of 100 ms; 0 if there is no timer.
+    pub fn set_keep_alive(&mut self, granularity: u16) {
+        self.optional312[IdentifyController::KAS..][..2]
+            .copy_from_slice(&granularity.to_le_bytes());
+    }
+
+    /// Returns the granularity of the keep alive timer in units of 100 ms; 0 if there is no timer.
+    pub fn keep_alive(&self) -> u16 {
+        let [low, high] = [0, 1].map(|i| self.optional312[IdentifyController::KAS + i]);
+        u16::from_le_bytes([low, high])
+    }
 
     /// Whether an optional command, one of the `ONCS_` bits, is supported.
     pub fn supports(&self, command: u16) -> bool {

@@ -34,13 +34,13 @@ pub use command::status::{Status, StatusType};
 pub use command::{feature, opcode};
 pub use identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceList, PowerState,
-    cns,
+    cns, namespace_descriptors,
 };
 pub use latency_monitor::{
     LATENCY_BUCKETS, LATENCY_MONITOR, LatencyBucketCounters, LatencyMonitorBuckets,
     LatencyMonitorFeature, LatencyMonitorLog, MonitoredKind,
 };
-pub use log_page::{DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
+pub use log_page::{CommandEffects, DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
 pub use metadata::{MetadataFormat, MetadataTransfer, ProtectionType};
 pub use open_channel::chunk::{ChunkDescriptor, ChunkState};
 pub use open_channel::chunk_notification::{
@@ -52,5 +52,5 @@ pub use open_channel::geometry::{Address, Geometry, GeometryError};
 pub use open_channel::geometry_page::{GeometryPage, MediaTiming};
 pub use open_channel::ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use open_channel::vector_hints::{PlaneMode, VectorHints};
-pub use register::{Cap, Cc, CmbLocation, CmbSize, Csts};
+pub use register::{Cap, Cc, CcSettings, CmbLocation, CmbSize, Csts, ShutdownRequest};
 pub use vendor_extensions::VendorExtensions;

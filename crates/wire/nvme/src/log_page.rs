@@ -13,6 +13,8 @@ pub const ERROR: u8 = 0x01;
 pub const HEALTH: u8 = 0x02;
 /// Firmware slots: [`FirmwareLog`].
 pub const FIRMWARE: u8 = 0x03;
+/// Commands supported and effects: [`CommandEffects`].
+pub const EFFECTS: u8 = 0x05;
 /// Chunks of an open-channel drive: [`ChunkDescriptor`](crate::ChunkDescriptor)s [OC20 §3].
 pub const CHUNK_INFORMATION: u8 = 0xca;
 /// Chunk notifications of an open-channel drive, newest first:
@@ -25,6 +27,42 @@ pub const DEVICE_L2P: u8 = 0xc1;
 pub const UNMAPPED: u64 = u64::MAX;
 /// Counters of the device L2P (vendor specific): [`DeviceL2pLog`].
 pub const DEVICE_L2P_TOTALS: u8 = 0xc2;
+
+/// The commands that a controller supports, and their effects, 4096 bytes [NVMe1.4 §5.14.1.5].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandEffects([u8; CommandEffects::BYTES]);
+
+impl CommandEffects {
+    /// Size of the page in bytes.
+    pub const BYTES: usize = 4096;
+    /// Bit of a command: it is supported, CSUPP.
+    pub const SUPPORTED: u32 = 1;
+    /// Bit of a command: it may change logical blocks, LBCC.
+    pub const CHANGES_BLOCKS: u32 = 1 << 1;
+    /// Offset of the I/O commands, after the admin commands.
+    const IO_COMMANDS: usize = 1024;
+
+    /// Returns a page without commands.
+    pub fn none() -> CommandEffects {
+        CommandEffects([0; CommandEffects::BYTES])
+    }
+
+    /// Sets the effects of an admin command.
+    pub fn set_admin(&mut self, opcode: u8, effects: u32) {
+        self.0[usize::from(opcode) * 4..][..4].copy_from_slice(&effects.to_le_bytes());
+    }
+
+    /// Sets the effects of an I/O command.
+    pub fn set_io(&mut self, opcode: u8, effects: u32) {
+        let at = CommandEffects::IO_COMMANDS + usize::from(opcode) * 4;
+        self.0[at..][..4].copy_from_slice(&effects.to_le_bytes());
+    }
+
+    /// Returns the bytes of the page.
+    pub fn as_bytes(&self) -> &[u8; CommandEffects::BYTES] {
+        &self.0
+    }
+}
 
 /// SMART and health, 512 bytes [NVMe1.4 §5.14.1.2].
 #[derive(

@@ -1,9 +1,9 @@
 //! Controller registers [NVMe1.4 §3.1]: capabilities, configuration, status, admin queues, and the
 //! controller memory buffer.
 //!
-//! An emulated drive has only the registers of the memory buffer; the port contains all other
-//! properties of its controller. Registers of 64 bits are accessed as two halves, the lower first,
-//! as [NVMe1.4 §3.1] allows.
+//! An emulated drive that hosts connect to directly has only the registers of the memory buffer;
+//! the port contains all other properties of its controller. Registers of 64 bits are accessed as
+//! two halves, the lower first, as [NVMe1.4 §3.1] allows.
 
 /// Offset of [`Cap`], CAP, 64 bits.
 pub const CAP: usize = 0x00;
@@ -31,6 +31,8 @@ pub struct Cap {
     pub max_entries: u32,
     /// Maximum time to become ready, or to stop, in units of 500 ms, TO (bits 31:24).
     pub timeout_500ms: u8,
+    /// Weighted round robin with urgent priority class is supported, AMS (bit 17).
+    pub weighted_arbitration: bool,
     /// Doorbells are `4 << stride` bytes apart, DSTRD (bits 35:32).
     pub doorbell_stride: u8,
     /// The NVM command set is supported, CSS (bit 37).
@@ -47,6 +49,7 @@ impl Cap {
         Cap {
             max_entries: (value & 0xffff) as u32 + 1,
             timeout_500ms: (value >> 24) as u8,
+            weighted_arbitration: value >> 17 & 1 != 0,
             doorbell_stride: (value >> 32 & 0xf) as u8,
             nvm_commands: value >> 37 & 1 != 0,
             page_min: (value >> 48 & 0xf) as u8,
@@ -59,6 +62,7 @@ impl Cap {
         (self.max_entries.wrapping_sub(1) & 0xffff) as u64
             // Queues must be contiguous, CQR.
             | 1 << 16
+            | (self.weighted_arbitration as u64) << 17
             | (self.timeout_500ms as u64) << 24
             | ((self.doorbell_stride & 0xf) as u64) << 32
             | (self.nvm_commands as u64) << 37
@@ -68,11 +72,13 @@ impl Cap {
 }
 
 /// Controller configuration, CC [NVMe1.4 §3.1.5]. Fixed settings: memory pages of 4096 bytes,
-/// the NVM command set, round-robin arbitration, and queue entries of 64 and 16 bytes.
+/// the NVM command set, and queue entries of 64 and 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cc {
     /// Enable, EN (bit 0).
     pub enabled: bool,
+    /// Weighted round robin with urgent priority class instead of round robin, AMS (bit 11).
+    pub weighted_arbitration: bool,
     /// Normal shutdown notification, SHN (bits 15:14 = 01b).
     pub shut_down: bool,
 }
@@ -81,12 +87,70 @@ impl Cc {
     /// Encodes the register.
     pub const fn to_value(self) -> u32 {
         // IOSQES 2^6 and IOCQES 2^4 bytes.
-        self.enabled as u32 | (self.shut_down as u32) << 14 | 6 << 16 | 4 << 20
+        self.enabled as u32
+            | (self.weighted_arbitration as u32) << 11
+            | (self.shut_down as u32) << 14
+            | 6 << 16
+            | 4 << 20
     }
 
     /// Decodes the register.
     pub const fn from_value(value: u32) -> Cc {
-        Cc { enabled: value & 1 != 0, shut_down: value >> 14 & 3 == 1 }
+        Cc {
+            enabled: value & 1 != 0,
+            weighted_arbitration: value >> 11 & 7 == 1,
+            shut_down: value >> 14 & 3 == 1,
+        }
+    }
+}
+
+/// All fields of CC, as a controller reads them [NVMe1.4 §3.1.5].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CcSettings {
+    /// Enable, EN (bit 0).
+    pub enabled: bool,
+    /// I/O command set, CSS (bits 6:4); 0 for the NVM command set.
+    pub command_set: u8,
+    /// Memory page size is `4096 << page` bytes, MPS (bits 10:7).
+    pub page: u8,
+    /// Arbitration mechanism, AMS (bits 13:11): 0 for round robin, 1 for weighted round robin.
+    pub arbitration: u8,
+    /// Shutdown notification, SHN (bits 15:14).
+    pub shutdown: ShutdownRequest,
+    /// Size of submission queue entries is 2 to this power, IOSQES (bits 19:16).
+    pub sq_entry_log2: u8,
+    /// Size of completion queue entries is 2 to this power, IOCQES (bits 23:20).
+    pub cq_entry_log2: u8,
+}
+
+/// A shutdown notification, CC.SHN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShutdownRequest {
+    /// No notification, also for the reserved value.
+    #[default]
+    None,
+    /// Normal shutdown: buffered data is written to the media.
+    Normal,
+    /// Abrupt shutdown: no time is taken.
+    Abrupt,
+}
+
+impl CcSettings {
+    /// Decodes the register.
+    pub const fn from_value(value: u32) -> CcSettings {
+        CcSettings {
+            enabled: value & 1 != 0,
+            command_set: (value >> 4 & 7) as u8,
+            page: (value >> 7 & 0xf) as u8,
+            arbitration: (value >> 11 & 7) as u8,
+            shutdown: match value >> 14 & 3 {
+                1 => ShutdownRequest::Normal,
+                2 => ShutdownRequest::Abrupt,
+                _ => ShutdownRequest::None,
+            },
+            sq_entry_log2: (value >> 16 & 0xf) as u8,
+            cq_entry_log2: (value >> 20 & 0xf) as u8,
+        }
     }
 }
 
@@ -97,6 +161,8 @@ pub struct Csts {
     pub ready: bool,
     /// Fatal status: the controller must be reset, CFS (bit 1).
     pub fatal: bool,
+    /// Shutdown in progress, SHST (bits 3:2 = 01b).
+    pub is_shutting_down: bool,
     /// Shutdown complete, SHST (bits 3:2 = 10b).
     pub shut_down: bool,
 }
@@ -109,6 +175,7 @@ impl Csts {
             _ => Some(Csts {
                 ready: value & 1 != 0,
                 fatal: value & 2 != 0,
+                is_shutting_down: value >> 2 & 3 == 1,
                 shut_down: value >> 2 & 3 == 2,
             }),
         }
@@ -116,7 +183,10 @@ impl Csts {
 
     /// Encodes the register.
     pub const fn to_value(self) -> u32 {
-        self.ready as u32 | (self.fatal as u32) << 1 | (self.shut_down as u32) << 3
+        self.ready as u32
+            | (self.fatal as u32) << 1
+            | (self.is_shutting_down as u32) << 2
+            | (self.shut_down as u32) << 3
     }
 }
 
@@ -124,6 +194,12 @@ impl Csts {
 pub const fn admin_queue_sizes(entries: u16) -> u32 {
     let size = entries.saturating_sub(1) as u32 & 0xfff;
     size | size << 16
+}
+
+/// Returns the numbers of entries of the admin submission and completion queues from [`AQA`], 1 to
+/// 4096 each. Queues have at least 2.
+pub const fn admin_queue_entries(value: u32) -> (u16, u16) {
+    ((value & 0xfff) as u16 + 1, (value >> 16 & 0xfff) as u16 + 1)
 }
 
 /// The location of a controller memory buffer, CMBLOC.
@@ -240,18 +316,47 @@ mod tests {
         let other = Cap { max_entries: 1 << 16, doorbell_stride: 4, ..capabilities };
         assert_eq!(Cap::from_value(other.to_value()), other);
 
-        let run = Cc { enabled: true, shut_down: false };
+        let run = Cc { enabled: true, ..Cc::default() };
         assert_eq!(run.to_value(), 0x0046_0001);
         assert_eq!(Cc { shut_down: true, ..run }.to_value(), 0x0046_4001);
         assert!(Cc::from_value(0x0046_4001).shut_down);
+        let weighted = Cc { weighted_arbitration: true, ..run };
+        assert_eq!((weighted.to_value(), Cc::from_value(0x0046_0801)), (0x0046_0801, weighted));
         assert!(!Cc::from_value(0x0046_8001).shut_down, "abrupt");
 
         assert_eq!(Csts::from_value(u32::MAX), None);
-        for value in [0, 1, 2, 3, 8, 9] {
+        for value in [0, 1, 2, 3, 4, 5, 8, 9] {
             assert_eq!(Csts::from_value(value).unwrap().to_value(), value);
         }
-        assert!(!Csts::from_value(4).unwrap().shut_down, "under way");
+        let under_way = Csts::from_value(4).unwrap();
+        assert!(!under_way.shut_down && under_way.is_shutting_down);
         assert_eq!(admin_queue_sizes(64), 63 << 16 | 63);
+        assert_eq!(admin_queue_entries(63 << 16 | 31), (32, 64));
+        assert_eq!(admin_queue_entries(0xf000_f000), (1, 1), "reserved bits");
+    }
+
+    #[test]
+    fn every_field_of_the_configuration_is_decoded() {
+        let all = CcSettings::from_value(0x0046_0001);
+        let plain = CcSettings {
+            enabled: true,
+            sq_entry_log2: 6,
+            cq_entry_log2: 4,
+            ..CcSettings::default()
+        };
+        assert_eq!(all, plain);
+        for (value, shutdown) in [
+            (0, ShutdownRequest::None),
+            (1, ShutdownRequest::Normal),
+            (2, ShutdownRequest::Abrupt),
+            (3, ShutdownRequest::None),
+        ] {
+            assert_eq!(CcSettings::from_value(value << 14).shutdown, shutdown);
+        }
+        let odd = CcSettings::from_value(5 << 4 | 9 << 7 | 1 << 11);
+        assert_eq!((odd.command_set, odd.page, odd.arbitration), (5, 9, 1));
+        let weighted = Cap { weighted_arbitration: true, ..Cap::from_value(0x0040_0020_0f01_07ff) };
+        assert_eq!(weighted.to_value(), 0x0040_0020_0f03_07ff);
     }
 
     #[test]

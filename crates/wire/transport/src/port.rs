@@ -27,6 +27,9 @@ pub const MAX_QUEUES: u16 = 1025;
 /// Bytes between doorbells (CAP.DSTRD = 4), so that no two share a cache line.
 pub const DOORBELL_STRIDE: usize = 64;
 
+/// CAP.DSTRD of the stride.
+const DOORBELL_DSTRD: u8 = (DOORBELL_STRIDE / 4).ilog2() as u8;
+
 /// Number of base address registers of a PCI function.
 const BARS: usize = 6;
 
@@ -52,6 +55,8 @@ pub struct Port {
     doorbells: Arc<SharedRegion>,
     doorbell_layout: DoorbellLayout,
     registers: Registers,
+    /// Whether the host initializes the drive by its registers.
+    has_registers: bool,
     bars: [OnceLock<Iova>; BARS],
     admin_sq: Iova,
     admin_cq: Iova,
@@ -118,9 +123,14 @@ impl Port {
     /// # Errors
     /// As for [`new`](Port::new).
     pub fn in_space(memory: AddressSpace) -> io::Result<Arc<Port>> {
+        Port::within_process(memory).map(Arc::new)
+    }
+
+    fn within_process(memory: AddressSpace) -> io::Result<Port> {
         let queues = SharedRegion::anonymous(ADMIN_BYTES)?;
         let base = memory.register(&queues).map_err(|e: RegisterError| io::Error::other(e))?;
-        Ok(Arc::new(Port {
+        Ok(Port {
+            has_registers: false,
             memory,
             doorbells: SharedRegion::anonymous(DOORBELL_BYTES)?,
             doorbell_layout: DoorbellLayout::EMULATED,
@@ -132,7 +142,22 @@ impl Port {
             vector_wakers: (0..MAX_QUEUES).map(|_| RwLock::default()).collect(),
             stamps_requested: AtomicBool::new(false),
             side: PortSide::InProcess,
-        }))
+        })
+    }
+
+    /// Creates a port as [`in_space`](Port::in_space) does, whose drive has the registers of a PCIe
+    /// controller: base address register 0 with the controller registers and, behind them, the
+    /// doorbells. The host initializes the drive by its registers ([NVMe1.4 §7.6.1]).
+    ///
+    /// # Errors
+    /// As for [`new`](Port::new).
+    pub fn with_registers(memory: AddressSpace) -> io::Result<Arc<Port>> {
+        let bar = SharedRegion::anonymous(DoorbellLayout::BASE + DOORBELL_BYTES)?;
+        let mut port = Port::within_process(memory)?;
+        (port.registers, port.doorbells) = (Registers::Owned(bar.clone()), bar);
+        port.doorbell_layout = DoorbellLayout::from_dstrd(DOORBELL_DSTRD);
+        port.has_registers = true;
+        Ok(Arc::new(port))
     }
 
     /// Creates the drive's side of a port whose host is in another process, which receives the
@@ -169,6 +194,7 @@ impl Port {
             doorbells,
             doorbell_layout: DoorbellLayout::EMULATED,
             registers: Registers::Owned(shown),
+            has_registers: false,
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
@@ -234,6 +260,7 @@ impl Port {
             doorbells,
             doorbell_layout: DoorbellLayout::EMULATED,
             registers: Registers::ReadOnly(shown),
+            has_registers: false,
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
@@ -274,6 +301,7 @@ impl Port {
             doorbells: registers.clone(),
             doorbell_layout: bells,
             registers: Registers::Owned(registers),
+            has_registers: true,
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
@@ -297,6 +325,13 @@ impl Port {
     /// Whether the drive is a real controller, whose registers are hardware.
     pub fn is_real_controller(&self) -> bool {
         matches!(self.side, PortSide::RealController(_))
+    }
+
+    /// Whether the host initializes, resets and shuts down the drive by its registers: a real
+    /// controller, or a port [`with_registers`](Port::with_registers).
+    #[inline]
+    pub fn has_registers(&self) -> bool {
+        self.has_registers
     }
 
     /// Returns the ownership of a real controller ([`DmaBus::ownership`]); an emulated drive is
@@ -357,8 +392,8 @@ impl Port {
         }
     }
 
-    /// Writes a controller register of an emulated drive, for the drive's side; the driver of a
-    /// real controller writes its registers.
+    /// Writes a controller register: the drive's side, and a host whose port
+    /// [has registers](Port::has_registers).
     ///
     /// # Panics
     /// As for [`register`](Port::register), and on the host's side of a shared port.
@@ -490,10 +525,36 @@ impl Port {
         }
     }
 
-    /// Returns the stride of the doorbell buffer: that of a real controller's registers, or four
-    /// bytes.
+    /// Clears the tail doorbell register of a queue, its head doorbell register, or both, for the
+    /// drive's side of a port [with registers](Port::with_registers). Returns whether one of them
+    /// was not zero.
+    pub fn clear_doorbells(&self, qid: u16, tail: bool, head: bool) -> bool {
+        let mut written = false;
+        for (clear, offset) in [(tail, self.sq_doorbell(qid)), (head, self.cq_doorbell(qid))] {
+            if clear {
+                written |= self.doorbells.atomic_u32(offset).swap(0, Ordering::Relaxed) != 0;
+            }
+        }
+        written
+    }
+
+    /// Returns whether a doorbell register of a queue is not zero.
+    #[inline]
+    pub fn has_doorbell_value(&self, qid: u16) -> bool {
+        [self.sq_doorbell(qid), self.cq_doorbell(qid)]
+            .into_iter()
+            .any(|offset| self.doorbells.atomic_u32(offset).load(Ordering::Relaxed) != 0)
+    }
+
+    /// Returns the stride of the doorbell buffer: that of the doorbells of a controller with
+    /// registers, or four bytes.
     pub fn shadow_stride(&self) -> usize {
-        if self.is_real_controller() { self.doorbell_layout.stride } else { 4 }
+        if self.has_registers { self.doorbell_layout.stride } else { 4 }
+    }
+
+    /// Returns the doorbell stride as CAP.DSTRD has it.
+    pub fn doorbell_dstrd(&self) -> u8 {
+        (self.doorbell_layout.stride / 4).ilog2() as u8
     }
 
     /// Returns the offset of a submission queue's tail doorbell.

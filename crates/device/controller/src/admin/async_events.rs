@@ -1,5 +1,5 @@
-//! [`AsyncEventQueue`]: the chunk notification log ([OC20 §3], log page D0h) and the asynchronous
-//! event requests of hosts [NVMe1.4 §5.2].
+//! [`AsyncEventQueue`]: the asynchronous event requests of hosts [NVMe1.4 §5.2], the events that
+//! complete them, and the chunk notification log ([OC20 §3], log page D0h).
 //!
 //! The queue owns the log, newest first, and the outstanding requests. Invariants: a request
 //! completes when a notification exists that was neither reported to its host nor read by it. After
@@ -8,10 +8,43 @@
 
 use std::collections::VecDeque;
 
-use nvme::{AsyncEvent, ChunkNotification, Status};
+use nvme::{AsyncEvent, ChunkNotification, Status, log_page};
 
 use crate::admin::{self, EVENT_REQUESTS_MAX, NOTIFICATION_LOG_ENTRIES};
 use crate::stats::NotificationStats;
+
+/// Events whose log page describes a state instead of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventClass {
+    /// Error status; the error log describes it.
+    Error,
+    /// SMART and health status; the health log describes it.
+    Health,
+}
+
+impl EventClass {
+    const ALL: [EventClass; 2] = [EventClass::Error, EventClass::Health];
+
+    fn event(self, info: u8) -> AsyncEvent {
+        match self {
+            EventClass::Error => {
+                AsyncEvent { kind: AsyncEvent::ERROR, info, log_page: log_page::ERROR }
+            }
+            EventClass::Health => {
+                AsyncEvent { kind: AsyncEvent::HEALTH, info, log_page: log_page::HEALTH }
+            }
+        }
+    }
+}
+
+/// The events of one class for a host.
+#[derive(Clone, Copy, Debug, Default)]
+struct ClassState {
+    /// Information of the event to report.
+    pending: Option<u8>,
+    /// An event was reported, and the host has not read the log page since.
+    masked: bool,
+}
 
 /// Per-host state: outstanding requests and the last notification reported.
 #[derive(Debug, Default)]
@@ -22,6 +55,8 @@ struct Listener {
     last_reported: u64,
     /// An event was reported, and the host has not read the log since.
     masked: bool,
+    /// The events of each [`EventClass`].
+    classes: [ClassState; 2],
     /// The host receives no events, because they may concern chunks of other hosts.
     disabled: bool,
 }
@@ -36,6 +71,8 @@ pub(crate) struct AsyncEventQueue {
     /// Hosts, indexed by port.
     listeners: Vec<Listener>,
     pub(crate) stats: NotificationStats,
+    /// The critical warnings of the health log that were reported.
+    warnings: u8,
 }
 
 impl AsyncEventQueue {
@@ -89,8 +126,58 @@ impl AsyncEventQueue {
         self.stats.logged += 1;
     }
 
+    /// Reports an event of a class to a host, when it has a request and has read the log page of the
+    /// last one. Of several events of a class, only the last is reported.
+    pub(crate) fn raise(&mut self, port: usize, class: EventClass, info: u8) {
+        self.listener(port).classes[class as usize].pending = Some(info);
+    }
+
+    /// Reports new critical warnings of the health log to all hosts. `enabled` are those that the
+    /// asynchronous event configuration selects.
+    pub(crate) fn update_warnings(&mut self, warnings: u8, enabled: u8) {
+        let new = warnings & !std::mem::replace(&mut self.warnings, warnings & enabled) & enabled;
+        // The last one that is set is reported: spare, temperature, reliability, read-only.
+        let info = match new {
+            0 => return,
+            new if new & 0b1100 != 0 => AsyncEvent::RELIABILITY,
+            new if new & 0b10 != 0 => AsyncEvent::TEMPERATURE,
+            _ => AsyncEvent::SPARE,
+        };
+        for listener in &mut self.listeners {
+            listener.classes[EventClass::Health as usize].pending = Some(info);
+        }
+    }
+
+    /// Handles that a host has read a log page without Retain Asynchronous Event.
+    pub(crate) fn acknowledge(&mut self, port: usize, lid: u8) {
+        for class in EventClass::ALL {
+            if class.event(0).log_page == lid {
+                self.listener(port).classes[class as usize] = ClassState::default();
+            }
+        }
+    }
+
+    /// Returns the next request to complete with an event of an [`EventClass`].
+    fn pop_due_class(&mut self) -> Option<(usize, u16, u64)> {
+        let ready = |state: &ClassState| state.pending.is_some() && !state.masked;
+        let listener = self.listeners.iter_mut().find(|listener| {
+            !listener.disabled
+                && !listener.requests.is_empty()
+                && listener.classes.iter().any(ready)
+        })?;
+        let class = EventClass::ALL.into_iter().find(|c| ready(&listener.classes[*c as usize]))?;
+        let state = &mut listener.classes[class as usize];
+        let info = state.pending.take()?;
+        state.masked = true;
+        let (queue, cid) = listener.requests.pop_front()?;
+        Some((queue, cid, class.event(info).to_dword().into()))
+    }
+
     /// Returns the next request to complete: queue, command identifier and result.
     pub(crate) fn pop_due(&mut self) -> Option<(usize, u16, u64)> {
+        if let Some(due) = self.pop_due_class() {
+            return Some(due);
+        }
         let count = self.count;
         let ready = |l: &&mut Listener| {
             !l.masked && !l.disabled && l.last_reported < count && !l.requests.is_empty()

@@ -4,7 +4,7 @@ use media::MediaConfig;
 use nvme::{IdentifyController, MediaTiming, VendorExtensions, feature};
 use time::Nanos;
 
-use crate::admin::{ControllerIdentity, NamespaceIdentity};
+use crate::admin::{ControllerIdentity, NamespaceIdentity, OptionalCommands};
 use crate::controller::Personality;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::{ArbitrationConfig, DriveConfig};
@@ -74,6 +74,7 @@ pub(crate) fn controller_identity(
             unit_sectors: unit_blocks,
             write_protected: false,
             block_commands: block_commands(personality),
+            first_sector: 0,
         },
         max_transfer_bytes: 0,
         volatile_cache: match personality {
@@ -89,8 +90,13 @@ pub(crate) fn controller_identity(
         queue_depth: config.controller.queue_depth,
         extensions: vendor_extensions(personality),
         protected_cmb: cmb.is_some_and(DeviceCmb::is_protected),
-        doorbell_buffer: config.controller.doorbell_buffer,
-        can_format: matches!(personality, Personality::Block(_)),
+        optional: OptionalCommands {
+            doorbell_buffer: config.controller.doorbell_buffer,
+            get_lba_status: matches!(personality, Personality::Block(_)),
+            lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
+            keep_alive: config.controller.registers.is_some(),
+            format: matches!(personality, Personality::Block(_)),
+        },
         arbitration,
     }
 }

@@ -16,6 +16,7 @@ use crate::controller::{Controller, Personality};
 use crate::host_interface::access::AccessCheck;
 use crate::host_interface::hosts::HostPort;
 use crate::host_interface::queues::QueueTeardown;
+use crate::host_interface::registers;
 use crate::personality::format::{self, FormatCommand};
 
 impl Controller {
@@ -53,7 +54,7 @@ impl Controller {
     /// Executes an admin command. Returns `Ok(None)` if it completes later.
     pub(crate) fn execute_admin(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         queue: usize,
         cid: u16,
         command: AdminCommand,
@@ -94,7 +95,7 @@ impl Controller {
                 self.complete_event_requests();
                 answer
             }
-            AdminCommand::GetLogPage { lid, nsid, bytes, offset, .. } => {
+            AdminCommand::GetLogPage { lid, nsid, bytes, offset, retain } => {
                 let now = self.time.now;
                 let health = HealthCounters {
                     latency: Some(self.admin.latency_log(now)),
@@ -127,7 +128,12 @@ impl Controller {
                     &mut chunk,
                     DeviceL2pSource { entry: &mut map, totals: &totals },
                 )?;
-                self.return_data(port, sqe, &page, bytes)
+                let answer = self.return_data(port, sqe, &page, bytes)?;
+                if !retain {
+                    self.async_events.acknowledge(port, lid);
+                    self.complete_event_requests();
+                }
+                Ok(answer)
             }
             AdminCommand::GetFeatures { fid, select, member } => {
                 if fid == feature::LATENCY_MONITOR && select != FeatureSelect::Capabilities {
@@ -152,6 +158,12 @@ impl Controller {
                 let result = self.admin_for_queue(queue).set_feature(fid, save, value, exist)?;
                 if fid == feature::ARBITRATION {
                     self.update_arbitration();
+                }
+                if matches!(fid, feature::TEMPERATURE_THRESHOLD | feature::ASYNC_EVENT) {
+                    self.check_health();
+                }
+                if fid == feature::KEEP_ALIVE_TIMER {
+                    registers::restart_keep_alive(self, port, now);
                 }
                 if fid == feature::LATENCY_MONITOR {
                     let memory = self.queues.ports[port].port.memory();
@@ -199,7 +211,7 @@ impl Controller {
                 Ok(Some(0))
             }
             AdminCommand::DoorbellBufferConfig { values, events } => {
-                if !self.admin_for_queue(queue).identity().doorbell_buffer {
+                if !self.admin_for_queue(queue).identity().optional.doorbell_buffer {
                     return Err(Status::INVALID_OPCODE);
                 }
                 let host = &self.queues.ports[port].port;
@@ -207,6 +219,13 @@ impl Controller {
                 let shadows = ShadowDoorbells::open(host.memory(), pages, host.shadow_stride())
                     .map_err(|_| Status::INVALID_FIELD)?;
                 self.queues.set_shadow_doorbells(port, shadows);
+                Ok(Some(0))
+            }
+            AdminCommand::KeepAlive => {
+                if !self.admin_for_queue(queue).identity().optional.keep_alive {
+                    return Err(Status::INVALID_OPCODE);
+                }
+                registers::restart_keep_alive(self, port, now);
                 Ok(Some(0))
             }
             AdminCommand::DeleteSq { qid } => self.delete_submission(port, qid, (queue, cid)),
@@ -230,11 +249,12 @@ impl Controller {
             }
             AdminCommand::AsyncEventRequest => {
                 self.async_events.request(port, queue, cid)?;
+                self.check_health();
                 self.complete_event_requests();
                 Ok(None)
             }
             AdminCommand::FormatNvm { nsid, lba_format, protection, erase } => {
-                if !self.admin_for_queue(queue).identity().can_format {
+                if !self.admin_for_queue(queue).identity().optional.format {
                     return Err(Status::INVALID_OPCODE);
                 }
                 if !matches!(nsid, 1 | u32::MAX) {
@@ -274,8 +294,18 @@ impl Controller {
         self.complete_event_requests();
     }
 
+    /// Tells hosts of new critical warnings of the health log, if their events are enabled.
+    pub(crate) fn check_health(&mut self) {
+        let enabled = self.admin.warning_events();
+        if enabled != 0 {
+            let warnings = self.admin.health(&health_counters(self)).critical_warning;
+            self.async_events.update_warnings(warnings, enabled);
+            self.complete_event_requests();
+        }
+    }
+
     /// Completes the event requests that are due.
-    fn complete_event_requests(&mut self) {
+    pub(crate) fn complete_event_requests(&mut self) {
         while let Some((queue, cid, result)) = self.async_events.pop_due() {
             self.queues.post(queue, cid, Status::SUCCESS, result);
         }
@@ -357,7 +387,7 @@ impl Controller {
         Ok(Some(0))
     }
 
-    fn update_arbitration(&mut self) {
+    pub(crate) fn update_arbitration(&mut self) {
         let value = self.admin.arbitration();
         // 7 means no limit.
         let burst = if value.burst_log2 >= 7 { u16::MAX } else { 1 << value.burst_log2 };

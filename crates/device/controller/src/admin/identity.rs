@@ -14,6 +14,9 @@ use super::{
 use crate::PersonalityKind;
 use crate::command::ranges::CopyLimits;
 
+/// The bytes of an NGUID that name its vendor: the bit for locally administered identifiers is set.
+const LOCAL_OUI: [u8; 3] = [0x02, 0x53, 0x4c];
+
 /// The properties of a drive that its host may know.
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerIdentity {
@@ -41,12 +44,25 @@ pub(crate) struct ControllerIdentity {
     pub(crate) extensions: VendorExtensions,
     /// Whether the contents of the controller memory buffer survive a power loss.
     pub(crate) protected_cmb: bool,
-    /// Whether the drive supports Doorbell Buffer Config.
-    pub(crate) doorbell_buffer: bool,
-    /// Whether the host may format the drive.
-    pub(crate) can_format: bool,
+    /// The admin commands and I/O commands that only some drives support.
+    pub(crate) optional: OptionalCommands,
     /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
+}
+
+/// Commands that only some drives support.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OptionalCommands {
+    /// Doorbell Buffer Config.
+    pub(crate) doorbell_buffer: bool,
+    /// Get LBA Status, the admin command.
+    pub(crate) get_lba_status: bool,
+    /// The I/O command for the status of logical blocks.
+    pub(crate) lba_status: bool,
+    /// Keep Alive: the end of its timer needs registers to be reported.
+    pub(crate) keep_alive: bool,
+    /// Format NVM.
+    pub(crate) format: bool,
 }
 
 /// The properties of a drive's namespace that its host may know.
@@ -67,6 +83,8 @@ pub(crate) struct NamespaceIdentity {
     /// The optional commands Compare, Write Uncorrectable, Verify and Copy that it supports, as bits
     /// of ONCS.
     pub(crate) block_commands: u16,
+    /// First sector of the drive that belongs to the namespace.
+    pub(crate) first_sector: u64,
 }
 
 /// The counters that the health log reports.
@@ -125,7 +143,7 @@ impl ControllerIdentity {
         c.aerl = EVENT_REQUESTS_MAX as u8 - 1;
         // One firmware slot, which is read-only.
         c.frmw = 0x03;
-        c.lpa = IdentifyController::LPA_EXTENDED;
+        c.lpa = IdentifyController::LPA_EFFECTS | IdentifyController::LPA_EXTENDED;
         c.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         (c.wctemp, c.cctemp) = (TEMPERATURE_WARNING.into(), TEMPERATURE_CRITICAL.into());
         c.tnvmcap =
@@ -133,14 +151,14 @@ impl ControllerIdentity {
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
         c.nn = NSID.into();
-        let mut oacs = 0;
-        if self.doorbell_buffer {
-            oacs |= IdentifyController::OACS_DOORBELL_BUFFER_CONFIG;
-        }
-        if self.can_format {
-            oacs |= IdentifyController::OACS_FORMAT;
-        }
-        c.oacs = oacs.into();
+        c.set_keep_alive(self.optional.keep_alive.into());
+        let admin_commands = [
+            (self.optional.doorbell_buffer, IdentifyController::OACS_DOORBELL_BUFFER_CONFIG),
+            (self.optional.get_lba_status, IdentifyController::OACS_GET_LBA_STATUS),
+            (self.optional.format, IdentifyController::OACS_FORMAT),
+        ];
+        let supported = admin_commands.into_iter().filter(|(has, _)| *has);
+        c.oacs = supported.fold(0, |oacs, (_, bit)| oacs | bit).into();
         let oncs = IdentifyController::ONCS_DATASET_MANAGEMENT;
         c.oncs = match self.personality {
             PersonalityKind::OpenChannel => oncs,
@@ -149,7 +167,8 @@ impl ControllerIdentity {
         .into();
         // Copy takes descriptors of format 0.
         c.ocfs = u16::from(self.supports_copy()).into();
-        c.vwc = self.volatile_cache.into();
+        // Flush takes the broadcast identifier.
+        c.vwc = u8::from(self.volatile_cache) | 0b110;
         c.sgls = (IdentifyController::SGLS_SUPPORTED | IdentifyController::SGLS_BIT_BUCKET).into();
         if self.protected_cmb {
             VendorExtensions::with_flags(VendorExtensions::PROTECTED_CMB).write_to(&mut c.vendor);
@@ -160,6 +179,27 @@ impl ControllerIdentity {
             *to = from;
         }
         c
+    }
+
+    /// Returns the globally unique identifier of the namespace, NGUID, which is derived from the name
+    /// of the drive and the part of it that is the namespace. It stays the same over power cycles and
+    /// processes, and differs between drives with different names.
+    pub(super) fn nguid(&self) -> [u8; 16] {
+        let namespace = &self.namespace;
+        let digest = |seed: u64| {
+            // FNV-1a, 64 bits.
+            let part = [seed, namespace.first_sector, namespace.sectors];
+            let bytes = part.into_iter().flat_map(u64::to_le_bytes).chain(self.name.bytes());
+            bytes.fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
+                (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        };
+        let mut nguid = [0; 16];
+        nguid[..8].copy_from_slice(&digest(1).to_be_bytes());
+        nguid[8..].copy_from_slice(&digest(2).to_be_bytes());
+        // A locally administered identifier in the place of the vendor's.
+        nguid[8..11].copy_from_slice(&LOCAL_OUI);
+        nguid
     }
 
     /// Returns the Identify Namespace data structure; `mapped` is the number of mapped sectors.
@@ -178,6 +218,7 @@ impl ControllerIdentity {
         .into();
         n.ncap = self.namespace.sectors.into();
         n.nuse = mapped.min(self.namespace.sectors).into();
+        n.nguid = self.nguid();
         n.nsattr = self.namespace.write_protected.into();
         n.nvmcap =
             (u128::from(self.namespace.sectors) * u128::from(self.namespace.sector_bytes)).into();

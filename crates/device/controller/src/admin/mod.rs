@@ -10,6 +10,7 @@
 
 pub(crate) mod async_events;
 pub(crate) mod drive_identity;
+mod effects;
 pub(crate) mod exec;
 mod health;
 pub(crate) mod latency_monitor;
@@ -21,6 +22,7 @@ use nvme::{
     CLOUD_HEALTH, ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog,
     GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, LATENCY_MONITOR, LatencyMonitorFeature,
     LatencyMonitorLog, NamespaceList, Status, VendorExtensions, cns, log_page,
+    namespace_descriptors,
 };
 use time::Nanos;
 
@@ -28,7 +30,9 @@ mod identity;
 
 use latency_monitor::LatencyMonitor;
 
-pub(crate) use identity::{ControllerIdentity, HealthCounters, NamespaceIdentity};
+pub(crate) use identity::{
+    ControllerIdentity, HealthCounters, NamespaceIdentity, OptionalCommands,
+};
 
 /// The identifier of the only namespace.
 const NSID: u32 = 1;
@@ -42,12 +46,15 @@ pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
 /// Capacity of the chunk notification log in entries.
 pub(crate) const NOTIFICATION_LOG_ENTRIES: usize = 64;
 /// The reported version: NVMe 1.4.
-const VERSION: u32 = 0x0001_0400;
+pub(crate) const VERSION: u32 = 0x0001_0400;
 /// Temperatures in kelvins: the fixed composite temperature, the warning and the critical
 /// threshold.
 const TEMPERATURE: u16 = 313;
 const TEMPERATURE_WARNING: u16 = 343;
 const TEMPERATURE_CRITICAL: u16 = 353;
+
+/// Granularity of the keep alive timer, KAS = 1.
+const KEEP_ALIVE_UNIT_MS: u32 = 100;
 
 /// Spare capacity threshold in percent, below which the health log warns.
 const SPARE_THRESHOLD: u8 = 10;
@@ -77,6 +84,8 @@ pub(crate) struct AdminState {
     temperature_threshold: u32,
     write_atomicity: u32,
     async_events: u32,
+    /// Timeout of the keep alive timer in milliseconds; 0 without a timer.
+    keep_alive_ms: u32,
     /// The error log, newest first.
     errors: VecDeque<ErrorEntry>,
     /// Number of errors since power-on.
@@ -132,12 +141,32 @@ impl AdminState {
             temperature_threshold: TEMPERATURE_WARNING.into(),
             write_atomicity: 0,
             async_events: 0,
+            keep_alive_ms: 0,
             errors: VecDeque::with_capacity(ERROR_LOG_ENTRIES),
             error_count: 0,
             latency_monitor: None,
             latency_settings: LatencyMonitorFeature::DEFAULT,
             identity: facts,
         })
+    }
+
+    /// Returns all features to their values after power-on, as a controller reset does. The error
+    /// log and the latency monitor remain.
+    pub(crate) fn reset_features(&mut self) {
+        let identity = &self.identity;
+        self.arbitration = identity.arbitration.to_value();
+        self.error_recovery = 0;
+        self.cache_enabled = identity.volatile_cache;
+        self.queues =
+            NumberOfQueues { submission: identity.io_queues, completion: identity.io_queues };
+        self.temperature_threshold = TEMPERATURE_WARNING.into();
+        (self.write_atomicity, self.async_events, self.keep_alive_ms) = (0, 0, 0);
+    }
+
+    /// Returns the timeout of the keep alive timer, if there is one.
+    pub(crate) fn keep_alive(&self) -> Option<Nanos> {
+        let timeout = Nanos::from_millis(self.keep_alive_ms.into());
+        (timeout > Nanos::ZERO).then_some(timeout)
     }
 
     /// Returns the identity of the drive.
@@ -170,7 +199,13 @@ impl AdminState {
             cns::ACTIVE_NAMESPACES if nsid < ALL_NAMESPACES - 1 => {
                 Ok(Box::new(NamespaceList::above(nsid, &[NSID]).to_bytes()))
             }
-            cns::NAMESPACE | cns::ACTIVE_NAMESPACES => Err(Status::INVALID_NAMESPACE),
+            cns::NAMESPACE_DESCRIPTORS if nsid == NSID => {
+                Ok(Box::new(namespace_descriptors(self.identity.nguid())))
+            }
+            cns::NAMESPACE | cns::ACTIVE_NAMESPACES | cns::NAMESPACE_DESCRIPTORS => {
+                Err(Status::INVALID_NAMESPACE)
+            }
+            // Other structures need optional features, or a later version (05h, 06h, 08h, 1Ch).
             _ => Err(Status::INVALID_FIELD),
         }
     }
@@ -212,6 +247,7 @@ impl AdminState {
             log_page::HEALTH | CLOUD_HEALTH | LATENCY_MONITOR => {
                 return Err(Status::INVALID_NAMESPACE);
             }
+            log_page::EFFECTS => effects::page(&self.identity).as_bytes().to_vec(),
             log_page::FIRMWARE => FirmwareLog::one_slot(FIRMWARE).to_bytes().into(),
             log_page::CHUNK_INFORMATION => {
                 let Some(geometry) = &self.identity.geometry else {
@@ -252,7 +288,13 @@ impl AdminState {
         page
     }
 
-    fn health(&self, counters: &HealthCounters) -> HealthLog {
+    /// Returns the critical warnings that are events, if any is: bits of the asynchronous event
+    /// configuration.
+    pub(crate) fn warning_events(&self) -> u8 {
+        self.async_events as u8
+    }
+
+    pub(crate) fn health(&self, counters: &HealthCounters) -> HealthLog {
         let count = |n: u64| u128::from(n).into();
         let minutes = |t: Nanos| count(t.0 / 60_000_000_000);
         let mut log = HealthLog::zeroed();
@@ -327,6 +369,9 @@ impl AdminState {
             }
             feature::WRITE_ATOMICITY => (self.write_atomicity, 0, changeable),
             feature::ASYNC_EVENT => (self.async_events, 0, changeable),
+            feature::KEEP_ALIVE_TIMER if self.identity.optional.keep_alive => {
+                (self.keep_alive_ms, 0, changeable)
+            }
             // The result is whether the monitor is enabled; the settings are data.
             feature::LATENCY_MONITOR => (self.latency_monitor.is_some().into(), 0, changeable),
             _ => return Err(Status::INVALID_FIELD),
@@ -388,6 +433,10 @@ impl AdminState {
             }
             feature::WRITE_ATOMICITY => self.write_atomicity = value & 1,
             feature::ASYNC_EVENT => self.async_events = value,
+            // Rounded up to the granularity.
+            feature::KEEP_ALIVE_TIMER => {
+                self.keep_alive_ms = value.div_ceil(KEEP_ALIVE_UNIT_MS) * KEEP_ALIVE_UNIT_MS;
+            }
             // The settings are data: `set_latency_monitor`.
             feature::LATENCY_MONITOR => {}
             _ => return Err(Status::FEATURE_NOT_CHANGEABLE),

@@ -21,6 +21,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             unit_sectors: 1,
             write_protected: false,
             block_commands: 0,
+            first_sector: 0,
         },
         max_transfer_bytes: 1 << 20,
         volatile_cache: true,
@@ -31,8 +32,13 @@ pub(crate) fn identity() -> ControllerIdentity {
         queue_depth: 1024,
         extensions: VendorExtensions::default(),
         protected_cmb: false,
-        doorbell_buffer: false,
-        can_format: true,
+        optional: OptionalCommands {
+            doorbell_buffer: false,
+            get_lba_status: true,
+            lba_status: true,
+            keep_alive: true,
+            format: true,
+        },
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
 }
@@ -83,7 +89,7 @@ fn identifies_itself() {
     let a = block();
     let c = IdentifyController::from_bytes(*a.identify(cns::CONTROLLER, 0, 0).unwrap());
     assert_eq!((c.serial().as_str(), c.model().as_str()), ("unit-7", "Sluice block drive"));
-    assert_eq!((c.mdts, c.sqes, c.cqes, c.nn.get(), c.vwc), (8, 0x66, 0x44, 1, 1));
+    assert_eq!((c.mdts, c.sqes, c.cqes, c.nn.get(), c.vwc), (8, 0x66, 0x44, 1, 0b111));
     assert_eq!(c.max_transfer(4096), Some(1 << 20));
     assert!(c.subnqn.starts_with(b"nqn.2026-01.io.sluice:unit-7\0"));
     let n = IdentifyNamespace::from_bytes(*a.identify(cns::NAMESPACE, 1, 77).unwrap());

@@ -18,11 +18,12 @@ use crate::command::ranges::copy_ranges;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
+use crate::host_interface::registers;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
 use crate::personality::format;
 
 impl Controller {
-    fn effective_time(&self, time: Nanos) -> Nanos {
+    pub(crate) fn effective_time(&self, time: Nanos) -> Nanos {
         if self.zero_latency { Nanos::ZERO } else { time }
     }
 
@@ -209,7 +210,7 @@ impl Controller {
     }
 
     #[inline]
-    fn start(&mut self, now: Nanos, id: u32) {
+    pub(crate) fn start(&mut self, now: Nanos, id: u32) {
         tracepoint::trace_at(now, || Event::CommandStarted { id });
         match &mut self.personality {
             Personality::Block(d) => {
@@ -228,8 +229,8 @@ impl Controller {
             Personality::Null(d) => d.start(now, id, commands),
             Personality::Pcm(d) => d.start(now, id, commands),
             Personality::OpenChannel(d) => {
-                let queue = self.queues.submissions[commands.get(id).queue as usize].as_ref();
-                let rights = queue.and_then(|q| self.queues.ports[q.port].access.as_deref());
+                let owner = self.queues.owner(commands.get(id).queue as usize);
+                let rights = owner.and_then(|port| self.queues.ports[port].access.as_deref());
                 d.start(now, id, commands, rights.map(|r| &r.pus));
             }
         }
@@ -334,12 +335,12 @@ impl Controller {
             lba: self.commands.first_lba_in_error(id),
         };
         self.admin_for_queue(queue).log_error(status, &error);
+        self.check_health();
     }
 
     /// Returns the admin state of the host that owns a queue.
     pub(crate) fn admin_for_queue(&mut self, queue: usize) -> &mut AdminState {
-        let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
-        match port.and_then(|p| self.queues.ports[p].access.as_mut()) {
+        match self.queues.owner(queue).and_then(|p| self.queues.ports[p].access.as_mut()) {
             Some(rights) => &mut rights.admin,
             None => &mut self.admin,
         }
@@ -510,6 +511,9 @@ impl Component for Controller {
     fn poll(&mut self, now: Nanos) -> bool {
         self.time.powered_at.get_or_insert(now);
         self.queues.begin_poll();
+        if self.queues.has_registers {
+            registers::poll(self, now);
+        }
         self.process_until::<true>(now).0
     }
 

@@ -84,6 +84,12 @@ pub enum FaultError {
         /// Identifier of the queue.
         queue: u16,
     },
+    /// A fault that only a host with registers can end, on a drive without registers.
+    #[error(
+        "no host could reset the controller: set controller.registers = true, so that hosts \
+         initialize the drive by its registers"
+    )]
+    NoRegisters,
     /// The drive has too many faults.
     #[error("a drive has at most {limit} faults")]
     TooMany {
@@ -160,6 +166,10 @@ impl DriveConfig {
                     _ => Ok(()),
                 }
             }
+            Fault::ControllerFatal => match self.controller.registers {
+                Some(_) => Ok(()),
+                None => Err(FaultError::NoRegisters),
+            },
         }
     }
 

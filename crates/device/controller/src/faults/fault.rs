@@ -70,6 +70,9 @@ pub enum Fault {
         /// The sector.
         sector: FaultSector,
     },
+    /// The controller fails: CSTS.CFS is set, and no command is executed or completed until a host
+    /// resets the controller by its registers.
+    ControllerFatal,
 }
 
 /// The operations that fail.
@@ -105,7 +108,7 @@ pub enum FaultSector {
 
 impl Fault {
     /// Names of all kinds.
-    pub const KINDS: [&'static str; 12] = [
+    pub const KINDS: [&'static str; 13] = [
         "power-cut",
         "die-failure",
         "chunk-offline",
@@ -118,6 +121,7 @@ impl Fault {
         "lost-completion",
         "corrupted-data",
         "format",
+        "controller-fatal",
     ];
 
     /// Returns the name of the kind, as in scenarios.
@@ -135,6 +139,7 @@ impl Fault {
             Fault::LostCompletion { .. } => "lost-completion",
             Fault::CorruptedData { .. } => "corrupted-data",
             Fault::Format { .. } => "format",
+            Fault::ControllerFatal => "controller-fatal",
         }
     }
 

@@ -8,6 +8,7 @@ use crate::controller::{Controller, Personality};
 use crate::faults::power_cycle::power_cycle;
 use crate::faults::state::{FAULTS_MAX, FaultEnd};
 use crate::faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
+use crate::host_interface::registers;
 use crate::personality::format;
 
 /// Fails for a fault of the flash of a drive that has none.
@@ -23,6 +24,9 @@ fn no_flash(fault: &Fault) -> FaultError {
 pub(crate) fn check(controller: &Controller, fault: &Fault) -> Result<(), FaultError> {
     controller.config.check_fault(fault)?;
     match *fault {
+        Fault::ControllerFatal if !registers::is_running(controller) => {
+            Err(FaultError::InForce { kind: fault.kind() })
+        }
         Fault::StalledQueue { queue, .. } | Fault::LostCompletion { queue }
             if !controller.queues.has_io_queue(queue) =>
         {
@@ -126,6 +130,7 @@ pub(crate) fn inject(
             }
             count = None;
         }
+        Fault::ControllerFatal => count = Some(registers::fail(controller)),
     }
     let record = controller.faults.add(now, fault);
     controller.faults.records[record].count = count;
@@ -136,7 +141,7 @@ pub(crate) fn inject(
     };
     if let Some(duration) = fault.duration() {
         controller.faults.end_at(now + duration, end, record);
-        controller.stages.set_interrupt(controller.faults.next_end());
+        update_interrupt(controller);
     }
     Ok(())
 }
@@ -253,7 +258,15 @@ pub(crate) fn end_due(controller: &mut Controller, now: Nanos) {
             (_, None) => {}
         }
     }
-    controller.stages.set_interrupt(controller.faults.next_end());
+    registers::end_timers(controller, now);
+    update_interrupt(controller);
+}
+
+/// Sets the time of the next event that is not about a command: the end of a fault, or of a timer of
+/// the registers.
+pub(crate) fn update_interrupt(controller: &mut Controller) {
+    let timer = registers::next_timer(controller);
+    controller.stages.set_interrupt(controller.faults.next_end().min(timer));
 }
 
 /// Returns the faults that were injected into the drive, oldest first.

@@ -105,9 +105,12 @@ impl FaultState {
         self.ends.pop_due(now)
     }
 
-    /// Returns the time of the next end.
+    /// Returns the time of the next end; zero if the power cut is due.
     pub(crate) fn next_end(&self) -> Nanos {
-        self.ends.next_at()
+        match self.cut {
+            Some(_) if self.ops_until_cut == 0 => Nanos::ZERO,
+            _ => self.ends.next_at(),
+        }
     }
 
     /// Has the power cut after `ops` more media operations, at least one.

@@ -84,6 +84,12 @@ pub enum AttachError {
     /// The given port is the host's side of a port, or is already attached.
     #[error("the port is the host's side of a port, or is attached already")]
     Port,
+    /// The drive has registers, which belong to one host with all rights.
+    #[error(
+        "hosts with access policies and hosts in other processes connect directly, and this drive \
+         is initialized by its registers: set controller.registers = false"
+    )]
+    Registers,
     /// The Geometry command cannot represent the geometry for this host.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
@@ -204,7 +210,7 @@ impl AccessCheck {
                     _ if all_pus > 0 => return Err(wrong("physical addresses".into())),
                     _ => return Err(wrong(format!("{} sectors", facts.namespace.sectors))),
                 }
-                facts.namespace.sectors = count;
+                (facts.namespace.first_sector, facts.namespace.sectors) = (first, count);
             }
             AccessScope::ParallelUnits { first, count } => {
                 let end = first.checked_add(count).filter(|end| count > 0 && *end <= all_pus);
@@ -221,9 +227,9 @@ impl AccessCheck {
         facts.io_queues = facts.io_queues.min(access.queues);
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.namespace.write_protected = !access.write;
-        facts.protected_cmb = false;
+        (facts.protected_cmb, facts.optional.keep_alive) = (false, false);
         // A format is one of the whole drive.
-        facts.can_format = false;
+        facts.optional.format = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();

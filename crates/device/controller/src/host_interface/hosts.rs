@@ -14,6 +14,7 @@ use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
+use crate::host_interface::registers::{self, RegisterFile};
 
 /// The state of an index in the host table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub(crate) struct HostPort {
     pub(crate) stats: PortStats,
     /// The host's doorbell buffer, if it has configured one.
     pub(crate) shadow_doorbells: Option<ShadowDoorbells>,
+    /// The registers, if the host initializes the drive by them.
+    pub(crate) registers: Option<Box<RegisterFile>>,
 }
 
 impl HostPort {
@@ -46,6 +49,7 @@ impl HostPort {
             state: HostState::Vacant,
             stats,
             shadow_doorbells: None,
+            registers: None,
         }
     }
 }
@@ -56,8 +60,8 @@ impl HostPort {
 pub struct NotAttached;
 
 impl Controller {
-    /// Attaches a host in this process with all rights, and returns its port, whose admin queues
-    /// are ready.
+    /// Attaches a host in this process with all rights, and returns its port. Its admin queues are
+    /// ready; if the drive has [registers](crate::RegisterConfig), the host creates them by these.
     ///
     /// # Errors
     /// The error that `mmap(2)` returns.
@@ -71,7 +75,10 @@ impl Controller {
     /// # Errors
     /// The error that `mmap(2)` returns.
     pub fn attach_in(&mut self, space: AddressSpace) -> io::Result<Arc<Port>> {
-        let port = Port::in_space(space)?;
+        let port = match self.config.controller.registers {
+            Some(_) => Port::with_registers(space)?,
+            None => Port::in_space(space)?,
+        };
         self.attach_port(port.clone(), None)?;
         Ok(port)
     }
@@ -90,16 +97,26 @@ impl Controller {
         if !port.has_drive() || self.queues.ports.iter().any(attached) {
             return Err(AttachError::Port);
         }
+        if port.has_registers() || self.config.controller.registers.is_some() {
+            return Err(AttachError::Registers);
+        }
         let rights = AccessCheck::new(access, self.admin.identity())?;
         Ok(self.attach_port(port.clone(), Some(Box::new(rights)))?)
     }
 
     fn attach_port(&mut self, port: Arc<Port>, rights: Option<Box<AccessCheck>>) -> io::Result<()> {
-        let (sq, sq_depth) = port.admin_submission();
-        let (cq, cq_depth) = port.admin_completion();
-        let submission = SqConsumer::open(&port, 0, sq, sq_depth).map_err(io::Error::other)?;
-        let completion =
-            CqProducer::open(&port, 0, cq, cq_depth, Some(0)).map_err(io::Error::other)?;
+        let queues = match port.has_registers() {
+            true => None,
+            false => {
+                let ((sq, sq_depth), (cq, cq_depth)) =
+                    (port.admin_submission(), port.admin_completion());
+                let submission =
+                    SqConsumer::open(&port, 0, sq, sq_depth).map_err(io::Error::other)?;
+                let completion =
+                    CqProducer::open(&port, 0, cq, cq_depth, Some(0)).map_err(io::Error::other)?;
+                Some((submission, completion))
+            }
+        };
         let index = self.queues.ports.iter().position(|p| p.state == HostState::Vacant);
         let index = index.unwrap_or(self.queues.ports.len());
         if let Some(cmb) = &mut self.cmb
@@ -108,18 +125,24 @@ impl Controller {
             cmb.attach(&port, index)?;
         }
         self.async_events.attach(index, rights.is_none());
-        let stats = PortStats::default();
-        let presence = HostState::Attached;
-        let state =
-            HostPort { port, access: rights, state: presence, stats, shadow_doorbells: None };
+        let registers = port.has_registers().then(|| Box::new(RegisterFile::new(self, &port)));
+        let state = HostPort {
+            port,
+            access: rights,
+            state: HostState::Attached,
+            stats: PortStats::default(),
+            shadow_doorbells: None,
+            registers,
+        };
         match self.queues.ports.get_mut(index) {
             Some(place) => *place = state,
             None => self.queues.ports.push(state),
         }
-        let completion = self.queues.add_completion(completion, index, 0);
+        self.queues.update_registers();
         tracing::info!(host = index, "host attached");
-        let urgent = nvme::QueuePriority::Urgent;
-        self.queues.add_submission(submission, index, completion, urgent);
+        if let Some((submission, completion)) = queues {
+            self.queues.add_admin_queues(index, submission, completion);
+        }
         Ok(())
     }
 
@@ -146,7 +169,8 @@ impl Controller {
 
     /// Detaches a host, whether or not it announced it: deletes its queues; its commands complete
     /// without it. After the return, the drive does not write to its memory. Flushed data stays; a
-    /// write in flight may or may not be executed.
+    /// write in flight may or may not be executed. Registers read as ones, as those of a controller
+    /// that was pulled out of its slot.
     ///
     /// # Errors
     /// [`NotAttached`].
@@ -168,6 +192,7 @@ impl Controller {
             cmb.detach(index);
         }
         self.commands.detach_commands(port, &self.queues.placeholder_port);
+        registers::remove(port);
         self.queues.detach(index);
         port.close();
         Ok(())

@@ -6,3 +6,4 @@ pub(crate) mod cmb;
 pub(crate) mod hosts;
 mod queue_faults;
 pub(crate) mod queues;
+pub(crate) mod registers;

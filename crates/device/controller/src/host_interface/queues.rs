@@ -17,6 +17,7 @@ use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::doorbell_wait::DoorbellMeter;
 use crate::host_interface::access::AccessCheck;
 use crate::host_interface::hosts::{HostPort, HostState};
+use crate::host_interface::registers::RegisterStats;
 
 /// A submission queue.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct SubmissionQueue {
     pub(crate) outstanding: u32,
     priority: QueuePriority,
     /// The host wrote an invalid doorbell value; the controller fetches nothing more.
-    broken: bool,
+    pub(super) broken: bool,
     /// The reason for which the controller fetches nothing more, if any.
     pub(crate) teardown: Option<QueueTeardown>,
     /// The poll in which the doorbell was read last.
@@ -112,6 +113,9 @@ pub(crate) struct Queues {
     pub(crate) doorbells: Option<Box<DoorbellMeter>>,
     /// The faults for which completions were not posted.
     pub(super) lost: Vec<usize>,
+    /// Whether a host has registers.
+    pub(crate) has_registers: bool,
+    pub(crate) register_stats: RegisterStats,
 }
 
 /// The order in which submission queues are served.
@@ -216,6 +220,8 @@ impl Queues {
             invalid_doorbells: 0,
             doorbells: None,
             lost: Vec::new(),
+            has_registers: false,
+            register_stats: RegisterStats::default(),
         }
     }
 
@@ -255,6 +261,11 @@ impl Queues {
     #[inline]
     pub(crate) fn are_drained(&self) -> bool {
         self.arbiter.drained
+    }
+
+    /// Counts a change of a register, which its host has not seen.
+    pub(crate) fn count_register_change(&mut self) {
+        self.posting.posts += 1;
     }
 
     /// Returns the number of completions posted, or waiting for a free entry.
@@ -305,7 +316,9 @@ impl Queues {
 
     /// Deletes a submission queue.
     pub(crate) fn remove_submission(&mut self, index: usize) {
-        self.submissions[index] = None;
+        if let Some(queue) = self.submissions[index].take() {
+            self.clear_doorbells_of(queue.port, queue.ring.qid(), true);
+        }
         self.classify();
     }
 
@@ -523,7 +536,9 @@ impl Queues {
     /// Posts the completion of a command of queue `index`.
     #[inline]
     pub(crate) fn post(&mut self, index: usize, cid: u16, status: Status, result: u64) {
-        let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else { return };
+        let Some(queue) = self.submissions.get_mut(index).and_then(Option::as_mut) else {
+            return self.post_internal(index);
+        };
         queue.outstanding -= 1;
         if queue.teardown.is_some() | queue.loss.is_some() {
             return self.post_of_special(index, cid, status, result);
@@ -610,6 +625,14 @@ impl Queues {
     /// Tears down the queues of a detached host; queues with commands in flight go with the last
     /// command.
     pub(crate) fn detach(&mut self, port: usize) {
+        self.ports[port].state = HostState::Detaching;
+        self.abandon(port);
+        self.release_port(port);
+        self.update_registers();
+    }
+
+    /// Tears down the queues of a host as [`detach`](Queues::detach) does; the host stays attached.
+    pub(crate) fn abandon(&mut self, port: usize) {
         for at in 0..self.completions.len() {
             if self.completions[at].as_ref().is_some_and(|q| q.port == port) {
                 self.remove_completion(at);
@@ -626,7 +649,6 @@ impl Queues {
                 admin.outstanding -= 1;
             }
         }
-        self.ports[port].state = HostState::Detaching;
         self.arbiter.current_burst = None;
         for at in 0..self.submissions.len() {
             if self.submissions[at].as_ref().is_some_and(|q| mine(q) && q.outstanding == 0) {
@@ -634,7 +656,6 @@ impl Queues {
             }
         }
         self.classify();
-        self.release_port(port);
     }
 
     /// Removes a queue of a detached host after its last command has completed.
@@ -648,7 +669,8 @@ impl Queues {
 
     /// Frees the index of a detached host once it has no queues left.
     fn release_port(&mut self, port: usize) {
-        if !self.submissions.iter().flatten().any(|q| q.port == port) {
+        let is_detaching = self.ports[port].state == HostState::Detaching;
+        if is_detaching && !self.has_submissions(port) {
             self.ports[port] = HostPort::vacant(self.placeholder_port.clone());
         }
     }
@@ -666,6 +688,7 @@ impl Queues {
     pub(crate) fn remove_completion(&mut self, at: usize) {
         if let Some(queue) = self.completions[at].take() {
             self.posting.stalled -= queue.stalled.len();
+            self.clear_doorbells_of(queue.port, queue.qid, false);
         }
     }
 }

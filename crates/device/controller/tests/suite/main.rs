@@ -10,6 +10,7 @@ mod full;
 mod health;
 mod host_flush;
 mod hostile;
+mod interface;
 mod latency_monitor;
 mod moves;
 mod open_channel;

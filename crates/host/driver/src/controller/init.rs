@@ -1,5 +1,5 @@
-//! Initialization and shutdown of a real controller by its registers ([NVMe1.4 §3.1], [NVMe1.4
-//! §7.6.1], [NVMe1.4 §7.6.2]).
+//! Initialization and shutdown of a controller by its registers ([NVMe1.4 §3.1], [NVMe1.4 §7.6.1],
+//! [NVMe1.4 §7.6.2]): a real controller, or an emulated drive with registers.
 //!
 //! The driver disables the controller, sets the addresses of its admin queues, and enables it. It
 //! shuts the controller down before it releases it.
@@ -50,22 +50,44 @@ fn status(port: &Port) -> Result<Csts, DriverError> {
     .ok_or(DriverError::Removed)
 }
 
-/// Returns whether a real controller has been removed.
+/// Returns whether a controller with registers has been removed.
 pub(crate) fn is_removed(port: &Port) -> bool {
-    port.is_real_controller() && status(port).is_err()
+    port.has_registers() && status(port).is_err()
 }
 
-/// Calls `progress` until `done`, for at most `timeout`; `progress_interval` is the minimum duration of a
-/// call.
+/// Returns whether a controller with registers reports a fatal status, after which it executes no
+/// command until it is reset.
+pub(crate) fn has_failed(port: &Port) -> bool {
+    port.has_registers() && status(port).is_ok_and(|status| status.fatal)
+}
+
+/// How long a wait of a known time lasts, in calls of `progress`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ProgressPace {
+    /// Each call takes at least this time.
+    Interval(Nanos),
+    /// Time is not known: every wait has this number of calls.
+    Calls(u64),
+}
+
+impl ProgressPace {
+    fn calls(self, timeout: Nanos) -> u64 {
+        match self {
+            ProgressPace::Interval(interval) => timeout.0 / interval.0.max(1),
+            ProgressPace::Calls(calls) => calls,
+        }
+    }
+}
+
+/// Calls `progress` until `done`, for at most `timeout` as `pace` counts it.
 fn wait_until(
     port: &Port,
     (step, timeout): (&'static str, Nanos),
     progress: ProgressFn<'_>,
-    progress_interval: Nanos,
+    pace: ProgressPace,
     mut done: impl FnMut(Csts) -> Result<bool, DriverError>,
 ) -> Result<(), DriverError> {
-    let polls = timeout.0 / progress_interval.0.max(1);
-    for _ in 0..=polls {
+    for _ in 0..=pace.calls(timeout) {
         if done(status(port)?)? {
             return Ok(());
         }
@@ -136,7 +158,8 @@ pub(crate) fn begin_stop(port: &Port) -> Result<Nanos, DriverError> {
 /// # Errors
 /// [`DriverError::Removed`]; [`DriverError::Ring`] for queues that are not registered.
 pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
-    let limit = ready_timeout(&capabilities(port)?);
+    let capabilities = capabilities(port)?;
+    let limit = ready_timeout(&capabilities);
     let ((submission, entries), (completion, _)) =
         (port.admin_submission(), port.admin_completion());
     for (at, entry_bytes) in [(submission, size_of::<Sqe>()), (completion, CQE_BYTES)] {
@@ -153,7 +176,9 @@ pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
     port.set_register(AQA, admin_queue_sizes(entries));
     write64(port, ASQ, submission);
     write64(port, ACQ, completion);
-    port.set_register(CC, Cc { enabled: true, shut_down: false }.to_value());
+    // Queues have priorities where the controller supports that.
+    let weighted_arbitration = capabilities.weighted_arbitration;
+    port.set_register(CC, Cc { enabled: true, weighted_arbitration, shut_down: false }.to_value());
     Ok(limit)
 }
 
@@ -165,7 +190,7 @@ pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
 pub(crate) fn stop(
     port: &Port,
     progress: ProgressFn<'_>,
-    progress_interval: Nanos,
+    pace: ProgressPace,
 ) -> Result<(), DriverError> {
     let limit = ready_timeout(&capabilities(port)?);
     let enabled = Cc::from_value(port.register(CC)).enabled;
@@ -173,13 +198,13 @@ pub(crate) fn stop(
     // §3.1.5]). After a timeout it is disabled nevertheless.
     if enabled {
         let ready = |s: Csts| Ok(s.ready || s.fatal);
-        match wait_until(port, ("become ready", limit), progress, progress_interval, ready) {
+        match wait_until(port, ("become ready", limit), progress, pace, ready) {
             Ok(()) | Err(DriverError::InitTimeout { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     begin_stop(port)?;
-    wait_until(port, ("stop", limit), progress, progress_interval, |s| Ok(!s.ready))
+    wait_until(port, ("stop", limit), progress, pace, |s| Ok(!s.ready))
 }
 
 /// Enables a disabled controller on the port's admin queues, and waits until it is ready.
@@ -189,10 +214,10 @@ pub(crate) fn stop(
 pub(crate) fn start(
     port: &Port,
     progress: ProgressFn<'_>,
-    progress_interval: Nanos,
+    pace: ProgressPace,
 ) -> Result<(), DriverError> {
     let limit = begin_start(port)?;
-    wait_until(port, ("become ready", limit), progress, progress_interval, |s| {
+    wait_until(port, ("become ready", limit), progress, pace, |s| {
         if s.fatal { Err(DriverError::Failed) } else { Ok(s.ready) }
     })
 }
@@ -205,17 +230,17 @@ pub(crate) fn start(
 pub(crate) fn shut_down(
     port: &Port,
     progress: ProgressFn<'_>,
-    progress_interval: Nanos,
+    pace: ProgressPace,
 ) -> Result<(), DriverError> {
     status(port)?;
-    if !Cc::from_value(port.register(CC)).enabled {
+    let running = Cc::from_value(port.register(CC));
+    if !running.enabled {
         return Ok(());
     }
-    port.set_register(CC, Cc { enabled: true, shut_down: true }.to_value());
-    let told =
-        wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, progress_interval, |s| {
-            Ok(s.shut_down || s.fatal)
-        });
-    let stopped = stop(port, progress, progress_interval);
+    port.set_register(CC, Cc { shut_down: true, ..running }.to_value());
+    let told = wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, pace, |s| {
+        Ok(s.shut_down || s.fatal)
+    });
+    let stopped = stop(port, progress, pace);
     told.and(stopped)
 }

@@ -21,6 +21,7 @@ use transport::{Port, ShadowDoorbells};
 use crate::controller::admin::AdminQueue;
 use crate::controller::events::EventSubscription;
 use crate::controller::info::CommandSupport;
+use crate::controller::init::ProgressPace;
 use crate::controller::queue_table::QueueTable;
 use crate::controller::reset::ResetTracker;
 use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
@@ -78,10 +79,12 @@ pub struct ControllerHandle {
 impl ControllerHandle {
     /// Initializes the drive at the other end of `port`: identifies it and negotiates the number of
     /// queues. `timeout_polls` is the number of calls of `progress` after which an admin command counts
-    /// as unanswered.
+    /// as unanswered. A drive with registers is first stopped and started by them, each within as
+    /// many calls.
     ///
     /// # Errors
-    /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values.
+    /// [`DriverError`]: the drive does not answer, returns an error, or reports impossible values;
+    /// those of [`connect_pci`](ControllerHandle::connect_pci) for a drive with registers.
     pub fn connect(
         port: Arc<Port>,
         progress: &mut dyn FnMut(),
@@ -100,6 +103,33 @@ impl ControllerHandle {
         options: ConnectOptions,
         progress: &mut dyn FnMut(),
         timeout_polls: u64,
+    ) -> Result<ControllerHandle, DriverError> {
+        let max_entries = match port.has_registers() {
+            true => ControllerHandle::start(&port, progress, ProgressPace::Calls(timeout_polls))?,
+            false => connect::QUEUE_ENTRIES_MAX,
+        };
+        ControllerHandle::initialize(port, options, (progress, timeout_polls), max_entries)
+    }
+
+    /// Stops and starts a controller by its registers. Returns the maximum number of entries of a
+    /// queue.
+    fn start(
+        port: &Port,
+        progress: &mut dyn FnMut(),
+        pace: ProgressPace,
+    ) -> Result<u32, DriverError> {
+        let capabilities = init::capabilities(port)?;
+        init::stop(port, progress, pace)?;
+        init::start(port, progress, pace)?;
+        Ok(capabilities.max_entries)
+    }
+
+    /// Identifies a drive that has its admin queues, and negotiates the number of queues.
+    fn initialize(
+        port: Arc<Port>,
+        options: ConnectOptions,
+        (progress, timeout_polls): (&mut dyn FnMut(), u64),
+        max_entries: u32,
     ) -> Result<ControllerHandle, DriverError> {
         let mut admin = AdminQueue::open(&port, timeout_polls)?;
         let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
@@ -144,12 +174,12 @@ impl ControllerHandle {
             event_requested: false,
             queues,
             shadows,
-            max_entries: connect::QUEUE_ENTRIES_MAX,
+            max_entries,
             reset: ResetTracker::new(),
         })
     }
 
-    /// Initializes a real controller. Disables it, sets the addresses of the admin queues of
+    /// Initializes a controller with registers. Disables it, sets the addresses of the admin queues of
     /// `port`, enables it, and continues as [`connect_with`](ControllerHandle::connect_with).
     ///
     /// `progress_interval` is the minimum duration of a call of `progress`. The controller gets the time that
@@ -157,20 +187,37 @@ impl ControllerHandle {
     ///
     /// # Errors
     /// As for `connect_with`; also [`DriverError::InitTimeout`], [`DriverError::Failed`] and
-    /// [`DriverError::Removed`].
+    /// [`DriverError::Removed`]; [`DriverError::Unsupported`] for a drive without registers.
     pub fn connect_pci(
         port: Arc<Port>,
         options: ConnectOptions,
         progress: &mut dyn FnMut(),
         progress_interval: Nanos,
     ) -> Result<ControllerHandle, DriverError> {
-        let capabilities = init::capabilities(&port)?;
-        init::stop(&port, progress, progress_interval)?;
-        init::start(&port, progress, progress_interval)?;
+        if !port.has_registers() {
+            return Err(DriverError::Unsupported { what: "registers" });
+        }
+        let pace = ProgressPace::Interval(progress_interval);
+        let max_entries = ControllerHandle::start(&port, progress, pace)?;
         let polls = connect::ADMIN_TIMEOUT.0 / progress_interval.0.max(1);
-        let mut controller = ControllerHandle::connect_with(port, options, progress, polls)?;
-        controller.max_entries = capabilities.max_entries;
-        Ok(controller)
+        ControllerHandle::initialize(port, options, (progress, polls), max_entries)
+    }
+
+    /// Notifies a controller with registers of a normal shutdown, waits until it has written its
+    /// buffered data, and disables it. It gets the longest time that a controller can report.
+    ///
+    /// # Errors
+    /// [`DriverError::InitTimeout`], [`DriverError::Removed`]; [`DriverError::Unsupported`] for a
+    /// drive without registers.
+    pub fn shut_down(
+        self,
+        progress: &mut dyn FnMut(),
+        progress_interval: Nanos,
+    ) -> Result<(), DriverError> {
+        if !self.port.has_registers() {
+            return Err(DriverError::Unsupported { what: "registers" });
+        }
+        init::shut_down(&self.port, progress, ProgressPace::Interval(progress_interval))
     }
 
     /// Returns the maximum number of entries of a queue.

@@ -1,5 +1,5 @@
-//! [`ControllerReset`]: resets a real controller that does not delete a queue, or does not answer
-//! (controller reset, [NVMe1.4 §7.3.2]).
+//! [`ControllerReset`]: resets a controller with registers that does not delete a queue, does not
+//! answer, or has failed (controller reset, [NVMe1.4 §7.3.2]).
 //!
 //! The driver disables and enables the controller by its registers and negotiates its queues again.
 //! The controller has forgotten all queues and commands.
@@ -98,15 +98,15 @@ impl ResetTracker {
 }
 
 impl ControllerHandle {
-    /// Starts a reset of a real controller. Commands outstanding on any of its queues are
+    /// Starts a reset of a controller with registers. Commands outstanding on any of its queues are
     /// forgotten, and each queue is recreated when its owner polls it. Has no effect during a
     /// reset.
     ///
     /// # Errors
-    /// [`DriverError::Unsupported`] for an emulated drive, [`DriverError::Removed`] for a removed
-    /// controller.
+    /// [`DriverError::Unsupported`] for a drive without registers, [`DriverError::Removed`] for a
+    /// removed controller.
     pub fn reset(&mut self, now: Nanos) -> Result<(), DriverError> {
-        if !self.port().is_real_controller() {
+        if !self.port().has_registers() {
             return Err(DriverError::Unsupported { what: "registers for a controller reset" });
         }
         if self.reset.generation.is_removed() {
@@ -125,7 +125,7 @@ impl ControllerHandle {
         Ok(())
     }
 
-    /// Returns whether a real controller has been removed: it was unplugged or released, or did not
+    /// Returns whether a controller with registers has been removed: it was unplugged or released, or did not
     /// recover from a reset. A removal is permanent.
     pub fn is_removed(&mut self) -> bool {
         if init::is_removed(self.port()) {

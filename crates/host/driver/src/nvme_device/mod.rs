@@ -9,7 +9,7 @@
 //! commands unanswered, or refuses to delete the queue, counts as removed. Its commands are
 //! abandoned. Because such a drive may still execute them, their memory stays registered.
 //!
-//! **Controller reset.** A real controller is reset before it counts as removed (`reset`). All its
+//! **Controller reset.** A controller with registers is reset before it counts as removed (`reset`). All its
 //! queues are then recreated, and a working queue enters [`QueueState::Resetting`] by itself.
 //!
 //! **Removal.** Every queue with outstanding commands checks twice a second whether a real
@@ -148,7 +148,7 @@ pub struct NvmeQueue {
     seen_generation: u64,
     recreate: Option<QueueRecreate>,
     removed: bool,
-    /// Time of the next presence check of a real controller; otherwise never.
+    /// Time of the next presence check of a controller with registers; otherwise never.
     presence_check_at: Nanos,
 }
 
@@ -237,7 +237,7 @@ impl NvmeQueue {
                 generation: held.generation(),
                 recreate: None,
                 removed: false,
-                presence_check_at: if port.is_real_controller() { Nanos::ZERO } else { Nanos::MAX },
+                presence_check_at: if port.has_registers() { Nanos::ZERO } else { Nanos::MAX },
                 port,
             }),
             Err(error) => {

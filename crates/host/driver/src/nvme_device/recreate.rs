@@ -1,5 +1,5 @@
-//! [`QueueRecreate`]: deletes and recreates an [`NvmeQueue`]. Also checks the presence of a real
-//! controller.
+//! [`QueueRecreate`]: deletes and recreates an [`NvmeQueue`]. Also checks the presence and the status
+//! of a controller with registers.
 
 use std::sync::{PoisonError, TryLockError};
 
@@ -16,7 +16,7 @@ use crate::{DriverError, controller::init};
 /// removed.
 const RESET_TIMEOUT: Nanos = Nanos::from_millis(1000);
 
-/// The corresponding time for a real controller, which may have many commands to abort first.
+/// The corresponding time for a controller with registers, which may have many commands to abort first.
 const PCI_RESET_TIMEOUT: Nanos = Nanos::from_millis(10_000);
 /// Number of controller resets that one queue reset may cause.
 const CONTROLLER_RESETS_MAX: u8 = 1;
@@ -24,7 +24,7 @@ const CONTROLLER_RESETS_MAX: u8 = 1;
 /// Poll period of a queue that waits for its controller.
 const RETRY_PERIOD: Nanos = Nanos::from_micros(10);
 
-/// Period at which a queue of a real controller checks whether the controller is present.
+/// Period at which a queue of a controller with registers checks its presence and status.
 const PRESENCE_CHECK_PERIOD: Nanos = Nanos::from_millis(500);
 
 /// A queue reset in progress: the queue is deleted and recreated.
@@ -45,7 +45,7 @@ pub(super) struct QueueRecreate {
 
 /// Returns the time that a drive may leave an admin command unanswered during a reset.
 fn admin_timeout(port: &Port) -> Nanos {
-    if port.is_real_controller() { PCI_RESET_TIMEOUT } else { RESET_TIMEOUT }
+    if port.has_registers() { PCI_RESET_TIMEOUT } else { RESET_TIMEOUT }
 }
 
 /// Returns whether a reset can continue after this answer to one of its commands.
@@ -78,8 +78,8 @@ impl NvmeQueue {
         self.recreate = Some(remaking);
     }
 
-    /// Checks whether a real controller is present and still owned by this process. Returns whether
-    /// the queue's state has changed.
+    /// Checks whether a controller with registers is present, still owned by this process, and has
+    /// not failed. Returns whether the queue's state has changed.
     #[cold]
     pub(super) fn check_presence(&mut self, now: Nanos) -> bool {
         self.presence_check_at = now + PRESENCE_CHECK_PERIOD;
@@ -91,6 +91,10 @@ impl NvmeQueue {
             let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
             // The other queues notice the reset when they are polled, and find the controller
             // removed once it has stopped.
+            self.removed = controller.reset(now).is_err();
+        } else if init::has_failed(&self.port) {
+            let mut controller = controller.lock().unwrap_or_else(PoisonError::into_inner);
+            // A reset in progress for another queue continues.
             self.removed = controller.reset(now).is_err();
         } else {
             // Repeat doorbells that the controller may have missed in memory: some emulators stop
@@ -123,6 +127,14 @@ impl NvmeQueue {
                 self.recreate = None;
                 return true;
             }
+        }
+        // A controller that has failed completes no command that deletes a queue.
+        if remaking.controller_resets < CONTROLLER_RESETS_MAX
+            && init::has_failed(&self.port)
+            && controller.reset(now).is_ok()
+        {
+            remaking.controller_resets += 1;
+            return true;
         }
         let patience = admin_timeout(&self.port);
         // A controller that was reset has forgotten the queue, so the queue need not be deleted.

@@ -10,7 +10,7 @@ use time::Nanos;
 use transport::{DmaBus, DoorbellLayout, Port};
 
 use super::{PciAddress, PciDriver, PciError, SysfsPci, UioFunction, VfioFunction};
-use crate::controller::init;
+use crate::controller::init::{self, ProgressPace};
 use crate::{ConnectOptions, ControllerHandle};
 
 /// Default number of I/O queues to request: each takes an interrupt vector of the machine.
@@ -44,7 +44,11 @@ pub struct ControllerGuard {
 impl Drop for ControllerGuard {
     fn drop(&mut self) {
         // The kernel resets a controller that does not respond.
-        let _ = init::shut_down(&self.port, &mut progress, INIT_PROGRESS_INTERVAL);
+        let _ = init::shut_down(
+            &self.port,
+            &mut progress,
+            ProgressPace::Interval(INIT_PROGRESS_INTERVAL),
+        );
     }
 }
 

@@ -49,6 +49,7 @@ fn capabilities() -> Cap {
     Cap {
         max_entries: 32,
         timeout_500ms: 2,
+        weighted_arbitration: false,
         doorbell_stride: 0,
         nvm_commands: true,
         page_min: 0,
@@ -137,7 +138,7 @@ impl Model {
         drive.progress();
         if wanted.shut_down {
             self.shut_down = true;
-            let status = Csts { ready: true, fatal: false, shut_down: true };
+            let status = Csts { ready: true, shut_down: true, ..Default::default() };
             self.set(CSTS, status.to_value());
         }
     }

@@ -2,7 +2,7 @@
 
 use controller::{
     ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
-    PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
+    PersonalityKind, PuScheduling, RegisterConfig, SuspendConfig, TransferConfig, WriteBuffer,
 };
 use media::MediaConfig;
 use time::Nanos;
@@ -333,6 +333,7 @@ impl DriveBuilder {
         s.set("max_io_queues", &mut c.max_io_queues, |v| v.u16_from(1))?;
         s.set("queue_depth", &mut c.queue_depth, |v| v.u16_from(2))?;
         s.set("doorbell_buffer", &mut c.doorbell_buffer, |v| v.boolean())?;
+        s.set("registers", &mut c.registers, read_registers)?;
         s.set("latency_monitor", &mut c.latency_monitor, read_latency_monitor)?;
         s.set("scrub", &mut self.scrub, DriveScrubBuilder::read)?;
         if let Some(value) = s.get("arbitration") {
@@ -586,6 +587,25 @@ fn read_arbitration(value: &Value<'_>) -> Result<ArbitrationConfig> {
     }
     s.finish()?;
     Ok(arbitration)
+}
+
+/// The longest time in whole seconds that CAP.TO can represent.
+const READY_TIMEOUT_MAX: Nanos = Nanos::from_secs(127);
+
+/// Reads whether hosts initialize the drive by its registers, and how long that takes.
+fn read_registers(value: &Value<'_>) -> Result<Option<RegisterConfig>> {
+    if let Ok(has_registers) = value.boolean() {
+        return Ok(has_registers.then(RegisterConfig::default));
+    }
+    let mut s = value
+        .section()
+        .map_err(|_| value.wrong_type("true, false, or a table with `ready_time` and `timeout`"))?;
+    let mut registers = RegisterConfig::default();
+    let timeout = Nanos(1)..=READY_TIMEOUT_MAX;
+    s.set("ready_time", &mut registers.ready_time, |v| v.duration_in(&STEP_TIME))?;
+    s.set("timeout", &mut registers.timeout, |v| v.duration_in(&timeout))?;
+    s.finish()?;
+    Ok(Some(registers))
 }
 
 /// Parses a text as a TOML table.

@@ -2,6 +2,8 @@
 
 // guarantee: B-27, B-36
 
+use controller::RegisterConfig;
+
 use super::*;
 use crate::{DriveKind, FileDrive};
 
@@ -222,5 +224,27 @@ fn a_set_has_one_memory() {
         ("\"p\", \"t\"", "\"t\"", "so does p"),
     ] {
         assert_refused(&with(members), line, caret, &[says, "at most one drive with kind"]);
+    }
+}
+
+#[test]
+fn registers_are_a_choice_with_two_times() {
+    let text = |value: &str| format!("{SMALL}controller = {{ registers = {value} }}\n");
+    let registers =
+        |value: &str| parse(&text(value)).unwrap().drives[0].config.controller.registers;
+    assert_eq!(registers("false"), None);
+    assert_eq!(registers("true"), Some(RegisterConfig::default()));
+    let (ready_time, timeout) = (Nanos::from_millis(300), Nanos::from_millis(127_000));
+    assert_eq!(
+        registers("{ ready_time = \"300ms\", timeout = \"127s\" }"),
+        Some(RegisterConfig { ready_time, timeout })
+    );
+    for (bad, marked, says) in [
+        ("1", "1", "true, false, or a table"),
+        ("{ timeout = \"0s\" }", "\"0s\"", "127 s"),
+        ("{ timeout = \"128s\" }", "\"128s\"", "127 s"),
+        ("{ ready = \"1s\" }", "ready", "ready_time"),
+    ] {
+        assert_refused(&text(bad), 3, marked, &[says]);
     }
 }

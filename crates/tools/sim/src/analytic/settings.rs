@@ -185,6 +185,14 @@ pub(super) fn interface(out: &mut String, config: &DriveConfig) {
     };
     line(out, "memory buffer (CMB)", &cmb);
     line(out, "doorbells in memory", yes_no(c.doorbell_buffer));
+    if let Some(registers) = c.registers {
+        let shown = format!(
+            "ready after {}, within {} at most",
+            duration(registers.ready_time.0),
+            duration(registers.timeout.0)
+        );
+        line(out, "registers", &shown);
+    }
     if let Some(thresholds) = c.latency_monitor {
         let shown = thresholds.map(|t| duration(t.0)).join(", ");
         line(out, "latency monitor", &format!("counts from {shown} on"));

@@ -10,7 +10,7 @@ use crate::SimOutcome;
 pub(super) fn insert_fault(fault: &Fault, value: &mut Value) {
     value["kind"] = json!(fault.kind());
     match *fault {
-        Fault::PowerCut { after_ops: 0 } => {}
+        Fault::PowerCut { after_ops: 0 } | Fault::ControllerFatal => {}
         Fault::PowerCut { after_ops } => value["after_ops"] = json!(after_ops),
         Fault::DieFailure { pu } => value["pu"] = json!(pu.get()),
         Fault::ChunkOffline { pu, chunk } => {
@@ -74,6 +74,7 @@ pub(super) fn sentence(drive: &str, record: &FaultRecord) -> String {
     let extent = match record.fault {
         Fault::PowerCut { .. } if record.is_open => ", which did not come".into(),
         Fault::PowerCut { .. } => extent("command", "ended"),
+        Fault::ControllerFatal => extent("command", "lost"),
         Fault::DieFailure { .. } | Fault::ChunkOffline { .. } => extent("chunk", "offline"),
         Fault::OperationFailure { .. } => extent("operation", "failed"),
         Fault::LostCompletion { .. } => extent("completion", "lost"),

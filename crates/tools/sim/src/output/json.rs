@@ -577,6 +577,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.read_modify_write.is_some()
         || d.block_commands != BlockCommandStats::default()
         || d.formats > 0
+        || d.registers.is_some()
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
@@ -629,6 +630,18 @@ fn interface(d: &DriveStats) -> Option<Value> {
         }
         if d.formats > 0 {
             object.insert("formats".into(), json!(d.formats));
+        }
+        if let Some(r) = &d.registers {
+            object.insert(
+                "registers".into(),
+                json!({
+                    "starts": r.starts,
+                    "resets": r.resets,
+                    "shutdowns": r.shutdowns,
+                    "failures": r.failures,
+                    "unknown_doorbells": r.unknown_doorbells,
+                }),
+            );
         }
         if let Some(m) = &d.device_l2p {
             object.insert(

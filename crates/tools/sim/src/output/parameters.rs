@@ -376,6 +376,12 @@ fn controller(config: &DriveConfig) -> Value {
         "doorbell_buffer": c.doorbell_buffer,
         "scrub_sectors_per_sec": c.scrub.map(|p| p.sectors_per_sec),
     });
+    if let Some(registers) = c.registers {
+        value["registers"] = json!({
+            "ready_time_ns": registers.ready_time.0,
+            "timeout_ns": registers.timeout.0,
+        });
+    }
     if let Some(thresholds) = c.latency_monitor {
         value["latency_monitor_ns"] = json!(thresholds.map(|t| t.0));
     }

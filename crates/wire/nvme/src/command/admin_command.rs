@@ -163,6 +163,8 @@ pub enum AdminCommand {
         /// Secure erase settings.
         erase: SecureErase,
     },
+    /// Keep Alive [NVMe1.4 §5.18]: restarts the keep alive timer.
+    KeepAlive,
     /// Doorbell Buffer Config [NVMe1.4 §5.7]: enables the doorbell buffer until the next reset.
     DoorbellBufferConfig {
         /// I/O virtual address of the page with the doorbell values.
@@ -290,6 +292,7 @@ impl AdminCommand {
                 },
             },
             admin::FORMAT_NVM => return Err(Status::INVALID_FIELD),
+            admin::KEEP_ALIVE => AdminCommand::KeepAlive,
             admin::DOORBELL_BUFFER_CONFIG => {
                 let [values, events] = sqe.dptr.map(|entry| entry.get());
                 if (values | events) & 0xfff != 0 || values == 0 || events == 0 {
@@ -352,6 +355,7 @@ impl AdminCommand {
                 Sqe::admin(admin::GET_FEATURES, 0, cdw10, member)
             }
             AdminCommand::AsyncEventRequest => Sqe::admin(admin::ASYNC_EVENT_REQUEST, 0, 0, 0),
+            AdminCommand::KeepAlive => Sqe::admin(admin::KEEP_ALIVE, 0, 0, 0),
             AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
                 debug_assert!(bytes >= 4 && bytes.is_multiple_of(4) && bytes <= 1 << 34);
                 let mut sqe = Sqe::new(admin::GET_LBA_STATUS, 1);
@@ -387,6 +391,7 @@ impl AdminCommand {
             AdminCommand::SetFeatures { .. } => "Set Features",
             AdminCommand::GetFeatures { .. } => "Get Features",
             AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
+            AdminCommand::KeepAlive => "Keep Alive",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
             AdminCommand::FormatNvm { .. } => "Format NVM",
             AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",

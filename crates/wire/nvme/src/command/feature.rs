@@ -20,6 +20,8 @@ pub const INTERRUPT_VECTOR: u8 = 0x09;
 pub const WRITE_ATOMICITY: u8 = 0x0a;
 /// Asynchronous event configuration: which events are reported.
 pub const ASYNC_EVENT: u8 = 0x0b;
+/// Keep alive timer: the timeout in milliseconds; 0 for none.
+pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
 /// Latency monitor: its settings are data ([`LatencyMonitorFeature`](crate::LatencyMonitorFeature)).
 pub const LATENCY_MONITOR: u8 = 0xc5;
 

@@ -22,6 +22,8 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Keep Alive.
+    pub const KEEP_ALIVE: u8 = 0x18;
     /// Doorbell Buffer Config.
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
     /// Format NVM.

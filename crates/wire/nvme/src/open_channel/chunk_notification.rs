@@ -165,6 +165,17 @@ impl AsyncEvent {
     /// Event type: vendor specific, which includes chunk notifications.
     pub const VENDOR: u8 = 7;
 
+    /// Information of an error event: a doorbell of a queue that does not exist was written.
+    pub const UNKNOWN_DOORBELL: u8 = 0;
+    /// Information of an error event: a value outside of its ring was written to a doorbell.
+    pub const INVALID_DOORBELL_VALUE: u8 = 1;
+    /// Information of a health event: the reliability is degraded, or the drive is read-only.
+    pub const RELIABILITY: u8 = 0;
+    /// Information of a health event: a temperature threshold was passed.
+    pub const TEMPERATURE: u8 = 1;
+    /// Information of a health event: the spare capacity is below its threshold.
+    pub const SPARE: u8 = 2;
+
     /// The event that announces chunk notifications [OC20 §3].
     pub const CHUNK_NOTIFICATION: AsyncEvent = AsyncEvent {
         kind: AsyncEvent::VENDOR,

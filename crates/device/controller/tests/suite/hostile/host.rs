@@ -30,7 +30,7 @@ impl Host {
         Host::on_port(drive.attach().unwrap())
     }
 
-    /// Creates a host on its side of a port.
+    /// Returns the host of a port that is attached.
     pub(crate) fn on_port(port: Arc<Port>) -> Host {
         let memory = SharedRegion::anonymous(MEMORY).unwrap();
         let at = port.memory().register(&memory).unwrap();

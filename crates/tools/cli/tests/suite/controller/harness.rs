@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use block::{BlockDevice, Raw};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
-    PuScheduling, TransferConfig, WriteBuffer,
+    PuScheduling, RegisterConfig, RegisterStats, TransferConfig, WriteBuffer,
 };
 use driver::pci::{
     self, ControllerGuard, OpenedController, PciAddress, PciDriver, PciError, SysfsPci,
 };
-use driver::{ConnectOptions, ControllerHandle, ControllerInfo, NvmeQueue};
+use driver::{ConnectOptions, ControllerHandle, ControllerInfo, DriverError, NvmeQueue};
 use event::RealClock;
 use ftl::FtlConfig;
 use media::{CellType, DataStore, ErrorModel, MediaConfig, NandConfig, NandGeometry, NandTiming};
@@ -19,6 +19,9 @@ use open::Target;
 use time::{Component, Nanos};
 
 use super::load::{DeviceProperties, QueueProvider};
+
+/// Time between polls of an emulated drive.
+pub(crate) const EMULATED_STEP: Nanos = Nanos::from_micros(20);
 
 /// An initialized controller.
 pub(crate) struct ControllerHarness {
@@ -41,7 +44,7 @@ impl DriveSide {
     pub(crate) fn progress(&mut self) -> Nanos {
         match self {
             DriveSide::Emulated { drive, now } => {
-                *now += Nanos::from_micros(20);
+                *now += EMULATED_STEP;
                 drive.poll(*now);
                 *now
             }
@@ -65,7 +68,8 @@ impl DriveSide {
     }
 }
 
-fn config(sector_bytes: u32) -> DriveConfig {
+/// Returns the configuration of a small drive.
+pub(crate) fn config(sector_bytes: u32, registers: Option<RegisterConfig>) -> DriveConfig {
     let nand = NandConfig {
         geometry: NandGeometry {
             channels: 2,
@@ -94,7 +98,11 @@ fn config(sector_bytes: u32) -> DriveConfig {
         name: "suite".into(),
         personality: PersonalityKind::Block,
         media: MediaConfig::Nand(nand),
-        controller: ControllerConfig { doorbell_buffer: true, ..ControllerConfig::default() },
+        controller: ControllerConfig {
+            doorbell_buffer: true,
+            registers,
+            ..ControllerConfig::default()
+        },
         pu_scheduling: PuScheduling::Fifo,
         page_register: false,
         cache_program: true,
@@ -133,15 +141,30 @@ pub(crate) fn open_real(options: ConnectOptions) -> Result<OpenedController, Pci
 }
 
 impl ControllerHarness {
-    /// Creates a drive in this process, in virtual time.
-    pub(crate) fn emulated(sector_bytes: u32, options: ConnectOptions) -> ControllerHarness {
-        let mut drive = Controller::new(config(sector_bytes)).unwrap();
+    /// Creates a drive in this process, in virtual time. Its host initializes it by its registers,
+    /// or connects directly.
+    pub(crate) fn emulated(
+        sector_bytes: u32,
+        registers: Option<RegisterConfig>,
+        options: ConnectOptions,
+    ) -> ControllerHarness {
+        let config = config(sector_bytes, registers);
+        ControllerHarness::on_drive(Controller::new(config).unwrap(), options).unwrap()
+    }
+
+    /// Initializes a drive in this process, in virtual time.
+    pub(crate) fn on_drive(
+        mut drive: Controller,
+        options: ConnectOptions,
+    ) -> Result<ControllerHarness, DriverError> {
         let port = drive.attach().unwrap();
         let mut world = DriveSide::Emulated { drive: Box::new(drive), now: Nanos::ZERO };
         let progress = &mut || world.admin_progress();
-        let controller =
-            ControllerHandle::connect_with(port, options, progress, 1_000_000).unwrap();
-        ControllerHarness::new(controller, world, None)
+        let controller = match port.has_registers() {
+            true => ControllerHandle::connect_pci(port, options, progress, EMULATED_STEP)?,
+            false => ControllerHandle::connect_with(port, options, progress, 1_000_000)?,
+        };
+        Ok(ControllerHarness::new(controller, world, None))
     }
 
     /// Opens the controller that `SLUICE_CONTROLLER` names.
@@ -162,6 +185,27 @@ impl ControllerHarness {
         let (info, port) = (controller.info().clone(), controller.port().clone());
         let controller = Arc::new(Mutex::new(controller));
         ControllerHarness { controller, info, port, world, _guard: guard }
+    }
+
+    /// Returns the emulated drive.
+    pub(crate) fn drive(&mut self) -> &mut Controller {
+        match &mut self.world {
+            DriveSide::Emulated { drive, .. } => drive,
+            DriveSide::Real(_) => panic!("a real controller"),
+        }
+    }
+
+    /// Checks that a drive with registers became ready once and saw no doorbell of a queue that it
+    /// does not have.
+    pub(crate) fn check_registers(&mut self) {
+        // All doorbells have been checked after as many polls.
+        for _ in 0..200 {
+            self.world.progress();
+        }
+        if let Some(stats) = self.drive().stats().registers {
+            assert_eq!(stats, RegisterStats { starts: stats.starts, ..RegisterStats::default() });
+            assert!(stats.starts > 0);
+        }
     }
 
     /// Creates a queue with its own interrupt vector, if the controller has interrupts.

@@ -2,24 +2,31 @@
 //! (`cargo test`), and a real controller through VFIO or UIO. `make test-guest` runs the ignored
 //! tests in guests with QEMU's controller; `SLUICE_CONTROLLER` names the controller.
 
-// guarantee: C-02, C-05, C-08
+// guarantee: C-02, C-05, C-08, B-90
 
 mod guest;
 mod harness;
 mod load;
 mod paths;
+mod registers;
 mod removal;
 mod slow_commands;
 mod suite;
 
+use controller::RegisterConfig;
 use driver::{ConnectOptions, DataPointers, DoorbellUse};
 use harness::ControllerHarness;
 pub(crate) use harness::named;
 pub(crate) use paths::nodes;
 
-fn emulated(sector_bytes: u32, data: DataPointers, doorbells: DoorbellUse) -> ControllerHarness {
+fn emulated(
+    sector_bytes: u32,
+    data: DataPointers,
+    doorbells: DoorbellUse,
+    registers: Option<RegisterConfig>,
+) -> ControllerHarness {
     let options = ConnectOptions { data: Some(data), doorbells, ..ConnectOptions::default() };
-    ControllerHarness::emulated(sector_bytes, options)
+    ControllerHarness::emulated(sector_bytes, registers, options)
 }
 
 macro_rules! on_emulated_drives {
@@ -33,7 +40,11 @@ macro_rules! on_emulated_drives {
                 (512, DataPointers::Sgl, DoorbellUse::Registers),
                 (4096, DataPointers::Sgl, DoorbellUse::Memory),
             ] {
-                suite::$test(&mut emulated(sector_bytes, data, doorbells));
+                for registers in [None, Some(RegisterConfig::default())] {
+                    let harness = &mut emulated(sector_bytes, data, doorbells, registers);
+                    suite::$test(harness);
+                    harness.check_registers();
+                }
             }
         }
     )*};

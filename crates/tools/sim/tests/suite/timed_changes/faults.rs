@@ -1,6 +1,6 @@
 //! Faults of drives at instants of a run (`[[fault]]`).
 
-// guarantee: B-64
+// guarantee: B-64, B-90, B-91
 
 use std::path::Path;
 
@@ -222,6 +222,52 @@ fn the_block_layer_recovers_from_a_lost_completion() {
     assert_eq!(counts["dispatch_queues"][0]["timeouts"], 1, "{counts}");
     let raw = try_run(&format!("{DRIVE}{READS}{lost}")).map(|_| ()).unwrap_err().to_string();
     assert!(raw.contains("s.toml:16") && raw.contains("forever"), "{raw}");
+}
+
+/// The controller fails, and is reset by its registers: by a queue that waits for a late command,
+/// or by one that looks at the status every half second.
+#[test]
+fn the_block_layer_recovers_from_a_controller_that_fails() {
+    let registers = "controller = { registers = { ready_time = \"3ms\" } }\n";
+    let drive = DRIVE.replace("[precondition]", &format!("{registers}[precondition]"));
+    let fatal = fault("5ms", "controller-fatal", "");
+    for (layer, least_ms, most_ms) in [
+        ("[path]\nqueue_model = \"mq\"\ntimeout = \"2ms\"\nabort_timeout = \"1ms\"\n", 20, 100),
+        ("[path]\nqueue_model = \"sq\"\n", 450, 600),
+    ] {
+        let outcome = run(&format!("{drive}{layer}{READS}{fatal}"));
+        assert_eq!(outcome.failures(), [""; 0]);
+        assert_eq!((only(&outcome).is_open, only(&outcome).count), (false, Some(8)));
+        assert_eq!(failed(&outcome, Status::SUCCESS), 0);
+        let all = to_json(&outcome);
+        let registers = &all["sluice"]["drives"][0]["interface"]["registers"];
+        let expected = json!({
+            "starts": 2, "resets": 1, "shutdowns": 0, "failures": 1, "unknown_doorbells": 0
+        });
+        assert_eq!(registers, &expected);
+        let runtime_ms = outcome.paths[0].run.jobs[0].directions[0].runtime.0 / 1_000_000;
+        assert!((least_ms..=most_ms).contains(&runtime_ms), "{runtime_ms} ms");
+    }
+    let refused = |text: &str, part: &str| {
+        let error = try_run(text).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "{error} without {part}");
+    };
+    refused(&format!("{drive}{READS}{fatal}"), "forever");
+    refused(&format!("{DRIVE}{READS}{fatal}"), "controller.registers = true");
+}
+
+/// The registers take no time of a run that does not reset the controller.
+#[test]
+fn results_do_not_depend_on_registers() {
+    let registers = "controller = { registers = true }\n";
+    let drive = DRIVE.replace("[precondition]", &format!("{registers}[precondition]"));
+    for layer in ["", "[path]\nqueue_model = \"mq\"\n"] {
+        let [plain, with] = [DRIVE, &drive].map(|drive| {
+            let job = &run(&format!("{drive}{layer}{READS}")).paths[0].run.jobs[0];
+            (job.directions[0].ios, job.directions[0].runtime)
+        });
+        assert_eq!(plain, with);
+    }
 }
 
 #[test]
