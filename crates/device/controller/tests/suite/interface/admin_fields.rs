@@ -81,7 +81,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
     let mut host = Host::new(&mut drive);
     let capacity = u128::from(drive.sectors()) * 4096;
     let data = identify(&mut host, &mut drive, 1, 0).unwrap();
-    let fields: [Field; 26] = [
+    let fields: [Field; 28] = [
         (0, 2, "VID", 0),
         (72, 1, "RAB: bursts of 8", 3),
         (76, 1, "CMIC", 0),
@@ -91,7 +91,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (92, 4, "OAES", 0),
         (96, 4, "CTRATT", 0),
         (111, 1, "CNTRLTYPE: an I/O controller", 1),
-        (256, 2, "OACS: Get LBA Status", 1 << 9),
+        (256, 2, "OACS: Get LBA Status, Format NVM", 1 << 9 | 1 << 1),
         (258, 1, "ACL", 0),
         (259, 1, "AERL: 4 requests", 3),
         (260, 1, "FRMW: one slot, read only", 3),
@@ -106,13 +106,11 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (513, 1, "CQES: 16 bytes", 0x44),
         (514, 2, "MAXCMD", 4096),
         (516, 4, "NN", 1),
+        (520, 2, "ONCS: Compare to Write Zeroes, Verify, Copy", 0b1_1000_1111),
         (525, 1, "VWC: present, and Flush of all namespaces", 0b111),
+        (534, 2, "OCFS: Copy descriptors of format 0", 1),
         (536, 4, "SGLS: any alignment, bit buckets", 0x0001_0001),
     ];
-    let oncs = u16::from_le_bytes([data[520], data[521]]);
-    assert_eq!(oncs & 0b1100, 0b1100, "ONCS: Dataset Management, Write Zeroes");
-    let mut fields = fields.to_vec();
-    fields.push((520, 2, "ONCS", oncs.into()));
     let nqn = format!("nqn.2026-01.io.sluice:test{}", "\0".repeat(256 - 26));
     let texts = [
         (4, 20, "test                "),
@@ -143,6 +141,9 @@ fn identify_namespace_is_what_the_specification_asks_for() {
             (27, 1, "MC", 0),
             (33, 1, "DLFEAT: zeros, by Write Zeroes too", 0b1001),
             (48, 16, "NVMCAP", sectors * 4096),
+            (74, 2, "MSSRL: 256 KiB", 64),
+            (76, 4, "MCL: 1 MiB", 256),
+            (80, 1, "MSRC", 127),
             (99, 1, "NSATTR", 0),
             (104, 16, "NGUID", nguid),
             (120, 8, "EUI64", 0),
@@ -225,7 +226,10 @@ fn the_effects_log_is_what_the_drive_does() {
             if opcode != 0x0c {
                 let status = host.admin(&mut drive, Sqe::new(opcode, 1)).status;
                 let known = !status.is(Status::INVALID_OPCODE);
-                assert_eq!(entry(opcode.into()), u32::from(known), "admin {opcode:#04x}: {status}");
+                let effects = entry(opcode.into());
+                assert_eq!(effects & 1, u32::from(known), "admin {opcode:#04x}: {status}");
+                let changes = effects >> 1;
+                assert_eq!(changes, u32::from(known && opcode == 0x80), "admin {opcode:#04x}");
             }
             // At address 0, so that known commands fail in other ways, or succeed.
             let mut sqe = match opcode {
