@@ -86,7 +86,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, port: &Arc<Port>, queue: u32, sq_id: u16, cid: u16) -> u32 {
         match self.slots.take() {
             Some(id) => {

@@ -249,7 +249,7 @@ impl IoCommand {
     /// reserved bits of Compare, Verify, Write Uncorrectable and Copy, other descriptor formats of
     /// Copy than 0, more than 64 addresses, reserved hints, an empty LBA status query, or a sequence number of
     /// over 48 bits.
-    #[inline]
+    #[inline(always)]
     pub fn parse(sqe: &Sqe) -> Result<IoCommand, Status> {
         if flags_invalid(sqe) {
             return Err(Status::INVALID_FIELD);
@@ -279,6 +279,7 @@ impl IoCommand {
     }
 
     /// Parses all commands except the four most frequent ones.
+    #[inline(never)]
     fn parse_rare(sqe: &Sqe) -> Result<IoCommand, Status> {
         let cdw12 = sqe.cdw12.get();
         Ok(match sqe.opcode {
