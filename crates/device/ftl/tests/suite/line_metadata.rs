@@ -39,6 +39,7 @@ const MEDIA: FtlConfig = FtlConfig {
     static_wear_leveling: 0,
     rate_limiter: ftl::RateLimiterKind::Proportional,
     gc_read_priority: ftl::GcReadPriority::Off,
+    vector_copy: false,
 };
 const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };

@@ -118,6 +118,7 @@ impl Case {
             rate_limiter: limiter(&mut controls),
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [controls.below(3) as usize],
+            vector_copy: false,
             line_metadata: LineMetadata::Off,
             p2l_location: P2lLocation::Memory,
         };
