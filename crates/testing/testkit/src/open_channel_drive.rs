@@ -2,7 +2,9 @@
 //! on violations of the NAND rules, completes commands in random order over its parallel units,
 //! injects failures, and can lose power. It has no admin queue; methods replace the admin commands.
 
-use std::collections::{BTreeSet, VecDeque};
+mod settings;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
@@ -13,6 +15,10 @@ use nvme::{
 };
 use rng::Rng;
 use transport::{CqProducer, Port, SqConsumer};
+
+pub use settings::{
+    MockOpenChannelDriveFaults, MockOpenChannelDriveOptions, MockOpenChannelDriveStats,
+};
 
 /// Returns a geometry with sectors of 512 bytes. `unit` is the write unit and `pair` the cache of
 /// units that a read needs, in sectors.
@@ -96,61 +102,6 @@ struct Link {
     port: Arc<Port>,
     /// Queue pairs, from id 1.
     queues: Vec<(SqConsumer, CqProducer)>,
-}
-
-/// Failures that a test injects.
-#[derive(Debug, Default)]
-pub struct MockOpenChannelDriveFaults {
-    /// Probability that a program fails.
-    pub program_fail: f64,
-    /// Probability that a copy cannot read its sources, which later reads can.
-    pub copy_fail: f64,
-    /// Probability that an erase fails.
-    pub erase_fail: f64,
-    /// Unreadable sectors.
-    pub unreadable: BTreeSet<u64>,
-    /// Number of commands after which power is cut: all later commands are aborted.
-    pub cut_after: Option<u64>,
-    /// Whether the drive completes nothing.
-    pub dead: bool,
-}
-
-/// Properties of the controller.
-#[derive(Debug)]
-pub struct MockOpenChannelDriveOptions {
-    /// Whether reads may overtake programs and erases.
-    pub reads_first: bool,
-    /// Maximum transfer in sectors.
-    pub mdts_sectors: u32,
-    /// Number of I/O queues.
-    pub io_queues: u16,
-    /// Whether it copies sectors, with new out-of-band bytes.
-    pub can_copy: bool,
-}
-
-/// Counters.
-#[derive(Debug, Default)]
-pub struct MockOpenChannelDriveStats {
-    /// Hash of all operations, in order.
-    pub history: u64,
-    /// Number of fetched commands.
-    pub fetched: u64,
-    /// Number of programs that did not fail.
-    pub programs: u64,
-    /// Number of programs by a copy.
-    pub copies: u64,
-    /// Number of copies that failed because a source could not be read.
-    pub failed_copies: u64,
-    /// Number of stored programs that begin with padding.
-    pub padding: u64,
-    /// Number of executed erases.
-    pub erases: u64,
-    /// Number of read commands with more than one data block.
-    pub scattered: u64,
-    /// Number of read commands with more than one address.
-    pub vectors: u64,
-    /// Number of doorbell writes.
-    pub doorbells: u64,
 }
 
 /// The drive, with all queues and outstanding commands.

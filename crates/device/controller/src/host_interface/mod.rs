@@ -2,6 +2,7 @@
 //! buffer.
 
 pub(crate) mod access;
+mod arbiter;
 pub(crate) mod cmb;
 pub(crate) mod hosts;
 mod queue_faults;

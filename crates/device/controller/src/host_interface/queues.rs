@@ -16,6 +16,7 @@ use crate::ArbitrationConfig;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::doorbell_wait::DoorbellMeter;
 use crate::host_interface::access::AccessCheck;
+use crate::host_interface::arbiter::{Arbiter, Burst};
 use crate::host_interface::hosts::{HostPort, HostState};
 use crate::host_interface::registers::RegisterStats;
 
@@ -28,7 +29,7 @@ pub(crate) struct SubmissionQueue {
     pub(crate) completion: usize,
     pub(crate) admin: bool,
     pub(crate) outstanding: u32,
-    priority: QueuePriority,
+    pub(super) priority: QueuePriority,
     /// The host wrote an invalid doorbell value; the controller fetches nothing more.
     pub(super) broken: bool,
     /// The reason for which the controller fetches nothing more, if any.
@@ -116,85 +117,6 @@ pub(crate) struct Queues {
     /// Whether a host has registers.
     pub(crate) has_registers: bool,
     pub(crate) register_stats: RegisterStats,
-}
-
-/// The order in which submission queues are served.
-#[derive(Debug)]
-struct Arbiter {
-    arbitration: ArbitrationConfig,
-    /// Submission queues by priority class: urgent, high, medium, low.
-    classes: [Vec<usize>; 4],
-    /// Start of the next round, per class.
-    cursors: [usize; 4],
-    /// Per class, the poll in which all queues were found empty; they are not read again in that
-    /// poll.
-    empty_in_poll: [u64; 4],
-    credits: [u16; 4],
-    current_burst: Option<Burst>,
-    /// Number of polls.
-    poll_count: u64,
-    /// Every queue was empty when a command was looked for last.
-    drained: bool,
-    /// Commands in the rings, as far as doorbells were read.
-    waiting: u32,
-    /// Queues in the classes.
-    queues: u32,
-    /// Queues whose doorbell has not been read in this poll, or more.
-    unread: u32,
-    /// Earliest time at which a skipped rate-limited queue has tokens.
-    throttled_until: Nanos,
-}
-
-/// The queue being served.
-#[derive(Clone, Copy, Debug)]
-struct Burst {
-    queue: usize,
-    /// Commands that remain.
-    remaining: u16,
-}
-
-impl Arbiter {
-    fn new(arbitration: ArbitrationConfig) -> Arbiter {
-        Arbiter {
-            arbitration,
-            classes: Default::default(),
-            cursors: [0; 4],
-            empty_in_poll: [0; 4],
-            credits: [0; 4],
-            current_burst: None,
-            poll_count: 0,
-            drained: false,
-            waiting: 0,
-            queues: 0,
-            unread: 0,
-            throttled_until: Nanos::MAX,
-        }
-    }
-
-    /// Returns the class of a queue; admin queues are urgent.
-    fn class_of(&self, queue: &SubmissionQueue) -> usize {
-        match (self.arbitration, queue.priority) {
-            _ if queue.admin => 0,
-            (ArbitrationConfig::RoundRobin { .. }, _) => 1,
-            (_, QueuePriority::Urgent) => 0,
-            (_, QueuePriority::High) => 1,
-            (_, QueuePriority::Medium) => 2,
-            (_, QueuePriority::Low) => 3,
-        }
-    }
-
-    /// Returns the queues by class.
-    fn classes_of(&self, queues: &[Option<SubmissionQueue>]) -> [Vec<usize>; 4] {
-        let mut classes: [Vec<usize>; 4] = Default::default();
-        for (index, queue) in queues.iter().enumerate() {
-            if let Some(queue) = queue
-                && queue.teardown != Some(QueueTeardown::Detached)
-            {
-                classes[self.class_of(queue)].push(index);
-            }
-        }
-        classes
-    }
 }
 
 /// Completions on their way to the hosts.

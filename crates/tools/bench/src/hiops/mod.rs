@@ -20,7 +20,7 @@ mod throughput;
 
 pub use harness::{BenchSetting, HiopsHarness};
 pub use sample::Sample;
-pub use tasks::{TaskCounters, Tasks};
+pub use tasks::{TaskCounters, TaskInterval, Tasks};
 
 use ::machine::Variation;
 use block::completion::Strategy;

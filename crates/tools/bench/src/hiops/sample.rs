@@ -3,7 +3,7 @@
 use block::completion::{CompletionStats, ContextKind, ContextStats};
 use time::Nanos;
 
-use super::tasks::TaskCounters;
+use super::tasks::TaskInterval;
 use crate::{BenchError, Samples};
 
 /// Measurements of an interval.
@@ -46,10 +46,10 @@ impl Sample {
     pub fn from_difference(
         before: &CompletionStats,
         after: &CompletionStats,
-        tasks: (TaskCounters, Nanos),
+        tasks: TaskInterval,
         time: Nanos,
     ) -> Sample {
-        let (tasks, their_time) = tasks;
+        let TaskInterval { added: tasks, time: their_time } = tasks;
         let (seconds, their_seconds) = (time.as_secs_f64(), their_time.as_secs_f64());
         let requests = after.waiters.requests - before.waiters.requests;
         let per_io = |count: u64| count as f64 / requests.max(1) as f64;

@@ -22,7 +22,7 @@ pub struct Tasks {
     time: Nanos,
 }
 
-/// Counters of one thread, or the sum over threads of what was added in an interval.
+/// Counters of a thread, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounters {
     /// Context switches because the thread had nothing to do.
@@ -31,6 +31,15 @@ pub struct TaskCounters {
     pub involuntary: u64,
     /// CPU time.
     pub cpu: Nanos,
+}
+
+/// Counters of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskInterval {
+    /// The sum over threads of what was added.
+    pub added: TaskCounters,
+    /// Its length.
+    pub time: Nanos,
 }
 
 impl Tasks {
@@ -56,11 +65,11 @@ impl Tasks {
         Ok(Tasks { threads, time: Nanos((begin.0 + clock.now().0) / 2) })
     }
 
-    /// Returns what was added since `before`, and the time between.
+    /// Returns the interval since `before`.
     ///
     /// A thread that began meanwhile counts in full, one that ended meanwhile not at all.
     #[must_use]
-    pub fn since(&self, before: &Tasks) -> (TaskCounters, Nanos) {
+    pub fn since(&self, before: &Tasks) -> TaskInterval {
         let mut added = TaskCounters::default();
         for (id, now) in &self.threads {
             let old = before.threads.get(id).copied().unwrap_or_default();
@@ -69,7 +78,7 @@ impl Tasks {
             added.involuntary += now.involuntary.saturating_sub(old.involuntary);
             added.cpu += now.cpu.since(old.cpu);
         }
-        (added, self.time.since(before.time))
+        TaskInterval { added, time: self.time.since(before.time) }
     }
 }
 
@@ -115,7 +124,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let after = Tasks::read(clock, &[]).unwrap();
-        let (added, time) = after.since(&before);
+        let TaskInterval { added, time } = after.since(&before);
         assert!(added.voluntary >= 20 && added.switches() >= added.voluntary, "{added:?}");
         assert!(time >= Nanos::from_millis(20));
         let others = Tasks::read(clock, &[me]).unwrap();
@@ -127,7 +136,7 @@ mod tests {
         let before = tasks(100, [(1, 5, 40), (2, 1_000, 9_000)]);
         let after = tasks(400, [(1, 25, 70), (3, 2, 5)]);
         let added = TaskCounters { voluntary: 22, involuntary: 1, cpu: Nanos(35) };
-        assert_eq!(after.since(&before), (added, Nanos(300)));
+        assert_eq!(after.since(&before), TaskInterval { added, time: Nanos(300) });
     }
 
     #[test]

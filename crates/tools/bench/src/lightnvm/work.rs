@@ -64,7 +64,7 @@ const SMALL: DriveShape = DriveShape { channels: 2, pus: 2, chunks: 40 };
 pub enum FlashManager {
     /// pblk, over an open-channel drive.
     Host,
-    /// The same, and the drive copies the sectors that pblk relocates.
+    /// pblk, over an open-channel drive that copies the sectors that pblk relocates.
     HostWithCopies,
     /// The drive's own FTL.
     Drive,

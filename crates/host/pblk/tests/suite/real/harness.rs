@@ -29,7 +29,7 @@ pub(crate) struct Shape(pub u32, pub u32, pub u32, pub u32, pub u32, pub u32, pu
 /// Default: 2 × 2 parallel units, chunks of 64 sectors in units of 8.
 pub(crate) const USUAL: Shape = Shape(2, 2, 2, 40, 8, 4, 2);
 
-/// The same without paired pages, where the drive may copy.
+/// Without paired pages, where the drive may copy.
 pub(crate) const UNPAIRED: Shape = Shape(2, 2, 2, 40, 8, 4, 0);
 
 /// Garbage collection by copies inside of the drive.

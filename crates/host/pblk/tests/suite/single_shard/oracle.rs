@@ -442,7 +442,7 @@ fn everything_flushed_survives_and_nothing_else_appears() {
     );
 }
 
-/// The same with garbage collection by copies inside of the drive, some of which fail.
+/// Garbage collection copies inside of the drive. Some copies fail.
 #[test]
 fn everything_flushed_survives_when_the_drive_copies() {
     let replay = "cargo test -p sluice-pblk single_shard::oracle";
