@@ -201,7 +201,7 @@ fn the_limit_of_connections_is_that_of_the_export() {
     let group = Group::new(RelayQueue::device(4), config);
     let mut clients: Vec<_> = (0..100).map(|_| NbdClient::connect(&group.path)).collect();
     group.until("all were looked at", |stats| {
-        stats.iter().map(|s| s.connections + s.connections_refused).sum::<u64>() == 100
+        stats.iter().map(|s| s.connections_open + s.connections_refused).sum::<u64>() == 100
     });
     let stats = group.stats.snapshot();
     assert_eq!((stats.connections_open, stats.connections_refused), (90, 10));
