@@ -59,7 +59,7 @@ impl DriveCopies {
 
 impl VectorBackend {
     /// Starts a program, by a copy if its data is not in the slots. Programs behind a copy wait.
-    #[cold]
+    #[inline(never)]
     pub(super) fn start_or_hold(&mut self, op: OpToken, unit: &WriteUnit<'_>) {
         let program = PendingProgram::new(op, unit);
         let is_copy = !program.sources.is_empty();
