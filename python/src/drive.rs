@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBool, PyBytes, PyDict};
 use sluice::open::{CloseError, DriveControl, FileOptions, OpenOptions, Target, TargetOpenError};
 use sluice::scenario::{FaultValue, Scenario};
 use sluice::time::Nanos;
@@ -450,7 +450,12 @@ impl PyDrive {
     ) -> PyResult<()> {
         let mut values = Vec::new();
         for (key, value) in keys.into_iter().flatten() {
-            values.push((key.extract::<String>()?, value.str()?.extract::<String>()?));
+            let text = match value.cast::<PyBool>() {
+                // As in a scenario.
+                Ok(value) => value.is_true().to_string(),
+                Err(_) => value.str()?.extract()?,
+            };
+            values.push((key.extract::<String>()?, text));
         }
         let values = values.iter().map(|(key, value)| FaultValue { key, value });
         let values: Vec<FaultValue<'_>> = values.collect();

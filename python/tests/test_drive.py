@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import pathlib
 import random
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -215,6 +217,25 @@ FULL = {
     "drive": {**DRIVE["drive"], "name": "d", "data": "memory"},
     "precondition": {"fill": "sequential"},
 }
+
+
+# guarantee: B-84
+def test_a_format_leaves_zeros() -> None:
+    with sluice.open(FULL) as drive:
+        drive.write(5 * SECTOR, b"x" * SECTOR)
+        drive.inject("format", erase=True)
+        end = time.monotonic() + 30
+        found = b""
+        while found != bytes(SECTOR):
+            assert time.monotonic() < end, "the format does not end"
+            try:
+                found = drive.read(5 * SECTOR, SECTOR)
+            except sluice.IoError as error:
+                assert error.errno == errno.EBUSY
+        drive.write(5 * SECTOR, b"y" * SECTOR)
+        assert drive.read(5 * SECTOR, SECTOR) == b"y" * SECTOR
+        with pytest.raises(sluice.ScenarioError, match="allowed: kind, erase"):
+            drive.inject("format", pu=1)
 
 
 # guarantee: B-65
