@@ -29,17 +29,20 @@ fn emulated(
     ControllerHarness::emulated(sector_bytes, registers, options)
 }
 
+/// Bytes of a sector, data pointers and doorbells.
+const CONNECTIONS: [(u32, DataPointers, DoorbellUse); 5] = [
+    (512, DataPointers::Prp, DoorbellUse::Memory),
+    (4096, DataPointers::Prp, DoorbellUse::Registers),
+    (512, DataPointers::SglAndPrp, DoorbellUse::Memory),
+    (512, DataPointers::Sgl, DoorbellUse::Registers),
+    (4096, DataPointers::Sgl, DoorbellUse::Memory),
+];
+
 macro_rules! on_emulated_drives {
     ($($test:ident)*) => {$(
         #[test]
         fn $test() {
-            for (sector_bytes, data, doorbells) in [
-                (512, DataPointers::Prp, DoorbellUse::Memory),
-                (4096, DataPointers::Prp, DoorbellUse::Registers),
-                (512, DataPointers::SglAndPrp, DoorbellUse::Memory),
-                (512, DataPointers::Sgl, DoorbellUse::Registers),
-                (4096, DataPointers::Sgl, DoorbellUse::Memory),
-            ] {
+            for (sector_bytes, data, doorbells) in CONNECTIONS {
                 for registers in [None, Some(RegisterConfig::default())] {
                     let harness = &mut emulated(sector_bytes, data, doorbells, registers);
                     suite::$test(harness);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use block::{BlockDevice, Raw};
 use controller::{Controller, Fault, RegisterConfig, RegisterStats};
 use driver::{
-    ConnectOptions, ControllerHandle, DataPointers, DoorbellUse, DriverError, HardwareQueue,
-    NvmeQueue, Op, Payload, QueueState, Request, Tag,
+    ConnectOptions, ControllerHandle, DriverError, HardwareQueue, NvmeQueue, Op, Payload,
+    QueueState, Request, Tag,
 };
 use mem::{Iova, SharedRegion};
 use nvme::Status;
@@ -18,7 +18,7 @@ use time::{Component, Nanos};
 use transport::Port;
 
 use super::harness::{ControllerHarness, EMULATED_STEP, config};
-use super::{emulated, suite};
+use super::{CONNECTIONS, emulated, suite};
 
 /// Commands per queue.
 const TAGS: usize = 12;
@@ -153,13 +153,7 @@ fn the_registers_say_what_the_controller_can() {
 
 #[test]
 fn the_controller_is_reset_under_load() {
-    for (sector_bytes, data, doorbells) in [
-        (512, DataPointers::Prp, DoorbellUse::Memory),
-        (4096, DataPointers::Prp, DoorbellUse::Registers),
-        (512, DataPointers::SglAndPrp, DoorbellUse::Memory),
-        (512, DataPointers::Sgl, DoorbellUse::Registers),
-        (4096, DataPointers::Sgl, DoorbellUse::Memory),
-    ] {
+    for (sector_bytes, data, doorbells) in CONNECTIONS {
         let ready_time = Nanos::from_millis(7);
         let registers = Some(RegisterConfig { ready_time, ..RegisterConfig::default() });
         let mut harness = emulated(sector_bytes, data, doorbells, registers);
