@@ -24,8 +24,11 @@ use crate::host_interface::queues::Queues;
 use crate::host_interface::registers;
 use crate::lateness::{GapLog, LatenessRecord};
 use crate::nand_array::{ArrayCounters, NandArray};
+use crate::persistence::nonvolatile::NonVolatile;
+use crate::persistence::power::KeptMemory;
 use crate::personality::block::BlockDrive;
 use crate::personality::device_l2p::DeviceL2pTable;
+
 use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
@@ -120,7 +123,7 @@ impl Controller {
         let personality = match (&config.media, config.personality) {
             (MediaConfig::Nand(nand), kind) => {
                 let array = NandArray::new(Nand::open_or_create(nand.clone())?, &config);
-                Controller::nand_personality(array, kind, &config, None)?
+                Controller::nand_personality(array, kind, &config, KeptMemory::default())?
             }
             (MediaConfig::Pcm(pcm), _) => {
                 Personality::Pcm(Box::new(PcmDrive::new(Pcm::open_or_create(pcm.clone())?)))
@@ -134,17 +137,16 @@ impl Controller {
         Controller::with_personality(config, personality, cmb)
     }
 
-    /// Creates the personality of a NAND drive. `map` is the device L2P that survived in memory, if
-    /// any.
+    /// Creates the personality of a NAND drive, from its medium and what its controller has kept.
     pub(crate) fn nand_personality(
         array: NandArray,
         kind: PersonalityKind,
         config: &DriveConfig,
-        map: Option<DeviceL2pTable>,
+        kept: KeptMemory,
     ) -> Result<Personality, DriveError> {
         Ok(match kind {
             PersonalityKind::OpenChannel => {
-                let map = match map {
+                let map = match kept.device_l2p {
                     Some(mut map) => {
                         map.reconcile(&array.nand);
                         Some(map)
@@ -157,7 +159,11 @@ impl Controller {
                 Personality::OpenChannel(Box::new(OpenChannelDrive::new(array, map)?))
             }
             _ => {
-                let drive = BlockDrive::new(array, config)?;
+                let settings = match kept.settings {
+                    Some(settings) => settings,
+                    None => NonVolatile::open(&array.nand)?,
+                };
+                let drive = BlockDrive::new(array, config, settings)?;
                 Personality::Block(Box::new(drive))
             }
         })

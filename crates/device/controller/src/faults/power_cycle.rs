@@ -9,6 +9,7 @@ use time::Nanos;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
+use crate::persistence::power::KeptMemory;
 use crate::personality::format;
 use crate::personality::null::NullDrive;
 use crate::{DriveConfig, WriteBuffer};
@@ -50,7 +51,9 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
             drive.array.power_cut();
             let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
             let (partial, commands) = (drive.changes.stats, drive.command_stats);
-            let mut next = Controller::nand_personality(drive.array, kind, config, None)?;
+            let drive = *drive;
+            let kept = KeptMemory { settings: Some(drive.settings), ..KeptMemory::default() };
+            let mut next = Controller::nand_personality(drive.array, kind, config, kept)?;
             if let Personality::Block(drive) = &mut next {
                 drive.ftl.add_stats(&ftl);
                 drive.media_event_handler.stats = scrub;
@@ -62,7 +65,8 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
         Personality::OpenChannel(mut drive) => {
             drive.power_cut();
             let drive = *drive;
-            Controller::nand_personality(drive.array, kind, config, drive.device_l2p)
+            let kept = KeptMemory { device_l2p: drive.device_l2p, ..KeptMemory::default() };
+            Controller::nand_personality(drive.array, kind, config, kept)
         }
         Personality::Pcm(mut drive) => {
             drive.power_cut();

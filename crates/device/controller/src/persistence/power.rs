@@ -9,7 +9,18 @@ use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::nand_array::NandArray;
+use crate::persistence::nonvolatile::NonVolatile;
+use crate::personality::device_l2p::DeviceL2pTable;
 use crate::{DriveConfig, PersonalityKind};
+
+/// What a controller keeps without power, in memory that is not volatile or that capacitors protect.
+#[derive(Debug, Default)]
+pub(crate) struct KeptMemory {
+    /// The device L2P of an open-channel drive.
+    pub(crate) device_l2p: Option<DeviceL2pTable>,
+    /// The settings of a drive with its own FTL.
+    pub(crate) settings: Option<NonVolatile>,
+}
 
 /// A drive without power: its medium, and its memory that capacitors protect.
 #[derive(Debug)]
@@ -56,11 +67,13 @@ impl PoweredOffController {
                     });
                 }
                 let array = NandArray::new(d.array.nand, &config);
-                Controller::nand_personality(array, PersonalityKind::Block, &config, None)?
+                let kept = KeptMemory { settings: Some(d.settings), ..KeptMemory::default() };
+                Controller::nand_personality(array, PersonalityKind::Block, &config, kept)?
             }
             Personality::OpenChannel(d) => {
-                let (array, map) = (NandArray::new(d.array.nand, &config), d.device_l2p);
-                Controller::nand_personality(array, PersonalityKind::OpenChannel, &config, map)?
+                let array = NandArray::new(d.array.nand, &config);
+                let kept = KeptMemory { device_l2p: d.device_l2p, ..KeptMemory::default() };
+                Controller::nand_personality(array, PersonalityKind::OpenChannel, &config, kept)?
             }
             other => other,
         };

@@ -24,6 +24,8 @@ pub(crate) enum SidecarKind {
     Cmb = 1,
     /// A device L2P.
     DeviceL2p = 2,
+    /// Non-volatile settings of a controller.
+    NonVolatile = 3,
 }
 
 const HEADER: SealedHeader = SealedHeader {
@@ -194,7 +196,9 @@ fn check_trailer(found: &[u8; PAGE_BYTES], wanted: &[u8; PAGE_BYTES]) -> Result<
         }
     }
     if u32_at(found, 12) != u32_at(wanted, 12) {
-        return Err("it is of another kind (1 controller memory buffer, 2 device L2P)".into());
+        return Err(
+            "it is of another kind (1 controller memory buffer, 2 device L2P, 3 settings)".into()
+        );
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
+use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
 use crate::personality::format::{FORMAT_TAG, FormatRun};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
@@ -49,6 +50,7 @@ pub(crate) struct BlockDrive {
     is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
+    pub(crate) settings: NonVolatile,
     #[serde(skip)]
     pub(crate) format: Option<Box<FormatRun>>,
     /// Completed writes without commands.
@@ -67,9 +69,11 @@ const INTERNAL_FLUSH_TAG: u64 = u64::MAX;
 
 impl BlockDrive {
     /// Powers the drive on: with a new FTL on fresh media, or with an FTL recovered from the media.
+    /// `settings` are those that the controller has kept.
     pub(crate) fn new(
         mut array: NandArray,
         drive: &DriveConfig,
+        settings: NonVolatile,
     ) -> Result<BlockDrive, RecoveryError> {
         let (mut config, cache) = (drive.ftl, drive.write_buffer);
         let nand = &mut array.nand;
@@ -114,6 +118,7 @@ impl BlockDrive {
             is_read_only: false,
             media_event_handler: care,
             command_stats: BlockCommandStats::default(),
+            settings,
             format: None,
             direct_writes: VecDeque::new(),
             scratch: Vec::new(),
