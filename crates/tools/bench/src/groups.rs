@@ -198,6 +198,10 @@ named_values! {
         Request = "request",
         /// Random writes through one host FTL on four back ends (virtual time).
         Backends = "backends",
+        /// Four chips on a channel: figure 1 of CIDR13 (virtual time).
+        Chips = "chips",
+        /// Three myths about SSDs (virtual time).
+        Myths = "myths",
     }
 }
 
@@ -341,6 +345,8 @@ impl NamedValue for BenchPart {
         BenchPart::Thesis(ThesisPart::NvmeNull),
         BenchPart::Thesis(ThesisPart::Request),
         BenchPart::Thesis(ThesisPart::Backends),
+        BenchPart::Thesis(ThesisPart::Chips),
+        BenchPart::Thesis(ThesisPart::Myths),
     ];
 
     fn name(self) -> &'static str {

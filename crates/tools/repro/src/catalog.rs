@@ -168,13 +168,14 @@ impl Catalog {
         self.folder.join(figure.paper()).join("results")
     }
 
-    /// Returns the chosen figures.
+    /// Returns the chosen figures. Upper and lower case are equal in names.
     ///
     /// # Errors
     /// [`ReproError::Unknown`] for a name that no figure and no paper has.
     pub fn select(&self, selection: &Selection) -> Result<Vec<&Figure>, ReproError> {
         let is_named = |name: &String, figure: &Figure| {
-            name == "all" || *name == figure.name().paper() || *name == figure.name().to_string()
+            let (paper, full) = (figure.name().paper(), figure.name().to_string());
+            name == "all" || name.eq_ignore_ascii_case(paper) || name.eq_ignore_ascii_case(&full)
         };
         for name in &selection.names {
             if !self.figures.iter().any(|figure| is_named(name, figure)) {

@@ -13,7 +13,7 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::device_l2p::DeviceL2pTable;
 use crate::{DriveConfig, PersonalityKind};
 
-/// What a controller keeps without power, in memory that is not volatile or that capacitors protect.
+/// Memory of a controller that keeps its contents without power.
 #[derive(Debug, Default)]
 pub(crate) struct KeptMemory {
     /// The device L2P of an open-channel drive.

@@ -1,5 +1,5 @@
-//! Group `thesis`: the experiments of [Thesis15 ch. 6] on open-channel drives, and of
-//! [Thesis15 ch. 5] on the back ends of its host FTL.
+//! Group `thesis`: the experiments of [Thesis15 ch. 6] on open-channel drives, of [Thesis15 ch. 5] on
+//! the back ends of its host FTL, and the statements of [CIDR13], which is its chapter 2.
 //!
 //! Measurements in virtual time are the same on every machine; those in real time measure the
 //! host's side on this machine. A row with the reference `paper` is compared with a number of the
@@ -13,11 +13,15 @@
 //! | [`nvme_null`] | ch. 6 figure 7: the NVMe null device and CPU time | virtual, real |
 //! | [`request`] | ch. 6 table 2: time per request by component | real |
 //! | [`backends`] | ch. 5 figure 2: four back ends of the host FTL | virtual |
+//! | [`chips`] | ch. 2 figure 1 [CIDR13]: channels and chips | virtual |
+//! | [`myths`] | ch. 2 §2.3 [CIDR13]: three myths about SSDs | virtual |
 //!
 //! Table 4 of chapter 6, the key-value target, is `sluice kv bench`.
 
 pub mod backends;
+pub mod chips;
 mod echo_path;
+pub mod myths;
 pub mod null_device;
 pub mod nvme_null;
 pub mod openssd;
@@ -40,6 +44,8 @@ const PARTS: &[(ThesisPart, BenchFn)] = &[
     (ThesisPart::NvmeNull, nvme_null::run),
     (ThesisPart::Request, request::run),
     (ThesisPart::Backends, backends::run),
+    (ThesisPart::Chips, chips::run),
+    (ThesisPart::Myths, myths::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.
@@ -113,8 +119,14 @@ mod tests {
         let nvme_null = |length, sink: &mut Sink<'_>| {
             nvme_null::virtual_time(length, sink).map(|iops| assert_eq!(iops.len(), 8))
         };
-        let parts: [(BenchFn, usize); 4] =
-            [(ssds::run, 40), (openssd::run, 36), (nvme_null, 32), (backends::run, 4)];
+        let parts: [(BenchFn, usize); 6] = [
+            (ssds::run, 40),
+            (openssd::run, 36),
+            (nvme_null, 32),
+            (backends::run, 4),
+            (chips::run, 16),
+            (myths::run, 24),
+        ];
         for (part, count) in parts {
             let first = rows(part);
             assert_eq!(first, rows(part));

@@ -79,7 +79,7 @@ fn figures_are_chosen_by_paper_name_class_and_time() {
         ["A10:figure-9", "A10:figure-10", "B11:table-1"]
     );
     assert_eq!(
-        chosen(&["A10:figure-10", "B11"], None, None).unwrap(),
+        chosen(&["a10:Figure-10", "b11"], None, None).unwrap(),
         ["A10:figure-10", "B11:table-1"]
     );
     assert_eq!(chosen(&[], Some(FigureClass::Real), None).unwrap(), ["A10:figure-9"]);
