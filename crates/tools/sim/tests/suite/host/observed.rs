@@ -323,6 +323,33 @@ fn faults_on_a_machine_end_every_request_once() {
     }
 }
 
+/// Every die becomes so slow that no command ends in the time of the run, after resets of the queue
+/// either: each request ends by its timeouts, whichever way its thread waits for it.
+#[test]
+fn a_device_that_never_completes_ends_every_request_under_each_method() {
+    let reads =
+        job("randread", "time_based = true\nruntime = \"8ms\"\ncontinue_on_error = \"all\"\n");
+    let timeouts = "timeout = \"2ms\"\nabort_timeout = \"1ms\"\n";
+    let slow = |pu| fault("5ms", "slow-die", &format!("pu = {pu}\nfactor = 1000000.0"));
+    let stalled: String = (0..8).map(slow).collect();
+    let (lazy, coop) = ("completion = \"lazy\"\n", "completion = \"coop\"\n");
+    let (poll, hybrid) = ("completion = \"poll\"\n", "completion = \"hybrid\"\n");
+    let interval = "poll_interval = \"20us\"\n";
+    for (model, methods) in [
+        ("mq", &[poll, interval, INTERRUPTS, hybrid][..]),
+        ("sq", &[poll, interval, INTERRUPTS, hybrid, lazy, coop]),
+    ] {
+        for method in methods {
+            let stack = path(model, 1, &format!("{method}{timeouts}"));
+            let text = format!("{DRIVE}{stack}{HOST}{reads}{stalled}");
+            let outcome = run(&text);
+            let requests = &outcome.paths[0].run.jobs[0].requests;
+            assert_eq!(requests.issued, requests.completed + requests.failed, "{text}");
+            assert!(requests.failed >= 4 && requests.completed > 100, "{requests:?} {text}");
+        }
+    }
+}
+
 /// Faults at every nanosecond of a request's completion, and thus while the handler of its interrupt
 /// runs.
 #[test]
