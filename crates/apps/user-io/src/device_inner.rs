@@ -19,7 +19,7 @@ use time::{Component, Nanos};
 use crate::buffer::{Buffer, Pool};
 use crate::queue::{HardwareQueueKind, LeasedQueue};
 use crate::remote::{RemoteDevice, RemoteQueue};
-use crate::supervised::SupervisedQueue;
+use crate::supervised::{NO_TIMEOUT, SupervisedQueue};
 use crate::{DeviceKind, DirectError, QueueConfig, RemovalReason};
 
 /// Timeout for the requests outstanding on a target's queue when the queue is returned.
@@ -278,14 +278,22 @@ impl DeviceInner {
     ) -> Result<HardwareQueueKind, DirectError> {
         let queue = self.wait_for_admin(|progress| way.create_queue(config, progress))?;
         let limits = queue.limits();
+        let has_registers = lock(&way.controller).port().has_registers();
         Ok(match &self.remote {
             Some(served) => {
                 let life = served.session.liveness().clone();
-                HardwareQueueKind::Other(Box::new(RemoteQueue::new(queue, life)))
+                HardwareQueueKind::Other(match has_registers {
+                    true => {
+                        let queue = SupervisedQueue::new(queue, limits, NO_TIMEOUT);
+                        Box::new(RemoteQueue::new(queue, life))
+                    }
+                    false => Box::new(RemoteQueue::new(Raw::new(queue, limits), life)),
+                })
             }
-            None if self.kind == DeviceKind::Controller => {
-                let supervised = SupervisedQueue::new(queue, limits, self.timeout);
-                HardwareQueueKind::Other(Box::new(supervised))
+            None if has_registers => {
+                let is_real = self.kind == DeviceKind::Controller;
+                let timeout = if is_real { self.timeout } else { NO_TIMEOUT };
+                HardwareQueueKind::Other(Box::new(SupervisedQueue::new(queue, limits, timeout)))
             }
             None => HardwareQueueKind::Drive(Raw::new(queue, limits)),
         })

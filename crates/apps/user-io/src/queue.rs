@@ -10,7 +10,7 @@ use time::{Component, Nanos};
 use transport::DoorbellStats;
 
 use crate::device_inner::DeviceInner;
-use crate::remote::RemoteQueue;
+use crate::remote::{RemoteQueue, RemoteRing};
 use crate::scheduled::GroupedSubmit;
 use crate::supervised::SupervisedQueue;
 
@@ -66,11 +66,11 @@ impl BackendQueue for SupervisedQueue<NvmeQueue> {
 
     fn close(self: Box<Self>, device: &DeviceInner) {
         // A controller that does not answer keeps the queue id and its memory.
-        let _ = self.into_queue().close(&mut |_| {}, &mut device.progress());
+        let _ = self.into_queue().0.close(&mut |_| {}, &mut device.progress());
     }
 }
 
-impl BackendQueue for RemoteQueue {
+impl<R: RemoteRing> BackendQueue for RemoteQueue<R> {
     fn stats(&self) -> QueueStats {
         self.queue().map(QueueStats::of).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! [`SupervisedQueue`]: a hardware queue of a real controller, which may be slow, fail, or be unplugged.
+//! [`SupervisedQueue`]: a hardware queue of a controller with registers, which may be slow, fail, or be
+//! unplugged: a real one, or an emulated drive with `controller.registers`.
 //!
 //! A command that exceeds its timeout is aborted. If that does not complete it, the queue is reset,
 //! and if necessary the controller ([NVMe1.4 §5.1, §7.3.2, §7.3.3]).
@@ -20,6 +21,8 @@ use time::{Component, Nanos};
 
 /// Timeout of an abort before the queue is reset; the command timeout if that is shorter.
 const ABORT_TIMEOUT: Nanos = Nanos::from_millis(5_000);
+/// Timeout of commands that are never aborted.
+pub(crate) const NO_TIMEOUT: Nanos = Nanos::MAX;
 /// Interval of timeout checks.
 const TIMEOUT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
@@ -29,7 +32,7 @@ pub(crate) struct SupervisedQueue<Q> {
     /// As of the last poll.
     state: QueueState,
     next_check: Nanos,
-    /// Timeout of a command before it is aborted.
+    /// Timeout of a command before it is aborted, or [`NO_TIMEOUT`].
     timeout: Nanos,
     /// Completions generated without the controller, or reaped before a reset.
     completed: VecDeque<Completion>,
@@ -40,12 +43,14 @@ impl<Q: HardwareQueue> SupervisedQueue<Q> {
         let state = queue.state();
         let raw = Raw::new(queue, limits);
         let completed = VecDeque::with_capacity(2 * raw.limits().queue_depth as usize);
-        SupervisedQueue { raw, state, next_check: Nanos::ZERO, timeout, completed }
+        let next_check = if timeout == NO_TIMEOUT { Nanos::MAX } else { Nanos::ZERO };
+        SupervisedQueue { raw, state, next_check, timeout, completed }
     }
 
-    /// Returns the queue; outstanding requests are lost.
-    pub(crate) fn into_queue(self) -> Q {
-        self.raw.into_queue().0
+    /// Returns the queue, and the completions that were not reaped; outstanding requests are lost.
+    pub(crate) fn into_queue(self) -> (Q, Vec<Completion>) {
+        let (queue, ended) = self.raw.into_queue();
+        (queue, self.completed.into_iter().chain(ended).collect())
     }
 
     pub(crate) fn queue(&self) -> &Q {

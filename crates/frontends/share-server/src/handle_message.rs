@@ -235,7 +235,11 @@ impl ControlThread {
             ProtocolError::new(Code::Resources, format!("no {what} for another client: {error}"))
         };
         let limits = PortLimits { vectors: queues + 1, regions, bytes };
-        let port = Port::shared(limits).map_err(|e| resources("port", e))?;
+        let port = match drive.has_registers {
+            true => Port::shared_with_registers(limits),
+            false => Port::shared(limits),
+        };
+        let port = port.map_err(|e| resources("port", e))?;
         port.set_drive_waker(drive.owner.waker.clone()).map_err(|e| resources("wire", e))?;
         let attaching = port.clone();
         let attached = drive.owner.call(move |drive| {

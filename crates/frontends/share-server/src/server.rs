@@ -42,6 +42,8 @@ pub struct SharedDrive {
     pub owner: OwnerChannel<Controller>,
     /// Maximum number of I/O queues of a host.
     pub io_queues: u16,
+    /// Whether hosts initialize the drive by its registers.
+    pub has_registers: bool,
 }
 
 /// The parts of a server that its sockets give access to.

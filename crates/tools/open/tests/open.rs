@@ -99,6 +99,22 @@ fn write_on_cores(device: &IoDevice, cores: u64, sectors: Range<u64>, round: u8)
     });
 }
 
+/// A drive whose controller fails is reset by its driver, which watches its registers.
+#[test]
+fn a_drive_with_registers_is_reset_when_its_controller_fails() {
+    let text = "[drive]\npreset = \"femu-default\"\ngeometry = { chunks = 16 }\n\
+        controller = { registers = true }\n";
+    let scenario = Scenario::parse(Path::new("s.toml"), text).unwrap();
+    let (device, control) = open_scenario(&scenario, None, &OpenOptions::default()).unwrap();
+    let mut reads = handle(&device);
+    let buffer = device.buffer(SECTOR).unwrap();
+    reads.read(0, &buffer).unwrap();
+    control.inject_fault(None, controller::Fault::ControllerFatal).unwrap();
+    let lost = reads.read(0, &buffer).unwrap_err();
+    assert!(!lost.is_removed(), "{lost}");
+    reads.read(0, &buffer).unwrap();
+}
+
 #[test]
 fn null_is_as_large_and_as_deep_as_it_was_asked_for() {
     let device = open("null").unwrap();

@@ -4,6 +4,7 @@
 use block::Raw;
 use controller::{AccessPolicy, AccessScope, AttachError};
 use driver::ControllerHandle;
+use mem::AddressSpace;
 use time::{Component, Nanos};
 use transport::Port;
 
@@ -33,8 +34,12 @@ impl Stack {
         drop(device);
         let DevicePort::Nvme(whole) = whole else { return Err(wrong(AttachError::Port)) };
         drive.detach(&whole).map_err(|_| wrong(AttachError::Port))?;
-        let port =
-            Port::new().map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        let space = AddressSpace::default();
+        let port = match drive.config().controller.registers {
+            Some(_) => Port::with_registers(space),
+            None => Port::in_space(space),
+        };
+        let port = port.map_err(|source| StackError::Memory { name: name.clone(), source })?;
         drive.attach_as(&port, AccessPolicy::for_scope(part)).map_err(wrong)?;
         let depth = DEPTH.min(drive.config().controller.queue_depth);
         drive.set_zero_latency(true);

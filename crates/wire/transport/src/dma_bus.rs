@@ -57,9 +57,18 @@ impl DoorbellLayout {
         DoorbellLayout { base: DoorbellLayout::BASE, stride: 4 << (dstrd & 0xf) }
     }
 
-    /// The layout of an emulated controller.
+    /// The layout of an emulated controller without registers.
     pub(crate) const EMULATED: DoorbellLayout =
         DoorbellLayout { base: 0, stride: crate::DOORBELL_STRIDE };
+
+    /// Returns the layout of an emulated controller: with registers, as a real one's.
+    pub(crate) const fn of_emulated(has_registers: bool) -> DoorbellLayout {
+        if has_registers {
+            DoorbellLayout::from_dstrd(crate::port::DOORBELL_DSTRD)
+        } else {
+            DoorbellLayout::EMULATED
+        }
+    }
 
     /// Returns the offset of a submission queue's tail doorbell.
     pub(crate) const fn submission(self, qid: u16) -> usize {

@@ -28,7 +28,7 @@ pub const MAX_QUEUES: u16 = 1025;
 pub const DOORBELL_STRIDE: usize = 64;
 
 /// CAP.DSTRD of the stride.
-const DOORBELL_DSTRD: u8 = (DOORBELL_STRIDE / 4).ilog2() as u8;
+pub(crate) const DOORBELL_DSTRD: u8 = (DOORBELL_STRIDE / 4).ilog2() as u8;
 
 /// Number of base address registers of a PCI function.
 const BARS: usize = 6;
@@ -96,9 +96,11 @@ enum PortSide {
         notify: RemoteNotify,
         peer_sockets: Mutex<Option<(OwnedFd, Vec<OwnedFd>)>>,
         queues: Arc<SharedRegion>,
+        /// The memory that the drive publishes.
+        published: Arc<SharedRegion>,
     },
     /// The drive is in another process.
-    HostSide(RemoteNotify),
+    HostSide { notify: RemoteNotify, published: Arc<ReadOnlyRegion> },
     /// The drive is a real controller.
     RealController(Arc<dyn DmaBus>),
 }
@@ -155,7 +157,7 @@ impl Port {
         let bar = SharedRegion::anonymous(DoorbellLayout::BASE + DOORBELL_BYTES)?;
         let mut port = Port::within_process(memory)?;
         (port.registers, port.doorbells) = (Registers::Owned(bar.clone()), bar);
-        port.doorbell_layout = DoorbellLayout::from_dstrd(DOORBELL_DSTRD);
+        port.doorbell_layout = DoorbellLayout::of_emulated(true);
         port.has_registers = true;
         Ok(Arc::new(port))
     }
@@ -167,13 +169,28 @@ impl Port {
     /// The error of creating memory and sockets; `InvalidInput` for more vectors than
     /// [`PortLimits::MAX_VECTORS`].
     pub fn shared(limits: PortLimits) -> io::Result<Arc<Port>> {
+        Port::between_processes(limits, false)
+    }
+
+    /// Creates the drive's side of a port as [`shared`](Port::shared) does, whose drive has registers
+    /// as one [`with_registers`](Port::with_registers). The host can write all of them.
+    ///
+    /// # Errors
+    /// As for [`shared`](Port::shared).
+    pub fn shared_with_registers(limits: PortLimits) -> io::Result<Arc<Port>> {
+        Port::between_processes(limits, true)
+    }
+
+    fn between_processes(limits: PortLimits, has_registers: bool) -> io::Result<Arc<Port>> {
         if limits.vectors > PortLimits::MAX_VECTORS {
             let text = format!("{} vectors, {} at most", limits.vectors, PortLimits::MAX_VECTORS);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let shown = SharedRegion::published_memfd(PUBLISHED_BYTES)?;
         let queues = SharedRegion::memfd(ADMIN_BYTES)?;
-        let doorbells = SharedRegion::memfd(host_parked_offset(limits.vectors))?;
+        let doorbell_layout = DoorbellLayout::of_emulated(has_registers);
+        let parked_at = |vector| host_parked_offset(doorbell_layout, vector);
+        let doorbells = SharedRegion::memfd(parked_at(limits.vectors))?;
         let (memory, base) = AddressSpace::for_remote_host(limits.registration(), &queues);
         let (ours, theirs) = socket_pair()?;
         let (mut our_vectors, mut their_vectors) = (Vec::new(), Vec::new());
@@ -184,24 +201,30 @@ impl Port {
         }
         let wires = RemoteNotify::new(ours, our_vectors, 1);
         let vector = |(number, wire): (u16, &Arc<OwnedFd>)| {
-            let parked = SharedParkedFlag::new(&doorbells, host_parked_offset(number));
+            let parked = SharedParkedFlag::new(&doorbells, parked_at(number));
             RwLock::new(Some(Waker::remote(Box::new(parked), wire.clone())))
         };
         let vectors = (0..limits.vectors).zip(&wires.vectors).map(vector).collect();
         let theirs = Mutex::new(Some((theirs, their_vectors)));
+        let registers = if has_registers { doorbells.clone() } else { shown.clone() };
         Ok(Arc::new(Port {
             memory,
             doorbells,
-            doorbell_layout: DoorbellLayout::EMULATED,
-            registers: Registers::Owned(shown),
-            has_registers: false,
+            doorbell_layout,
+            registers: Registers::Owned(registers),
+            has_registers,
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
             drive_runner: OnceLock::new(),
             vector_wakers: vectors,
             stamps_requested: AtomicBool::new(false),
-            side: PortSide::DriveSide { notify: wires, peer_sockets: theirs, queues },
+            side: PortSide::DriveSide {
+                notify: wires,
+                peer_sockets: theirs,
+                queues,
+                published: shown,
+            },
         }))
     }
 
@@ -212,16 +235,15 @@ impl Port {
     /// `Unsupported` if this is not the drive's side of a shared port, `AlreadyExists` if the
     /// descriptor was already taken, or the error that `dup(2)` returns.
     pub fn take_descriptor(&self) -> io::Result<PortDescriptor> {
-        let (PortSide::DriveSide { peer_sockets: theirs, queues, .. }, Registers::Owned(shown)) =
-            (&self.side, &self.registers)
-        else {
+        let PortSide::DriveSide { peer_sockets: theirs, queues, published, .. } = &self.side else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let (shown, doorbells, queues) =
-            (clone_fd(shown)?, clone_fd(&self.doorbells)?, clone_fd(queues)?);
+            (clone_fd(published)?, clone_fd(&self.doorbells)?, clone_fd(queues)?);
+        let has_registers = self.has_registers;
         let taken = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (drive, vectors) = taken.ok_or(io::ErrorKind::AlreadyExists)?;
-        Ok(PortDescriptor { published: shown, doorbells, queues, drive, vectors })
+        Ok(PortDescriptor { has_registers, published: shown, doorbells, queues, drive, vectors })
     }
 
     /// Creates the host's side of a port whose drive is in another process. The exporter sends
@@ -242,8 +264,10 @@ impl Port {
             }
             Ok(region)
         };
-        let vectors = parts.vectors.len();
-        let doorbells = adopt("doorbells", parts.doorbells, host_parked_offset(vectors as u16))?;
+        let (vectors, has_registers) = (parts.vectors.len(), parts.has_registers);
+        let doorbell_layout = DoorbellLayout::of_emulated(has_registers);
+        let least = host_parked_offset(doorbell_layout, vectors as u16);
+        let doorbells = adopt("doorbells", parts.doorbells, least)?;
         let queues = adopt("admin queues", parts.queues, ADMIN_BYTES)?;
         let what = "registers";
         let shown = ReadOnlyRegion::import(parts.published, PART_BYTES_MAX)
@@ -255,19 +279,23 @@ impl Port {
         let wires = RemoteNotify::new(parts.drive, parts.vectors, vectors);
         let parked = SharedParkedFlagReader::new(&shown, DRIVE_PARKED_OFFSET);
         let waker = Waker::remote(Box::new(parked), wires.drive.clone());
+        let registers = match has_registers {
+            true => Registers::Owned(doorbells.clone()),
+            false => Registers::ReadOnly(shown.clone()),
+        };
         Ok(Arc::new(Port {
             memory,
             doorbells,
-            doorbell_layout: DoorbellLayout::EMULATED,
-            registers: Registers::ReadOnly(shown),
-            has_registers: false,
+            doorbell_layout,
+            registers,
+            has_registers,
             bars: Default::default(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
             drive_runner: OnceLock::from(DriveRunner::Wakes(waker)),
             vector_wakers: Vec::new(),
             stamps_requested: AtomicBool::new(false),
-            side: PortSide::HostSide(wires),
+            side: PortSide::HostSide { notify: wires, published: shown },
         }))
     }
 
@@ -314,7 +342,7 @@ impl Port {
 
     /// Whether the other side is in another process.
     pub fn is_shared(&self) -> bool {
-        matches!(self.side, PortSide::DriveSide { .. } | PortSide::HostSide(_))
+        matches!(self.side, PortSide::DriveSide { .. } | PortSide::HostSide { .. })
     }
 
     /// Whether the drive's side is here.
@@ -339,7 +367,7 @@ impl Port {
     pub fn ownership(&self) -> ControllerOwnership {
         match &self.side {
             PortSide::RealController(bus) => bus.ownership(),
-            PortSide::InProcess | PortSide::DriveSide { .. } | PortSide::HostSide(_) => {
+            PortSide::InProcess | PortSide::DriveSide { .. } | PortSide::HostSide { .. } => {
                 ControllerOwnership::Owned
             }
         }
@@ -359,7 +387,7 @@ impl Port {
     pub fn vectors(&self) -> u16 {
         match &self.side {
             PortSide::InProcess | PortSide::DriveSide { .. } => self.vector_wakers.len() as u16,
-            PortSide::HostSide(wires) => wires.vectors.len() as u16,
+            PortSide::HostSide { notify: wires, .. } => wires.vectors.len() as u16,
             PortSide::RealController(bus) => bus.vectors(),
         }
     }
@@ -434,10 +462,8 @@ impl Port {
     /// On a shared port, the error of [`Waker::add_remote`]: its host cannot wake the drive. A port
     /// within a process never fails.
     pub fn set_drive_waker(&self, waker: Waker) -> io::Result<()> {
-        if let (PortSide::DriveSide { notify: wires, .. }, Registers::Owned(shown)) =
-            (&self.side, &self.registers)
-        {
-            wires.bind_drive_waker(&waker, shown)?;
+        if let PortSide::DriveSide { notify: wires, published, .. } = &self.side {
+            wires.bind_drive_waker(&waker, published)?;
         }
         let _ = self.drive_runner.set(DriveRunner::Wakes(waker));
         Ok(())
@@ -458,8 +484,9 @@ impl Port {
     /// within a process never fails.
     pub fn set_vector(&self, vector: u16, waker: Waker) -> io::Result<()> {
         match &self.side {
-            PortSide::HostSide(wires) => {
-                return wires.bind_host_waker(vector, &waker, &self.doorbells);
+            PortSide::HostSide { notify: wires, .. } => {
+                let flag = host_parked_offset(self.doorbell_layout, vector);
+                return wires.bind_host_waker(vector, &waker, (&self.doorbells, flag));
             }
             PortSide::RealController(bus) => {
                 if vector < bus.vectors() {
@@ -500,18 +527,21 @@ impl Port {
     /// Requests the host to stamp the doorbells of its I/O queues, for the drive's side
     /// ([`SqConsumer::read_stamps`](crate::SqConsumer::read_stamps)).
     pub fn request_stamps(&self) {
-        if let (PortSide::DriveSide { .. }, Registers::Owned(shown)) = (&self.side, &self.registers)
-        {
-            shown.atomic_u32(STAMPS_REQUESTED_OFFSET).store(1, Ordering::Relaxed);
+        if let PortSide::DriveSide { published, .. } = &self.side {
+            published.atomic_u32(STAMPS_REQUESTED_OFFSET).store(1, Ordering::Relaxed);
         }
         self.stamps_requested.store(true, Ordering::Relaxed);
     }
 
     /// Whether the drive requests stamps of doorbells; never a real controller.
     pub(crate) fn requests_stamps(&self) -> bool {
-        match &self.registers {
-            Registers::ReadOnly(view) => view.load_u32(STAMPS_REQUESTED_OFFSET) == 1,
-            Registers::Owned(_) => self.stamps_requested.load(Ordering::Relaxed),
+        match &self.side {
+            PortSide::HostSide { published, .. } => {
+                published.load_u32(STAMPS_REQUESTED_OFFSET) == 1
+            }
+            PortSide::InProcess | PortSide::DriveSide { .. } | PortSide::RealController(_) => {
+                self.stamps_requested.load(Ordering::Relaxed)
+            }
         }
     }
 

@@ -2,14 +2,15 @@
 //!
 //! | descriptor | contents |
 //! |---|---|
-//! | 0 | memory that the drive publishes: controller registers, the parked flag of the drive's runner, and whether the drive requests stamps |
-//! | 1 | memory of the doorbells and their stamps, followed by the parked flags of the host's runners |
+//! | 0 | memory that the drive publishes: controller registers of a drive that the host does not initialize by them, the parked flag of the drive's runner, and whether the drive requests stamps |
+//! | 1 | memory that the host writes: the registers of a drive that it initializes by them, doorbells and their stamps, the parked flags of the host's runners |
 //! | 2 | memory of the admin queues, registration 0 |
 //! | 3 | socket that wakes the drive's runner |
 //! | 4 … | one socket per interrupt vector, which wakes the host's runner |
 //!
-//! A header of [`PortDescriptor::HEADER_BYTES`] bytes precedes them: four bytes of magic, then
-//! version and number of vectors, two bytes each, little endian.
+//! A header of [`PortDescriptor::HEADER_BYTES`] bytes precedes them: four bytes of magic, the version
+//! in two bytes, little endian, the number of vectors, and 1 if the host initializes the drive by
+//! its registers, else 0.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +27,8 @@ const FIRST_VECTOR: usize = 4;
 /// [`Port::join`](crate::Port::join) consumes.
 #[derive(Debug)]
 pub struct PortDescriptor {
+    /// Whether the host initializes the drive by its registers.
+    pub(crate) has_registers: bool,
     pub(crate) published: OwnedFd,
     pub(crate) doorbells: OwnedFd,
     pub(crate) queues: OwnedFd,
@@ -83,7 +86,7 @@ impl PortDescriptor {
         let mut header = [0; PortDescriptor::HEADER_BYTES];
         header[..4].copy_from_slice(&MAGIC);
         header[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        header[6..].copy_from_slice(&(self.vectors.len() as u16).to_le_bytes());
+        (header[6], header[7]) = (self.vectors.len() as u8, self.has_registers.into());
         let mut descriptors = vec![self.published, self.doorbells, self.queues, self.drive];
         descriptors.extend(self.vectors);
         (header, descriptors)
@@ -97,11 +100,12 @@ impl PortDescriptor {
         header: [u8; PortDescriptor::HEADER_BYTES],
         descriptors: Vec<OwnedFd>,
     ) -> Result<PortDescriptor, JoinError> {
-        let [m0, m1, m2, m3, v0, v1, n0, n1] = header;
-        let vectors = u16::from_le_bytes([n0, n1]);
+        let [m0, m1, m2, m3, v0, v1, vectors, flags] = header;
+        let vectors = u16::from(vectors);
         if [m0, m1, m2, m3] != MAGIC
             || u16::from_le_bytes([v0, v1]) != VERSION
             || vectors > PortLimits::MAX_VECTORS
+            || flags > 1
         {
             return Err(JoinError::Header { header });
         }
@@ -113,6 +117,7 @@ impl PortDescriptor {
         let mut all = descriptors.into_iter();
         match (all.next(), all.next(), all.next(), all.next()) {
             (Some(shown), Some(doorbells), Some(queues), Some(drive)) => Ok(PortDescriptor {
+                has_registers: flags == 1,
                 published: shown,
                 doorbells,
                 queues,
@@ -138,6 +143,7 @@ mod tests {
         let fd = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let fds = |n: usize| (0..n).map(|_| fd()).collect::<Vec<_>>();
         let parts = PortDescriptor {
+            has_registers: false,
             published: fd(),
             doorbells: fd(),
             queues: fd(),
@@ -151,7 +157,7 @@ mod tests {
             let error = PortDescriptor::from_message(header, fds(found)).unwrap_err();
             assert!(matches!(error, JoinError::Descriptors { expected: 7, .. }), "{error}");
         }
-        for (at, byte) in [(0, b'T'), (4, 2), (5, 1), (7, 1)] {
+        for (at, byte) in [(0, b'T'), (4, 2), (5, 1), (6, 129), (7, 2)] {
             let mut other = header;
             other[at] = byte;
             let error = PortDescriptor::from_message(other, fds(7)).unwrap_err();

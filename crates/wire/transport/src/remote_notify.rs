@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use mem::{PAGE_BYTES, RegistrationLimits, SharedRegion};
 
-use crate::{MAX_QUEUES, SharedParkedFlag};
+use crate::{DoorbellLayout, MAX_QUEUES, SharedParkedFlag};
 
 /// The drive resources that a host in another process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub(crate) const PUBLISHED_BYTES: usize = 2 * PAGE_BYTES;
 const FLAG_STRIDE: usize = 64;
 
 /// Returns the offset, behind the doorbells, of the parked flag of interrupt vector `vector`.
-pub(crate) fn host_parked_offset(vector: u16) -> usize {
-    2 * usize::from(MAX_QUEUES) * crate::DOORBELL_STRIDE + usize::from(vector) * FLAG_STRIDE
+pub(crate) fn host_parked_offset(doorbells: DoorbellLayout, vector: u16) -> usize {
+    doorbells.submission(MAX_QUEUES) + usize::from(vector) * FLAG_STRIDE
 }
 
 /// The sockets of one side of a port.
@@ -106,12 +106,13 @@ impl RemoteNotify {
         Ok(())
     }
 
-    /// Binds a vector's socket to a runner, replacing an earlier one.
+    /// Binds a vector's socket to a runner, replacing an earlier one. The flag of the vector is at this
+    /// offset of this memory.
     pub(crate) fn bind_host_waker(
         &self,
         vector: u16,
         waker: &Waker,
-        doorbells: &Arc<SharedRegion>,
+        (doorbells, flag_at): (&Arc<SharedRegion>, usize),
     ) -> io::Result<()> {
         let Some(wire) = self.vectors.get(usize::from(vector)) else {
             return Ok(());
@@ -119,7 +120,7 @@ impl RemoteNotify {
         let mut linked = self.lock_remote_waker(usize::from(vector));
         // Unbind first: a socket has one listener.
         *linked = None;
-        let flag = SharedParkedFlag::new(doorbells, host_parked_offset(vector));
+        let flag = SharedParkedFlag::new(doorbells, flag_at);
         *linked = Some(waker.add_remote(wire.clone(), Box::new(flag))?);
         // Earlier completions did not find the flag set.
         waker.wake();

@@ -20,4 +20,4 @@ pub use admin::Admin;
 pub use error::{RemoteDeviceError, RemovalReason};
 pub(crate) use open::RemoteDevice;
 pub use open::RemoteDeviceConfig;
-pub(crate) use queue::RemoteQueue;
+pub(crate) use queue::{RemoteQueue, RemoteRing};

@@ -15,11 +15,42 @@ use nvme::Status;
 use time::{Component, Nanos};
 
 use super::liveness::ServerLiveness;
+use crate::supervised::SupervisedQueue;
+
+/// A device with one hardware queue of a remote drive.
+pub(crate) trait RemoteRing: BlockDevice + Send + 'static {
+    /// Returns the hardware queue.
+    fn queue(&self) -> &NvmeQueue;
+
+    /// Returns the hardware queue, and the completions that were not reaped.
+    fn into_parts(self) -> (NvmeQueue, Vec<Completion>);
+}
+
+impl RemoteRing for Raw<NvmeQueue> {
+    fn queue(&self) -> &NvmeQueue {
+        Raw::queue(self)
+    }
+
+    fn into_parts(self) -> (NvmeQueue, Vec<Completion>) {
+        let (queue, ended) = self.into_queue();
+        (queue, ended.into_iter().collect())
+    }
+}
+
+impl RemoteRing for SupervisedQueue<NvmeQueue> {
+    fn queue(&self) -> &NvmeQueue {
+        SupervisedQueue::queue(self)
+    }
+
+    fn into_parts(self) -> (NvmeQueue, Vec<Completion>) {
+        self.into_queue()
+    }
+}
 
 /// A hardware queue of a remote drive.
-pub(crate) struct RemoteQueue {
+pub(crate) struct RemoteQueue<R> {
     /// `None` after the server has ended.
-    raw: Option<Raw<NvmeQueue>>,
+    raw: Option<R>,
     limits: Limits,
     memory: AddressSpace,
     liveness: Arc<ServerLiveness>,
@@ -28,13 +59,12 @@ pub(crate) struct RemoteQueue {
     failed_completions: VecDeque<Completion>,
 }
 
-impl RemoteQueue {
-    pub(crate) fn new(queue: NvmeQueue, liveness: Arc<ServerLiveness>) -> RemoteQueue {
-        let limits = queue.limits();
-        let (raw, waiter_id) = (Raw::new(queue, limits), liveness.new_waiter_id());
+impl<R: RemoteRing> RemoteQueue<R> {
+    pub(crate) fn new(raw: R, liveness: Arc<ServerLiveness>) -> RemoteQueue<R> {
+        let (limits, waiter_id) = (*raw.limits(), liveness.new_waiter_id());
         let failed_completions = VecDeque::with_capacity(2 * limits.queue_depth as usize);
         RemoteQueue {
-            limits: *raw.limits(),
+            limits,
             memory: raw.memory().clone(),
             raw: Some(raw),
             liveness,
@@ -45,7 +75,7 @@ impl RemoteQueue {
 
     /// Returns the queue while the server is present.
     #[inline]
-    fn raw(&mut self) -> Option<&mut Raw<NvmeQueue>> {
+    fn raw(&mut self) -> Option<&mut R> {
         if self.liveness.is_disconnected() {
             self.fail_outstanding();
         }
@@ -56,7 +86,7 @@ impl RemoteQueue {
     #[cold]
     fn fail_outstanding(&mut self) {
         let Some(raw) = self.raw.take() else { return };
-        let (queue, ended) = raw.into_queue();
+        let (queue, ended) = raw.into_parts();
         self.failed_completions.extend(ended);
         let mut pair = queue.into_pair();
         // Completions posted before the end remain valid.
@@ -79,7 +109,7 @@ impl RemoteQueue {
 
     /// Returns the NVMe queue while the server is present.
     pub(crate) fn queue(&self) -> Option<&NvmeQueue> {
-        self.raw.as_ref().map(Raw::queue)
+        self.raw.as_ref().map(R::queue)
     }
 
     /// Deletes the queue if the server is present.
@@ -90,12 +120,12 @@ impl RemoteQueue {
         }
         if let Some(raw) = self.raw.take() {
             // A drive that does not answer keeps the queue id and its memory.
-            let _ = raw.into_queue().0.close(&mut |_| {}, progress);
+            let _ = raw.into_parts().0.close(&mut |_| {}, progress);
         }
     }
 }
 
-impl BlockDevice for RemoteQueue {
+impl<R: RemoteRing> BlockDevice for RemoteQueue<R> {
     block::answer_block_device!(can_wake: true, enable_sharing: {}, can_wait: false, visit_layers: {});
 
     fn limits(&self) -> &Limits {
@@ -134,7 +164,7 @@ impl BlockDevice for RemoteQueue {
     }
 }
 
-impl Component for RemoteQueue {
+impl<R: RemoteRing> Component for RemoteQueue<R> {
     #[inline]
     fn poll(&mut self, now: Nanos) -> bool {
         match self.raw() {

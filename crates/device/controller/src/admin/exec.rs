@@ -19,6 +19,11 @@ use crate::host_interface::queues::QueueTeardown;
 use crate::host_interface::registers;
 use crate::personality::format::{self, FormatCommand};
 
+/// Whether each host has a value of its own that it may change.
+fn is_own_feature(fid: u8) -> bool {
+    matches!(fid, feature::NUMBER_OF_QUEUES | feature::KEEP_ALIVE_TIMER)
+}
+
 impl Controller {
     /// Executes the admin command of an entry, and completes it unless it completes later.
     pub(crate) fn handle_admin(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
@@ -142,15 +147,15 @@ impl Controller {
                     data[..settings.len()].copy_from_slice(&settings);
                     self.return_data(port, sqe, &data, data.len() as u64)?;
                 }
-                // Queue counts and vectors belong to each host; all other features belong to the
-                // drive.
-                let own = matches!(fid, feature::NUMBER_OF_QUEUES | feature::INTERRUPT_VECTOR);
+                // Queue counts, vectors and timers belong to each host; all other features belong to
+                // the drive.
+                let own = is_own_feature(fid) || fid == feature::INTERRUPT_VECTOR;
                 let admin = if own { self.admin_for_queue(queue) } else { &mut self.admin };
                 admin.get_feature(fid, select, member).map(|v| Some(v.into()))
             }
             AdminCommand::SetFeatures { fid, save, value } => {
                 let exist = self.queues.has_io_queues(port);
-                if self.queues.ports[port].access.is_some() && fid != feature::NUMBER_OF_QUEUES {
+                if self.queues.ports[port].access.is_some() && !is_own_feature(fid) {
                     // The other features are shared by all hosts.
                     self.admin.get_feature(fid, FeatureSelect::Capabilities, value)?;
                     return Err(Status::FEATURE_NOT_CHANGEABLE);

@@ -84,10 +84,10 @@ pub enum AttachError {
     /// The given port is the host's side of a port, or is already attached.
     #[error("the port is the host's side of a port, or is attached already")]
     Port,
-    /// The drive has registers, which belong to one host with all rights.
+    /// The port has registers and the drive none, or the other way round.
     #[error(
-        "hosts with access policies and hosts in other processes connect directly, and this drive \
-         is initialized by its registers: set controller.registers = false"
+        "the hosts of a drive with `controller.registers` have ports with registers, and those of \
+         others have ports without"
     )]
     Registers,
     /// The Geometry command cannot represent the geometry for this host.
@@ -227,7 +227,7 @@ impl AccessCheck {
         facts.io_queues = facts.io_queues.min(access.queues);
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.namespace.write_protected = !access.write;
-        (facts.protected_cmb, facts.optional.keep_alive) = (false, false);
+        facts.protected_cmb = false;
         // A format is one of the whole drive.
         facts.optional.format = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.

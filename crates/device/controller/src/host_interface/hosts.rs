@@ -84,7 +84,9 @@ impl Controller {
     }
 
     /// Attaches a host with the rights in `access`, through a port within this process
-    /// ([`Port::new`]) or between two processes ([`Port::shared`]).
+    /// ([`Port::new`]) or between two processes ([`Port::shared`]). If the drive has
+    /// [registers](crate::RegisterConfig), so has the port, and the host controls its own queues by
+    /// them alone ([`Port::with_registers`], [`Port::shared_with_registers`]).
     ///
     /// A restricted host has its own queue limit and its own error log. It cannot change settings
     /// that affect other hosts. It receives no events about chunks of other hosts, and has no
@@ -97,7 +99,7 @@ impl Controller {
         if !port.has_drive() || self.queues.ports.iter().any(attached) {
             return Err(AttachError::Port);
         }
-        if port.has_registers() || self.config.controller.registers.is_some() {
+        if port.has_registers() != self.config.controller.registers.is_some() {
             return Err(AttachError::Registers);
         }
         let rights = AccessCheck::new(access, self.admin.identity())?;
@@ -125,7 +127,10 @@ impl Controller {
             cmb.attach(&port, index)?;
         }
         self.async_events.attach(index, rights.is_none());
-        let registers = port.has_registers().then(|| Box::new(RegisterFile::new(self, &port)));
+        let queue_depth = self.config.controller.queue_depth;
+        let entries = rights.as_ref().map_or(queue_depth, |r| r.admin.identity().queue_depth);
+        let registers =
+            port.has_registers().then(|| Box::new(RegisterFile::new(self, &port, entries)));
         let state = HostPort {
             port,
             access: rights,

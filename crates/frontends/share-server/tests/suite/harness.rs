@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use controller::{
     Controller, ControllerConfig, DriveConfig, Fault, NullConfig, OpenChannelConfig,
-    PersonalityKind, PuScheduling, TransferConfig, WriteBuffer,
+    PersonalityKind, PuScheduling, RegisterConfig, TransferConfig, WriteBuffer,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::{
@@ -50,6 +50,8 @@ pub struct Server {
     stopper: StopHandle,
     thread: Option<JoinHandle<()>>,
     pub socket: PathBuf,
+    /// Calls to the drive's thread.
+    pub owner: OwnerChannel<Controller>,
     _dir: TempDir,
 }
 
@@ -121,11 +123,13 @@ fn ftls(owner: OwnerChannel<Controller>) -> Vec<NamedFtl> {
     named.map(|(text, control)| NamedFtl { name: name(text), control }).into()
 }
 
-/// Returns the injector of the drive `d`, for which the only texts of faults are `cut` and `die`.
+/// Returns the injector of the drive `d`, for which the only texts of faults are `cut`, `fatal` and
+/// `die`.
 fn injector(owner: OwnerChannel<Controller>) -> NamedFaultInjector {
     let injector = FaultInjector::new(move |text| {
         let fault = match text {
             "cut" => Fault::PowerCut { after_ops: 0 },
+            "fatal" => Fault::ControllerFatal,
             "die" => Fault::DieFailure { pu: media::PuId(9_999) },
             _ => return Err(FaultInjectionError::Text(format!("no fault {text}"))),
         };
@@ -142,14 +146,6 @@ impl Server {
 
     /// Starts a server with a rules file.
     pub fn keeping(table: PartitionTable, rules: Option<AclFile>) -> Result<Server, ShareError> {
-        let drive = Controller::new(config()).unwrap();
-        let io_queues = drive.config().controller.max_io_queues;
-        let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
-        let (stopper, owner_calls) = (runner.stop_handle(), OwnerCalls::default());
-        let owner = owner_calls.channel(runner.waker());
-        let mut shared = Shared { drive, owner_calls };
-        let thread = std::thread::spawn(move || runner.run(&mut shared).unwrap());
-        let dir = tempfile::tempdir().unwrap();
         let limits = ShareLimits {
             connections: 40,
             connections_per_user: 32,
@@ -157,6 +153,31 @@ impl Server {
             bytes: 64 << 10,
             bytes_per_user: 256 << 10,
         };
+        Server::of_drive(config(), table, rules, limits)
+    }
+
+    /// Starts a server whose drive has registers.
+    pub fn with_registers() -> Server {
+        let mut drive = config();
+        drive.controller.registers = Some(RegisterConfig::default());
+        Server::of_drive(drive, table(), None, ShareLimits::default()).unwrap()
+    }
+
+    fn of_drive(
+        drive: DriveConfig,
+        table: PartitionTable,
+        rules: Option<AclFile>,
+        limits: ShareLimits,
+    ) -> Result<Server, ShareError> {
+        let drive = Controller::new(drive).unwrap();
+        let io_queues = drive.config().controller.max_io_queues;
+        let has_registers = drive.config().controller.registers.is_some();
+        let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
+        let (stopper, owner_calls) = (runner.stop_handle(), OwnerCalls::default());
+        let owner = owner_calls.channel(runner.waker());
+        let mut shared = Shared { drive, owner_calls };
+        let thread = std::thread::spawn(move || runner.run(&mut shared).unwrap());
+        let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let config = ShareConfig { path: socket.clone(), mode: 0o600, limits, acl_file: rules };
         // Each interval counts one more read than the previous one.
@@ -169,11 +190,13 @@ impl Server {
             })
         });
         let stats = vec![NamedStats { name: name("d"), source }];
-        let drives = vec![SharedDrive { name: name("d"), owner: owner.clone(), io_queues }];
+        let calls = owner.clone();
+        let drives =
+            vec![SharedDrive { name: name("d"), owner: owner.clone(), io_queues, has_registers }];
         let injectors = vec![injector(owner.clone())];
         let parts = ServedParts { drives, stats, ftls: ftls(owner), injectors };
         let thread = Some(thread);
-        let mut server = Server { share: None, stopper, thread, socket, _dir: dir };
+        let mut server = Server { share: None, stopper, thread, socket, owner: calls, _dir: dir };
         server.share = Some(ShareServer::start(&config, table, parts)?);
         Ok(server)
     }

@@ -6,6 +6,7 @@
 
 mod acl;
 mod harness;
+mod registers;
 mod rude;
 mod settings;
 mod stats;

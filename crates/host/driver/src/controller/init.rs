@@ -36,6 +36,12 @@ fn write64(port: &Port, offset: usize, value: u64) {
     port.set_register(offset + 4, (value >> 32) as u32);
 }
 
+/// Writes the controller configuration. An emulated drive that sleeps wakes up and reads it.
+fn set_configuration(port: &Port, configuration: Cc) {
+    port.set_register(CC, configuration.to_value());
+    port.wake_drive();
+}
+
 /// Reads the controller status.
 ///
 /// # Errors
@@ -148,7 +154,7 @@ pub(crate) fn init_state(port: &Port) -> Result<InitState, DriverError> {
 /// [`DriverError::Removed`].
 pub(crate) fn begin_stop(port: &Port) -> Result<Nanos, DriverError> {
     let limit = ready_timeout(&capabilities(port)?);
-    port.set_register(CC, Cc::default().to_value());
+    set_configuration(port, Cc::default());
     Ok(limit)
 }
 
@@ -178,7 +184,7 @@ pub(crate) fn begin_start(port: &Port) -> Result<Nanos, DriverError> {
     write64(port, ACQ, completion);
     // Queues have priorities where the controller supports that.
     let weighted_arbitration = capabilities.weighted_arbitration;
-    port.set_register(CC, Cc { enabled: true, weighted_arbitration, shut_down: false }.to_value());
+    set_configuration(port, Cc { enabled: true, weighted_arbitration, shut_down: false });
     Ok(limit)
 }
 
@@ -237,7 +243,7 @@ pub(crate) fn shut_down(
     if !running.enabled {
         return Ok(());
     }
-    port.set_register(CC, Cc { shut_down: true, ..running }.to_value());
+    set_configuration(port, Cc { shut_down: true, ..running });
     let told = wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, pace, |s| {
         Ok(s.shut_down || s.fatal)
     });

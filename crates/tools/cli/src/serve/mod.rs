@@ -246,7 +246,8 @@ fn share(
         if indices.contains(&index) {
             let config = &scenario.drives[index].config;
             let (name, io_queues) = (resource(&config.name)?, config.controller.max_io_queues);
-            parts.drives.push(SharedDrive { name, owner, io_queues });
+            let has_registers = config.controller.registers.is_some();
+            parts.drives.push(SharedDrive { name, owner, io_queues, has_registers });
         }
     }
     for (name, source) in services.stats() {

@@ -102,12 +102,13 @@ fn read64(port: &Port, offset: usize) -> u64 {
 }
 
 impl RegisterFile {
-    /// Returns the registers of a controller that is not enabled, and writes them.
-    pub(crate) fn new(controller: &Controller, port: &Port) -> RegisterFile {
+    /// Returns the registers of a controller that is not enabled, and writes them. Queues have at most
+    /// `max_entries` entries.
+    pub(crate) fn new(controller: &Controller, port: &Port, max_entries: u16) -> RegisterFile {
         let config = &controller.config.controller;
         let registers = config.registers.unwrap_or_default();
         let capabilities = Cap {
-            max_entries: config.queue_depth.into(),
+            max_entries: max_entries.into(),
             timeout_500ms: registers.timeout_500ms(),
             weighted_arbitration: matches!(config.arbitration, ArbitrationConfig::Weighted { .. }),
             doorbell_stride: port.doorbell_dstrd(),

@@ -6,8 +6,8 @@ use time::Nanos;
 use transport::{CqProducer, MAX_QUEUES, Port, SqConsumer};
 
 use super::{AdminQueueRegisters, ControllerPhase, RegisterFile, Shutdown, shutdown_queue};
-use crate::admin::FailedCommand;
 use crate::admin::async_events::EventClass;
+use crate::admin::{AdminState, FailedCommand};
 use crate::controller::Controller;
 use crate::faults::injection;
 use crate::host_interface::hosts::HostState;
@@ -73,7 +73,7 @@ pub(crate) fn next_timer(controller: &Controller) -> Nanos {
 
 /// Restarts the keep alive timer of a host, with the timeout in force.
 pub(crate) fn restart_keep_alive(controller: &mut Controller, host: usize, now: Nanos) {
-    let timeout = controller.admin.keep_alive();
+    let timeout = admin_of(controller, host).keep_alive();
     if let Some(file) = &mut controller.queues.ports[host].registers {
         file.keep_alive_ends = timeout.map_or(Nanos::MAX, |timeout| now + timeout);
     }
@@ -169,6 +169,14 @@ fn finish_start(controller: &mut Controller, host: usize, file: &mut RegisterFil
     }
 }
 
+/// Returns the admin state that a host sees.
+fn admin_of(controller: &mut Controller, host: usize) -> &mut AdminState {
+    match &mut controller.queues.ports[host].access {
+        Some(rights) => &mut rights.admin,
+        None => &mut controller.admin,
+    }
+}
+
 /// Sets CSTS.CFS.
 fn fail_host(controller: &mut Controller, host: usize, file: &mut RegisterFile, reason: &str) {
     tracing::error!(host, reason, "controller fatal status");
@@ -184,7 +192,8 @@ fn abandon(controller: &mut Controller, host: usize) {
             queue.outstanding -= 1;
         }
     }
-    controller.async_events.attach(host, true);
+    let is_unrestricted = controller.queues.ports[host].access.is_none();
+    controller.async_events.attach(host, is_unrestricted);
     let port = controller.queues.ports[host].port.clone();
     controller.commands.detach_commands(&port, &controller.queues.placeholder_port);
     controller.queues.abandon(host);
@@ -197,8 +206,10 @@ fn finish_stop(controller: &mut Controller, host: usize, file: &mut RegisterFile
     for qid in 0..MAX_QUEUES {
         port.clear_doorbells(qid, true, true);
     }
-    // The drive has one set of features for all of its hosts.
-    if controller.host_count() == 1 {
+    if let Some(rights) = &mut controller.queues.ports[host].access {
+        rights.admin.reset_features();
+    } else if controller.host_count() == 1 {
+        // Hosts without a policy have one set of features.
         controller.admin.reset_features();
         controller.update_arbitration();
     }
@@ -261,7 +272,7 @@ fn check_doorbells(controller: &mut Controller, host: usize, file: &mut Register
             controller.queues.register_stats.unknown_doorbells += 1;
             let none = ErrorEntry::NONE;
             let error = FailedCommand { sqid: none, cid: none, location: none, lba: 0 };
-            controller.admin.log_error(Status::INVALID_QID, &error);
+            admin_of(controller, host).log_error(Status::INVALID_QID, &error);
             controller.async_events.raise(host, EventClass::Error, AsyncEvent::UNKNOWN_DOORBELL);
             controller.complete_event_requests();
         }

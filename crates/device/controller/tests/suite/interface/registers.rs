@@ -48,6 +48,10 @@ struct Host {
 impl Host {
     fn new(drive: &mut Controller) -> Host {
         let port = drive.attach().unwrap();
+        Host::on(port)
+    }
+
+    fn on(port: Arc<Port>) -> Host {
         assert!(port.has_registers() && port.has_drive() && !port.is_real_controller());
         let memory = SharedRegion::anonymous(16 * PAGE_BYTES).unwrap();
         let at = port.memory().register(&memory).unwrap();
@@ -421,7 +425,7 @@ fn a_reset_forgets_everything_that_the_host_has_set() {
 }
 
 #[test]
-fn registers_belong_to_one_host_with_all_rights() {
+fn a_port_has_registers_if_the_drive_has() {
     let mut drive =
         Controller::new(with_registers(block_config(), RegisterConfig::default())).unwrap();
     let direct = Port::new().unwrap();
@@ -439,6 +443,51 @@ fn registers_belong_to_one_host_with_all_rights() {
     // A controller that is not enabled cannot fail.
     Host::new(&mut drive);
     assert!(drive.inject_fault(Nanos::ZERO, Fault::ControllerFatal).is_err());
+}
+
+/// A host with rights on a part of the drive has registers, a timer and a reset of its own.
+#[test]
+fn a_restricted_host_controls_its_own_queues_alone() {
+    let mut drive =
+        Controller::new(with_registers(block_config(), RegisterConfig::default())).unwrap();
+    let mut whole = Host::new(&mut drive);
+    let mut whole_admin = whole.enable(&mut drive);
+    let port = Port::with_registers(mem::AddressSpace::default()).unwrap();
+    let scope = AccessScope::Sectors { first: 8, count: 8 };
+    let policy = AccessPolicy { queue_depth: 16, ..AccessPolicy::for_scope(scope) };
+    drive.attach_as(&port, policy).unwrap();
+    let mut part = Host::on(port);
+    assert_eq!(part.port.register(CAP) & 0xffff, 15, "its queues have at most 16 entries");
+    let mut admin = part.enable(&mut drive);
+    assert_eq!(part.identify(&mut drive, &mut admin), Status::SUCCESS);
+    // Its timer fails its own controller, and no other.
+    let fid = nvme::feature::KEEP_ALIVE_TIMER;
+    let set = AdminCommand::SetFeatures { fid, save: false, value: 100 }.to_sqe();
+    assert_eq!(part.run(&mut drive, &mut admin, set).status, Status::SUCCESS);
+    let get = AdminCommand::GetFeatures { fid, select: nvme::FeatureSelect::Current, member: 0 };
+    assert_eq!(part.run(&mut drive, &mut admin, get.to_sqe()).result, 100);
+    whole.now = part.now;
+    assert_eq!(whole.run(&mut drive, &mut whole_admin, get.to_sqe()).result, 0);
+    part.now = part.now.max(whole.now) + Nanos::from_millis(101);
+    assert_eq!(part.poll(&mut drive, 1), READY | FATAL);
+    whole.now = part.now;
+    assert_eq!(whole.poll(&mut drive, 1), READY);
+    assert_eq!(whole.identify(&mut drive, &mut whole_admin), Status::SUCCESS);
+    // It resets its own. Other features are still those of the drive.
+    part.now = whole.now;
+    assert_eq!(part.set_cc(&mut drive, 0), 0);
+    let mut admin = part.enable(&mut drive);
+    assert_eq!(part.run(&mut drive, &mut admin, get.to_sqe()).result, 0);
+    let fid = nvme::feature::TEMPERATURE_THRESHOLD;
+    let set = AdminCommand::SetFeatures { fid, save: false, value: 300 }.to_sqe();
+    let refused = part.run(&mut drive, &mut admin, set).status;
+    assert!(refused.is(Status::FEATURE_NOT_CHANGEABLE), "{refused}");
+    assert_eq!((stats(&drive).starts, stats(&drive).resets), (3, 1));
+    // A doorbell of a queue that it has not made is in its own error log.
+    let unknown = DoorbellLayout::BASE + 2 * 9 * DOORBELL_STRIDE;
+    part.port.doorbells().atomic_u32(unknown).store(1, Ordering::Relaxed);
+    part.poll(&mut drive, DOORBELL_POLLS);
+    assert_eq!(stats(&drive).unknown_doorbells, 1);
 }
 
 /// Random values in all registers and doorbells, at random times. The drive keeps its invariants,
