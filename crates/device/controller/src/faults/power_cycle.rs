@@ -50,12 +50,16 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
             drive.array.power_cut();
             let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
             let (partial, commands) = (drive.changes.stats, drive.command_stats);
+            let errors = drive.protection.as_ref().map(|protection| protection.errors);
             let mut next = Controller::nand_personality(drive.array, kind, config, None)?;
             if let Personality::Block(drive) = &mut next {
                 drive.ftl.add_stats(&ftl);
                 drive.media_event_handler.stats = scrub;
                 drive.changes.stats = partial;
                 drive.command_stats = commands;
+                if let (Some(protection), Some(errors)) = (&mut drive.protection, errors) {
+                    protection.errors = errors;
+                }
             }
             Ok(next)
         }
