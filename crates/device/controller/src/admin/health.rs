@@ -39,7 +39,7 @@ pub(crate) fn health_counters(controller: &Controller) -> HealthCounters {
     if let Personality::Block(drive) = &controller.personality {
         health.spare_percent = drive.spare_percent();
         health.read_only = drive.is_read_only();
-        health.media_errors += drive.protection_errors().total();
+        health.media_errors += drive.protection.as_ref().map_or(0, |p| p.errors.total());
     } else {
         // All chunks are the host's: there is no spare space of the drive's own.
         let chunks = config.host_geometry().total_chunks().max(1);
@@ -74,7 +74,7 @@ fn cloud_health(controller: &Controller, nand: &Nand, spare_percent: u8) -> Clou
         log.free_blocks = (share * 100.0).clamp(0.0, 100.0) as u8;
         log.refreshes.copy_from_slice(&drive.ftl.stats().refreshed_lines.to_le_bytes()[..7]);
         log.mapped = drive.mapped_blocks().into();
-        let errors = drive.protection_errors().total();
+        let errors = drive.protection.as_ref().map_or(0, |p| p.errors.total());
         log.end_to_end_detected = u32::try_from(errors).unwrap_or(u32::MAX).into();
         if let WriteBuffer::PowerLossProtected { .. } = controller.config.write_buffer {
             log.capacitor_health = 100.into();

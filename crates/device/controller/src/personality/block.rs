@@ -58,7 +58,7 @@ pub(crate) struct BlockDrive {
     direct_writes: VecDeque<Completion>,
     /// Memory for the contents of a unit.
     #[serde(skip)]
-    pub(super) scratch: Vec<u8>,
+    scratch: Vec<u8>,
 }
 
 /// Marks the tags of writes without commands.
@@ -241,8 +241,9 @@ impl BlockDrive {
         match commands.get(id).io {
             IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
-                if self.protection.is_some()
-                    && let Err(status) = self.check_host_info(id, commands)
+                let block_bytes = self.blocks.block_bytes();
+                if let Some(protection) = &mut self.protection
+                    && let Err(status) = protection.check_host_info(id, block_bytes, commands)
                 {
                     return commands.complete_op(id, status);
                 }
@@ -422,7 +423,7 @@ impl BlockDrive {
             changes: &mut self.changes,
             stats: &mut self.command_stats,
             scratch: &mut self.scratch,
-            protection: self.protection.as_deref_mut(),
+            protection: &mut self.protection,
         };
         (&mut self.ftl, flash)
     }

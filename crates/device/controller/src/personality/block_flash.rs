@@ -26,7 +26,7 @@ pub(super) struct DriveFlash<'a> {
     pub(super) stats: &'a mut BlockCommandStats,
     /// Memory for a unit.
     pub(super) scratch: &'a mut Vec<u8>,
-    pub(super) protection: Option<&'a mut Protection>,
+    pub(super) protection: &'a mut Option<Box<Protection>>,
 }
 
 /// Bytes of the data of a Compare that are compared at a time: blocks have a multiple of them.

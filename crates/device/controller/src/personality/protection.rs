@@ -17,7 +17,6 @@ use mem::Iova;
 use nvme::{IoCommand, ProtectionError, ProtectionInfo, Status};
 use serde::{Deserialize, Serialize};
 
-use super::block::BlockDrive;
 use super::block_flash::{DriveFlash, source_window};
 use super::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitWindow, block_range};
 use super::unit_changes::RequestTag;
@@ -33,6 +32,9 @@ pub(crate) struct Protection {
     info_bytes: usize,
     /// By slot, as the media store it.
     slots: Vec<u8>,
+    /// Memory for the data of a block.
+    #[serde(skip)]
+    block: Vec<u8>,
     pub(crate) errors: ProtectionErrors,
 }
 
@@ -41,7 +43,7 @@ impl Protection {
     pub(super) fn new(slots: u32, unit_blocks: u32) -> Protection {
         let info_bytes = info_bytes(unit_blocks);
         let slots = vec![0; slots as usize * info_bytes];
-        Protection { info_bytes, slots, errors: ProtectionErrors::default() }
+        Protection { info_bytes, slots, block: Vec::new(), errors: ProtectionErrors::default() }
     }
 
     /// Returns the number of bytes of the information of a unit.
@@ -51,6 +53,41 @@ impl Protection {
 
     fn slot(&self, slot: SlotId) -> &[u8] {
         &self.slots[slot.get() as usize * self.info_bytes..][..self.info_bytes]
+    }
+
+    /// Checks the information that the host sends with a write, as the write asks. A write that fails
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// The status of the write.
+    #[inline(never)]
+    pub(super) fn check_host_info(
+        &mut self,
+        id: u32,
+        block_bytes: usize,
+        commands: &mut Commands,
+    ) -> Result<(), Status> {
+        let command = commands.get(id);
+        let IoCommand::Write { slba, nlb, .. } = command.io else { return Ok(()) };
+        let request = command.protection;
+        if request.is_generated || !request.has_checks() {
+            return Ok(());
+        }
+        // A Bit Bucket has no data: zeros are written.
+        self.block.clear();
+        self.block.resize(block_bytes, 0);
+        for index in 0..u64::from(nlb) {
+            let memory = command.port.memory();
+            command.data_buffer.read(memory, index * block_bytes as u64, &mut self.block);
+            let info = read_from_host(command, index);
+            let lba = slba.wrapping_add(index) as u32;
+            if let Err(error) = request.check(info, &self.block, lba) {
+                self.errors.count(error);
+                commands.sector_failed(id, index as u32);
+                return Err(error.status());
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn slot_mut(&mut self, slot: SlotId) -> &mut [u8] {
@@ -146,48 +183,6 @@ fn covered_blocks(
         }
     };
     CoveredBlocks { first: skip / bytes, count: len / bytes, index: offset / bytes as u64, lba }
-}
-
-impl BlockDrive {
-    /// Returns the errors of protection information; none of a drive without it.
-    pub(crate) fn protection_errors(&self) -> ProtectionErrors {
-        self.protection.as_ref().map_or_else(Default::default, |protection| protection.errors)
-    }
-
-    /// Checks the information that the host sends with a write, as the write asks. A write that fails
-    /// changes nothing.
-    ///
-    /// # Errors
-    /// The status of the write.
-    #[inline(never)]
-    pub(super) fn check_host_info(
-        &mut self,
-        id: u32,
-        commands: &mut Commands,
-    ) -> Result<(), Status> {
-        let command = commands.get(id);
-        let IoCommand::Write { slba, nlb, .. } = command.io else { return Ok(()) };
-        let Some(protection) = self.protection.as_deref_mut() else { return Ok(()) };
-        let request = command.protection;
-        if request.is_generated || !request.has_checks() {
-            return Ok(());
-        }
-        let bytes = self.blocks.block_bytes();
-        self.scratch.resize(bytes, 0);
-        for index in 0..u64::from(nlb) {
-            self.scratch.fill(0);
-            let memory = command.port.memory();
-            command.data_buffer.read(memory, index * bytes as u64, &mut self.scratch);
-            let info = read_from_host(command, index);
-            let lba = slba.wrapping_add(index) as u32;
-            if let Err(error) = request.check(info, &self.scratch, lba) {
-                protection.errors.count(error);
-                commands.sector_failed(id, index as u32);
-                return Err(error.status());
-            }
-        }
-        Ok(())
-    }
 }
 
 impl DriveFlash<'_> {

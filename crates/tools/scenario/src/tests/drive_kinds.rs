@@ -131,7 +131,8 @@ fn protection_information_needs_flash_of_the_drive_data_and_out_of_band_bytes() 
     let wrong = format!("{block}protection = \"type2\"\n");
     assert_refused(&wrong, 4, "\"type2\"", &["none", "type1"]);
     // Faults of information that the drive does not have, and of bytes that nothing has.
-    let fault = "[[job]]\nrw = \"read\"\n[[fault]]\nat = \"1s\"\nkind = \"corrupted-data\"\nlba = 1\n";
+    let fault =
+        "[[job]]\nrw = \"read\"\n[[fault]]\nat = \"1s\"\nkind = \"corrupted-data\"\nlba = 1\n";
     let guard = format!("{block}{fault}what = \"guard\"\n");
     assert_refused(&guard, 8, "\"corrupted-data\"", &["no protection information", "type1"]);
     let nothing = format!("{block}{fault}what = \"nothing\"\n");

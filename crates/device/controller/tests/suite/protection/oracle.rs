@@ -72,7 +72,7 @@ impl Case {
         (self.rng.below(end - count), count as u32)
     }
 
-    /// Executes a command, and notes whether the power was cut. Returns its status.
+    /// Executes a command, and records whether the power was cut. Returns its status.
     fn execute(&mut self, sqe: Sqe, blocks: u32) -> Status {
         let status = match sqe.dptr[0].get() {
             0 => self.bench.io(sqe, blocks).status,
