@@ -277,6 +277,12 @@ fn fields_that_are_not_allowed_together_are_refused() {
     sqe.set_sgl(b.host.block(0, 4096));
     let no_address = b.host.io(&mut b.drive, sqe).status;
     assert_eq!(no_address, Status::INVALID_FIELD.do_not_retry());
+    let mut list = Sqe::read(1, 2, 1);
+    list.set_sgl(b.host.block(0, 4096));
+    list.mptr = b.host.at.0.into();
+    list.flags ^= 0xc0;
+    let list = b.host.io(&mut b.drive, list).status;
+    assert_eq!(list, Status::INVALID_FIELD, "a list for the information");
     for sqe in [Sqe::read(1, 0, 4), Sqe::write(1, 0, 4, false)] {
         let mut sqe = sqe;
         sqe.set_sgl(b.host.block(0, 4 * 4096));
