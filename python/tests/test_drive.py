@@ -238,6 +238,27 @@ def test_a_format_leaves_zeros() -> None:
             drive.inject("format", pu=1)
 
 
+# guarantee: B-97
+def test_corrupted_data_is_an_error_with_protection_information() -> None:
+    drive_keys = {**FULL["drive"], "protection": "type1"}
+    drive_keys["geometry"] = {**drive_keys.get("geometry", {}), "oob_bytes": 24}
+    with sluice.open({**FULL, "drive": drive_keys}) as drive:
+        drive.inject("corrupted-data", lba=3)
+        drive.inject("corrupted-data", lba=4, what="reference-tag")
+        for sector, status in [(3, 0x282), (4, 0x284)]:
+            with pytest.raises(sluice.IoError) as raised:
+                drive.read(sector * SECTOR, SECTOR)
+            assert (raised.value.errno, raised.value.status & 0x7FF) == (errno.EILSEQ, status)
+        drive.read(5 * SECTOR, SECTOR)
+        with pytest.raises(sluice.ScenarioError, match="reference-tag"):
+            drive.inject("corrupted-data", lba=5, what="parity")
+    with sluice.open(FULL) as drive:
+        drive.inject("corrupted-data", lba=3)
+        drive.read(3 * SECTOR, SECTOR)
+        with pytest.raises(ValueError, match="protection"):
+            drive.inject("corrupted-data", lba=3, what="guard")
+
+
 # guarantee: B-65
 def test_faults_are_injected_into_an_open_drive() -> None:
     with sluice.open(FULL) as drive:

@@ -125,6 +125,7 @@ fn null_drive() -> DriveConfig {
         null: NullConfig { latency: Nanos::ZERO, bytes_per_sec: 0 },
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

@@ -89,6 +89,11 @@ pub fn status_errno(status: Status) -> i32 {
         Status::NOT_READY if status.is_final() => libc::ENODEV,
         Status::NOT_READY | Status::FORMAT_IN_PROGRESS => libc::EBUSY,
         Status::ABORTED | Status::ABORTED_SQ_DELETED | Status::POWER_LOSS => libc::ECANCELED,
+        // BLK_STS_PROTECTION.
+        Status::GUARD_CHECK
+        | Status::APPLICATION_TAG_CHECK
+        | Status::REFERENCE_TAG_CHECK
+        | Status::INVALID_PROTECTION => libc::EILSEQ,
         _ => libc::EIO,
     }
 }

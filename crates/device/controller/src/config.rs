@@ -3,10 +3,12 @@
 
 use ftl::{FtlConfig, LineMetadata};
 use media::MediaConfig;
+use nvme::ProtectionType;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::admin::latency_monitor;
+use crate::personality::protection;
 
 /// The interface that a drive exposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -264,6 +266,9 @@ pub struct DriveConfig {
     /// Size of a logical block in bytes, if it is smaller than the unit that the drive maps; `None`
     /// if they are equal. Requires a drive that manages its own flash, or null media.
     pub lba_bytes: Option<u32>,
+    /// End-to-end protection information of each logical block: type 1, or none. Requires a drive that
+    /// manages its own NAND flash and stores data.
+    pub protection: Option<ProtectionType>,
 }
 
 /// Smallest logical block in bytes.
@@ -398,6 +403,7 @@ impl DriveConfig {
         }
         self.check_host_flush()?;
         self.check_lba_bytes()?;
+        self.check_protection()?;
         self.check_open_channel()
     }
 
@@ -425,6 +431,58 @@ impl DriveConfig {
             )),
             (MediaConfig::Nand(_) | MediaConfig::Null { .. }, _) => Ok(()),
         }
+    }
+
+    /// Returns the number of out-of-band bytes per sector that a drive with protection information
+    /// needs: those of its FTL, and 8 per logical block.
+    pub fn protected_oob_bytes(&self) -> u32 {
+        let blocks = self.sector_bytes() / self.lba_bytes().max(1);
+        (ftl::Oob::BYTES + protection::info_bytes(blocks)) as u32
+    }
+
+    fn check_protection(&self) -> Result<(), crate::DriveError> {
+        let Some(kind) = self.protection else { return Ok(()) };
+        let contradiction = |what: String, allowed: String| {
+            Err(crate::DriveError::Config {
+                what: format!("protection information, but {what}"),
+                allowed,
+            })
+        };
+        let nand = match &self.media {
+            _ if kind != ProtectionType::Type1 => {
+                return contradiction(format!("of {kind:?}"), "type 1".into());
+            }
+            MediaConfig::Nand(nand) if self.personality == PersonalityKind::Block => nand,
+            MediaConfig::Nand(_) => {
+                return contradiction(
+                    "the host manages the out-of-band bytes of an open-channel drive".into(),
+                    "personality = \"block\"".into(),
+                );
+            }
+            MediaConfig::Pcm(_) | MediaConfig::Null { .. } => {
+                return contradiction(
+                    "the media have no out-of-band bytes".into(),
+                    "NAND media, or no protection".into(),
+                );
+            }
+        };
+        if nand.data == media::DataStore::None {
+            return contradiction(
+                "the drive stores no data to protect".into(),
+                "data = \"memory\" or \"file\"".into(),
+            );
+        }
+        let (has, needs) = (nand.geometry.oob_bytes, self.protected_oob_bytes());
+        if has < needs {
+            return contradiction(
+                format!("oob_bytes is {has}"),
+                format!(
+                    "oob_bytes of {needs} and more: 16 of each sector for the FTL, and 8 for each \
+                     logical block"
+                ),
+            );
+        }
+        Ok(())
     }
 
     /// Checks that a flush to the host's stable storage covers everything that the drive keeps.

@@ -35,7 +35,7 @@ use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
 use crate::{
     BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind,
-    PuBusy, ReadModifyWriteStats, WriteBuffer,
+    ProtectionErrors, PuBusy, ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -428,6 +428,7 @@ impl Controller {
                 stats.free_lines = Some(d.ftl.free_lines());
                 stats.read_modify_write = d.has_partial_units().then_some(d.changes.stats);
                 stats.block_commands = d.command_stats;
+                stats.protection_errors = d.protection.as_ref().map(|p| p.errors);
             }
             Personality::Pcm(d) => {
                 let busy = |b: &[Nanos; 3]| PuBusy { read: b[0], program: b[1], erase: b[2] };
@@ -462,6 +463,9 @@ impl Controller {
             Personality::Block(d) => {
                 d.changes.stats = ReadModifyWriteStats::default();
                 d.command_stats = BlockCommandStats::default();
+                if let Some(protection) = &mut d.protection {
+                    protection.errors = ProtectionErrors::default();
+                }
             }
             Personality::Null(_) | Personality::OpenChannel(_) => {}
         }

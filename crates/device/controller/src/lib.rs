@@ -48,7 +48,7 @@ pub use doorbell_wait::{
     DoorbellRecord, DoorbellToFetch, DoorbellWaitUnknown, UnmeasuredDoorbells,
 };
 pub use error::DriveError;
-pub use faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
+pub use faults::{CorruptedPart, Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
 pub use host_interface::registers::RegisterStats;
@@ -57,5 +57,6 @@ pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use stats::{
     BlockCommandStats, CommandSum, CommandTimes, DeviceL2pStats, DriveStats, HintStats,
-    MediaScrubStats, NotificationStats, OnTimeCommands, PuBusy, ReadModifyWriteStats,
+    MediaScrubStats, NotificationStats, OnTimeCommands, ProtectionErrors, PuBusy,
+    ReadModifyWriteStats,
 };

@@ -2,7 +2,7 @@
 
 use ftl::FtlStats;
 use media::{HostFlushStats, MediaStats};
-use nvme::IoCommand;
+use nvme::{IoCommand, ProtectionError};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
@@ -215,6 +215,34 @@ pub struct BlockCommandStats {
     pub copied_blocks: u64,
 }
 
+/// The errors of end-to-end protection information that checks of commands found, by kind. A command
+/// with wrong blocks in several sectors counts one for each sector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtectionErrors {
+    /// Guards that were not those of the data.
+    pub guard: u64,
+    /// Application tags that were not the expected ones.
+    pub application_tag: u64,
+    /// Reference tags that were not those of the blocks.
+    pub reference_tag: u64,
+}
+
+impl ProtectionErrors {
+    /// Returns the number of errors of all kinds.
+    pub fn total(&self) -> u64 {
+        self.guard + self.application_tag + self.reference_tag
+    }
+
+    /// Counts an error.
+    pub(crate) fn count(&mut self, error: ProtectionError) {
+        match error {
+            ProtectionError::Guard => self.guard += 1,
+            ProtectionError::ApplicationTag => self.application_tag += 1,
+            ProtectionError::ReferenceTag => self.reference_tag += 1,
+        }
+    }
+}
+
 /// Counters since power-on, or since [`Controller::reset_stats`](crate::Controller::reset_stats).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriveStats {
@@ -243,6 +271,8 @@ pub struct DriveStats {
     pub formats: u64,
     /// Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
     pub block_commands: BlockCommandStats,
+    /// Errors of protection information; `None` unless the drive has it.
+    pub protection_errors: Option<ProtectionErrors>,
     /// The NAND medium; `None` for other media.
     pub media: Option<MediaStats>,
     /// Flushes of the image to the host's stable storage; `None` unless flushes reach it.

@@ -242,6 +242,14 @@ pub trait FlashBackend {
     /// Copies sector number `sector` of a write request into a slot.
     fn copy_from_host(&mut self, request: u64, sector: u32, slot: SlotId);
 
+    /// Fills a slot with zeros for sector number `sector` of a request that writes no data: zeros, or
+    /// a mark of an unreadable sector. The default is [`write_slot`](FlashBackend::write_slot) without
+    /// bytes.
+    fn zero_slot(&mut self, request: u64, sector: u32, slot: SlotId) {
+        let _ = (request, sector);
+        self.write_slot(slot, &[]);
+    }
+
     /// Copies a slot to sector number `sector` of a read request.
     fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId);
 

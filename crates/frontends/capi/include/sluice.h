@@ -929,8 +929,8 @@ typedef struct sluice_completion {
      */
     uint64_t user_data;
     /**
-     * 0, or a negative `errno`: `-EIO` for a media error, `-ERANGE` for sectors beyond the end of
-     * the device, `-EINVAL` for an invalid length or field, `-EROFS`, `-ENOSPC`, `-EOPNOTSUPP`,
+     * 0, or a negative `errno`: `-EIO` for a media error, `-EILSEQ` for data that does not match its
+     * protection information, `-ERANGE` for sectors beyond the end of the device, `-EINVAL` for an invalid length or field, `-EROFS`, `-ENOSPC`, `-EOPNOTSUPP`,
      * `-EFAULT` for a failed data transfer, `-EBUSY` if the device is not ready, `-ENODEV` if it
      * was removed, `-ECONNRESET` if its server has ended, `-ECANCELED`.
      */

@@ -71,6 +71,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

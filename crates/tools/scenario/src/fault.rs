@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use controller::{Fault, FaultError, FaultScope, FaultSector};
+use controller::{CorruptedPart, Fault, FaultError, FaultScope, FaultSector};
 use media::Operation;
 use nvme::PuId;
 
 use crate::keys::drive_keys::parse_toml;
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceText;
 use crate::{Beneath, ChangedSettings, DriveKind, Scenario, TimedChange};
 
@@ -179,6 +179,13 @@ fn check_timeout(scenario: &Scenario, drive: usize, kind: &Value<'_>) -> Result<
     Ok(())
 }
 
+/// Values of the key `what` of corrupted data.
+const CORRUPTED_PARTS: [Keyword<'static, CorruptedPart>; 3] = [
+    Keyword("data", CorruptedPart::Data),
+    Keyword("guard", CorruptedPart::Guard),
+    Keyword("reference-tag", CorruptedPart::ReferenceTag),
+];
+
 /// Reads the kind of a fault and the keys of the kind.
 fn read_keys(s: &mut Section<'_>) -> Result<Fault> {
     let Some(kind) = s.get("kind") else {
@@ -195,7 +202,11 @@ fn read_keys(s: &mut Section<'_>) -> Result<Fault> {
         "erase-failure" => read_operation_failure(s, Operation::Erase)?,
         "read-failure" => read_operation_failure(s, Operation::Read)?,
         "uncorrectable" => Fault::Uncorrectable { sector: read_sector(s)? },
-        "corrupted-data" => Fault::CorruptedData { sector: read_sector(s)? },
+        "corrupted-data" => {
+            let mut part = CorruptedPart::Data;
+            s.set("what", &mut part, |v| v.choice(&CORRUPTED_PARTS))?;
+            Fault::CorruptedData { sector: read_sector(s)?, part }
+        }
         "slow-die" => {
             let pu = read_pu(s)?;
             let Some(factor) = s.get("factor") else {

@@ -68,6 +68,11 @@ const ALIASES: &[Alias] = &[
     ),
     alias(&["sector_size", "secsz"], "sector_bytes", "[drive.geometry]: bytes of a sector"),
     alias(
+        &["pi", "dif", "t10", "t10_dif", "pi_type", "protection_information", "dps"],
+        "protection",
+        "[drive]: protection information of each logical block, such as \"type1\"",
+    ),
+    alias(
         &["lba_size", "lbads", "block_size", "logical_block_size"],
         "lba_bytes",
         "[drive]: bytes of a logical block, at most a sector",

@@ -6,11 +6,13 @@ use crate::{IdentifyNamespace, Sqe};
 
 /// PRINFO: the controller generates protection information on writes, and checks and strips it on
 /// reads (CDW12 bit 29).
-const PRACT: u32 = 1 << 29;
+pub(crate) const PRACT: u32 = 1 << 29;
 /// PRINFO: check the guard (CDW12 bit 28).
-const CHECK_GUARD: u32 = 1 << 28;
+pub(crate) const CHECK_GUARD: u32 = 1 << 28;
 /// PRINFO: check the reference tag (CDW12 bit 26).
-const CHECK_REFERENCE: u32 = 1 << 26;
+pub(crate) const CHECK_REFERENCE: u32 = 1 << 26;
+/// PRINFO: check the application tag (CDW12 bit 27).
+pub(crate) const CHECK_APPLICATION: u32 = 1 << 27;
 /// Size in bytes of protection information with a 16-bit guard.
 const PROTECTION_BYTES: u16 = 8;
 

@@ -1,7 +1,7 @@
 //! Derives the identity of a drive, as reported to its host, from its configuration.
 
 use media::MediaConfig;
-use nvme::{IdentifyController, MediaTiming, VendorExtensions, feature};
+use nvme::{IdentifyController, MediaTiming, ProtectionInfo, VendorExtensions, feature};
 use time::Nanos;
 
 use crate::admin::{ControllerIdentity, NamespaceIdentity, OptionalCommands};
@@ -27,6 +27,9 @@ pub(crate) fn controller_identity(
         Personality::Block(d) => {
             unit_blocks = d.unit_blocks();
             optimal = d.array.nand.config().write_unit() * unit_blocks;
+            if config.protection.is_some() {
+                oob = ProtectionInfo::BYTES as u16;
+            }
             (d.capacity_blocks(), config.lba_bytes())
         }
         Personality::OpenChannel(d) => {
@@ -70,6 +73,7 @@ pub(crate) fn controller_identity(
             sectors,
             sector_bytes,
             oob_bytes: oob,
+            protection: config.protection,
             optimal_sectors: optimal,
             unit_sectors: unit_blocks,
             write_protected: false,

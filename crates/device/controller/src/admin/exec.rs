@@ -19,6 +19,9 @@ use crate::host_interface::queues::QueueTeardown;
 use crate::host_interface::registers;
 use crate::personality::format::{self, FormatCommand};
 
+/// Protection information of type 1 in a Format NVM, without other metadata settings.
+const FORMAT_TYPE_1: u8 = 1 << 1;
+
 /// Whether each host has a value of its own that it may change.
 fn is_own_feature(fid: u8) -> bool {
     matches!(fid, feature::NUMBER_OF_QUEUES | feature::KEEP_ALIVE_TIMER)
@@ -265,7 +268,9 @@ impl Controller {
                 if !matches!(nsid, 1 | u32::MAX) {
                     return Err(Status::INVALID_NAMESPACE);
                 }
-                if (lba_format, protection) != (0, 0) {
+                // MSET, PI and PIL, in bits 0, 3:1 and 4: the settings do not change.
+                let present = self.config.protection.map_or(0, |_| FORMAT_TYPE_1);
+                if (lba_format, protection) != (0, present) {
                     return Err(Status::INVALID_FORMAT.do_not_retry());
                 }
                 let erases = match erase {

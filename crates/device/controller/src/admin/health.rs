@@ -39,6 +39,7 @@ pub(crate) fn health_counters(controller: &Controller) -> HealthCounters {
     if let Personality::Block(drive) = &controller.personality {
         health.spare_percent = drive.spare_percent();
         health.read_only = drive.is_read_only();
+        health.media_errors += drive.protection.as_ref().map_or(0, |p| p.errors.total());
     } else {
         // All chunks are the host's: there is no spare space of the drive's own.
         let chunks = config.host_geometry().total_chunks().max(1);
@@ -48,8 +49,8 @@ pub(crate) fn health_counters(controller: &Controller) -> HealthCounters {
     health
 }
 
-/// Returns the cloud health log. What is not modeled is 0: parity over dies, end-to-end errors,
-/// the link, temperature, the wear of the journal's chunks, an estimate of the endurance.
+/// Returns the cloud health log. What is not modeled is 0: parity over dies, the
+/// link, temperature, the wear of the journal's chunks, an estimate of the endurance.
 fn cloud_health(controller: &Controller, nand: &Nand, spare_percent: u8) -> CloudHealthLog {
     let (stats, config) = (nand.stats(), nand.config());
     let wide = |n: u64| u128::from(n).into();
@@ -73,6 +74,8 @@ fn cloud_health(controller: &Controller, nand: &Nand, spare_percent: u8) -> Clou
         log.free_blocks = (share * 100.0).clamp(0.0, 100.0) as u8;
         log.refreshes.copy_from_slice(&drive.ftl.stats().refreshed_lines.to_le_bytes()[..7]);
         log.mapped = drive.mapped_blocks().into();
+        let errors = drive.protection.as_ref().map_or(0, |p| p.errors.total());
+        log.end_to_end_detected = u32::try_from(errors).unwrap_or(u32::MAX).into();
         if let WriteBuffer::PowerLossProtected { .. } = controller.config.write_buffer {
             log.capacitor_health = 100.into();
             log.protected_power_losses = wide(stats.power_cuts);

@@ -3,7 +3,7 @@
 
 use nvme::{
     CloudHealthLog, Geometry, IdentifyController, IdentifyNamespace, LatencyMonitorLog, LbaFormat,
-    MediaTiming, PpaFormat, VendorExtensions, feature,
+    MediaTiming, PpaFormat, ProtectionType, VendorExtensions, feature,
 };
 use time::Nanos;
 
@@ -74,6 +74,8 @@ pub(crate) struct NamespaceIdentity {
     pub(crate) sector_bytes: u32,
     /// Out-of-band bytes per sector that the host may use.
     pub(crate) oob_bytes: u16,
+    /// End-to-end protection information, which are these out-of-band bytes.
+    pub(crate) protection: Option<ProtectionType>,
     /// Optimal write size in sectors, at least 1.
     pub(crate) optimal_sectors: u32,
     /// Sectors per unit that the drive maps, at least 1. Accesses below a unit cost more.
@@ -230,6 +232,10 @@ impl ControllerIdentity {
         if self.namespace.oob_bytes > 0 {
             // Out-of-band bytes are transferred as a separate buffer, through the metadata pointer.
             n.mc = 1 << 1;
+        }
+        if self.namespace.protection == Some(ProtectionType::Type1) {
+            // Type 1 is supported and enabled, in the last eight bytes of the metadata.
+            (n.dpc, n.dps) = (1 | 1 << 4, 1);
         }
         // The fields for preferred write granularity and size are valid.
         n.nsfeat = 1 << 4;

@@ -16,6 +16,7 @@ pub(crate) fn identity() -> ControllerIdentity {
         namespace: NamespaceIdentity {
             sectors: 1000,
             sector_bytes: 4096,
+            protection: None,
             oob_bytes: 0,
             optimal_sectors: 16,
             unit_sectors: 1,

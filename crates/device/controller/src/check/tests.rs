@@ -48,6 +48,7 @@ fn busy() -> Controller {
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     };
     let mut drive = Controller::new(config).expect("a valid configuration");
     drive.attach().expect("a port");

@@ -3,6 +3,7 @@
 pub(crate) mod data_buffer;
 pub(crate) mod host_flush;
 pub(crate) mod path;
+pub(crate) mod protection;
 pub(crate) mod ranges;
 pub(crate) mod stage;
 pub(crate) mod table;

@@ -14,6 +14,7 @@ use tracepoint::Event;
 use crate::admin::{AdminState, FailedCommand};
 use crate::command::data_buffer::DataBuffer;
 use crate::command::host_flush;
+use crate::command::protection;
 use crate::command::ranges::copy_ranges;
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
@@ -137,6 +138,9 @@ impl Controller {
             command.data_buffer = DataBuffer::from_sqe(sqe, bytes, memory)?;
         }
         (command.bytes, command.dma_bytes) = (bytes, bytes);
+        if self.config.protection.is_some() {
+            protection::read_fields(command, sqe)?;
+        }
         let hints = command.io.hints();
         let has_ranges = matches!(
             command.io,
@@ -150,9 +154,9 @@ impl Controller {
         if let Some(cmb) = &self.cmb
             && let Some(range) = cmb.range(owner)
         {
-            let command = self.commands.get(id);
+            let command = self.commands.get_mut(id);
             let inside = command.data_buffer.bytes_within(bytes, &range);
-            self.commands.get_mut(id).dma_bytes = bytes - inside;
+            command.dma_bytes = command.dma_bytes.max(bytes) - inside;
             self.stats.cmb_bytes += inside;
         }
         if hints != VectorHints::NONE {

@@ -80,6 +80,7 @@ fn copy_sources(
     }
     let block_bytes = controller.config.lba_bytes();
     let limits = CopyLimits::for_blocks_of(block_bytes);
+    let is_protected = controller.config.protection.is_some();
     let command = controller.commands.get_mut(id);
     if !command.data_buffer.has_data() {
         // Bit Bucket descriptors have no data for the drive [NVMe1.4 §4.4].
@@ -95,6 +96,10 @@ fn copy_sources(
         let range = CopyRange::from_bytes(raw);
         if range.reserved0 != [0; 8] || range.reserved18 != [0; 6] {
             return Err(Status::INVALID_FIELD.do_not_retry());
+        }
+        let names_block = range.reference_tag.get() == range.slba.get() as u32;
+        if is_protected && command.protection.checks_reference_tag && !names_block {
+            return Err(Status::INVALID_PROTECTION.do_not_retry());
         }
         if range.blocks() > limits.range_blocks {
             return Err(Status::COMMAND_SIZE_LIMIT.do_not_retry());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use collections::Slab;
-use nvme::{DsmRange, ErrorEntry, IoCommand, Status};
+use nvme::{DsmRange, ErrorEntry, IoCommand, ProtectionRequest, Status};
 use time::Nanos;
 use transport::Port;
 
@@ -20,8 +20,11 @@ pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) io: IoCommand,
     pub(crate) data_buffer: DataBuffer,
-    /// Address of the out-of-band bytes; 0 if there are none.
+    /// Address of the out-of-band bytes, or of the protection information; 0 if there are none.
     pub(crate) metadata: u64,
+    /// The command's fields for protection information; those of an earlier command on a drive
+    /// without it.
+    pub(crate) protection: ProtectionRequest,
     /// Bytes of data.
     pub(crate) bytes: u64,
     /// Bytes that cross between host and drive; data in the CMB does not.
@@ -109,6 +112,7 @@ impl Commands {
                 io: IoCommand::Flush,
                 data_buffer: DataBuffer::Empty,
                 metadata: 0,
+                protection: ProtectionRequest::default(),
                 bytes: 0,
                 dma_bytes: 0,
                 location: ErrorEntry::NONE,
@@ -164,15 +168,16 @@ impl Commands {
         }
     }
 
-    /// Records that the data of a Compare differs from that of a sector. Returns whether the command
-    /// has not failed before.
+    /// Records that a sector of a command fails a check with this status: its data differs from that
+    /// of a Compare, or from its protection information. Returns whether the command has not failed
+    /// before.
     #[cold]
-    pub(crate) fn fail_compare(&mut self, id: u32, sector: u32) -> bool {
+    pub(crate) fn fail_block(&mut self, id: u32, sector: u32, status: Status) -> bool {
         self.sector_failed(id, sector);
         let command = &mut self.slots[id];
         let is_first = command.status.is_success();
         if is_first {
-            command.status = Status::COMPARE_FAILURE;
+            command.status = status;
         }
         is_first
     }

@@ -2,7 +2,7 @@
 
 use media::{DataStore, MediaConfig, NandLayout, Operation, PuId};
 
-use crate::faults::{Fault, FaultScope, FaultSector};
+use crate::faults::{CorruptedPart, Fault, FaultScope, FaultSector};
 use crate::{DriveConfig, PersonalityKind};
 
 /// Maximum factor of a slow die.
@@ -52,6 +52,9 @@ pub enum FaultError {
     /// Corrupted data of a medium that stores none.
     #[error("the drive stores no data that could be wrong: set data = \"memory\"")]
     NoData,
+    /// Corrupted protection information of a drive without it.
+    #[error("the drive has no protection information: set protection = \"type1\"")]
+    NoProtection,
     /// A power cut after which the map cannot be recovered.
     #[error("the drive cannot recover after a power cut without data: set data = \"memory\"")]
     NoRecovery,
@@ -133,8 +136,11 @@ impl DriveConfig {
                 }
             }
             Fault::Uncorrectable { sector } => self.check_sector(sector, kind),
-            Fault::CorruptedData { sector } => {
+            Fault::CorruptedData { sector, part } => {
                 self.check_sector(sector, kind)?;
+                if part != CorruptedPart::Data && self.protection.is_none() {
+                    return Err(FaultError::NoProtection);
+                }
                 match &self.media {
                     MediaConfig::Nand(nand) if nand.data == DataStore::None => {
                         Err(FaultError::NoData)

@@ -65,10 +65,13 @@ pub enum Fault {
         /// Whether the flash is erased (user data erase).
         erase: bool,
     },
-    /// The stored data of a sector changes. Reads return the wrong data and succeed.
+    /// Stored data or protection information of a sector changes. Without protection information, reads
+    /// return the wrong data and succeed.
     CorruptedData {
         /// The sector.
         sector: FaultSector,
+        /// The bytes that change.
+        part: CorruptedPart,
     },
     /// The controller fails: CSTS.CFS is set, and no command is executed or completed until a host
     /// resets the controller by its registers.
@@ -88,6 +91,18 @@ pub enum FaultScope {
         /// Length.
         duration: Nanos,
     },
+}
+
+/// The stored bytes of a sector that a fault changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CorruptedPart {
+    /// The data.
+    #[default]
+    Data,
+    /// The guard of each logical block.
+    Guard,
+    /// The reference tag of each logical block, as after a write to a wrong address.
+    ReferenceTag,
 }
 
 /// The address of a sector.

@@ -1,13 +1,14 @@
 //! Injection of faults into a running drive, and their ends.
 
-use ftl::L2pEntry;
+use ftl::{L2pEntry, Oob};
 use media::{ChunkState, InjectedFault, Nand, Operation, PhysSector, PuId};
+use nvme::ProtectionInfo;
 use time::Nanos;
 
 use crate::controller::{Controller, Personality};
 use crate::faults::power_cycle::power_cycle;
 use crate::faults::state::{FAULTS_MAX, FaultEnd};
-use crate::faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
+use crate::faults::{CorruptedPart, Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 use crate::host_interface::registers;
 use crate::personality::format;
 
@@ -33,7 +34,7 @@ pub(crate) fn check(controller: &Controller, fault: &Fault) -> Result<(), FaultE
             Err(FaultError::NoQueue { queue })
         }
         Fault::Uncorrectable { sector }
-        | Fault::CorruptedData { sector }
+        | Fault::CorruptedData { sector, .. }
         | Fault::OperationFailure { scope: FaultScope::Next(sector), .. } => match sector {
             FaultSector::Lba(lba) if lba >= controller.sectors() => {
                 Err(FaultError::OutOfRange { key: "lba", value: lba, limit: controller.sectors() })
@@ -97,10 +98,9 @@ pub(crate) fn inject(
             let nand = controller.nand_mut().ok_or_else(|| no_flash(&fault))?;
             inject_into_flash(nand, InjectedFault::Uncorrectable { phys })?;
         }
-        Fault::CorruptedData { sector } => {
+        Fault::CorruptedData { sector, part } => {
             let phys = written_sector(controller, sector)?;
-            let nand = controller.nand_mut().ok_or_else(|| no_flash(&fault))?;
-            inject_into_flash(nand, InjectedFault::Corrupt { phys })?;
+            corrupt(controller, phys, part)?;
         }
         Fault::Format { erase } => {
             let mapped = match &controller.personality {
@@ -179,6 +179,27 @@ fn fail_die(controller: &mut Controller, pu: PuId) -> Result<u64, FaultError> {
     }
     inject_into_flash(nand, InjectedFault::DieFailure { pu })?;
     Ok(count)
+}
+
+/// Changes stored bytes of a sector: one byte of the guard or of the reference tag of each block, or
+/// all bytes of the data.
+fn corrupt(
+    controller: &mut Controller,
+    phys: PhysSector,
+    part: CorruptedPart,
+) -> Result<(), FaultError> {
+    let end = controller.config.protected_oob_bytes();
+    let no_flash = FaultError::NoFlash { kind: "corrupted-data" };
+    let nand = controller.nand_mut().ok_or(no_flash)?;
+    let first = match part {
+        CorruptedPart::Data => return inject_into_flash(nand, InjectedFault::Corrupt { phys }),
+        CorruptedPart::Guard => 0,
+        CorruptedPart::ReferenceTag => 4,
+    };
+    for block in (Oob::BYTES as u32..end).step_by(ProtectionInfo::BYTES) {
+        inject_into_flash(nand, InjectedFault::CorruptOob { phys, offset: block + first })?;
+    }
+    Ok(())
 }
 
 /// Returns the failure of the next operation at an address.

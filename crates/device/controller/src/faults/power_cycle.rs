@@ -51,6 +51,7 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
             drive.array.power_cut();
             let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
             let (partial, commands) = (drive.changes.stats, drive.command_stats);
+            let errors = drive.protection.as_ref().map(|protection| protection.errors);
             let drive = *drive;
             let kept = KeptMemory { settings: Some(drive.settings), ..KeptMemory::default() };
             let mut next = Controller::nand_personality(drive.array, kind, config, kept)?;
@@ -59,6 +60,9 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
                 drive.media_event_handler.stats = scrub;
                 drive.changes.stats = partial;
                 drive.command_stats = commands;
+                if let (Some(protection), Some(errors)) = (&mut drive.protection, errors) {
+                    protection.errors = errors;
+                }
             }
             Ok(next)
         }

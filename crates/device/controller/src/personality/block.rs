@@ -25,6 +25,7 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
 use crate::personality::format::{FORMAT_TAG, FormatRun};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
+use crate::personality::protection::Protection;
 use crate::personality::recovery::{recover, scan_chunk};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
@@ -38,6 +39,7 @@ pub(crate) struct BlockDrive {
     /// Whether the media store data: sectors, and slots of the write buffer.
     stores_data: bool,
     pub(super) blocks: LogicalBlocks,
+    pub(crate) protection: Option<Box<Protection>>,
     /// Unused if logical blocks are the units of the FTL.
     pub(crate) changes: UnitChanges,
     write_buffer: WriteBuffer,
@@ -106,12 +108,19 @@ impl BlockDrive {
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         nand.set_slots(ftl.slots()).map_err(NewFtlError::from)?;
         let care = MediaEventHandler::new(drive.controller.scrub);
+        let blocks = LogicalBlocks::new(drive.lba_bytes(), sector_bytes);
+        let protected = drive.protection.is_some();
+        let protection =
+            protected.then(|| Box::new(Protection::new(ftl.slots(), blocks.unit_blocks())));
+        let mut contents_bytes = if keeps { sector_bytes as usize } else { 0 };
+        contents_bytes += protection.as_ref().map_or(0, |protection| protection.info_bytes());
         Ok(BlockDrive {
             array,
             ftl,
             stores_data: keeps,
-            blocks: LogicalBlocks::new(drive.lba_bytes(), sector_bytes),
-            changes: UnitChanges::new(if keeps { sector_bytes as usize } else { 0 }),
+            blocks,
+            protection,
+            changes: UnitChanges::new(contents_bytes),
             write_buffer: cache,
             buffer_durable: survives,
             kick: true,
@@ -237,6 +246,12 @@ impl BlockDrive {
         match commands.get(id).io {
             IoCommand::Read { .. } => {}
             IoCommand::Write { slba, nlb, fua, .. } => {
+                let block_bytes = self.blocks.block_bytes();
+                if let Some(protection) = &mut self.protection
+                    && let Err(status) = protection.check_host_info(id, block_bytes, commands)
+                {
+                    return commands.complete_op(id, status);
+                }
                 let durable = through || fua && !protected;
                 let range = BlockRange { slba, nlb };
                 let change = BlockChange { range, kind: ChangeKind::Write, durable };
@@ -413,6 +428,7 @@ impl BlockDrive {
             changes: &mut self.changes,
             stats: &mut self.command_stats,
             scratch: &mut self.scratch,
+            protection: &mut self.protection,
         };
         (&mut self.ftl, flash)
     }

@@ -5,7 +5,7 @@
 use ftl::{FlashBackend, Oob, OpToken, ReadAddress, ReadDest, SlotId, WriteUnit};
 use media::{BufferSlot, ChunkId, PhysSector};
 use mem::SharedRegion;
-use nvme::{IoCommand, PuId, VectorHints};
+use nvme::{IoCommand, PuId, Status, VectorHints};
 use time::Nanos;
 
 use crate::BlockCommandStats;
@@ -13,6 +13,7 @@ use crate::command::table::{Command, Commands};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitWindow};
+use crate::personality::protection::Protection;
 use crate::personality::unit_changes::{RequestTag, UnitChanges};
 
 /// The FTL's view of the drive's flash and memory.
@@ -25,6 +26,7 @@ pub(super) struct DriveFlash<'a> {
     pub(super) stats: &'a mut BlockCommandStats,
     /// Memory for a unit.
     pub(super) scratch: &'a mut Vec<u8>,
+    pub(super) protection: &'a mut Option<Box<Protection>>,
 }
 
 /// Bytes of the data of a Compare that are compared at a time: blocks have a multiple of them.
@@ -45,7 +47,7 @@ pub(super) fn source_offset(
 
 /// Returns the part of a unit that a source range of a Copy covers, and its offset in the data of all
 /// sources.
-fn source_window(
+pub(super) fn source_window(
     command: &Command,
     blocks: LogicalBlocks,
     tag: RequestTag,
@@ -66,6 +68,9 @@ impl DriveFlash<'_> {
     pub(super) fn copy_read_data(&mut self, done: &NandOpCompletion, tag: RequestTag) {
         if !self.stores_data {
             return;
+        }
+        if self.protection.is_some() {
+            return self.use_protected_read(done, tag);
         }
         if has_own_use(tag) {
             return self.use_read_data(done, tag);
@@ -147,7 +152,7 @@ impl DriveFlash<'_> {
     /// Compares the contents of a unit that a Compare has read, or copies those that a Copy has read
     /// to its data.
     #[cold]
-    fn use_unit(&mut self, tag: RequestTag, position: u32, unit: &[u8]) {
+    pub(super) fn use_unit(&mut self, tag: RequestTag, position: u32, unit: &[u8]) {
         match tag.part {
             CommandPart::Compare => self.compare_unit(tag, position, unit),
             CommandPart::Copy => {
@@ -173,7 +178,8 @@ impl DriveFlash<'_> {
             command.data_buffer.read(command.port.memory(), at, &mut data);
             if data != found {
                 let block = at / self.blocks.block_bytes() as u64;
-                let is_first = self.commands.fail_compare(tag.command, block as u32);
+                let is_first =
+                    self.commands.fail_block(tag.command, block as u32, Status::COMPARE_FAILURE);
                 self.stats.mismatches += u64::from(is_first);
                 return;
             }
@@ -216,6 +222,7 @@ impl DriveFlash<'_> {
     fn write_merged(&mut self, tag: RequestTag, slot: SlotId) {
         let command = self.commands.get(tag.command);
         let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, 0);
+        let unit_bytes = self.blocks.unit_bytes();
         let contents = self.changes.contents_mut(tag);
         let part = &mut contents[skip..skip + len];
         // The data of a Bit Bucket write is undefined; zeros leak nothing.
@@ -223,7 +230,10 @@ impl DriveFlash<'_> {
         if matches!(command.io, IoCommand::Write { .. }) {
             command.data_buffer.read(command.port.memory(), offset, part);
         }
-        self.array.nand.write_slot(BufferSlot(slot.get()), contents);
+        self.array.nand.write_slot(BufferSlot(slot.get()), &contents[..unit_bytes]);
+        if self.protection.is_some() {
+            self.write_merged_info(tag, slot);
+        }
     }
 
     /// Uses the contents of a slot that a request has read and that are not for the host.
@@ -289,6 +299,11 @@ impl FlashBackend for DriveFlash<'_> {
             if let Err(e) = nand.stage_slots(first, BufferSlot(first_slot.get()), unit.oobs()) {
                 return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
             }
+            if self.protection.is_some()
+                && let Err(e) = self.stage_info(first, &unit)
+            {
+                return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
+            }
         }
         self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get(), sector);
     }
@@ -338,7 +353,11 @@ impl FlashBackend for DriveFlash<'_> {
         let command = self.commands.get(tag.command);
         if !command.data_buffer.has_data() {
             // The data of a Bit Bucket write is undefined; zeros leak nothing.
-            return self.array.nand.write_slot(BufferSlot(slot.get()), &[]);
+            self.array.nand.write_slot(BufferSlot(slot.get()), &[]);
+            if self.protection.is_some() {
+                self.protect_slot(tag, sector, slot);
+            }
+            return;
         }
         let Some((buffer, to)) = self.array.nand.slot_to_write(BufferSlot(slot.get())) else {
             return;
@@ -352,10 +371,23 @@ impl FlashBackend for DriveFlash<'_> {
                 SharedRegion::copy(region, at, buffer, to + done, n);
             },
         );
+        if self.protection.is_some() {
+            self.protect_slot(tag, sector, slot);
+        }
+    }
+
+    fn zero_slot(&mut self, request: u64, sector: u32, slot: SlotId) {
+        self.write_slot(slot, &[]);
+        if self.protection.is_some() {
+            self.protect_slot(RequestTag::decode(request), sector, slot);
+        }
     }
 
     fn copy_to_host(&mut self, request: u64, sector: u32, slot: SlotId) {
         let tag = RequestTag::decode(request);
+        if self.protection.is_some() {
+            return self.use_protected_slot(tag, sector, slot);
+        }
         if has_own_use(tag) {
             return self.use_slot(tag, sector, slot);
         }
@@ -392,6 +424,9 @@ impl FlashBackend for DriveFlash<'_> {
                 region.fill(at, n, 0);
             },
         );
+        if self.protection.is_some() {
+            self.send_unchecked_info(tag, sector);
+        }
     }
 
     #[cold]
@@ -404,10 +439,16 @@ impl FlashBackend for DriveFlash<'_> {
 
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
         self.array.nand.write_slot(BufferSlot(slot.get()), bytes);
+        if let Some(protection) = &mut self.protection {
+            protection.slot_mut(slot).fill(0);
+        }
     }
 
     fn sync_slot(&mut self, phys: PhysSector, slot: SlotId) {
         self.array.nand.load_slot(phys, BufferSlot(slot.get()));
+        if self.protection.is_some() {
+            self.load_info(phys, slot);
+        }
     }
 
     fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {

@@ -185,7 +185,7 @@ impl LogicalBlocks {
 }
 
 /// Returns the blocks that a command reads or changes: the first one, and their number.
-fn block_range(io: &IoCommand) -> (u64, u32) {
+pub(crate) fn block_range(io: &IoCommand) -> (u64, u32) {
     match *io {
         IoCommand::Read { slba, nlb, .. }
         | IoCommand::Write { slba, nlb, .. }

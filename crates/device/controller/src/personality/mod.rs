@@ -9,6 +9,7 @@ mod logical_blocks;
 pub(crate) mod null;
 pub(crate) mod open_channel;
 pub(crate) mod pcm;
+pub(crate) mod protection;
 mod recovery;
 mod spare;
 pub(crate) mod unit_changes;

@@ -3,8 +3,8 @@
 // guarantee: B-63
 
 use controller::{
-    Controller, DriveConfig, Fault, FaultError, FaultRecord, FaultScope, FaultSector,
-    PersonalityKind, WriteBuffer,
+    Controller, CorruptedPart, DriveConfig, Fault, FaultError, FaultRecord, FaultScope,
+    FaultSector, PersonalityKind, WriteBuffer,
 };
 use media::{DataStore, MediaConfig, Operation};
 use nvme::{PuId, Sqe, Status};
@@ -203,7 +203,8 @@ fn a_relocation_reads_again_what_it_could_not_read() {
 #[test]
 fn corrupted_data_is_read_without_an_error() {
     let mut host = Host::new(block());
-    host.inject(Fault::CorruptedData { sector: FaultSector::Lba(9) }).unwrap();
+    host.inject(Fault::CorruptedData { sector: FaultSector::Lba(9), part: CorruptedPart::Data })
+        .unwrap();
     for lba in 0..SECTORS {
         assert_eq!(host.read(lba), (Status::SUCCESS, lba != 9));
     }
@@ -501,7 +502,7 @@ fn faults_that_a_drive_cannot_have_are_refused_and_change_nothing() {
     let mut plain = Controller::new(common::drive(common::nand())).unwrap();
     let cut = plain.inject_fault(Nanos(1), Fault::PowerCut { after_ops: 0 });
     assert_eq!(cut, Err(FaultError::NoRecovery));
-    let corrupted = Fault::CorruptedData { sector: flash(0, 0, 0) };
+    let corrupted = Fault::CorruptedData { sector: flash(0, 0, 0), part: CorruptedPart::Data };
     assert_eq!(plain.inject_fault(Nanos(1), corrupted), Err(FaultError::NoData));
     let null = MediaConfig::Null { bytes: 1 << 30, sector_bytes: 4096 };
     let config = DriveConfig { media: null, personality: PersonalityKind::Null, ..block() };

@@ -56,6 +56,14 @@ pub enum InjectedFault {
         /// The sector.
         phys: PhysSector,
     },
+    /// A stored out-of-band byte of this sector changes, and reads of the sector succeed. No effect on
+    /// a medium that stores no data.
+    CorruptOob {
+        /// The sector.
+        phys: PhysSector,
+        /// The byte, below `oob_bytes`.
+        offset: u32,
+    },
     /// The chunk becomes bad immediately.
     ChunkBad {
         /// The chunk.

@@ -456,7 +456,16 @@ impl Nand {
     /// If the sector does not exist.
     #[inline]
     pub fn oob(&self, phys: PhysSector, into: &mut [u8]) {
-        self.store.read_oob(phys, into);
+        self.store.read_oob_at(phys, 0, into);
+    }
+
+    /// Copies the out-of-band bytes from byte `offset` on of a sector that
+    /// [`check_read`](Nand::check_read) accepted, as [`oob`](Nand::oob) does from the first one on.
+    ///
+    /// # Panics
+    /// If the sector does not exist.
+    pub fn oob_at(&self, phys: PhysSector, offset: usize, into: &mut [u8]) {
+        self.store.read_oob_at(phys, offset, into);
     }
 
     /// Loads the data of a sector that [`check_read`](Nand::check_read) accepted into a slot. Does

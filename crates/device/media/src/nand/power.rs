@@ -109,6 +109,18 @@ impl Nand {
                     self.store.write(phys, &bytes);
                 }
             }
+            InjectedFault::CorruptOob { phys, offset } => {
+                self.record(self.layout.chunk_of(phys))
+                    .map_err(|_| self.sector_out_of_range(phys))?;
+                let limit = self.layout.oob_bytes();
+                if offset >= limit {
+                    let what = "out-of-band byte";
+                    return Err(MediaError::OutOfRange { what, value: offset, limit });
+                }
+                let mut byte = [0];
+                self.store.read_oob_at(phys, offset as usize, &mut byte);
+                self.store.write_oob_at(phys, offset as usize, &[byte[0] ^ CORRUPTION]);
+            }
             InjectedFault::ChunkBad { chunk } => {
                 let record = self.record(chunk)?;
                 self.set_record(chunk, record.with(BAD));

@@ -81,6 +81,29 @@ impl Nand {
         Ok(())
     }
 
+    /// Stages out-of-band bytes from byte `offset` on, beside those that
+    /// [`stage_slots`](Nand::stage_slots) or [`set_oob`](Nand::set_oob) has staged before.
+    ///
+    /// # Errors
+    /// As [`set_oob`](Nand::set_oob).
+    pub fn set_oob_at(
+        &mut self,
+        phys: PhysSector,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), MediaError> {
+        let (end, limit) = (offset.saturating_add(bytes.len()), self.layout.oob_bytes());
+        if end > limit as usize {
+            let value = u32::try_from(end).unwrap_or(u32::MAX);
+            return Err(MediaError::OutOfRange { what: "out-of-band bytes", value, limit });
+        }
+        if self.store.stores_data() {
+            self.check_stage(phys)?;
+            self.store.write_oob_at(phys, offset, bytes);
+        }
+        Ok(())
+    }
+
     /// Replaces the slots of the write buffer by `slots` empty ones, which read as zeros. Does
     /// nothing if the medium stores no data.
     ///

@@ -486,17 +486,22 @@ impl Store {
         }
     }
 
+    /// Writes out-of-band bytes of a sector from byte `offset` on.
+    pub(crate) fn write_oob_at(&self, phys: PhysSector, offset: usize, bytes: &[u8]) {
+        if let Some(oob) = &self.oob {
+            oob.region.write(oob.offset(phys) + offset, bytes);
+        }
+    }
+
+    /// Reads out-of-band bytes of a sector from byte `offset` on; zeros where none are stored.
     #[inline]
-    pub(crate) fn read_oob(&self, phys: PhysSector, into: &mut [u8]) {
-        let kept = match &self.oob {
-            Some(oob) if self.is_accessible(phys) => {
-                let kept = into.len().min(oob.bytes_per_sector);
-                oob.region.read(oob.offset(phys), &mut into[..kept]);
-                kept
-            }
-            _ => 0,
-        };
-        into[kept..].fill(0);
+    pub(crate) fn read_oob_at(&self, phys: PhysSector, offset: usize, into: &mut [u8]) {
+        let mut stored = 0;
+        if let Some(oob) = self.oob.as_ref().filter(|_| self.is_accessible(phys)) {
+            stored = into.len().min(oob.bytes_per_sector.saturating_sub(offset));
+            oob.region.read(oob.offset(phys) + offset, &mut into[..stored]);
+        }
+        into[stored..].fill(0);
     }
 
     /// Returns the memory or disk blocks of consecutive chunks to the operating system; memory when

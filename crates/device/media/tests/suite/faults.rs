@@ -438,3 +438,46 @@ fn corrupted_data_reads_without_an_error_and_nothing_else_changes() {
     n.inject(InjectedFault::Corrupt { phys }).unwrap();
     assert_eq!(bytes(&n), before, "twice gives the data back");
 }
+
+#[test]
+fn a_corrupted_out_of_band_byte_changes_alone() {
+    let mut n = nand();
+    let phys = n.layout().phys(C, 5);
+    program_all(&mut n, C, 3);
+    let oob = |n: &Nand, offset: usize| {
+        let mut bytes = [0; 16];
+        n.oob_at(phys, offset, &mut bytes);
+        bytes
+    };
+    let before = oob(&n, 0);
+    n.inject(InjectedFault::CorruptOob { phys, offset: 9 }).unwrap();
+    let after = oob(&n, 0);
+    assert!((0..16).all(|i| (before[i] != after[i]) == (i == 9)), "{before:?} {after:?}");
+    // From an offset on, bytes past the end are zeros.
+    assert_eq!(oob(&n, 9)[..7], after[9..]);
+    assert_eq!(oob(&n, 9)[7..], [0; 9]);
+    verify(&mut n, phys, 3).unwrap();
+    for (phys, offset) in [(phys, 16), (PhysSector(u32::MAX), 0)] {
+        let error = n.inject(InjectedFault::CorruptOob { phys, offset }).unwrap_err();
+        assert!(matches!(error, MediaError::OutOfRange { .. }), "{error}");
+    }
+}
+
+#[test]
+fn out_of_band_bytes_are_staged_in_two_parts() {
+    let mut n = nand();
+    let phys = n.layout().phys(C, 0);
+    n.stage_bytes(phys, &[1; 512]).unwrap();
+    n.set_oob(phys, &[2; 8]).unwrap();
+    n.set_oob_at(phys, 8, &[3; 8]).unwrap();
+    for (offset, bytes) in [(9, 8), (usize::MAX, 1)] {
+        let error = n.set_oob_at(phys, offset, &vec![0; bytes]).unwrap_err();
+        assert!(matches!(error, MediaError::OutOfRange { limit: 16, .. }), "{error}");
+    }
+    program_all(&mut n, ChunkId(1), 3);
+    let written = n.layout().phys(ChunkId(1), 0);
+    assert!(n.set_oob_at(written, 0, &[0]).is_err(), "the sector is programmed");
+    let mut bytes = [0; 16];
+    n.oob(phys, &mut bytes);
+    assert_eq!(bytes, [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]);
+}

@@ -1,6 +1,6 @@
 //! `sluice_fault_inject()`: faults of a drive that this program has opened.
 
-// guarantee: B-65
+// guarantee: B-65, B-97
 
 use crate::support;
 
@@ -65,5 +65,46 @@ fn faults_reach_the_drive_and_others_are_refused() {
         let refused = sluice_fault_inject(null_device, null(), c"power-cut".as_ptr());
         assert_eq!(refused, -libc::EOPNOTSUPP, "{}", support::last_error());
         assert_eq!(sluice_close(null_device), 0);
+    }
+}
+
+#[test]
+fn corrupted_data_is_an_error_with_protection_information() {
+    let folder = tempfile::tempdir().unwrap();
+    for is_protected in [false, true] {
+        let protection = if is_protected { "type1" } else { "none" };
+        let keys = format!("[drive]\nprotection = \"{protection}\"\n");
+        let text = SCENARIO.replacen("[drive]\n", &keys, 1).replacen(
+            "geometry = {",
+            "geometry = { oob_bytes = 24,",
+            1,
+        );
+        let file = folder.path().join("p.toml");
+        std::fs::write(&file, text).unwrap();
+        let what = CString::new(file.to_str().unwrap()).unwrap();
+        let (mut device, mut queue, mut handle) = (null_mut(), null_mut(), null_mut());
+        let mut buffer = null_mut();
+        // SAFETY: the pointers are valid, and the objects are destroyed below.
+        unsafe {
+            assert_eq!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device), 0);
+            assert_eq!(sluice_queue_create(device, null(), &mut queue), 0);
+            assert_eq!(sluice_handle_create(queue, null(), &mut handle), 0);
+            assert_eq!(sluice_buffer_create(device, 4096, &mut buffer), 0);
+            let read = |lba| sluice_read(handle, lba, 1, buffer, 0);
+            assert_eq!(sluice_fault_inject(device, null(), c"corrupted-data lba=9".as_ptr()), 0);
+            assert_eq!(read(9), if is_protected { -libc::EILSEQ } else { 0 });
+            assert_eq!(read(8), 0);
+            let reference = c"corrupted-data lba=8 what=reference-tag".as_ptr();
+            if is_protected {
+                assert_eq!(sluice_fault_inject(device, null(), reference), 0);
+                assert_eq!(read(8), -libc::EILSEQ);
+            } else {
+                expect!(sluice_fault_inject(device, null(), reference), EINVAL, "protection");
+            }
+            sluice_buffer_destroy(buffer);
+            assert_eq!(sluice_handle_destroy(handle), 0);
+            assert_eq!(sluice_queue_destroy(queue), 0);
+            assert_eq!(sluice_close(device), 0);
+        }
     }
 }

@@ -127,6 +127,7 @@ mod tests {
         assert_eq!(of(Status::CAPACITY_EXCEEDED, CommandAction::Write), Some(ErrorCode::NoSpace));
         assert_eq!(of(Status::WRITE_PROTECTED, CommandAction::Trim), Some(ErrorCode::Permission));
         assert_eq!(of(Status::UNRECOVERED_READ, CommandAction::Read), Some(ErrorCode::Io));
+        assert_eq!(of(Status::GUARD_CHECK, CommandAction::Read), Some(ErrorCode::Io));
         assert_eq!(of(Status::LBA_OUT_OF_RANGE, CommandAction::Write), Some(ErrorCode::NoSpace));
         assert_eq!(of(Status::LBA_OUT_OF_RANGE, CommandAction::Read), Some(ErrorCode::Invalid));
         assert_eq!(of(Status::INTERNAL.do_not_retry(), CommandAction::Read), Some(ErrorCode::Io));

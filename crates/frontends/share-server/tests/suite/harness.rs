@@ -70,6 +70,7 @@ fn config() -> DriveConfig {
         null: NullConfig { latency: Nanos(1_000), bytes_per_sec: 0 },
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

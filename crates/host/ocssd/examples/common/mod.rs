@@ -47,6 +47,7 @@ impl Bench {
         let config = DriveConfig {
             open_channel: controller::OpenChannelConfig::default(),
             lba_bytes: None,
+            protection: None,
             name: "example".into(),
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),

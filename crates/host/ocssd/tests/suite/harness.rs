@@ -54,6 +54,7 @@ pub fn config(shape: Shape) -> DriveConfig {
     DriveConfig {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
         name: "ppa".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

@@ -459,7 +459,7 @@ impl DriveBuilder {
             scrub: self.scrub.as_ref().map(patrol_of).transpose()?,
             ..self.controller
         };
-        let config = DriveConfig {
+        let mut config = DriveConfig {
             name,
             personality,
             media,
@@ -476,7 +476,9 @@ impl DriveBuilder {
             null: self.null,
             open_channel,
             lba_bytes: self.lba_bytes(kind, personality)?,
+            protection: None,
         };
+        self.interface.protect(&mut config, &self.section_span)?;
         Ok(DriveSpec {
             kind: DriveKind::Nvme,
             config,

@@ -77,6 +77,7 @@ const NVME_KEYS: &[&str] = &[
     "data",
     "flush",
     "lba_bytes",
+    "protection",
     "preset",
     "personality",
     "media",
@@ -179,6 +180,7 @@ impl DriveSpec {
             null: NullConfig::default(),
             open_channel: Default::default(),
             lba_bytes: None,
+            protection: None,
         };
         DriveSpec {
             kind,

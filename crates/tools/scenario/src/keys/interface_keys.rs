@@ -1,13 +1,14 @@
 //! The keys of `[drive]` for its host interface beyond plain commands: suspension by hint, the
-//! controller memory buffer, the device L2P.
+//! controller memory buffer, the device L2P, protection information.
 
-use controller::{CmbConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
+use controller::{CmbConfig, DriveConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
 use media::{DataStore, MediaConfig};
+use nvme::ProtectionType;
 use time::Nanos;
 
 use crate::error::ProblemKind;
 use crate::ranges::STEP_TIME;
-use crate::section::{Result, Section, Value};
+use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
 /// Default cost of a suspension. The papers quote none; the values are in the middle of the range
@@ -28,6 +29,7 @@ pub(crate) struct InterfaceBuilder {
     device_l2p: (bool, Option<SourceSpan>),
     cmb: (u64, Option<SourceSpan>),
     cmb_persistent: (bool, Option<SourceSpan>),
+    protection: (Option<ProtectionType>, Option<SourceSpan>),
 }
 
 impl InterfaceBuilder {
@@ -42,13 +44,16 @@ impl InterfaceBuilder {
         self.cmb.1 = place.or(self.cmb.1.take());
         let place = s.set("cmb_persistent", &mut self.cmb_persistent.0, |v| v.boolean())?;
         self.cmb_persistent.1 = place.or(self.cmb_persistent.1.take());
+        let kinds = [Keyword("none", None), Keyword("type1", Some(ProtectionType::Type1))];
+        let place = s.set("protection", &mut self.protection.0, |v| v.choice(&kinds))?;
+        self.protection.1 = place.or(self.protection.1.take());
         Ok(())
     }
 
     /// Clears the spans of keys, which come from a preset.
     pub(crate) fn clear_spans(&mut self) {
         (self.suspend_hint.1, self.device_l2p.1) = (None, None);
-        (self.cmb.1, self.cmb_persistent.1) = (None, None);
+        (self.cmb.1, self.cmb_persistent.1, self.protection.1) = (None, None, None);
     }
 
     /// Returns the settings of the open-channel personality. Other personalities ignore the keys of
@@ -93,6 +98,52 @@ impl InterfaceBuilder {
         }
         let (suspend_on_hint, dual_map) = (self.suspend_hint.0, self.device_l2p.0);
         Ok(OpenChannelConfig { suspend_on_hint, device_l2p: dual_map })
+    }
+
+    /// Sets the protection information of a drive that is complete otherwise.
+    pub(crate) fn protect(&self, drive: &mut DriveConfig, whole: &SourceSpan) -> Result<()> {
+        let (kind, place) = &self.protection;
+        let Some(kind) = *kind else { return Ok(()) };
+        let conflict = |message: String, help: String| {
+            let place = place.as_ref().unwrap_or(whole);
+            Err(place.error(ProblemKind::Conflict { message, help }))
+        };
+        let remove = "or remove `protection`";
+        let nand = match (&drive.media, drive.personality) {
+            (MediaConfig::Nand(nand), PersonalityKind::Block) => nand,
+            (MediaConfig::Nand(_), _) => {
+                return conflict(
+                    "the host manages the out-of-band bytes of an open-channel drive, where \
+                     protection information would be"
+                        .into(),
+                    format!("set personality = \"block\", {remove}"),
+                );
+            }
+            _ => {
+                return conflict(
+                    "only NAND has the out-of-band bytes for protection information".into(),
+                    "remove `protection`".into(),
+                );
+            }
+        };
+        if nand.data == DataStore::None {
+            return conflict(
+                "a drive that stores no data has nothing to protect".into(),
+                format!("set data = \"memory\" or \"file\", {remove}"),
+            );
+        }
+        let (has, needs) = (nand.geometry.oob_bytes, drive.protected_oob_bytes());
+        if has < needs {
+            return conflict(
+                format!(
+                    "a sector has {has} out-of-band bytes, and needs 16 for the FTL and 8 for the \
+                     protection information of each logical block"
+                ),
+                format!("set geometry.oob_bytes to {needs} or more, {remove}"),
+            );
+        }
+        drive.protection = Some(kind);
+        Ok(())
     }
 
     /// Refuses state in files beside an image, which flushes to the host's device do not cover.

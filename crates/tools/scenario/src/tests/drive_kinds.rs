@@ -93,6 +93,52 @@ fn a_logical_block_is_at_most_what_the_drive_maps() {
     );
 }
 
+// guarantee: B-95
+
+#[test]
+fn protection_information_needs_flash_of_the_drive_data_and_out_of_band_bytes() {
+    let block = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\n";
+    let with = |keys: &str| format!("{block}protection = \"type1\"\n{keys}");
+    let config = |text: &str| parse(text).unwrap().drives[0].config.clone();
+    for (keys, bytes) in [("", 24), ("lba_bytes = 512\n", 80), ("lba_bytes = 1024\n", 48)] {
+        let config = config(&with(&format!("{keys}geometry.oob_bytes = {bytes}\n")));
+        assert_eq!(config.protection, Some(nvme::ProtectionType::Type1));
+        assert_eq!(config.protected_oob_bytes(), bytes);
+        assert!(config.check().is_ok());
+        let less = with(&format!("{keys}geometry.oob_bytes = {}\n", bytes - 1));
+        let help = format!("set geometry.oob_bytes to {bytes} or more");
+        assert_refused(&less, 4, "\"type1\"", &["16 for the FTL and 8", &help]);
+    }
+    assert_eq!(config(&format!("{block}protection = \"none\"\n")).protection, None);
+    let none = "[drive]\npreset = \"femu-default\"\ndata = \"none\"\nprotection = \"type1\"\n";
+    assert_refused(none, 4, "\"type1\"", &["nothing to protect", "data = \"memory\""]);
+    for target in ["", "[target]\nkind = \"pblk\"\n", "[target]\nkind = \"rrpc\"\n"] {
+        let map = if target.contains("rrpc") { "device_l2p = true\n" } else { "" };
+        let open = with(&format!("personality = \"open-channel\"\n{map}{target}"));
+        let says = ["the host manages the out-of-band bytes", "set personality = \"block\""];
+        assert_refused(&open, 4, "\"type1\"", &says);
+    }
+    for preset in ["pcm", "nvme-null"] {
+        let text = format!("[drive]\npreset = \"{preset}\"\nprotection = \"type1\"\n");
+        assert_refused(&text, 3, "\"type1\"", &["only NAND has the out-of-band bytes"]);
+    }
+    assert_refused(
+        "[drive]\nkind = \"ahci\"\nprotection = \"type1\"\n",
+        3,
+        "protection",
+        &["describes an emulated NVMe drive"],
+    );
+    let wrong = format!("{block}protection = \"type2\"\n");
+    assert_refused(&wrong, 4, "\"type2\"", &["none", "type1"]);
+    // Faults of information that the drive does not have, and of bytes that nothing has.
+    let fault =
+        "[[job]]\nrw = \"read\"\n[[fault]]\nat = \"1s\"\nkind = \"corrupted-data\"\nlba = 1\n";
+    let guard = format!("{block}{fault}what = \"guard\"\n");
+    assert_refused(&guard, 8, "\"corrupted-data\"", &["no protection information", "type1"]);
+    let nothing = format!("{block}{fault}what = \"nothing\"\n");
+    assert_refused(&nothing, 10, "\"nothing\"", &["data", "guard", "reference-tag"]);
+}
+
 #[test]
 fn keys_of_other_kinds_are_refused_by_name() {
     let ahci = "[drive]\nkind = \"ahci\"\n";

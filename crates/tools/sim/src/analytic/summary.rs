@@ -101,6 +101,10 @@ pub fn summary(plan: &DriveSpec) -> String {
             line(&mut out, "read, modified, written", &unit);
         }
     }
+    if config.protection.is_some() {
+        section(&mut out, "protection information");
+        line(&mut out, "type", "1: guard and reference tag");
+    }
     controller_lines(&mut out, config);
     limit_lines(&mut out, plan);
     let memory = Memory::from_spec(plan);

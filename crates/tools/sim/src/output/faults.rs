@@ -1,6 +1,6 @@
 //! Faults in results: their keys as in scenarios, and what became of them.
 
-use controller::{Fault, FaultRecord, FaultScope, FaultSector};
+use controller::{CorruptedPart, Fault, FaultRecord, FaultScope, FaultSector};
 use scenario::format::{count, duration};
 use serde_json::{Value, json};
 
@@ -20,8 +20,15 @@ pub(super) fn insert_fault(fault: &Fault, value: &mut Value) {
             value["rate"] = json!(rate);
         }
         Fault::OperationFailure { scope: FaultScope::Next(sector), .. }
-        | Fault::Uncorrectable { sector }
-        | Fault::CorruptedData { sector } => insert_sector(sector, value),
+        | Fault::Uncorrectable { sector } => insert_sector(sector, value),
+        Fault::CorruptedData { sector, part } => {
+            insert_sector(sector, value);
+            match part {
+                CorruptedPart::Data => {}
+                CorruptedPart::Guard => value["what"] = json!("guard"),
+                CorruptedPart::ReferenceTag => value["what"] = json!("reference-tag"),
+            }
+        }
         Fault::SlowDie { pu, factor, .. } => {
             (value["pu"], value["factor"]) = (json!(pu.get()), json!(factor));
         }

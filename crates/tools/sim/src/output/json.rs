@@ -577,6 +577,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.read_modify_write.is_some()
         || d.block_commands != BlockCommandStats::default()
         || d.formats > 0
+        || d.protection_errors.is_some()
         || d.registers.is_some()
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
@@ -627,6 +628,9 @@ fn interface(d: &DriveStats) -> Option<Value> {
         }
         if d.block_commands != BlockCommandStats::default() {
             object.insert("block_commands".into(), json!(d.block_commands));
+        }
+        if let Some(errors) = d.protection_errors {
+            object.insert("protection_errors".into(), json!(errors));
         }
         if d.formats > 0 {
             object.insert("formats".into(), json!(d.formats));

@@ -235,6 +235,9 @@ fn drive(plan: &DriveSpec) -> Value {
     if let Some(lba_bytes) = config.lba_bytes {
         set("lba_bytes", json!(lba_bytes));
     }
+    if config.protection.is_some() {
+        set("protection", json!("type1"));
+    }
     set("controller", controller(config));
     set("pu_scheduling", pu_policy(&config.pu_scheduling));
     set("page_register", json!(config.page_register));

@@ -109,8 +109,12 @@ pub struct CopyRange {
     pub nlb: U16,
     /// Reserved (bytes 23:18).
     pub reserved18: [u8; 6],
-    /// Expected tags of protection information, which Sluice's drives do not have (bytes 31:24).
-    pub tags: [u8; 8],
+    /// Expected reference tag of the first block (bytes 27:24).
+    pub reference_tag: U32,
+    /// Expected application tag, which Sluice's drives do not check (bytes 29:28).
+    pub application_tag: U16,
+    /// Mask of the application tag (bytes 31:30).
+    pub application_mask: U16,
 }
 
 wire!(CopyRange, 32);

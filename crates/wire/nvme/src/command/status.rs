@@ -111,6 +111,9 @@ statuses! {
     FEATURE_NOT_CHANGEABLE = 0x10e, "feature not changeable";
     /// A Copy names more ranges or blocks than the namespace allows (NVM command set).
     COMMAND_SIZE_LIMIT = 0x183, "command size limit exceeded";
+    /// The fields of the command for protection information are not allowed together (NVM command
+    /// set).
+    INVALID_PROTECTION = 0x181, "invalid protection information";
     /// The attributes conflict (NVM command set).
     CONFLICTING_ATTRIBUTES = 0x180, "conflicting attributes";
     /// A program or erase failed on the media, or the medium takes no more writes.

@@ -79,6 +79,7 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

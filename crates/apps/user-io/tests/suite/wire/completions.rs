@@ -54,6 +54,7 @@ fn null_drive() -> DriveConfig {
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

@@ -118,6 +118,7 @@ impl DriveHarness {
             null: NullConfig::default(),
             open_channel: OpenChannelConfig::default(),
             lba_bytes: None,
+            protection: None,
         };
         DriveHarness { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
     }

@@ -145,8 +145,8 @@ fn drives_without_these_commands_refuse_them_and_say_so() {
         }
     }
     // All of them on the open-channel drive, the null drive and phase-change memory; marks on the
-    // drive with blocks smaller than its units.
-    assert_eq!(refused, 13);
+    // two drives with blocks smaller than their units.
+    assert_eq!(refused, 14);
 }
 
 #[test]

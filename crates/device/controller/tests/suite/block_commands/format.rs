@@ -231,11 +231,15 @@ fn formats_that_cannot_be_are_refused() {
 fn only_drives_that_manage_their_flash_are_formatted() {
     let mut refused = 0;
     for config in configs() {
+        let is_protected = config.protection.is_some();
         let mut b = Bench::new(config);
         let (controller, _) = b.identify();
         let is_supported = controller.oacs.get() & IdentifyController::OACS_FORMAT != 0;
         assert_eq!(controller.fna, 0, "no cryptographic erase");
-        let status = b.host.admin(&mut b.drive, format(SecureErase::None)).status;
+        let mut sqe = format(SecureErase::None);
+        // The present protection information.
+        sqe.cdw10 |= u32::from(is_protected) << 5;
+        let status = b.host.admin(&mut b.drive, sqe).status;
         let fault = b.drive.inject_fault(b.host.now, Fault::Format { erase: false });
         match is_supported {
             true => assert_eq!((status, fault), (Status::SUCCESS, Ok(()))),

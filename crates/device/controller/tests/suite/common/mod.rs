@@ -60,6 +60,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

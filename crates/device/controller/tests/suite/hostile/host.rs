@@ -169,5 +169,10 @@ pub(crate) fn configs() -> Vec<DriveConfig> {
         data: DataStore::Memory,
     });
     let small_blocks = DriveConfig { lba_bytes: Some(512), ..block_config() };
-    vec![block, open_channel, null, pcm, small_blocks]
+    let mut protected =
+        DriveConfig { protection: Some(nvme::ProtectionType::Type1), ..small_blocks.clone() };
+    if let MediaConfig::Nand(nand) = &mut protected.media {
+        nand.geometry.oob_bytes = 80;
+    }
+    vec![block, open_channel, null, pcm, small_blocks, protected]
 }

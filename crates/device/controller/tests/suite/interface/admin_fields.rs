@@ -159,6 +159,46 @@ fn identify_namespace_is_what_the_specification_asks_for() {
     check(&active, &[(0, 4, "the only namespace", 1)], &[]);
 }
 
+// guarantee: B-95
+
+#[test]
+fn a_namespace_with_protection_information_says_so() {
+    let mut config =
+        DriveConfig { protection: Some(nvme::ProtectionType::Type1), ..block_config() };
+    let media::MediaConfig::Nand(nand) = &mut config.media else { unreachable!() };
+    nand.geometry.oob_bytes = 24;
+    let mut drive = Controller::new(config).unwrap();
+    let mut host = Host::new(&mut drive);
+    let sectors = u128::from(drive.sectors());
+    let data = identify(&mut host, &mut drive, 0, 1).unwrap();
+    let nguid = u128::from_le_bytes(data[104..120].try_into().unwrap());
+    check(
+        &data,
+        &[
+            (0, 8, "NSZE", sectors),
+            (8, 8, "NCAP", sectors),
+            (16, 8, "NUSE", 0),
+            (24, 1, "NSFEAT: NPWG to NOWS", 1 << 4),
+            (25, 1, "NLBAF", 0),
+            (26, 1, "FLBAS: metadata in a separate buffer", 0),
+            (27, 1, "MC: a separate buffer", 1 << 1),
+            (28, 1, "DPC: type 1, last eight bytes", 1 | 1 << 4),
+            (29, 1, "DPS: type 1", 1),
+            (33, 1, "DLFEAT: zeros, by Write Zeroes too, guard FFFFh", 0b1001),
+            (48, 16, "NVMCAP", sectors * 4096),
+            (74, 2, "MSSRL: 256 KiB", 64),
+            (76, 4, "MCL: 1 MiB", 256),
+            (80, 1, "MSRC", 127),
+            (104, 16, "NGUID", nguid),
+            (128, 4, "LBAF0: 4096 bytes, 8 bytes of metadata", 12 << 16 | 8),
+        ],
+        &[],
+    );
+    // End-to-end protection needs no attribute of the controller.
+    let controller = identify(&mut host, &mut drive, 1, 0).unwrap();
+    assert_eq!(controller[96..100], [0; 4], "CTRATT");
+}
+
 #[test]
 fn identifiers_of_namespaces_are_stable_and_unique() {
     let nguid = |drive: &mut Controller, port: Option<AccessPolicy>| {

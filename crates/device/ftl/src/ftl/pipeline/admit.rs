@@ -187,20 +187,6 @@ impl Ftl {
         slot
     }
 
-    /// Writes zeros into a slot of a write without data, and marks it as unreadable if the request
-    /// says so.
-    fn fill_without_data(
-        &mut self,
-        kind: QueuedWriteKind,
-        slot: SlotId,
-        flash: &mut impl FlashBackend,
-    ) {
-        flash.write_slot(slot, &[]);
-        if kind == QueuedWriteKind::Uncorrectable {
-            self.buffer.poison(slot);
-        }
-    }
-
     /// Prefetches the map entries of queued writes, and the line entries of the copies that the
     /// writes invalidate.
     #[inline(never)]
@@ -257,7 +243,12 @@ impl Ftl {
                         let slot = self.admit(p.lba + i);
                         match p.kind {
                             QueuedWriteKind::Write => flash.copy_from_host(p.tag, i, slot),
-                            kind => self.fill_without_data(kind, slot, flash),
+                            kind => {
+                                flash.zero_slot(p.tag, i, slot);
+                                if kind == QueuedWriteKind::Uncorrectable {
+                                    self.buffer.poison(slot);
+                                }
+                            }
                         }
                     }
                     self.account_admitted(n, free);

@@ -71,6 +71,7 @@ fn drive(seed: u64) -> Controller {
     let config = DriveConfig {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
         name: "units".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

@@ -143,6 +143,7 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
             ..OpenChannelConfig::default()
         },
         lba_bytes: None,
+        protection: None,
         transfers: controller::TransferConfig::default(),
         name: "ageing".into(),
         personality: if drives { PersonalityKind::Block } else { PersonalityKind::OpenChannel },

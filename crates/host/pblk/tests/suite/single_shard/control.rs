@@ -44,6 +44,7 @@ fn drive(chunks: u32, policy: PuScheduling) -> DriveConfig {
     DriveConfig {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
         transfers: controller::TransferConfig::default(),
         name: "control".into(),
         personality: PersonalityKind::OpenChannel,

@@ -60,6 +60,7 @@ fn drive() -> Controller {
         null: NullConfig { latency: Nanos::from_micros(20), bytes_per_sec: 0 },
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     })
     .unwrap()
 }

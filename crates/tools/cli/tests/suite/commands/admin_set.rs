@@ -1,7 +1,7 @@
 //! `sluice admin set` and `sluice admin fault`: settings of FTLs that change, and drives that fail,
 //! while drives and targets are served.
 
-// guarantee: B-33, B-65
+// guarantee: B-33, B-65, B-97
 
 use crate::served;
 
@@ -308,6 +308,40 @@ fn the_targets_of_a_set_have_settings_of_their_own() {
     }
 }
 
+/// Returns the number of reads of a client of NBD that fail.
+fn read_errors(served: &Served, options: &str) -> u64 {
+    let options = format!("--rw=read --bs=4k --continue_on_error=all {options}");
+    let options: Vec<&str> = options.split_whitespace().collect();
+    let output = fio_at(&served.server, "", &options).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let json = text.find('{').map_or("", |at| &text[at..]);
+    let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {text}"));
+    value["jobs"][0]["total_err"].as_u64().unwrap()
+}
+
+/// A client of a served drive with protection information gets an error instead of wrong data.
+#[test]
+fn a_served_drive_with_protection_information_returns_no_corrupted_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let drive = DRIVE.replacen("geometry = {", "geometry = { oob_bytes = 24,", 1);
+    let keys = "data = \"memory\"\nprotection = \"type1\"\n";
+    let scenario = format!("{drive}{keys}[precondition]\nfill = \"sequential\"\n");
+    let served = Served::start(dir.path(), &scenario, &[]);
+    assert_eq!(read_errors(&served, "--size=1m"), 0);
+    for (words, expected) in [
+        (&["corrupted-data", "lba=3"][..], 1),
+        (&["corrupted-data", "lba=7", "what=guard"], 2),
+        (&["corrupted-data", "lba=9", "what=reference-tag"], 3),
+    ] {
+        let output = served.admin(&[&["fault", "drive0"], words].concat());
+        assert!(output.status.success(), "{}", text_of(&output));
+        assert_eq!(read_errors(&served, "--size=1m"), expected, "{words:?}");
+    }
+    let output = served.admin(&["fault", "drive0", "corrupted-data", "lba=3", "what=all"]);
+    assert!(text_of(&output).contains("reference-tag"), "{}", text_of(&output));
+    served.server.stop();
+}
+
 /// Reads fail after a fault as the drive has it, and others do not; the drive recovers from a power
 /// cut.
 #[test]
@@ -316,15 +350,7 @@ fn a_served_drive_fails_as_an_administrator_says() {
     let scenario = format!("{DRIVE}data = \"memory\"\n[precondition]\nfill = \"sequential\"\n");
     let served = Served::start(dir.path(), &scenario, &[]);
     let fault = |words: &[&str]| served.admin(&[&["fault", "drive0"], words].concat());
-    let errors = |options: &str| {
-        let options = format!("--rw=read --bs=4k --continue_on_error=all {options}");
-        let options: Vec<&str> = options.split_whitespace().collect();
-        let output = fio_at(&served.server, "", &options).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let json = text.find('{').map_or("", |at| &text[at..]);
-        let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {text}"));
-        value["jobs"][0]["total_err"].as_u64().unwrap()
-    };
+    let errors = |options: &str| read_errors(&served, options);
     assert_eq!(errors("--size=1m"), 0);
     for (words, expected) in [
         (&["uncorrectable", "lba=3"][..], 1),

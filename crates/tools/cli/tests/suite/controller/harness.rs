@@ -112,6 +112,7 @@ pub(crate) fn config(sector_bytes: u32, registers: Option<RegisterConfig>) -> Dr
         null: NullConfig::default(),
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
+        protection: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Faults of drives at instants of a run (`[[fault]]`).
 
-// guarantee: B-64, B-90, B-91
+// guarantee: B-64, B-90, B-91, B-97
 
 use std::path::Path;
 
@@ -196,6 +196,62 @@ fn corrupted_data_is_found_by_verification_only() {
     // Before, the job writes the sector again.
     let outcome = run(&text("0s"));
     assert_eq!(outcome.paths[0].run.jobs[0].errors(), 0);
+}
+
+/// The run of `corrupted_data_is_found_by_verification_only`, with protection information: on every
+/// path the read fails, instead of returning wrong data.
+#[test]
+fn protection_information_finds_corrupted_data() {
+    let layers = "[path]\nqueue_model = \"mq\"\ncores = 2\nscheduler = \"deadline\"\n";
+    for (path, lba_bytes) in [("", 4096), (layers, 4096), ("", 512)] {
+        let bytes = 16 + 8 * (4096 / lba_bytes);
+        let drive = DRIVE.replacen(
+            "geometry = {",
+            &format!(
+                "protection = \"type1\"\nlba_bytes = {lba_bytes}\n\
+                 geometry = {{ oob_bytes = {bytes}, "
+            ),
+            1,
+        );
+        let job = "[[job]]\nname = \"w\"\nrw = \"write\"\nbs = \"4k\"\nsize = \"1m\"\n\
+                   end_fsync = true\nverify = \"crc32c\"\ncontinue_on_error = \"all\"\n";
+        let plain = run(&format!("{drive}{path}{job}"));
+        assert_eq!(plain.paths[0].run.jobs[0].errors(), 0);
+        let at = format!("{}ns", plain.paths[0].run.jobs[0].directions[1].runtime.0 + 1_000);
+        let lba = 5 * 4096 / lba_bytes;
+        for (what, status, kind) in [
+            ("", Status::GUARD_CHECK, "guard"),
+            ("what = \"guard\"", Status::GUARD_CHECK, "guard"),
+            ("what = \"reference-tag\"", Status::REFERENCE_TAG_CHECK, "reference_tag"),
+        ] {
+            let keys = format!("lba = {lba}\n{what}");
+            let text = format!("{drive}{path}{job}{}", fault(&at, "corrupted-data", &keys));
+            let outcome = run(&text);
+            assert_eq!(failed(&outcome, status), 1, "{text}");
+            assert_eq!(outcome.paths[0].run.jobs[0].failures[0].lba, lba);
+            let json = &to_json(&outcome)["sluice"];
+            let errors = &json["drives"][0]["interface"]["protection_errors"];
+            assert!(errors[kind].as_u64() >= Some(1), "{errors}");
+            assert_eq!(json["parameters"]["drives"][0]["protection"], "type1");
+            let recorded = &json["faults"][0]["what"];
+            assert_eq!(recorded.is_null(), what.is_empty(), "{recorded}");
+            assert_eq!(&to_json(&run(&text))["sluice"]["drives"], &json["drives"], "repeatable");
+        }
+    }
+}
+
+/// Protection information costs no time, apart from the bytes that hosts transfer.
+#[test]
+fn protection_information_takes_no_time() {
+    let drive = DRIVE.replacen("geometry = {", "geometry = { oob_bytes = 24, ", 1);
+    let protected = drive.replacen("[drive]", "[drive]\nprotection = \"type1\"", 1);
+    let job = "[[job]]\nrw = \"randrw\"\nbs = \"8k\"\niodepth = 8\nsize = \"8m\"\n";
+    let times = |drive: &str| {
+        let outcome = run(&format!("{drive}{job}"));
+        let directions = &outcome.paths[0].run.jobs[0].directions;
+        directions.iter().map(|d| (d.ios, d.runtime, d.lat.mean())).collect::<Vec<_>>()
+    };
+    assert_eq!(times(&drive), times(&protected));
 }
 
 #[test]
