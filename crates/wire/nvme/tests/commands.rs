@@ -279,7 +279,7 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
         }),
         Just(AdminCommand::AsyncEventRequest),
         (any::<u64>(), any::<u16>(), 1..=1u64 << 32)
-            .prop_map(|(slba, nlb, n)| { AdminCommand::GetLbaStatus { slba, nlb, bytes: n * 4 } }),
+            .prop_map(|(slba, nlb, n)| { AdminCommand::GetLbaStatus { nsid: 7, slba, nlb, bytes: n * 4 } }),
         (any::<u32>(), 0..16u8, 0..32u8, erase).prop_map(
             |(nsid, lba_format, protection, erase)| AdminCommand::FormatNvm {
                 nsid,
