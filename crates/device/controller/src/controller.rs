@@ -23,10 +23,10 @@ use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
 use crate::host_interface::registers;
 use crate::lateness::{GapLog, LatenessRecord};
+use crate::namespaces::{identify, management};
 use crate::nand_array::{ArrayCounters, NandArray};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::persistence::power::KeptMemory;
-use crate::namespaces::{identify, management};
 use crate::personality::block::BlockDrive;
 use crate::personality::device_l2p::DeviceL2pTable;
 
@@ -35,8 +35,8 @@ use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
 use crate::{
-    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceInfo, PersonalityKind,
-    PuBusy, ReadModifyWriteStats, WriteBuffer,
+    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceInfo,
+    PersonalityKind, PuBusy, ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.

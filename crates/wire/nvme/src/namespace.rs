@@ -190,7 +190,10 @@ mod tests {
         assert_eq!((offset_of!(G, count), offset_of!(G, size_bytes)), (4, 32));
         assert_eq!(offset_of!(G, capacity_bytes), 40);
         type I = IndependentNamespace;
-        assert_eq!((offset_of!(I, anagrpid), offset_of!(I, nsattr), offset_of!(I, nstat)), (4, 8, 14));
+        assert_eq!(
+            (offset_of!(I, anagrpid), offset_of!(I, nsattr), offset_of!(I, nstat)),
+            (4, 8, 14)
+        );
     }
 
     #[test]

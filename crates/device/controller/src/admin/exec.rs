@@ -401,7 +401,8 @@ impl Controller {
             let range = BlockRange { slba: first + at, nlb: left };
             // A host's part of a namespace that was created again may be larger than it.
             let part = namespace.parts(drive.unit_blocks(), range).next();
-            let Some(part) = part.filter(|_| namespace.contains(BlockRange { nlb: 1, ..range })) else {
+            let Some(part) = part.filter(|_| namespace.contains(BlockRange { nlb: 1, ..range }))
+            else {
                 return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
             };
             let (mapped, n) = drive.extent(part.slba, part.nlb);

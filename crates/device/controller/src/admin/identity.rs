@@ -8,8 +8,8 @@ use nvme::{
 use time::Nanos;
 
 use super::{
-    ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, FIRMWARE, TEMPERATURE_CRITICAL,
-    TEMPERATURE_WARNING, VERSION,
+    ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, FIRMWARE, TEMPERATURE_CRITICAL, TEMPERATURE_WARNING,
+    VERSION,
 };
 use crate::PersonalityKind;
 use crate::command::ranges::CopyLimits;

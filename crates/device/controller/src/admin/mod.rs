@@ -19,10 +19,10 @@ use std::collections::VecDeque;
 
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
-    CLOUD_HEALTH, ChunkDescriptor, CommandSetList, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog,
-    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, IndependentNamespace, LATENCY_MONITOR, LatencyMonitorFeature,
-    LatencyMonitorLog, NamespaceList, Status, VendorExtensions, cns, log_page,
-    namespace_descriptors,
+    CLOUD_HEALTH, ChunkDescriptor, CommandSetList, DeviceL2pLog, ErrorEntry, FeatureSelect,
+    FirmwareLog, GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, IndependentNamespace,
+    LATENCY_MONITOR, LatencyMonitorFeature, LatencyMonitorLog, NamespaceList, Status,
+    VendorExtensions, cns, log_page, namespace_descriptors,
 };
 use time::Nanos;
 

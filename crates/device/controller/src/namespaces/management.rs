@@ -125,9 +125,10 @@ fn read_data(controller: &Controller, port: usize, sqe: &Sqe) -> Result<[u8; 409
 /// Checks the description of a new namespace. Returns its number of blocks.
 fn check_new(new: &NewNamespace) -> Result<u64, Status> {
     let reserved = [&new.reserved16[..], &new.reserved27, &new.reserved31, &new.reserved96];
-    let is_reserved_zero = reserved.iter().chain([&&new.reserved102[..]]).all(|bytes| {
-        bytes.iter().all(|byte| *byte == 0)
-    });
+    let is_reserved_zero = reserved
+        .iter()
+        .chain([&&new.reserved102[..]])
+        .all(|bytes| bytes.iter().all(|byte| *byte == 0));
     // One controller: a namespace cannot be shared. There are no groups and sets.
     let is_private = (new.nmic, new.anagrpid.get(), new.nvmsetid.get()) == (0, 0, 0);
     let (blocks, capacity) = (new.nsze.get(), new.ncap.get());

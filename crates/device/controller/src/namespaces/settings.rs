@@ -99,9 +99,8 @@ pub(crate) fn load(
     if u32_at(bytes, 0) == Some(0) {
         return Ok(None);
     }
-    let error = |what: String, allowed: &str| {
-        Err(DriveError::Config { what, allowed: allowed.to_owned() })
-    };
+    let error =
+        |what: String, allowed: &str| Err(DriveError::Config { what, allowed: allowed.to_owned() });
     match decode(bytes) {
         None => error("the table of namespaces is damaged".into(), "restore the file of settings"),
         Some(table) if table.space != space => {

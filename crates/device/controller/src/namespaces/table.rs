@@ -109,7 +109,8 @@ impl Namespace {
     pub(crate) fn block_of(&self, unit_blocks: u32, lba: u64) -> Option<u64> {
         let unit_blocks = u64::from(unit_blocks);
         let unit = lba / unit_blocks;
-        let has = |extent: &&NamespaceExtent| (extent.first..extent.first + extent.units).contains(&unit);
+        let has =
+            |extent: &&NamespaceExtent| (extent.first..extent.first + extent.units).contains(&unit);
         let extent = self.extents.iter().find(has)?;
         Some(lba - extent.first * unit_blocks + extent.begin * unit_blocks)
     }
@@ -306,7 +307,9 @@ impl NamespaceTable {
                     && (end.is_multiple_of(granule) || end == space.units)
                     && end <= space.units;
                 check.require(is_whole, "extents are whole granules", granule, extent)?;
-                for owner in &mut owners[(extent.first / granule) as usize..end.div_ceil(granule) as usize] {
+                for owner in
+                    &mut owners[(extent.first / granule) as usize..end.div_ceil(granule) as usize]
+                {
                     check.equal("a granule has one namespace", 0, *owner)?;
                     *owner = namespace.nsid;
                 }
@@ -337,7 +340,8 @@ mod tests {
         assert_eq!((one.granule_units(), one.unallocated_units()), (4, 0));
         assert_eq!(one.get(1).unwrap().blocks, 40_000);
         let three = table(5_001, 8, &[Some(4096 * 10), None, Some(1)]).unwrap();
-        let blocks: Vec<_> = three.iter().map(|n| (n.nsid, n.blocks, n.allocated_units())).collect();
+        let blocks: Vec<_> =
+            three.iter().map(|n| (n.nsid, n.blocks, n.allocated_units())).collect();
         assert_eq!(blocks, [(1, 80, 12), (2, 39_880, 4985), (3, 1, 4)]);
         assert_eq!(three.check_invariants(), Ok(()));
         assert!(!three.is_direct() && three.iter().all(|n| n.is_attached));

@@ -121,7 +121,8 @@ pub(crate) fn translate(controller: &mut Controller, id: u32) -> Result<(), Stat
             command.extents.extend(parts);
         }
         Some(first) => {
-            command.first_sector = command.first_sector.wrapping_add(first.slba.wrapping_sub(*slba));
+            command.first_sector =
+                command.first_sector.wrapping_add(first.slba.wrapping_sub(*slba));
             *slba = first.slba;
         }
         None => {}

@@ -19,6 +19,7 @@ use time::Nanos;
 
 use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
+use crate::namespaces::{NamespaceTable, management};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::persistence::nonvolatile::NonVolatile;
@@ -29,7 +30,6 @@ use crate::personality::recovery::{recover, scan_chunk};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
-use crate::namespaces::{NamespaceTable, management};
 use crate::{BlockCommandStats, DriveConfig, DriveError, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -406,7 +406,8 @@ impl BlockDrive {
         commands: &mut Commands,
     ) -> Status {
         let command = commands.get(id);
-        let is_outside = slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks());
+        let is_outside =
+            slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks());
         if command.extents.is_empty() && is_outside {
             return Status::LBA_OUT_OF_RANGE.do_not_retry();
         }
@@ -419,7 +420,8 @@ impl BlockDrive {
                 let bytes = LbaStatusDescriptor::new(host, n, mapped).to_bytes();
                 let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
                 command.data_buffer.write(command.port.memory(), offset, &bytes);
-                (at, left, found, host) = (at + u64::from(n), left - n, found + 1, host + u64::from(n));
+                (at, left, found, host) =
+                    (at + u64::from(n), left - n, found + 1, host + u64::from(n));
             }
         }
         commands.get_mut(id).result = found.into();

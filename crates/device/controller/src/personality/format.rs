@@ -87,10 +87,12 @@ impl FormatRun {
     /// The status with which the command is to complete.
     pub(crate) fn admit(&self, nsid: Option<u32>) -> Result<(), Status> {
         match &self.task {
-            FormatTask::Format { nsid: formatted, .. } => match formatted.is_none() || *formatted == nsid {
-                true => Err(Status::FORMAT_IN_PROGRESS),
-                false => Ok(()),
-            },
+            FormatTask::Format { nsid: formatted, .. } => {
+                match formatted.is_none() || *formatted == nsid {
+                    true => Err(Status::FORMAT_IN_PROGRESS),
+                    false => Ok(()),
+                }
+            }
             FormatTask::Create { .. } => Ok(()),
             // As if it were gone already.
             FormatTask::Delete { nsid: deleted } => match nsid {
@@ -107,7 +109,8 @@ impl FormatRun {
     /// # Errors
     /// *Format in progress* during a format, *not ready* during another change.
     pub(crate) fn check_idle(&self, nsid: Option<u32>) -> Result<(), Status> {
-        let overlaps = |changed: &Option<u32>| changed.is_none() || nsid.is_none() || *changed == nsid;
+        let overlaps =
+            |changed: &Option<u32>| changed.is_none() || nsid.is_none() || *changed == nsid;
         match &self.task {
             FormatTask::Format { nsid, .. } if overlaps(nsid) => Err(Status::FORMAT_IN_PROGRESS),
             FormatTask::Delete { nsid } if overlaps(nsid) => Err(Status::NOT_READY),
