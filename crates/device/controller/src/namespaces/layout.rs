@@ -1,12 +1,14 @@
 //! [`NamespaceLayout`]: the namespaces that a drive has when it is new; [`NamespaceInfo`]: a namespace
 //! as it is.
 
+use std::fmt;
+
 /// Maximum number of namespaces of a drive.
 pub const NAMESPACES_MAX: usize = 32;
 
 /// Sizes of the namespaces that a drive has when it is new, in the order of their identifiers, which
 /// start at 1. Only a drive that manages its own flash can have several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct NamespaceLayout {
     count: u8,
     /// Sizes in bytes; [`REST`] for the capacity that is left.
@@ -69,10 +71,21 @@ impl NamespaceLayout {
         self.count == 0
     }
 
+    /// Returns the number of namespaces.
+    pub fn count(&self) -> u32 {
+        u32::from(self.count).max(1)
+    }
+
     /// Returns the sizes in bytes; `None` for the capacity that is left.
     pub fn sizes(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         let sizes = self.sizes.iter().take(self.count.into());
         sizes.map(|size| (*size != REST).then_some(*size))
+    }
+}
+
+impl fmt::Debug for NamespaceLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.sizes()).finish()
     }
 }
 

@@ -188,6 +188,7 @@ impl DriveSpec {
             scrub: None,
             preset: None,
             capacity: None,
+            namespace: None,
             seed_given: false,
         }
     }
