@@ -21,8 +21,9 @@ use crate::namespaces::table::NamespaceExtent;
 use crate::namespaces::{NamespaceTable, management};
 use crate::personality::block::BlockDrive;
 
-/// Tag of the requests of a format to the FTL. It is above the tags of commands.
-pub(crate) const FORMAT_TAG: u64 = 1 << 62;
+/// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
+/// is the index of a command in their tags, is that of none.
+pub(crate) const FORMAT_TAG: u64 = 1 << 62 | u32::MAX as u64;
 
 /// Times that the refresh of the remaining lines is requested without any progress.
 const REQUESTS_MAX: u32 = 4;

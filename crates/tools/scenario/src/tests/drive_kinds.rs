@@ -249,6 +249,8 @@ fn registers_are_a_choice_with_two_times() {
     }
 }
 
+// guarantee: B-89
+
 #[test]
 fn namespaces_are_sizes_of_a_drive_that_manages_its_flash() {
     let drive = "[drive]\npreset = \"femu-default\"\n";

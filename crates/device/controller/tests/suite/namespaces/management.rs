@@ -6,9 +6,10 @@ use controller::{
     AccessPolicy, AccessScope, AttachError, Controller, ControllerConfig, DriveConfig, DriveError,
     Fault, FaultError, FaultSector, NamespaceLayout, NamespaceLayoutError,
 };
+use driver::{ConnectOptions, ControllerHandle, DriverError, NamespaceAdmin};
 use media::{DataStore, MediaConfig};
 use nvme::{AdminCommand, ControllerList, NamespaceChange, NewNamespace, SecureErase, Sqe, Status};
-use time::Component;
+use time::{Component, Nanos};
 
 use super::harness::NamespaceBench;
 use crate::hostile::host::{Host, block_config, configs};
@@ -343,4 +344,61 @@ fn a_layout_is_that_of_a_new_drive() {
     std::fs::remove_file(folder.path().join("drive.img.nvm")).unwrap();
     let error = Controller::new(with(&[None, Some(1 << 12)])).unwrap_err().to_string();
     assert!(error.contains("is not new"), "{error}");
+}
+
+/// The administrator's side of the driver, and hosts that connect to namespaces by their identifiers.
+#[test]
+fn a_driver_changes_namespaces_and_connects_to_them() {
+    let mut drive = Controller::new(block_config()).unwrap();
+    let capacity = drive.sectors();
+    let (mut controller, _) = crate::common::attach(&mut drive);
+    let mut poll = || {
+        drive.poll(Nanos::ZERO);
+    };
+    drive_namespaces(&mut controller, capacity, &mut poll);
+    let status = |error: DriverError| match error {
+        DriverError::Command { status, .. } => status,
+        other => panic!("{other}"),
+    };
+    let mut namespaces = NamespaceAdmin::of(&mut controller);
+    let refused = namespaces.create(capacity, &mut poll).unwrap_err();
+    assert_eq!(status(refused), Status::NAMESPACE_CAPACITY);
+    let refused = namespaces.set_attached(2, true, &mut poll).unwrap_err();
+    assert!(status(refused).is(Status::NAMESPACE_ATTACHED));
+    let refused = namespaces.delete(9, &mut poll).unwrap_err();
+    assert!(status(refused).is(Status::INVALID_FIELD));
+    let connect = |drive: &mut Controller, nsid| {
+        let port = drive.attach().unwrap();
+        let options = ConnectOptions { nsid, ..ConnectOptions::default() };
+        let mut poll = || {
+            drive.poll(Nanos::ZERO);
+        };
+        ControllerHandle::connect_with(port, options, &mut poll, 1_000)
+    };
+    for (nsid, blocks) in [(None, 30), (Some(1), 30), (Some(2), capacity - 30)] {
+        let info = connect(&mut drive, nsid).unwrap().info().clone();
+        assert_eq!((info.nsid, info.sectors), (nsid.unwrap_or(1), blocks));
+    }
+    let missing = connect(&mut drive, Some(3)).unwrap_err();
+    assert!(matches!(missing, DriverError::NoSuchNamespace { nsid: 3 }), "{missing}");
+}
+
+/// Leaves a drive with two namespaces: of 30 blocks, and of the rest.
+fn drive_namespaces(controller: &mut ControllerHandle, capacity: u64, poll: &mut dyn FnMut()) {
+    let mut namespaces = NamespaceAdmin::of(controller);
+    let listed = |namespaces: &mut NamespaceAdmin<'_>, poll: &mut dyn FnMut()| -> Vec<_> {
+        let list = namespaces.list(poll).unwrap();
+        list.iter().map(|n| (n.nsid, n.blocks, n.is_attached)).collect()
+    };
+    assert_eq!(listed(&mut namespaces, poll), [(1, capacity, true)]);
+    namespaces.set_attached(1, false, poll).unwrap();
+    assert_eq!(listed(&mut namespaces, poll), [(1, capacity, false)]);
+    namespaces.delete(1, poll).unwrap();
+    assert_eq!(namespaces.unallocated_bytes(poll).unwrap(), u128::from(capacity) * 4096);
+    for (nsid, blocks) in [(1, 30), (2, capacity - 30)] {
+        assert_eq!(namespaces.create(blocks, poll).unwrap(), nsid);
+        namespaces.set_attached(nsid, true, poll).unwrap();
+    }
+    assert_eq!(listed(&mut namespaces, poll), [(1, 30, true), (2, capacity - 30, true)]);
+    assert_eq!(namespaces.unallocated_bytes(poll).unwrap(), 0);
 }
