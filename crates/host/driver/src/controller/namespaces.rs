@@ -110,7 +110,8 @@ impl<'a> NamespaceAdmin<'a> {
         attach: bool,
         progress: ProgressFn<'_>,
     ) -> Result<(), DriverError> {
-        let identity = IdentifyController::from_bytes(self.identify(cns::CONTROLLER, 0, progress)?);
+        let identity =
+            IdentifyController::from_bytes(self.identify(cns::CONTROLLER, 0, progress)?);
         let list = ControllerList::of(&[identity.cntlid.get()]).to_bytes();
         let command = AdminCommand::NamespaceAttachment { nsid, attach };
         self.controller.admin.run_with_data(command, &list, progress).map(|_| ())

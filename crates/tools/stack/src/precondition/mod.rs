@@ -179,7 +179,12 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
         .or_else(|| drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan())));
     let unit_bytes = drive.ftl().map(|ftl| ftl.geometry().sector_bytes);
     let limits = unit_limits(device.limits(), unit_bytes);
-    if what.sampled && drive.namespaces().len() > 1 {
+    let bytes = u64::from(device.limits().sector_bytes) * device.limits().sectors;
+    let is_part = |ftl: &ftl::Ftl| {
+        target_layers::ftl_plan(device).is_none()
+            && bytes < ftl.sectors() * u64::from(ftl.geometry().sector_bytes)
+    };
+    if what.sampled && drive.ftl().is_some_and(is_part) {
         let message = "`steady = \"sampled\"` draws the state of a drive with one namespace";
         return Err(misfit(message.to_owned()));
     }

@@ -115,6 +115,9 @@ fn check(mut b: NamespaceBench, change: Change, ended: bool) {
     if blocks > 0 {
         let nsid = b.add(blocks);
         assert!(b.read_all(nsid, blocks).iter().all(|value| *value == 0), "stale contents");
+        // Also after another power cut, with nothing flushed.
+        b = b.restart();
+        assert!(b.read_all(nsid, blocks).iter().all(|value| *value == 0), "stale contents");
         assert_eq!(b.write(nsid, blocks - 1, &[9]), Status::SUCCESS);
     }
 }
