@@ -309,11 +309,12 @@ impl Controller {
             }
             AdminCommand::NamespaceManagement { change, nsid } => {
                 let command = FormatCommand { port, queue, cid, nsid };
-                management::manage(self, command, (change, nsid), sqe)?;
+                management::manage(self, command, change, sqe)?;
                 Ok(None)
             }
             AdminCommand::NamespaceAttachment { nsid, attach } => {
-                management::attach(self, port, (nsid, attach), sqe)?;
+                let command = FormatCommand { port, queue, cid, nsid };
+                management::attach(self, command, attach, sqe)?;
                 Ok(Some(0))
             }
             AdminCommand::GetLbaStatus { nsid, slba, nlb, bytes } => {

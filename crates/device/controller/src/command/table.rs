@@ -58,17 +58,15 @@ pub(crate) struct Command {
     detached: bool,
 }
 
-impl Command {
-    /// Returns the number of ranges of the drive's blocks that the command has: 1 unless it crosses
-    /// ends of extents.
-    pub(crate) fn range_count(&self) -> usize {
-        self.extents.len().max(1)
-    }
+/// Returns the number of ranges of the drive's blocks that a command has: 1 unless it crosses ends of
+/// extents.
+pub(crate) fn range_count(command: &Command) -> usize {
+    command.extents.len().max(1)
+}
 
-    /// Returns the n-th range of the drive's blocks. `whole` is that of a command with one.
-    pub(crate) fn nth_range(&self, n: usize, whole: BlockRange) -> BlockRange {
-        self.extents.get(n).copied().unwrap_or(whole)
-    }
+/// Returns the n-th range of the drive's blocks of a command. `whole` is that of a command with one.
+pub(crate) fn nth_range(command: &Command, n: usize, whole: BlockRange) -> BlockRange {
+    command.extents.get(n).copied().unwrap_or(whole)
 }
 
 /// Returns the number of blocks of the ranges of a command.

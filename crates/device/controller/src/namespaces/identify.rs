@@ -8,7 +8,7 @@ use nvme::{
 use crate::admin::{AdminState, ControllerIdentity, IdentifyData, NamespaceIdentity};
 use crate::controller::{Controller, Personality};
 use crate::namespaces::layout::NamespaceInfo;
-use crate::namespaces::table::Namespace;
+use crate::namespaces::table::DriveNamespace;
 use crate::namespaces::translation::{ALL_NAMESPACES, is_valid};
 use crate::personality::block::BlockDrive;
 
@@ -20,7 +20,7 @@ fn zeros() -> IdentifyData {
 }
 
 /// Returns the identity of a drive, with one of its namespaces.
-fn identity_of(identity: &ControllerIdentity, namespace: &Namespace) -> ControllerIdentity {
+fn identity_of(identity: &ControllerIdentity, namespace: &DriveNamespace) -> ControllerIdentity {
     let mut identity = identity.clone();
     identity.namespace = NamespaceIdentity {
         nsid: namespace.nsid,
@@ -44,7 +44,7 @@ pub(crate) fn host_identity(controller: &Controller, nsid: u32) -> Option<Contro
 }
 
 /// Returns the number of mapped blocks of a namespace.
-fn mapped_blocks(drive: &BlockDrive, namespace: &Namespace) -> u64 {
+fn mapped_blocks(drive: &BlockDrive, namespace: &DriveNamespace) -> u64 {
     if drive.namespaces.is_direct() {
         return drive.mapped_blocks();
     }
@@ -67,7 +67,11 @@ fn bytes(admin: &AdminState, drive: &BlockDrive, units: u64) -> u64 {
     units * u64::from(drive.unit_blocks()) * block_bytes
 }
 
-fn namespace_data(admin: &AdminState, drive: &BlockDrive, namespace: &Namespace) -> IdentifyData {
+fn namespace_data(
+    admin: &AdminState,
+    drive: &BlockDrive,
+    namespace: &DriveNamespace,
+) -> IdentifyData {
     let identity = identity_of(admin.identity(), namespace);
     let mut data = identity.identify_namespace(mapped_blocks(drive, namespace));
     data.nvmcap = u128::from(bytes(admin, drive, namespace.allocated_units())).into();
@@ -151,7 +155,7 @@ pub(crate) fn identify(
         _ => {}
     }
     // An identifier without the namespace has a structure of zeros.
-    let data = |namespace: Option<&Namespace>| {
+    let data = |namespace: Option<&DriveNamespace>| {
         Ok(namespace.map_or_else(zeros, |found| namespace_data(admin, drive, found)))
     };
     match cns {

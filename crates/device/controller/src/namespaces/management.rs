@@ -151,9 +151,10 @@ fn check_new(new: &NewNamespace) -> Result<u64, Status> {
 pub(crate) fn manage(
     controller: &mut Controller,
     command: FormatCommand,
-    (change, nsid): (NamespaceChange, u32),
+    change: NamespaceChange,
     sqe: &Sqe,
 ) -> Result<(), Status> {
+    let nsid = command.nsid;
     managed_drive(controller, command.port)?;
     if sqe.cdw11.get() != 0 || sqe.cdw10.get() > 0xf {
         // Other command sets, and reserved bits.
@@ -197,8 +198,8 @@ pub(crate) fn required_bytes(controller: &Controller, port: usize, sqe: &Sqe) ->
 /// The status with which the command is to complete.
 pub(crate) fn attach(
     controller: &mut Controller,
-    port: usize,
-    (nsid, attach): (u32, bool),
+    FormatCommand { port, nsid, .. }: FormatCommand,
+    attach: bool,
     sqe: &Sqe,
 ) -> Result<(), Status> {
     managed_drive(controller, port)?;

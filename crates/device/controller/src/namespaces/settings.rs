@@ -6,7 +6,7 @@ use collections::{put_at, u32_at, u64_at};
 use crate::error::DriveError;
 use crate::namespaces::layout::NAMESPACES_MAX;
 use crate::namespaces::table::{
-    GRANULES_MAX, Namespace, NamespaceExtent, NamespaceSpace, NamespaceTable,
+    DriveNamespace, GRANULES_MAX, GranuleRange, NamespaceExtent, NamespaceSpace, NamespaceTable,
 };
 use crate::persistence::nonvolatile::{NonVolatile, Section};
 
@@ -71,12 +71,12 @@ fn decode(bytes: &[u8]) -> Option<NamespaceTable> {
         let (list, after) = after.split_at_checked(extents.checked_mul(EXTENT_BYTES)?)?;
         rest = after;
         let half = |pair: &[u8]| u64::from(u16::from_le_bytes([pair[0], pair[1]]));
-        let range = |e: &[u8]| (half(e), half(e) + half(&e[2..]));
+        let range = |e: &[u8]| GranuleRange { first: half(e), end: half(e) + half(&e[2..]) };
         let ranges: Vec<_> = list.chunks_exact(EXTENT_BYTES).map(range).collect();
-        if ranges.iter().any(|(first, end)| first >= end || *end > space.granules()) {
+        if ranges.iter().any(|range| range.first >= range.end || range.end > space.granules()) {
             return None;
         }
-        table.namespaces.push(Namespace {
+        table.namespaces.push(DriveNamespace {
             nsid: u32_at(entry, 0)?,
             blocks: u64_at(entry, 8)?,
             generation: u32_at(entry, 16)?,

@@ -25,9 +25,16 @@ pub(crate) struct NamespaceExtent {
     pub(crate) units: u64,
 }
 
+/// A range of granules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GranuleRange {
+    pub(super) first: u64,
+    pub(super) end: u64,
+}
+
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Namespace {
+pub(crate) struct DriveNamespace {
     pub(crate) nsid: u32,
     /// Size in logical blocks.
     pub(crate) blocks: u64,
@@ -58,17 +65,17 @@ impl NamespaceSpace {
     }
 
     /// Returns the number of units of a range of granules.
-    fn units_of(self, first: u64, end: u64) -> u64 {
+    fn units_of(self, range: GranuleRange) -> u64 {
         let granule = self.granule_units();
-        (end * granule).min(self.units) - first * granule
+        (range.end * granule).min(self.units) - range.first * granule
     }
 
     /// Returns the extents that granules make, whose ranges ascend.
-    pub(super) fn extents(self, ranges: &[(u64, u64)]) -> Vec<NamespaceExtent> {
+    pub(super) fn extents(self, ranges: &[GranuleRange]) -> Vec<NamespaceExtent> {
         let mut begin = 0;
-        let extent = |(first, end): &(u64, u64)| {
-            let units = self.units_of(*first, *end);
-            let first = first * self.granule_units();
+        let extent = |range: &GranuleRange| {
+            let units = self.units_of(*range);
+            let first = range.first * self.granule_units();
             begin += units;
             NamespaceExtent { begin: begin - units, first, units }
         };
@@ -76,7 +83,7 @@ impl NamespaceSpace {
     }
 }
 
-impl Namespace {
+impl DriveNamespace {
     /// Returns the number of units that are allocated to it.
     pub(crate) fn allocated_units(&self) -> u64 {
         self.extents.last().map_or(0, |extent| extent.begin + extent.units)
@@ -121,7 +128,7 @@ impl Namespace {
 pub(crate) struct NamespaceTable {
     pub(super) space: NamespaceSpace,
     /// In the order of their identifiers.
-    pub(super) namespaces: Vec<Namespace>,
+    pub(super) namespaces: Vec<DriveNamespace>,
     /// Number of namespaces that were created.
     pub(super) created: u32,
 }
@@ -155,7 +162,13 @@ impl NamespaceTable {
                 return Err(needed * unit_blocks * u64::from(block_bytes));
             };
             let (nsid, generation, is_attached) = (*nsid, 0, true);
-            table.namespaces.push(Namespace { nsid, blocks, generation, is_attached, extents });
+            table.namespaces.push(DriveNamespace {
+                nsid,
+                blocks,
+                generation,
+                is_attached,
+                extents,
+            });
         }
         table.namespaces.sort_by_key(|namespace| namespace.nsid);
         Ok(table)
@@ -183,23 +196,23 @@ impl NamespaceTable {
     }
 
     /// Returns the namespaces, in the order of their identifiers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Namespace> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DriveNamespace> {
         self.namespaces.iter()
     }
 
     /// Returns a namespace.
-    pub(crate) fn get(&self, nsid: u32) -> Option<&Namespace> {
+    pub(crate) fn get(&self, nsid: u32) -> Option<&DriveNamespace> {
         self.namespaces.iter().find(|namespace| namespace.nsid == nsid)
     }
 
     /// Returns a namespace if it is attached.
-    pub(crate) fn active(&self, nsid: u32) -> Option<&Namespace> {
+    pub(crate) fn active(&self, nsid: u32) -> Option<&DriveNamespace> {
         self.get(nsid).filter(|namespace| namespace.is_attached)
     }
 
     /// Returns the number of units that no namespace has.
     pub(crate) fn unallocated_units(&self) -> u64 {
-        self.space.units - self.namespaces.iter().map(Namespace::allocated_units).sum::<u64>()
+        self.space.units - self.namespaces.iter().map(DriveNamespace::allocated_units).sum::<u64>()
     }
 
     /// Returns the number of units that a namespace of this size needs.
@@ -209,7 +222,7 @@ impl NamespaceTable {
     }
 
     /// Returns the ranges of granules without a namespace, ascending.
-    fn free_ranges(&self) -> Vec<(u64, u64)> {
+    fn free_ranges(&self) -> Vec<GranuleRange> {
         let granule = self.space.granule_units();
         let mut used: Vec<(u64, u64)> = self
             .namespaces
@@ -223,7 +236,7 @@ impl NamespaceTable {
         let mut free = Vec::new();
         for (first, end) in used {
             if first > next {
-                free.push((next, first));
+                free.push(GranuleRange { first: next, end: first });
             }
             next = end;
         }
@@ -241,16 +254,17 @@ impl NamespaceTable {
         let (space, granule) = (self.space, self.space.granule_units());
         let needed = blocks.div_ceil(space.unit_blocks.into());
         let free = self.free_ranges();
-        let fits = |range: &&(u64, u64)| space.units_of(range.0, range.1) >= needed;
+        let fits = |range: &&GranuleRange| space.units_of(**range) >= needed;
         let mut ranges = Vec::new();
         let mut left = needed;
-        for (first, end) in free.iter().find(fits).map_or(free.as_slice(), std::slice::from_ref) {
+        for range in free.iter().find(fits).map_or(free.as_slice(), std::slice::from_ref) {
             if left == 0 {
                 break;
             }
-            let end = *end.min(&(first + left.div_ceil(granule)));
-            left = left.saturating_sub(space.units_of(*first, end));
-            ranges.push((*first, end));
+            let end = range.end.min(range.first + left.div_ceil(granule));
+            let taken = GranuleRange { end, ..*range };
+            left = left.saturating_sub(space.units_of(taken));
+            ranges.push(taken);
         }
         (left == 0).then(|| space.extents(&ranges))
     }
@@ -265,7 +279,7 @@ impl NamespaceTable {
         self.created += 1;
         let generation = self.created;
         let at = self.namespaces.partition_point(|namespace| namespace.nsid < nsid);
-        let namespace = Namespace { nsid, blocks, generation, is_attached: false, extents };
+        let namespace = DriveNamespace { nsid, blocks, generation, is_attached: false, extents };
         self.namespaces.insert(at, namespace);
     }
 

@@ -10,7 +10,7 @@ use nvme::{DsmRange, IoCommand, Sqe, Status, opcode};
 
 use crate::controller::{Controller, Personality};
 use crate::namespaces::layout::NAMESPACES_MAX;
-use crate::namespaces::table::Namespace;
+use crate::namespaces::table::DriveNamespace;
 use crate::personality::logical_blocks::BlockRange;
 
 /// The broadcast namespace identifier [NVMe1.4 §6.1.2].
@@ -59,7 +59,7 @@ pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<
 
 /// Adds the parts of a range of blocks of a namespace.
 fn divide(
-    namespace: &Namespace,
+    namespace: &DriveNamespace,
     unit_blocks: u32,
     range: &DsmRange,
     into: &mut Vec<DsmRange>,

@@ -17,7 +17,7 @@ use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::command::table::Commands;
+use crate::command::table::{Commands, nth_range, range_count};
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::namespaces::{NamespaceTable, management};
 use crate::nand_array::operation::SectorAddress;
@@ -412,8 +412,8 @@ impl BlockDrive {
             return Status::LBA_OUT_OF_RANGE.do_not_retry();
         }
         let (mut host, mut found) = (slba.wrapping_sub(command.first_sector), 0);
-        for n in 0..command.range_count() {
-            let BlockRange { slba, nlb } = command.nth_range(n, BlockRange { slba, nlb });
+        for n in 0..range_count(command) {
+            let BlockRange { slba, nlb } = nth_range(command, n, BlockRange { slba, nlb });
             let (mut at, mut left) = (slba, nlb);
             while left > 0 && found < max {
                 let (mapped, n) = self.extent(at, left);

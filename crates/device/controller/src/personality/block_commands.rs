@@ -13,7 +13,7 @@ use nvme::{IoCommand, Status};
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
-use crate::command::table::{Commands, range_blocks};
+use crate::command::table::{Commands, nth_range, range_blocks, range_count};
 use crate::personality::block::BlockDrive;
 use crate::personality::block_flash::source_offset;
 use crate::personality::logical_blocks::{BlockRange, CommandPart, UnitRange};
@@ -54,10 +54,10 @@ impl BlockDrive {
         range: BlockRange,
         commands: &mut Commands,
     ) {
-        let count = commands.get(id).range_count();
+        let count = range_count(commands.get(id));
         commands.get_mut(id).ops_left = count as u32;
         for n in 0..count {
-            let BlockRange { slba, nlb } = commands.get(id).nth_range(n, range);
+            let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
             let units = self.blocks.covering_units(slba, nlb);
             let tag = RequestTag::of_part(id, part).of_range(n as u16).encode();
             let (ftl, mut flash) = self.split_ftl_and_flash(commands);
@@ -107,10 +107,10 @@ impl BlockDrive {
             return commands.complete_op(id, Status::INVALID_OPCODE);
         }
         self.command_stats.uncorrectable_writes += 1;
-        let count = commands.get(id).range_count();
+        let count = range_count(commands.get(id));
         commands.get_mut(id).ops_left = count as u32;
         for n in 0..count {
-            let BlockRange { slba, nlb } = commands.get(id).nth_range(n, range);
+            let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
             let tag = RequestTag::whole(id).of_range(n as u16).encode();
             self.ftl.write_uncorrectable(tag, slba, nlb, durable);
         }

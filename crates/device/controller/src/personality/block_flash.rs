@@ -9,7 +9,7 @@ use nvme::{IoCommand, PuId, VectorHints};
 use time::Nanos;
 
 use crate::BlockCommandStats;
-use crate::command::table::{Command, Commands};
+use crate::command::table::{Command, Commands, nth_range};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::personality::logical_blocks::{
@@ -69,7 +69,7 @@ fn partial_window(
     tag: RequestTag,
     position: u32,
 ) -> UnitWindow {
-    let range = command.nth_range(tag.range.into(), block_range(&command.io));
+    let range = nth_range(command, tag.range.into(), block_range(&command.io));
     let before = command.extents.iter().take(tag.range.into());
     let blocks_before: u64 = before.map(|range| u64::from(range.nlb)).sum();
     let window = blocks.window(&command.io, tag.part, range, position);

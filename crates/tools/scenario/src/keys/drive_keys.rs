@@ -133,7 +133,7 @@ fn read_namespaces(value: &Value<'_>) -> Result<NamespaceLayout> {
     };
     let sizes = items.iter().map(size).collect::<Result<Vec<_>>>()?;
     NamespaceLayout::of_sizes(&sizes).map_err(|error| {
-        value.conflict(error.to_string(), "allowed: 1 to 32 sizes, of which one may be \"rest\"")
+        value.conflict(error.to_string(), "allowed: 1 to 32 sizes; one may be \"rest\"")
     })
 }
 

@@ -6,7 +6,6 @@ mod closed_forms;
 mod composition;
 mod explain;
 mod host;
-mod namespaces;
 mod note_codes;
 mod paper_effect;
 mod parallel_units;
