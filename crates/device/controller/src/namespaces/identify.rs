@@ -196,7 +196,7 @@ pub(crate) fn namespaces(controller: &Controller) -> Vec<NamespaceInfo> {
             nguid,
         }];
     };
-    let info = |namespace: &Namespace| NamespaceInfo {
+    let info = |namespace: &DriveNamespace| NamespaceInfo {
         nsid: namespace.nsid,
         blocks: namespace.blocks,
         allocated_bytes: bytes(admin, drive, namespace.allocated_units()),
