@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::admin::latency_monitor;
+use crate::namespaces::layout::NamespaceLayout;
 use crate::personality::protection;
 
 /// The interface that a drive exposes.
@@ -95,6 +96,9 @@ pub struct ControllerConfig {
     /// Thresholds of the latency monitor, if it is enabled at power-on: four increasing multiples of
     /// 5 ms, up to 1280 ms.
     pub latency_monitor: Option<[Nanos; 4]>,
+    /// The namespaces that the drive has when it is new. Several need a drive that manages its own
+    /// flash.
+    pub namespaces: NamespaceLayout,
     /// The registers by which hosts in this process initialize the drive; `None` if they connect
     /// directly.
     pub registers: Option<RegisterConfig>,
@@ -175,6 +179,7 @@ impl Default for ControllerConfig {
             doorbell_buffer: false,
             scrub: None,
             latency_monitor: None,
+            namespaces: NamespaceLayout::default(),
             registers: None,
         }
     }
@@ -314,6 +319,12 @@ impl DriveConfig {
             return contradiction(
                 "a patrol in the controller, but the drive does not manage its flash",
                 "personality = \"block\" over NAND, or the patrol of the host's target",
+            );
+        }
+        if !self.controller.namespaces.is_default() && !manages {
+            return contradiction(
+                "several namespaces on a drive that does not manage its flash",
+                "personality = \"block\" over NAND",
             );
         }
         match (&self.media, self.personality) {

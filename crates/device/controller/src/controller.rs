@@ -23,6 +23,7 @@ use crate::host_interface::cmb::DeviceCmb;
 use crate::host_interface::queues::Queues;
 use crate::host_interface::registers;
 use crate::lateness::{GapLog, LatenessRecord};
+use crate::namespaces::{identify, management};
 use crate::nand_array::{ArrayCounters, NandArray};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::persistence::power::KeptMemory;
@@ -34,8 +35,8 @@ use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::stats::CommandTimes;
 use crate::{
-    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind,
-    ProtectionErrors, PuBusy, ReadModifyWriteStats, WriteBuffer,
+    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceInfo,
+    PersonalityKind, ProtectionErrors, PuBusy, ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -181,7 +182,7 @@ impl Controller {
         if let Some(thresholds) = &config.controller.latency_monitor {
             admin.enable_latency_monitor(thresholds);
         }
-        Ok(Controller {
+        let mut controller = Controller {
             queues: Queues::new(config.controller.arbitration, nobody),
             admin,
             commands: Commands::default(),
@@ -197,7 +198,9 @@ impl Controller {
             faults: FaultState::new(),
             personality,
             config,
-        })
+        };
+        management::update_checks(&mut controller);
+        Ok(controller)
     }
 
     /// Returns the configuration.
@@ -214,6 +217,11 @@ impl Controller {
             Personality::Pcm(d) => d.sectors,
             Personality::OpenChannel(d) => d.geometry.total_sectors(),
         }
+    }
+
+    /// Returns the namespaces, in the order of their identifiers.
+    pub fn namespaces(&self) -> Vec<NamespaceInfo> {
+        identify::namespaces(self)
     }
 
     /// Returns the FTL, if the drive manages its own flash.
@@ -334,6 +342,7 @@ impl Controller {
         self.queues.check_invariants()?;
         if let Personality::Block(d) = &self.personality {
             d.changes.check_invariants()?;
+            d.namespaces.check_invariants()?;
         }
         self.array().map_or(Ok(()), |array| array.check_invariants())
     }

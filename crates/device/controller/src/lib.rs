@@ -27,6 +27,7 @@ mod faults;
 mod host_interface;
 mod lateness;
 mod media_health;
+mod namespaces;
 mod nand_array;
 mod persistence;
 mod personality;
@@ -53,6 +54,9 @@ pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortSta
 pub use host_interface::hosts::NotAttached;
 pub use host_interface::registers::RegisterStats;
 pub use lateness::{Lateness, LatenessPart, LatenessRecord};
+pub use namespaces::layout::{
+    NAMESPACES_MAX, NamespaceInfo, NamespaceLayout, NamespaceLayoutError,
+};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use stats::{

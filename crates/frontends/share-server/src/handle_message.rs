@@ -216,6 +216,8 @@ impl ControlThread {
         let of_user = rule.grant.queues.into();
         let grant = with_rates(Grant { queues, ..rule.grant }, &rule, of_user);
         let access = AccessPolicy {
+            // Partitions are parts of the first namespace.
+            namespace: 1,
             scope: match partition.span {
                 PartitionSpan::Sectors { first, count } => AccessScope::Sectors { first, count },
                 PartitionSpan::ParallelUnits { first, count } => {

@@ -41,6 +41,7 @@ pub use ahci::{AhciError, AhciHost, AhciInterrupt, AhciPort, AhciPortStats, Driv
 pub use controller::cmb::{Cmb, OutOfCmbBounds};
 pub use controller::events::MediaEvent;
 pub use controller::info::{ControllerInfo, OpenChannelInfo, ProductIdentity};
+pub use controller::namespaces::{AllocatedNamespace, NamespaceAdmin};
 pub use controller::reset::ControllerGeneration;
 pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};

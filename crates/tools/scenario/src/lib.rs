@@ -123,6 +123,8 @@ pub struct DriveSpec {
     pub preset: Option<String>,
     /// Capacity through its FTL, in the drive or in the target; `None` without one.
     pub capacity: Option<Capacity>,
+    /// Namespace that the host connects to; `None` for the first one.
+    pub namespace: Option<u32>,
     /// Whether the scenario sets a seed for this drive.
     seed_given: bool,
 }
@@ -248,7 +250,10 @@ impl Scenario {
                     scenario.check_layer(layer, &mut value.section()?, path.over)?;
                 }
                 scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
+                scenario.check_namespace(&scenario.path, &mut value.section()?, path.over)?;
             }
+            let namespace = scenario.path.namespace;
+            scenario.drives.iter_mut().for_each(|drive| drive.namespace = namespace);
         }
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -4,6 +4,7 @@
 //! members share their memory, so that one payload reaches all of them. Building takes no virtual
 //! time, apart from preconditioning until steady state.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
 use block::{BlockDevice, MemberSchedule, Stripe, StripeError};
@@ -53,8 +54,8 @@ pub struct StackBuilder {
     device_of: Vec<usize>,
     /// The time at which all devices are initialized.
     ready_at: Nanos,
-    /// Whether the blocks of a drive itself have been preconditioned.
-    preconditioned: Vec<bool>,
+    /// The drives and namespaces whose blocks have been preconditioned.
+    preconditioned: BTreeSet<(usize, u32)>,
     /// How drives came to their states, by name, if states are kept.
     state_uses: Vec<(String, StateUse)>,
 }
@@ -171,7 +172,7 @@ impl StackBuilder {
             devices.push(EmulatedDevice::Nvme(drive));
             hosts.push(host);
         }
-        let preconditioned = vec![false; device_of.len()];
+        let preconditioned = BTreeSet::new();
         let mut builder =
             StackBuilder { devices, device_of, ready_at, preconditioned, state_uses: Vec::new() };
         let mut paths = Vec::with_capacity(specs.len());
@@ -188,7 +189,8 @@ impl StackBuilder {
         options: BuildOptions,
         ready: &mut [Option<StackHost>],
     ) -> Result<OpenPath, StackError> {
-        let plan = scenario.drive_spec(spec.over);
+        let mut plan = scenario.drive_spec(spec.over);
+        plan.namespace = spec.config.namespace;
         if let HostTarget::Named(named) = &plan.target
             && named.kind == Some(TargetKind::Kv)
         {
@@ -223,7 +225,7 @@ impl StackBuilder {
                 false => NonZeroU16::MIN,
             };
             let with = (queues, AddressSpace::default());
-            let member = self.open_member(scenario, spec.over, options, with, ready)?;
+            let member = self.open_member((scenario, spec.over), plan, options, with, ready)?;
             return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
         };
         let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
@@ -244,7 +246,8 @@ impl StackBuilder {
         for beneath in members {
             let drive = &scenario.drives[scenario.drive_of(*beneath)];
             let with = (queues_of(&spec, drive), memory.clone());
-            opened.push(self.open_member(scenario, *beneath, options, with, ready)?);
+            let plan = scenario.drive_spec(*beneath);
+            opened.push(self.open_member((scenario, *beneath), plan, options, with, ready)?);
         }
         let sector_bytes =
             opened.first().map_or(1, |member: &Member| member.host.device.limits().sector_bytes);
@@ -259,14 +262,14 @@ impl StackBuilder {
 
     fn open_member(
         &mut self,
-        scenario: &Scenario,
-        beneath: Beneath,
+        (scenario, beneath): (&Scenario, Beneath),
+        plan: DriveSpec,
         options: BuildOptions,
         (raw_queues, memory): (NonZeroU16, AddressSpace),
         ready: &mut [Option<StackHost>],
     ) -> Result<Member, StackError> {
         let drive = scenario.drive_of(beneath);
-        let mut plan = options.plan(scenario.drive_spec(beneath));
+        let mut plan = options.plan(plan);
         if let Some(host) = ready[drive].take() {
             plan.config.name.clone_from(&scenario.drives[drive].config.name);
             return Ok(Member { beneath, drive, plan, host });
@@ -367,7 +370,7 @@ impl OpenPath {
                 continue;
             }
             if matches!(beneath, Beneath::Drive(_))
-                && std::mem::replace(&mut builder.preconditioned[*drive], true)
+                && !builder.preconditioned.insert((*drive, plan.namespace.unwrap_or(1)))
             {
                 continue;
             }

@@ -17,6 +17,32 @@ pub mod cns {
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
     /// Namespace identification descriptor list ([`namespace_descriptors`](super::namespace_descriptors)).
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+    /// Identify Namespace of a command set [NVMe2.0 §5.17.2.5].
+    pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
+    /// Identify Controller of a command set [NVMe2.0 §5.17.2.6].
+    pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+    /// Active namespace list of a command set [NVMe2.0 §5.17.2.7].
+    pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
+    /// Identify Namespace without what depends on the command set
+    /// ([`IndependentNamespace`](crate::IndependentNamespace)) [NVMe2.0 §5.17.2.8].
+    pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// Allocated namespace list: as [`ACTIVE_NAMESPACES`], with namespaces that are not attached.
+    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
+    /// Identify Namespace of an allocated namespace.
+    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
+    /// Controllers that a namespace is attached to ([`ControllerList`](crate::ControllerList)).
+    pub const ATTACHED_CONTROLLERS: u8 = 0x12;
+    /// All controllers ([`ControllerList`](crate::ControllerList)).
+    pub const CONTROLLERS: u8 = 0x13;
+    /// Namespace granularities
+    /// ([`NamespaceGranularities`](crate::NamespaceGranularities)).
+    pub const NAMESPACE_GRANULARITIES: u8 = 0x16;
+    /// Allocated namespace list of a command set [NVMe2.0 §5.17.2.16].
+    pub const COMMAND_SET_ALLOCATED_NAMESPACES: u8 = 0x1a;
+    /// Identify Namespace of a command set, of an allocated namespace [NVMe2.0 §5.17.2.17].
+    pub const COMMAND_SET_ALLOCATED_NAMESPACE: u8 = 0x1b;
+    /// Command sets ([`CommandSetList`](crate::CommandSetList)) [NVMe2.0 §5.17.2.18].
+    pub const COMMAND_SETS: u8 = 0x1c;
 }
 
 /// Returns the namespace identification descriptor list of a namespace that has an NGUID
@@ -227,6 +253,10 @@ impl IdentifyController {
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// Bit of `oacs`: Doorbell Buffer Config is supported.
     pub const OACS_DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
+    /// Bit of `oacs`: Namespace Management and Namespace Attachment are supported.
+    pub const OACS_NAMESPACES: u16 = 1 << 3;
+    /// Bit of `ctratt`: the namespace granularity list is supported.
+    pub const CTRATT_NAMESPACE_GRANULARITY: u32 = 1 << 7;
     /// Bit of `oacs`: Format NVM is supported.
     pub const OACS_FORMAT: u16 = 1 << 1;
     /// Bit of `oacs`: Get LBA Status is supported.

@@ -19,6 +19,7 @@ mod identify;
 mod latency_monitor;
 pub mod log_page;
 mod metadata;
+mod namespace;
 mod open_channel;
 mod protection;
 pub mod register;
@@ -26,7 +27,9 @@ mod vendor_extensions;
 mod wire;
 
 pub use cloud_health_log::{CLOUD_HEALTH, CloudHealthLog};
-pub use command::admin_command::{AdminCommand, FeatureSelect, QueuePriority, SecureErase};
+pub use command::admin_command::{
+    AdminCommand, FeatureSelect, NamespaceChange, QueuePriority, SecureErase,
+};
 pub use command::cqe::Cqe;
 pub use command::io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
 pub use command::range::{CopyRange, DsmRange, LbaStatusDescriptor};
@@ -43,6 +46,9 @@ pub use latency_monitor::{
 };
 pub use log_page::{CommandEffects, DeviceL2pLog, ErrorEntry, FirmwareLog, HealthLog};
 pub use metadata::{MetadataFormat, MetadataTransfer, ProtectionType};
+pub use namespace::{
+    CommandSetList, ControllerList, IndependentNamespace, NamespaceGranularities, NewNamespace,
+};
 pub use open_channel::chunk::{ChunkDescriptor, ChunkState};
 pub use open_channel::chunk_notification::{
     AsyncEvent, ChunkNotification, ChunkNotificationKind, ChunkNotificationScope,

@@ -39,6 +39,8 @@ impl CommandEffects {
     pub const SUPPORTED: u32 = 1;
     /// Bit of a command: it may change logical blocks, LBCC.
     pub const CHANGES_BLOCKS: u32 = 1 << 1;
+    /// Bit of a command: it may change the namespaces of the drive, NIC.
+    pub const CHANGES_INVENTORY: u32 = 1 << 3;
     /// Offset of the I/O commands, after the admin commands.
     const IO_COMMANDS: usize = 1024;
 

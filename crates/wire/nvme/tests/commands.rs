@@ -278,8 +278,9 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
             AdminCommand::GetFeatures { fid, select, member }
         }),
         Just(AdminCommand::AsyncEventRequest),
-        (any::<u64>(), any::<u16>(), 1..=1u64 << 32)
-            .prop_map(|(slba, nlb, n)| { AdminCommand::GetLbaStatus { slba, nlb, bytes: n * 4 } }),
+        (any::<u64>(), any::<u16>(), 1..=1u64 << 32).prop_map(|(slba, nlb, n)| {
+            AdminCommand::GetLbaStatus { nsid: 7, slba, nlb, bytes: n * 4 }
+        }),
         (any::<u32>(), 0..16u8, 0..32u8, erase).prop_map(
             |(nsid, lba_format, protection, erase)| AdminCommand::FormatNvm {
                 nsid,

@@ -70,6 +70,8 @@ pub(crate) fn controller_identity(
         name: config.name.clone(),
         personality: config.personality,
         namespace: NamespaceIdentity {
+            nsid: 1,
+            generation: 0,
             sectors,
             sector_bytes,
             oob_bytes: oob,
@@ -100,6 +102,7 @@ pub(crate) fn controller_identity(
             lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
             keep_alive: config.controller.registers.is_some(),
             format: matches!(personality, Personality::Block(_)),
+            namespaces: matches!(personality, Personality::Block(_)),
         },
         arbitration,
     }

@@ -8,7 +8,7 @@ use nvme::{
     AdminCommand, CommandEffects, IdentifyController, IoCommand, Sqe, Status, VendorExtensions,
 };
 
-use super::{ControllerIdentity, NSID};
+use super::ControllerIdentity;
 use crate::PersonalityKind;
 
 /// Opcodes from this one on are vendor specific.
@@ -31,11 +31,15 @@ const CHANGES_BLOCKS: [u8; 9] = [
 pub(super) fn page(identity: &ControllerIdentity) -> CommandEffects {
     let mut page = CommandEffects::none();
     for opcode in 0..=u8::MAX {
-        let sqe = Sqe::new(opcode, NSID);
+        let sqe = Sqe::new(opcode, identity.namespace.nsid);
         let is_known = AdminCommand::parse(&sqe) != Err(Status::INVALID_OPCODE);
         if is_known && has_admin_command(identity, opcode) {
             let changes = match opcode {
                 admin::FORMAT_NVM => CommandEffects::CHANGES_BLOCKS,
+                admin::NAMESPACE_MANAGEMENT => {
+                    CommandEffects::CHANGES_BLOCKS | CommandEffects::CHANGES_INVENTORY
+                }
+                admin::NAMESPACE_ATTACHMENT => CommandEffects::CHANGES_INVENTORY,
                 _ => 0,
             };
             page.set_admin(opcode, CommandEffects::SUPPORTED | changes);
@@ -59,6 +63,7 @@ fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bool {
         admin::GEOMETRY => identity.geometry.is_some(),
         admin::GET_LBA_STATUS => identity.optional.get_lba_status,
         admin::FORMAT_NVM => identity.optional.format,
+        admin::NAMESPACE_MANAGEMENT | admin::NAMESPACE_ATTACHMENT => identity.optional.namespaces,
         _ => true,
     }
 }

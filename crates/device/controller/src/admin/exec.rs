@@ -3,8 +3,8 @@
 
 use mem::Iova;
 use nvme::{
-    AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, ErrorEntry, FeatureSelect,
-    LatencyMonitorFeature, LbaStatusDescriptor, SecureErase, Sqe, Status, feature, log_page,
+    AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, FeatureSelect,
+    LatencyMonitorFeature, LbaStatusDescriptor, SecureErase, Sqe, Status, cns, feature, log_page,
 };
 use time::Nanos;
 use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
@@ -17,7 +17,21 @@ use crate::host_interface::access::AccessCheck;
 use crate::host_interface::hosts::HostPort;
 use crate::host_interface::queues::QueueTeardown;
 use crate::host_interface::registers;
-use crate::personality::format::{self, FormatCommand};
+use crate::namespaces::{identify, management, translation};
+use crate::personality::format::{self, FormatCommand, FormatTask};
+use crate::personality::logical_blocks::BlockRange;
+
+/// Whether a structure of Identify is one of a command set.
+fn has_command_set(structure: u8) -> bool {
+    matches!(
+        structure,
+        cns::COMMAND_SET_NAMESPACE
+            | cns::COMMAND_SET_CONTROLLER
+            | cns::COMMAND_SET_ACTIVE_NAMESPACES
+            | cns::COMMAND_SET_ALLOCATED_NAMESPACES
+            | cns::COMMAND_SET_ALLOCATED_NAMESPACE
+    )
+}
 
 /// Protection information of type 1 in a Format NVM, without other metadata settings.
 const FORMAT_TYPE_1: u8 = 1 << 1;
@@ -47,16 +61,19 @@ impl Controller {
             Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
             Ok(None) => {}
             Err(status) => {
-                self.log_admin_error(queue, cid, status);
+                let mut failed = FailedCommand::admin(cid, sqe.nsid.get());
+                if status.is(Status::NAMESPACE_CAPACITY) {
+                    failed.detail = management::required_bytes(self, port.unwrap_or(0), sqe);
+                }
+                self.log_admin_error(queue, failed, status);
                 self.queues.post(queue, cid, status, 0);
             }
         }
     }
 
     /// Appends a failed admin command to the error log of its host.
-    pub(crate) fn log_admin_error(&mut self, queue: usize, cid: u16, status: Status) {
-        let error = FailedCommand { sqid: 0, cid, location: ErrorEntry::NONE, lba: 0 };
-        self.admin_for_queue(queue).log_error(status, &error);
+    pub(crate) fn log_admin_error(&mut self, queue: usize, failed: FailedCommand, status: Status) {
+        self.admin_for_queue(queue).log_error(status, &failed);
     }
 
     /// Executes an admin command. Returns `Ok(None)` if it completes later.
@@ -71,11 +88,24 @@ impl Controller {
         let port = self.queues.submissions[queue].as_ref().map_or(0, |q| q.port);
         match command {
             AdminCommand::Identify { cns, nsid } => {
-                let mapped = match &self.personality {
-                    Personality::Block(d) => d.mapped_blocks(),
-                    _ => self.sectors(),
+                let (controller, command_set) =
+                    ((sqe.cdw10.get() >> 16) as u16, (sqe.cdw11.get() >> 24) as u8);
+                if command_set != 0 && has_command_set(cns) {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let rights = self.queues.ports[port].access.as_deref();
+                let answer = match (&self.personality, rights) {
+                    (Personality::Block(drive), None) => {
+                        identify::identify(&self.admin, drive, cns, nsid, controller)?
+                    }
+                    (Personality::Block(drive), Some(rights)) => {
+                        rights.admin.identify(cns, nsid, drive.mapped_blocks())?
+                    }
+                    (_, rights) => {
+                        let admin = rights.map_or(&self.admin, |rights| &rights.admin);
+                        admin.identify(cns, nsid, self.sectors())?
+                    }
                 };
-                let answer = self.admin_for_queue(queue).identify(cns, nsid, mapped)?;
                 self.return_data(port, sqe, answer.as_slice(), answer.len() as u64)
             }
             AdminCommand::Geometry { nsid } => {
@@ -265,8 +295,11 @@ impl Controller {
                 if !self.admin_for_queue(queue).identity().optional.format {
                     return Err(Status::INVALID_OPCODE);
                 }
-                if !matches!(nsid, 1 | u32::MAX) {
-                    return Err(Status::INVALID_NAMESPACE);
+                let Personality::Block(drive) = &self.personality else {
+                    return Err(Status::INVALID_OPCODE);
+                };
+                if nsid != u32::MAX && drive.namespaces.active(nsid).is_none() {
+                    return Err(translation::missing(self, port, nsid));
                 }
                 // MSET, PI and PIL, in bits 0, 3:1 and 4: the settings do not change.
                 let present = self.config.protection.map_or(0, |_| FORMAT_TYPE_1);
@@ -279,11 +312,23 @@ impl Controller {
                     // The drive does not encrypt: there is no key to delete.
                     SecureErase::Cryptographic => return Err(Status::INVALID_FIELD.do_not_retry()),
                 };
-                format::request(self, erases, Some(FormatCommand { port, queue, cid }))?;
+                let formatted = (nsid != u32::MAX).then_some(nsid);
+                let task = FormatTask::Format { nsid: formatted, erases };
+                format::request(self, task, Some(FormatCommand { port, queue, cid, nsid }))?;
                 Ok(None)
             }
-            AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
-                self.lba_status(port, sqe, slba, nlb, bytes)
+            AdminCommand::NamespaceManagement { change, nsid } => {
+                let command = FormatCommand { port, queue, cid, nsid };
+                management::manage(self, command, change, sqe)?;
+                Ok(None)
+            }
+            AdminCommand::NamespaceAttachment { nsid, attach } => {
+                let command = FormatCommand { port, queue, cid, nsid };
+                management::attach(self, command, attach, sqe)?;
+                Ok(Some(0))
+            }
+            AdminCommand::GetLbaStatus { nsid, slba, nlb, bytes } => {
+                self.lba_status((port, nsid), sqe, slba, nlb, bytes)
             }
         }
     }
@@ -339,7 +384,7 @@ impl Controller {
     /// Executes Get LBA Status [NVMe1.4 §5.27]: an eight-byte header, then descriptors.
     fn lba_status(
         &self,
-        port: usize,
+        (port, nsid): (usize, u32),
         sqe: &Sqe,
         slba: u64,
         nlb: u16,
@@ -349,7 +394,11 @@ impl Controller {
             return Err(Status::INVALID_OPCODE);
         };
         let rights = self.queues.ports[port].access.as_deref();
-        let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(drive.capacity_blocks());
+        let is_own = rights.is_none_or(|rights| rights.nsid() == nsid);
+        let Some(namespace) = drive.namespaces.active(nsid).filter(|_| is_own) else {
+            return Err(translation::missing(self, port, nsid));
+        };
+        let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(namespace.blocks);
         let first = rights.map_or(0, AccessCheck::first_sector);
         if slba >= sectors || bytes < 8 {
             return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
@@ -360,7 +409,14 @@ impl Controller {
         let (mut at, mut list) = (slba, Vec::new());
         while at < end && list.len() < most {
             let left = u32::try_from(end - at).unwrap_or(u32::MAX);
-            let (mapped, n) = drive.extent(first + at, left);
+            let range = BlockRange { slba: first + at, nlb: left };
+            // A host's part of a namespace that was created again may be larger than it.
+            let part = namespace.parts(drive.unit_blocks(), range).next();
+            let Some(part) = part.filter(|_| namespace.contains(BlockRange { nlb: 1, ..range }))
+            else {
+                return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
+            };
+            let (mapped, n) = drive.extent(part.slba, part.nlb);
             list.push(LbaStatusDescriptor::new(at, n, mapped));
             at += u64::from(n);
         }

@@ -8,11 +8,12 @@ use nvme::{
 use time::Nanos;
 
 use super::{
-    ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, FIRMWARE, NSID, TEMPERATURE_CRITICAL,
-    TEMPERATURE_WARNING, VERSION,
+    ERROR_LOG_ENTRIES, EVENT_REQUESTS_MAX, FIRMWARE, TEMPERATURE_CRITICAL, TEMPERATURE_WARNING,
+    VERSION,
 };
 use crate::PersonalityKind;
 use crate::command::ranges::CopyLimits;
+use crate::namespaces::layout::NAMESPACES_MAX;
 
 /// The bytes of an NGUID that name its vendor: the bit for locally administered identifiers is set.
 const LOCAL_OUI: [u8; 3] = [0x02, 0x53, 0x4c];
@@ -63,11 +64,16 @@ pub(crate) struct OptionalCommands {
     pub(crate) keep_alive: bool,
     /// Format NVM.
     pub(crate) format: bool,
+    /// Namespace Management and Namespace Attachment.
+    pub(crate) namespaces: bool,
 }
 
 /// The properties of a drive's namespace that its host may know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamespaceIdentity {
+    pub(crate) nsid: u32,
+    /// Number of namespaces that the drive had created before; 0 for those of a new drive.
+    pub(crate) generation: u32,
     /// Capacity in sectors.
     pub(crate) sectors: u64,
     /// Sector size in bytes: a power of two, at least 512.
@@ -152,12 +158,20 @@ impl ControllerIdentity {
             (u128::from(self.namespace.sectors) * u128::from(self.namespace.sector_bytes)).into();
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
-        c.nn = NSID.into();
+        c.nn = match self.optional.namespaces {
+            true => (NAMESPACES_MAX as u32).into(),
+            false => self.namespace.nsid.into(),
+        };
+        if self.optional.namespaces {
+            c.mnan = c.nn;
+            c.ctratt = IdentifyController::CTRATT_NAMESPACE_GRANULARITY.into();
+        }
         c.set_keep_alive(self.optional.keep_alive.into());
         let admin_commands = [
             (self.optional.doorbell_buffer, IdentifyController::OACS_DOORBELL_BUFFER_CONFIG),
             (self.optional.get_lba_status, IdentifyController::OACS_GET_LBA_STATUS),
             (self.optional.format, IdentifyController::OACS_FORMAT),
+            (self.optional.namespaces, IdentifyController::OACS_NAMESPACES),
         ];
         let supported = admin_commands.into_iter().filter(|(has, _)| *has);
         c.oacs = supported.fold(0, |oacs, (_, bit)| oacs | bit).into();
@@ -184,14 +198,19 @@ impl ControllerIdentity {
     }
 
     /// Returns the globally unique identifier of the namespace, NGUID, which is derived from the name
-    /// of the drive and the part of it that is the namespace. It stays the same over power cycles and
-    /// processes, and differs between drives with different names.
-    pub(super) fn nguid(&self) -> [u8; 16] {
+    /// of the drive and the part of it that is the namespace; of a created one also from the number of
+    /// namespaces that were created before. It stays the same over power cycles and processes, and
+    /// differs between drives with different names.
+    pub(crate) fn nguid(&self) -> [u8; 16] {
         let namespace = &self.namespace;
         let digest = |seed: u64| {
             // FNV-1a, 64 bits.
             let part = [seed, namespace.first_sector, namespace.sectors];
-            let bytes = part.into_iter().flat_map(u64::to_le_bytes).chain(self.name.bytes());
+            let created = [namespace.nsid, namespace.generation];
+            let created = if created == [1, 0] { None } else { Some(created) };
+            let created = created.into_iter().flatten().flat_map(u32::to_le_bytes);
+            let part = part.into_iter().flat_map(u64::to_le_bytes);
+            let bytes = part.chain(created).chain(self.name.bytes());
             bytes.fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
                 (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             })
@@ -205,7 +224,7 @@ impl ControllerIdentity {
     }
 
     /// Returns the Identify Namespace data structure; `mapped` is the number of mapped sectors.
-    pub(super) fn identify_namespace(&self, mapped: u64) -> IdentifyNamespace {
+    pub(crate) fn identify_namespace(&self, mapped: u64) -> IdentifyNamespace {
         let mut n = IdentifyNamespace::zeroed();
         // The address space of an open-channel drive has holes; the size is that of the address
         // space.

@@ -5,7 +5,7 @@
 //! checks the parameters of a new queue. It owns the feature values and the error log.
 //!
 //! Invariants: every answer is the one that [NVMe1.4 §5] ([OC20 §3] for chunks and geometry)
-//! requires of a controller with one namespace. A request allocates at most one page of the log
+//! requires. A request allocates at most one page of the log
 //! that it reads.
 
 pub(crate) mod async_events;
@@ -19,10 +19,10 @@ use std::collections::VecDeque;
 
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
-    CLOUD_HEALTH, ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog,
-    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, LATENCY_MONITOR, LatencyMonitorFeature,
-    LatencyMonitorLog, NamespaceList, Status, VendorExtensions, cns, log_page,
-    namespace_descriptors,
+    CLOUD_HEALTH, ChunkDescriptor, CommandSetList, DeviceL2pLog, ErrorEntry, FeatureSelect,
+    FirmwareLog, GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, IndependentNamespace,
+    LATENCY_MONITOR, LatencyMonitorFeature, LatencyMonitorLog, NamespaceList, Status,
+    VendorExtensions, cns, log_page, namespace_descriptors,
 };
 use time::Nanos;
 
@@ -34,8 +34,6 @@ pub(crate) use identity::{
     ControllerIdentity, HealthCounters, NamespaceIdentity, OptionalCommands,
 };
 
-/// The identifier of the only namespace.
-const NSID: u32 = 1;
 /// The broadcast namespace identifier [NVMe1.4 §6.1.2].
 const ALL_NAMESPACES: u32 = u32::MAX;
 const FIRMWARE: [u8; 8] = *b"1.0     ";
@@ -70,6 +68,17 @@ pub(crate) struct FailedCommand {
     pub(crate) location: u16,
     /// First logical block in error; 0 for a command without logical blocks.
     pub(crate) lba: u64,
+    /// The namespace of the command.
+    pub(crate) nsid: u32,
+    /// Command specific information.
+    pub(crate) detail: u64,
+}
+
+impl FailedCommand {
+    /// Returns an admin command without logical blocks.
+    pub(crate) fn admin(cid: u16, nsid: u32) -> FailedCommand {
+        FailedCommand { sqid: 0, cid, location: ErrorEntry::NONE, lba: 0, nsid, detail: 0 }
+    }
 }
 
 /// The admin state of a drive, as one host sees it.
@@ -187,25 +196,39 @@ impl AdminState {
 
     /// Returns the data of Identify. `mapped` is the number of mapped sectors.
     pub(crate) fn identify(&self, cns: u8, nsid: u32, mapped: u64) -> Result<IdentifyData, Status> {
+        let own = self.identity.namespace.nsid;
         match cns {
             cns::CONTROLLER => {
                 let burst = self.arbitration().burst_log2;
                 Ok(Box::new(self.identity.identify_controller(burst).to_bytes()))
             }
-            cns::NAMESPACE if nsid == NSID => {
+            cns::NAMESPACE if nsid == own => {
                 Ok(Box::new(self.identity.identify_namespace(mapped).to_bytes()))
             }
             // Identifiers of FFFFFFFEh and FFFFFFFFh are invalid here [NVMe1.4 §5.15.2.3].
-            cns::ACTIVE_NAMESPACES if nsid < ALL_NAMESPACES - 1 => {
-                Ok(Box::new(NamespaceList::above(nsid, &[NSID]).to_bytes()))
+            cns::ACTIVE_NAMESPACES | cns::COMMAND_SET_ACTIVE_NAMESPACES
+                if nsid < ALL_NAMESPACES - 1 =>
+            {
+                Ok(Box::new(NamespaceList::above(nsid, &[own]).to_bytes()))
             }
-            cns::NAMESPACE_DESCRIPTORS if nsid == NSID => {
+            cns::NAMESPACE_DESCRIPTORS if nsid == own => {
                 Ok(Box::new(namespace_descriptors(self.identity.nguid())))
             }
-            cns::NAMESPACE | cns::ACTIVE_NAMESPACES | cns::NAMESPACE_DESCRIPTORS => {
-                Err(Status::INVALID_NAMESPACE)
+            // Structures of NVMe 2.0 for the NVM command set, whose fields are all 0 here.
+            cns::COMMAND_SET_NAMESPACE if nsid == own => Ok(Box::new([0; IDENTIFY_BYTES])),
+            cns::COMMAND_SET_CONTROLLER => Ok(Box::new([0; IDENTIFY_BYTES])),
+            cns::INDEPENDENT_NAMESPACE if nsid == own => {
+                let is_protected = self.identity.namespace.write_protected;
+                Ok(Box::new(IndependentNamespace::ready(is_protected).to_bytes()))
             }
-            // Other structures need optional features, or a later version (05h, 06h, 08h, 1Ch).
+            cns::COMMAND_SETS => Ok(Box::new(CommandSetList::nvm_only())),
+            cns::NAMESPACE
+            | cns::ACTIVE_NAMESPACES
+            | cns::NAMESPACE_DESCRIPTORS
+            | cns::COMMAND_SET_NAMESPACE
+            | cns::COMMAND_SET_ACTIVE_NAMESPACES
+            | cns::INDEPENDENT_NAMESPACE => Err(Status::INVALID_NAMESPACE),
+            // Other structures need optional features.
             _ => Err(Status::INVALID_FIELD),
         }
     }
@@ -215,7 +238,7 @@ impl AdminState {
         match self.geometry {
             // Drives of other personalities do not implement the command.
             None => Err(Status::INVALID_OPCODE),
-            Some(page) if nsid == NSID => Ok(Box::new(page.to_bytes())),
+            Some(page) if nsid == self.identity.namespace.nsid => Ok(Box::new(page.to_bytes())),
             Some(_) => Err(Status::INVALID_NAMESPACE),
         }
     }
@@ -233,9 +256,10 @@ impl AdminState {
         map: DeviceL2pSource<'_>,
     ) -> Result<Vec<u8>, Status> {
         let LogPageId { lid, nsid } = page;
+        let own = self.identity.namespace.nsid;
         let page = match lid {
             log_page::ERROR => self.error_log(),
-            log_page::HEALTH if matches!(nsid, 0 | NSID | ALL_NAMESPACES) => {
+            log_page::HEALTH if matches!(nsid, 0 | ALL_NAMESPACES) || nsid == own => {
                 self.health(health).to_bytes().into()
             }
             CLOUD_HEALTH if matches!(nsid, 0 | ALL_NAMESPACES) => {
@@ -253,14 +277,14 @@ impl AdminState {
                 let Some(geometry) = &self.identity.geometry else {
                     return Err(Status::INVALID_LOG_PAGE);
                 };
-                if nsid != NSID {
+                if nsid != own {
                     return Err(Status::INVALID_NAMESPACE);
                 }
                 let mut entry = |n| chunk(n).to_bytes();
                 return log_page_entries(geometry.total_chunks(), offset, bytes, &mut entry);
             }
             log_page::DEVICE_L2P if self.identity.extensions.has(VendorExtensions::DEVICE_L2P) => {
-                if nsid != NSID {
+                if nsid != own {
                     return Err(Status::INVALID_NAMESPACE);
                 }
                 let addresses = self.identity.extensions.l2p_entries.get();
@@ -271,7 +295,7 @@ impl AdminState {
             log_page::DEVICE_L2P_TOTALS
                 if self.identity.extensions.has(VendorExtensions::DEVICE_L2P) =>
             {
-                if nsid != NSID {
+                if nsid != own {
                     return Err(Status::INVALID_NAMESPACE);
                 }
                 (map.totals)().to_bytes().into()
@@ -326,9 +350,10 @@ impl AdminState {
     pub(crate) fn log_error(&mut self, status: Status, failed: &FailedCommand) {
         self.error_count += 1;
         self.errors.truncate(ERROR_LOG_ENTRIES - 1);
-        let FailedCommand { sqid, cid, location, lba } = *failed;
+        let FailedCommand { sqid, cid, location, lba, nsid, detail } = *failed;
         let entry =
-            ErrorEntry::new(self.error_count, sqid, cid, status, NSID, lba).with_location(location);
+            ErrorEntry::new(self.error_count, sqid, cid, status, nsid, lba).with_location(location);
+        let entry = ErrorEntry { command_specific: detail.into(), ..entry };
         self.errors.push_front(entry);
     }
 

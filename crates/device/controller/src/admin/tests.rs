@@ -14,6 +14,8 @@ pub(crate) fn identity() -> ControllerIdentity {
         name: "unit-7".into(),
         personality: PersonalityKind::Block,
         namespace: NamespaceIdentity {
+            nsid: 1,
+            generation: 0,
             sectors: 1000,
             sector_bytes: 4096,
             protection: None,
@@ -39,6 +41,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             lba_status: true,
             keep_alive: true,
             format: true,
+            namespaces: false,
         },
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }
@@ -186,7 +189,7 @@ fn health_warns() {
 fn the_error_log_keeps_the_newest() {
     let mut a = block();
     for location in 1..=100 {
-        let failed = FailedCommand { sqid: 1, cid: 2, location, lba: 3 };
+        let failed = FailedCommand { sqid: 1, cid: 2, location, lba: 3, nsid: 4, detail: 5 };
         a.log_error(Status::WRITE_FAULT, &failed);
     }
     let page = log(&a, (log_page::ERROR, ALL_NAMESPACES), 0, 1 << 20).unwrap();
@@ -195,6 +198,7 @@ fn the_error_log_keeps_the_newest() {
     let newest = ErrorEntry::from_bytes(entries[0]);
     assert_eq!((newest.count.get(), newest.location.get()), (100, 100));
     assert_eq!((newest.sqid.get(), newest.cid.get(), newest.lba.get()), (1, 2, 3));
+    assert_eq!((newest.nsid.get(), newest.command_specific.get()), (4, 5));
     assert_eq!(newest.status(), Status::WRITE_FAULT);
     assert_eq!(ErrorEntry::from_bytes(entries[ERROR_LOG_ENTRIES - 1]).count.get(), 37);
     assert_eq!(log(&a, (0x77, ALL_NAMESPACES), 0, 4), Err(Status::INVALID_LOG_PAGE));

@@ -15,6 +15,8 @@ pub enum DrivePart {
     Commands,
     /// Submission and completion queues of the hosts.
     Queues,
+    /// The table of namespaces.
+    Namespaces,
     /// The translation layer; the violation is that of [`ftl::Ftl::check_invariants`].
     Ftl,
 }

@@ -20,6 +20,7 @@ use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::host_interface::registers;
+use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
 use crate::personality::format;
 
@@ -81,11 +82,13 @@ impl Controller {
     /// media.
     #[inline]
     fn parse_and_validate(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
-        if self.commands.is_formatting {
-            return Err(Status::FORMAT_IN_PROGRESS);
-        }
-        if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
-            return Err(Status::INVALID_NAMESPACE);
+        let nsid = sqe.nsid.get();
+        if self.commands.checks_namespaces {
+            self.commands.get_mut(id).nsid = nsid;
+            translation::admit(self, owner, sqe)?;
+        } else if nsid != 1 && !(nsid == u32::MAX && sqe.opcode == 0) {
+            self.commands.get_mut(id).nsid = nsid;
+            return Err(translation::missing(self, owner, nsid));
         }
         let parsed = IoCommand::parse(sqe).inspect_err(|_| {
             let vector = (opcode::io::VECTOR_RESET..=opcode::io::VECTOR_COPY).contains(&sqe.opcode);
@@ -95,6 +98,7 @@ impl Controller {
         });
         let block = u64::from(self.config.lba_bytes());
         let command = self.commands.get_mut(id);
+        command.nsid = nsid;
         command.io = parsed?;
         let port = &mut self.queues.ports[owner];
         if let Some(rights) = &port.access {
@@ -150,6 +154,9 @@ impl Controller {
         );
         if has_ranges {
             copy_ranges(self, id, owner)?;
+        }
+        if self.commands.checks_namespaces {
+            translation::translate(self, id)?;
         }
         if let Some(cmb) = &self.cmb
             && let Some(range) = cmb.range(owner)
@@ -320,9 +327,9 @@ impl Controller {
         self.commands.release(id);
         if self.commands.outstanding() == 0 {
             self.time.end_busy(due);
-            if self.commands.is_formatting {
-                format::start_if_idle(self);
-            }
+        }
+        if self.commands.is_formatting {
+            format::start_if_idle(self);
         }
         self.queues.post(queue, cid, status, result);
     }
@@ -336,7 +343,9 @@ impl Controller {
             sqid: command.sq_id,
             cid: command.cid,
             location: command.location,
-            lba: self.commands.first_lba_in_error(id),
+            lba: translation::first_lba_in_error(self, id),
+            nsid: command.nsid,
+            detail: 0,
         };
         self.admin_for_queue(queue).log_error(status, &error);
         self.check_health();
@@ -630,10 +639,11 @@ impl Controller {
 /// flash array and their events in the same order as for the commands of one host, so that its state
 /// afterwards is the same.
 impl Controller {
-    /// Whether the drive takes direct writes: it has an FTL, its media store no data, it has no
-    /// restricted host, and it runs with [zero latency](Controller::set_zero_latency).
+    /// Whether the drive takes direct writes: it has an FTL and only its original namespace, its media
+    /// store no data, it has no restricted host, and it runs with [zero latency](Controller::set_zero_latency).
     pub fn takes_direct_writes(&self) -> bool {
         self.zero_latency
+            && !self.commands.checks_namespaces
             && self.queues.ports.iter().all(|port| port.access.is_none())
             && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
     }

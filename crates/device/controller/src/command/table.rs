@@ -10,6 +10,7 @@ use transport::Port;
 
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::command::data_buffer::DataBuffer;
+use crate::personality::logical_blocks::BlockRange;
 
 /// A command in flight.
 #[derive(Debug)]
@@ -48,10 +49,27 @@ pub(crate) struct Command {
     pub(crate) target_sectors: Vec<u32>,
     /// Ranges of a Dataset Management command, or sources of a Copy, checked and translated.
     pub(crate) ranges: Vec<DsmRange>,
-    /// First drive sector of the host, which the host addresses as 0.
+    /// The namespace; 0 before it is known.
+    pub(crate) nsid: u32,
+    /// Difference of the drive's address of a block and that of its host, modulo 2^64. A command that
+    /// crosses ends of extents has the address in its namespace instead of the drive's.
     pub(crate) first_sector: u64,
+    /// The ranges of the drive's blocks, in order, of a command that crosses ends of extents of its
+    /// namespace; otherwise none.
+    pub(crate) extents: Vec<BlockRange>,
     /// The host has been detached.
     detached: bool,
+}
+
+/// Returns the number of ranges of the drive's blocks that a command has: 1 unless it crosses ends of
+/// extents.
+pub(crate) fn range_count(command: &Command) -> usize {
+    command.extents.len().max(1)
+}
+
+/// Returns the n-th range of the drive's blocks of a command. `whole` is that of a command with one.
+pub(crate) fn nth_range(command: &Command, n: usize, whole: BlockRange) -> BlockRange {
+    command.extents.get(n).copied().unwrap_or(whole)
 }
 
 /// Returns the number of blocks of the ranges of a command.
@@ -59,17 +77,17 @@ pub(crate) fn range_blocks(command: &Command) -> u64 {
     command.ranges.iter().map(|range| u64::from(range.nlb.get())).sum()
 }
 
-/// Returns the source block of a Copy that could not be read, as the drive numbers it; the first
-/// block of the host if all could be read.
-fn source_in_error(command: &Command) -> u64 {
+/// Returns the source block of a Copy that could not be read, as the drive numbers it; the first one
+/// if all could be read.
+fn source_in_error(command: &Command) -> Option<u64> {
     let mut left = if command.failed_sector == NO_SECTOR { 0 } else { command.failed_sector };
     for range in &command.ranges {
         if left < range.nlb.get() {
-            return range.slba.get() + u64::from(left);
+            return Some(range.slba.get() + u64::from(left));
         }
         left -= range.nlb.get();
     }
-    command.first_sector
+    None
 }
 
 /// The sector of a command without unreadable sectors.
@@ -81,8 +99,11 @@ pub(crate) struct Commands {
     slots: Slab<Command>,
     /// Commands that are done and have not yet entered the completion path.
     pub(crate) completed: Vec<u32>,
-    /// Whether a format is requested or runs: new commands are refused.
+    /// Whether a format, or a change of the namespaces, is requested or runs.
     pub(crate) is_formatting: bool,
+    /// Whether namespaces of new commands are checked: during a format or a change, and on drives
+    /// that do not have only their original namespace.
+    pub(crate) checks_namespaces: bool,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,
@@ -96,7 +117,8 @@ impl Commands {
                 let c = &mut self.slots[id];
                 (c.queue, c.sq_id, c.cid) = (queue, sq_id, cid);
                 (c.io, c.metadata, c.bytes, c.dma_bytes) = (IoCommand::Flush, 0, 0, 0);
-                c.first_sector = 0;
+                (c.first_sector, c.nsid) = (0, 0);
+                c.extents.clear();
                 (c.location, c.failed_sector) = (ErrorEntry::NONE, NO_SECTOR);
                 (c.ops_left, c.status, c.result) = (0, Status::SUCCESS, 0);
                 c.data_buffer = DataBuffer::Empty;
@@ -126,7 +148,9 @@ impl Commands {
                 source_sectors: Vec::new(),
                 target_sectors: Vec::new(),
                 ranges: Vec::new(),
+                nsid: 0,
                 first_sector: 0,
+                extents: Vec::new(),
                 detached: false,
             }),
         }
@@ -203,14 +227,19 @@ impl Commands {
             | IoCommand::Verify { slba, .. }
             | IoCommand::WriteUncorrectable { slba, .. }
             | IoCommand::LbaStatus { slba, .. } => slba,
-            IoCommand::Copy { .. } => source_in_error(command),
+            IoCommand::Copy { .. } => source_in_error(command).unwrap_or(command.first_sector),
             _ => return 0,
         };
         let sector = match (command.failed_sector, &command.io) {
             (NO_SECTOR, _) | (_, IoCommand::Copy { .. }) => 0,
             (sector, _) => sector,
         };
-        slba.saturating_sub(command.first_sector).saturating_add(sector.into())
+        slba.wrapping_sub(command.first_sector).saturating_add(sector.into())
+    }
+
+    /// Returns the block of the drive that a Copy could not read, the first one if it could read all.
+    pub(crate) fn source_in_error(&self, id: u32) -> Option<u64> {
+        source_in_error(&self.slots[id])
     }
 
     /// Releases the slot after the completion was posted, or after the host was detached.
@@ -263,6 +292,13 @@ impl Commands {
                 (c.data_buffer, c.metadata) = (DataBuffer::Empty, 0);
             }
         }
+    }
+
+    /// Whether a command in flight addresses a namespace; any namespace for `None`.
+    pub(crate) fn has_any(&self, nsid: Option<u32>) -> bool {
+        let Some(nsid) = nsid else { return self.outstanding() > 0 };
+        let slots = self.slots.iter().zip(self.slots.usage());
+        slots.filter(|(_, is_in_use)| *is_in_use).any(|(command, _)| command.nsid == nsid)
     }
 
     /// Returns the commands in flight, by index. They do not enter the completion path.

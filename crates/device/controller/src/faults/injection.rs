@@ -10,7 +10,17 @@ use crate::faults::power_cycle::power_cycle;
 use crate::faults::state::{FAULTS_MAX, FaultEnd};
 use crate::faults::{CorruptedPart, Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 use crate::host_interface::registers;
-use crate::personality::format;
+use crate::personality::block::BlockDrive;
+use crate::personality::format::{self, FormatTask};
+use crate::personality::logical_blocks::BlockRange;
+
+/// Returns the size in blocks of namespace 1, which addresses of faults are in; 0 if there is none.
+fn first_namespace_blocks(controller: &Controller) -> u64 {
+    match &controller.personality {
+        Personality::Block(drive) => drive.namespaces.get(1).map_or(0, |n| n.blocks),
+        _ => controller.sectors(),
+    }
+}
 
 /// Fails for a fault of the flash of a drive that has none.
 fn no_flash(fault: &Fault) -> FaultError {
@@ -36,8 +46,9 @@ pub(crate) fn check(controller: &Controller, fault: &Fault) -> Result<(), FaultE
         Fault::Uncorrectable { sector }
         | Fault::CorruptedData { sector, .. }
         | Fault::OperationFailure { scope: FaultScope::Next(sector), .. } => match sector {
-            FaultSector::Lba(lba) if lba >= controller.sectors() => {
-                Err(FaultError::OutOfRange { key: "lba", value: lba, limit: controller.sectors() })
+            FaultSector::Lba(lba) if lba >= first_namespace_blocks(controller) => {
+                let limit = first_namespace_blocks(controller);
+                Err(FaultError::OutOfRange { key: "lba", value: lba, limit })
             }
             _ => Ok(()),
         },
@@ -107,7 +118,8 @@ pub(crate) fn inject(
                 Personality::Block(drive) => drive.mapped_blocks(),
                 _ => 0,
             };
-            format::request(controller, erase, None)
+            let task = FormatTask::Format { nsid: None, erases: erase };
+            format::request(controller, task, None)
                 .map_err(|_| FaultError::InForce { kind: fault.kind() })?;
             count = Some(mapped);
         }
@@ -227,11 +239,19 @@ fn operation_failure(
     })
 }
 
+/// Returns the location of the unit of a block of namespace 1.
+fn location(drive: &BlockDrive, lba: u64) -> Option<L2pEntry> {
+    let namespace = drive.namespaces.get(1)?;
+    let range = BlockRange { slba: lba, nlb: 1 };
+    let part = namespace.parts(drive.unit_blocks(), range).next()?;
+    drive.location(part.slba)
+}
+
 /// Returns the physical address of a sector whose data is on the media.
 fn written_sector(controller: &Controller, sector: FaultSector) -> Result<PhysSector, FaultError> {
     let not_on_media = |why| Err(FaultError::NotOnMedia { why });
     match (sector, &controller.personality) {
-        (FaultSector::Lba(lba), Personality::Block(drive)) => match drive.location(lba) {
+        (FaultSector::Lba(lba), Personality::Block(drive)) => match location(drive, lba) {
             Some(L2pEntry::Flash(phys)) => Ok(phys),
             Some(L2pEntry::Buffer(_)) => not_on_media("is in the write buffer"),
             Some(L2pEntry::Unmapped) => not_on_media("is not written"),

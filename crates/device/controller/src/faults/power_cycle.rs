@@ -9,6 +9,7 @@ use time::Nanos;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
+use crate::namespaces::management;
 use crate::persistence::power::KeptMemory;
 use crate::personality::format;
 use crate::personality::null::NullDrive;
@@ -35,6 +36,7 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
         Ok(personality) => controller.personality = personality,
         Err(error) => tracing::error!("the drive does not recover from a power cut: {error}"),
     }
+    management::update_checks(controller);
     for id in &aborted {
         let command = controller.commands.get_mut(*id);
         (command.status, command.due) = (Status::POWER_LOSS, now);

@@ -22,12 +22,12 @@ use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
 use crate::admin::{AdminState, ControllerIdentity};
 
-/// The part of a drive that a host may access.
+/// The part of a namespace that a host may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessScope {
-    /// The whole drive.
+    /// The whole namespace.
     All,
-    /// Sectors of a drive that manages its own media. The host addresses them as 0 to `count - 1`.
+    /// Sectors of a namespace of a drive that manages its own media. The host addresses them as 0 to `count - 1`.
     Sectors {
         /// First sector.
         first: u64,
@@ -48,7 +48,9 @@ pub enum AccessScope {
 /// ([`Controller::attach_as`](crate::Controller::attach_as)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessPolicy {
-    /// The part of the drive that the host may access.
+    /// The namespace of the host, 1 on a drive with one.
+    pub namespace: u32,
+    /// The part of the namespace that the host may access.
     pub scope: AccessScope,
     /// Whether the host may write, trim and erase. If not, the namespace is write protected.
     pub write: bool,
@@ -81,6 +83,12 @@ pub enum AttachError {
         /// The resource that the policy must allow.
         what: &'static str,
     },
+    /// The drive has no such namespace, or it is not attached.
+    #[error("the drive has no attached namespace {nsid}")]
+    Namespace {
+        /// The requested namespace.
+        nsid: u32,
+    },
     /// The given port is the host's side of a port, or is already attached.
     #[error("the port is the host's side of a port, or is attached already")]
     Port,
@@ -99,9 +107,10 @@ pub enum AttachError {
 }
 
 impl AccessPolicy {
-    /// Returns a policy with all rights on `scope`, and without limits.
+    /// Returns a policy with all rights on `scope` of namespace 1, and without limits.
     pub fn for_scope(scope: AccessScope) -> AccessPolicy {
         AccessPolicy {
+            namespace: 1,
             scope,
             write: true,
             vector_commands: true,
@@ -228,8 +237,8 @@ impl AccessCheck {
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.namespace.write_protected = !access.write;
         facts.protected_cmb = false;
-        // A format is one of the whole drive.
-        facts.optional.format = false;
+        // Formats and changes of namespaces concern the whole namespace.
+        (facts.optional.format, facts.optional.namespaces) = (false, false);
         // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();
@@ -258,6 +267,11 @@ impl AccessCheck {
         check_rates(&policy)?;
         (self.policy, self.io_buckets) = (policy, io_buckets(&policy));
         Ok(())
+    }
+
+    /// Returns the namespace of the host.
+    pub(crate) fn nsid(&self) -> u32 {
+        self.policy.namespace
     }
 
     /// Returns the maximum number of commands in flight per queue.
@@ -294,7 +308,7 @@ impl AccessCheck {
         consume(&mut self.admin_bucket, now, 1 + bytes.min(1 << 30) / BYTES_PER_ADMIN_TOKEN);
     }
 
-    /// Returns the first drive sector of the host, which the host addresses as 0.
+    /// Returns the first sector of its namespace that the host has, which the host addresses as 0.
     pub(crate) fn first_sector(&self) -> u64 {
         self.sectors.as_ref().map_or(0, |s| s.start)
     }

@@ -15,6 +15,7 @@ use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 use crate::host_interface::registers::{self, RegisterFile};
+use crate::namespaces::{identify, management};
 
 /// The state of an index in the host table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +103,13 @@ impl Controller {
         if port.has_registers() != self.config.controller.registers.is_some() {
             return Err(AttachError::Registers);
         }
-        let rights = AccessCheck::new(access, self.admin.identity())?;
-        Ok(self.attach_port(port.clone(), Some(Box::new(rights)))?)
+        let nsid = access.namespace;
+        let identity =
+            identify::host_identity(self, nsid).ok_or(AttachError::Namespace { nsid })?;
+        let rights = AccessCheck::new(access, &identity)?;
+        self.attach_port(port.clone(), Some(Box::new(rights)))?;
+        management::update_checks(self);
+        Ok(())
     }
 
     fn attach_port(&mut self, port: Arc<Port>, rights: Option<Box<AccessCheck>>) -> io::Result<()> {

@@ -6,8 +6,6 @@
 //! exists once a section was written. Invariant: a write of a section changes all of it or nothing,
 //! also when the process dies.
 
-#![allow(dead_code, reason = "no part of the drive has a section yet")]
-
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -28,6 +26,7 @@ const SEAL: Seal = Seal::of_bytes_behind(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     /// The state of Sanitize.
+    #[allow(dead_code, reason = "the drive does not sanitize yet")]
     Sanitize,
     /// The namespaces of the drive.
     Namespaces,

@@ -17,8 +17,9 @@ use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::command::table::Commands;
+use crate::command::table::{Commands, nth_range, range_count};
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
+use crate::namespaces::{NamespaceTable, management};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::persistence::nonvolatile::NonVolatile;
@@ -30,7 +31,7 @@ use crate::personality::recovery::{recover, scan_chunk};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
-use crate::{BlockCommandStats, DriveConfig, WriteBuffer};
+use crate::{BlockCommandStats, DriveConfig, DriveError, WriteBuffer};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockDrive {
@@ -38,21 +39,18 @@ pub(crate) struct BlockDrive {
     pub(crate) ftl: Ftl,
     /// Whether the media store data: sectors, and slots of the write buffer.
     stores_data: bool,
-    pub(super) blocks: LogicalBlocks,
+    pub(crate) blocks: LogicalBlocks,
     pub(crate) protection: Option<Box<Protection>>,
     /// Unused if logical blocks are the units of the FTL.
     pub(crate) changes: UnitChanges,
-    write_buffer: WriteBuffer,
-    /// Whether the contents of the write buffer are durable. The capacitors of a drive with an
-    /// image survive a power cut, but not the death of the process: there a flush writes to the
-    /// media.
-    pub(super) buffer_durable: bool,
+    pub(super) cache: WriteCache,
     pub(super) kick: bool,
     /// Whether the last write found no space, because too many chunks have failed.
     is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
     pub(crate) settings: NonVolatile,
+    pub(crate) namespaces: NamespaceTable,
     #[serde(skip)]
     pub(crate) format: Option<Box<FormatRun>>,
     /// Completed writes without commands.
@@ -63,11 +61,24 @@ pub(crate) struct BlockDrive {
     scratch: Vec<u8>,
 }
 
+fn capacity_error(error: CapacityError) -> DriveError {
+    RecoveryError::from(NewFtlError::from(error)).into()
+}
+
+/// The write buffer.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct WriteCache {
+    buffer: WriteBuffer,
+    /// Whether its contents are durable. The capacitors of a drive with an image survive a power
+    /// cut, but not the death of the process: there a flush writes to the media.
+    pub(super) is_durable: bool,
+}
+
 /// Marks the tags of writes without commands.
 pub(crate) const DIRECT_TAG: u64 = 1 << 63;
 
-/// Tag of a flush that no command requested.
-const INTERNAL_FLUSH_TAG: u64 = u64::MAX;
+/// Tag of a flush or a trim that no command requested.
+pub(crate) const INTERNAL_TAG: u64 = u64::MAX;
 
 impl BlockDrive {
     /// Powers the drive on: with a new FTL on fresh media, or with an FTL recovered from the media.
@@ -75,18 +86,18 @@ impl BlockDrive {
     pub(crate) fn new(
         mut array: NandArray,
         drive: &DriveConfig,
-        settings: NonVolatile,
-    ) -> Result<BlockDrive, RecoveryError> {
+        mut settings: NonVolatile,
+    ) -> Result<BlockDrive, DriveError> {
         let (mut config, cache) = (drive.ftl, drive.write_buffer);
         let nand = &mut array.nand;
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
         let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
         if !keeps && config.map_cache_sectors > 0 {
-            return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
+            return Err(capacity_error(CapacityError::MapCacheWithoutData));
         }
         if config.vector_copy {
-            return Err(NewFtlError::from(CapacityError::VectorCopyInDrive).into());
+            return Err(capacity_error(CapacityError::VectorCopyInDrive));
         }
         if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
             let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
@@ -95,20 +106,22 @@ impl BlockDrive {
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
-        let ftl = if fresh || !keeps {
+        let mut ftl = if fresh || !keeps {
             let usable = |c| match scan_chunk(nand, &shape, c) {
                 ChunkReport::Bad => ChunkReport::Bad,
                 _ => ChunkReport::Free,
             };
-            Ftl::new(shape, config, usable)?
+            Ftl::new(shape, config, usable).map_err(RecoveryError::from)?
         } else {
             recover(nand, shape, config)?
         };
         let in_image = nand.config().data.image().is_some();
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
-        nand.set_slots(ftl.slots()).map_err(NewFtlError::from)?;
-        let care = MediaEventHandler::new(drive.controller.scrub);
+        nand.set_slots(ftl.slots()).map_err(|e| RecoveryError::from(NewFtlError::from(e)))?;
         let blocks = LogicalBlocks::new(drive.lba_bytes(), sector_bytes);
+        let is_new = fresh || !keeps;
+        let namespaces = management::open_table(drive, &mut settings, &mut ftl, blocks, is_new)?;
+        let care = MediaEventHandler::new(drive.controller.scrub);
         let protected = drive.protection.is_some();
         let protection =
             protected.then(|| Box::new(Protection::new(ftl.slots(), blocks.unit_blocks())));
@@ -121,13 +134,13 @@ impl BlockDrive {
             blocks,
             protection,
             changes: UnitChanges::new(contents_bytes),
-            write_buffer: cache,
-            buffer_durable: survives,
+            cache: WriteCache { buffer: cache, is_durable: survives },
             kick: true,
             is_read_only: false,
             media_event_handler: care,
             command_stats: BlockCommandStats::default(),
             settings,
+            namespaces,
             format: None,
             direct_writes: VecDeque::new(),
             scratch: Vec::new(),
@@ -177,13 +190,13 @@ impl BlockDrive {
 
     /// Whether completed writes need a flush to be durable.
     pub(crate) fn has_volatile_cache(&self) -> bool {
-        matches!(self.write_buffer, WriteBuffer::Volatile { .. })
+        matches!(self.cache.buffer, WriteBuffer::Volatile { .. })
     }
 
     /// Whether a write completes only on the media.
     #[inline]
     fn writes_through(&self, cache_enabled: bool) -> bool {
-        matches!(self.write_buffer, WriteBuffer::None)
+        matches!(self.cache.buffer, WriteBuffer::None)
             || self.has_volatile_cache() && !cache_enabled
     }
 
@@ -227,7 +240,9 @@ impl BlockDrive {
     ) {
         let command = commands.get_mut(id);
         command.ops_left = 1;
-        if let IoCommand::Read { slba, nlb, .. } = command.io {
+        if let IoCommand::Read { slba, nlb, .. } = command.io
+            && command.extents.is_empty()
+        {
             let units = self.blocks.covering_units(slba, nlb);
             let (ftl, mut flash) = self.split_ftl_and_flash(commands);
             ftl.read(now, id.into(), units.first, units.count, &mut flash);
@@ -237,14 +252,16 @@ impl BlockDrive {
         self.collect_completions(now, commands);
     }
 
-    /// Starts a command that is no read.
+    /// Starts a command that is no read of one range.
     #[inline(never)]
     fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
         let through = self.writes_through(cache_enabled);
-        let protected = self.buffer_durable;
+        let protected = self.cache.is_durable;
         let tag = u64::from(id);
         match commands.get(id).io {
-            IoCommand::Read { .. } => {}
+            IoCommand::Read { slba, nlb, .. } => {
+                self.read_ranges(now, id, CommandPart::Whole, BlockRange { slba, nlb }, commands);
+            }
             IoCommand::Write { slba, nlb, fua, .. } => {
                 let block_bytes = self.blocks.block_bytes();
                 if let Some(protection) = &mut self.protection
@@ -303,6 +320,9 @@ impl BlockDrive {
         commands: &mut Commands,
     ) {
         let BlockChange { range: BlockRange { slba, nlb }, kind, durable } = change;
+        if !commands.get(id).extents.is_empty() {
+            return self.change_extents(now, id, change, commands);
+        }
         if !self.blocks.is_below_unit() {
             let units = UnitRange { first: slba, count: nlb };
             return self.execute(UnitChange { tag: RequestTag::whole(id), kind, units, durable });
@@ -318,7 +338,7 @@ impl BlockDrive {
     }
 
     /// Starts a part of a change, unless it has to wait.
-    fn start_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
+    pub(super) fn start_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
         if self.changes.add(change) {
             self.execute_part(now, change, commands);
         }
@@ -335,7 +355,7 @@ impl BlockDrive {
 
     /// Gives a change to the FTL. A part of a unit is written with the contents of its unit, also if
     /// its blocks are zeroed.
-    fn execute(&mut self, change: UnitChange) {
+    pub(super) fn execute(&mut self, change: UnitChange) {
         let UnitChange { units: UnitRange { first, count }, durable, .. } = change;
         let tag = change.tag.encode();
         match change.kind {
@@ -399,17 +419,24 @@ impl BlockDrive {
         max: u32,
         commands: &mut Commands,
     ) -> Status {
-        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks()) {
+        let command = commands.get(id);
+        let is_outside =
+            slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks());
+        if command.extents.is_empty() && is_outside {
             return Status::LBA_OUT_OF_RANGE.do_not_retry();
         }
-        let command = commands.get(id);
-        let (mut at, mut left, mut found) = (slba, nlb, 0);
-        while left > 0 && found < max {
-            let (mapped, n) = self.extent(at, left);
-            let bytes = LbaStatusDescriptor::new(at - command.first_sector, n, mapped).to_bytes();
-            let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
-            command.data_buffer.write(command.port.memory(), offset, &bytes);
-            (at, left, found) = (at + u64::from(n), left - n, found + 1);
+        let (mut host, mut found) = (slba.wrapping_sub(command.first_sector), 0);
+        for n in 0..range_count(command) {
+            let BlockRange { slba, nlb } = nth_range(command, n, BlockRange { slba, nlb });
+            let (mut at, mut left) = (slba, nlb);
+            while left > 0 && found < max {
+                let (mapped, n) = self.extent(at, left);
+                let bytes = LbaStatusDescriptor::new(host, n, mapped).to_bytes();
+                let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
+                command.data_buffer.write(command.port.memory(), offset, &bytes);
+                (at, left, found, host) =
+                    (at + u64::from(n), left - n, found + 1, host + u64::from(n));
+            }
         }
         commands.get_mut(id).result = found.into();
         Status::SUCCESS
@@ -594,7 +621,7 @@ impl BlockDrive {
                 self.on_format_step(now, done, commands);
             } else if done.tag < DIRECT_TAG {
                 self.on_source_read(now, done, commands);
-            } else if done.tag != INTERNAL_FLUSH_TAG {
+            } else if done.tag != INTERNAL_TAG {
                 self.direct_writes.push_back(done);
             }
         }
@@ -635,7 +662,7 @@ impl BlockDrive {
     pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {
         let instant = std::mem::replace(&mut self.array.zero_latency, true);
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-        ftl.flush(now, INTERNAL_FLUSH_TAG, &mut flash);
+        ftl.flush(now, INTERNAL_TAG, &mut flash);
         self.run_ftl(now, commands);
         while !self.array.is_idle() {
             // Operations that started earlier complete at their own times.

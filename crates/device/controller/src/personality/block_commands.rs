@@ -13,11 +13,11 @@ use nvme::{IoCommand, Status};
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
-use crate::command::table::{Commands, range_blocks};
+use crate::command::table::{Commands, nth_range, range_blocks, range_count};
 use crate::personality::block::BlockDrive;
 use crate::personality::block_flash::source_offset;
-use crate::personality::logical_blocks::{BlockRange, CommandPart};
-use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag};
+use crate::personality::logical_blocks::{BlockRange, CommandPart, UnitRange};
+use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag, UnitChange};
 
 impl BlockDrive {
     /// Whether the drive supports Write Uncorrectable: its FTL marks units, which are its blocks.
@@ -31,7 +31,7 @@ impl BlockDrive {
         now: Nanos,
         id: u32,
         part: CommandPart,
-        BlockRange { slba, nlb }: BlockRange,
+        range: BlockRange,
         commands: &mut Commands,
     ) {
         if part == CommandPart::Compare && !commands.get(id).data_buffer.has_data() {
@@ -42,17 +42,64 @@ impl BlockDrive {
             CommandPart::Compare => self.command_stats.compares += 1,
             _ => self.command_stats.verifies += 1,
         }
-        let units = self.blocks.covering_units(slba, nlb);
-        let tag = RequestTag::of_part(id, part).encode();
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-        ftl.read(now, tag, units.first, units.count, &mut flash);
+        self.read_ranges(now, id, part, range, commands);
+    }
+
+    /// Reads the ranges of a command: `range`, or its extents.
+    pub(super) fn read_ranges(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        part: CommandPart,
+        range: BlockRange,
+        commands: &mut Commands,
+    ) {
+        let count = range_count(commands.get(id));
+        commands.get_mut(id).ops_left = count as u32;
+        for n in 0..count {
+            let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
+            let units = self.blocks.covering_units(slba, nlb);
+            let tag = RequestTag::of_part(id, part).of_range(n as u16).encode();
+            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            ftl.read(now, tag, units.first, units.count, &mut flash);
+        }
+    }
+
+    /// Starts a change of the extents of a command.
+    #[cold]
+    pub(super) fn change_extents(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        change: BlockChange,
+        commands: &mut Commands,
+    ) {
+        let BlockChange { kind, durable, .. } = change;
+        let (blocks, extents) = (self.blocks, &commands.get(id).extents);
+        let parts = |n: usize, extents: &[BlockRange]| -> Vec<(CommandPart, UnitRange)> {
+            let BlockRange { slba, nlb } = extents[n];
+            blocks.parts(slba, nlb).collect()
+        };
+        let count = extents.len();
+        let ops = (0..count).map(|n| parts(n, extents).len() as u32).sum();
+        commands.get_mut(id).ops_left = ops;
+        for n in 0..count {
+            for (part, units) in parts(n, &commands.get(id).extents) {
+                let tag = RequestTag::of_part(id, part).of_range(n as u16);
+                let change = UnitChange { tag, kind, units, durable };
+                match blocks.is_below_unit() {
+                    true => self.start_part(now, change, commands),
+                    false => self.execute(change),
+                }
+            }
+        }
     }
 
     /// Starts a Write Uncorrectable.
     pub(super) fn start_uncorrectable(
         &mut self,
         id: u32,
-        BlockRange { slba, nlb }: BlockRange,
+        range: BlockRange,
         durable: bool,
         commands: &mut Commands,
     ) {
@@ -60,7 +107,13 @@ impl BlockDrive {
             return commands.complete_op(id, Status::INVALID_OPCODE);
         }
         self.command_stats.uncorrectable_writes += 1;
-        self.ftl.write_uncorrectable(id.into(), slba, nlb, durable);
+        let count = range_count(commands.get(id));
+        commands.get_mut(id).ops_left = count as u32;
+        for n in 0..count {
+            let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
+            let tag = RequestTag::whole(id).of_range(n as u16).encode();
+            self.ftl.write_uncorrectable(tag, slba, nlb, durable);
+        }
         self.kick = true;
     }
 
@@ -80,7 +133,8 @@ impl BlockDrive {
             |slba: u64, nlb: u64| slba.checked_add(nlb).is_some_and(|range_end| range_end <= end);
         let sources = command.ranges.iter().map(|r| (r.slba.get(), u64::from(r.nlb.get())));
         let blocks: u64 = sources.clone().map(|(_, nlb)| nlb).sum();
-        if !fits(*slba, blocks) || !sources.clone().all(|(slba, nlb)| fits(slba, nlb)) {
+        let fits_target = !command.extents.is_empty() || fits(*slba, blocks);
+        if !fits_target || !sources.clone().all(|(slba, nlb)| fits(slba, nlb)) {
             return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
         command.data_buffer = match self.stores_data() {
@@ -94,7 +148,7 @@ impl BlockDrive {
             sources.map(|(slba, nlb)| self.blocks.covering_units(slba, nlb as u32)).collect();
         command.ops_left = units.len() as u32;
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-        for (range, units) in (0..=u8::MAX).zip(units) {
+        for (range, units) in (0..=u16::MAX).zip(units) {
             let tag = RequestTag { command: id, part: CommandPart::Copy, range };
             ftl.read(now, tag.encode(), units.first, units.count, &mut flash);
         }
@@ -105,7 +159,7 @@ impl BlockDrive {
     #[cold]
     pub(super) fn on_source_read(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
         let id = RequestTag::decode(done.tag).command;
-        let protected = self.buffer_durable;
+        let protected = self.cache.is_durable;
         let command = commands.get_mut(id);
         if command.status.is_success() {
             command.status = done.status;

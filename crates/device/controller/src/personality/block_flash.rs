@@ -9,10 +9,12 @@ use nvme::{IoCommand, PuId, Status, VectorHints};
 use time::Nanos;
 
 use crate::BlockCommandStats;
-use crate::command::table::{Command, Commands};
+use crate::command::table::{Command, Commands, nth_range};
 use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
-use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitWindow};
+use crate::personality::logical_blocks::{
+    BlockRange, CommandPart, LogicalBlocks, UnitWindow, block_range,
+};
 use crate::personality::protection::Protection;
 use crate::personality::unit_changes::{RequestTag, UnitChanges};
 
@@ -41,8 +43,40 @@ pub(super) fn source_offset(
 ) -> u64 {
     match tag.part {
         CommandPart::Copy => source_window(command, blocks, tag, position).offset,
-        part => blocks.window(&command.io, part, position).offset,
+        _ => command_window(command, blocks, tag, position).offset,
     }
+}
+
+/// Returns the part of a unit that a command covers, for the unit at a position of a request to the
+/// FTL. Its offset is that in the data of the command.
+#[inline]
+pub(super) fn command_window(
+    command: &Command,
+    blocks: LogicalBlocks,
+    tag: RequestTag,
+    position: u32,
+) -> UnitWindow {
+    if blocks.is_below_unit() || tag.range > 0 {
+        return partial_window(command, blocks, tag, position);
+    }
+    let len = blocks.unit_bytes();
+    UnitWindow { skip: 0, len, offset: u64::from(position) * len as u64 }
+}
+
+/// Returns the part of a unit that a command covers, of blocks below a unit, and of extents.
+#[inline(never)]
+fn partial_window(
+    command: &Command,
+    blocks: LogicalBlocks,
+    tag: RequestTag,
+    position: u32,
+) -> UnitWindow {
+    let range = nth_range(command, tag.range.into(), block_range(&command.io));
+    let before = command.extents.iter().take(tag.range.into());
+    let blocks_before: u64 = before.map(|range| u64::from(range.nlb)).sum();
+    let window = blocks.window(&command.io, tag.part, range, position);
+    let offset = window.offset + blocks_before * blocks.block_bytes() as u64;
+    UnitWindow { offset, ..window }
 }
 
 /// Returns the part of a unit that a source range of a Copy covers, and its offset in the data of all
@@ -87,7 +121,7 @@ impl DriveFlash<'_> {
                 continue;
             }
             let UnitWindow { skip, len, offset } =
-                self.blocks.window(&command.io, tag.part, position);
+                command_window(command, self.blocks, tag, position);
             let memory = command.port.memory();
             let mut whole = true;
             command.data_buffer.for_each_segment(memory, offset, len, |region, at, _, n| {
@@ -169,7 +203,7 @@ impl DriveFlash<'_> {
     /// Compares the data of a Compare with the contents of a unit.
     fn compare_unit(&mut self, tag: RequestTag, position: u32, unit: &[u8]) {
         let command = self.commands.get(tag.command);
-        let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, position);
+        let UnitWindow { skip, len, offset } = command_window(command, self.blocks, tag, position);
         let mut data = [0; COMPARED_BYTES];
         for (at, found) in (offset..)
             .step_by(COMPARED_BYTES)
@@ -206,8 +240,10 @@ impl DriveFlash<'_> {
     /// that store no data.
     fn compare_pattern(&mut self, tag: RequestTag, position: u32) {
         let command = self.commands.get(tag.command);
-        let first = self.blocks.unit(&command.io, tag.part, position);
-        let first = first * u64::from(self.blocks.unit_blocks()) - command.first_sector;
+        let window = command_window(command, self.blocks, tag, position);
+        let block = |bytes: u64| bytes / self.blocks.block_bytes() as u64;
+        let slba = block_range(&command.io).slba.wrapping_sub(command.first_sector);
+        let first = slba + block(window.offset) - block(window.skip as u64);
         let mut unit = self.take_scratch();
         for (lba, block) in (first..).zip(unit.chunks_mut(self.blocks.block_bytes())) {
             media::fill_pattern(lba, block);
@@ -221,7 +257,7 @@ impl DriveFlash<'_> {
     #[inline(never)]
     fn write_merged(&mut self, tag: RequestTag, slot: SlotId) {
         let command = self.commands.get(tag.command);
-        let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, 0);
+        let UnitWindow { skip, len, offset } = command_window(command, self.blocks, tag, 0);
         let unit_bytes = self.blocks.unit_bytes();
         let contents = self.changes.contents_mut(tag);
         let part = &mut contents[skip..skip + len];
@@ -262,11 +298,11 @@ impl DriveFlash<'_> {
     fn copy_pattern_to_host(&self, tag: RequestTag, sector: u32) {
         let command = self.commands.get(tag.command);
         if let (true, IoCommand::Read { slba, .. }) = (command.data_buffer.has_data(), command.io) {
-            let mut window = self.blocks.window(&command.io, tag.part, sector);
+            let mut window = command_window(command, self.blocks, tag, sector);
             let mut bytes = vec![0; self.blocks.block_bytes()];
             while window.len > 0 {
                 let block = window.offset / bytes.len() as u64;
-                media::fill_pattern(slba - command.first_sector + block, &mut bytes);
+                media::fill_pattern(slba.wrapping_sub(command.first_sector) + block, &mut bytes);
                 command.data_buffer.write(command.port.memory(), window.offset, &bytes);
                 window.offset += bytes.len() as u64;
                 window.len -= bytes.len();
@@ -362,7 +398,7 @@ impl FlashBackend for DriveFlash<'_> {
         let Some((buffer, to)) = self.array.nand.slot_to_write(BufferSlot(slot.get())) else {
             return;
         };
-        let UnitWindow { len, offset, .. } = self.blocks.window(&command.io, tag.part, sector);
+        let UnitWindow { len, offset, .. } = command_window(command, self.blocks, tag, sector);
         command.data_buffer.for_each_segment(
             command.port.memory(),
             offset,
@@ -398,7 +434,7 @@ impl FlashBackend for DriveFlash<'_> {
             return self.zero_to_host(request, sector);
         };
         let command = self.commands.get(tag.command);
-        let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, sector);
+        let UnitWindow { skip, len, offset } = command_window(command, self.blocks, tag, sector);
         command.data_buffer.for_each_segment(
             command.port.memory(),
             offset,
@@ -415,7 +451,7 @@ impl FlashBackend for DriveFlash<'_> {
             return self.use_zeros(tag, sector);
         }
         let command = self.commands.get(tag.command);
-        let UnitWindow { len, offset, .. } = self.blocks.window(&command.io, tag.part, sector);
+        let UnitWindow { len, offset, .. } = command_window(command, self.blocks, tag, sector);
         command.data_buffer.for_each_segment(
             command.port.memory(),
             offset,

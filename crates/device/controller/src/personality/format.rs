@@ -1,22 +1,29 @@
-//! Format NVM of a drive that manages its own flash [NVMe1.4 §5.23].
+//! Format NVM of a drive that manages its own flash [NVMe1.4 §5.23], and the creation and deletion of
+//! its namespaces, which clear blocks in the same way.
 //!
-//! The drive trims all of its sectors and flushes the trims; then all of them read as zeros, also
-//! after a power cut. A format with user data erase goes on: every line that had data is refreshed,
-//! which moves nothing and erases its chunks. A power cut at any instant leaves sectors that are
-//! formatted or not, because the steps are requests to the FTL. Invariants: no I/O command is in
-//! flight while a format runs; every format ends once, and its command completes once.
+//! The drive trims the sectors of the namespaces and flushes the trims; then all of them read as
+//! zeros, also after a power cut. A format with user data erase goes on: every line that had data is
+//! refreshed, which moves the data of other namespaces and erases the chunks. A power cut at any
+//! instant leaves sectors that are formatted or not, because the steps are requests to the FTL.
+//! Invariants: no I/O command for a formatted or deleted namespace is in flight while its sectors
+//! are trimmed; one run is in progress at a time; every run ends once, and its command completes
+//! once.
 
 use ftl::Completion;
 use media::{ChunkId, ChunkState};
 use nvme::Status;
 use time::Nanos;
 
+use crate::admin::FailedCommand;
 use crate::command::table::Commands;
 use crate::controller::{Controller, Personality};
+use crate::namespaces::table::NamespaceExtent;
+use crate::namespaces::{NamespaceTable, management};
 use crate::personality::block::BlockDrive;
 
-/// Tag of the requests of a format to the FTL. It is above the tags of commands.
-pub(crate) const FORMAT_TAG: u64 = 1 << 62;
+/// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
+/// is the index of a command in their tags, is that of none.
+pub(crate) const FORMAT_TAG: u64 = 1 << 62 | u32::MAX as u64;
 
 /// Times that the refresh of the remaining lines is requested without any progress.
 const REQUESTS_MAX: u32 = 4;
@@ -29,24 +36,41 @@ pub(crate) struct FormatCommand {
     /// Index of its admin submission queue.
     pub(crate) queue: usize,
     pub(crate) cid: u16,
+    pub(crate) nsid: u32,
 }
 
-/// The step that a format is at.
+/// The work of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FormatTask {
+    /// A format.
+    Format {
+        /// The namespace; all attached ones for `None`.
+        nsid: Option<u32>,
+        /// Whether chunks are erased.
+        erases: bool,
+    },
+    /// The creation of a namespace.
+    Create { nsid: u32, blocks: u64, extents: Vec<NamespaceExtent> },
+    /// The deletion of a namespace; of all for `None`.
+    Delete { nsid: Option<u32> },
+}
+
+/// The step that a run is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FormatPhase {
     /// Commands that were fetched before are in flight.
     Waiting,
-    Trimming,
+    /// Trims of this number of extents are in progress.
+    Trimming(u32),
     Flushing,
     Erasing,
     Done(Status),
 }
 
-/// A format in progress.
+/// A run in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct FormatRun {
-    /// Whether chunks are erased.
-    erases: bool,
+    task: FormatTask,
     /// The command; `None` if the format was injected, or its host is gone.
     command: Option<FormatCommand>,
     phase: FormatPhase,
@@ -56,11 +80,97 @@ pub(crate) struct FormatRun {
     requests: u32,
 }
 
+impl FormatRun {
+    /// Checks that the run does not prevent an I/O command for a namespace; a Flush of all of them
+    /// for `None`.
+    ///
+    /// # Errors
+    /// The status with which the command is to complete.
+    pub(crate) fn admit(&self, nsid: Option<u32>) -> Result<(), Status> {
+        match &self.task {
+            FormatTask::Format { nsid: formatted, .. } => {
+                match formatted.is_none() || *formatted == nsid {
+                    true => Err(Status::FORMAT_IN_PROGRESS),
+                    false => Ok(()),
+                }
+            }
+            FormatTask::Create { .. } => Ok(()),
+            // As if it were gone already.
+            FormatTask::Delete { nsid: deleted } => match nsid {
+                Some(nsid) if deleted.is_none_or(|deleted| deleted == nsid) => {
+                    Err(Status::INVALID_FIELD)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Checks that the run does not change a namespace; any namespace for `None`.
+    ///
+    /// # Errors
+    /// *Format in progress* during a format, *not ready* during another change.
+    pub(crate) fn check_idle(&self, nsid: Option<u32>) -> Result<(), Status> {
+        let overlaps =
+            |changed: &Option<u32>| changed.is_none() || nsid.is_none() || *changed == nsid;
+        match &self.task {
+            FormatTask::Format { nsid, .. } if overlaps(nsid) => Err(Status::FORMAT_IN_PROGRESS),
+            FormatTask::Delete { nsid } if overlaps(nsid) => Err(Status::NOT_READY),
+            FormatTask::Create { nsid, .. } if overlaps(&Some(*nsid)) => Err(Status::NOT_READY),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the namespace whose commands in flight must complete before the run starts, all of
+    /// them for `Some(None)`; `None` if the run has started or waits for nothing.
+    fn waits_for(&self) -> Option<Option<u32>> {
+        match &self.task {
+            _ if self.phase != FormatPhase::Waiting => None,
+            FormatTask::Format { nsid, .. } | FormatTask::Delete { nsid } => Some(*nsid),
+            FormatTask::Create { .. } => None,
+        }
+    }
+}
+
 impl BlockDrive {
-    /// Requests a format, which starts when no I/O command is in flight.
-    pub(crate) fn request_format(&mut self, erases: bool, command: Option<FormatCommand>) {
-        let (phase, chunks) = (FormatPhase::Waiting, Vec::new());
-        self.format = Some(Box::new(FormatRun { erases, command, phase, chunks, requests: 0 }));
+    /// Starts a run that waited: removes deleted namespaces, and trims the sectors of the run.
+    fn start_format(&mut self) {
+        let Some(run) = self.format.as_mut().filter(|run| run.phase == FormatPhase::Waiting) else {
+            return;
+        };
+        let table = &mut self.namespaces;
+        let extents_of = |table: &NamespaceTable, nsid: Option<u32>, has_detached: bool| {
+            let namespaces = table.iter().filter(|n| match nsid {
+                Some(nsid) => n.nsid == nsid,
+                None => n.is_attached || has_detached,
+            });
+            namespaces.flat_map(|n| n.extents.iter().copied()).collect()
+        };
+        let extents: Vec<NamespaceExtent> = match &run.task {
+            FormatTask::Format { nsid, .. } => extents_of(table, *nsid, false),
+            FormatTask::Create { extents, .. } => extents.clone(),
+            FormatTask::Delete { nsid } => {
+                let extents = extents_of(table, *nsid, true);
+                let changed = table.change(&mut self.settings, |table| match nsid {
+                    Some(nsid) => table.remove(*nsid),
+                    None => table.remove_all(),
+                });
+                if let Err(status) = changed {
+                    run.phase = FormatPhase::Done(status);
+                    self.kick = true;
+                    return;
+                }
+                extents
+            }
+        };
+        run.phase = match extents.len() {
+            0 => FormatPhase::Done(Status::SUCCESS),
+            count => FormatPhase::Trimming(count as u32),
+        };
+        for extent in extents {
+            let sectors = u32::try_from(extent.units).unwrap_or(u32::MAX);
+            self.ftl.trim(FORMAT_TAG, extent.first, sectors);
+        }
+        self.kick = true;
     }
 
     /// Removes the command of a host that is detached, whose format goes on. Returns its queue.
@@ -70,36 +180,47 @@ impl BlockDrive {
         Some(command.queue)
     }
 
-    /// Trims all sectors, if a format waits for that.
-    fn start_format(&mut self) {
-        let Some(run) = self.format.as_mut().filter(|run| run.phase == FormatPhase::Waiting) else {
-            return;
-        };
-        run.phase = FormatPhase::Trimming;
-        let sectors = u32::try_from(self.ftl.sectors()).unwrap_or(u32::MAX);
-        self.ftl.trim(FORMAT_TAG, 0, sectors);
-        self.kick = true;
-    }
-
     /// Processes the completion of a request of a format to the FTL.
     #[cold]
     pub(super) fn on_format_step(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
         let Some(run) = &mut self.format else { return };
         self.kick = true;
+        if let FormatPhase::Trimming(left) = &mut run.phase
+            && *left > 1
+        {
+            // A trim of sectors of the drive does not fail.
+            *left -= 1;
+            return;
+        }
         if !done.status.is_success() {
             run.phase = FormatPhase::Done(done.status);
             return;
         }
         match run.phase {
-            FormatPhase::Trimming => {
+            FormatPhase::Trimming(_) => {
                 run.phase = FormatPhase::Flushing;
                 self.flush_for_format(now, commands);
             }
-            FormatPhase::Flushing if run.erases => self.start_erase(),
-            FormatPhase::Flushing => run.phase = FormatPhase::Done(Status::SUCCESS),
+            FormatPhase::Flushing => self.end_flush(),
             // A flush that makes erases possible.
             FormatPhase::Waiting | FormatPhase::Erasing | FormatPhase::Done(_) => {}
         }
+    }
+
+    /// Continues a run whose trims are durable.
+    fn end_flush(&mut self) {
+        let Some(run) = &mut self.format else { return };
+        let status = match &mut run.task {
+            FormatTask::Format { erases: true, .. } => return self.start_erase(),
+            FormatTask::Format { .. } | FormatTask::Delete { .. } => Status::SUCCESS,
+            FormatTask::Create { nsid, blocks, extents } => {
+                let (nsid, blocks, extents) = (*nsid, *blocks, std::mem::take(extents));
+                let table = &mut self.namespaces;
+                let add = |table: &mut NamespaceTable| table.add(nsid, blocks, extents);
+                table.change(&mut self.settings, add).err().unwrap_or(Status::SUCCESS)
+            }
+        };
+        run.phase = FormatPhase::Done(status);
     }
 
     fn flush_for_format(&mut self, now: Nanos, commands: &mut Commands) {
@@ -152,11 +273,11 @@ impl BlockDrive {
         }
     }
 
-    /// Removes a format that has ended. Returns its command and its status.
-    fn take_finished_format(&mut self) -> Option<(Option<FormatCommand>, Status)> {
+    /// Removes a run that has ended. Returns it and its status.
+    fn take_finished_format(&mut self) -> Option<(Box<FormatRun>, Status)> {
         let run = self.format.take_if(|run| matches!(run.phase, FormatPhase::Done(_)))?;
         let FormatPhase::Done(status) = run.phase else { return None };
-        Some((run.command, status))
+        Some((run, status))
     }
 }
 
@@ -167,60 +288,80 @@ fn block_drive(controller: &mut Controller) -> Option<&mut BlockDrive> {
     }
 }
 
-/// Requests a format of the drive. I/O commands that are fetched from now on are refused until it
-/// ends; it starts when those that were fetched before have completed.
+/// Requests a run. I/O commands for a formatted or deleted namespace that are fetched from now on are
+/// refused until it ends; it starts when those that were fetched before have completed.
 ///
 /// # Errors
 /// [`Status::INVALID_OPCODE`] of a drive that does not manage its flash;
-/// [`Status::FORMAT_IN_PROGRESS`] during another format.
+/// [`Status::FORMAT_IN_PROGRESS`] during a format, [`Status::NOT_READY`] during another run.
 pub(crate) fn request(
     controller: &mut Controller,
-    erases: bool,
+    task: FormatTask,
     command: Option<FormatCommand>,
 ) -> Result<(), Status> {
     let Some(drive) = block_drive(controller) else { return Err(Status::INVALID_OPCODE) };
-    if drive.format.is_some() {
-        return Err(Status::FORMAT_IN_PROGRESS);
+    if let Some(run) = &drive.format {
+        return Err(match run.task {
+            FormatTask::Format { .. } => Status::FORMAT_IN_PROGRESS,
+            _ => Status::NOT_READY,
+        });
     }
-    drive.request_format(erases, command);
+    let (phase, chunks) = (FormatPhase::Waiting, Vec::new());
+    drive.format = Some(Box::new(FormatRun { task, command, phase, chunks, requests: 0 }));
     controller.commands.is_formatting = true;
+    management::update_checks(controller);
     start_if_idle(controller);
     Ok(())
 }
 
-/// Starts the requested format if no I/O command is in flight.
+/// Starts the requested run if no I/O command that it waits for is in flight.
 #[cold]
 pub(crate) fn start_if_idle(controller: &mut Controller) {
-    if controller.commands.outstanding() == 0
-        && let Some(drive) = block_drive(controller)
-    {
+    let Personality::Block(drive) = &mut controller.personality else { return };
+    let waits_for = drive.format.as_ref().and_then(|run| run.waits_for());
+    if waits_for.is_none_or(|nsid| !controller.commands.has_any(nsid)) {
         drive.start_format();
     }
 }
 
-/// Completes the command of a format that has ended.
+/// Completes the command of a run that has ended.
 #[cold]
 pub(crate) fn complete_finished(controller: &mut Controller) {
     let finished = block_drive(controller).and_then(BlockDrive::take_finished_format);
-    let Some((command, status)) = finished else { return };
+    let Some((run, status)) = finished else { return };
     controller.commands.is_formatting = false;
-    controller.stats.formats += 1;
-    complete(controller, command, status);
+    let mut result = 0;
+    match run.task {
+        FormatTask::Format { .. } => controller.stats.formats += 1,
+        FormatTask::Create { nsid, .. } if status.is_success() => {
+            tracing::info!(nsid, "namespace created");
+            result = nsid.into();
+        }
+        FormatTask::Delete { nsid } => tracing::info!(?nsid, "namespace deleted"),
+        FormatTask::Create { .. } => {}
+    }
+    management::update_checks(controller);
+    complete(controller, run.command, status, result);
 }
 
-/// Ends a format because the drive loses power. The drive without power is replaced afterwards.
+/// Ends a run because the drive loses power. The drive without power is replaced afterwards.
 pub(crate) fn abort_at_power_cut(controller: &mut Controller) {
     controller.commands.is_formatting = false;
     let run = block_drive(controller).and_then(|drive| drive.format.take());
     if let Some(run) = run {
-        complete(controller, run.command, Status::POWER_LOSS);
+        complete(controller, run.command, Status::POWER_LOSS, 0);
     }
 }
 
-fn complete(controller: &mut Controller, command: Option<FormatCommand>, status: Status) {
-    let Some(FormatCommand { queue, cid, .. }) = command else { return };
+fn complete(
+    controller: &mut Controller,
+    command: Option<FormatCommand>,
+    status: Status,
+    result: u64,
+) {
+    let Some(FormatCommand { queue, cid, nsid, .. }) = command else { return };
     if !status.is_success() {
-        controller.log_admin_error(queue, cid, status);
+        controller.log_admin_error(queue, FailedCommand::admin(cid, nsid), status);
     }
-    controller.queues.post(queue, cid, status, 0);
+    controller.queues.post(queue, cid, status, if status.is_success() { result } else { 0 });
 }

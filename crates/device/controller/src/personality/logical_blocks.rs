@@ -137,8 +137,8 @@ impl LogicalBlocks {
     }
 
     /// Returns the unit at a position of a part of a command.
-    pub(crate) fn unit(self, io: &IoCommand, part: CommandPart, position: u32) -> u64 {
-        let (slba, nlb) = block_range(io);
+    fn unit(self, io: &IoCommand, part: CommandPart, range: BlockRange, position: u32) -> u64 {
+        let BlockRange { slba, nlb } = range;
         let first = match (part, io) {
             (CommandPart::Head | CommandPart::Compare | CommandPart::Verify, _)
             | (CommandPart::Whole, IoCommand::Read { .. }) => self.unit_of(slba),
@@ -148,20 +148,16 @@ impl LogicalBlocks {
         first + u64::from(position)
     }
 
-    /// Returns the part of a unit that a command covers, for the unit at a position of a part.
-    #[inline]
-    pub(crate) fn window(self, io: &IoCommand, part: CommandPart, position: u32) -> UnitWindow {
-        if self.is_below_unit() {
-            return self.partial_window(io, part, position);
-        }
-        let len = self.unit_bytes();
-        UnitWindow { skip: 0, len, offset: u64::from(position) * len as u64 }
-    }
-
-    #[inline(never)]
-    fn partial_window(self, io: &IoCommand, part: CommandPart, position: u32) -> UnitWindow {
-        let (slba, nlb) = block_range(io);
-        self.window_of(BlockRange { slba, nlb }, self.unit(io, part, position))
+    /// Returns the part of a unit that a command covers, for the unit at a position of a part. `range`
+    /// has the blocks of the drive that the part is in. The offset is that in the data of the range.
+    pub(crate) fn window(
+        self,
+        io: &IoCommand,
+        part: CommandPart,
+        range: BlockRange,
+        position: u32,
+    ) -> UnitWindow {
+        self.window_of(range, self.unit(io, part, range, position))
     }
 
     /// Returns the part of the unit at a position of the units that cover a range of blocks. Its offset
@@ -184,15 +180,15 @@ impl LogicalBlocks {
     }
 }
 
-/// Returns the blocks that a command reads or changes: the first one, and their number.
-pub(crate) fn block_range(io: &IoCommand) -> (u64, u32) {
+/// Returns the blocks that a command reads or changes.
+pub(crate) fn block_range(io: &IoCommand) -> BlockRange {
     match *io {
         IoCommand::Read { slba, nlb, .. }
         | IoCommand::Write { slba, nlb, .. }
         | IoCommand::Compare { slba, nlb, .. }
         | IoCommand::Verify { slba, nlb, .. }
-        | IoCommand::WriteZeroes { slba, nlb, .. } => (slba, nlb),
-        _ => (0, 0),
+        | IoCommand::WriteZeroes { slba, nlb, .. } => BlockRange { slba, nlb },
+        _ => BlockRange { slba: 0, nlb: 0 },
     }
 }
 
@@ -237,9 +233,10 @@ mod tests {
             let mut expected = 0;
             for (part, units) in blocks.parts(slba, nlb) {
                 for position in 0..units.count {
-                    let window = blocks.window(&io, part, position);
+                    let range = BlockRange { slba, nlb };
+                    let window = blocks.window(&io, part, range, position);
                     assert_eq!(window.offset, expected, "{nlb} blocks from {slba}");
-                    let at = blocks.unit(&io, part, position) * 4096 + window.skip as u64;
+                    let at = blocks.unit(&io, part, range, position) * 4096 + window.skip as u64;
                     assert_eq!(at, slba * 512 + window.offset, "{nlb} blocks from {slba}");
                     expected += window.len as u64;
                 }

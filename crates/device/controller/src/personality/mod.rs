@@ -5,7 +5,7 @@ mod block_commands;
 mod block_flash;
 pub(crate) mod device_l2p;
 pub(crate) mod format;
-mod logical_blocks;
+pub(crate) mod logical_blocks;
 pub(crate) mod null;
 pub(crate) mod open_channel;
 pub(crate) mod pcm;

@@ -17,11 +17,11 @@ use mem::Iova;
 use nvme::{IoCommand, ProtectionError, ProtectionInfo, Status};
 use serde::{Deserialize, Serialize};
 
-use super::block_flash::{DriveFlash, source_window};
+use super::block_flash::{DriveFlash, command_window, source_window};
 use super::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitWindow, block_range};
 use super::unit_changes::RequestTag;
 use crate::ProtectionErrors;
-use crate::command::table::{Command, Commands};
+use crate::command::table::{Command, Commands, nth_range};
 use crate::nand_array::NandOpCompletion;
 use crate::nand_array::operation::SectorAddress;
 
@@ -79,7 +79,7 @@ impl Protection {
         for index in 0..u64::from(nlb) {
             let memory = command.port.memory();
             command.data_buffer.read(memory, index * block_bytes as u64, &mut self.block);
-            let info = read_from_host(command, index);
+            let info = read_from_host(command, index, command.first_sector);
             let lba = slba.wrapping_add(index) as u32;
             if let Err(error) = request.check(info, &self.block, lba) {
                 self.errors.count(error);
@@ -129,19 +129,21 @@ fn to_host(info: ProtectionInfo, first: u64) -> ProtectionInfo {
     to_drive(info, first.wrapping_neg())
 }
 
-/// Reads the information of the block at an index in a command from memory of the host.
-fn read_from_host(command: &Command, index: u64) -> ProtectionInfo {
+/// Reads the information of the block at an index in a command from memory of the host, which addresses
+/// block `first` of the drive as 0.
+fn read_from_host(command: &Command, index: u64, first: u64) -> ProtectionInfo {
     let mut bytes = [0; ProtectionInfo::BYTES];
     let at = Iova(command.metadata).offset(index * ProtectionInfo::BYTES as u64);
     // The range was checked when the command was fetched; registrations are never withdrawn.
     let _ = command.port.memory().read(at, &mut bytes);
-    to_drive(ProtectionInfo::from_bytes(bytes), command.first_sector)
+    to_drive(ProtectionInfo::from_bytes(bytes), first)
 }
 
-/// Writes the information of the block at an index in a command to memory of the host.
-fn write_to_host(command: &Command, index: u64, info: ProtectionInfo) {
+/// Writes the information of the block at an index in a command to memory of the host, which addresses
+/// block `first` of the drive as 0.
+fn write_to_host(command: &Command, index: u64, info: ProtectionInfo, first: u64) {
     let at = Iova(command.metadata).offset(index * ProtectionInfo::BYTES as u64);
-    let bytes = to_host(info, command.first_sector).to_bytes();
+    let bytes = to_host(info, first).to_bytes();
     let _ = command.port.memory().write(at, &bytes);
 }
 
@@ -161,6 +163,15 @@ struct CoveredBlocks {
     lba: u64,
 }
 
+impl CoveredBlocks {
+    /// Returns the block of the drive that the host of a command would address as 0, if all of its
+    /// blocks were where these are. A namespace may have several extents.
+    fn origin(&self, command: &Command) -> u64 {
+        let slba = block_range(&command.io).slba.wrapping_sub(command.first_sector);
+        self.lba.wrapping_sub(self.index).wrapping_sub(slba)
+    }
+}
+
 /// Returns the blocks that a command covers of the unit at a position of a request to the FTL.
 fn covered_blocks(
     command: &Command,
@@ -178,8 +189,10 @@ fn covered_blocks(
             (source_window(command, blocks, tag, position), lba)
         }
         part => {
-            let window = blocks.window(&command.io, part, position);
-            (window, block_range(&command.io).0 + window.offset / bytes as u64)
+            let range = nth_range(command, tag.range.into(), block_range(&command.io));
+            let in_range = blocks.window(&command.io, part, range, position).offset;
+            let window = command_window(command, blocks, tag, position);
+            (window, range.slba + in_range / bytes as u64)
         }
     };
     CoveredBlocks { first: skip / bytes, count: len / bytes, index: offset / bytes as u64, lba }
@@ -200,7 +213,10 @@ impl DriveFlash<'_> {
                     let reference_tag = covered.lba.wrapping_add(i as u64) as u32;
                     ProtectionInfo::of_data(data, request.application_tag, reference_tag)
                 }
-                IoCommand::Write { .. } => read_from_host(command, covered.index + i as u64),
+                IoCommand::Write { .. } => {
+                    let first = covered.origin(command);
+                    read_from_host(command, covered.index + i as u64, first)
+                }
                 _ => ProtectionInfo::UNCHECKED,
             };
             store(stored, covered.first + i, info);
@@ -350,14 +366,15 @@ impl DriveFlash<'_> {
     fn send_unit(&mut self, tag: RequestTag, position: u32, unit: &[u8]) {
         let command = self.commands.get(tag.command);
         let (contents, stored) = unit.split_at(self.blocks.unit_bytes());
-        let UnitWindow { skip, len, offset } = self.blocks.window(&command.io, tag.part, position);
+        let UnitWindow { skip, len, offset } = command_window(command, self.blocks, tag, position);
         let memory = command.port.memory();
         command.data_buffer.write(memory, offset, &contents[skip..skip + len]);
         if returns_info(command) {
             let covered = covered_blocks(command, self.blocks, tag, position);
+            let first = covered.origin(command);
             for i in 0..covered.count {
                 let info = load(stored, covered.first + i);
-                write_to_host(command, covered.index + i as u64, info);
+                write_to_host(command, covered.index + i as u64, info, first);
             }
         }
     }
@@ -369,7 +386,7 @@ impl DriveFlash<'_> {
         if returns_info(command) {
             let covered = covered_blocks(command, self.blocks, tag, position);
             for index in covered.index..covered.index + covered.count as u64 {
-                write_to_host(command, index, ProtectionInfo::UNCHECKED);
+                write_to_host(command, index, ProtectionInfo::UNCHECKED, 0);
             }
         }
     }

@@ -24,12 +24,13 @@ pub(crate) struct RequestTag {
     /// Index of the command in its table.
     pub(crate) command: u32,
     pub(crate) part: CommandPart,
-    /// Number of the source range of a Copy; 0 for other parts.
-    pub(crate) range: u8,
+    /// Number of the source range of a Copy, or of the extent of a command that crosses the ends of
+    /// extents of its namespace; 0 for other commands.
+    pub(crate) range: u16,
 }
 
 /// The smallest tag of the reads of a Copy. Tags of other commands are smaller.
-pub(crate) const COPY_TAGS: u64 = (CommandPart::Copy as u64) << 32;
+pub(crate) const COPY_TAGS: u64 = (CommandPart::Copy as u64) << 48;
 
 impl RequestTag {
     /// Returns the tag of all units of a read, or of the whole units of a change.
@@ -42,16 +43,21 @@ impl RequestTag {
         RequestTag { command, part, range: 0 }
     }
 
+    /// Returns the tag of this part of another range.
+    pub(crate) fn of_range(self, range: u16) -> RequestTag {
+        RequestTag { range, ..self }
+    }
+
     /// Returns the tag for the FTL.
     #[inline]
     pub(crate) fn encode(self) -> u64 {
-        u64::from(self.command) | (self.part as u64) << 32 | u64::from(self.range) << 40
+        u64::from(self.command) | u64::from(self.range) << 32 | (self.part as u64) << 48
     }
 
     /// Returns the part that a tag of the FTL names.
     #[inline]
     pub(crate) fn decode(tag: u64) -> RequestTag {
-        let part = match (tag >> 32) as u8 {
+        let part = match (tag >> 48) as u8 {
             0 => CommandPart::Whole,
             1 => CommandPart::Head,
             2 => CommandPart::Tail,
@@ -59,7 +65,7 @@ impl RequestTag {
             4 => CommandPart::Verify,
             _ => CommandPart::Copy,
         };
-        RequestTag { command: tag as u32, part, range: (tag >> 40) as u8 }
+        RequestTag { command: tag as u32, part, range: (tag >> 32) as u16 }
     }
 }
 

@@ -13,6 +13,7 @@ mod hostile;
 mod interface;
 mod latency_monitor;
 mod moves;
+mod namespaces;
 mod open_channel;
 mod oracle;
 mod own_events;

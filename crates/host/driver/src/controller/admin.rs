@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use mem::{Iova, NotRegistered, PAGE_BYTES, SharedRegion};
-use nvme::{AdminCommand, IDENTIFY_BYTES, Status};
+use nvme::{AdminCommand, IDENTIFY_BYTES, NamespaceChange, Status};
 use transport::Port;
 
 use crate::{DriverError, QueuePair, RingAddresses, controller::init};
@@ -141,6 +141,21 @@ impl AdminQueue {
         }
     }
 
+    /// Executes a command with a page of data for the drive, and returns the completion's result.
+    pub(crate) fn run_with_data(
+        &mut self,
+        command: AdminCommand,
+        data: &[u8; PAGE_BYTES],
+        progress: ProgressFn<'_>,
+    ) -> Result<u64, DriverError> {
+        if self.is_busy() {
+            // The buffer belongs to the command that is outstanding.
+            return Err(DriverError::AdminQueueFull { command: command.name() });
+        }
+        self.buffer.write(0, data);
+        self.run(command, 0, progress)
+    }
+
     /// Sends a command as [`run`](AdminQueue::run) does, without waiting. The caller polls for the
     /// response.
     pub(crate) fn submit(
@@ -216,7 +231,7 @@ impl AdminQueue {
             });
         }
         let mut sqe = command.to_sqe();
-        if let Some(bytes) = response_bytes(&command) {
+        if let Some(bytes) = data_bytes(&command) {
             // Admin commands use PRP entries ([NVMe1.4 §4.3]); buffers are page aligned.
             let wire = |at| {
                 self.port.memory().bus_address(at).ok_or(NotRegistered { iova: at, len: bytes })
@@ -315,8 +330,8 @@ impl AdminQueue {
     }
 }
 
-/// Returns the number of bytes that a command reads into the buffer.
-fn response_bytes(command: &AdminCommand) -> Option<u64> {
+/// Returns the number of bytes that a command reads into the buffer, or that the drive reads.
+fn data_bytes(command: &AdminCommand) -> Option<u64> {
     match command {
         AdminCommand::Identify { .. } | AdminCommand::Geometry { .. } => {
             Some(IDENTIFY_BYTES as u64)
@@ -324,6 +339,8 @@ fn response_bytes(command: &AdminCommand) -> Option<u64> {
         AdminCommand::GetLogPage { bytes, .. } | AdminCommand::GetLbaStatus { bytes, .. } => {
             Some(*bytes)
         }
+        AdminCommand::NamespaceManagement { change: NamespaceChange::Create, .. }
+        | AdminCommand::NamespaceAttachment { .. } => Some(PAGE_BYTES as u64),
         _ => None,
     }
 }

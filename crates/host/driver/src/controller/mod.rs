@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod info;
 pub(crate) mod init;
 mod logs;
+pub(crate) mod namespaces;
 mod queue_table;
 mod queues;
 pub(crate) mod reset;

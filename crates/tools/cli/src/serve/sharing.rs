@@ -38,7 +38,10 @@ impl DriveExtent {
             MediaConfig::Nand(nand) => is_open.then_some(nand.geometry.total_pus()),
             MediaConfig::Pcm(_) | MediaConfig::Null { .. } => None,
         };
-        DriveExtent { pus, sectors: drive.sectors(), sector_bytes: config.lba_bytes().into() }
+        // Partitions are parts of the first namespace.
+        let namespaces = drive.namespaces();
+        let sectors = namespaces.iter().find(|n| n.nsid == 1).map_or(0, |n| n.blocks);
+        DriveExtent { pus, sectors, sector_bytes: config.lba_bytes().into() }
     }
 
     fn end(self) -> u64 {
@@ -135,6 +138,12 @@ impl PartitionTableBuilder {
             return Err(refused(format!(
                 "its flash is managed by {label} on the host, which has all of it: a drive that is \
                  shared needs target.kind = \"none\""
+            )));
+        }
+        if let Some(nsid @ (0 | 2..)) = plan.namespace {
+            return Err(refused(format!(
+                "its path leads to namespace {nsid}, and partitions are parts of namespace 1: \
+                 serve other namespaces by NBD"
             )));
         }
         let device = ResourceName::new(name).map_err(|e| refused(e.to_string()))?;

@@ -1,6 +1,7 @@
 //! Reading of `[[target]]`, `[[set]]` and `[[path]]`, and the rules of what may be over what.
 
 use block::notify::CompletionPolicy;
+use controller::NAMESPACES_MAX;
 use lnvm::{PuSet, TargetKind, is_name};
 use media::MediaConfig;
 use nvme::PuId;
@@ -10,7 +11,7 @@ use crate::choice::{BLOCK_LAYER, BLOCK_REQUESTS, Impossible};
 use crate::error::ProblemKind;
 use crate::section::{Result, Section, Value};
 use crate::target::TargetBuilder;
-use crate::{BlockLayerSpec, DriveSpec, HostTarget, PathConfig, Scenario};
+use crate::{BlockLayerSpec, DriveKind, DriveSpec, HostTarget, PathConfig, Scenario};
 
 /// Default size of a stripe in bytes [HIOPS14 §4].
 const STRIPE_BYTES: u64 = 128 << 10;
@@ -270,6 +271,7 @@ impl Scenario {
             self.check_layer(layer, &mut s, over)?;
         }
         self.check_method(&config, &mut s, over)?;
+        self.check_namespace(&config, &mut s, over)?;
         s.finish()?;
         Ok(PathSpec { name, over, config, line })
     }
@@ -367,6 +369,37 @@ impl Scenario {
                 Err(value.source_span().error(Impossible::NoCompletionMethod { device }.into()))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Checks that a device has the namespace of a path; `section` has its keys.
+    pub(crate) fn check_namespace(
+        &self,
+        config: &PathConfig,
+        section: &mut Section<'_>,
+        over: Beneath,
+    ) -> Result<()> {
+        let (Some(nsid), Some(value)) = (config.namespace, section.get("namespace")) else {
+            return Ok(());
+        };
+        let name = self.device_name(over);
+        let plan = match over {
+            Beneath::Drive(i) => &self.drives[i],
+            Beneath::Target(_) | Beneath::Set(_) => {
+                let message = format!("\"{name}\" is no drive, and has no namespaces");
+                return Err(value.conflict(message, "remove `namespace`, or name a drive"));
+            }
+        };
+        if plan.kind != DriveKind::Nvme || plan.target != HostTarget::None {
+            let message = format!("\"{name}\" is no emulated NVMe drive without a target");
+            return Err(value.conflict(message, "remove `namespace`"));
+        }
+        let count = plan.config.controller.namespaces.count();
+        match (1..=count).contains(&nsid) {
+            true => Ok(()),
+            // Hosts can have created others on an image.
+            false if plan.has_image() && nsid > 0 && nsid <= NAMESPACES_MAX as u32 => Ok(()),
+            false => Err(value.refuse(format!("1 to {count}, the namespaces of drive {name}"))),
         }
     }
 

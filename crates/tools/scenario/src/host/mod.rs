@@ -45,6 +45,8 @@ pub struct PathConfig {
     pub completion: Option<CompletionPolicy>,
     /// Configuration of the block layer; `None` for [`QueueModelKind::Raw`], which has none.
     pub block_layer: Option<BlockLayerSpec>,
+    /// Namespace of the drive; `None` for the first one.
+    pub namespace: Option<u32>,
 }
 
 impl PathConfig {
@@ -75,6 +77,7 @@ impl PathConfig {
         })?;
         path.completion = path.read_completion(s)?;
         path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
+        s.set("namespace", &mut path.namespace, |v| v.u32().map(Some))?;
         Ok(path)
     }
 

@@ -1,8 +1,9 @@
 //! The keys of `[drive]` and `[[drive]]`: a preset, the changes to it, and the controller.
 
 use controller::{
-    ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
-    PersonalityKind, PuScheduling, RegisterConfig, SuspendConfig, TransferConfig, WriteBuffer,
+    ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NamespaceLayout,
+    NullConfig, PersonalityKind, PuScheduling, RegisterConfig, SuspendConfig, TransferConfig,
+    WriteBuffer,
 };
 use media::MediaConfig;
 use time::Nanos;
@@ -42,6 +43,7 @@ pub(crate) struct DriveBuilder {
     personality: (PersonalityKind, Option<SourceSpan>),
     media: MediaBuilder,
     lba_bytes: Option<(u32, SourceSpan)>,
+    namespaces: Option<(NamespaceLayout, SourceSpan)>,
     ftl: FtlBuilder,
     controller: ControllerConfig,
     pus: PuKeys,
@@ -117,6 +119,24 @@ fn read_lba_bytes(value: &Value<'_>) -> Result<u32> {
     }
 }
 
+/// The size of the namespace that has the capacity that the others leave.
+const REST: &str = "rest";
+
+/// Reads the sizes of namespaces.
+fn read_namespaces(value: &Value<'_>) -> Result<NamespaceLayout> {
+    let Some(items) = value.items().filter(|items| !items.is_empty()) else {
+        return Err(value.wrong_type("a list of sizes, such as [\"4G\", \"rest\"]"));
+    };
+    let size = |item: &Value<'_>| match item.string() {
+        Ok(REST) => Ok(None),
+        _ => item.size().map(Some),
+    };
+    let sizes = items.iter().map(size).collect::<Result<Vec<_>>>()?;
+    NamespaceLayout::of_sizes(&sizes).map_err(|error| {
+        value.conflict(error.to_string(), "allowed: 1 to 32 sizes; one may be \"rest\"")
+    })
+}
+
 const PERSONALITIES: [Keyword<'static, PersonalityKind>; 3] = [
     Keyword("null", PersonalityKind::Null),
     Keyword("block", PersonalityKind::Block),
@@ -136,6 +156,7 @@ impl DriveBuilder {
             personality: (PersonalityKind::Block, None),
             media: MediaBuilder::default(),
             lba_bytes: None,
+            namespaces: None,
             ftl: FtlBuilder::from_config(DriveConfig::default_ftl()),
             controller: ControllerConfig::default(),
             pus: PuKeys {
@@ -206,6 +227,9 @@ impl DriveBuilder {
         self.media.read(s)?;
         if let Some(value) = s.get("lba_bytes") {
             self.lba_bytes = Some((read_lba_bytes(&value)?, value.source_span()));
+        }
+        if let Some(value) = s.get("namespaces") {
+            self.namespaces = Some((read_namespaces(&value)?, value.source_span()));
         }
         if let Some(value) = s.get("ftl") {
             let mut ftl = value.section()?;
@@ -455,6 +479,7 @@ impl DriveBuilder {
             self.interface.check_host_flush(&self.section_span)?;
         }
         let controller = ControllerConfig {
+            namespaces: self.namespaces(manages, capacity.as_ref())?,
             cmb: self.interface.cmb(&self.section_span)?,
             scrub: self.scrub.as_ref().map(patrol_of).transpose()?,
             ..self.controller
@@ -487,8 +512,36 @@ impl DriveBuilder {
             scrub: patrol,
             preset: self.preset.clone(),
             capacity,
+            namespace: None,
             seed_given: self.media.seed.is_some(),
         })
+    }
+
+    /// Returns the namespaces of a new drive. `manages` tells whether the drive manages its flash.
+    fn namespaces(&self, manages: bool, capacity: Option<&Capacity>) -> Result<NamespaceLayout> {
+        let Some((layout, place)) = &self.namespaces else { return Ok(NamespaceLayout::default()) };
+        let conflict = |message: String, help: &str| {
+            Err(place.error(ProblemKind::Conflict { message, help: help.into() }))
+        };
+        if !manages {
+            return conflict(
+                "only a drive that manages its flash has several namespaces".into(),
+                "remove `namespaces`, or set personality = \"block\" over NAND",
+            );
+        }
+        let has_rest = layout.sizes().any(|size| size.is_none());
+        let bytes = layout.sizes().flatten().fold(u64::from(has_rest), u64::saturating_add);
+        match capacity.map(Capacity::logical_bytes) {
+            Some(has) if bytes > has => conflict(
+                format!(
+                    "namespaces of {} or more, on a drive that holds {}",
+                    bytes_binary(bytes),
+                    bytes_binary(has)
+                ),
+                "make them smaller, or give the drive more capacity",
+            ),
+            _ => Ok(*layout),
+        }
     }
 
     /// Returns the size of a logical block that is smaller than a sector of the media.

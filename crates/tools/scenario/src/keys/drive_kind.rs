@@ -190,6 +190,7 @@ impl DriveSpec {
             scrub: None,
             preset: None,
             capacity: None,
+            namespace: None,
             seed_given: false,
         }
     }

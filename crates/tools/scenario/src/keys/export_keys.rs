@@ -142,6 +142,10 @@ impl ExportReader<'_> {
 
     /// Checks that a path has queue pairs of its own drive to give to clients.
     fn check_queue_pairs(&self, path: &PathSpec, value: &Value<'_>) -> Result<()> {
+        if path.config.namespace.is_some_and(|nsid| nsid != 1) {
+            let message = "clients of a socket have partitions of the drive's namespace 1";
+            return Err(value.conflict(message, "serve other namespaces by `nbd`"));
+        }
         let between = match path.over {
             Beneath::Set(_) => Some(format!("set {}", self.scenario.device_name(path.over))),
             Beneath::Target(_) => Some(format!("target {}", self.scenario.device_name(path.over))),

@@ -294,3 +294,77 @@ fn registers_are_a_choice_with_two_times() {
         assert_refused(&text(bad), 3, marked, &[says]);
     }
 }
+
+// guarantee: B-89
+
+#[test]
+fn namespaces_are_sizes_of_a_drive_that_manages_its_flash() {
+    let drive = "[drive]\npreset = \"femu-default\"\n";
+    let layout = |keys: &str| {
+        let s = parse(&format!("{drive}{keys}")).unwrap();
+        let layout = s.drives[0].config.controller.namespaces;
+        (layout.count(), layout.sizes().collect::<Vec<_>>())
+    };
+    assert_eq!(layout(""), (1, vec![]));
+    assert_eq!(
+        layout("namespaces = [\"4M\", \"rest\", 4096]\n"),
+        (3, vec![Some(4 << 20), None, Some(4096)])
+    );
+    let list = "a list of sizes, such as";
+    for (value, says) in [
+        ("\"4G\"", list),
+        ("[]", list),
+        ("[0, \"rest\"]", "namespace 1 has no bytes"),
+        ("[\"rest\", \"rest\"]", "namespace 2 is the second one that has the rest"),
+        ("[\"1T\", \"rest\"]", "on a drive that holds"),
+    ] {
+        assert_refused(&format!("{drive}namespaces = {value}\n"), 3, value, &[says]);
+    }
+    let many = format!("[{}]", vec!["1"; 33].join(", "));
+    assert_refused(&format!("{drive}namespaces = {many}\n"), 3, &many, &["33 namespaces"]);
+    for (item, says) in [("\"half\"", "\"half\""), ("true", "namespaces")] {
+        assert_refused(&format!("{drive}namespaces = [{item}]\n"), 3, item, &[says]);
+    }
+    for other in ["preset = \"femu-default\"\npersonality = \"open-channel\"", "preset = \"pcm\""] {
+        let text = format!("[drive]\n{other}\nnamespaces = [\"rest\"]\n");
+        let line = text.lines().count();
+        assert_refused(&text, line, "[\"rest\"]", &["only a drive that manages its flash"]);
+    }
+    assert_refused(
+        "[drive]\nkind = \"null\"\ncapacity = \"1G\"\nnamespaces = [\"rest\"]\n",
+        4,
+        "[\"rest\"]",
+        &["only a drive that manages its flash"],
+    );
+}
+
+#[test]
+fn a_path_leads_to_a_namespace_of_its_drive() {
+    let drive = "[drive]\npreset = \"femu-default\"\n";
+    let two = "namespaces = [\"4M\", \"rest\"]\n";
+    let s = parse(&format!("{drive}{two}[path]\nnamespace = 2\n")).unwrap();
+    assert_eq!(s.drives[0].namespace, Some(2));
+    let named = "[[path]]\nname = \"p\"\nover = \"drive0\"\nnamespace = 2\n";
+    let s = parse(&format!("{drive}{two}{named}")).unwrap();
+    let path = &s.paths()[0];
+    assert_eq!((s.drives[0].namespace, path.config.namespace), (None, Some(2)));
+    assert_eq!(s.reduced_to(path).drives[0].namespace, Some(2));
+    assert_eq!(
+        parse(&format!("{drive}[path]\nnamespace = 1\n")).unwrap().drives[0].namespace,
+        Some(1)
+    );
+    assert_refused(&format!("{drive}[path]\nnamespace = 2\n"), 4, "2", &["1 to 1, the namespaces"]);
+    for nsid in ["0", "3"] {
+        let text = format!("{drive}{two}[path]\nnamespace = {nsid}\n");
+        assert_refused(&text, 5, nsid, &["1 to 2, the namespaces of drive drive0"]);
+    }
+    let target = "personality = \"open-channel\"\n[target]\nkind = \"pblk\"\n";
+    let text = format!("{drive}{target}[path]\nnamespace = 1\n");
+    assert_refused(&text, 7, "1", &["no emulated NVMe drive without a target"]);
+    let set = "[[drive]]\nname = \"a\"\npreset = \"femu-default\"\n[[set]]\nname = \"s\"\n\
+               members = [\"a\"]\n[[path]]\nname = \"p\"\nover = \"s\"\nnamespace = 1\n";
+    assert_refused(set, 10, "1", &["\"s\" is no drive, and has no namespaces"]);
+    let export = "[[export]]\nsocket = \"unix:/tmp/s\"\n".replace("unix:", "");
+    let text = format!("{drive}{two}[path]\nnamespace = 2\n{export}");
+    assert_refused(&text, 7, "\"/tmp/s\"", &["partitions of the drive's namespace 1"]);
+}

@@ -238,6 +238,11 @@ fn drive(plan: &DriveSpec) -> Value {
     if config.protection.is_some() {
         set("protection", json!("type1"));
     }
+    if !config.controller.namespaces.is_default() {
+        let sizes = config.controller.namespaces.sizes();
+        let size = |size: Option<u64>| size.map_or(json!("rest"), |bytes| json!(bytes));
+        set("namespaces", sizes.map(size).collect());
+    }
     set("controller", controller(config));
     set("pu_scheduling", pu_policy(&config.pu_scheduling));
     set("page_register", json!(config.page_register));
@@ -456,6 +461,9 @@ fn path(path: &PathConfig) -> Value {
     let mut value = json!({ "queue_model": path.queue_model.word(), "completion": method.word() });
     if let Some(interval) = poll_interval {
         value["poll_interval_ns"] = json!(interval.0);
+    }
+    if let Some(namespace) = path.namespace {
+        value["namespace"] = json!(namespace);
     }
     let Some(layer) = &path.block_layer else { return value };
     let settings = json!({

@@ -191,9 +191,11 @@ pub(super) fn attach_with<T>(
     let mut progress = || {
         drive.poll(Nanos::ZERO);
     };
-    let opened = ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT)
-        .map_err(|source| StackError::Driver { name: name(), source })
-        .and_then(|controller| open(controller, &port, &mut progress));
+    let with = open::connect_options(plan);
+    let opened =
+        ControllerHandle::connect_with(port.clone(), with, &mut progress, ADMIN_POLL_LIMIT)
+            .map_err(|source| StackError::Driver { name: name(), source })
+            .and_then(|controller| open(controller, &port, &mut progress));
     drive.set_zero_latency(false);
     drive.reset_stats();
     Ok((opened?, port))

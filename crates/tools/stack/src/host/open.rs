@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::Raw;
 use controller::Controller;
-use driver::{ControllerHandle, ControllerInfo, DriverError};
+use driver::{ConnectOptions, ControllerHandle, ControllerInfo, DriverError};
 use ftl::FtlConfig;
 use kv::{Kv, KvConfig};
 use lnvm::TargetKind;
@@ -38,8 +38,10 @@ pub(super) fn init_device(
         drive.poll(Nanos::ZERO);
     };
     let failed = |source| StackError::Driver { name: name.clone(), source };
+    let options_of = connect_options(plan);
     let mut controller =
-        ControllerHandle::connect(port.clone(), &mut progress, ADMIN_POLL_LIMIT).map_err(failed)?;
+        ControllerHandle::connect_with(port.clone(), options_of, &mut progress, ADMIN_POLL_LIMIT)
+            .map_err(failed)?;
     let share = match &plan.target {
         HostTarget::Named(named) => {
             Some(find_target_share(plan, named, &mut controller, &mut progress)?)
@@ -134,6 +136,11 @@ pub(super) fn init_device(
         }
     };
     Ok((device?, Some(controller)))
+}
+
+/// Returns the options of the connection of a drive's host: its namespace.
+pub(super) fn connect_options(plan: &DriveSpec) -> ConnectOptions {
+    ConnectOptions { nsid: plan.namespace, ..ConnectOptions::default() }
 }
 
 /// Finds the chunks of a named block device, and the FTL configuration for them.

@@ -124,6 +124,8 @@ pub(super) fn precondition_or_load(
             && what.until.is_none()
             && runner.now() == Nanos::ZERO
             && image(plan).is_none()
+            // Hosts of several namespaces precondition parts of the drive.
+            && plan.config.controller.namespaces.is_default()
     });
     let Some(folder) = folder else {
         precondition_host(name, drive, host, what, runner, seed, progress)?;
@@ -177,6 +179,15 @@ pub(super) fn precondition_host<C: SimulatedDevice>(
         .or_else(|| drive.ftl().map(|ftl| (*ftl.config(), *ftl.capacity_plan())));
     let unit_bytes = drive.ftl().map(|ftl| ftl.geometry().sector_bytes);
     let limits = unit_limits(device.limits(), unit_bytes);
+    let bytes = u64::from(device.limits().sector_bytes) * device.limits().sectors;
+    let is_part = |ftl: &ftl::Ftl| {
+        target_layers::ftl_plan(device).is_none()
+            && bytes < ftl.sectors() * u64::from(ftl.geometry().sector_bytes)
+    };
+    if what.sampled && drive.ftl().is_some_and(is_part) {
+        let message = "`steady = \"sampled\"` draws the state of a drive with one namespace";
+        return Err(misfit(message.to_owned()));
+    }
     let plan = PreconditionPlan::new(what, &limits, ftl, seed).map_err(misfit)?;
     if plan.jobs.is_empty() {
         host.steady = None;

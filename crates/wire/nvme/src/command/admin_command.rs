@@ -59,6 +59,15 @@ pub enum SecureErase {
     Cryptographic,
 }
 
+/// The operation of a Namespace Management ([NVMe1.4 §5.20], SEL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NamespaceChange {
+    /// Create a namespace, as the data of the command describes it.
+    Create,
+    /// Delete a namespace, or all of them.
+    Delete,
+}
+
 /// A typed command of the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
@@ -143,8 +152,24 @@ pub enum AdminCommand {
     },
     /// Asynchronous Event Request [NVMe1.4 §5.2].
     AsyncEventRequest,
+    /// Namespace Management [NVMe1.4 §5.20].
+    NamespaceManagement {
+        /// The operation.
+        change: NamespaceChange,
+        /// The namespace to delete, `0xffff_ffff` for all namespaces; 0 for a new one.
+        nsid: u32,
+    },
+    /// Namespace Attachment [NVMe1.4 §5.19].
+    NamespaceAttachment {
+        /// The namespace.
+        nsid: u32,
+        /// Whether it is attached to the controllers of the list, or detached from them.
+        attach: bool,
+    },
     /// Get LBA Status [NVMe1.4 §5.27], whose list has a header.
     GetLbaStatus {
+        /// The namespace.
+        nsid: u32,
         /// First logical block.
         slba: u64,
         /// Number of logical blocks; 0 for all that follow.
@@ -275,7 +300,24 @@ impl AdminCommand {
                 member: cdw11,
             },
             admin::ASYNC_EVENT_REQUEST => AdminCommand::AsyncEventRequest,
+            admin::NAMESPACE_MANAGEMENT => AdminCommand::NamespaceManagement {
+                change: match cdw10 & 0xf {
+                    0 => NamespaceChange::Create,
+                    1 => NamespaceChange::Delete,
+                    _ => return Err(Status::INVALID_FIELD),
+                },
+                nsid: sqe.nsid.get(),
+            },
+            admin::NAMESPACE_ATTACHMENT => AdminCommand::NamespaceAttachment {
+                nsid: sqe.nsid.get(),
+                attach: match cdw10 & 0xf {
+                    0 => true,
+                    1 => false,
+                    _ => return Err(Status::INVALID_FIELD),
+                },
+            },
             admin::GET_LBA_STATUS => AdminCommand::GetLbaStatus {
+                nsid: sqe.nsid.get(),
                 slba: sqe.slba(),
                 nlb: sqe.cdw13.get() as u16,
                 bytes: (u64::from(sqe.cdw12.get()) + 1) * 4,
@@ -356,9 +398,15 @@ impl AdminCommand {
             }
             AdminCommand::AsyncEventRequest => Sqe::admin(admin::ASYNC_EVENT_REQUEST, 0, 0, 0),
             AdminCommand::KeepAlive => Sqe::admin(admin::KEEP_ALIVE, 0, 0, 0),
-            AdminCommand::GetLbaStatus { slba, nlb, bytes } => {
+            AdminCommand::NamespaceManagement { change, nsid } => {
+                Sqe::admin(admin::NAMESPACE_MANAGEMENT, nsid, change as u32, 0)
+            }
+            AdminCommand::NamespaceAttachment { nsid, attach } => {
+                Sqe::admin(admin::NAMESPACE_ATTACHMENT, nsid, (!attach).into(), 0)
+            }
+            AdminCommand::GetLbaStatus { nsid, slba, nlb, bytes } => {
                 debug_assert!(bytes >= 4 && bytes.is_multiple_of(4) && bytes <= 1 << 34);
-                let mut sqe = Sqe::new(admin::GET_LBA_STATUS, 1);
+                let mut sqe = Sqe::new(admin::GET_LBA_STATUS, nsid);
                 sqe.set_slba(slba);
                 sqe.cdw12 = ((bytes / 4).wrapping_sub(1) as u32).into();
                 sqe.cdw13 = u32::from(nlb).into();
@@ -392,6 +440,8 @@ impl AdminCommand {
             AdminCommand::GetFeatures { .. } => "Get Features",
             AdminCommand::AsyncEventRequest => "Asynchronous Event Request",
             AdminCommand::KeepAlive => "Keep Alive",
+            AdminCommand::NamespaceManagement { .. } => "Namespace Management",
+            AdminCommand::NamespaceAttachment { .. } => "Namespace Attachment",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
             AdminCommand::FormatNvm { .. } => "Format NVM",
             AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",

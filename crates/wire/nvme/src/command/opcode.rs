@@ -22,6 +22,10 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Namespace Management.
+    pub const NAMESPACE_MANAGEMENT: u8 = 0x0d;
+    /// Namespace Attachment.
+    pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
     /// Doorbell Buffer Config.

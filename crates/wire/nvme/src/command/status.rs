@@ -109,6 +109,21 @@ statuses! {
     FEATURE_NOT_SAVEABLE = 0x10d, "feature identifier not saveable";
     /// The feature cannot be changed.
     FEATURE_NOT_CHANGEABLE = 0x10e, "feature not changeable";
+    /// The drive has too little unallocated capacity for the namespace. The error log has the
+    /// capacity that the namespace requires, in bytes.
+    NAMESPACE_CAPACITY = 0x115, "namespace insufficient capacity";
+    /// The drive has as many namespaces as it can have.
+    NAMESPACE_ID_UNAVAILABLE = 0x116, "namespace identifier unavailable";
+    /// The namespace is attached to the controller already.
+    NAMESPACE_ATTACHED = 0x118, "namespace already attached";
+    /// The namespace is private, and attached to another controller.
+    NAMESPACE_PRIVATE = 0x119, "namespace is private";
+    /// The namespace is not attached to the controller.
+    NAMESPACE_NOT_ATTACHED = 0x11a, "namespace not attached";
+    /// A namespace with more blocks than capacity.
+    THIN_PROVISIONING = 0x11b, "thin provisioning not supported";
+    /// The list of controllers is empty, not ascending, or names one that does not exist.
+    CONTROLLER_LIST_INVALID = 0x11c, "controller list invalid";
     /// A Copy names more ranges or blocks than the namespace allows (NVM command set).
     COMMAND_SIZE_LIMIT = 0x183, "command size limit exceeded";
     /// The fields of the command for protection information are not allowed together (NVM command

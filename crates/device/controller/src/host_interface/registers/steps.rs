@@ -271,7 +271,8 @@ fn check_doorbells(controller: &mut Controller, host: usize, file: &mut Register
         if port.clear_doorbells(qid, tail, head) {
             controller.queues.register_stats.unknown_doorbells += 1;
             let none = ErrorEntry::NONE;
-            let error = FailedCommand { sqid: none, cid: none, location: none, lba: 0 };
+            let error =
+                FailedCommand { sqid: none, cid: none, location: none, lba: 0, nsid: 0, detail: 0 };
             admin_of(controller, host).log_error(Status::INVALID_QID, &error);
             controller.async_events.raise(host, EventClass::Error, AsyncEvent::UNKNOWN_DOORBELL);
             controller.complete_event_requests();

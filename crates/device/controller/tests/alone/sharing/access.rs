@@ -99,7 +99,7 @@ fn what_is_mapped_is_told_in_the_hosts_addresses() {
     assert_eq!(runs, [(0, 4), (4, 2), (6, 58)]);
     // The admin command Get LBA Status is checked as well.
     let mut raw = Raw::attach(&mut d, access);
-    let ask = |slba, nlb| AdminCommand::GetLbaStatus { slba, nlb, bytes: 8 + 16 * 4 };
+    let ask = |slba, nlb| AdminCommand::GetLbaStatus { nsid: 1, slba, nlb, bytes: 8 + 16 * 4 };
     assert_eq!(raw.admin(&mut d, ask(64, 1)).status, out());
     assert_eq!(raw.admin(&mut d, ask(0, 0)).status, Status::SUCCESS);
     let mut answer = [0; 8 + 16 * 3];

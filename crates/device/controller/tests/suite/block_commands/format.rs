@@ -202,7 +202,8 @@ fn formats_that_cannot_be_are_refused() {
         b.host.admin(&mut b.drive, command.to_sqe()).status
     };
     let none = SecureErase::None;
-    assert_eq!(status(2, 0, 0, none), Status::INVALID_NAMESPACE);
+    assert_eq!(status(2, 0, 0, none), Status::INVALID_FIELD, "inactive");
+    assert_eq!(status(33, 0, 0, none), Status::INVALID_NAMESPACE);
     assert_eq!(status(0, 0, 0, none), Status::INVALID_NAMESPACE);
     let invalid = Status::INVALID_FORMAT.do_not_retry();
     assert_eq!(status(1, 1, 0, none), invalid, "the drive has one LBA format");

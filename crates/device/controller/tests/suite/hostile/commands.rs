@@ -22,7 +22,11 @@ fn statuses_of_malformed_commands() {
     assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_OPCODE);
     let mut sqe = read(0, 1, &h);
     sqe.nsid = 2.into();
-    assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_NAMESPACE);
+    assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_FIELD, "an inactive namespace");
+    for nsid in [0, 33, u32::MAX] {
+        sqe.nsid = nsid.into();
+        assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_NAMESPACE);
+    }
     let mut sqe = read(0, 1, &h);
     sqe.flags |= 1;
     assert_eq!(io(&mut h, &mut d, sqe), Status::INVALID_FIELD, "fused commands are not supported");

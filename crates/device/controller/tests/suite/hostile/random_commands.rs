@@ -149,9 +149,15 @@ proptest! {
             }
         }
         prop_assert!(waiting <= 4, "{waiting} commands did not complete");
-        // Another host is not affected.
+        prop_assert_eq!(d.check_invariants(), Ok(()));
+        // Another host is not affected, unless its namespace was deleted or detached.
         let mut other = Host::with_queue(&mut d);
-        if which != 1 {
+        let namespaces = d.namespaces();
+        let has_namespace = namespaces.iter().any(|n| n.nsid == 1 && n.is_attached && n.blocks > 3);
+        if !has_namespace {
+            let status = other.io(&mut d, Sqe::verify(1, 3, 1)).status;
+            prop_assert!(!status.is_success(), "a block of no namespace");
+        } else if which != 1 {
             other.check_serves(&mut d);
         }
     }

@@ -81,7 +81,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
     let mut host = Host::new(&mut drive);
     let capacity = u128::from(drive.sectors()) * 4096;
     let data = identify(&mut host, &mut drive, 1, 0).unwrap();
-    let fields: [Field; 28] = [
+    let fields: [Field; 29] = [
         (0, 2, "VID", 0),
         (72, 1, "RAB: bursts of 8", 3),
         (76, 1, "CMIC", 0),
@@ -89,9 +89,9 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (78, 2, "CNTLID", 0),
         (80, 4, "VER: 1.4", 0x0001_0400),
         (92, 4, "OAES", 0),
-        (96, 4, "CTRATT", 0),
+        (96, 4, "CTRATT: namespace granularities", 1 << 7),
         (111, 1, "CNTRLTYPE: an I/O controller", 1),
-        (256, 2, "OACS: Get LBA Status, Format NVM", 1 << 9 | 1 << 1),
+        (256, 2, "OACS: Get LBA Status, namespaces, Format NVM", 1 << 9 | 1 << 3 | 1 << 1),
         (258, 1, "ACL", 0),
         (259, 1, "AERL: 4 requests", 3),
         (260, 1, "FRMW: one slot, read only", 3),
@@ -105,11 +105,12 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (512, 1, "SQES: 64 bytes", 0x66),
         (513, 1, "CQES: 16 bytes", 0x44),
         (514, 2, "MAXCMD", 4096),
-        (516, 4, "NN", 1),
+        (516, 4, "NN", 32),
         (520, 2, "ONCS: Compare to Write Zeroes, Verify, Copy", 0b1_1000_1111),
         (525, 1, "VWC: present, and Flush of all namespaces", 0b111),
         (534, 2, "OCFS: Copy descriptors of format 0", 1),
         (536, 4, "SGLS: any alignment, bit buckets", 0x0001_0001),
+        (540, 4, "MNAN", 32),
     ];
     let nqn = format!("nqn.2026-01.io.sluice:test{}", "\0".repeat(256 - 26));
     let texts = [
@@ -238,11 +239,12 @@ fn identifiers_of_namespaces_are_stable_and_unique() {
 fn structures_of_other_versions_and_features_are_refused() {
     let mut drive = Controller::new(block_config()).unwrap();
     let mut host = Host::new(&mut drive);
-    for cns in 4..=u8::MAX {
+    let supported = [5, 6, 7, 8, 0x10, 0x11, 0x12, 0x13, 0x16, 0x1a, 0x1b, 0x1c];
+    for cns in (4..=u8::MAX).filter(|cns| !supported.contains(cns)) {
         let status = identify(&mut host, &mut drive, cns, 1).unwrap_err();
         assert!(status.is(Status::INVALID_FIELD), "CNS {cns:#04x}: {status}");
     }
-    for (cns, nsid) in [(0, 0), (0, 2), (0, u32::MAX), (2, u32::MAX), (3, 0), (3, 2)] {
+    for (cns, nsid) in [(0, 0), (0, 33), (0, u32::MAX - 1), (2, u32::MAX), (3, 0), (3, 2)] {
         let status = identify(&mut host, &mut drive, cns, nsid).unwrap_err();
         assert!(status.is(Status::INVALID_NAMESPACE), "CNS {cns}, {nsid:#x}: {status}");
     }
@@ -268,8 +270,15 @@ fn the_effects_log_is_what_the_drive_does() {
                 let known = !status.is(Status::INVALID_OPCODE);
                 let effects = entry(opcode.into());
                 assert_eq!(effects & 1, u32::from(known), "admin {opcode:#04x}: {status}");
-                let changes = effects >> 1;
-                assert_eq!(changes, u32::from(known && opcode == 0x80), "admin {opcode:#04x}");
+                // Logical block contents and namespace inventory change.
+                let changes = match opcode {
+                    0x80 => 0b001,
+                    0x0d => 0b101,
+                    0x15 => 0b100,
+                    _ => 0,
+                };
+                let changes = if known { changes } else { 0 };
+                assert_eq!(effects >> 1, changes, "admin {opcode:#04x}");
             }
             // At address 0, so that known commands fail in other ways, or succeed.
             let mut sqe = match opcode {

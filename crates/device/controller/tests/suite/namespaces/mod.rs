@@ -1,0 +1,7 @@
+//! Several namespaces on one drive.
+
+mod contents;
+mod harness;
+mod identify;
+mod management;
+mod power_cuts;
