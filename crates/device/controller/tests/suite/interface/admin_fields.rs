@@ -195,9 +195,9 @@ fn a_namespace_with_protection_information_says_so() {
         ],
         &[],
     );
-    // End-to-end protection needs no attribute of the controller.
+    // End-to-end protection needs no attribute of the controller; it has a list of granularities.
     let controller = identify(&mut host, &mut drive, 1, 0).unwrap();
-    assert_eq!(controller[96..100], [0; 4], "CTRATT");
+    assert_eq!(controller[96..100], [1 << 7, 0, 0, 0], "CTRATT");
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod harness;
 mod identify;
 mod management;
 mod power_cuts;
+mod protected;

@@ -8,12 +8,12 @@ use nvme::{AdminCommand, Cqe, ErrorEntry, ProtectionInfo, ProtectionType, Sqe, S
 use crate::hostile::host::{Host, block_config};
 
 /// PRACT, and the checks of PRCHK.
-pub(super) const GENERATED: u32 = 1 << 29;
+pub(crate) const GENERATED: u32 = 1 << 29;
 pub(super) const CHECK_GUARD: u32 = 1 << 28;
 pub(super) const CHECK_APPLICATION: u32 = 1 << 27;
 pub(super) const CHECK_REFERENCE: u32 = 1 << 26;
 /// The checks of Linux and of the driver.
-pub(super) const CHECKS: u32 = CHECK_GUARD | CHECK_REFERENCE;
+pub(crate) const CHECKS: u32 = CHECK_GUARD | CHECK_REFERENCE;
 
 /// Pages of the host's memory: protection information, ranges of a Copy or a deallocation, log page.
 const INFO_PAGE: u64 = 58;
@@ -21,14 +21,14 @@ pub(super) const RANGES_PAGE: u64 = 60;
 const ADMIN_PAGE: u64 = 62;
 
 /// Sets the fields for protection information of a command whose reference tag is its address.
-pub(super) fn with_info(mut sqe: Sqe, prinfo: u32, tags: u32) -> Sqe {
+pub(crate) fn with_info(mut sqe: Sqe, prinfo: u32, tags: u32) -> Sqe {
     sqe.cdw12 |= prinfo;
     (sqe.cdw14, sqe.cdw15) = ((sqe.slba() as u32).into(), tags.into());
     sqe
 }
 
 /// A drive with protection information of each of its blocks of `lba_bytes`.
-pub(super) fn config(lba_bytes: u32) -> DriveConfig {
+pub(crate) fn config(lba_bytes: u32) -> DriveConfig {
     let mut config = DriveConfig {
         lba_bytes: Some(lba_bytes),
         protection: Some(ProtectionType::Type1),

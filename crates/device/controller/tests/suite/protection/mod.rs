@@ -3,7 +3,7 @@
 // guarantee: B-95, B-96
 
 mod commands;
-mod harness;
+pub(crate) mod harness;
 mod oracle;
 mod refused;
 mod stored;
