@@ -240,9 +240,9 @@ def test_a_format_leaves_zeros() -> None:
 
 # guarantee: B-97
 def test_corrupted_data_is_an_error_with_protection_information() -> None:
-    drive_keys = {**FULL["drive"], "protection": "type1"}
-    drive_keys["geometry"] = {**drive_keys.get("geometry", {}), "oob_bytes": 24}
-    with sluice.open({**FULL, "drive": drive_keys}) as drive:
+    geometry = {**DRIVE["drive"]["geometry"], "oob_bytes": 24}
+    protected = {**DRIVE["drive"], "geometry": geometry, "protection": "type1"}
+    with sluice.open({"drive": protected, "precondition": {"fill": "sequential"}}) as drive:
         drive.inject("corrupted-data", lba=3)
         drive.inject("corrupted-data", lba=4, what="reference-tag")
         for sector, status in [(3, 0x282), (4, 0x284)]:
