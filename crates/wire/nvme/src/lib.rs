@@ -21,6 +21,7 @@ pub mod log_page;
 mod metadata;
 mod open_channel;
 pub mod register;
+mod sanitize;
 mod vendor_extensions;
 mod wire;
 
@@ -53,4 +54,5 @@ pub use open_channel::geometry_page::{GeometryPage, MediaTiming};
 pub use open_channel::ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use open_channel::vector_hints::{PlaneMode, VectorHints};
 pub use register::{Cap, Cc, CcSettings, CmbLocation, CmbSize, Csts, ShutdownRequest};
+pub use sanitize::{SanitizeAction, SanitizeCommand, SanitizeLog, sanicap};
 pub use vendor_extensions::VendorExtensions;

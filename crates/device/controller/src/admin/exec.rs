@@ -10,7 +10,7 @@ use time::Nanos;
 use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
 
 use crate::admin::health::health_counters;
-use crate::admin::{DeviceL2pSource, FailedCommand, HealthCounters, LogPageId};
+use crate::admin::{DeviceL2pSource, FailedCommand, HealthCounters, LogPageId, log_page_range};
 use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::AccessCheck;
@@ -93,6 +93,28 @@ impl Controller {
                 let page = self.async_events.read_log_page(port, offset, bytes, retain)?;
                 let answer = self.return_data(port, sqe, &page, bytes);
                 self.complete_event_requests();
+                answer
+            }
+            AdminCommand::GetLogPage {
+                lid: log_page::CHANGED_NAMESPACES,
+                nsid,
+                bytes,
+                offset,
+                retain,
+            } => {
+                if !self.admin_for_queue(queue).identity().optional.namespace_notices {
+                    return Err(Status::INVALID_LOG_PAGE);
+                }
+                // The page is one of the controller.
+                if !matches!(nsid, 0 | u32::MAX) {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let list = self.async_events.changed_namespaces(port).to_bytes();
+                let (from, to) = log_page_range(list.len() as u64, offset, bytes)?;
+                let answer = self.return_data(port, sqe, &list[from as usize..to as usize], bytes);
+                if answer.is_ok() && !retain {
+                    self.async_events.acknowledge(port, log_page::CHANGED_NAMESPACES);
+                }
                 answer
             }
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, retain } => {
@@ -302,6 +324,18 @@ impl Controller {
             self.async_events.update_warnings(warnings, enabled);
             self.complete_event_requests();
         }
+    }
+
+    /// Tells all hosts that the attributes of a namespace, or the list of namespaces, have changed: the
+    /// namespace enters their changed namespace lists, and hosts that have enabled the notice get it
+    /// [NVMe1.4 §5.2].
+    ///
+    /// Nothing that a drive does by itself changes a namespace: Format NVM keeps the one LBA format, and
+    /// a changed utilization is no change.
+    pub fn namespace_changed(&mut self, nsid: u32) {
+        let is_enabled = self.admin.has_namespace_notices();
+        self.async_events.add_changed_namespace(nsid, is_enabled);
+        self.complete_event_requests();
     }
 
     /// Completes the event requests that are due.

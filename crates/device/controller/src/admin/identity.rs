@@ -44,13 +44,13 @@ pub(crate) struct ControllerIdentity {
     pub(crate) extensions: VendorExtensions,
     /// Whether the contents of the controller memory buffer survive a power loss.
     pub(crate) protected_cmb: bool,
-    /// The admin commands and I/O commands that only some drives support.
+    /// The commands and events that only some drives support, or not for every host.
     pub(crate) optional: OptionalCommands,
     /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
 }
 
-/// Commands that only some drives support.
+/// Commands and events that only some drives support, or not for every host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptionalCommands {
     /// Doorbell Buffer Config.
@@ -63,6 +63,8 @@ pub(crate) struct OptionalCommands {
     pub(crate) keep_alive: bool,
     /// Format NVM.
     pub(crate) format: bool,
+    /// The notice of changed namespaces, and their list.
+    pub(crate) namespace_notices: bool,
 }
 
 /// The properties of a drive's namespace that its host may know.
@@ -125,6 +127,14 @@ impl ControllerIdentity {
         self.namespace.block_commands & IdentifyController::ONCS_COPY != 0
     }
 
+    /// Returns the optional events that the host can enable, OAES.
+    pub(super) fn optional_events(&self) -> u32 {
+        match self.optional.namespace_notices {
+            true => IdentifyController::OAES_NAMESPACE_ATTRIBUTES,
+            false => 0,
+        }
+    }
+
     /// Returns the Identify Controller data structure.
     pub(super) fn identify_controller(&self, burst_log2: u8) -> IdentifyController {
         let mut c = IdentifyController::zeroed();
@@ -139,6 +149,7 @@ impl ControllerIdentity {
         c.mdts =
             (self.max_transfer_bytes / mem::PAGE_BYTES as u64).checked_ilog2().unwrap_or(0) as u8;
         c.ver = VERSION.into();
+        c.oaes = self.optional_events().into();
         c.cntrltype = 1;
         c.aerl = EVENT_REQUESTS_MAX as u8 - 1;
         // One firmware slot, which is read-only.

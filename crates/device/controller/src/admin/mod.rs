@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
     CLOUD_HEALTH, ChunkDescriptor, DeviceL2pLog, ErrorEntry, FeatureSelect, FirmwareLog,
-    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, LATENCY_MONITOR, LatencyMonitorFeature,
-    LatencyMonitorLog, NamespaceList, Status, VendorExtensions, cns, log_page,
-    namespace_descriptors,
+    GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, IdentifyController, LATENCY_MONITOR,
+    LatencyMonitorFeature, LatencyMonitorLog, NamespaceList, Status, VendorExtensions, cns,
+    log_page, namespace_descriptors,
 };
 use time::Nanos;
 
@@ -294,6 +294,11 @@ impl AdminState {
         self.async_events as u8
     }
 
+    /// Whether the notice of changed namespaces is enabled.
+    pub(crate) fn has_namespace_notices(&self) -> bool {
+        self.async_events & IdentifyController::OAES_NAMESPACE_ATTRIBUTES != 0
+    }
+
     pub(crate) fn health(&self, counters: &HealthCounters) -> HealthLog {
         let count = |n: u64| u128::from(n).into();
         let minutes = |t: Nanos| count(t.0 / 60_000_000_000);
@@ -432,7 +437,13 @@ impl AdminState {
                 return Ok(self.queues.to_value());
             }
             feature::WRITE_ATOMICITY => self.write_atomicity = value & 1,
-            feature::ASYNC_EVENT => self.async_events = value,
+            feature::ASYNC_EVENT => {
+                let enabled = feature::ASYNC_EVENT_WARNINGS | self.identity.optional_events();
+                if value & !enabled != 0 {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.async_events = value;
+            }
             // Rounded up to the granularity.
             feature::KEEP_ALIVE_TIMER => {
                 self.keep_alive_ms = value.div_ceil(KEEP_ALIVE_UNIT_MS) * KEEP_ALIVE_UNIT_MS;
@@ -528,7 +539,7 @@ fn check_queue(qid: u16, queues: u16, entries: u32, depth: u16) -> Result<(), St
 
 /// Returns the byte range that a read of `bytes` from `offset` returns of a log page of `len`
 /// bytes.
-fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
+pub(crate) fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
     if offset > len {
         return Err(Status::INVALID_FIELD);
     }

@@ -230,6 +230,8 @@ impl AccessCheck {
         (facts.protected_cmb, facts.optional.keep_alive) = (false, false);
         // A format is one of the whole drive.
         facts.optional.format = false;
+        // It receives no events.
+        facts.optional.namespace_notices = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();

@@ -92,6 +92,7 @@ pub(crate) fn fail(controller: &mut Controller) -> u64 {
     let outstanding = controller.commands.outstanding() as u64;
     for_each(controller, |controller, host, file| {
         if matches!(file.phase, ControllerPhase::Running) {
+            report_internal_error(controller, host);
             fail_host(controller, host, file, "a fault");
             abandon(controller, host);
         }
@@ -167,6 +168,16 @@ fn finish_start(controller: &mut Controller, host: usize, file: &mut RegisterFil
         (Err(_), _) => fail_host(controller, host, file, "ASQ"),
         (_, Err(_)) => fail_host(controller, host, file, "ACQ"),
     }
+}
+
+/// Tells a host that the controller has failed, while it can still complete a command.
+fn report_internal_error(controller: &mut Controller, host: usize) {
+    let none = ErrorEntry::NONE;
+    let error = FailedCommand { sqid: none, cid: none, location: none, lba: 0 };
+    controller.admin.log_error(Status::INTERNAL, &error);
+    controller.async_events.raise(host, EventClass::Error, AsyncEvent::PERSISTENT_INTERNAL_ERROR);
+    controller.complete_event_requests();
+    controller.queues.flush_completions();
 }
 
 /// Sets CSTS.CFS.

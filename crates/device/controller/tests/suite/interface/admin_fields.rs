@@ -88,7 +88,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (77, 1, "MDTS: no limit", 0),
         (78, 2, "CNTLID", 0),
         (80, 4, "VER: 1.4", 0x0001_0400),
-        (92, 4, "OAES", 0),
+        (92, 4, "OAES: changed namespaces", 1 << 8),
         (96, 4, "CTRATT", 0),
         (111, 1, "CNTRLTYPE: an I/O controller", 1),
         (256, 2, "OACS: Get LBA Status, Format NVM", 1 << 9 | 1 << 1),
