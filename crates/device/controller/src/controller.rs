@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use media::{DataStore, MediaConfig, Nand, Pcm};
+use nvme::Status;
 use serde::{Deserialize, Serialize};
 use time::{Component, Nanos};
 use transport::{DrivePolls, Port};
@@ -32,6 +33,7 @@ use crate::personality::device_l2p::DeviceL2pTable;
 use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
+use crate::personality::sanitize;
 use crate::stats::CommandTimes;
 use crate::{
     BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, PersonalityKind,
@@ -181,7 +183,7 @@ impl Controller {
         if let Some(thresholds) = &config.controller.latency_monitor {
             admin.enable_latency_monitor(thresholds);
         }
-        Ok(Controller {
+        let mut controller = Controller {
             queues: Queues::new(config.controller.arbitration, nobody),
             admin,
             commands: Commands::default(),
@@ -197,7 +199,15 @@ impl Controller {
             faults: FaultState::new(),
             personality,
             config,
-        })
+        };
+        sanitize::restore(&mut controller);
+        Ok(controller)
+    }
+
+    /// Makes the drive one that executes no command, because it has too little flash.
+    pub(crate) fn make_unavailable(&mut self) {
+        let lba_bytes = self.config.lba_bytes();
+        self.personality = Personality::Null(Box::new(NullDrive::unavailable(lba_bytes)));
     }
 
     /// Returns the configuration.
@@ -301,7 +311,10 @@ impl Controller {
     /// Whether no command and no flash operation is in flight.
     pub fn is_idle(&self) -> bool {
         self.commands.outstanding() == 0
-            && !self.commands.is_formatting
+            && !matches!(
+                self.commands.refused_with,
+                Some(Status::FORMAT_IN_PROGRESS | Status::SANITIZE_IN_PROGRESS)
+            )
             && self.array().is_none_or(NandArray::is_idle)
     }
 

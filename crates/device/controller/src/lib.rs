@@ -48,7 +48,7 @@ pub use doorbell_wait::{
     DoorbellRecord, DoorbellToFetch, DoorbellWaitUnknown, UnmeasuredDoorbells,
 };
 pub use error::DriveError;
-pub use faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
+pub use faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector, SanitizeMethod};
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
 pub use host_interface::registers::RegisterStats;

@@ -246,6 +246,21 @@ impl IdentifyController {
     /// 321:320).
     const KAS: usize = 320 - 312;
 
+    /// Offset in the bytes from 312 on of the sanitize capabilities, SANICAP (bytes 331:328).
+    const SANICAP: usize = 328 - 312;
+
+    /// Sets the sanitize capabilities, bits of [`sanicap`](crate::sanicap).
+    pub fn set_sanitize_capabilities(&mut self, capabilities: u32) {
+        self.optional312[IdentifyController::SANICAP..][..4]
+            .copy_from_slice(&capabilities.to_le_bytes());
+    }
+
+    /// Returns the sanitize capabilities, bits of [`sanicap`](crate::sanicap).
+    pub fn sanitize_capabilities(&self) -> u32 {
+        let at = IdentifyController::SANICAP;
+        u32::from_le_bytes([0, 1, 2, 3].map(|i| self.optional312[at + i]))
+    }
+
     /// Sets the granularity of the keep alive timer in units of 100 ms; 0 if there is no timer.
     pub fn set_keep_alive(&mut self, granularity: u16) {
         self.optional312[IdentifyController::KAS..][..2]

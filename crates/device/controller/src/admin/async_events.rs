@@ -138,6 +138,20 @@ impl AsyncEventQueue {
         self.listener(port).classes[class as usize].pending = Some(info);
     }
 
+    /// Reports an event of a class to all hosts, as [`raise`](AsyncEventQueue::raise) does.
+    pub(crate) fn raise_all(&mut self, class: EventClass, info: u8) {
+        for listener in &mut self.listeners {
+            listener.classes[class as usize].pending = Some(info);
+        }
+    }
+
+    /// Withdraws the events of a class that were not reported.
+    pub(crate) fn withdraw(&mut self, class: EventClass) {
+        for listener in &mut self.listeners {
+            listener.classes[class as usize].pending = None;
+        }
+    }
+
     /// Records for all hosts that a namespace has changed, and reports it to them if `is_enabled`, the
     /// asynchronous event configuration, says so.
     pub(crate) fn add_changed_namespace(&mut self, nsid: u32, is_enabled: bool) {

@@ -96,6 +96,7 @@ pub(crate) fn controller_identity(
             lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
             keep_alive: config.controller.registers.is_some(),
             format: matches!(personality, Personality::Block(_)),
+            sanitize: matches!(personality, Personality::Block(_)),
             namespace_notices: true,
         },
         arbitration,

@@ -35,7 +35,7 @@ pub(super) fn page(identity: &ControllerIdentity) -> CommandEffects {
         let is_known = AdminCommand::parse(&sqe) != Err(Status::INVALID_OPCODE);
         if is_known && has_admin_command(identity, opcode) {
             let changes = match opcode {
-                admin::FORMAT_NVM => CommandEffects::CHANGES_BLOCKS,
+                admin::FORMAT_NVM | admin::SANITIZE => CommandEffects::CHANGES_BLOCKS,
                 _ => 0,
             };
             page.set_admin(opcode, CommandEffects::SUPPORTED | changes);
@@ -52,13 +52,15 @@ pub(super) fn page(identity: &ControllerIdentity) -> CommandEffects {
     page
 }
 
-fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bool {
+/// Whether a drive has an admin command, if any drive has it.
+pub(super) fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bool {
     match opcode {
         admin::DOORBELL_BUFFER_CONFIG => identity.optional.doorbell_buffer,
         admin::KEEP_ALIVE => identity.optional.keep_alive,
         admin::GEOMETRY => identity.geometry.is_some(),
         admin::GET_LBA_STATUS => identity.optional.get_lba_status,
         admin::FORMAT_NVM => identity.optional.format,
+        admin::SANITIZE => identity.optional.sanitize,
         _ => true,
     }
 }

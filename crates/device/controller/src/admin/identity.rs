@@ -3,7 +3,7 @@
 
 use nvme::{
     CloudHealthLog, Geometry, IdentifyController, IdentifyNamespace, LatencyMonitorLog, LbaFormat,
-    MediaTiming, PpaFormat, VendorExtensions, feature,
+    MediaTiming, PpaFormat, VendorExtensions, feature, sanicap,
 };
 use time::Nanos;
 
@@ -63,6 +63,8 @@ pub(crate) struct OptionalCommands {
     pub(crate) keep_alive: bool,
     /// Format NVM.
     pub(crate) format: bool,
+    /// Sanitize.
+    pub(crate) sanitize: bool,
     /// The notice of changed namespaces, and their list.
     pub(crate) namespace_notices: bool,
 }
@@ -163,6 +165,14 @@ impl ControllerIdentity {
         c.maxcmd = self.queue_depth.into();
         c.nn = NSID.into();
         c.set_keep_alive(self.optional.keep_alive.into());
+        if self.optional.sanitize {
+            c.set_sanitize_capabilities(
+                sanicap::BLOCK_ERASE
+                    | sanicap::OVERWRITE
+                    | sanicap::NO_DEALLOCATE_INHIBITED
+                    | sanicap::MEDIA_NOT_MODIFIED,
+            );
+        }
         let admin_commands = [
             (self.optional.doorbell_buffer, IdentifyController::OACS_DOORBELL_BUFFER_CONFIG),
             (self.optional.get_lba_status, IdentifyController::OACS_GET_LBA_STATUS),

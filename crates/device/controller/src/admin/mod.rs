@@ -94,6 +94,8 @@ pub(crate) struct AdminState {
     pub(crate) latency_monitor: Option<Box<LatencyMonitor>>,
     /// Its settings while it is disabled.
     latency_settings: LatencyMonitorFeature,
+    /// Sanitize config: whether Sanitize deallocates blocks that were to stay allocated.
+    sanitize_config: u32,
 }
 
 /// The data that Identify or Geometry returns.
@@ -146,6 +148,7 @@ impl AdminState {
             error_count: 0,
             latency_monitor: None,
             latency_settings: LatencyMonitorFeature::DEFAULT,
+            sanitize_config: 0,
             identity: facts,
         })
     }
@@ -161,6 +164,7 @@ impl AdminState {
             NumberOfQueues { submission: identity.io_queues, completion: identity.io_queues };
         self.temperature_threshold = TEMPERATURE_WARNING.into();
         (self.write_atomicity, self.async_events, self.keep_alive_ms) = (0, 0, 0);
+        self.sanitize_config = 0;
     }
 
     /// Returns the timeout of the keep alive timer, if there is one.
@@ -294,6 +298,16 @@ impl AdminState {
         self.async_events as u8
     }
 
+    /// Whether Sanitize may deallocate blocks that are to stay allocated, instead of being refused.
+    pub(crate) fn deallocates_after_sanitize(&self) -> bool {
+        self.sanitize_config & 1 != 0
+    }
+
+    /// Removes the logical blocks from the error log.
+    pub(crate) fn forget_lbas(&mut self) {
+        self.errors.iter_mut().for_each(|entry| entry.lba = 0.into());
+    }
+
     /// Whether the notice of changed namespaces is enabled.
     pub(crate) fn has_namespace_notices(&self) -> bool {
         self.async_events & IdentifyController::OAES_NAMESPACE_ATTRIBUTES != 0
@@ -377,6 +391,9 @@ impl AdminState {
             feature::KEEP_ALIVE_TIMER if self.identity.optional.keep_alive => {
                 (self.keep_alive_ms, 0, changeable)
             }
+            feature::SANITIZE_CONFIG if self.identity.optional.sanitize => {
+                (self.sanitize_config, 0, changeable)
+            }
             // The result is whether the monitor is enabled; the settings are data.
             feature::LATENCY_MONITOR => (self.latency_monitor.is_some().into(), 0, changeable),
             _ => return Err(Status::INVALID_FIELD),
@@ -447,6 +464,12 @@ impl AdminState {
             // Rounded up to the granularity.
             feature::KEEP_ALIVE_TIMER => {
                 self.keep_alive_ms = value.div_ceil(KEEP_ALIVE_UNIT_MS) * KEEP_ALIVE_UNIT_MS;
+            }
+            feature::SANITIZE_CONFIG => {
+                if value > 1 {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.sanitize_config = value;
             }
             // The settings are data: `set_latency_monitor`.
             feature::LATENCY_MONITOR => {}

@@ -38,6 +38,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             lba_status: true,
             keep_alive: true,
             format: true,
+            sanitize: true,
             namespace_notices: true,
         },
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },

@@ -20,7 +20,7 @@ use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::host_interface::registers;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
-use crate::personality::format;
+use crate::personality::{format, sanitize};
 
 impl Controller {
     pub(crate) fn effective_time(&self, time: Nanos) -> Nanos {
@@ -80,8 +80,8 @@ impl Controller {
     /// media.
     #[inline]
     fn parse_and_validate(&mut self, id: u32, owner: usize, sqe: &Sqe) -> Result<(), Status> {
-        if self.commands.is_formatting {
-            return Err(Status::FORMAT_IN_PROGRESS);
+        if let Some(status) = self.commands.refused_with {
+            return Err(status);
         }
         if sqe.nsid.get() != 1 && !(sqe.nsid.get() == u32::MAX && sqe.opcode == 0) {
             return Err(Status::INVALID_NAMESPACE);
@@ -316,8 +316,9 @@ impl Controller {
         self.commands.release(id);
         if self.commands.outstanding() == 0 {
             self.time.end_busy(due);
-            if self.commands.is_formatting {
+            if self.commands.refused_with.is_some() {
                 format::start_if_idle(self);
+                sanitize::start_if_idle(self);
             }
         }
         self.queues.post(queue, cid, status, result);
@@ -488,8 +489,9 @@ impl Controller {
         match &mut self.personality {
             Personality::Block(d) => {
                 let has_worked = d.run_ftl(now, &mut self.commands);
-                if has_worked && self.commands.is_formatting {
+                if has_worked && self.commands.refused_with.is_some() {
                     format::complete_finished(self);
+                    sanitize::complete_finished(self);
                 }
                 has_worked
             }
@@ -630,6 +632,7 @@ impl Controller {
     /// restricted host, and it runs with [zero latency](Controller::set_zero_latency).
     pub fn takes_direct_writes(&self) -> bool {
         self.zero_latency
+            && self.commands.refused_with.is_none()
             && self.queues.ports.iter().all(|port| port.access.is_none())
             && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
     }

@@ -78,8 +78,9 @@ pub(crate) struct Commands {
     slots: Slab<Command>,
     /// Commands that are done and have not yet entered the completion path.
     pub(crate) completed: Vec<u32>,
-    /// Whether a format is requested or runs: new commands are refused.
-    pub(crate) is_formatting: bool,
+    /// The status with which new commands are refused: during a format or Sanitize, and after a
+    /// Sanitize that has failed.
+    pub(crate) refused_with: Option<Status>,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,

@@ -2,6 +2,7 @@
 
 use ftl::L2pEntry;
 use media::{ChunkState, InjectedFault, Nand, Operation, PhysSector, PuId};
+use nvme::Status;
 use time::Nanos;
 
 use crate::controller::{Controller, Personality};
@@ -10,10 +11,30 @@ use crate::faults::state::{FAULTS_MAX, FaultEnd};
 use crate::faults::{Fault, FaultError, FaultRecord, FaultScope, FaultSector};
 use crate::host_interface::registers;
 use crate::personality::format;
+use crate::personality::sanitize::{self, SanitizeReport};
 
 /// Fails for a fault of the flash of a drive that has none.
 fn no_flash(fault: &Fault) -> FaultError {
     FaultError::NoFlash { kind: fault.kind() }
+}
+
+/// Returns the number of mapped blocks of a drive with its own FTL.
+fn mapped_blocks(controller: &Controller) -> u64 {
+    match &controller.personality {
+        Personality::Block(drive) => drive.mapped_blocks(),
+        _ => 0,
+    }
+}
+
+/// Fails for a format or Sanitize that the drive refuses.
+fn refused(fault: &Fault, status: Status) -> FaultError {
+    match (fault, status) {
+        (Fault::Format { .. }, Status::FORMAT_IN_PROGRESS)
+        | (Fault::Sanitize { .. }, Status::SANITIZE_IN_PROGRESS) => {
+            FaultError::InForce { kind: fault.kind() }
+        }
+        _ => FaultError::Refused { kind: fault.kind(), status },
+    }
 }
 
 /// Checks that the drive can have a fault, as far as that does not depend on the data that it
@@ -103,12 +124,14 @@ pub(crate) fn inject(
             inject_into_flash(nand, InjectedFault::Corrupt { phys })?;
         }
         Fault::Format { erase } => {
-            let mapped = match &controller.personality {
-                Personality::Block(drive) => drive.mapped_blocks(),
-                _ => 0,
-            };
-            format::request(controller, erase, None)
-                .map_err(|_| FaultError::InForce { kind: fault.kind() })?;
+            let mapped = mapped_blocks(controller);
+            format::request(controller, erase, None).map_err(|status| refused(&fault, status))?;
+            count = Some(mapped);
+        }
+        Fault::Sanitize { action } => {
+            let mapped = mapped_blocks(controller);
+            sanitize::request(controller, action.command(), SanitizeReport::None)
+                .map_err(|status| refused(&fault, status))?;
             count = Some(mapped);
         }
         Fault::SlowDie { pu, factor, .. } => {
@@ -273,6 +296,8 @@ pub(crate) fn update_interrupt(controller: &mut Controller) {
 pub(crate) fn records(controller: &Controller) -> Vec<FaultRecord> {
     let mut records = controller.faults.read(controller.array().map(|array| &array.nand));
     let last_format = records.iter().rposition(|r| matches!(r.fault, Fault::Format { .. }));
+    let last_sanitize = records.iter().rposition(|r| matches!(r.fault, Fault::Sanitize { .. }));
+    let refused_with = controller.commands.refused_with;
     for (index, record) in records.iter_mut().enumerate() {
         match record.fault {
             Fault::LostCompletion { .. } => {
@@ -281,7 +306,12 @@ pub(crate) fn records(controller: &Controller) -> Vec<FaultRecord> {
             }
             Fault::SlowDie { duration: None, .. } => record.is_open = true,
             Fault::Format { .. } => {
-                record.is_open = Some(index) == last_format && controller.commands.is_formatting;
+                record.is_open =
+                    Some(index) == last_format && refused_with == Some(Status::FORMAT_IN_PROGRESS);
+            }
+            Fault::Sanitize { .. } => {
+                record.is_open = Some(index) == last_sanitize
+                    && refused_with == Some(Status::SANITIZE_IN_PROGRESS);
             }
             _ => {}
         }

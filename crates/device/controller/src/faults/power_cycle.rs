@@ -10,8 +10,8 @@ use time::Nanos;
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
 use crate::persistence::power::KeptMemory;
-use crate::personality::format;
 use crate::personality::null::NullDrive;
+use crate::personality::{format, sanitize};
 use crate::{DriveConfig, WriteBuffer};
 
 /// Cuts the power and powers the drive up: everything that is not on the media or protected by
@@ -29,12 +29,23 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     controller.stages.clear();
     let aborted = controller.commands.take_in_flight();
     let lba_bytes = controller.config.lba_bytes();
+    let report = match &controller.personality {
+        Personality::Block(drive) => sanitize::report_of(drive),
+        _ => None,
+    };
     let unavailable = Personality::Null(Box::new(NullDrive::unavailable(lba_bytes)));
     let off = std::mem::replace(&mut controller.personality, unavailable);
     match power_up(off, &controller.config) {
         Ok(personality) => controller.personality = personality,
-        Err(error) => tracing::error!("the drive does not recover from a power cut: {error}"),
+        Err(error) => {
+            tracing::error!("the drive does not recover from a power cut: {error}");
+            controller.report_internal_error();
+        }
     }
+    if let (Personality::Block(drive), Some(report)) = (&mut controller.personality, report) {
+        sanitize::set_report(drive, report);
+    }
+    sanitize::restore(controller);
     for id in &aborted {
         let command = controller.commands.get_mut(*id);
         (command.status, command.due) = (Status::POWER_LOSS, now);

@@ -228,8 +228,8 @@ impl AccessCheck {
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.namespace.write_protected = !access.write;
         (facts.protected_cmb, facts.optional.keep_alive) = (false, false);
-        // A format is one of the whole drive.
-        facts.optional.format = false;
+        // A format and Sanitize are of the whole drive.
+        (facts.optional.format, facts.optional.sanitize) = (false, false);
         // It receives no events.
         facts.optional.namespace_notices = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.

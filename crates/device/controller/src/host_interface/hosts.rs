@@ -15,6 +15,7 @@ use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 use crate::host_interface::registers::{self, RegisterFile};
+use crate::personality::sanitize;
 
 /// The state of an index in the host table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +189,7 @@ impl Controller {
         {
             queue.outstanding -= 1;
         }
+        sanitize::forget_host(self, index);
         if let Some(cmb) = &mut self.cmb {
             cmb.detach(index);
         }

@@ -6,8 +6,6 @@
 //! exists once a section was written. Invariant: a write of a section changes all of it or nothing,
 //! also when the process dies.
 
-#![allow(dead_code, reason = "no part of the drive has a section yet")]
-
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -30,6 +28,7 @@ pub(crate) enum Section {
     /// The state of Sanitize.
     Sanitize,
     /// The namespaces of the drive.
+    #[allow(dead_code, reason = "no part of the drive has this section yet")]
     Namespaces,
 }
 

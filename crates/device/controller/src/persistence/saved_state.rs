@@ -10,6 +10,7 @@ use time::{Component, Nanos};
 
 use crate::command::stage::CommandStages;
 use crate::controller::{DriveTime, Personality};
+use crate::personality::sanitize;
 use crate::{Controller, DriveStats, LatenessRecord};
 
 /// The state of an idle drive, lent by it or read from its saved form.
@@ -56,6 +57,7 @@ impl<'a> SavedDrive<'a> {
         drive.personality = self.personality.into_owned();
         drive.stages = self.stages.into_owned();
         (drive.lateness, drive.stats, drive.time) = (self.lateness, self.stats, self.time);
+        sanitize::restore(drive);
         true
     }
 }

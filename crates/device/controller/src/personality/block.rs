@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use ftl::{
-    BatchWrite, CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry,
-    Ftl, L2pEntry, NewFtlError, RecoveryError,
+    BatchWrite, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry, Ftl, L2pEntry,
+    NewFtlError, RecoveryError,
 };
 use media::{ChunkState, DataStore};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
@@ -25,11 +25,22 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
 use crate::personality::format::{FORMAT_TAG, FormatRun};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
-use crate::personality::recovery::{recover, scan_chunk};
+use crate::personality::recovery::{
+    erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
+};
+use crate::personality::sanitize::{self, SanitizeRecord, SanitizeState};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
 use crate::{BlockCommandStats, DriveConfig, WriteBuffer};
+
+/// The operations that clear the whole drive.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Maintenance {
+    #[serde(skip)]
+    pub(crate) format: Option<Box<FormatRun>>,
+    pub(crate) sanitize: SanitizeState,
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockDrive {
@@ -51,8 +62,7 @@ pub(crate) struct BlockDrive {
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
     pub(crate) settings: NonVolatile,
-    #[serde(skip)]
-    pub(crate) format: Option<Box<FormatRun>>,
+    pub(crate) maintenance: Maintenance,
     /// Completed writes without commands.
     #[serde(skip)]
     direct_writes: VecDeque<Completion>,
@@ -75,25 +85,20 @@ impl BlockDrive {
         drive: &DriveConfig,
         settings: NonVolatile,
     ) -> Result<BlockDrive, RecoveryError> {
-        let (mut config, cache) = (drive.ftl, drive.write_buffer);
+        let cache = drive.write_buffer;
         let nand = &mut array.nand;
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
         let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
-        if !keeps && config.map_cache_sectors > 0 {
-            return Err(NewFtlError::from(CapacityError::MapCacheWithoutData).into());
-        }
-        if config.vector_copy {
-            return Err(NewFtlError::from(CapacityError::VectorCopyInDrive).into());
-        }
-        if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
-            let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
-            config.write_buffer_sectors = config.write_buffer_sectors.max(sectors);
-        }
+        let config = ftl_config(nand, drive)?;
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
-        let ftl = if fresh || !keeps {
+        let sanitize = SanitizeState::power_on(SanitizeRecord::read(&settings), fresh);
+        let ftl = if sanitize.has_flash {
+            // It is replaced when the operation ends.
+            erased_ftl(nand, drive, factory_good_chunks(nand))?
+        } else if fresh || !keeps {
             let usable = |c| match scan_chunk(nand, &shape, c) {
                 ChunkReport::Bad => ChunkReport::Bad,
                 _ => ChunkReport::Free,
@@ -119,10 +124,28 @@ impl BlockDrive {
             media_event_handler: care,
             command_stats: BlockCommandStats::default(),
             settings,
-            format: None,
+            maintenance: Maintenance { format: None, sanitize },
             direct_writes: VecDeque::new(),
             scratch: Vec::new(),
         })
+    }
+
+    /// Starts again with an FTL that has no data. Settings of the FTL return to those of the
+    /// configuration.
+    ///
+    /// # Errors
+    /// No memory for the write buffer.
+    pub(super) fn restart(&mut self, mut ftl: Ftl, drive: &DriveConfig) -> Result<(), NewFtlError> {
+        self.array.nand.set_slots(ftl.slots())?;
+        ftl.add_stats(self.ftl.stats());
+        self.ftl = ftl;
+        let (scrub, partial) = (self.media_event_handler.stats, self.changes.stats);
+        let unit_bytes = self.array.nand.layout().sector_bytes() as usize;
+        self.changes = UnitChanges::new(if self.stores_data { unit_bytes } else { 0 });
+        self.media_event_handler = MediaEventHandler::new(drive.controller.scrub);
+        (self.media_event_handler.stats, self.changes.stats) = (scrub, partial);
+        (self.is_read_only, self.kick) = (false, true);
+        Ok(())
     }
 
     /// Changes a setting of the FTL.
@@ -180,6 +203,7 @@ impl BlockDrive {
 
     /// Queues a write without a command. `tag` has the mark [`DIRECT_TAG`].
     pub(crate) fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32, cache_enabled: bool) {
+        self.record_direct_writes();
         self.ftl.write(tag, lba, sectors, self.writes_through(cache_enabled));
         self.kick = true;
         // A range that the FTL refuses completes at once.
@@ -188,8 +212,18 @@ impl BlockDrive {
         }
     }
 
+    /// Records that blocks are changed without commands, on media that store no data: the record is in
+    /// memory.
+    #[inline]
+    fn record_direct_writes(&mut self) {
+        if self.maintenance.sanitize.record.is_erased && sanitize::record_change(self).is_err() {
+            tracing::warn!("the drive does not record that it was written");
+        }
+    }
+
     /// Queues writes without commands, and gives their tags the mark [`DIRECT_TAG`].
     pub(crate) fn write_batch_directly(&mut self, writes: &mut [BatchWrite], cache_enabled: bool) {
+        self.record_direct_writes();
         writes.iter_mut().for_each(|write| write.tag |= DIRECT_TAG);
         if self.writes_through(cache_enabled) {
             for write in writes {
@@ -231,6 +265,11 @@ impl BlockDrive {
     /// Starts a command that is no read.
     #[inline(never)]
     fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
+        if self.maintenance.sanitize.record.is_erased && changes_data(&commands.get(id).io) {
+            if let Err(status) = sanitize::record_change(self) {
+                return commands.complete_op(id, status);
+            }
+        }
         let through = self.writes_through(cache_enabled);
         let protected = self.buffer_durable;
         let tag = u64::from(id);
@@ -459,9 +498,11 @@ impl BlockDrive {
                 ftl.erase_done(op, done.status);
                 self.kick = true;
             }
+            (OpOwner::Sanitize(_), _) => sanitize::on_op_complete(self, now, &done),
             (OpOwner::Scrub, NandOpKind::Read) => self.media_event_handler.on_read_complete(now),
             (OpOwner::Command(_) | OpOwner::FtlForCommand(..) | OpOwner::Scrub, _) => {}
         }
+        self.kick |= self.maintenance.sanitize.has_flash;
         self.collect_completions(now, commands);
     }
 
@@ -477,10 +518,14 @@ impl BlockDrive {
     #[inline(never)]
     fn kick_ftl(&mut self, now: Nanos, commands: &mut Commands) -> bool {
         self.kick = false;
+        if self.maintenance.sanitize.has_flash {
+            sanitize::step(self, now);
+            return true;
+        }
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
         self.collect_completions(now, commands);
-        if self.format.is_some() {
+        if self.maintenance.format.is_some() {
             self.step_format(now, commands);
         }
         true
@@ -489,7 +534,11 @@ impl BlockDrive {
     /// Handles new media events.
     #[cold]
     fn handle_media_events(&mut self) {
+        let is_sanitized = self.maintenance.sanitize.has_flash;
         for notice in self.array.media_events.drain_pending() {
+            if is_sanitized {
+                continue;
+            }
             self.media_event_handler.on_media_event(notice, &mut self.ftl);
         }
         self.kick = true;
@@ -608,15 +657,18 @@ impl BlockDrive {
     /// the map to the media, so that the next power-on needs no scan ([LightNVM17 §4.2.2]: the
     /// snapshot on power-down).
     pub(crate) fn shut_down(&mut self, now: Nanos, commands: &mut Commands) {
-        if self.stores_data() {
+        if self.stores_data() && !self.maintenance.sanitize.has_flash {
             self.ftl.checkpoint();
         }
         self.drain(now, commands);
     }
 
     /// Writes the write buffer to the media, without advancing time: on power loss (capacitors),
-    /// and on orderly shutdown.
+    /// and on orderly shutdown. During Sanitize nothing is written.
     pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {
+        if self.maintenance.sanitize.has_flash {
+            return;
+        }
         let instant = std::mem::replace(&mut self.array.zero_latency, true);
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.flush(now, INTERNAL_FLUSH_TAG, &mut flash);
@@ -635,6 +687,17 @@ impl BlockDrive {
         }
         self.array.zero_latency = instant;
     }
+}
+
+/// Whether a command writes blocks.
+fn changes_data(io: &IoCommand) -> bool {
+    matches!(
+        io,
+        IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::WriteUncorrectable { .. }
+            | IoCommand::Copy { .. }
+    )
 }
 
 /// Whether a command changes blocks.

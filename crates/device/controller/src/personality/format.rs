@@ -60,19 +60,22 @@ impl BlockDrive {
     /// Requests a format, which starts when no I/O command is in flight.
     pub(crate) fn request_format(&mut self, erases: bool, command: Option<FormatCommand>) {
         let (phase, chunks) = (FormatPhase::Waiting, Vec::new());
-        self.format = Some(Box::new(FormatRun { erases, command, phase, chunks, requests: 0 }));
+        self.maintenance.format =
+            Some(Box::new(FormatRun { erases, command, phase, chunks, requests: 0 }));
     }
 
     /// Removes the command of a host that is detached, whose format goes on. Returns its queue.
     pub(crate) fn take_format_command(&mut self, port: usize) -> Option<usize> {
-        let run = self.format.as_mut()?;
+        let run = self.maintenance.format.as_mut()?;
         let command = run.command.take_if(|command| command.port == port)?;
         Some(command.queue)
     }
 
     /// Trims all sectors, if a format waits for that.
     fn start_format(&mut self) {
-        let Some(run) = self.format.as_mut().filter(|run| run.phase == FormatPhase::Waiting) else {
+        let Some(run) =
+            self.maintenance.format.as_mut().filter(|run| run.phase == FormatPhase::Waiting)
+        else {
             return;
         };
         run.phase = FormatPhase::Trimming;
@@ -84,7 +87,7 @@ impl BlockDrive {
     /// Processes the completion of a request of a format to the FTL.
     #[cold]
     pub(super) fn on_format_step(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         self.kick = true;
         if !done.status.is_success() {
             run.phase = FormatPhase::Done(done.status);
@@ -109,7 +112,7 @@ impl BlockDrive {
 
     /// Requests that all lines with data be erased.
     fn start_erase(&mut self) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         let has_data = |state: ChunkState| !matches!(state, ChunkState::Free | ChunkState::Offline);
         let ftl = &mut self.ftl;
         for (chunk, info) in self.array.nand.chunks() {
@@ -124,7 +127,7 @@ impl BlockDrive {
     /// Continues the erases of a format. The FTL has done what it can now.
     #[cold]
     pub(super) fn step_format(&mut self, now: Nanos, commands: &mut Commands) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         if run.phase != FormatPhase::Erasing {
             return;
         }
@@ -154,7 +157,8 @@ impl BlockDrive {
 
     /// Removes a format that has ended. Returns its command and its status.
     fn take_finished_format(&mut self) -> Option<(Option<FormatCommand>, Status)> {
-        let run = self.format.take_if(|run| matches!(run.phase, FormatPhase::Done(_)))?;
+        let run =
+            self.maintenance.format.take_if(|run| matches!(run.phase, FormatPhase::Done(_)))?;
         let FormatPhase::Done(status) = run.phase else { return None };
         Some((run.command, status))
     }
@@ -172,18 +176,20 @@ fn block_drive(controller: &mut Controller) -> Option<&mut BlockDrive> {
 ///
 /// # Errors
 /// [`Status::INVALID_OPCODE`] of a drive that does not manage its flash;
-/// [`Status::FORMAT_IN_PROGRESS`] during another format.
+/// [`Status::FORMAT_IN_PROGRESS`] during another format; [`Status::SANITIZE_IN_PROGRESS`] and
+/// [`Status::SANITIZE_FAILED`] during Sanitize, and after one that has failed.
 pub(crate) fn request(
     controller: &mut Controller,
     erases: bool,
     command: Option<FormatCommand>,
 ) -> Result<(), Status> {
+    let refused_with = controller.commands.refused_with;
     let Some(drive) = block_drive(controller) else { return Err(Status::INVALID_OPCODE) };
-    if drive.format.is_some() {
-        return Err(Status::FORMAT_IN_PROGRESS);
+    if let Some(status) = refused_with {
+        return Err(status);
     }
     drive.request_format(erases, command);
-    controller.commands.is_formatting = true;
+    controller.commands.refused_with = Some(Status::FORMAT_IN_PROGRESS);
     start_if_idle(controller);
     Ok(())
 }
@@ -203,16 +209,16 @@ pub(crate) fn start_if_idle(controller: &mut Controller) {
 pub(crate) fn complete_finished(controller: &mut Controller) {
     let finished = block_drive(controller).and_then(BlockDrive::take_finished_format);
     let Some((command, status)) = finished else { return };
-    controller.commands.is_formatting = false;
+    controller.commands.refused_with = None;
     controller.stats.formats += 1;
     complete(controller, command, status);
 }
 
 /// Ends a format because the drive loses power. The drive without power is replaced afterwards.
 pub(crate) fn abort_at_power_cut(controller: &mut Controller) {
-    controller.commands.is_formatting = false;
-    let run = block_drive(controller).and_then(|drive| drive.format.take());
+    let run = block_drive(controller).and_then(|drive| drive.maintenance.format.take());
     if let Some(run) = run {
+        controller.commands.refused_with = None;
         complete(controller, run.command, Status::POWER_LOSS);
     }
 }

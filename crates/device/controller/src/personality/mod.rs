@@ -10,5 +10,6 @@ pub(crate) mod null;
 pub(crate) mod open_channel;
 pub(crate) mod pcm;
 mod recovery;
+pub(crate) mod sanitize;
 mod spare;
 pub(crate) mod unit_changes;

@@ -18,6 +18,7 @@ mod oracle;
 mod own_events;
 mod paging;
 mod ppa;
+mod sanitize;
 mod small_blocks;
 mod timing;
 mod transfers;

@@ -523,6 +523,23 @@ impl Store {
         Ok(())
     }
 
+    /// Removes the data of a chunk; of a chunk in memory the bytes are gone when
+    /// [`discard_free`](Store::discard_free) is called.
+    pub(crate) fn discard(&mut self, chunk: ChunkId) -> std::io::Result<()> {
+        let (first, sectors) = (self.layout.phys(chunk, 0), self.layout.sectors_per_chunk());
+        let (Some(data), Some(image)) = (&self.image_data, &mut self.image) else {
+            let Some(buffers) = &mut self.buffers else { return Ok(()) };
+            first.run(sectors).for_each(|phys| buffers.clear(Holder::Sector(phys)));
+            return Ok(());
+        };
+        let allocation = &mut image.allocations[chunk.0 as usize];
+        if *allocation != ChunkAllocation::Unknown {
+            data.region.discard(data.offset(first), sectors as usize * data.bytes_per_sector)?;
+            *allocation = ChunkAllocation::Unknown;
+        }
+        Ok(())
+    }
+
     /// Returns the memory of released chunks to the operating system.
     pub(crate) fn discard_free(&mut self) -> std::io::Result<()> {
         self.buffers.as_mut().map_or(Ok(()), SectorBuffers::discard_free)

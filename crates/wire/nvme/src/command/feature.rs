@@ -25,6 +25,8 @@ pub const ASYNC_EVENT: u8 = 0x0b;
 pub const ASYNC_EVENT_WARNINGS: u32 = 0x1f;
 /// Keep alive timer: the timeout in milliseconds; 0 for none.
 pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+/// Sanitize config: bit 0 has operations deallocate blocks that were to stay allocated (NODRM).
+pub const SANITIZE_CONFIG: u8 = 0x17;
 /// Latency monitor: its settings are data ([`LatencyMonitorFeature`](crate::LatencyMonitorFeature)).
 pub const LATENCY_MONITOR: u8 = 0xc5;
 

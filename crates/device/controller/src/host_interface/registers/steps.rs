@@ -231,6 +231,12 @@ fn shut_down(
     }
     file.shutdown = match request {
         ShutdownRequest::None => return,
+        // Sanitize has dropped the buffered data.
+        ShutdownRequest::Normal
+            if controller.commands.refused_with == Some(Status::SANITIZE_IN_PROGRESS) =>
+        {
+            Shutdown::Complete
+        }
         ShutdownRequest::Normal => Shutdown::Flushing,
         ShutdownRequest::Abrupt => Shutdown::Complete,
     };

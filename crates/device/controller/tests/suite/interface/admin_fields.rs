@@ -81,7 +81,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
     let mut host = Host::new(&mut drive);
     let capacity = u128::from(drive.sectors()) * 4096;
     let data = identify(&mut host, &mut drive, 1, 0).unwrap();
-    let fields: [Field; 28] = [
+    let fields: [Field; 29] = [
         (0, 2, "VID", 0),
         (72, 1, "RAB: bursts of 8", 3),
         (76, 1, "CMIC", 0),
@@ -102,6 +102,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (268, 2, "CCTEMP", 353),
         (280, 16, "TNVMCAP", capacity),
         (320, 2, "KAS: no timer without registers", 0),
+        (328, 4, "SANICAP: block erase, overwrite, NDI, no modified media", 0x6000_0006),
         (512, 1, "SQES: 64 bytes", 0x66),
         (513, 1, "CQES: 16 bytes", 0x44),
         (514, 2, "MAXCMD", 4096),
@@ -229,7 +230,8 @@ fn the_effects_log_is_what_the_drive_does() {
                 let effects = entry(opcode.into());
                 assert_eq!(effects & 1, u32::from(known), "admin {opcode:#04x}: {status}");
                 let changes = effects >> 1;
-                assert_eq!(changes, u32::from(known && opcode == 0x80), "admin {opcode:#04x}");
+                let clears = matches!(opcode, 0x80 | 0x84);
+                assert_eq!(changes, u32::from(known && clears), "admin {opcode:#04x}");
             }
             // At address 0, so that known commands fail in other ways, or succeed.
             let mut sqe = match opcode {
