@@ -23,7 +23,7 @@ use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
-use crate::personality::format::{FORMAT_TAG, FormatRun};
+use crate::personality::format::{FORMAT_TAG, Maintenance};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
 use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
@@ -33,14 +33,6 @@ use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
 use crate::{BlockCommandStats, DriveConfig, WriteBuffer};
-
-/// The operations that clear the whole drive.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Maintenance {
-    #[serde(skip)]
-    pub(crate) format: Option<Box<FormatRun>>,
-    pub(crate) sanitize: SanitizeState,
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockDrive {
@@ -203,7 +195,7 @@ impl BlockDrive {
 
     /// Queues a write without a command. `tag` has the mark [`DIRECT_TAG`].
     pub(crate) fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32, cache_enabled: bool) {
-        self.record_direct_writes();
+        sanitize::record_direct_writes(self);
         self.ftl.write(tag, lba, sectors, self.writes_through(cache_enabled));
         self.kick = true;
         // A range that the FTL refuses completes at once.
@@ -212,18 +204,9 @@ impl BlockDrive {
         }
     }
 
-    /// Records that blocks are changed without commands, on media that store no data: the record is in
-    /// memory.
-    #[inline]
-    fn record_direct_writes(&mut self) {
-        if self.maintenance.sanitize.record.is_erased && sanitize::record_change(self).is_err() {
-            tracing::warn!("the drive does not record that it was written");
-        }
-    }
-
     /// Queues writes without commands, and gives their tags the mark [`DIRECT_TAG`].
     pub(crate) fn write_batch_directly(&mut self, writes: &mut [BatchWrite], cache_enabled: bool) {
-        self.record_direct_writes();
+        sanitize::record_direct_writes(self);
         writes.iter_mut().for_each(|write| write.tag |= DIRECT_TAG);
         if self.writes_through(cache_enabled) {
             for write in writes {
@@ -265,10 +248,8 @@ impl BlockDrive {
     /// Starts a command that is no read.
     #[inline(never)]
     fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
-        if self.maintenance.sanitize.record.is_erased && changes_data(&commands.get(id).io) {
-            if let Err(status) = sanitize::record_change(self) {
-                return commands.complete_op(id, status);
-            }
+        if let Err(status) = sanitize::record_command(self, &commands.get(id).io) {
+            return commands.complete_op(id, status);
         }
         let through = self.writes_through(cache_enabled);
         let protected = self.buffer_durable;
@@ -687,17 +668,6 @@ impl BlockDrive {
         }
         self.array.zero_latency = instant;
     }
-}
-
-/// Whether a command writes blocks.
-fn changes_data(io: &IoCommand) -> bool {
-    matches!(
-        io,
-        IoCommand::Write { .. }
-            | IoCommand::WriteZeroes { .. }
-            | IoCommand::WriteUncorrectable { .. }
-            | IoCommand::Copy { .. }
-    )
 }
 
 /// Whether a command changes blocks.

@@ -9,11 +9,13 @@
 use ftl::Completion;
 use media::{ChunkId, ChunkState};
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::command::table::Commands;
 use crate::controller::{Controller, Personality};
 use crate::personality::block::BlockDrive;
+use crate::personality::sanitize::SanitizeState;
 
 /// Tag of the requests of a format to the FTL. It is above the tags of commands.
 pub(crate) const FORMAT_TAG: u64 = 1 << 62;
@@ -54,6 +56,14 @@ pub(crate) struct FormatRun {
     chunks: Vec<(ChunkId, u32)>,
     /// Requests since the last progress.
     requests: u32,
+}
+
+/// The operations that clear the whole drive.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Maintenance {
+    #[serde(skip)]
+    pub(crate) format: Option<Box<FormatRun>>,
+    pub(crate) sanitize: SanitizeState,
 }
 
 impl BlockDrive {

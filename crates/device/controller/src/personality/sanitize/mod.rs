@@ -16,7 +16,8 @@ pub(crate) use record::{SanitizeRecord, SanitizeState};
 pub(crate) use run::SanitizeReport;
 
 use nvme::{
-    AdminCommand, AsyncEvent, SanitizeAction, SanitizeCommand, SanitizeLog, Status, log_page,
+    AdminCommand, AsyncEvent, IoCommand, SanitizeAction, SanitizeCommand, SanitizeLog, Status,
+    log_page,
 };
 use time::Nanos;
 
@@ -289,11 +290,14 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
         Ok(ftl) => drive.restart(ftl, &config),
         Err(error) => Err(error),
     };
+    controller.commands.refused_with = has_failed.then_some(Status::SANITIZE_FAILED);
     if let Err(error) = restarted {
+        // Commands end with the status of a drive that does not recover from a power cut.
         tracing::error!("the drive does not start after Sanitize: {error}");
         controller.make_unavailable();
+        controller.commands.refused_with = None;
+        controller.report_internal_error();
     }
-    controller.commands.refused_with = has_failed.then_some(Status::SANITIZE_FAILED);
     controller.stats.sanitizes += 1;
     let info = match record.status == SanitizeLog::SUCCEEDED_DEALLOCATED as u8 {
         true => AsyncEvent::SANITIZE_DEALLOCATED,
@@ -328,12 +332,39 @@ pub(crate) fn log(controller: &Controller) -> Result<SanitizeLog, Status> {
     Ok(log)
 }
 
-/// Records that the host changes blocks after Sanitize.
+/// Records that a command of the host writes blocks.
 ///
 /// # Errors
-/// [`Status::INTERNAL`] if the non-volatile memory cannot be written: the change must not happen.
+/// [`Status::INTERNAL`] if the non-volatile memory cannot be written: the command must not be executed.
+#[inline]
+pub(crate) fn record_command(drive: &mut BlockDrive, io: &IoCommand) -> Result<(), Status> {
+    let writes = || {
+        matches!(
+            io,
+            IoCommand::Write { .. }
+                | IoCommand::WriteZeroes { .. }
+                | IoCommand::WriteUncorrectable { .. }
+                | IoCommand::Copy { .. }
+        )
+    };
+    match drive.maintenance.sanitize.record.is_erased && writes() {
+        true => record_change(drive),
+        false => Ok(()),
+    }
+}
+
+/// Records that blocks are written without commands, on media that store no data: the record is in
+/// memory only.
+#[inline]
+pub(crate) fn record_direct_writes(drive: &mut BlockDrive) {
+    if drive.maintenance.sanitize.record.is_erased && record_change(drive).is_err() {
+        tracing::warn!("the drive does not record that it was written");
+    }
+}
+
+/// Records that blocks are written.
 #[cold]
-pub(crate) fn record_change(drive: &mut BlockDrive) -> Result<(), Status> {
+fn record_change(drive: &mut BlockDrive) -> Result<(), Status> {
     let state = &mut drive.maintenance.sanitize;
     let record = SanitizeRecord { is_erased: false, ..state.record };
     if record.status != SanitizeLog::NEVER as u8 {

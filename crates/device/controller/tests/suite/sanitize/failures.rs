@@ -8,6 +8,7 @@ use nvme::{AdminCommand, SanitizeAction, SanitizeCommand, SanitizeLog, Status};
 
 use super::*;
 use crate::block_commands::harness::config;
+use crate::interface::events::{event, request_event};
 
 fn restricted(action: SanitizeAction) -> Sqe {
     AdminCommand::Sanitize(SanitizeCommand::new(action)).to_sqe()
@@ -133,4 +134,43 @@ fn factory_bad_chunks_are_no_failure() {
     assert_clean(&mut b, 4096);
     let b = b.restart();
     assert_eq!(b.drive.sectors(), capacity);
+}
+
+#[test]
+fn a_drive_without_flash_does_not_start_again() {
+    for cut in [false, true] {
+        let mut b = Bench::new(config());
+        fill(&mut b, 4096);
+        request_event(&mut b.host, &mut b.drive);
+        for pu in 0..16 {
+            b.drive.inject_fault(b.host.now, Fault::DieFailure { pu: PuId(pu) }).unwrap();
+        }
+        if cut {
+            b.drive.inject_fault(b.host.now, Fault::PowerCut { after_ops: 0 }).unwrap();
+        } else {
+            b.host.cid += 1;
+            let mut sqe = block_erase();
+            sqe.cid = b.host.cid.into();
+            b.host.admin.0.push(&sqe).unwrap();
+            b.host.admin.0.ring();
+            run(&mut b, 1_000);
+            let mut sanitized = None;
+            let mut internal_error = None;
+            while let Some(cqe) = b.host.admin.1.pop() {
+                b.host.admin.1.release();
+                b.host.admin.0.update_head(cqe.sq_head);
+                match cqe.cid == b.host.cid {
+                    true => sanitized = Some(cqe.status),
+                    false => internal_error = Some(cqe.result),
+                }
+            }
+            let expected = (Some(Status::SUCCESS), Some(0x01_0300));
+            assert_eq!((sanitized, internal_error), expected, "persistent internal error");
+        }
+        assert_eq!(read_status(&mut b), Err(Status::NOT_READY.do_not_retry()));
+        if cut {
+            assert_eq!(event(&mut b.host), Some(0x01_0300), "persistent internal error");
+        }
+        assert_eq!(now(&mut b, block_erase()), Status::INVALID_OPCODE);
+    }
 }
