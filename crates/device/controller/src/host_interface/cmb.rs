@@ -116,11 +116,11 @@ impl DeviceCmb {
     }
 
     /// Clears the buffer, except for ranges of offsets in ascending order.
-    pub(crate) fn clear_except(&self, kept: &[(u64, u64)]) {
+    pub(crate) fn clear_except(&self, kept: &[Range<usize>]) {
         let mut from = 0;
-        for (start, end) in kept.iter().map(|(start, end)| (*start as usize, *end as usize)) {
+        for Range { start, end } in kept {
             self.region.fill(from, start.saturating_sub(from), 0);
-            from = from.max(end);
+            from = from.max(*end);
         }
         self.region.fill(from, self.region.len().saturating_sub(from), 0);
     }

@@ -23,7 +23,7 @@ use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
-use crate::personality::format::{FORMAT_TAG, Maintenance};
+use crate::personality::format::{DriveMaintenance, FORMAT_TAG};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
 use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
@@ -54,7 +54,7 @@ pub(crate) struct BlockDrive {
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
     pub(crate) settings: NonVolatile,
-    pub(crate) maintenance: Maintenance,
+    pub(crate) maintenance: DriveMaintenance,
     /// Completed writes without commands.
     #[serde(skip)]
     direct_writes: VecDeque<Completion>,
@@ -116,7 +116,7 @@ impl BlockDrive {
             media_event_handler: care,
             command_stats: BlockCommandStats::default(),
             settings,
-            maintenance: Maintenance { format: None, sanitize },
+            maintenance: DriveMaintenance { format: None, sanitize },
             direct_writes: VecDeque::new(),
             scratch: Vec::new(),
         })

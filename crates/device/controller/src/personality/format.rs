@@ -60,7 +60,7 @@ pub(crate) struct FormatRun {
 
 /// The operations that clear the whole drive.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Maintenance {
+pub(crate) struct DriveMaintenance {
     #[serde(skip)]
     pub(crate) format: Option<Box<FormatRun>>,
     pub(crate) sanitize: SanitizeState,

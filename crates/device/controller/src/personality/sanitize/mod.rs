@@ -15,6 +15,9 @@ mod run;
 pub(crate) use record::{SanitizeRecord, SanitizeState};
 pub(crate) use run::SanitizeReport;
 
+use std::ops::Range;
+
+use mem::Iova;
 use nvme::{
     AdminCommand, AsyncEvent, IoCommand, SanitizeAction, SanitizeCommand, SanitizeLog, Status,
     log_page,
@@ -166,7 +169,7 @@ pub(crate) fn start_if_idle(controller: &mut Controller) {
 fn clear_cmb(controller: &Controller) {
     let Some(cmb) = &controller.cmb else { return };
     let queues = &controller.queues;
-    let mut rings: Vec<(u64, u64)> = Vec::new();
+    let mut rings: Vec<Range<usize>> = Vec::new();
     let submissions = queues.submissions.iter().flatten().map(|q| (q.port, q.ring.memory()));
     let completions = queues.completions.iter().flatten().map(|q| (q.port, q.ring.memory()));
     for (port, ring) in submissions.chain(completions) {
@@ -174,10 +177,11 @@ fn clear_cmb(controller: &Controller) {
             && buffer.start.0 <= ring.start.0
             && ring.end.0 <= buffer.end.0
         {
-            rings.push((ring.start.0 - buffer.start.0, ring.end.0 - buffer.start.0));
+            let offset = |at: Iova| (at.0 - buffer.start.0) as usize;
+            rings.push(offset(ring.start)..offset(ring.end));
         }
     }
-    rings.sort_unstable();
+    rings.sort_unstable_by_key(|ring| ring.start);
     cmb.clear_except(&rings);
 }
 

@@ -18,7 +18,7 @@ const FAILURE_MODE: u8 = 1 << 1;
 
 const _: () = assert!(BYTES <= Section::Sanitize.bytes());
 
-/// What a drive keeps of Sanitize over power cuts.
+/// The state of Sanitize that a drive keeps over power cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SanitizeRecord {
     /// Status of the last operation, as in SSTAT.
