@@ -267,10 +267,11 @@ pub(crate) fn on_op_complete(drive: &mut BlockDrive, now: Nanos, done: &NandOpCo
 /// Ends an operation that has erased all chunks.
 #[cold]
 pub(crate) fn complete_finished(controller: &mut Controller) {
-    let config = controller.config.clone();
     let Some(drive) = block_drive_mut(controller) else { return };
     let is_done = |run: &mut Box<SanitizeRun>| run.phase == SanitizePhase::Done;
     let Some(run) = drive.maintenance.sanitize.run.take_if(is_done) else { return };
+    let config = controller.config.clone();
+    let Some(drive) = block_drive_mut(controller) else { return };
     let mut has_failed = run.has_failed;
     if let Err(error) = drive.array.nand.discard_erased() {
         tracing::error!("Sanitize cannot discard the data of erased chunks: {error}");

@@ -174,3 +174,30 @@ fn a_drive_without_flash_does_not_start_again() {
         assert_eq!(now(&mut b, block_erase()), Status::INVALID_OPCODE);
     }
 }
+
+#[test]
+fn nothing_happens_without_non_volatile_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config();
+    if let media::MediaConfig::Nand(nand) = &mut config.media {
+        nand.data = media::DataStore::File(folder.path().join("drive.img"));
+    }
+    let mut b = Bench::new(config);
+    b.write(0, 1, 4096, 1);
+    // The file that would replace the present one cannot be made.
+    let blocked = folder.path().join("drive.img.nvm.new");
+    std::fs::create_dir(&blocked).unwrap();
+    assert_eq!(now(&mut b, block_erase()), Status::INTERNAL);
+    assert_eq!(log(&mut b).last_status(), SanitizeLog::NEVER);
+    assert_eq!(read_status(&mut b), Ok(vec![1]));
+    std::fs::remove_dir(&blocked).unwrap();
+    assert_eq!(now(&mut b, block_erase()), Status::SUCCESS);
+    run(&mut b, u64::MAX);
+    // The first write afterwards must be in the record.
+    std::fs::create_dir(&blocked).unwrap();
+    assert_eq!(b.io(Sqe::write(1, 0, 1, false), 4096).status, Status::INTERNAL);
+    assert_eq!((log(&mut b).is_erased(), read_status(&mut b)), (true, Ok(vec![0])));
+    std::fs::remove_dir(&blocked).unwrap();
+    b.host.check_serves(&mut b.drive);
+    assert!(!log(&mut b).is_erased());
+}
