@@ -259,6 +259,26 @@ def test_corrupted_data_is_an_error_with_protection_information() -> None:
             drive.inject("corrupted-data", lba=3, what="guard")
 
 
+# guarantee: B-85
+@pytest.mark.parametrize("action", ["block-erase", "overwrite"])
+def test_sanitize_leaves_zeros(action: str) -> None:
+    with sluice.open(FULL) as drive:
+        drive.write(5 * SECTOR, b"x" * SECTOR)
+        drive.inject("sanitize", action=action)
+        end = time.monotonic() + 60
+        found = b""
+        while found != bytes(SECTOR):
+            assert time.monotonic() < end, "the operation does not end"
+            try:
+                found = drive.read(5 * SECTOR, SECTOR)
+            except sluice.IoError as error:
+                assert error.errno == errno.EBUSY
+        drive.write(5 * SECTOR, b"y" * SECTOR)
+        assert drive.read(5 * SECTOR, SECTOR) == b"y" * SECTOR
+        with pytest.raises(sluice.ScenarioError, match="block-erase"):
+            drive.inject("sanitize", action="crypto-erase")
+
+
 # guarantee: B-65
 def test_faults_are_injected_into_an_open_drive() -> None:
     with sluice.open(FULL) as drive:

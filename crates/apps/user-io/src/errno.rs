@@ -87,7 +87,9 @@ pub fn status_errno(status: Status) -> i32 {
         Status::DATA_TRANSFER_ERROR => libc::EFAULT,
         Status::HOST_PATH_ERROR => libc::ECONNRESET,
         Status::NOT_READY if status.is_final() => libc::ENODEV,
-        Status::NOT_READY | Status::FORMAT_IN_PROGRESS => libc::EBUSY,
+        Status::NOT_READY | Status::FORMAT_IN_PROGRESS | Status::SANITIZE_IN_PROGRESS => {
+            libc::EBUSY
+        }
         Status::ABORTED | Status::ABORTED_SQ_DELETED | Status::POWER_LOSS => libc::ECANCELED,
         // BLK_STS_PROTECTION.
         Status::GUARD_CHECK

@@ -64,6 +64,8 @@ pub enum Cause {
     Journal,
     /// Reads that check whether data is still readable.
     Scrub,
+    /// Erases and programs of Sanitize.
+    Sanitize,
 }
 
 /// A stage of the controller that commands pass.

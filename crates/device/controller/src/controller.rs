@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use media::{DataStore, MediaConfig, Nand, Pcm};
+use nvme::Status;
 use serde::{Deserialize, Serialize};
 use time::{Component, Nanos};
 use transport::{DrivePolls, Port};
@@ -33,6 +34,7 @@ use crate::personality::device_l2p::DeviceL2pTable;
 use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
+use crate::personality::sanitize;
 use crate::stats::CommandTimes;
 use crate::{
     BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceInfo,
@@ -200,7 +202,14 @@ impl Controller {
             config,
         };
         management::update_checks(&mut controller);
+        sanitize::restore(&mut controller);
         Ok(controller)
+    }
+
+    /// Makes the drive one that executes no command, because it has too little flash.
+    pub(crate) fn make_unavailable(&mut self) {
+        let lba_bytes = self.config.lba_bytes();
+        self.personality = Personality::Null(Box::new(NullDrive::unavailable(lba_bytes)));
     }
 
     /// Returns the configuration.
@@ -310,6 +319,7 @@ impl Controller {
     pub fn is_idle(&self) -> bool {
         self.commands.outstanding() == 0
             && !self.commands.is_formatting
+            && self.commands.refused_with != Some(Status::SANITIZE_IN_PROGRESS)
             && self.array().is_none_or(NandArray::is_idle)
     }
 

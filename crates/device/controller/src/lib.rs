@@ -49,7 +49,9 @@ pub use doorbell_wait::{
     DoorbellRecord, DoorbellToFetch, DoorbellWaitUnknown, UnmeasuredDoorbells,
 };
 pub use error::DriveError;
-pub use faults::{CorruptedPart, Fault, FaultError, FaultRecord, FaultScope, FaultSector};
+pub use faults::{
+    CorruptedPart, Fault, FaultError, FaultRecord, FaultScope, FaultSector, SanitizeMethod,
+};
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
 pub use host_interface::registers::RegisterStats;

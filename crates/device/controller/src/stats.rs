@@ -269,6 +269,8 @@ pub struct DriveStats {
     pub read_modify_write: Option<ReadModifyWriteStats>,
     /// Formats that have ended.
     pub formats: u64,
+    /// Sanitize operations that have ended, successful or not.
+    pub sanitizes: u64,
     /// Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
     pub block_commands: BlockCommandStats,
     /// Errors of protection information; `None` unless the drive has it.

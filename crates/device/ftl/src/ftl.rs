@@ -73,7 +73,25 @@ impl Ftl {
         config: FtlConfig,
         found: impl Fn(ChunkId) -> ChunkReport,
     ) -> Result<Ftl, NewFtlError> {
-        Ftl::create(shape, config, &shape.chunks().map(found).collect::<Vec<_>>(), None)
+        let found: Vec<ChunkReport> = shape.chunks().map(found).collect();
+        let good = found.iter().filter(|chunk| **chunk == ChunkReport::Free).count();
+        Ftl::create(shape, config, &found, good.to_u32(), None)
+    }
+
+    /// Creates an FTL over flash that was erased after it had been used. Its capacity is that of a
+    /// drive with `good_when_new` good chunks.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Ftl::new).
+    pub fn new_over_used_flash(
+        shape: FlashGeometry,
+        config: FtlConfig,
+        found: impl Fn(ChunkId) -> ChunkReport,
+        good_when_new: u32,
+    ) -> Result<Ftl, NewFtlError> {
+        let found: Vec<ChunkReport> = shape.chunks().map(found).collect();
+        Ftl::create(shape, config, &found, good_when_new, None)
     }
 
     /// Creates an FTL over erased flash whose drive keeps the map. The sequence numbers of write
@@ -89,19 +107,20 @@ impl Ftl {
         from: WriteSeq,
     ) -> Result<Ftl, NewFtlError> {
         let found: Vec<ChunkReport> = shape.chunks().map(found).collect();
-        Ftl::create(shape, config, &found, Some(from.max(WriteSeq(1))))
+        let good = found.iter().filter(|chunk| **chunk == ChunkReport::Free).count();
+        Ftl::create(shape, config, &found, good.to_u32(), Some(from.max(WriteSeq(1))))
     }
 
     fn create(
         shape: FlashGeometry,
         config: FtlConfig,
         found: &[ChunkReport],
+        good_when_new: u32,
         drive_map_from: Option<WriteSeq>,
     ) -> Result<Ftl, NewFtlError> {
         let config = if drive_map_from.is_some() { config.for_device_l2p()? } else { config };
         let good = |chunk: &ChunkId| found[chunk.index()] == ChunkReport::Free;
-        let counted = shape.chunks().filter(good).count().to_u32();
-        let layout = CapacityPlan::new(&shape, &config, owned_chunks(found), counted)?;
+        let layout = CapacityPlan::new(&shape, &config, owned_chunks(found), good_when_new)?;
         let reserved = journal_chunks(&shape, found, layout.journal.chunks);
         let chunks: Vec<ChunkId> = reserved.iter().copied().filter(good).collect();
         let wanted = layout.journal_config(drive_map_from.is_some());

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use controller::{CorruptedPart, Fault, FaultError, FaultScope, FaultSector};
+use controller::{CorruptedPart, Fault, FaultError, FaultScope, FaultSector, SanitizeMethod};
 use media::Operation;
 use nvme::PuId;
 
@@ -222,10 +222,19 @@ fn read_keys(s: &mut Section<'_>) -> Result<Fault> {
         "format" => {
             Fault::Format { erase: s.get("erase").map_or(Ok(false), |value| value.boolean())? }
         }
+        "sanitize" => Fault::Sanitize { action: read_sanitize_method(s)? },
         "lost-completion" => Fault::LostCompletion { queue: read_queue(s)? },
         "controller-fatal" => Fault::ControllerFatal,
         _ => return Err(kind.refuse_name(&Fault::KINDS)),
     })
+}
+
+fn read_sanitize_method(s: &mut Section<'_>) -> Result<SanitizeMethod> {
+    let names = &SanitizeMethod::NAMES;
+    let Some(action) = s.get("action") else {
+        return Err(s.missing("action", format!("one of {}", names.join(", "))));
+    };
+    SanitizeMethod::from_name(action.string()?).ok_or_else(|| action.refuse_name(names))
 }
 
 fn read_operation_failure(s: &mut Section<'_>, operation: Operation) -> Result<Fault> {

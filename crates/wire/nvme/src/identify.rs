@@ -261,6 +261,8 @@ impl IdentifyController {
     pub const OACS_FORMAT: u16 = 1 << 1;
     /// Bit of `oacs`: Get LBA Status is supported.
     pub const OACS_GET_LBA_STATUS: u16 = 1 << 9;
+    /// Bit of `oaes`: the notice of changed attributes of namespaces is supported.
+    pub const OAES_NAMESPACE_ATTRIBUTES: u32 = 1 << 8;
     /// Bit of `lpa`: the commands supported and effects log page is supported.
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// Bit of `lpa`: log pages can be read in parts.
@@ -273,6 +275,21 @@ impl IdentifyController {
     /// Offset in the bytes from 312 on of the granularity of the keep alive timer, KAS (bytes
     /// 321:320).
     const KAS: usize = 320 - 312;
+
+    /// Offset in the bytes from 312 on of the sanitize capabilities, SANICAP (bytes 331:328).
+    const SANICAP: usize = 328 - 312;
+
+    /// Sets the sanitize capabilities, bits of [`sanicap`](crate::sanicap).
+    pub fn set_sanitize_capabilities(&mut self, capabilities: u32) {
+        self.optional312[IdentifyController::SANICAP..][..4]
+            .copy_from_slice(&capabilities.to_le_bytes());
+    }
+
+    /// Returns the sanitize capabilities, bits of [`sanicap`](crate::sanicap).
+    pub fn sanitize_capabilities(&self) -> u32 {
+        let at = IdentifyController::SANICAP;
+        u32::from_le_bytes([0, 1, 2, 3].map(|i| self.optional312[at + i]))
+    }
 
     /// Sets the granularity of the keep alive timer in units of 100 ms; 0 if there is no timer.
     pub fn set_keep_alive(&mut self, granularity: u16) {
@@ -523,6 +540,19 @@ impl NamespaceList {
         list
     }
 
+    /// Maximum number of entries of the list.
+    pub const ENTRIES: usize = 1024;
+
+    /// Returns the changed namespace list of the namespaces of `changed`, in ascending order: with more
+    /// than [`ENTRIES`](NamespaceList::ENTRIES), it has the broadcast identifier only
+    /// [NVMe1.4 §5.14.1.4].
+    pub fn of_changed(changed: &[u32]) -> NamespaceList {
+        match changed.len() {
+            0..=NamespaceList::ENTRIES => NamespaceList::above(0, changed),
+            _ => NamespaceList::above(0, &[u32::MAX]),
+        }
+    }
+
     /// Returns the namespace identifiers.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.nsid.iter().map(|n| n.get()).take_while(|n| *n != 0)
@@ -601,5 +631,9 @@ mod tests {
         let list = NamespaceList::above(1, &[1, 2, 9]);
         assert_eq!(list.iter().collect::<Vec<_>>(), [2, 9]);
         assert_eq!(NamespaceList::above(9, &[1, 2, 9]).iter().count(), 0);
+        let all: Vec<u32> = (1..=1024).collect();
+        assert_eq!(NamespaceList::of_changed(&all).iter().collect::<Vec<_>>(), all);
+        let more: Vec<u32> = (1..=1025).collect();
+        assert_eq!(NamespaceList::of_changed(&more).iter().collect::<Vec<_>>(), [u32::MAX]);
     }
 }

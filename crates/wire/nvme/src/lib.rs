@@ -23,6 +23,7 @@ mod namespace;
 mod open_channel;
 mod protection;
 pub mod register;
+mod sanitize;
 mod vendor_extensions;
 mod wire;
 
@@ -61,4 +62,5 @@ pub use open_channel::ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use open_channel::vector_hints::{PlaneMode, VectorHints};
 pub use protection::{ProtectionError, ProtectionInfo, ProtectionRequest, guard_of};
 pub use register::{Cap, Cc, CcSettings, CmbLocation, CmbSize, Csts, ShutdownRequest};
+pub use sanitize::{SanitizeAction, SanitizeCommand, SanitizeLog, sanicap};
 pub use vendor_extensions::VendorExtensions;

@@ -13,6 +13,8 @@ pub const ERROR: u8 = 0x01;
 pub const HEALTH: u8 = 0x02;
 /// Firmware slots: [`FirmwareLog`].
 pub const FIRMWARE: u8 = 0x03;
+/// Namespaces whose attributes have changed: [`NamespaceList`](crate::NamespaceList).
+pub const CHANGED_NAMESPACES: u8 = 0x04;
 /// Commands supported and effects: [`CommandEffects`].
 pub const EFFECTS: u8 = 0x05;
 /// Chunks of an open-channel drive: [`ChunkDescriptor`](crate::ChunkDescriptor)s [OC20 §3].
@@ -23,6 +25,8 @@ pub const CHUNK_NOTIFICATION: u8 = 0xd0;
 /// The device L2P (vendor specific): for each logical address, the physical address of its latest
 /// version, or [`UNMAPPED`], as a little-endian 64-bit word.
 pub const DEVICE_L2P: u8 = 0xc1;
+/// Status of Sanitize: [`SanitizeLog`](crate::SanitizeLog).
+pub const SANITIZE: u8 = 0x81;
 /// The value in [`DEVICE_L2P`] of a logical address that is not mapped.
 pub const UNMAPPED: u64 = u64::MAX;
 /// Counters of the device L2P (vendor specific): [`DeviceL2pLog`].

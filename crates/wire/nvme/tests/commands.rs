@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use sluice_nvme::{
     AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES,
-    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SecureErase, SglDescriptor, Sqe,
-    Status, VectorHints,
+    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SanitizeAction, SanitizeCommand,
+    SecureErase, SglDescriptor, Sqe, Status, VectorHints,
 };
 use zerocopy::IntoBytes;
 
@@ -82,6 +82,17 @@ fn admin_entries_have_their_fields_where_the_specification_puts_them() {
         erase: SecureErase::UserData,
     };
     assert_eq!((format.to_sqe().as_bytes()[0], dwords(&format.to_sqe())[0]), (0x80, 0x353));
+    let command = SanitizeCommand {
+        passes: 5,
+        inverts: true,
+        pattern: 0x1234,
+        ..SanitizeCommand::new(SanitizeAction::Overwrite)
+    };
+    let sanitize = AdminCommand::Sanitize(command).to_sqe();
+    assert_eq!(
+        (sanitize.as_bytes()[0], dwords(&sanitize)[..2].to_vec()),
+        (0x84, vec![0x153, 0x1234])
+    );
     assert_eq!(dwords(&AdminCommand::Abort { sqid: 1, cid: 2 }.to_sqe())[0], 0x2_0001);
 }
 
@@ -289,6 +300,10 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
                 erase,
             }
         ),
+        (1..5u32, 0..128u32, any::<u32>()).prop_map(|(action, bits, pattern)| {
+            let command = SanitizeCommand::from_dwords(action | bits << 3, pattern);
+            AdminCommand::Sanitize(command.unwrap())
+        }),
         any::<u32>().prop_map(|nsid| AdminCommand::Geometry { nsid }),
     ]
 }

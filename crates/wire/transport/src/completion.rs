@@ -3,6 +3,7 @@
 //! The host recognizes a new entry by its phase tag, which inverts with every pass over the ring.
 //! The half of the entry that holds the tag is written last, with release order.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,6 +38,11 @@ pub struct CqProducer {
 pub struct CompletionFull;
 
 impl CqProducer {
+    /// Returns the addresses of the ring.
+    pub fn memory(&self) -> Range<Iova> {
+        self.ring.range.clone()
+    }
+
     /// Opens the drive's end of queue `qid`, whose memory is at `at` and must be zero. `vector` is
     /// raised after completions were posted.
     ///

@@ -1,5 +1,6 @@
 //! [`RingMemory`]: the memory of one ring, checked once.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +12,8 @@ use mem::{Iova, NotRegistered, PAGE_BYTES, WordArray};
 pub(crate) struct RingMemory<const WORDS: usize> {
     pub(crate) port: Arc<Port>,
     entries: WordArray<WORDS>,
+    /// The addresses of the ring.
+    pub(crate) range: Range<Iova>,
     pub(crate) depth: u16,
     pub(crate) qid: u16,
 }
@@ -33,7 +36,7 @@ impl<const WORDS: usize> RingMemory<WORDS> {
             return Err(NotRegistered { iova: at, len: bytes });
         }
         let entries = WordArray::new(buffer.region.clone(), buffer.offset, depth.into());
-        Ok(RingMemory { port: port.clone(), entries, depth, qid })
+        Ok(RingMemory { port: port.clone(), entries, range: at..at.offset(bytes), depth, qid })
     }
 
     /// Returns the index after `index`.

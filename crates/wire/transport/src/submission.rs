@@ -1,5 +1,6 @@
 //! The submission ring: [`SqProducer`] writes entries, [`SqConsumer`] fetches them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -161,6 +162,11 @@ pub struct InvalidDoorbell {
 }
 
 impl SqConsumer {
+    /// Returns the addresses of the ring.
+    pub fn memory(&self) -> Range<Iova> {
+        self.ring.range.clone()
+    }
+
     /// Opens the drive's end of queue `qid`, whose memory is at `at`.
     ///
     /// # Errors

@@ -1,14 +1,14 @@
 //! [`AsyncEventQueue`]: the asynchronous event requests of hosts [NVMe1.4 §5.2], the events that
-//! complete them, and the chunk notification log ([OC20 §3], log page D0h).
+//! complete them, the changed namespace lists, and the chunk notification log ([OC20 §3], log page D0h).
 //!
 //! The queue owns the log, newest first, and the outstanding requests. Invariants: a request
 //! completes when a notification exists that was neither reported to its host nor read by it. After
 //! that, the event type is masked for the host until it reads the log without Retain Asynchronous
 //! Event. Notification counts have no gaps, so that a host can detect notifications that it missed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use nvme::{AsyncEvent, ChunkNotification, Status, log_page};
+use nvme::{AsyncEvent, ChunkNotification, NamespaceList, Status, log_page};
 
 use crate::admin::{self, EVENT_REQUESTS_MAX, NOTIFICATION_LOG_ENTRIES};
 use crate::stats::NotificationStats;
@@ -20,20 +20,24 @@ pub(crate) enum EventClass {
     Error,
     /// SMART and health status; the health log describes it.
     Health,
+    /// Notice of changed namespaces; the changed namespace list describes it.
+    Notice,
+    /// The end of Sanitize; the sanitize status log describes it.
+    IoCommandSet,
 }
 
 impl EventClass {
-    const ALL: [EventClass; 2] = [EventClass::Error, EventClass::Health];
+    const ALL: [EventClass; 4] =
+        [EventClass::Error, EventClass::Health, EventClass::Notice, EventClass::IoCommandSet];
 
     fn event(self, info: u8) -> AsyncEvent {
-        match self {
-            EventClass::Error => {
-                AsyncEvent { kind: AsyncEvent::ERROR, info, log_page: log_page::ERROR }
-            }
-            EventClass::Health => {
-                AsyncEvent { kind: AsyncEvent::HEALTH, info, log_page: log_page::HEALTH }
-            }
-        }
+        let (kind, log_page) = match self {
+            EventClass::Error => (AsyncEvent::ERROR, log_page::ERROR),
+            EventClass::Health => (AsyncEvent::HEALTH, log_page::HEALTH),
+            EventClass::Notice => (AsyncEvent::NOTICE, log_page::CHANGED_NAMESPACES),
+            EventClass::IoCommandSet => (AsyncEvent::IO_COMMAND_SET, log_page::SANITIZE),
+        };
+        AsyncEvent { kind, info, log_page }
     }
 }
 
@@ -56,7 +60,9 @@ struct Listener {
     /// An event was reported, and the host has not read the log since.
     masked: bool,
     /// The events of each [`EventClass`].
-    classes: [ClassState; 2],
+    classes: [ClassState; 4],
+    /// Namespaces that changed since the host has read their list.
+    changed_namespaces: BTreeSet<u32>,
     /// The host receives no events, because they may concern chunks of other hosts.
     disabled: bool,
 }
@@ -132,6 +138,41 @@ impl AsyncEventQueue {
         self.listener(port).classes[class as usize].pending = Some(info);
     }
 
+    /// Reports an event of a class to all hosts, as [`raise`](AsyncEventQueue::raise) does.
+    pub(crate) fn raise_all(&mut self, class: EventClass, info: u8) {
+        for listener in &mut self.listeners {
+            listener.classes[class as usize].pending = Some(info);
+        }
+    }
+
+    /// Withdraws the events of a class that were not reported.
+    pub(crate) fn withdraw(&mut self, class: EventClass) {
+        for listener in &mut self.listeners {
+            listener.classes[class as usize].pending = None;
+        }
+    }
+
+    /// Records for all hosts that a namespace has changed, and reports it to them if `is_enabled`, the
+    /// asynchronous event configuration, says so.
+    pub(crate) fn add_changed_namespace(&mut self, nsid: u32, is_enabled: bool) {
+        for listener in self.listeners.iter_mut().filter(|listener| !listener.disabled) {
+            // With one more than the list can have, it is no list of identifiers any more.
+            if listener.changed_namespaces.len() <= NamespaceList::ENTRIES {
+                listener.changed_namespaces.insert(nsid);
+            }
+            if is_enabled {
+                let info = AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED;
+                listener.classes[EventClass::Notice as usize].pending = Some(info);
+            }
+        }
+    }
+
+    /// Returns the changed namespace list of a host.
+    pub(crate) fn changed_namespaces(&mut self, port: usize) -> NamespaceList {
+        let changed: Vec<u32> = self.listener(port).changed_namespaces.iter().copied().collect();
+        NamespaceList::of_changed(&changed)
+    }
+
     /// Reports new critical warnings of the health log to all hosts. `enabled` are those that the
     /// asynchronous event configuration selects.
     pub(crate) fn update_warnings(&mut self, warnings: u8, enabled: u8) {
@@ -154,6 +195,9 @@ impl AsyncEventQueue {
             if class.event(0).log_page == lid {
                 self.listener(port).classes[class as usize] = ClassState::default();
             }
+        }
+        if lid == log_page::CHANGED_NAMESPACES {
+            self.listener(port).changed_namespaces.clear();
         }
     }
 
@@ -250,6 +294,35 @@ mod tests {
         // Another host receives the event as well, when it sends a request.
         e.request(1, 6, 9).unwrap();
         assert_eq!(e.pop_due(), Some((6, 9, 0xd0_0007)));
+    }
+
+    #[test]
+    fn a_changed_namespace_is_listed_and_reported_once_until_it_is_read() {
+        let mut e = AsyncEventQueue::default();
+        e.attach(0, true);
+        e.attach(1, false);
+        for (port, cid) in [(0, 1), (0, 2), (1, 3)] {
+            e.request(port, 5, cid).unwrap();
+        }
+        let listed = |e: &mut AsyncEventQueue, port| -> Vec<u32> {
+            e.changed_namespaces(port).iter().collect()
+        };
+        e.add_changed_namespace(7, false);
+        assert_eq!(e.pop_due(), None, "not enabled");
+        e.add_changed_namespace(3, true);
+        assert_eq!(e.pop_due(), Some((5, 1, 0x04_0002)));
+        e.add_changed_namespace(9, true);
+        assert_eq!(e.pop_due(), None, "masked");
+        assert_eq!(listed(&mut e, 0), [3, 7, 9]);
+        assert_eq!(listed(&mut e, 1), [0; 0], "a host without events");
+        e.acknowledge(0, log_page::CHANGED_NAMESPACES);
+        assert_eq!(listed(&mut e, 0), [0; 0]);
+        assert_eq!(e.pop_due(), None, "the host has read all of them");
+        for nsid in 1..2_000 {
+            e.add_changed_namespace(nsid, true);
+        }
+        assert_eq!(e.pop_due(), Some((5, 2, 0x04_0002)));
+        assert_eq!(listed(&mut e, 0), [u32::MAX], "too many for a list");
     }
 
     #[test]

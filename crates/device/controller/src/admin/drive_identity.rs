@@ -103,6 +103,8 @@ pub(crate) fn controller_identity(
             keep_alive: config.controller.registers.is_some(),
             format: matches!(personality, Personality::Block(_)),
             namespaces: matches!(personality, Personality::Block(_)),
+            sanitize: matches!(personality, Personality::Block(_)),
+            namespace_notices: true,
         },
         arbitration,
     }

@@ -35,7 +35,7 @@ pub(super) fn page(identity: &ControllerIdentity) -> CommandEffects {
         let is_known = AdminCommand::parse(&sqe) != Err(Status::INVALID_OPCODE);
         if is_known && has_admin_command(identity, opcode) {
             let changes = match opcode {
-                admin::FORMAT_NVM => CommandEffects::CHANGES_BLOCKS,
+                admin::FORMAT_NVM | admin::SANITIZE => CommandEffects::CHANGES_BLOCKS,
                 admin::NAMESPACE_MANAGEMENT => {
                     CommandEffects::CHANGES_BLOCKS | CommandEffects::CHANGES_INVENTORY
                 }
@@ -56,7 +56,8 @@ pub(super) fn page(identity: &ControllerIdentity) -> CommandEffects {
     page
 }
 
-fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bool {
+/// Whether a drive has an admin command, if any drive has it.
+pub(super) fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bool {
     match opcode {
         admin::DOORBELL_BUFFER_CONFIG => identity.optional.doorbell_buffer,
         admin::KEEP_ALIVE => identity.optional.keep_alive,
@@ -64,6 +65,7 @@ fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bool {
         admin::GET_LBA_STATUS => identity.optional.get_lba_status,
         admin::FORMAT_NVM => identity.optional.format,
         admin::NAMESPACE_MANAGEMENT | admin::NAMESPACE_ATTACHMENT => identity.optional.namespaces,
+        admin::SANITIZE => identity.optional.sanitize,
         _ => true,
     }
 }

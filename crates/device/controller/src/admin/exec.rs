@@ -3,14 +3,17 @@
 
 use mem::Iova;
 use nvme::{
-    AdminCommand, ChunkDescriptor, ChunkNotification, DeviceL2pLog, FeatureSelect,
-    LatencyMonitorFeature, LbaStatusDescriptor, SecureErase, Sqe, Status, cns, feature, log_page,
+    AdminCommand, AsyncEvent, ChunkDescriptor, ChunkNotification, DeviceL2pLog, ErrorEntry,
+    FeatureSelect, LatencyMonitorFeature, LbaStatusDescriptor, SecureErase, Sqe, Status, cns,
+    feature, log_page,
 };
 use time::Nanos;
 use transport::{CqProducer, ShadowDoorbells, ShadowPages, SqConsumer};
 
+use crate::admin::async_events::EventClass;
+use crate::admin::effects;
 use crate::admin::health::health_counters;
-use crate::admin::{DeviceL2pSource, FailedCommand, HealthCounters, LogPageId};
+use crate::admin::{DeviceL2pSource, FailedCommand, HealthCounters, LogPageId, log_page_range};
 use crate::command::data_buffer::DataBuffer;
 use crate::controller::{Controller, Personality};
 use crate::host_interface::access::AccessCheck;
@@ -20,6 +23,7 @@ use crate::host_interface::registers;
 use crate::namespaces::{identify, management, translation};
 use crate::personality::format::{self, FormatCommand, FormatTask};
 use crate::personality::logical_blocks::BlockRange;
+use crate::personality::sanitize::{self, SanitizeReport};
 
 /// Whether a structure of Identify is one of a command set.
 fn has_command_set(structure: u8) -> bool {
@@ -45,7 +49,13 @@ impl Controller {
     /// Executes the admin command of an entry, and completes it unless it completes later.
     pub(crate) fn handle_admin(&mut self, now: Nanos, queue: usize, sqe: &Sqe) {
         let cid = sqe.cid.get();
-        let command = AdminCommand::parse(sqe);
+        let command = AdminCommand::parse(sqe).map_err(|status| {
+            match effects::has_admin_command(self.admin_for_queue(queue).identity(), sqe.opcode) {
+                true => status,
+                // The drive does not know the fields of the command.
+                false => Status::INVALID_OPCODE,
+            }
+        });
         let port = self.queues.submissions[queue].as_ref().map(|q| q.port);
         let state = port.map(|p| &mut self.queues.ports[p]);
         if let Some(HostPort { access: Some(rights), stats, .. }) = state {
@@ -57,7 +67,11 @@ impl Controller {
             };
             rights.consume_admin_tokens(now, bytes);
         }
-        match command.and_then(|c| self.execute_admin(now, queue, cid, c, sqe)) {
+        let executed = command.and_then(|command| {
+            sanitize::check_admin(self, &command)?;
+            self.execute_admin(now, queue, cid, command, sqe)
+        });
+        match executed {
             Ok(Some(result)) => self.queues.post(queue, cid, Status::SUCCESS, result),
             Ok(None) => {}
             Err(status) => {
@@ -131,6 +145,35 @@ impl Controller {
                 let page = self.async_events.read_log_page(port, offset, bytes, retain)?;
                 let answer = self.return_data(port, sqe, &page, bytes);
                 self.complete_event_requests();
+                answer
+            }
+            AdminCommand::GetLogPage {
+                lid: lid @ (log_page::CHANGED_NAMESPACES | log_page::SANITIZE),
+                nsid,
+                bytes,
+                offset,
+                retain,
+            } => {
+                let optional = self.admin_for_queue(queue).identity().optional;
+                let page: Vec<u8> = match lid {
+                    log_page::SANITIZE if optional.sanitize => {
+                        sanitize::log(self)?.to_bytes().into()
+                    }
+                    log_page::CHANGED_NAMESPACES if optional.namespace_notices => {
+                        self.async_events.changed_namespaces(port).to_bytes().into()
+                    }
+                    _ => return Err(Status::INVALID_LOG_PAGE),
+                };
+                // The pages are not those of a namespace.
+                if !matches!(nsid, 0 | u32::MAX) {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let (from, to) = log_page_range(page.len() as u64, offset, bytes)?;
+                let answer = self.return_data(port, sqe, &page[from as usize..to as usize], bytes);
+                if answer.is_ok() && !retain {
+                    self.async_events.acknowledge(port, lid);
+                    self.complete_event_requests();
+                }
                 answer
             }
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, retain } => {
@@ -327,6 +370,13 @@ impl Controller {
                 management::attach(self, command, attach, sqe)?;
                 Ok(Some(0))
             }
+            AdminCommand::Sanitize(command) => {
+                if !self.admin_for_queue(queue).identity().optional.sanitize {
+                    return Err(Status::INVALID_OPCODE);
+                }
+                sanitize::request(self, command, SanitizeReport::Host(port))?;
+                Ok(Some(0))
+            }
             AdminCommand::GetLbaStatus { nsid, slba, nlb, bytes } => {
                 self.lba_status((port, nsid), sqe, slba, nlb, bytes)
             }
@@ -357,6 +407,29 @@ impl Controller {
             self.async_events.update_warnings(warnings, enabled);
             self.complete_event_requests();
         }
+    }
+
+    /// Tells all hosts that the attributes of a namespace, or the list of namespaces, have changed: the
+    /// namespace enters their changed namespace lists, and hosts that have enabled the notice get it
+    /// [NVMe1.4 §5.2].
+    ///
+    /// Attachments, detachments and deletions of namespaces do so. Format NVM keeps the one LBA format,
+    /// and a changed utilization is no change.
+    pub fn namespace_changed(&mut self, nsid: u32) {
+        let is_enabled = self.admin.has_namespace_notices();
+        self.async_events.add_changed_namespace(nsid, is_enabled);
+        self.complete_event_requests();
+    }
+
+    /// Tells all hosts that the drive has failed in a way that no command explains.
+    pub(crate) fn report_internal_error(&mut self) {
+        let none = ErrorEntry::NONE;
+        let error =
+            FailedCommand { sqid: none, cid: none, location: none, lba: 0, nsid: 0, detail: 0 };
+        self.admin.log_error(Status::INTERNAL, &error);
+        let info = AsyncEvent::PERSISTENT_INTERNAL_ERROR;
+        self.async_events.raise_all(EventClass::Error, info);
+        self.complete_event_requests();
     }
 
     /// Completes the event requests that are due.

@@ -3,7 +3,7 @@
 
 use nvme::{
     CloudHealthLog, Geometry, IdentifyController, IdentifyNamespace, LatencyMonitorLog, LbaFormat,
-    MediaTiming, PpaFormat, ProtectionType, VendorExtensions, feature,
+    MediaTiming, PpaFormat, ProtectionType, VendorExtensions, feature, sanicap,
 };
 use time::Nanos;
 
@@ -45,13 +45,13 @@ pub(crate) struct ControllerIdentity {
     pub(crate) extensions: VendorExtensions,
     /// Whether the contents of the controller memory buffer survive a power loss.
     pub(crate) protected_cmb: bool,
-    /// The admin commands and I/O commands that only some drives support.
+    /// The commands and events that only some drives support, or not for every host.
     pub(crate) optional: OptionalCommands,
     /// Arbitration settings after a reset.
     pub(crate) arbitration: feature::Arbitration,
 }
 
-/// Commands that only some drives support.
+/// Commands and events that only some drives support, or not for every host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OptionalCommands {
     /// Doorbell Buffer Config.
@@ -66,6 +66,10 @@ pub(crate) struct OptionalCommands {
     pub(crate) format: bool,
     /// Namespace Management and Namespace Attachment.
     pub(crate) namespaces: bool,
+    /// Sanitize.
+    pub(crate) sanitize: bool,
+    /// The notice of changed namespaces, and their list.
+    pub(crate) namespace_notices: bool,
 }
 
 /// The properties of a drive's namespace that its host may know.
@@ -133,6 +137,14 @@ impl ControllerIdentity {
         self.namespace.block_commands & IdentifyController::ONCS_COPY != 0
     }
 
+    /// Returns the optional events that the host can enable, OAES.
+    pub(super) fn optional_events(&self) -> u32 {
+        match self.optional.namespace_notices {
+            true => IdentifyController::OAES_NAMESPACE_ATTRIBUTES,
+            false => 0,
+        }
+    }
+
     /// Returns the Identify Controller data structure.
     pub(super) fn identify_controller(&self, burst_log2: u8) -> IdentifyController {
         let mut c = IdentifyController::zeroed();
@@ -147,6 +159,7 @@ impl ControllerIdentity {
         c.mdts =
             (self.max_transfer_bytes / mem::PAGE_BYTES as u64).checked_ilog2().unwrap_or(0) as u8;
         c.ver = VERSION.into();
+        c.oaes = self.optional_events().into();
         c.cntrltype = 1;
         c.aerl = EVENT_REQUESTS_MAX as u8 - 1;
         // One firmware slot, which is read-only.
@@ -167,6 +180,14 @@ impl ControllerIdentity {
             c.ctratt = IdentifyController::CTRATT_NAMESPACE_GRANULARITY.into();
         }
         c.set_keep_alive(self.optional.keep_alive.into());
+        if self.optional.sanitize {
+            c.set_sanitize_capabilities(
+                sanicap::BLOCK_ERASE
+                    | sanicap::OVERWRITE
+                    | sanicap::NO_DEALLOCATE_INHIBITED
+                    | sanicap::MEDIA_NOT_MODIFIED,
+            );
+        }
         let admin_commands = [
             (self.optional.doorbell_buffer, IdentifyController::OACS_DOORBELL_BUFFER_CONFIG),
             (self.optional.get_lba_status, IdentifyController::OACS_GET_LBA_STATUS),

@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 use nvme::feature::{self, ErrorRecovery, NumberOfQueues, capability};
 use nvme::{
     CLOUD_HEALTH, ChunkDescriptor, CommandSetList, DeviceL2pLog, ErrorEntry, FeatureSelect,
-    FirmwareLog, GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, IndependentNamespace,
-    LATENCY_MONITOR, LatencyMonitorFeature, LatencyMonitorLog, NamespaceList, Status,
-    VendorExtensions, cns, log_page, namespace_descriptors,
+    FirmwareLog, GeometryError, GeometryPage, HealthLog, IDENTIFY_BYTES, IdentifyController,
+    IndependentNamespace, LATENCY_MONITOR, LatencyMonitorFeature, LatencyMonitorLog, NamespaceList,
+    Status, VendorExtensions, cns, log_page, namespace_descriptors,
 };
 use time::Nanos;
 
@@ -103,6 +103,8 @@ pub(crate) struct AdminState {
     pub(crate) latency_monitor: Option<Box<LatencyMonitor>>,
     /// Its settings while it is disabled.
     latency_settings: LatencyMonitorFeature,
+    /// Sanitize config: whether Sanitize deallocates blocks that were to stay allocated.
+    sanitize_config: u32,
 }
 
 /// The data that Identify or Geometry returns.
@@ -155,6 +157,7 @@ impl AdminState {
             error_count: 0,
             latency_monitor: None,
             latency_settings: LatencyMonitorFeature::DEFAULT,
+            sanitize_config: 0,
             identity: facts,
         })
     }
@@ -170,6 +173,7 @@ impl AdminState {
             NumberOfQueues { submission: identity.io_queues, completion: identity.io_queues };
         self.temperature_threshold = TEMPERATURE_WARNING.into();
         (self.write_atomicity, self.async_events, self.keep_alive_ms) = (0, 0, 0);
+        self.sanitize_config = 0;
     }
 
     /// Returns the timeout of the keep alive timer, if there is one.
@@ -318,6 +322,21 @@ impl AdminState {
         self.async_events as u8
     }
 
+    /// Whether Sanitize may deallocate blocks that are to stay allocated, instead of being refused.
+    pub(crate) fn deallocates_after_sanitize(&self) -> bool {
+        self.sanitize_config & 1 != 0
+    }
+
+    /// Removes the logical blocks from the error log.
+    pub(crate) fn forget_lbas(&mut self) {
+        self.errors.iter_mut().for_each(|entry| entry.lba = 0.into());
+    }
+
+    /// Whether the notice of changed namespaces is enabled.
+    pub(crate) fn has_namespace_notices(&self) -> bool {
+        self.async_events & IdentifyController::OAES_NAMESPACE_ATTRIBUTES != 0
+    }
+
     pub(crate) fn health(&self, counters: &HealthCounters) -> HealthLog {
         let count = |n: u64| u128::from(n).into();
         let minutes = |t: Nanos| count(t.0 / 60_000_000_000);
@@ -397,6 +416,9 @@ impl AdminState {
             feature::KEEP_ALIVE_TIMER if self.identity.optional.keep_alive => {
                 (self.keep_alive_ms, 0, changeable)
             }
+            feature::SANITIZE_CONFIG if self.identity.optional.sanitize => {
+                (self.sanitize_config, 0, changeable)
+            }
             // The result is whether the monitor is enabled; the settings are data.
             feature::LATENCY_MONITOR => (self.latency_monitor.is_some().into(), 0, changeable),
             _ => return Err(Status::INVALID_FIELD),
@@ -457,10 +479,22 @@ impl AdminState {
                 return Ok(self.queues.to_value());
             }
             feature::WRITE_ATOMICITY => self.write_atomicity = value & 1,
-            feature::ASYNC_EVENT => self.async_events = value,
+            feature::ASYNC_EVENT => {
+                let enabled = feature::ASYNC_EVENT_WARNINGS | self.identity.optional_events();
+                if value & !enabled != 0 {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.async_events = value;
+            }
             // Rounded up to the granularity.
             feature::KEEP_ALIVE_TIMER => {
                 self.keep_alive_ms = value.div_ceil(KEEP_ALIVE_UNIT_MS) * KEEP_ALIVE_UNIT_MS;
+            }
+            feature::SANITIZE_CONFIG => {
+                if value > 1 {
+                    return Err(Status::INVALID_FIELD);
+                }
+                self.sanitize_config = value;
             }
             // The settings are data: `set_latency_monitor`.
             feature::LATENCY_MONITOR => {}
@@ -553,7 +587,7 @@ fn check_queue(qid: u16, queues: u16, entries: u32, depth: u16) -> Result<(), St
 
 /// Returns the byte range that a read of `bytes` from `offset` returns of a log page of `len`
 /// bytes.
-fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
+pub(crate) fn log_page_range(len: u64, offset: u64, bytes: u64) -> Result<(u64, u64), Status> {
     if offset > len {
         return Err(Status::INVALID_FIELD);
     }

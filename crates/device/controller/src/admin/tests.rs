@@ -42,6 +42,8 @@ pub(crate) fn identity() -> ControllerIdentity {
             keep_alive: true,
             format: true,
             namespaces: false,
+            sanitize: true,
+            namespace_notices: true,
         },
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },
     }

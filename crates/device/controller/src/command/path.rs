@@ -22,7 +22,7 @@ use crate::faults::injection;
 use crate::host_interface::registers;
 use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
-use crate::personality::format;
+use crate::personality::{format, sanitize};
 
 impl Controller {
     pub(crate) fn effective_time(&self, time: Nanos) -> Nanos {
@@ -328,10 +328,22 @@ impl Controller {
         if self.commands.outstanding() == 0 {
             self.time.end_busy(due);
         }
+        if self.commands.checks_namespaces {
+            self.start_maintenance();
+        }
+        self.queues.post(queue, cid, status, result);
+    }
+
+    /// Starts a format, a change of namespaces or Sanitize, if it waited for the commands that have
+    /// completed.
+    #[cold]
+    fn start_maintenance(&mut self) {
         if self.commands.is_formatting {
             format::start_if_idle(self);
         }
-        self.queues.post(queue, cid, status, result);
+        if self.commands.refused_with.is_some() {
+            sanitize::start_if_idle(self);
+        }
     }
 
     /// Appends a failed command to the error log of its host.
@@ -501,8 +513,9 @@ impl Controller {
         match &mut self.personality {
             Personality::Block(d) => {
                 let has_worked = d.run_ftl(now, &mut self.commands);
-                if has_worked && self.commands.is_formatting {
+                if has_worked && self.commands.checks_namespaces {
                     format::complete_finished(self);
+                    sanitize::complete_finished(self);
                 }
                 has_worked
             }

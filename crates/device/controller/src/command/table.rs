@@ -101,8 +101,10 @@ pub(crate) struct Commands {
     pub(crate) completed: Vec<u32>,
     /// Whether a format, or a change of the namespaces, is requested or runs.
     pub(crate) is_formatting: bool,
-    /// Whether namespaces of new commands are checked: during a format or a change, and on drives
-    /// that do not have only their original namespace.
+    /// The status with which new commands are refused: during Sanitize, and after one that has failed.
+    pub(crate) refused_with: Option<Status>,
+    /// Whether namespaces of new commands are checked: during a format, a change or Sanitize, and on
+    /// drives that do not have only their original namespace.
     pub(crate) checks_namespaces: bool,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,

@@ -46,9 +46,20 @@ pub enum FaultError {
         /// The kind of fault.
         kind: &'static str,
     },
-    /// A format of a drive whose host manages the flash.
-    #[error("the drive has no FTL of its own to format: its host resets its chunks")]
-    NoFormat,
+    /// A format or Sanitize of a drive whose host manages the flash.
+    #[error("the drive has no FTL of its own to {kind}: its host resets its chunks")]
+    NoFormat {
+        /// The kind of fault.
+        kind: &'static str,
+    },
+    /// A format or Sanitize that the drive refuses at this time.
+    #[error("{kind}: the drive refuses it with \"{status}\"")]
+    Refused {
+        /// The kind of fault.
+        kind: &'static str,
+        /// The status that a command would end with.
+        status: nvme::Status,
+    },
     /// Corrupted data of a medium that stores none.
     #[error("the drive stores no data that could be wrong: set data = \"memory\"")]
     NoData,
@@ -165,10 +176,10 @@ impl DriveConfig {
                 check_queue(queue)
             }
             Fault::LostCompletion { queue } => check_queue(queue),
-            Fault::Format { .. } => {
+            Fault::Format { .. } | Fault::Sanitize { .. } => {
                 self.layout(kind)?;
                 match self.personality {
-                    PersonalityKind::OpenChannel => Err(FaultError::NoFormat),
+                    PersonalityKind::OpenChannel => Err(FaultError::NoFormat { kind }),
                     _ => Ok(()),
                 }
             }

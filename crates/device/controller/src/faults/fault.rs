@@ -1,6 +1,7 @@
 //! [`Fault`]: a failure of a drive.
 
 use media::{Operation, PuId};
+use nvme::{SanitizeAction, SanitizeCommand};
 use time::Nanos;
 
 /// A failure of a drive, to be injected with
@@ -65,6 +66,13 @@ pub enum Fault {
         /// Whether the flash is erased (user data erase).
         erase: bool,
     },
+    /// An administrator sanitizes the drive ([NVMe1.4 §5.24]). Commands end with
+    /// [`Status::SANITIZE_IN_PROGRESS`](nvme::Status::SANITIZE_IN_PROGRESS) meanwhile, also after a
+    /// power cut, and all sectors read as zeros afterwards.
+    Sanitize {
+        /// How the data is removed.
+        action: SanitizeMethod,
+    },
     /// Stored data or protection information of a sector changes. Without protection information, reads
     /// return the wrong data and succeed.
     CorruptedData {
@@ -76,6 +84,41 @@ pub enum Fault {
     /// The controller fails: CSTS.CFS is set, and no command is executed or completed until a host
     /// resets the controller by its registers.
     ControllerFatal,
+}
+
+/// How an administrator has data removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SanitizeMethod {
+    /// The flash is erased.
+    BlockErase,
+    /// The flash is overwritten with zeros, in one pass, and erased.
+    Overwrite,
+}
+
+impl SanitizeMethod {
+    /// Names of all methods, as in scenarios.
+    pub const NAMES: [&'static str; 2] = ["block-erase", "overwrite"];
+
+    /// Returns the name, as in scenarios.
+    pub fn name(self) -> &'static str {
+        SanitizeMethod::NAMES[self as usize]
+    }
+
+    /// Returns the method with a name.
+    pub fn from_name(name: &str) -> Option<SanitizeMethod> {
+        [SanitizeMethod::BlockErase, SanitizeMethod::Overwrite]
+            .into_iter()
+            .find(|method| method.name() == name)
+    }
+
+    /// Returns the command that an administrator would send.
+    pub(crate) fn command(self) -> SanitizeCommand {
+        let action = match self {
+            SanitizeMethod::BlockErase => SanitizeAction::BlockErase,
+            SanitizeMethod::Overwrite => SanitizeAction::Overwrite,
+        };
+        SanitizeCommand { allows_exit: true, ..SanitizeCommand::new(action) }
+    }
 }
 
 /// The operations that fail.
@@ -123,7 +166,7 @@ pub enum FaultSector {
 
 impl Fault {
     /// Names of all kinds.
-    pub const KINDS: [&'static str; 13] = [
+    pub const KINDS: [&'static str; 14] = [
         "power-cut",
         "die-failure",
         "chunk-offline",
@@ -136,6 +179,7 @@ impl Fault {
         "lost-completion",
         "corrupted-data",
         "format",
+        "sanitize",
         "controller-fatal",
     ];
 
@@ -154,6 +198,7 @@ impl Fault {
             Fault::LostCompletion { .. } => "lost-completion",
             Fault::CorruptedData { .. } => "corrupted-data",
             Fault::Format { .. } => "format",
+            Fault::Sanitize { .. } => "sanitize",
             Fault::ControllerFatal => "controller-fatal",
         }
     }

@@ -2,7 +2,7 @@
 
 use ftl::{L2pEntry, Oob};
 use media::{ChunkState, InjectedFault, Nand, Operation, PhysSector, PuId};
-use nvme::ProtectionInfo;
+use nvme::{ProtectionInfo, Status};
 use time::Nanos;
 
 use crate::controller::{Controller, Personality};
@@ -13,6 +13,7 @@ use crate::host_interface::registers;
 use crate::personality::block::BlockDrive;
 use crate::personality::format::{self, FormatTask};
 use crate::personality::logical_blocks::BlockRange;
+use crate::personality::sanitize::{self, SanitizeReport};
 
 /// Returns the size in blocks of namespace 1, which addresses of faults are in; 0 if there is none.
 fn first_namespace_blocks(controller: &Controller) -> u64 {
@@ -25,6 +26,25 @@ fn first_namespace_blocks(controller: &Controller) -> u64 {
 /// Fails for a fault of the flash of a drive that has none.
 fn no_flash(fault: &Fault) -> FaultError {
     FaultError::NoFlash { kind: fault.kind() }
+}
+
+/// Returns the number of mapped blocks of a drive with its own FTL.
+fn mapped_blocks(controller: &Controller) -> u64 {
+    match &controller.personality {
+        Personality::Block(drive) => drive.mapped_blocks(),
+        _ => 0,
+    }
+}
+
+/// Fails for a format or Sanitize that the drive refuses.
+fn refused(fault: &Fault, status: Status) -> FaultError {
+    match (fault, status) {
+        (Fault::Format { .. }, Status::FORMAT_IN_PROGRESS)
+        | (Fault::Sanitize { .. }, Status::SANITIZE_IN_PROGRESS) => {
+            FaultError::InForce { kind: fault.kind() }
+        }
+        _ => FaultError::Refused { kind: fault.kind(), status },
+    }
 }
 
 /// Checks that the drive can have a fault, as far as that does not depend on the data that it
@@ -114,13 +134,15 @@ pub(crate) fn inject(
             corrupt(controller, phys, part)?;
         }
         Fault::Format { erase } => {
-            let mapped = match &controller.personality {
-                Personality::Block(drive) => drive.mapped_blocks(),
-                _ => 0,
-            };
+            let mapped = mapped_blocks(controller);
             let task = FormatTask::Format { nsid: None, erases: erase };
-            format::request(controller, task, None)
-                .map_err(|_| FaultError::InForce { kind: fault.kind() })?;
+            format::request(controller, task, None).map_err(|status| refused(&fault, status))?;
+            count = Some(mapped);
+        }
+        Fault::Sanitize { action } => {
+            let mapped = mapped_blocks(controller);
+            sanitize::request(controller, action.command(), SanitizeReport::None)
+                .map_err(|status| refused(&fault, status))?;
             count = Some(mapped);
         }
         Fault::SlowDie { pu, factor, .. } => {
@@ -314,6 +336,9 @@ pub(crate) fn update_interrupt(controller: &mut Controller) {
 pub(crate) fn records(controller: &Controller) -> Vec<FaultRecord> {
     let mut records = controller.faults.read(controller.array().map(|array| &array.nand));
     let last_format = records.iter().rposition(|r| matches!(r.fault, Fault::Format { .. }));
+    let last_sanitize = records.iter().rposition(|r| matches!(r.fault, Fault::Sanitize { .. }));
+    let is_formatting = controller.commands.is_formatting;
+    let refused_with = controller.commands.refused_with;
     for (index, record) in records.iter_mut().enumerate() {
         match record.fault {
             Fault::LostCompletion { .. } => {
@@ -322,7 +347,11 @@ pub(crate) fn records(controller: &Controller) -> Vec<FaultRecord> {
             }
             Fault::SlowDie { duration: None, .. } => record.is_open = true,
             Fault::Format { .. } => {
-                record.is_open = Some(index) == last_format && controller.commands.is_formatting;
+                record.is_open = Some(index) == last_format && is_formatting;
+            }
+            Fault::Sanitize { .. } => {
+                record.is_open = Some(index) == last_sanitize
+                    && refused_with == Some(Status::SANITIZE_IN_PROGRESS);
             }
             _ => {}
         }

@@ -18,5 +18,5 @@ pub(crate) mod power_cycle;
 pub(crate) mod state;
 
 pub use check::FaultError;
-pub use fault::{CorruptedPart, Fault, FaultScope, FaultSector};
+pub use fault::{CorruptedPart, Fault, FaultScope, FaultSector, SanitizeMethod};
 pub use state::FaultRecord;

@@ -11,8 +11,8 @@ use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
 use crate::namespaces::management;
 use crate::persistence::power::KeptMemory;
-use crate::personality::format;
 use crate::personality::null::NullDrive;
+use crate::personality::{format, sanitize};
 use crate::{DriveConfig, WriteBuffer};
 
 /// Cuts the power and powers the drive up: everything that is not on the media or protected by
@@ -30,13 +30,24 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     controller.stages.clear();
     let aborted = controller.commands.take_in_flight();
     let lba_bytes = controller.config.lba_bytes();
+    let report = match &controller.personality {
+        Personality::Block(drive) => sanitize::report_of(drive),
+        _ => None,
+    };
     let unavailable = Personality::Null(Box::new(NullDrive::unavailable(lba_bytes)));
     let off = std::mem::replace(&mut controller.personality, unavailable);
     match power_up(off, &controller.config) {
         Ok(personality) => controller.personality = personality,
-        Err(error) => tracing::error!("the drive does not recover from a power cut: {error}"),
+        Err(error) => {
+            tracing::error!("the drive does not recover from a power cut: {error}");
+            controller.report_internal_error();
+        }
     }
     management::update_checks(controller);
+    if let (Personality::Block(drive), Some(report)) = (&mut controller.personality, report) {
+        sanitize::set_report(drive, report);
+    }
+    sanitize::restore(controller);
     for id in &aborted {
         let command = controller.commands.get_mut(*id);
         (command.status, command.due) = (Status::POWER_LOSS, now);
@@ -55,7 +66,8 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
             let (partial, commands) = (drive.changes.stats, drive.command_stats);
             let errors = drive.protection.as_ref().map(|protection| protection.errors);
             let drive = *drive;
-            let kept = KeptMemory { settings: Some(drive.settings), ..KeptMemory::default() };
+            let kept =
+                KeptMemory { settings: Some(drive.maintenance.settings), ..KeptMemory::default() };
             let mut next = Controller::nand_personality(drive.array, kind, config, kept)?;
             if let Personality::Block(drive) = &mut next {
                 drive.ftl.add_stats(&ftl);

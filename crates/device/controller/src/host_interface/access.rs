@@ -237,8 +237,11 @@ impl AccessCheck {
         facts.queue_depth = facts.queue_depth.min(access.queue_depth);
         facts.namespace.write_protected = !access.write;
         facts.protected_cmb = false;
-        // Formats and changes of namespaces concern the whole namespace.
+        // Formats, Sanitize and changes of namespaces concern the whole namespace.
         (facts.optional.format, facts.optional.namespaces) = (false, false);
+        facts.optional.sanitize = false;
+        // It receives no events.
+        facts.optional.namespace_notices = false;
         // Notifications and the device L2P cover all chunks, including those of other hosts.
         let private = VendorExtensions::NOTIFICATIONS | VendorExtensions::DEVICE_L2P;
         facts.extensions.flags = (facts.extensions.flags.get() & !private).into();

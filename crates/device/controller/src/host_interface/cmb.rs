@@ -115,6 +115,16 @@ impl DeviceCmb {
         Some(base..base.offset(self.config.bytes))
     }
 
+    /// Clears the buffer, except for ranges of offsets in ascending order.
+    pub(crate) fn clear_except(&self, kept: &[Range<usize>]) {
+        let mut from = 0;
+        for Range { start, end } in kept {
+            self.region.fill(from, start.saturating_sub(from), 0);
+            from = from.max(*end);
+        }
+        self.region.fill(from, self.region.len().saturating_sub(from), 0);
+    }
+
     pub(crate) fn is_protected(&self) -> bool {
         self.config.protected
     }

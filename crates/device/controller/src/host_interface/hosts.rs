@@ -16,6 +16,7 @@ use crate::controller::{Controller, Personality};
 use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
 use crate::host_interface::registers::{self, RegisterFile};
 use crate::namespaces::{identify, management};
+use crate::personality::sanitize;
 
 /// The state of an index in the host table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +200,7 @@ impl Controller {
         {
             queue.outstanding -= 1;
         }
+        sanitize::forget_host(self, index);
         if let Some(cmb) = &mut self.cmb {
             cmb.detach(index);
         }

@@ -91,7 +91,7 @@ pub(crate) enum QueueTeardown {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
-    ring: CqProducer,
+    pub(crate) ring: CqProducer,
     pub(crate) port: usize,
     pub(crate) qid: u16,
     /// Completions that wait because the queue is full.

@@ -97,7 +97,8 @@ pub(crate) fn update_checks(controller: &mut Controller) {
     let mut ports = controller.queues.ports.iter();
     let has_other_hosts = ports.any(|port| port.access.as_deref().is_some_and(is_other));
     let commands = &mut controller.commands;
-    commands.checks_namespaces = !is_direct || has_other_hosts || commands.is_formatting;
+    let is_maintained = commands.is_formatting || commands.refused_with.is_some();
+    commands.checks_namespaces = !is_direct || has_other_hosts || is_maintained;
 }
 
 /// Returns the drive, if its namespaces can be changed by a host.
@@ -221,12 +222,13 @@ pub(crate) fn attach(
         (false, false) => return Err(Status::NAMESPACE_NOT_ATTACHED.do_not_retry()),
         _ => {}
     }
-    if let Some(run) = &drive.format {
+    if let Some(run) = &drive.maintenance.format {
         run.check_idle(Some(nsid))?;
     }
-    let BlockDrive { namespaces, settings, .. } = drive;
-    namespaces.change(settings, |table| table.set_attached(nsid, attach))?;
+    let BlockDrive { namespaces, maintenance, .. } = drive;
+    namespaces.change(&mut maintenance.settings, |table| table.set_attached(nsid, attach))?;
     tracing::info!(nsid, attach, "namespace attachment changed");
     update_checks(controller);
+    controller.namespace_changed(nsid);
     Ok(())
 }

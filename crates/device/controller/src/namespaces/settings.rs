@@ -8,7 +8,7 @@ use crate::namespaces::layout::NAMESPACES_MAX;
 use crate::namespaces::table::{
     DriveNamespace, GRANULES_MAX, GranuleRange, NamespaceExtent, NamespaceSpace, NamespaceTable,
 };
-use crate::persistence::nonvolatile::{NonVolatile, Section};
+use crate::persistence::nonvolatile::{NonVolatile, SettingsSection};
 
 /// Version of the section; 0 if it was never written.
 const VERSION: u32 = 1;
@@ -20,7 +20,7 @@ const ATTACHED: u32 = 1;
 
 const _: () = assert!(
     HEADER_BYTES + NAMESPACES_MAX * NAMESPACE_BYTES + GRANULES_MAX as usize * EXTENT_BYTES
-        <= Section::Namespaces.bytes()
+        <= SettingsSection::Namespaces.bytes()
 );
 
 fn encode_extent(extent: &NamespaceExtent, granule: u64) -> [u8; EXTENT_BYTES] {
@@ -95,7 +95,7 @@ pub(crate) fn load(
     settings: &NonVolatile,
     space: NamespaceSpace,
 ) -> Result<Option<NamespaceTable>, DriveError> {
-    let bytes = settings.section(Section::Namespaces);
+    let bytes = settings.section(SettingsSection::Namespaces);
     if u32_at(bytes, 0) == Some(0) {
         return Ok(None);
     }
@@ -124,7 +124,7 @@ pub(crate) fn load(
 /// # Errors
 /// [`DriveError::Sidecar`] or [`DriveError::Memory`] if the file of the settings cannot be replaced.
 pub(crate) fn save(settings: &mut NonVolatile, table: &NamespaceTable) -> Result<(), DriveError> {
-    settings.replace(Section::Namespaces, &encode(table))
+    settings.replace(SettingsSection::Namespaces, &encode(table))
 }
 
 #[cfg(test)]

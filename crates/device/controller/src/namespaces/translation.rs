@@ -37,13 +37,16 @@ pub(crate) fn missing(controller: &Controller, owner: usize, nsid: u32) -> Statu
 /// The status with which the command is to complete.
 #[cold]
 pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<(), Status> {
+    if let Some(status) = controller.commands.refused_with {
+        return Err(status);
+    }
     let nsid = sqe.nsid.get();
     let is_broadcast = nsid == ALL_NAMESPACES && sqe.opcode == opcode::io::FLUSH;
     let Personality::Block(drive) = &controller.personality else {
         let is_known = nsid == 1 || is_broadcast;
         return if is_known { Ok(()) } else { Err(Status::INVALID_NAMESPACE) };
     };
-    if let Some(run) = &drive.format {
+    if let Some(run) = &drive.maintenance.format {
         run.admit(if is_broadcast { None } else { Some(nsid) })?;
     }
     if is_broadcast {

@@ -303,6 +303,7 @@ impl NandArray {
             OpOwner::FtlForCommand(op, tag) => (op.cause(), Some(tag.command)),
             OpOwner::Command(command) => (Cause::Host, Some(command)),
             OpOwner::Scrub => (Cause::Scrub, None),
+            OpOwner::Sanitize(_) => (Cause::Sanitize, None),
         };
         let (chunk, op) = (part.chunk, part.kind.into());
         Tracepoint::PuOpQueued { pu_op: id, pu, chunk, op, cause, command }

@@ -1,7 +1,7 @@
 //! [`NandOp`]: an operation of the NAND array, with one completion for its owner; and [`PuOp`]: its
 //! part on one parallel unit. Reads are split into one part per page and parallel unit.
 
-use nvme::PhysSector;
+use nvme::{PhysSector, PuId};
 use serde::{Deserialize, Serialize};
 
 use crate::personality::unit_changes::RequestTag;
@@ -17,6 +17,8 @@ pub(crate) enum OpOwner {
     Command(u32),
     /// The media scrub, which only checks that the data is readable.
     Scrub,
+    /// Sanitize, on this parallel unit.
+    Sanitize(PuId),
 }
 
 /// The completion of an operation.

@@ -24,19 +24,20 @@ const SEAL: Seal = Seal::of_bytes_behind(0);
 
 /// A part of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Section {
+pub(crate) enum SettingsSection {
     /// The state of Sanitize.
     #[allow(dead_code, reason = "the drive does not sanitize yet")]
     Sanitize,
     /// The namespaces of the drive.
+    #[allow(dead_code, reason = "no part of the drive has this section yet")]
     Namespaces,
 }
 
-impl Section {
+impl SettingsSection {
     const fn range(self) -> Range<usize> {
         match self {
-            Section::Sanitize => 64..128,
-            Section::Namespaces => 128..BYTES,
+            SettingsSection::Sanitize => 64..128,
+            SettingsSection::Namespaces => 128..BYTES,
         }
     }
 
@@ -97,7 +98,7 @@ impl NonVolatile {
     }
 
     /// Returns a section, zeros if it was never written.
-    pub(crate) fn section(&self, section: Section) -> &[u8] {
+    pub(crate) fn section(&self, section: SettingsSection) -> &[u8] {
         &self.contents[section.range()]
     }
 
@@ -109,7 +110,11 @@ impl NonVolatile {
     ///
     /// # Panics
     /// If `bytes` are longer than the section.
-    pub(crate) fn replace(&mut self, section: Section, bytes: &[u8]) -> Result<(), DriveError> {
+    pub(crate) fn replace(
+        &mut self,
+        section: SettingsSection,
+        bytes: &[u8],
+    ) -> Result<(), DriveError> {
         let mut contents = self.contents.clone();
         let (written, rest) = contents[section.range()].split_at_mut(bytes.len());
         written.copy_from_slice(bytes);
@@ -164,14 +169,14 @@ mod tests {
         let file = folder.path().join("drive.img.nvm");
         let nand = nand(&image);
         let mut memory = NonVolatile::open(&nand).unwrap();
-        assert!(memory.section(Section::Namespaces).iter().all(|byte| *byte == 0));
+        assert!(memory.section(SettingsSection::Namespaces).iter().all(|byte| *byte == 0));
         assert!(!file.exists(), "nothing was written");
-        memory.replace(Section::Sanitize, b"runs").unwrap();
-        memory.replace(Section::Namespaces, b"two").unwrap();
+        memory.replace(SettingsSection::Sanitize, b"runs").unwrap();
+        memory.replace(SettingsSection::Namespaces, b"two").unwrap();
         drop(memory);
         let memory = NonVolatile::open(&nand).unwrap();
-        assert_eq!(memory.section(Section::Sanitize)[..5], *b"runs\0");
-        assert_eq!(memory.section(Section::Namespaces)[..4], *b"two\0");
+        assert_eq!(memory.section(SettingsSection::Sanitize)[..5], *b"runs\0");
+        assert_eq!(memory.section(SettingsSection::Namespaces)[..4], *b"two\0");
         let good = std::fs::read(&file).unwrap();
         for (at, what) in [(70, "checksum"), (BYTES + 40, "trailer"), (0, "checksum")] {
             let mut bytes = good.clone();
@@ -188,10 +193,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let nand = nand(&folder.path().join("drive.img"));
         let mut memory = NonVolatile::open(&nand).unwrap();
-        memory.replace(Section::Sanitize, b"old").unwrap();
+        memory.replace(SettingsSection::Sanitize, b"old").unwrap();
         std::fs::create_dir(folder.path().join("drive.img.nvm.new")).unwrap();
-        assert!(memory.replace(Section::Sanitize, b"new").is_err());
-        assert_eq!(memory.section(Section::Sanitize)[..4], *b"old\0");
-        assert_eq!(NonVolatile::open(&nand).unwrap().section(Section::Sanitize)[..4], *b"old\0");
+        assert!(memory.replace(SettingsSection::Sanitize, b"new").is_err());
+        assert_eq!(memory.section(SettingsSection::Sanitize)[..4], *b"old\0");
+        assert_eq!(
+            NonVolatile::open(&nand).unwrap().section(SettingsSection::Sanitize)[..4],
+            *b"old\0"
+        );
     }
 }

@@ -67,7 +67,8 @@ impl PoweredOffController {
                     });
                 }
                 let array = NandArray::new(d.array.nand, &config);
-                let kept = KeptMemory { settings: Some(d.settings), ..KeptMemory::default() };
+                let kept =
+                    KeptMemory { settings: Some(d.maintenance.settings), ..KeptMemory::default() };
                 Controller::nand_personality(array, PersonalityKind::Block, &config, kept)?
             }
             Personality::OpenChannel(d) => {

@@ -11,6 +11,7 @@ use time::{Component, Nanos};
 use crate::command::stage::CommandStages;
 use crate::controller::{DriveTime, Personality};
 use crate::namespaces::management;
+use crate::personality::sanitize;
 use crate::{Controller, DriveStats, LatenessRecord};
 
 /// The state of an idle drive, lent by it or read from its saved form.
@@ -58,6 +59,7 @@ impl<'a> SavedDrive<'a> {
         drive.stages = self.stages.into_owned();
         (drive.lateness, drive.stats, drive.time) = (self.lateness, self.stats, self.time);
         management::update_checks(drive);
+        sanitize::restore(drive);
         true
     }
 }

@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use ftl::{
-    BatchWrite, CapacityError, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry,
-    Ftl, L2pEntry, NewFtlError, RecoveryError,
+    BatchWrite, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry, Ftl, L2pEntry,
+    NewFtlError, RecoveryError,
 };
 use media::{ChunkState, DataStore};
 use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
@@ -24,10 +24,13 @@ use crate::nand_array::operation::SectorAddress;
 use crate::nand_array::{NandArray, NandOpCompletion, NandOpKind, OpOwner};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
-use crate::personality::format::{FORMAT_TAG, FormatRun};
+use crate::personality::format::{DriveMaintenance, FORMAT_TAG};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
 use crate::personality::protection::Protection;
-use crate::personality::recovery::{recover, scan_chunk};
+use crate::personality::recovery::{
+    erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
+};
+use crate::personality::sanitize::{self, SanitizeRecord, SanitizeState};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
@@ -49,10 +52,8 @@ pub(crate) struct BlockDrive {
     is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
-    pub(crate) settings: NonVolatile,
     pub(crate) namespaces: NamespaceTable,
-    #[serde(skip)]
-    pub(crate) format: Option<Box<FormatRun>>,
+    pub(crate) maintenance: DriveMaintenance,
     /// Completed writes without commands.
     #[serde(skip)]
     direct_writes: VecDeque<Completion>,
@@ -61,8 +62,11 @@ pub(crate) struct BlockDrive {
     scratch: Vec<u8>,
 }
 
-fn capacity_error(error: CapacityError) -> DriveError {
-    RecoveryError::from(NewFtlError::from(error)).into()
+/// Returns the bytes of the contents of a unit with its protection information, as far as the media
+/// store them.
+fn contents_bytes(stores_data: bool, unit_bytes: u32, protection: Option<&Protection>) -> usize {
+    let data_bytes = if stores_data { unit_bytes as usize } else { 0 };
+    data_bytes + protection.map_or(0, Protection::info_bytes)
 }
 
 /// The write buffer.
@@ -88,25 +92,20 @@ impl BlockDrive {
         drive: &DriveConfig,
         mut settings: NonVolatile,
     ) -> Result<BlockDrive, DriveError> {
-        let (mut config, cache) = (drive.ftl, drive.write_buffer);
+        let cache = drive.write_buffer;
         let nand = &mut array.nand;
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
         let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
-        if !keeps && config.map_cache_sectors > 0 {
-            return Err(capacity_error(CapacityError::MapCacheWithoutData));
-        }
-        if config.vector_copy {
-            return Err(capacity_error(CapacityError::VectorCopyInDrive));
-        }
-        if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
-            let sectors = (bytes / u64::from(sector_bytes)).min(1 << 24) as u32;
-            config.write_buffer_sectors = config.write_buffer_sectors.max(sectors);
-        }
+        let config = ftl_config(nand, drive).map_err(RecoveryError::from)?;
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
-        let mut ftl = if fresh || !keeps {
+        let sanitize = SanitizeState::power_on(SanitizeRecord::read(&settings), fresh);
+        let mut ftl = if sanitize.has_flash {
+            // It is replaced when the operation ends.
+            erased_ftl(nand, drive, factory_good_chunks(nand)).map_err(RecoveryError::from)?
+        } else if fresh || !keeps {
             let usable = |c| match scan_chunk(nand, &shape, c) {
                 ChunkReport::Bad => ChunkReport::Bad,
                 _ => ChunkReport::Free,
@@ -125,8 +124,7 @@ impl BlockDrive {
         let protected = drive.protection.is_some();
         let protection =
             protected.then(|| Box::new(Protection::new(ftl.slots(), blocks.unit_blocks())));
-        let mut contents_bytes = if keeps { sector_bytes as usize } else { 0 };
-        contents_bytes += protection.as_ref().map_or(0, |protection| protection.info_bytes());
+        let contents_bytes = contents_bytes(keeps, sector_bytes, protection.as_deref());
         Ok(BlockDrive {
             array,
             ftl,
@@ -139,12 +137,33 @@ impl BlockDrive {
             is_read_only: false,
             media_event_handler: care,
             command_stats: BlockCommandStats::default(),
-            settings,
             namespaces,
-            format: None,
+            maintenance: DriveMaintenance { settings, format: None, sanitize },
             direct_writes: VecDeque::new(),
             scratch: Vec::new(),
         })
+    }
+
+    /// Starts again with an FTL that has no data. Settings of the FTL return to those of the
+    /// configuration.
+    ///
+    /// # Errors
+    /// No memory for the write buffer.
+    pub(super) fn restart(&mut self, mut ftl: Ftl, drive: &DriveConfig) -> Result<(), NewFtlError> {
+        self.array.nand.set_slots(ftl.slots())?;
+        ftl.add_stats(self.ftl.stats());
+        if let Some(protection) = self.protection.as_deref_mut() {
+            protection.restart(ftl.slots());
+        }
+        self.ftl = ftl;
+        let (scrub, partial) = (self.media_event_handler.stats, self.changes.stats);
+        let sector_bytes = self.array.nand.layout().sector_bytes();
+        let bytes = contents_bytes(self.stores_data, sector_bytes, self.protection.as_deref());
+        self.changes = UnitChanges::new(bytes);
+        self.media_event_handler = MediaEventHandler::new(drive.controller.scrub);
+        (self.media_event_handler.stats, self.changes.stats) = (scrub, partial);
+        (self.is_read_only, self.kick) = (false, true);
+        Ok(())
     }
 
     /// Changes a setting of the FTL.
@@ -202,6 +221,7 @@ impl BlockDrive {
 
     /// Queues a write without a command. `tag` has the mark [`DIRECT_TAG`].
     pub(crate) fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32, cache_enabled: bool) {
+        sanitize::record_direct_writes(self);
         self.ftl.write(tag, lba, sectors, self.writes_through(cache_enabled));
         self.kick = true;
         // A range that the FTL refuses completes at once.
@@ -212,6 +232,7 @@ impl BlockDrive {
 
     /// Queues writes without commands, and gives their tags the mark [`DIRECT_TAG`].
     pub(crate) fn write_batch_directly(&mut self, writes: &mut [BatchWrite], cache_enabled: bool) {
+        sanitize::record_direct_writes(self);
         writes.iter_mut().for_each(|write| write.tag |= DIRECT_TAG);
         if self.writes_through(cache_enabled) {
             for write in writes {
@@ -255,6 +276,9 @@ impl BlockDrive {
     /// Starts a command that is no read of one range.
     #[inline(never)]
     fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
+        if let Err(status) = sanitize::record_command(self, &commands.get(id).io) {
+            return commands.complete_op(id, status);
+        }
         let through = self.writes_through(cache_enabled);
         let protected = self.cache.is_durable;
         let tag = u64::from(id);
@@ -502,9 +526,11 @@ impl BlockDrive {
                 ftl.erase_done(op, done.status);
                 self.kick = true;
             }
+            (OpOwner::Sanitize(_), _) => sanitize::on_op_complete(self, now, &done),
             (OpOwner::Scrub, NandOpKind::Read) => self.media_event_handler.on_read_complete(now),
             (OpOwner::Command(_) | OpOwner::FtlForCommand(..) | OpOwner::Scrub, _) => {}
         }
+        self.kick |= self.maintenance.sanitize.has_flash;
         self.collect_completions(now, commands);
     }
 
@@ -520,10 +546,14 @@ impl BlockDrive {
     #[inline(never)]
     fn kick_ftl(&mut self, now: Nanos, commands: &mut Commands) -> bool {
         self.kick = false;
+        if self.maintenance.sanitize.has_flash {
+            sanitize::step(self, now);
+            return true;
+        }
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.kick(now, &mut flash);
         self.collect_completions(now, commands);
-        if self.format.is_some() {
+        if self.maintenance.format.is_some() {
             self.step_format(now, commands);
         }
         true
@@ -532,7 +562,11 @@ impl BlockDrive {
     /// Handles new media events.
     #[cold]
     fn handle_media_events(&mut self) {
+        let is_sanitized = self.maintenance.sanitize.has_flash;
         for notice in self.array.media_events.drain_pending() {
+            if is_sanitized {
+                continue;
+            }
             self.media_event_handler.on_media_event(notice, &mut self.ftl);
         }
         self.kick = true;
@@ -651,15 +685,18 @@ impl BlockDrive {
     /// the map to the media, so that the next power-on needs no scan ([LightNVM17 §4.2.2]: the
     /// snapshot on power-down).
     pub(crate) fn shut_down(&mut self, now: Nanos, commands: &mut Commands) {
-        if self.stores_data() {
+        if self.stores_data() && !self.maintenance.sanitize.has_flash {
             self.ftl.checkpoint();
         }
         self.drain(now, commands);
     }
 
     /// Writes the write buffer to the media, without advancing time: on power loss (capacitors),
-    /// and on orderly shutdown.
+    /// and on orderly shutdown. During Sanitize nothing is written.
     pub(crate) fn drain(&mut self, now: Nanos, commands: &mut Commands) {
+        if self.maintenance.sanitize.has_flash {
+            return;
+        }
         let instant = std::mem::replace(&mut self.array.zero_latency, true);
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.flush(now, INTERNAL_TAG, &mut flash);

@@ -12,14 +12,17 @@
 use ftl::Completion;
 use media::{ChunkId, ChunkState};
 use nvme::Status;
+use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::admin::FailedCommand;
 use crate::command::table::Commands;
 use crate::controller::{Controller, Personality};
-use crate::namespaces::table::NamespaceExtent;
+use crate::namespaces::table::{DriveNamespace, NamespaceExtent};
 use crate::namespaces::{NamespaceTable, management};
+use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::BlockDrive;
+use crate::personality::sanitize::SanitizeState;
 
 /// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
 /// is the index of a command in their tags, is that of none.
@@ -74,10 +77,21 @@ pub(crate) struct FormatRun {
     /// The command; `None` if the format was injected, or its host is gone.
     command: Option<FormatCommand>,
     phase: FormatPhase,
+    /// Attached namespaces that a deletion has removed.
+    removed: Vec<u32>,
     /// Chunks with data that have not been erased yet, and how often they had been erased before.
     chunks: Vec<(ChunkId, u32)>,
     /// Requests since the last progress.
     requests: u32,
+}
+
+/// The operations that clear the whole drive or a namespace, and the memory in which they are recorded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DriveMaintenance {
+    pub(crate) settings: NonVolatile,
+    #[serde(skip)]
+    pub(crate) format: Option<Box<FormatRun>>,
+    pub(crate) sanitize: SanitizeState,
 }
 
 impl FormatRun {
@@ -134,7 +148,8 @@ impl FormatRun {
 impl BlockDrive {
     /// Starts a run that waited: removes deleted namespaces, and trims the sectors of the run.
     fn start_format(&mut self) {
-        let Some(run) = self.format.as_mut().filter(|run| run.phase == FormatPhase::Waiting) else {
+        let DriveMaintenance { settings, format, .. } = &mut self.maintenance;
+        let Some(run) = format.as_mut().filter(|run| run.phase == FormatPhase::Waiting) else {
             return;
         };
         let table = &mut self.namespaces;
@@ -150,11 +165,15 @@ impl BlockDrive {
             FormatTask::Create { extents, .. } => extents.clone(),
             FormatTask::Delete { nsid } => {
                 let extents = extents_of(table, *nsid, true);
-                let changed = table.change(&mut self.settings, |table| match nsid {
+                let is_removed = |n: &&DriveNamespace| nsid.is_none_or(|nsid| nsid == n.nsid);
+                let removed = table.iter().filter(|n| n.is_attached).filter(is_removed);
+                run.removed = removed.map(|n| n.nsid).collect();
+                let changed = table.change(settings, |table| match nsid {
                     Some(nsid) => table.remove(*nsid),
                     None => table.remove_all(),
                 });
                 if let Err(status) = changed {
+                    run.removed.clear();
                     run.phase = FormatPhase::Done(status);
                     self.kick = true;
                     return;
@@ -175,7 +194,7 @@ impl BlockDrive {
 
     /// Removes the command of a host that is detached, whose format goes on. Returns its queue.
     pub(crate) fn take_format_command(&mut self, port: usize) -> Option<usize> {
-        let run = self.format.as_mut()?;
+        let run = self.maintenance.format.as_mut()?;
         let command = run.command.take_if(|command| command.port == port)?;
         Some(command.queue)
     }
@@ -183,7 +202,7 @@ impl BlockDrive {
     /// Processes the completion of a request of a format to the FTL.
     #[cold]
     pub(super) fn on_format_step(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         self.kick = true;
         if let FormatPhase::Trimming(left) = &mut run.phase
             && *left > 1
@@ -209,7 +228,7 @@ impl BlockDrive {
 
     /// Continues a run whose trims are durable.
     fn end_flush(&mut self) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         let status = match &mut run.task {
             FormatTask::Format { erases: true, .. } => return self.start_erase(),
             FormatTask::Format { .. } | FormatTask::Delete { .. } => Status::SUCCESS,
@@ -217,7 +236,7 @@ impl BlockDrive {
                 let (nsid, blocks, extents) = (*nsid, *blocks, std::mem::take(extents));
                 let table = &mut self.namespaces;
                 let add = |table: &mut NamespaceTable| table.add(nsid, blocks, extents);
-                table.change(&mut self.settings, add).err().unwrap_or(Status::SUCCESS)
+                table.change(&mut self.maintenance.settings, add).err().unwrap_or(Status::SUCCESS)
             }
         };
         run.phase = FormatPhase::Done(status);
@@ -230,7 +249,7 @@ impl BlockDrive {
 
     /// Requests that all lines with data be erased.
     fn start_erase(&mut self) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         let has_data = |state: ChunkState| !matches!(state, ChunkState::Free | ChunkState::Offline);
         let ftl = &mut self.ftl;
         for (chunk, info) in self.array.nand.chunks() {
@@ -245,7 +264,7 @@ impl BlockDrive {
     /// Continues the erases of a format. The FTL has done what it can now.
     #[cold]
     pub(super) fn step_format(&mut self, now: Nanos, commands: &mut Commands) {
-        let Some(run) = &mut self.format else { return };
+        let Some(run) = &mut self.maintenance.format else { return };
         if run.phase != FormatPhase::Erasing {
             return;
         }
@@ -275,7 +294,8 @@ impl BlockDrive {
 
     /// Removes a run that has ended. Returns it and its status.
     fn take_finished_format(&mut self) -> Option<(Box<FormatRun>, Status)> {
-        let run = self.format.take_if(|run| matches!(run.phase, FormatPhase::Done(_)))?;
+        let run =
+            self.maintenance.format.take_if(|run| matches!(run.phase, FormatPhase::Done(_)))?;
         let FormatPhase::Done(status) = run.phase else { return None };
         Some((run, status))
     }
@@ -293,21 +313,28 @@ fn block_drive(controller: &mut Controller) -> Option<&mut BlockDrive> {
 ///
 /// # Errors
 /// [`Status::INVALID_OPCODE`] of a drive that does not manage its flash;
-/// [`Status::FORMAT_IN_PROGRESS`] during a format, [`Status::NOT_READY`] during another run.
+/// [`Status::FORMAT_IN_PROGRESS`] during a format, [`Status::NOT_READY`] during another run;
+/// [`Status::SANITIZE_IN_PROGRESS`] and [`Status::SANITIZE_FAILED`] during Sanitize, and after one
+/// that has failed.
 pub(crate) fn request(
     controller: &mut Controller,
     task: FormatTask,
     command: Option<FormatCommand>,
 ) -> Result<(), Status> {
+    let refused_with = controller.commands.refused_with;
     let Some(drive) = block_drive(controller) else { return Err(Status::INVALID_OPCODE) };
-    if let Some(run) = &drive.format {
+    if let Some(status) = refused_with {
+        return Err(status);
+    }
+    if let Some(run) = &drive.maintenance.format {
         return Err(match run.task {
             FormatTask::Format { .. } => Status::FORMAT_IN_PROGRESS,
             _ => Status::NOT_READY,
         });
     }
     let (phase, chunks) = (FormatPhase::Waiting, Vec::new());
-    drive.format = Some(Box::new(FormatRun { task, command, phase, chunks, requests: 0 }));
+    let run = FormatRun { task, command, phase, removed: Vec::new(), chunks, requests: 0 };
+    drive.maintenance.format = Some(Box::new(run));
     controller.commands.is_formatting = true;
     management::update_checks(controller);
     start_if_idle(controller);
@@ -318,7 +345,7 @@ pub(crate) fn request(
 #[cold]
 pub(crate) fn start_if_idle(controller: &mut Controller) {
     let Personality::Block(drive) = &mut controller.personality else { return };
-    let waits_for = drive.format.as_ref().and_then(|run| run.waits_for());
+    let waits_for = drive.maintenance.format.as_ref().and_then(|run| run.waits_for());
     if waits_for.is_none_or(|nsid| !controller.commands.has_any(nsid)) {
         drive.start_format();
     }
@@ -341,13 +368,15 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
         FormatTask::Create { .. } => {}
     }
     management::update_checks(controller);
+    for nsid in run.removed {
+        controller.namespace_changed(nsid);
+    }
     complete(controller, run.command, status, result);
 }
 
 /// Ends a run because the drive loses power. The drive without power is replaced afterwards.
 pub(crate) fn abort_at_power_cut(controller: &mut Controller) {
-    controller.commands.is_formatting = false;
-    let run = block_drive(controller).and_then(|drive| drive.format.take());
+    let run = block_drive(controller).and_then(|drive| drive.maintenance.format.take());
     if let Some(run) = run {
         complete(controller, run.command, Status::POWER_LOSS, 0);
     }

@@ -11,5 +11,6 @@ pub(crate) mod open_channel;
 pub(crate) mod pcm;
 pub(crate) mod protection;
 mod recovery;
+pub(crate) mod sanitize;
 mod spare;
 pub(crate) mod unit_changes;

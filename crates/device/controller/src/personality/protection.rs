@@ -46,6 +46,12 @@ impl Protection {
         Protection { info_bytes, slots, block: Vec::new(), errors: ProtectionErrors::default() }
     }
 
+    /// Forgets the information of all slots, which are `slots` now.
+    pub(super) fn restart(&mut self, slots: u32) {
+        self.slots.clear();
+        self.slots.resize(slots as usize * self.info_bytes, 0);
+    }
+
     /// Returns the number of bytes of the information of a unit.
     pub(super) fn info_bytes(&self) -> usize {
         self.info_bytes

@@ -1,11 +1,13 @@
 //! Recovery of a drive's FTL from its media, when the drive is powered on; no time passes.
 
 use ftl::{
-    ChunkReport, FlashGeometry, Ftl, FtlConfig, Oob, Recovery, RecoveryError, RecoveryOp,
-    RecoveryOpKind, RecoveryOpResult,
+    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob, Recovery,
+    RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
 };
-use media::{ChunkId, ChunkState, Nand, UnitInChunk};
+use media::{ChunkId, ChunkState, DataStore, Nand, UnitInChunk};
 use nvme::Status;
+
+use crate::{DriveConfig, WriteBuffer};
 
 /// Returns the number of chunks that were good when the drive was new. A chunk that failed later
 /// has been erased or written.
@@ -26,6 +28,45 @@ pub(super) fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: ChunkId) -> 
         ChunkState::Closed => ChunkReport::ProgramFailed(info.write_pointer),
         ChunkState::Offline => ChunkReport::Bad,
     }
+}
+
+/// Returns the configuration of a drive's FTL.
+///
+/// # Errors
+/// A setting that the FTL of a drive cannot have.
+pub(super) fn ftl_config(nand: &Nand, drive: &DriveConfig) -> Result<FtlConfig, NewFtlError> {
+    let (mut config, cache) = (drive.ftl, drive.write_buffer);
+    if nand.config().data == DataStore::None && config.map_cache_sectors > 0 {
+        return Err(CapacityError::MapCacheWithoutData.into());
+    }
+    if config.vector_copy {
+        return Err(CapacityError::VectorCopyInDrive.into());
+    }
+    if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
+        let sector_bytes = u64::from(nand.layout().sector_bytes());
+        let sectors = (bytes / sector_bytes).min(1 << 24) as u32;
+        config.write_buffer_sectors = config.write_buffer_sectors.max(sectors);
+    }
+    Ok(config)
+}
+
+/// Creates the FTL of a drive that has no data, although its flash may have been used. Its capacity
+/// is that of a drive with `good_when_new` good chunks.
+///
+/// # Errors
+/// The drive has too few good chunks left, or no memory.
+pub(super) fn erased_ftl(
+    nand: &Nand,
+    drive: &DriveConfig,
+    good_when_new: u32,
+) -> Result<Ftl, NewFtlError> {
+    let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
+    let usable = |chunk| match scan_chunk(nand, &shape, chunk) {
+        ChunkReport::Bad => ChunkReport::Bad,
+        _ => ChunkReport::Free,
+    };
+    let config = ftl_config(nand, drive)?;
+    Ftl::new_over_used_flash(shape, config, usable, good_when_new)
 }
 
 /// Recovers the FTL from the media; see [`ftl::Recovery`].

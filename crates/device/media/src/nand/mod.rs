@@ -216,6 +216,12 @@ impl Nand {
         self.records.get(chunk.0 as usize).is_some_and(|r| r.has_any(INTERRUPTED))
     }
 
+    /// Whether a chunk has data that no erase has removed, also if the chunk is offline and its data
+    /// cannot be read any more.
+    pub fn has_data(&self, chunk: ChunkId) -> bool {
+        self.records.get(chunk.0 as usize).is_some_and(|r| r.write_pointer() > 0)
+    }
+
     /// Returns the state of every chunk.
     pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, ChunkInfo)> + '_ {
         (0..).map(ChunkId).zip(self.records.iter().map(|r| r.info(&self.layout)))

@@ -216,6 +216,23 @@ impl Nand {
         self.store.discard_free()
     }
 
+    /// Removes the stored bytes of all chunks that are erased, also of those whose erase has failed: an
+    /// erase by itself only has them read as unwritten. The caller must not have staged data in a free
+    /// chunk.
+    ///
+    /// # Errors
+    /// The error of the operating system; bytes may be left.
+    pub fn discard_erased(&mut self) -> io::Result<()> {
+        // The state of the last flush may refer to a chunk that is free now.
+        self.store.flush_to_host(&self.records)?;
+        for (chunk, record) in (0..).map(ChunkId).zip(&self.records) {
+            if record.write_pointer() == 0 && !record.has_any(ERASING | PROGRAMMING) {
+                self.store.discard(chunk)?;
+            }
+        }
+        self.store.discard_free()
+    }
+
     /// Waits until everything that was programmed and erased is on the host's stable storage. A crash
     /// of the host is then a power cut at this time, or at that of a later flush. Does nothing unless
     /// the data is in a [`DataStore::DurableFile`](crate::DataStore::DurableFile), or if nothing

@@ -14,6 +14,54 @@ const SCENARIO: &str = "[drive]\nname = \"d\"\npreset = \"femu-default\"\ndata =
     geometry = { channels = 2, pus = 2, chunks = 24, pages = 32 }\n\
     [precondition]\nfill = \"sequential\"\n";
 
+// guarantee: B-84, B-85
+
+#[test]
+fn a_format_and_sanitize_leave_zeros() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("d.toml");
+    std::fs::write(&file, SCENARIO).unwrap();
+    let what = CString::new(file.to_str().unwrap()).unwrap();
+    let (mut device, mut queue, mut handle) = (null_mut(), null_mut(), null_mut());
+    let mut buffer = null_mut();
+    // SAFETY: the pointers are valid, the buffer has the size of a sector, and the objects are
+    // destroyed at the end.
+    unsafe {
+        assert_eq!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device), 0);
+        assert_eq!(sluice_queue_create(device, null(), &mut queue), 0);
+        assert_eq!(sluice_handle_create(queue, null(), &mut handle), 0);
+        assert_eq!(sluice_buffer_create(device, 4096, &mut buffer), 0);
+        let data = sluice_buffer_data(buffer).cast::<u8>();
+        for fault in [
+            c"format erase=true",
+            c"format",
+            c"sanitize action=block-erase",
+            c"sanitize action=overwrite",
+        ] {
+            data.write_bytes(0x55, 4096);
+            assert_eq!(sluice_write(handle, 9, 1, buffer, 0), 0);
+            assert_eq!(sluice_fault_inject(device, null(), fault.as_ptr()), 0);
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            loop {
+                assert!(std::time::Instant::now() < end, "{fault:?} does not end");
+                match sluice_read(handle, 9, 1, buffer, 0) {
+                    0 => break,
+                    error => assert_eq!(error, -libc::EBUSY),
+                }
+            }
+            assert!((0..4096).all(|at| data.add(at).read() == 0), "{fault:?}");
+        }
+        sluice_buffer_destroy(buffer);
+        assert_eq!(sluice_handle_destroy(handle), 0);
+        assert_eq!(sluice_queue_destroy(queue), 0);
+    }
+    let crypto = c"sanitize action=crypto-erase".as_ptr();
+    expect!(sluice_fault_inject(device, null(), crypto), EINVAL, "overwrite");
+    expect!(sluice_fault_inject(device, null(), c"sanitize".as_ptr()), EINVAL, "`action`");
+    // SAFETY: nothing else uses the object.
+    assert_eq!(unsafe { sluice_close(device) }, 0);
+}
+
 #[test]
 fn faults_reach_the_drive_and_others_are_refused() {
     let folder = tempfile::tempdir().unwrap();

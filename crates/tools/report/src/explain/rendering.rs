@@ -13,7 +13,9 @@ fn group(kind: WaitKind) -> BreakdownGroup {
     let by_cause = |cause: Cause| match cause {
         Cause::Host => BreakdownGroup::Others,
         Cause::Gc => BreakdownGroup::Gc,
-        Cause::Map | Cause::Metadata | Cause::Journal | Cause::Scrub => BreakdownGroup::Background,
+        Cause::Map | Cause::Metadata | Cause::Journal | Cause::Scrub | Cause::Sanitize => {
+            BreakdownGroup::Background
+        }
     };
     match kind {
         WaitKind::PuBusy(_, user) | WaitKind::RegisterBusy(user) | WaitKind::ChannelBusy(user) => {

@@ -87,6 +87,7 @@ pub fn cause_name(cause: Cause) -> &'static str {
         Cause::Metadata => "metadata",
         Cause::Journal => "journal",
         Cause::Scrub => "scrub",
+        Cause::Sanitize => "sanitize",
     }
 }
 
@@ -163,6 +164,7 @@ fn cause_prefix(cause: Cause) -> &'static str {
         Cause::Metadata => "metadata",
         Cause::Journal => "journal",
         Cause::Scrub => "scrub",
+        Cause::Sanitize => "sanitize",
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn insert_fault(fault: &Fault, value: &mut Value) {
         }
         Fault::Format { erase: false } => {}
         Fault::Format { erase: true } => value["erase"] = json!(true),
+        Fault::Sanitize { action } => value["action"] = json!(action.name()),
         Fault::StalledQueue { queue, .. } | Fault::LostCompletion { queue } => {
             value["queue"] = json!(queue);
         }
@@ -85,8 +86,10 @@ pub(super) fn sentence(drive: &str, record: &FaultRecord) -> String {
         Fault::DieFailure { .. } | Fault::ChunkOffline { .. } => extent("chunk", "offline"),
         Fault::OperationFailure { .. } => extent("operation", "failed"),
         Fault::LostCompletion { .. } => extent("completion", "lost"),
-        Fault::Format { .. } if record.is_open => ", which did not end".into(),
-        Fault::Format { .. } => extent("block", "cleared"),
+        Fault::Format { .. } | Fault::Sanitize { .. } if record.is_open => {
+            ", which did not end".into()
+        }
+        Fault::Format { .. } | Fault::Sanitize { .. } => extent("block", "cleared"),
         Fault::Uncorrectable { .. } | Fault::CorruptedData { .. } => String::new(),
         Fault::SlowDie { factor, .. } => format!(", times {factor}"),
         Fault::StalledQueue { queue, .. } => format!(", queue {queue}"),

@@ -576,7 +576,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.device_l2p.is_some()
         || d.read_modify_write.is_some()
         || d.block_commands != BlockCommandStats::default()
-        || d.formats > 0
+        || d.formats + d.sanitizes > 0
         || d.protection_errors.is_some()
         || d.registers.is_some()
         || d.scrub != MediaScrubStats::default();
@@ -634,6 +634,9 @@ fn interface(d: &DriveStats) -> Option<Value> {
         }
         if d.formats > 0 {
             object.insert("formats".into(), json!(d.formats));
+        }
+        if d.sanitizes > 0 {
+            object.insert("sanitizes".into(), json!(d.sanitizes));
         }
         if let Some(r) = &d.registers {
             object.insert(

@@ -6,7 +6,7 @@
 
 use crate::command::io_command::flags_invalid;
 use crate::opcode::admin;
-use crate::{Sqe, Status};
+use crate::{SanitizeCommand, Sqe, Status};
 
 /// Priority of a submission queue under weighted arbitration ([NVMe1.4 §5.4], QPRIO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,6 +188,8 @@ pub enum AdminCommand {
         /// Secure erase settings.
         erase: SecureErase,
     },
+    /// Sanitize [NVMe1.4 §5.24].
+    Sanitize(SanitizeCommand),
     /// Keep Alive [NVMe1.4 §5.18]: restarts the keep alive timer.
     KeepAlive,
     /// Doorbell Buffer Config [NVMe1.4 §5.7]: enables the doorbell buffer until the next reset.
@@ -334,6 +336,7 @@ impl AdminCommand {
                 },
             },
             admin::FORMAT_NVM => return Err(Status::INVALID_FIELD),
+            admin::SANITIZE => AdminCommand::Sanitize(SanitizeCommand::from_dwords(cdw10, cdw11)?),
             admin::KEEP_ALIVE => AdminCommand::KeepAlive,
             admin::DOORBELL_BUFFER_CONFIG => {
                 let [values, events] = sqe.dptr.map(|entry| entry.get());
@@ -417,6 +420,10 @@ impl AdminCommand {
                 let settings = u32::from(lba_format & 0xf) | u32::from(protection & 0x1f) << 4;
                 Sqe::admin(admin::FORMAT_NVM, nsid, settings | (erase as u32) << 9, 0)
             }
+            AdminCommand::Sanitize(command) => {
+                let (cdw10, cdw11) = command.to_dwords();
+                Sqe::admin(admin::SANITIZE, 0, cdw10, cdw11)
+            }
             AdminCommand::DoorbellBufferConfig { values, events } => {
                 let mut sqe = Sqe::admin(admin::DOORBELL_BUFFER_CONFIG, 0, 0, 0);
                 sqe.set_prp(values, events);
@@ -444,6 +451,7 @@ impl AdminCommand {
             AdminCommand::NamespaceAttachment { .. } => "Namespace Attachment",
             AdminCommand::GetLbaStatus { .. } => "Get LBA Status",
             AdminCommand::FormatNvm { .. } => "Format NVM",
+            AdminCommand::Sanitize(_) => "Sanitize",
             AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",
             AdminCommand::Geometry { .. } => "Geometry",
         }

@@ -18,10 +18,15 @@ pub const INTERRUPT_COALESCING: u8 = 0x08;
 pub const INTERRUPT_VECTOR: u8 = 0x09;
 /// Write atomicity normal: bit 0 limits atomicity to power failures.
 pub const WRITE_ATOMICITY: u8 = 0x0a;
-/// Asynchronous event configuration: which events are reported.
+/// Asynchronous event configuration: which events are reported. Bits 7:0 are critical warnings of the
+/// health log, the bits above are those of OAES.
 pub const ASYNC_EVENT: u8 = 0x0b;
+/// The bits of [`ASYNC_EVENT`] for critical warnings that the health log may have.
+pub const ASYNC_EVENT_WARNINGS: u32 = 0x1f;
 /// Keep alive timer: the timeout in milliseconds; 0 for none.
 pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+/// Sanitize config: bit 0 has operations deallocate blocks that were to stay allocated (NODRM).
+pub const SANITIZE_CONFIG: u8 = 0x17;
 /// Latency monitor: its settings are data ([`LatencyMonitorFeature`](crate::LatencyMonitorFeature)).
 pub const LATENCY_MONITOR: u8 = 0xc5;
 

@@ -32,6 +32,8 @@ pub mod admin {
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
     /// Format NVM.
     pub const FORMAT_NVM: u8 = 0x80;
+    /// Sanitize.
+    pub const SANITIZE: u8 = 0x84;
     /// Get LBA Status.
     pub const GET_LBA_STATUS: u8 = 0x86;
     /// Geometry [OC20 §3.1].

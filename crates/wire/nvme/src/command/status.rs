@@ -72,6 +72,10 @@ statuses! {
     PRP_OFFSET_INVALID = 0x013, "PRP offset invalid";
     /// An SGL is shorter than the transfer.
     SGL_LENGTH_INVALID = 0x00f, "data SGL length invalid";
+    /// The last sanitize operation has failed, and the drive has not been recovered from that.
+    SANITIZE_FAILED = 0x01c, "sanitize failed";
+    /// A sanitize operation is in progress.
+    SANITIZE_IN_PROGRESS = 0x01d, "sanitize in progress";
     /// The namespace is write protected: the drive went read-only.
     WRITE_PROTECTED = 0x020, "namespace is write protected";
     /// The address, or the address plus the length, is past the end.

@@ -162,6 +162,8 @@ impl AsyncEvent {
     pub const HEALTH: u8 = 1;
     /// Event type: notice.
     pub const NOTICE: u8 = 2;
+    /// Event type: specific to the I/O command set, which includes the end of Sanitize.
+    pub const IO_COMMAND_SET: u8 = 6;
     /// Event type: vendor specific, which includes chunk notifications.
     pub const VENDOR: u8 = 7;
 
@@ -169,6 +171,15 @@ impl AsyncEvent {
     pub const UNKNOWN_DOORBELL: u8 = 0;
     /// Information of an error event: a value outside of its ring was written to a doorbell.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
+    /// Information of an error event: a failure that the controller cannot attribute to commands.
+    pub const PERSISTENT_INTERNAL_ERROR: u8 = 3;
+    /// Information of a notice: the attributes of a namespace, or the list of namespaces, changed.
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0;
+    /// Information of an event of the I/O command set: a sanitize operation has ended.
+    pub const SANITIZE_COMPLETED: u8 = 1;
+    /// Information of an event of the I/O command set: a sanitize operation that was to keep blocks
+    /// allocated has ended, and has deallocated them.
+    pub const SANITIZE_DEALLOCATED: u8 = 2;
     /// Information of a health event: the reliability is degraded, or the drive is read-only.
     pub const RELIABILITY: u8 = 0;
     /// Information of a health event: a temperature threshold was passed.

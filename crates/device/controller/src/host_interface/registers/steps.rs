@@ -92,6 +92,7 @@ pub(crate) fn fail(controller: &mut Controller) -> u64 {
     let outstanding = controller.commands.outstanding() as u64;
     for_each(controller, |controller, host, file| {
         if matches!(file.phase, ControllerPhase::Running) {
+            report_internal_error(controller, host);
             fail_host(controller, host, file, "a fault");
             abandon(controller, host);
         }
@@ -177,6 +178,16 @@ fn admin_of(controller: &mut Controller, host: usize) -> &mut AdminState {
     }
 }
 
+/// Tells a host that the controller has failed, while it can still complete a command.
+fn report_internal_error(controller: &mut Controller, host: usize) {
+    let none = ErrorEntry::NONE;
+    let error = FailedCommand { sqid: none, cid: none, location: none, lba: 0, nsid: 0, detail: 0 };
+    admin_of(controller, host).log_error(Status::INTERNAL, &error);
+    controller.async_events.raise(host, EventClass::Error, AsyncEvent::PERSISTENT_INTERNAL_ERROR);
+    controller.complete_event_requests();
+    controller.queues.flush_completions();
+}
+
 /// Sets CSTS.CFS.
 fn fail_host(controller: &mut Controller, host: usize, file: &mut RegisterFile, reason: &str) {
     tracing::error!(host, reason, "controller fatal status");
@@ -231,6 +242,12 @@ fn shut_down(
     }
     file.shutdown = match request {
         ShutdownRequest::None => return,
+        // Sanitize has dropped the buffered data.
+        ShutdownRequest::Normal
+            if controller.commands.refused_with == Some(Status::SANITIZE_IN_PROGRESS) =>
+        {
+            Shutdown::Complete
+        }
         ShutdownRequest::Normal => Shutdown::Flushing,
         ShutdownRequest::Abrupt => Shutdown::Complete,
     };

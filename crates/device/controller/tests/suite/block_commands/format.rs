@@ -246,7 +246,10 @@ fn only_drives_that_manage_their_flash_are_formatted() {
             true => assert_eq!((status, fault), (Status::SUCCESS, Ok(()))),
             false => {
                 assert_eq!(status, Status::INVALID_OPCODE);
-                assert!(matches!(fault, Err(FaultError::NoFlash { .. } | FaultError::NoFormat)));
+                assert!(matches!(
+                    fault,
+                    Err(FaultError::NoFlash { .. } | FaultError::NoFormat { .. })
+                ));
                 refused += 1;
             }
         }

@@ -13,34 +13,34 @@ use crate::hostile::host::{Host, MEMORY, block_config};
 /// Page of the host's memory that admin commands return data to.
 const ADMIN_PAGE: u64 = 62;
 /// Page with the source ranges of a Copy.
-pub(super) const RANGES_PAGE: u64 = 60;
+pub(crate) const RANGES_PAGE: u64 = 60;
 
-pub(super) struct Bench {
-    pub(super) drive: Controller,
-    pub(super) host: Host,
+pub(crate) struct Bench {
+    pub(crate) drive: Controller,
+    pub(crate) host: Host,
 }
 
 /// A drive that stores data, whose blocks are its sectors.
-pub(super) fn config() -> DriveConfig {
+pub(crate) fn config() -> DriveConfig {
     block_config()
 }
 
 impl Bench {
-    pub(super) fn new(config: DriveConfig) -> Bench {
+    pub(crate) fn new(config: DriveConfig) -> Bench {
         let mut drive = Controller::new(config).unwrap();
         let host = Host::with_queue(&mut drive);
         Bench { drive, host }
     }
 
     /// Executes a command, with `bytes` bytes of data from the first page of the host's memory on.
-    pub(super) fn io(&mut self, mut sqe: Sqe, bytes: usize) -> Cqe {
+    pub(crate) fn io(&mut self, mut sqe: Sqe, bytes: usize) -> Cqe {
         assert!(bytes <= MEMORY);
         sqe.set_sgl(self.host.block(0, bytes as u32));
         self.host.io(&mut self.drive, sqe)
     }
 
     /// Executes a command, and returns its status and the time that it took.
-    pub(super) fn timed(&mut self, mut sqe: Sqe, bytes: usize) -> (Status, Nanos) {
+    pub(crate) fn timed(&mut self, mut sqe: Sqe, bytes: usize) -> (Status, Nanos) {
         sqe.set_sgl(self.host.block(0, bytes as u32));
         let from = self.host.now;
         self.host.submit(sqe);
@@ -54,21 +54,21 @@ impl Bench {
     }
 
     /// Fills the host's memory with a value per block of `block_bytes` bytes: `value`, `value + 1`.
-    pub(super) fn fill(&mut self, blocks: usize, block_bytes: usize, value: u8) {
+    pub(crate) fn fill(&mut self, blocks: usize, block_bytes: usize, value: u8) {
         for block in 0..blocks {
             self.host.memory.fill(block * block_bytes, block_bytes, value + block as u8);
         }
     }
 
     /// Writes blocks from `lba` on, each with one value more than the one before.
-    pub(super) fn write(&mut self, lba: u64, blocks: u32, block_bytes: usize, value: u8) {
+    pub(crate) fn write(&mut self, lba: u64, blocks: u32, block_bytes: usize, value: u8) {
         self.fill(blocks as usize, block_bytes, value);
         let status = self.io(Sqe::write(1, lba, blocks, false), blocks as usize * block_bytes);
         assert_eq!(status.status, Status::SUCCESS);
     }
 
     /// Reads blocks. Returns the values of their bytes, or the status.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         lba: u64,
         blocks: u32,
@@ -89,12 +89,12 @@ impl Bench {
         Ok(data.chunks(block_bytes).map(value).collect())
     }
 
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         assert_eq!(self.io(Sqe::flush(1), 0).status, Status::SUCCESS);
     }
 
     /// Flushes, and cuts the power.
-    pub(super) fn restart(self) -> Bench {
+    pub(crate) fn restart(self) -> Bench {
         let drive = self.drive.power_cut().power_on().unwrap();
         let mut next = Bench { drive, host: self.host };
         next.host = Host::with_queue(&mut next.drive);
@@ -111,14 +111,14 @@ impl Bench {
     }
 
     /// Returns the status and the logical block of the newest entry of the error log.
-    pub(super) fn newest_error(&mut self) -> (Status, u64) {
+    pub(crate) fn newest_error(&mut self) -> (Status, u64) {
         let (lid, nsid, bytes) = (log_page::ERROR, u32::MAX, 64);
         let command = AdminCommand::GetLogPage { lid, nsid, bytes, offset: 0, retain: false };
         let entry = ErrorEntry::from_bytes(*self.admin(command, 64).first_chunk().unwrap());
         (entry.status(), entry.lba.get())
     }
 
-    pub(super) fn identify(&mut self) -> (IdentifyController, IdentifyNamespace) {
+    pub(crate) fn identify(&mut self) -> (IdentifyController, IdentifyNamespace) {
         let mut data = |cns| -> [u8; IDENTIFY_BYTES] {
             let command = AdminCommand::Identify { cns, nsid: 1 };
             self.admin(command, IDENTIFY_BYTES).try_into().unwrap()

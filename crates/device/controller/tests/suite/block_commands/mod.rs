@@ -5,5 +5,5 @@
 mod checks;
 mod copy;
 mod format;
-mod harness;
+pub(crate) mod harness;
 mod uncorrectable;

@@ -88,7 +88,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (77, 1, "MDTS: no limit", 0),
         (78, 2, "CNTLID", 0),
         (80, 4, "VER: 1.4", 0x0001_0400),
-        (92, 4, "OAES", 0),
+        (92, 4, "OAES: changed namespaces", 1 << 8),
         (96, 4, "CTRATT: namespace granularities", 1 << 7),
         (111, 1, "CNTRLTYPE: an I/O controller", 1),
         (256, 2, "OACS: Get LBA Status, namespaces, Format NVM", 1 << 9 | 1 << 3 | 1 << 1),
@@ -102,6 +102,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
         (268, 2, "CCTEMP", 353),
         (280, 16, "TNVMCAP", capacity),
         (320, 2, "KAS: no timer without registers", 0),
+        (328, 4, "SANICAP: block erase, overwrite, NDI, no modified media", 0x6000_0006),
         (512, 1, "SQES: 64 bytes", 0x66),
         (513, 1, "CQES: 16 bytes", 0x44),
         (514, 2, "MAXCMD", 4096),
@@ -272,7 +273,7 @@ fn the_effects_log_is_what_the_drive_does() {
                 assert_eq!(effects & 1, u32::from(known), "admin {opcode:#04x}: {status}");
                 // Logical block contents and namespace inventory change.
                 let changes = match opcode {
-                    0x80 => 0b001,
+                    0x80 | 0x84 => 0b001,
                     0x0d => 0b101,
                     0x15 => 0b100,
                     _ => 0,

@@ -1,4 +1,5 @@
 //! Registers, and the admin side of a controller, as a host sees them.
 
 mod admin_fields;
+pub(crate) mod events;
 mod registers;

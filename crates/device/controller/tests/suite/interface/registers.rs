@@ -1,7 +1,7 @@
 //! A host that writes registers in the wrong order, with impossible values, and at the wrong time,
 //! and doorbells of queues that were never made.
 
-// guarantee: B-92
+// guarantee: B-87, B-92
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -422,6 +422,39 @@ fn a_reset_forgets_everything_that_the_host_has_set() {
     assert!(host.run(&mut drive, &mut admin, delete.to_sqe()).status.is(Status::INVALID_QID));
     let mut io = host.create_io(&mut drive, &mut admin);
     assert_eq!(host.run(&mut drive, &mut io, Sqe::flush(1)).status, Status::SUCCESS);
+}
+
+/// A controller that fails tells its host by an event first, if the host has asked for it.
+#[test]
+fn a_failure_is_an_event_before_the_controller_stops() {
+    let mut drive =
+        Controller::new(with_registers(block_config(), RegisterConfig::default())).unwrap();
+    let mut host = Host::new(&mut drive);
+    let mut admin = host.enable(&mut drive);
+    for _ in 0..2 {
+        host.submit(&mut admin, AdminCommand::AsyncEventRequest.to_sqe());
+    }
+    host.poll(&mut drive, 4);
+    drive.inject_fault(host.now, Fault::ControllerFatal).unwrap();
+    assert_eq!(host.poll(&mut drive, 4) & FATAL, FATAL);
+    let cqe = host.reap(&mut admin).unwrap();
+    assert_eq!((cqe.status, cqe.result), (Status::SUCCESS, 0x01_0300), "persistent internal error");
+    assert!(host.reap(&mut admin).is_none(), "once");
+    // The error log outlives the reset.
+    assert_eq!(host.set_cc(&mut drive, 0), 0);
+    let mut admin = host.enable(&mut drive);
+    let (lid, nsid) = (nvme::log_page::ERROR, u32::MAX);
+    let log = AdminCommand::GetLogPage { lid, nsid, bytes: 64, offset: 0, retain: false };
+    let mut sqe = log.to_sqe();
+    sqe.set_prp(host.page(2).0, 0);
+    assert_eq!(host.run(&mut drive, &mut admin, sqe).status, Status::SUCCESS);
+    let mut entry = [0; 64];
+    host.memory.read(2 * PAGE_BYTES, &mut entry);
+    let entry = nvme::ErrorEntry::from_bytes(entry);
+    assert_eq!((entry.status(), entry.sqid.get()), (Status::INTERNAL, 0xffff));
+    host.submit(&mut admin, AdminCommand::AsyncEventRequest.to_sqe());
+    host.poll(&mut drive, 4);
+    assert!(host.reap(&mut admin).is_none(), "the failure was before the reset");
 }
 
 #[test]

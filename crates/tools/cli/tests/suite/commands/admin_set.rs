@@ -364,8 +364,27 @@ fn a_served_drive_fails_as_an_administrator_says() {
         assert_eq!(text, format!("drive0: {}\n", words.join(" ")));
         assert_eq!(errors("--size=1m"), expected, "{words:?}");
     }
+    // A format and Sanitize end, and leave a drive that works.
+    for words in [
+        &["format", "erase=true"][..],
+        &["format"],
+        &["sanitize", "action=block-erase"],
+        &["sanitize", "action=overwrite"],
+    ] {
+        let output = fault(words);
+        let text = text_of(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text, format!("drive0: {}\n", words.join(" ")));
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while errors("--size=64k") > 0 {
+            assert!(std::time::Instant::now() < end, "{words:?} does not end");
+        }
+    }
     for (words, says) in [
         (&["die-failure"][..], "needs `pu`"),
+        (&["format", "erase=1"], "`fault.erase`"),
+        (&["sanitize"], "needs `action`"),
+        (&["sanitize", "action=crypto-erase"], "overwrite"),
         (&["die-failure", "pu"], "`fault.pu` cannot be"),
         (&["die-failure", "pu=99999"], "drive0: `pu` 99999 does not exist: there are "),
         (&["die-failure", "pu=1", "chunk=3"], "has no key `chunk`"),

@@ -165,6 +165,62 @@ fn a_format_refuses_requests_and_clears_the_drive() {
     }
 }
 
+// guarantee: B-85
+
+#[test]
+fn sanitize_refuses_requests_and_clears_the_drive_also_over_a_power_cut() {
+    let timed = format!("{DRIVE}[drive.controller]\ncompletion_latency = \"5us\"\n{READS}");
+    let erase = fault("5ms", "sanitize", "action = \"block-erase\"");
+    let [a, b] = [(); 2].map(|()| to_json(&run(&format!("{timed}{erase}"))).to_string());
+    assert!(a == b, "two runs of one scenario differ");
+    let long = timed.replace("runtime = \"20ms\"", "runtime = \"400ms\"");
+    assert_ne!(long, timed, "the runtime of the jobs");
+    let outcome = run(&format!("{long}{erase}"));
+    let refused = failed(&outcome, Status::SANITIZE_IN_PROGRESS);
+    assert!(refused > 0 && refused < ios(&outcome), "{refused} of {}", ios(&outcome));
+    let record = only(&outcome);
+    assert!(!record.is_open && record.count.is_some_and(|blocks| blocks > 1_000), "{record:?}");
+    let drive = &outcome.drives[0].drive;
+    assert_eq!((drive.sanitizes, drive.formats), (1, 0));
+    let result = to_json(&outcome);
+    assert_eq!(result["sluice"]["drives"][0]["interface"]["sanitizes"], 1);
+    assert_eq!(result["sluice"]["faults"][0]["action"], "block-erase");
+    assert!(drive.ftl.unwrap().unmapped_reads > 0, "reads afterwards");
+    // It continues after a power cut, so that it takes longer.
+    let cut = fault("15ms", "power-cut", "");
+    let cut = run(&format!("{long}{erase}{cut}"));
+    let job = &cut.paths[0].run.jobs[0];
+    let is_expected = |cause: &ErrorCause| {
+        let status = [Status::SANITIZE_IN_PROGRESS, Status::POWER_LOSS];
+        status.into_iter().any(|status| *cause == ErrorCause::Status(status))
+    };
+    assert!(job.failures.iter().all(|failure| is_expected(&failure.cause)), "{:?}", job.failures);
+    assert!(job.requests.failed >= refused, "{} and {refused}", job.requests.failed);
+    assert_eq!(cut.drives[0].drive.sanitizes, 1);
+    assert!(!cut.drives[0].faults[0].is_open);
+    // The overwrite takes longer than the jobs.
+    let overwrite = fault("5ms", "sanitize", "action = \"overwrite\"");
+    let slow = run(&format!("{timed}{overwrite}"));
+    assert!(only(&slow).is_open);
+    let remarks = to_variant(&slow).remarks;
+    let expected = "sanitize of drive0 after 5 ms, which did not end";
+    assert!(remarks.iter().any(|remark| remark == expected), "{remarks:?}");
+    let erase = "action = \"block-erase\"";
+    for (drive, keys, expected) in [
+        ("[drive]\npreset = \"nvme-null\"\n", erase, "no flash"),
+        ("[drive]\npreset = \"ocssd-mlc-128pu-small\"\n", erase, "no FTL of its own to sanitize"),
+        (DRIVE, "", "`action`"),
+        (DRIVE, "action = \"blok-erase\"", "did you mean \"block-erase\"?"),
+        (DRIVE, "action = \"crypto-erase\"", "overwrite"),
+        (DRIVE, "action = 2", "action"),
+        (DRIVE, "action = \"overwrite\"\nlba = 1", "lba"),
+    ] {
+        let text = format!("{drive}{READS}{}", fault("5ms", "sanitize", keys));
+        let error = parse(&text).expect_err("the drive cannot be sanitized so").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn one_sector_fails_once_or_always() {
     let reads = "[[job]]\nrw = \"read\"\nbs = \"4k\"\nsize = \"1m\"\nloops = 3\n\
