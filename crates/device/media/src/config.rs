@@ -94,6 +94,8 @@ pub struct ErrorModel {
     pub program_fail: f64,
     /// Probability that an erase fails.
     pub erase_fail: f64,
+    /// Probability that a die fails with a program or an erase: all of its chunks are lost.
+    pub die_fail: f64,
     /// Raw bit error rate of a fresh cell; 0 for a medium without bit errors.
     pub rber: f64,
     /// Factor by which the raw bit error rate has grown at the rated cycles.
@@ -122,6 +124,7 @@ impl Default for ErrorModel {
             factory_bad: 0.0,
             program_fail: 0.0,
             erase_fail: 0.0,
+            die_fail: 0.0,
             rber: 0.0,
             rber_growth: 100.0,
             ecc_bits: 40,

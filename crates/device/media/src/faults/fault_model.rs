@@ -18,6 +18,7 @@ enum Stream {
     Program = 2,
     Erase = 3,
     Read = 4,
+    Die = 5,
 }
 
 /// A generator of random values of one kind.
@@ -77,6 +78,7 @@ impl ErrorModel {
             ("factory_bad", self.factory_bad),
             ("program_fail", self.program_fail),
             ("erase_fail", self.erase_fail),
+            ("die_fail", self.die_fail),
             ("rber", self.rber),
             ("retry_leaves", self.retry_error_fraction),
         ] {
@@ -111,6 +113,8 @@ pub(crate) struct FailureModel {
     factory: Bernoulli,
     program: Bernoulli,
     erase: Bernoulli,
+    /// By the first sector that an operation changes.
+    die: Bernoulli,
 }
 
 impl FailureModel {
@@ -124,6 +128,7 @@ impl FailureModel {
             factory: chance(Stream::Factory, e.factory_bad),
             program: chance(Stream::Program, program),
             erase: chance(Stream::Erase, e.erase_fail),
+            die: chance(Stream::Die, e.die_fail),
         }
     }
 
@@ -134,7 +139,13 @@ impl FailureModel {
 
     /// Whether programs can fail at all.
     pub(crate) fn can_programs_fail(&self) -> bool {
-        self.program.threshold != 0
+        self.program.threshold != 0 || self.die.threshold != 0
+    }
+
+    /// Whether the die fails with a program of the unit with this first sector, or an erase of the chunk
+    /// with it.
+    pub(crate) fn die_fails(&self, first: PhysSector, wear: u32) -> bool {
+        self.die.sample(first.0, wear)
     }
 
     /// Whether the program of the unit with this first sector fails.

@@ -130,10 +130,7 @@ impl Nand {
                 if pu.get() >= limit {
                     return Err(MediaError::OutOfRange { what: "PU", value: pu.get(), limit });
                 }
-                for i in 0..self.layout.chunks_per_pu() {
-                    let chunk = self.layout.chunk(pu, i);
-                    self.set_record(chunk, self.records[chunk.0 as usize].with(DIE_FAILED));
-                }
+                self.fail_die(pu);
             }
             InjectedFault::HostDiskFull => self.store.fail_next_allocation(),
             InjectedFault::HostFlush => {

@@ -19,7 +19,7 @@ use super::Nand;
 use crate::chunk::{
     BAD, CLOSED, ChunkRecord, DIE_FAILED, ERASING, HAS_DEFECTS, INTERRUPTED, PROGRAMMING,
 };
-use crate::{BufferSlot, ChunkId, MediaError, Operation, PhysSector};
+use crate::{BufferSlot, ChunkId, MediaError, Operation, PhysSector, PuId};
 
 impl Nand {
     /// Stages the data of a sector that is about to be programmed: `sector_bytes` bytes of `from`
@@ -295,6 +295,11 @@ impl Nand {
         if !self.unit_start_sector(unit).is_some_and(|sector| record.is_programming(sector)) {
             return Err(self.complete_program_error(chunk, unit, record));
         }
+        if self.programs_can_fail && self.die_fails(chunk, unit, record) {
+            self.stats.program_failures += 1;
+            let doing = Operation::Program;
+            return Err(MediaError::DieFailed { pu: self.layout.pu_of(chunk), doing });
+        }
         if self.programs_can_fail && self.program_fails(chunk, unit, record) {
             self.stats.program_failures += 1;
             self.set_record(chunk, record.without(PROGRAMMING).with(CLOSED));
@@ -303,6 +308,26 @@ impl Nand {
         self.stats.programs += 1;
         self.set_record(chunk, record.without(PROGRAMMING).advanced(self.layout.write_unit()));
         Ok(())
+    }
+
+    /// Whether the die fails with a program or an erase. If so, all of its chunks are lost.
+    #[cold]
+    fn die_fails(&mut self, chunk: ChunkId, unit: UnitInChunk, record: ChunkRecord) -> bool {
+        let first = self.layout.unit_start(chunk, unit);
+        let fails = self.failure_model.die_fails(first, record.wear());
+        if fails {
+            self.set_record(chunk, record.without(PROGRAMMING | ERASING));
+            self.fail_die(self.layout.pu_of(chunk));
+        }
+        fails
+    }
+
+    /// Loses all chunks of a die.
+    pub(super) fn fail_die(&mut self, pu: PuId) {
+        for i in 0..self.layout.chunks_per_pu() {
+            let chunk = self.layout.chunk(pu, i);
+            self.set_record(chunk, self.records[chunk.0 as usize].with(DIE_FAILED));
+        }
     }
 
     #[cold]
@@ -391,6 +416,10 @@ impl Nand {
             self.set_record(chunk, record.without(ERASING));
             self.stats.erase_failures += 1;
             self.check_usable(chunk, record, doing)?;
+        }
+        if self.die_fails(chunk, UnitInChunk(0), record) {
+            self.stats.erase_failures += 1;
+            return Err(MediaError::DieFailed { pu: self.layout.pu_of(chunk), doing });
         }
         let erased = ChunkRecord::ERASED.with_wear(record.wear());
         if self.injected_faults.take_erase_fault(chunk)

@@ -481,3 +481,54 @@ fn out_of_band_bytes_are_staged_in_two_parts() {
     n.oob(phys, &mut bytes);
     assert_eq!(bytes, [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]);
 }
+
+#[test]
+fn dies_fail_with_programs_and_erases_at_the_given_rate() {
+    // Certain: the first operation takes the die, and all of its chunks.
+    for is_erase in [false, true] {
+        let mut cfg = config();
+        cfg.errors.die_fail = 1.0;
+        let mut n = Nand::create(cfg).unwrap();
+        let pu = n.layout().pu_of(C);
+        let error = match is_erase {
+            true => {
+                n.begin_erase(C).unwrap();
+                n.complete_erase(C).unwrap_err()
+            }
+            false => {
+                n.begin_program(C, UnitInChunk(0)).unwrap();
+                n.complete_program(C, UnitInChunk(0)).unwrap_err()
+            }
+        };
+        let doing = if is_erase { Operation::Erase } else { Operation::Program };
+        assert_eq!(error, MediaError::DieFailed { pu, doing });
+        let offline = |n: &Nand| {
+            let offline = n.chunks().filter(|(_, i)| i.state == ChunkState::Offline);
+            offline.map(|(chunk, _)| n.layout().pu_of(chunk)).collect::<Vec<_>>()
+        };
+        assert_eq!(offline(&n), vec![pu; n.layout().chunks_per_pu() as usize]);
+        assert!(n.begin_erase(C).is_err() && n.begin_program(C, UnitInChunk(0)).is_err());
+        assert_eq!(n.stats().program_failures + n.stats().erase_failures, 1);
+    }
+    // Rare: about as many operations succeed before the first die fails, whatever its seed.
+    let lifetimes: u64 = (0..200)
+        .map(|seed| {
+            let mut cfg = config();
+            (cfg.seed, cfg.errors.die_fail, cfg.data) = (seed, 0.01, DataStore::None);
+            let mut n = Nand::create(cfg).unwrap();
+            let mut operations = 0;
+            loop {
+                n.begin_erase(C).unwrap();
+                match n.complete_erase(C) {
+                    Ok(()) => operations += 1,
+                    Err(_) => return operations,
+                }
+            }
+        })
+        .sum();
+    assert!((80..120).contains(&(lifetimes / 200)), "{lifetimes}");
+    // Without the rate nothing fails, and with it the other faults are those of before.
+    let mut cfg = config();
+    cfg.errors.die_fail = -0.1;
+    assert!(Nand::create(cfg).is_err());
+}

@@ -194,6 +194,7 @@ impl MediaBuilder {
         s.set("factory_bad_ratio", &mut e.factory_bad, |v| v.number(0.0..=0.9))?;
         s.set("program_failure_rate", &mut e.program_fail, |v| v.number(0.0..=1.0))?;
         s.set("erase_failure_rate", &mut e.erase_fail, |v| v.number(0.0..=1.0))?;
+        s.set("die_failure_rate", &mut e.die_fail, |v| v.number(0.0..=1.0))?;
         s.set("rber", &mut e.rber, |v| v.number(0.0..=0.5))?;
         s.set("rber_growth", &mut e.rber_growth, |v| v.number(1.0..=1e9))?;
         s.set("ecc_bits", &mut e.ecc_bits, |v| v.u32_in(&(0..=1 << 19)))?;

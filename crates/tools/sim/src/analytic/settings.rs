@@ -27,6 +27,7 @@ pub(super) fn errors(out: &mut String, nand: &NandConfig) {
         factory_bad,
         program_fail,
         erase_fail,
+        die_fail,
         rber,
         rber_growth,
         ecc_bits,
@@ -40,6 +41,9 @@ pub(super) fn errors(out: &mut String, nand: &NandConfig) {
     line(out, "bad from the factory", &format!("{} % of chunks", factory_bad * 100.0));
     let failures = format!("{program_fail} per page, {erase_fail} per chunk");
     line(out, "program, erase failures", &failures);
+    if die_fail > 0.0 {
+        line(out, "die failures", &format!("{die_fail} per program or erase"));
+    }
     let rated = match (endurance, nand.cell) {
         (0, CellType::Slc) => "the usual of SLC".to_owned(),
         (0, CellType::Mlc) => "the usual of MLC".to_owned(),

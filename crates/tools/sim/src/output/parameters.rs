@@ -302,7 +302,7 @@ fn media(media: &MediaConfig) -> Value {
 fn nand_media(nand: &NandConfig) -> Value {
     let (g, t, e) = (&nand.geometry, &nand.timing, &nand.errors);
     let bits = nand.cell.bits() as usize;
-    json!({
+    let mut media = json!({
         "kind": "nand",
         "cell": cell(nand.cell),
         "one_shot": nand.one_shot,
@@ -338,7 +338,11 @@ fn nand_media(nand: &NandConfig) -> Value {
             "retention_doubling_time_ns": e.retention.0,
             "read_disturb_doubling": e.disturb_reads,
         },
-    })
+    });
+    if e.die_fail > 0.0 {
+        media["errors"]["die_failure_rate"] = json!(e.die_fail);
+    }
+    media
 }
 
 fn cell(cell: CellType) -> &'static str {

@@ -70,6 +70,25 @@ fn a_die_fails_in_the_middle_of_a_run() {
 }
 
 #[test]
+fn dies_fail_at_a_rate() {
+    let writes = "[[job]]\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 8\ntime_based = true\n\
+        runtime = \"60ms\"\ncontinue_on_error = \"all\"\n";
+    let errors = "errors = { die_failure_rate = 0.0005 }\n[precondition]";
+    let text = format!("{}{writes}", DRIVE.replace("[precondition]", errors));
+    let outcome = run(&text);
+    let offline = outcome.drives[0].drive.media.unwrap().offline_chunks;
+    assert!(offline >= 24 && offline % 24 == 0, "whole dies: {offline} chunks");
+    assert!(outcome.paths[0].run.jobs[0].requests.failed > 0, "their data is lost");
+    let json = to_json(&outcome);
+    let found = &json["sluice"]["parameters"]["drives"][0]["media"]["errors"]["die_failure_rate"];
+    assert_eq!(found, &json!(0.0005));
+    assert_eq!(json, to_json(&run(&text)));
+    let wrong = text.replace("0.0005", "1.5");
+    let error = parse(&wrong).unwrap_err().to_string();
+    assert!(error.contains("die_failure_rate") && error.contains("s.toml:5"), "{error}");
+}
+
+#[test]
 fn faults_are_repeated_exactly_and_are_in_the_results() {
     let text = format!(
         "{DRIVE}[[job]]\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 8\ntime_based = true\n\
