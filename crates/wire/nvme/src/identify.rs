@@ -507,6 +507,12 @@ impl IdentifyNamespace {
         (9..=30).contains(&shift).then(|| 1 << shift)
     }
 
+    /// Returns the protection settings (DPS) of a new namespace in format 0: type 1, if that format has
+    /// space for the information and the controller supports the type; else 0.
+    pub fn protection_of_new(&self) -> u8 {
+        u8::from(self.dpc & 1 != 0 && self.lbaf[0].ms.get() >= 8)
+    }
+
     /// Whether the namespace supports the open-channel command set.
     pub fn is_open_channel(&self) -> bool {
         self.vendor[0] & IdentifyNamespace::VENDOR_OPEN_CHANNEL != 0

@@ -7,7 +7,7 @@
 //! never blocks of a new one with their contents, also after a power cut between any two steps.
 
 use ftl::Ftl;
-use nvme::{ControllerList, NamespaceChange, NewNamespace, Sqe, Status};
+use nvme::{ControllerList, NamespaceChange, NewNamespace, ProtectionType, Sqe, Status};
 
 use crate::DriveConfig;
 use crate::command::data_buffer::DataBuffer;
@@ -123,8 +123,9 @@ fn read_data(controller: &Controller, port: usize, sqe: &Sqe) -> Result<[u8; 409
     Ok(data)
 }
 
-/// Checks the description of a new namespace. Returns its number of blocks.
-fn check_new(new: &NewNamespace) -> Result<u64, Status> {
+/// Checks the description of a new namespace, whose protection information is that of the drive.
+/// Returns its number of blocks.
+fn check_new(new: &NewNamespace, protection: Option<ProtectionType>) -> Result<u64, Status> {
     let reserved = [&new.reserved16[..], &new.reserved27, &new.reserved31, &new.reserved96];
     let is_reserved_zero = reserved
         .iter()
@@ -136,7 +137,8 @@ fn check_new(new: &NewNamespace) -> Result<u64, Status> {
     if !is_reserved_zero || !is_private || blocks == 0 || capacity > blocks {
         return Err(Status::INVALID_FIELD.do_not_retry());
     }
-    if (new.flbas, new.dps) != (0, 0) {
+    let dps = protection.map_or(0, |kind| 1 + kind as u8);
+    if (new.flbas, new.dps) != (0, dps) {
         return Err(Status::INVALID_FORMAT.do_not_retry());
     }
     if capacity < blocks {
@@ -174,7 +176,8 @@ pub(crate) fn manage(
         NamespaceChange::Create if nsid != 0 => return Err(Status::INVALID_FIELD.do_not_retry()),
         NamespaceChange::Create => {
             let data = read_data(controller, command.port, sqe)?;
-            let blocks = check_new(&NewNamespace::from_bytes(data))?;
+            let protection = controller.config.protection;
+            let blocks = check_new(&NewNamespace::from_bytes(data), protection)?;
             let table = &managed_drive(controller, command.port)?.namespaces;
             let nsid = table.free_nsid().ok_or(Status::NAMESPACE_ID_UNAVAILABLE)?;
             let extents = table.allocate(blocks).ok_or(Status::NAMESPACE_CAPACITY)?;

@@ -76,8 +76,8 @@ impl<'a> NamespaceAdmin<'a> {
         Ok(IdentifyController::from_bytes(data).unvmcap.get())
     }
 
-    /// Creates a namespace of `blocks` logical blocks in LBA format 0. Returns its identifier. It is
-    /// not attached.
+    /// Creates a namespace of `blocks` logical blocks in LBA format 0, with protection information of type
+    /// 1 if the format has it. Returns its identifier. It is not attached.
     ///
     /// # Errors
     /// [`DriverError::Command`] with the status of the controller, such as *namespace insufficient
@@ -85,7 +85,10 @@ impl<'a> NamespaceAdmin<'a> {
     pub fn create(&mut self, blocks: u64, progress: ProgressFn<'_>) -> Result<u32, DriverError> {
         let change = NamespaceChange::Create;
         let command = AdminCommand::NamespaceManagement { change, nsid: 0 };
-        let data = NewNamespace::with_blocks(blocks).to_bytes();
+        // The properties that all namespaces have in common.
+        let common = self.identify(cns::NAMESPACE, u32::MAX, progress)?;
+        let dps = IdentifyNamespace::from_bytes(common).protection_of_new();
+        let data = NewNamespace { dps, ..NewNamespace::with_blocks(blocks) }.to_bytes();
         Ok(self.controller.admin.run_with_data(command, &data, progress)? as u32)
     }
 

@@ -81,7 +81,7 @@ fn identify_controller_is_what_the_specification_asks_for() {
     let mut host = Host::new(&mut drive);
     let capacity = u128::from(drive.sectors()) * 4096;
     let data = identify(&mut host, &mut drive, 1, 0).unwrap();
-    let fields: [Field; 29] = [
+    let fields: [Field; 30] = [
         (0, 2, "VID", 0),
         (72, 1, "RAB: bursts of 8", 3),
         (76, 1, "CMIC", 0),

@@ -60,7 +60,8 @@ impl NamespaceBench {
 
     /// Creates a namespace. Returns its identifier.
     pub(super) fn create(&mut self, blocks: u64) -> Result<u32, Status> {
-        let sqe = self.create_entry(NewNamespace::with_blocks(blocks));
+        let dps = u8::from(self.drive.config().protection.is_some());
+        let sqe = self.create_entry(NewNamespace { dps, ..NewNamespace::with_blocks(blocks) });
         let cqe = self.host.admin(&mut self.drive, sqe);
         if cqe.status.is_success() { Ok(cqe.result as u32) } else { Err(cqe.status) }
     }

@@ -4,7 +4,7 @@
 // guarantee: B-95
 
 use mem::PAGE_BYTES;
-use nvme::{ProtectionInfo, Sqe, Status};
+use nvme::{NewNamespace, ProtectionInfo, Sqe, Status};
 use rng::Rng;
 
 use super::harness::NamespaceBench;
@@ -33,6 +33,9 @@ fn reference_tags_are_those_of_the_namespace_whatever_its_extents() {
         let mut rng = Rng::new(lba_bytes.into());
         let (all, unit) = (bench.drive.sectors(), u64::from(4096 / lba_bytes));
         assert_eq!(bench.delete(1), Status::SUCCESS);
+        // A namespace has the protection information of the drive.
+        let without = bench.create_entry(NewNamespace::with_blocks(unit));
+        assert!(bench.admin(without).is(Status::INVALID_FORMAT));
         // Nine parts; every other one is deleted, and a namespace is made of the holes.
         let part = all / 9 / unit * unit;
         let parts: Vec<u32> = (0..9).map(|_| bench.add(part)).collect();

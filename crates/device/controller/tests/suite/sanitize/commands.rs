@@ -60,7 +60,7 @@ fn refused() -> Vec<Sqe> {
         .map(|lid| log_page_command(lid).to_sqe())
         .collect();
     all.push(format());
-    all.push(AdminCommand::GetLbaStatus { slba: 0, nlb: 1, bytes: 64 }.to_sqe());
+    all.push(AdminCommand::GetLbaStatus { nsid: 1, slba: 0, nlb: 1, bytes: 64 }.to_sqe());
     all.push(AdminCommand::Geometry { nsid: 1 }.to_sqe());
     all.push(AdminCommand::DoorbellBufferConfig { values: 0x1000, events: 0x2000 }.to_sqe());
     all
