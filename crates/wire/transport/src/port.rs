@@ -486,7 +486,7 @@ impl Port {
         match &self.side {
             PortSide::HostSide { notify: wires, .. } => {
                 let flag = host_parked_offset(self.doorbell_layout, vector);
-                return wires.bind_host_waker(vector, &waker, (&self.doorbells, flag));
+                return wires.bind_host_waker(vector, &waker, &self.doorbells, flag);
             }
             PortSide::RealController(bus) => {
                 if vector < bus.vectors() {

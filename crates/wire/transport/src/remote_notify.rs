@@ -112,7 +112,8 @@ impl RemoteNotify {
         &self,
         vector: u16,
         waker: &Waker,
-        (doorbells, flag_at): (&Arc<SharedRegion>, usize),
+        doorbells: &Arc<SharedRegion>,
+        flag_at: usize,
     ) -> io::Result<()> {
         let Some(wire) = self.vectors.get(usize::from(vector)) else {
             return Ok(());

@@ -329,21 +329,9 @@ impl Controller {
             self.time.end_busy(due);
         }
         if self.commands.checks_namespaces {
-            self.start_maintenance();
+            format::start_waiting(self);
         }
         self.queues.post(queue, cid, status, result);
-    }
-
-    /// Starts a format, a change of namespaces or Sanitize, if it waited for the commands that have
-    /// completed.
-    #[cold]
-    fn start_maintenance(&mut self) {
-        if self.commands.is_formatting {
-            format::start_if_idle(self);
-        }
-        if self.commands.refused_with.is_some() {
-            sanitize::start_if_idle(self);
-        }
     }
 
     /// Appends a failed command to the error log of its host.

@@ -13,11 +13,11 @@ use ftl::{
     NewFtlError, RecoveryError,
 };
 use media::{ChunkState, DataStore};
-use nvme::{DsmRange, IoCommand, LbaStatusDescriptor, Status, VectorHints};
+use nvme::{DsmRange, IoCommand, Status, VectorHints};
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
-use crate::command::table::{Commands, nth_range, range_count};
+use crate::command::table::Commands;
 use crate::media_health::scrub::{MediaEventHandler, MediaScrubRead};
 use crate::namespaces::{NamespaceTable, management};
 use crate::nand_array::operation::SectorAddress;
@@ -433,37 +433,6 @@ impl BlockDrive {
         }
         commands.complete_op(id, Status::SUCCESS);
         self.kick = true;
-    }
-
-    fn lba_status(
-        &self,
-        id: u32,
-        slba: u64,
-        nlb: u32,
-        max: u32,
-        commands: &mut Commands,
-    ) -> Status {
-        let command = commands.get(id);
-        let is_outside =
-            slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks());
-        if command.extents.is_empty() && is_outside {
-            return Status::LBA_OUT_OF_RANGE.do_not_retry();
-        }
-        let (mut host, mut found) = (slba.wrapping_sub(command.first_sector), 0);
-        for n in 0..range_count(command) {
-            let BlockRange { slba, nlb } = nth_range(command, n, BlockRange { slba, nlb });
-            let (mut at, mut left) = (slba, nlb);
-            while left > 0 && found < max {
-                let (mapped, n) = self.extent(at, left);
-                let bytes = LbaStatusDescriptor::new(host, n, mapped).to_bytes();
-                let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
-                command.data_buffer.write(command.port.memory(), offset, &bytes);
-                (at, left, found, host) =
-                    (at + u64::from(n), left - n, found + 1, host + u64::from(n));
-            }
-        }
-        commands.get_mut(id).result = found.into();
-        Status::SUCCESS
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
+//! Compare, Verify, Write Uncorrectable, Copy and LBA Status of a drive that manages its own flash.
 //!
 //! A Compare and a Verify are reads to the FTL: they take the time of a read, without the transfer
 //! to the host; the data of a Compare passes the DMA stage as that of a write. A Write Uncorrectable
@@ -9,7 +9,7 @@
 
 use ftl::Completion;
 use mem::SharedRegion;
-use nvme::{IoCommand, Status};
+use nvme::{IoCommand, LbaStatusDescriptor, Status};
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
@@ -192,5 +192,37 @@ impl BlockDrive {
     ) -> u32 {
         let offset = source_offset(commands.get(tag.command), self.blocks, tag, position);
         (offset / self.blocks.block_bytes() as u64) as u32
+    }
+
+    /// Returns to the host which blocks of a range are mapped, in up to `max` extents.
+    pub(super) fn lba_status(
+        &self,
+        id: u32,
+        slba: u64,
+        nlb: u32,
+        max: u32,
+        commands: &mut Commands,
+    ) -> Status {
+        let command = commands.get(id);
+        let is_outside =
+            slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks());
+        if command.extents.is_empty() && is_outside {
+            return Status::LBA_OUT_OF_RANGE.do_not_retry();
+        }
+        let (mut host, mut found) = (slba.wrapping_sub(command.first_sector), 0);
+        for n in 0..range_count(command) {
+            let BlockRange { slba, nlb } = nth_range(command, n, BlockRange { slba, nlb });
+            let (mut at, mut left) = (slba, nlb);
+            while left > 0 && found < max {
+                let (mapped, n) = self.extent(at, left);
+                let bytes = LbaStatusDescriptor::new(host, n, mapped).to_bytes();
+                let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
+                command.data_buffer.write(command.port.memory(), offset, &bytes);
+                (at, left, found, host) =
+                    (at + u64::from(n), left - n, found + 1, host + u64::from(n));
+            }
+        }
+        commands.get_mut(id).result = found.into();
+        Status::SUCCESS
     }
 }

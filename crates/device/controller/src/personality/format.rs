@@ -22,7 +22,7 @@ use crate::namespaces::table::{DriveNamespace, NamespaceExtent};
 use crate::namespaces::{NamespaceTable, management};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::BlockDrive;
-use crate::personality::sanitize::SanitizeState;
+use crate::personality::sanitize::{self, SanitizeState};
 
 /// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
 /// is the index of a command in their tags, is that of none.
@@ -348,6 +348,17 @@ pub(crate) fn start_if_idle(controller: &mut Controller) {
     let waits_for = drive.maintenance.format.as_ref().and_then(|run| run.waits_for());
     if waits_for.is_none_or(|nsid| !controller.commands.has_any(nsid)) {
         drive.start_format();
+    }
+}
+
+/// Starts a format, a change of namespaces or Sanitize, if it waited for commands that have completed.
+#[cold]
+pub(crate) fn start_waiting(controller: &mut Controller) {
+    if controller.commands.is_formatting {
+        start_if_idle(controller);
+    }
+    if controller.commands.refused_with.is_some() {
+        sanitize::start_if_idle(controller);
     }
 }
 

@@ -77,7 +77,7 @@ fn dies_fail_at_a_rate() {
     let text = format!("{}{writes}", DRIVE.replace("[precondition]", errors));
     let outcome = run(&text);
     let offline = outcome.drives[0].drive.media.unwrap().offline_chunks;
-    assert!(offline >= 24 && offline % 24 == 0, "whole dies: {offline} chunks");
+    assert!(offline >= 24 && offline.is_multiple_of(24), "whole dies: {offline} chunks");
     assert!(outcome.paths[0].run.jobs[0].requests.failed > 0, "their data is lost");
     let json = to_json(&outcome);
     let found = &json["sluice"]["parameters"]["drives"][0]["media"]["errors"]["die_failure_rate"];
