@@ -1,5 +1,5 @@
 //! Group `thesis`: the experiments of [Thesis15 ch. 6] on open-channel drives, of [Thesis15 ch. 5] on
-//! the back ends of its host FTL, and the statements of [CIDR13], which is its chapter 2.
+//! the back ends of its host FTL, and the statements of its chapter 2, [CIDR13 §2.3].
 //!
 //! Measurements in virtual time are the same on every machine; those in real time measure the
 //! host's side on this machine. A row with the reference `paper` is compared with a number of the
@@ -13,8 +13,8 @@
 //! | [`nvme_null`] | ch. 6 figure 7: the NVMe null device and CPU time | virtual, real |
 //! | [`request`] | ch. 6 table 2: time per request by component | real |
 //! | [`backends`] | ch. 5 figure 2: four back ends of the host FTL | virtual |
-//! | [`chips`] | ch. 2 figure 1 [CIDR13]: channels and chips | virtual |
-//! | [`myths`] | ch. 2 §2.3 [CIDR13]: three myths about SSDs | virtual |
+//! | [`chips`] | [CIDR13 fig. 1]: channels and chips | virtual |
+//! | [`myths`] | [CIDR13 §2.3]: three myths about SSDs | virtual |
 //!
 //! Table 4 of chapter 6, the key-value target, is `sluice kv bench`.
 
