@@ -56,7 +56,7 @@ fn set(fid: u8, value: u32) -> Sqe {
 }
 
 /// Returns the changed namespace list, up to the first zero.
-fn changed(host: &mut Host, drive: &mut Controller, retain: bool) -> Vec<u32> {
+pub(crate) fn changed(host: &mut Host, drive: &mut Controller, retain: bool) -> Vec<u32> {
     let page = (log_page::CHANGED_NAMESPACES, u32::MAX);
     let page = log_page_of(host, drive, page, (0, 4096), retain).unwrap();
     let (entries, _) = page.as_chunks::<4>();

@@ -13,6 +13,7 @@ use time::{Component, Nanos};
 
 use super::harness::NamespaceBench;
 use crate::hostile::host::{Host, block_config, configs};
+use crate::interface::events::changed;
 
 /// A drive whose only namespace was deleted.
 fn empty(config: DriveConfig) -> NamespaceBench {
@@ -401,4 +402,25 @@ fn drive_namespaces(controller: &mut ControllerHandle, capacity: u64, poll: &mut
     }
     assert_eq!(listed(&mut namespaces, poll), [(1, 30, true), (2, capacity - 30, true)]);
     assert_eq!(namespaces.unallocated_bytes(poll).unwrap(), 0);
+}
+
+/// Attachments, detachments and deletions of attached namespaces are changes that hosts are told of.
+#[test]
+fn changes_of_namespaces_enter_their_list() {
+    let mut b = empty(block_config());
+    let changes = |b: &mut NamespaceBench| changed(&mut b.host, &mut b.drive, false);
+    assert_eq!(changes(&mut b), [1], "the deletion of the first");
+    let (first, second) = (b.create(8).unwrap(), b.create(8).unwrap());
+    assert!(changes(&mut b).is_empty(), "no host has them yet");
+    for attach in [true, false, true] {
+        assert_eq!(b.attach(first, attach), Status::SUCCESS);
+        assert_eq!(changes(&mut b), [first]);
+    }
+    assert!(!b.attach(first, true).is_success());
+    assert_eq!(b.admin(NamespaceBench::format_entry(first, SecureErase::None)), Status::SUCCESS);
+    assert!(changes(&mut b).is_empty(), "what fails, and a format, change nothing");
+    let third = b.add(8);
+    assert_eq!(changes(&mut b), [third]);
+    assert_eq!(b.delete(u32::MAX), Status::SUCCESS);
+    assert_eq!(changes(&mut b), [first, third], "not {second}, which was not attached");
 }
