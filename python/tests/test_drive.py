@@ -219,19 +219,24 @@ FULL = {
 }
 
 
+def wait_for_zeros(drive: sluice.Drive) -> None:
+    """Read sector 5 until it is zeros. The drive is busy meanwhile."""
+    end = time.monotonic() + 60
+    found = b""
+    while found != bytes(SECTOR):
+        assert time.monotonic() < end, "the operation does not end"
+        try:
+            found = drive.read(5 * SECTOR, SECTOR)
+        except sluice.IoError as error:
+            assert error.errno == errno.EBUSY
+
+
 # guarantee: B-84
 def test_a_format_leaves_zeros() -> None:
     with sluice.open(FULL) as drive:
         drive.write(5 * SECTOR, b"x" * SECTOR)
         drive.inject("format", erase=True)
-        end = time.monotonic() + 30
-        found = b""
-        while found != bytes(SECTOR):
-            assert time.monotonic() < end, "the format does not end"
-            try:
-                found = drive.read(5 * SECTOR, SECTOR)
-            except sluice.IoError as error:
-                assert error.errno == errno.EBUSY
+        wait_for_zeros(drive)
         drive.write(5 * SECTOR, b"y" * SECTOR)
         assert drive.read(5 * SECTOR, SECTOR) == b"y" * SECTOR
         with pytest.raises(sluice.ScenarioError, match="allowed: kind, erase"):
@@ -265,14 +270,7 @@ def test_sanitize_leaves_zeros(action: str) -> None:
     with sluice.open(FULL) as drive:
         drive.write(5 * SECTOR, b"x" * SECTOR)
         drive.inject("sanitize", action=action)
-        end = time.monotonic() + 60
-        found = b""
-        while found != bytes(SECTOR):
-            assert time.monotonic() < end, "the operation does not end"
-            try:
-                found = drive.read(5 * SECTOR, SECTOR)
-            except sluice.IoError as error:
-                assert error.errno == errno.EBUSY
+        wait_for_zeros(drive)
         drive.write(5 * SECTOR, b"y" * SECTOR)
         assert drive.read(5 * SECTOR, SECTOR) == b"y" * SECTOR
         with pytest.raises(sluice.ScenarioError, match="block-erase"):

@@ -5,8 +5,7 @@
 //! checks the parameters of a new queue. It owns the feature values and the error log.
 //!
 //! Invariants: every answer is the one that [NVMe1.4 §5] ([OC20 §3] for chunks and geometry)
-//! requires. A request allocates at most one page of the log
-//! that it reads.
+//! requires. A request allocates at most one page of the log that it reads.
 
 pub(crate) mod async_events;
 pub(crate) mod drive_identity;

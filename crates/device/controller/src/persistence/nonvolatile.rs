@@ -26,10 +26,8 @@ const SEAL: Seal = Seal::of_bytes_behind(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingsSection {
     /// The state of Sanitize.
-    #[allow(dead_code, reason = "the drive does not sanitize yet")]
     Sanitize,
     /// The namespaces of the drive.
-    #[allow(dead_code, reason = "no part of the drive has this section yet")]
     Namespaces,
 }
 

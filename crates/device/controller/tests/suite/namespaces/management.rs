@@ -129,7 +129,7 @@ fn capacity_is_exact_and_every_part_of_it_can_be_allocated() {
         for nsid in small.iter().step_by(2) {
             assert_eq!(b.delete(*nsid), Status::SUCCESS);
         }
-        // What is left has gaps, and is one namespace.
+        // The unallocated capacity has gaps. One namespace takes all of it.
         let rest = b.add(blocks - 400);
         assert_eq!((b.unallocated(), b.create(1)), (0, Err(Status::NAMESPACE_CAPACITY)));
         assert_eq!(b.write(rest, blocks - 401, &[7]), Status::SUCCESS);

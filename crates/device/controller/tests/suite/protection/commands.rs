@@ -123,7 +123,7 @@ fn a_write_with_wrong_information_changes_nothing() {
         assert_eq!(b.read(0, 6), Ok((1..7).collect()));
         let errors = ProtectionErrors { guard: 1, application_tag: 1, reference_tag: 1 };
         assert_eq!(b.errors(), errors);
-        // What is not checked at the write is found by the read.
+        // A write that does not ask for the check stores the wrong tag, and the read finds it.
         assert_eq!(write(&mut b, &infos, CHECK_GUARD), Status::SUCCESS);
         assert_eq!(b.read(1, 4), Err(Status::REFERENCE_TAG_CHECK));
         assert_eq!(b.newest_error(), (Status::REFERENCE_TAG_CHECK, 3));
