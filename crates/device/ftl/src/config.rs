@@ -150,6 +150,13 @@ pub struct FtlConfig {
     /// read before its pair is programmed, so that it would have to be kept in memory until then, and
     /// on a drive that keeps the map.
     pub vector_copy: bool,
+    /// Whether a write of at most a write unit is atomic: after a power cut all of it is there, or
+    /// nothing. It is put into one write unit, which is padded before it if the write does not fit. The
+    /// argument is in [`admit`](crate::ftl::pipeline::admit). Larger writes are as without it.
+    ///
+    /// Rejected with a map cache, where the translation pages of a write are fetched one by one, and
+    /// on a drive that keeps the map.
+    pub atomic_writes: bool,
 }
 
 impl FtlConfig {
@@ -168,6 +175,9 @@ impl FtlConfig {
         }
         if self.vector_copy {
             return Err(CapacityError::VectorCopyOnDeviceL2p);
+        }
+        if self.atomic_writes {
+            return Err(CapacityError::AtomicOnDeviceL2p);
         }
         Ok(FtlConfig { line_metadata: LineMetadata::Off, ..self })
     }
@@ -194,6 +204,7 @@ impl Default for FtlConfig {
             rate_limiter: RateLimiterKind::Proportional,
             gc_read_priority: GcReadPriority::Off,
             vector_copy: false,
+            atomic_writes: false,
         }
     }
 }

@@ -133,6 +133,16 @@ pub enum CapacityError {
         "vector_copy is on, but a drive's own FTL gives itself no commands: it moves sectors anyway"
     )]
     VectorCopyInDrive,
+    /// Writes are to be atomic, but the sectors of one are admitted when their translation pages are in
+    /// memory, one page after the other.
+    #[error(
+        "atomic is on, but with l2p_cache the parts of a write wait for different pages of the map"
+    )]
+    AtomicWithMapCache,
+    /// Writes are to be atomic on a drive that keeps the map, which takes the sectors of a unit one by
+    /// one.
+    #[error("atomic is on, but this drive keeps the map")]
+    AtomicOnDeviceL2p,
     /// The reverse map is to be in the metadata of lines, and they have none.
     #[error(
         "reverse_map is \"media\", but lines have no metadata: {}",
@@ -347,6 +357,9 @@ impl CapacityPlan {
         }
         if config.vector_copy && shape.mw_cunits > 0 {
             return Err(CapacityError::VectorCopyWithPairedPages { cunits: shape.mw_cunits });
+        }
+        if config.atomic_writes && config.map_cache_sectors > 0 {
+            return Err(CapacityError::AtomicWithMapCache);
         }
         if config.active_pus > shape.pus {
             return Err(CapacityError::TooManyActive { active: config.active_pus, pus: shape.pus });

@@ -19,8 +19,11 @@ pub struct FtlStats {
     pub trimmed: u64,
     /// Sectors that garbage collection moved.
     pub gc_relocations: u64,
-    /// Sectors of padding, for flushes.
+    /// Sectors of padding: for flushes, for paired pages, and before atomic writes.
     pub padding: u64,
+    /// Sectors of padding before atomic writes that did not fit the open unit; among
+    /// [`padding`](Self::padding).
+    pub atomic_padding: u64,
     /// Sectors of map pages, and of headers and footers of lines.
     pub metadata: u64,
     /// Lines with space for a footer that were closed without one.
@@ -108,6 +111,7 @@ collections::counters!(FtlStats {
     trimmed,
     gc_relocations,
     padding,
+    atomic_padding,
     metadata,
     lines_without_metadata,
     victims_read_by_metadata,

@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`atomicity`] | an oracle for devices that keep writes whole when power is cut |
 //! | [`choices`] | the source of a random test's choices: a seed, or the bytes of a fuzzer |
 //! | `instructions` | counts of the instructions of a benchmark (feature `instructions`) |
 //! | `managed_drive` | an emulated open-channel drive with a media manager (feature `managed-drive`) |
@@ -35,6 +36,7 @@ use std::io::Write;
 use std::path::Path;
 
 mod allowed;
+pub mod atomicity;
 pub mod choices;
 #[cfg(feature = "instructions")]
 pub mod instructions;

@@ -241,6 +241,11 @@ impl WriteBuffer {
         self.entry_mut(slot).poison = true;
     }
 
+    /// Marks the sector of a slot as readable.
+    pub(crate) fn unpoison(&mut self, slot: SlotId) {
+        self.entry_mut(slot).poison = false;
+    }
+
     /// Turns a superseded entry into padding. The copy that it comes from stays recorded.
     pub(crate) fn drop_entry(&mut self, slot: SlotId) {
         let entry = self.entry_mut(slot);
@@ -273,6 +278,22 @@ impl WriteBuffer {
             }
             L2pEntry::Buffer(_) | L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => false,
         }
+    }
+
+    /// Returns whether a newer version of an entry of a redispatched unit has a sequence number and is
+    /// not on the media, or is itself to be written again.
+    pub(crate) fn is_newer_under_way(&self, id: UnitId, entry: &BufferEntry) -> bool {
+        let Some(lba) = entry.lba() else { return false };
+        let unit = self.unit(id);
+        let is_newer = |other: UnitId| {
+            let newer = self.unit(other);
+            newer.redispatch_from != LineId::NONE && newer.sequence > unit.sequence
+        };
+        let has_lba = |other: &UnitId| {
+            self.rings[other.ring()].entries(*other).iter().any(|e| e.lba() == Some(lba))
+        };
+        self.rings.iter().any(|ring| ring.is_being_rewritten(lba, unit.sequence))
+            || self.redispatch.units().any(|other| is_newer(other) && has_lba(&other))
     }
 
     /// The oldest unit of a chunk that holds its slots.

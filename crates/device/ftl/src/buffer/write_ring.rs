@@ -326,8 +326,16 @@ impl WriteRing {
     /// Returns whether a unit with a number above this one, whose program is in flight or to be
     /// repeated, holds a logical sector.
     pub(crate) fn is_being_written(&self, lba: Lba, above: WriteSeq) -> bool {
-        let mut under_way = self.persisted..self.dispatched;
-        under_way.any(|at| {
+        self.is_being_written_from(self.persisted, lba, above)
+    }
+
+    /// As [`is_being_written`](WriteRing::is_being_written), redispatched units included.
+    pub(crate) fn is_being_rewritten(&self, lba: Lba, above: WriteSeq) -> bool {
+        self.is_being_written_from(self.released, lba, above)
+    }
+
+    fn is_being_written_from(&self, first: u64, lba: Lba, above: WriteSeq) -> bool {
+        (first..self.dispatched).any(|at| {
             let id = self.unit_at(at);
             let unit = self.unit(id);
             unit.state == UnitState::Programming

@@ -37,6 +37,12 @@ impl QueuedWrite {
         self.lba + self.done_sectors
     }
 
+    /// Returns the number of sectors that have not been admitted.
+    #[inline]
+    pub(crate) fn left(&self) -> u32 {
+        self.sectors - self.done_sectors
+    }
+
     /// Whether it is a trim.
     #[inline]
     pub(crate) fn is_trim(&self) -> bool {

@@ -40,6 +40,7 @@ const MEDIA: FtlConfig = FtlConfig {
     rate_limiter: ftl::RateLimiterKind::Proportional,
     gc_read_priority: ftl::GcReadPriority::Off,
     vector_copy: false,
+    atomic_writes: false,
 };
 const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };

@@ -1,5 +1,6 @@
 //! The integration tests of this crate: one binary, because linking takes longer than compiling.
 
+mod atomic;
 mod batch;
 mod common;
 mod health;

@@ -119,6 +119,7 @@ impl Case {
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [controls.below(3) as usize],
             vector_copy: false,
+            atomic_writes: false,
             line_metadata: LineMetadata::Off,
             p2l_location: P2lLocation::Memory,
         };

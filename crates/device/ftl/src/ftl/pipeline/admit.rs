@@ -3,6 +3,28 @@
 //!
 //! Guarantee: admitted data has space on the media. Requests that can never be admitted fail with
 //! `CAPACITY_EXCEEDED`.
+//!
+//! # Atomic writes
+//!
+//! With [`atomic_writes`](crate::FtlConfig::atomic_writes) a write of at most a write unit is admitted
+//! as a whole, into one unit. If it does not fit the open unit, that is padded first. After a power cut
+//! such a write is there completely or not at all (later writes may have replaced parts of it):
+//!
+//! * A unit is programmed by one operation and has one sequence number. An interrupted program leaves
+//!   no sector of it readable. So recovery finds all entries of the unit, or none. It decides by sector,
+//!   by the largest sequence number: if the unit is found, each of its sectors is that of the write or a
+//!   newer one; otherwise each is as before the write.
+//! * A failed program of a host unit is repeated with all entries, under the same number.
+//! * Garbage collection moves single sectors, under larger numbers. Their sources are not erased
+//!   before the copies are on the media, so that either copy is found.
+//! * A unit that was on the media, and whose chunk went offline before it was readable, is written again
+//!   under a larger number. An entry with a newer version would be dropped then, and would be missing
+//!   if power is cut before the newer version is on the media. So the unit waits for that
+//!   ([`waits_for_newer`](Ftl::waits_for_newer)). An entry whose sector was trimmed is written as
+//!   zeros: trimmed sectors read as zeros.
+//! * Recovery writes nothing but padding.
+//!
+//! A sector that only an offline chunk has is lost, and so is the part of a write in it.
 
 use nvme::Status;
 use time::Nanos;
@@ -79,8 +101,10 @@ impl Ftl {
     /// [`take_batch_completions`](Ftl::take_batch_completions). Those that must wait, or whose range
     /// is refused, complete one by one.
     pub fn write_batch(&mut self, writes: &[BatchWrite]) {
-        let is_direct =
-            self.requests.writes().is_empty() && !self.mapping.is_cached() && !tracepoint::is_on();
+        let is_direct = self.requests.writes().is_empty()
+            && !self.mapping.is_cached()
+            && !self.env.config.atomic_writes
+            && !tracepoint::is_on();
         for &BatchWrite { tag, slba, sectors } in writes {
             match self.host_sector(slba, sectors) {
                 Some(lba) if is_direct => {
@@ -217,7 +241,11 @@ impl Ftl {
             if self.requests.writes().is_prefetch_due() {
                 self.prefetch_pending();
             }
-            let left = p.sectors - p.done_sectors;
+            let left = p.left();
+            if self.env.config.atomic_writes && self.pad_for_atomic(&p, flash) {
+                (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+                moved = true;
+            }
             let took = match p.kind {
                 QueuedWriteKind::Trim => {
                     admission = Admission::MapPage;
@@ -226,12 +254,15 @@ impl Ftl {
                 QueuedWriteKind::Write
                 | QueuedWriteKind::Zeroes
                 | QueuedWriteKind::Uncorrectable => {
-                    let (n, room) = self.admissible(left, slots, free, idle);
+                    let (mut n, room) = self.admissible(left, slots, free, idle);
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
                         n if n < room => Admission::GcLimiter,
                         _ => Admission::MapPage,
                     };
+                    if n < left && self.is_atomic(&p) {
+                        n = self.admissible_whole(left, slots, free, idle);
+                    }
                     let n = match n {
                         0 => 0,
                         n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
@@ -298,6 +329,34 @@ impl Ftl {
                 .max(room.min(self.requests.writes().reserve_grant())),
         };
         (n, room)
+    }
+
+    /// Whether a queued request is a write that is admitted as a whole.
+    #[inline]
+    fn is_atomic(&self, p: &QueuedWrite) -> bool {
+        self.env.config.atomic_writes && !p.is_trim() && p.sectors <= self.env.geometry.ws_opt
+    }
+
+    /// Pads the open unit, if a request is atomic and does not fit it. Does so also if the request
+    /// cannot be admitted yet: the unit is the only one that its paired pages can come from.
+    #[inline(never)]
+    fn pad_for_atomic(&mut self, p: &QueuedWrite, flash: &mut impl FlashBackend) -> bool {
+        let free = self.buffer.ring(HOST).free_in_unit();
+        let pads = self.is_atomic(p) && free > 0 && free < p.sectors;
+        if pads {
+            self.stats.atomic_padding += u64::from(free);
+            self.pad_open_host_unit(flash);
+        }
+        pads
+    }
+
+    /// Returns how many sectors of an atomic write are admitted now, if [`admissible`](Ftl::admissible)
+    /// has fewer than its `sectors`: none, or all of them while garbage collection is deferred. Space
+    /// then becomes critical by less than a unit. Otherwise it would be deferred without end.
+    #[cold]
+    fn admissible_whole(&self, sectors: u32, slots: u32, free: u64, idle: bool) -> u32 {
+        let is_deferred = !idle && self.gc.credit_while_deferred(free).is_some();
+        if is_deferred && sectors <= slots { sectors } else { 0 }
     }
 
     /// Counts `n` admitted sectors of a write, before which `free` sectors were free.

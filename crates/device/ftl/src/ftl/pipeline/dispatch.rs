@@ -33,7 +33,9 @@ impl Ftl {
         moved |= self.write_footers(now, flash);
         let mut at = 0;
         while let Some(id) = self.buffer.redispatch().get(at) {
-            if self.dispatch_unit(now, id, flash) {
+            if self.env.config.atomic_writes && self.waits_for_newer(id) {
+                at += 1;
+            } else if self.dispatch_unit(now, id, flash) {
                 self.buffer.remove_redispatched(at);
                 moved = true;
             } else if id.ring() == GC {
@@ -110,7 +112,7 @@ impl Ftl {
             "sector {sector} of {chunk} is placed behind the write pointer {write_pointer}"
         );
         if u.state == UnitState::Filling && (ring == GC || u.redispatch_from != LineId::NONE) {
-            self.drop_superseded(id);
+            self.drop_superseded(id, flash);
         }
         let first_phys = self.env.geometry.first_sector_of(chunk) + sector;
         if first_phys.get().is_multiple_of(P2L_ENTRIES_PER_LOAD) {

@@ -3,7 +3,8 @@
 
 use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::UnitState;
-use crate::{Ftl, L2pEntry};
+use crate::ids::{LineId, NO_SECTOR};
+use crate::{FlashBackend, Ftl, L2pEntry};
 use nvme::ChunkId;
 
 impl Ftl {
@@ -40,9 +41,28 @@ impl Ftl {
         }
     }
 
+    /// Returns whether a unit must wait, so that atomic writes stay whole: its chunk is offline, and an
+    /// entry that would be dropped has a newer version that is not on the media yet. That version never
+    /// waits for this unit.
+    pub(super) fn waits_for_newer(&self, id: UnitId) -> bool {
+        let is_only_copy = self.is_only_copy(id);
+        let entries = self.buffer.ring(id.ring()).entries(id);
+        is_only_copy && entries.iter().any(|entry| self.buffer.is_newer_under_way(id, entry))
+    }
+
+    /// Whether a unit was on the media of a chunk that went offline, and gets another location.
+    fn is_only_copy(&self, id: UnitId) -> bool {
+        let unit = self.buffer.unit(id);
+        unit.state == UnitState::Filling
+            && unit.redispatch_from != LineId::NONE
+            && self.space.table().chunk(unit.chunk).offline
+    }
+
     /// Turns the superseded entries of a unit that gets a sequence number now into padding. Their
-    /// copies on flash stay valid until the entries that supersede them are durable.
-    pub(super) fn drop_superseded(&mut self, id: UnitId) {
+    /// copies on flash stay valid until the entries that supersede them are durable. With atomic writes,
+    /// an entry of an offline chunk whose sector was trimmed becomes zeros instead.
+    pub(super) fn drop_superseded(&mut self, id: UnitId, flash: &mut impl FlashBackend) {
+        let keeps_trimmed = self.env.config.atomic_writes && self.is_only_copy(id);
         let geometry = self.env.geometry;
         let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id);
         for slot in first_slot.run(geometry.ws_opt) {
@@ -52,6 +72,11 @@ impl Ftl {
             if now == L2pEntry::Buffer(slot)
                 || self.buffer.is_still_newest(&geometry, id, &entry, now)
             {
+                continue;
+            }
+            if keeps_trimmed && self.is_trimmed(now) {
+                flash.write_slot(slot, &[]);
+                self.buffer.unpoison(slot);
                 continue;
             }
             let chunk = geometry.chunk_of(entry.durable_copy);
@@ -64,6 +89,18 @@ impl Ftl {
             }
             self.buffer.drop_entry(slot);
             self.mapping.unpin(lba);
+        }
+    }
+
+    /// Whether a sector at this location is trimmed, and no later version of it has a sequence number.
+    fn is_trimmed(&self, now: L2pEntry) -> bool {
+        match now {
+            L2pEntry::Unmapped => true,
+            L2pEntry::Buffer(at) => {
+                self.buffer.unit_of(at).state == UnitState::Filling
+                    && self.buffer.entry(at).durable_copy == NO_SECTOR
+            }
+            L2pEntry::Flash(_) | L2pEntry::Lost => false,
         }
     }
 }

@@ -242,6 +242,17 @@ impl TestFlash {
         (0..).zip(cells).filter_map(|(sector, cell)| Some((sector, lba(cell)?))).collect()
     }
 
+    /// Returns the location, the logical sector and the value of every written sector of a chunk; no
+    /// value of a translation page.
+    pub fn contents(&self, chunk: u32) -> Vec<(u32, u32, Option<u64>)> {
+        let first = (chunk * self.geometry.sectors_per_chunk) as usize;
+        let value = |sector: u32| match &self.cells[first + sector as usize] {
+            Some(Cell::Written(_, Content::Value(value))) => Some(*value),
+            _ => None,
+        };
+        self.copies(chunk).into_iter().map(|(sector, lba)| (sector, lba, value(sector))).collect()
+    }
+
     /// Returns the location of the latest version of a logical sector.
     pub fn newest(&self, lba: u32) -> Option<u32> {
         let copies = (0..).zip(&self.cells).filter_map(|(phys, cell)| match cell {
