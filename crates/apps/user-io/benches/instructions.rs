@@ -107,6 +107,7 @@ fn null_device() -> IoDevice {
         optimal_sectors: 1,
         queue_depth: 256,
         volatile_cache: false,
+        atomic: block::AtomicLimits::NONE,
     })
 }
 

@@ -273,6 +273,7 @@ mod tests {
             optimal_sectors: 1,
             queue_depth: 8,
             volatile_cache: false,
+            atomic: block::AtomicLimits::NONE,
         }
     }
 

@@ -86,6 +86,7 @@ impl<W> DeviceTransfers<W> {
                 sectors,
                 data,
                 fua,
+                atomic: false,
                 deallocate: may_unmap,
                 tag,
             });

@@ -64,6 +64,7 @@ fn job_runner(job: &str) -> JobRunner<InstantDevice> {
         optimal_sectors: 1,
         queue_depth: 1024,
         volatile_cache: false,
+        atomic: block::AtomicLimits::NONE,
     };
     let device = InstantDevice {
         limits,

@@ -350,6 +350,7 @@ mod tests {
         optimal_sectors: 1,
         queue_depth: 8,
         volatile_cache: true,
+        atomic: block::AtomicLimits::NONE,
     };
 
     fn in_flight_request(action: CommandAction, sectors: u32, fua: bool) -> InFlightRequest {

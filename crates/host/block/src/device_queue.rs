@@ -293,6 +293,7 @@ mod tests {
                 optimal_sectors: 1,
                 queue_depth,
                 volatile_cache: true,
+                atomic: crate::AtomicLimits::NONE,
             };
             let (taken, done) = (Vec::new(), Vec::new());
             Scripted { limits, memory: AddressSpace::default(), taken, done, polls: 0, wakes: true }

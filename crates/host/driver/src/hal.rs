@@ -39,6 +39,53 @@ pub struct Limits {
     pub queue_depth: u32,
     /// Whether completed writes need a [`Flush`](crate::Op::Flush) to be durable.
     pub volatile_cache: bool,
+    /// The writes that a power cut does not tear.
+    pub atomic: AtomicLimits,
+}
+
+/// The writes that a power cut does not tear: after it all sectors of such a write are as it, or later
+/// writes, left them, or none is [NVMe1.4 §6.4].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtomicLimits {
+    /// Maximum number of sectors; 0 if the device promises nothing.
+    pub sectors: u32,
+    /// A write across a multiple of this many sectors is not atomic; 0 for no boundary.
+    pub boundary_sectors: u32,
+}
+
+impl AtomicLimits {
+    /// A device that promises nothing.
+    pub const NONE: AtomicLimits = AtomicLimits { sectors: 0, boundary_sectors: 0 };
+
+    /// Returns whether a write is atomic.
+    pub fn allows(&self, lba: u64, sectors: u32) -> bool {
+        let boundary = u64::from(self.boundary_sectors);
+        let last = lba.saturating_add(u64::from(sectors).saturating_sub(1));
+        (1..=self.sectors).contains(&sectors)
+            && (boundary == 0 || lba / boundary == last / boundary)
+    }
+
+    /// Returns the limits of the part of a device from `first` on, whose sectors count from 0.
+    pub fn from_sector(self, first: u64) -> AtomicLimits {
+        let boundary = u64::from(self.boundary_sectors);
+        match first.checked_rem(boundary) {
+            None | Some(0) => self,
+            Some(_) => AtomicLimits { sectors: self.sectors.min(1), boundary_sectors: 0 },
+        }
+    }
+
+    /// Returns the limits of a device that divides requests at every multiple of `sectors`.
+    pub fn divided_at(self, sectors: u32) -> AtomicLimits {
+        let boundary = match self.boundary_sectors {
+            0 => sectors,
+            own => gcd(own, sectors),
+        };
+        AtomicLimits { sectors: self.sectors.min(boundary), boundary_sectors: boundary }
+    }
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl Limits {

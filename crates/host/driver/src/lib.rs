@@ -47,8 +47,8 @@ pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};
 pub use error::DriverError;
 pub use hal::{
-    BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver, QueueState,
-    WaitResult,
+    AtomicLimits, BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver,
+    QueueState, WaitResult,
 };
 pub use interrupt::{
     InterruptContext, InterruptOptions, InterruptStats, IrqRunHistogram, IrqRunRecorder,

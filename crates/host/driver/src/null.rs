@@ -53,6 +53,7 @@ impl Default for Null {
             optimal_sectors: 8,
             queue_depth: 1024,
             volatile_cache: false,
+            atomic: crate::AtomicLimits::NONE,
         };
         Null::new(limits, 1)
     }

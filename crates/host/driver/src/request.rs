@@ -88,6 +88,9 @@ pub struct Request {
     pub data: Payload,
     /// Whether a write completes only when it is durable (force unit access).
     pub fua: bool,
+    /// Whether a write, or Write Zeroes, must be atomic ([`AtomicLimits`](crate::AtomicLimits)). The
+    /// request is refused with [`INVALID_FIELD`](nvme::Status::INVALID_FIELD) where it cannot be.
+    pub atomic: bool,
     /// Whether [`Op::WriteZeroes`] may unmap the sectors instead of writing zeros.
     pub deallocate: bool,
     /// The caller's tag of the request, which its completion returns.
@@ -97,12 +100,26 @@ pub struct Request {
 impl Request {
     /// Returns a read.
     pub fn read(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
-        Request { op: Op::Read, lba, sectors, data, fua: false, deallocate: false, tag }
+        Request {
+            op: Op::Read,
+            lba,
+            sectors,
+            data,
+            fua: false,
+            atomic: false,
+            deallocate: false,
+            tag,
+        }
     }
 
     /// Returns a write.
     pub fn write(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
         Request { op: Op::Write, ..Request::read(lba, sectors, data, tag) }
+    }
+
+    /// Returns a write that a power cut does not tear.
+    pub fn atomic_write(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
+        Request { atomic: true, ..Request::write(lba, sectors, data, tag) }
     }
 
     /// Returns a flush.

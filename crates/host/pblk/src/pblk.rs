@@ -231,7 +231,7 @@ impl Pblk {
             self.list_extents(request);
             return Ok(());
         }
-        let Request { op, lba, sectors, data, fua, deallocate: may_unmap, tag } = *request;
+        let Request { op, lba, sectors, data, fua, deallocate: may_unmap, tag, .. } = *request;
         let place = self.flash.requests.insert(tag, data, spread).ok_or(QueueFull)?;
         tracepoint::set_target(self.flash.queue().qid());
         tracepoint::trace_at(now, || Event::TargetRequest { index: place, tag });
@@ -313,6 +313,9 @@ fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> R
         return Err(Status::LBA_OUT_OF_RANGE);
     }
     let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
+    if request.atomic && !block::can_be_atomic(limits, request) {
+        return Err(Status::INVALID_FIELD);
+    }
     let any_length = trims || op == Op::Extents;
     if sectors == 0 || sectors > REQUEST_SECTORS_MAX && !any_length {
         return Err(Status::INVALID_FIELD);

@@ -37,6 +37,7 @@ impl MemoryDevice {
                 optimal_sectors: 1,
                 queue_depth: DEPTH,
                 volatile_cache: true,
+                atomic: block::AtomicLimits::NONE,
             },
             memory: AddressSpace::default(),
             sectors: SharedRegion::anonymous(blocks as usize * 4096).unwrap(),

@@ -71,6 +71,7 @@ impl VolatileDevice {
             optimal_sectors: 1,
             queue_depth: 64,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         VolatileDevice::new(limits, AddressSpace::default(), SubmitRules::Volume)
     }

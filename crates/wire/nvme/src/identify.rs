@@ -518,6 +518,33 @@ impl IdentifyNamespace {
         self.vendor[0] & IdentifyNamespace::VENDOR_OPEN_CHANNEL != 0
     }
 
+    /// Bit of NSFEAT: the fields for atomic writes of the namespace are valid.
+    pub const NSFEAT_ATOMIC: u8 = 1 << 1;
+
+    /// Returns the maximum length of a write that a power cut does not tear, in blocks, and the blocks
+    /// between two boundaries that it may not cross; 0 for no boundary. `awupf` is that of the controller.
+    /// [NVMe1.4 §6.4]
+    pub fn atomic_write(&self, awupf: u16) -> (u32, u32) {
+        let is_own = self.nsfeat & IdentifyNamespace::NSFEAT_ATOMIC != 0;
+        let blocks = 1 + u32::from(if is_own { self.nawupf.get() } else { awupf });
+        match self.nabspf.get() {
+            0 => (blocks, 0),
+            // Boundaries that are offset are not worth their code: only single blocks are atomic.
+            _ if self.nabo.get() != 0 => (1, 0),
+            size => (blocks, 1 + u32::from(size)),
+        }
+    }
+
+    /// Sets the maximum length of an atomic write, with and without a power cut, and its boundary, as
+    /// [`atomic_write`](IdentifyNamespace::atomic_write) returns them.
+    pub fn set_atomic_write(&mut self, blocks: u32, boundary: u32) {
+        let zero_based = |n: u32| (n.clamp(1, 1 << 16) - 1) as u16;
+        self.nsfeat |= IdentifyNamespace::NSFEAT_ATOMIC;
+        (self.nawun, self.nawupf) = (zero_based(blocks).into(), zero_based(blocks).into());
+        let boundary = if boundary == 0 { 0 } else { zero_based(boundary) };
+        (self.nabsn, self.nabspf) = (boundary.into(), boundary.into());
+    }
+
     /// Returns the optimal write size in blocks; 1 if the drive does not report one.
     pub fn optimal_write(&self) -> u32 {
         if self.nsfeat & 1 << 4 == 0 { 1 } else { u32::from(self.nows.get()) + 1 }

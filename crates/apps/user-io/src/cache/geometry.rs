@@ -1,6 +1,6 @@
 //! [`BlockGeometry`]: sectors, blocks and their bytes.
 
-use block::{Limits, Request};
+use block::{AtomicLimits, Limits, Request};
 
 use super::copy::RequestBytes;
 use super::{CacheConfig, OP_FRAMES_MAX};
@@ -61,7 +61,12 @@ impl BlockGeometry {
         }
         let longest = (device.max_sectors / block_sectors) as usize;
         Ok(BlockGeometry {
-            limits: Limits { queue_depth: config.depth, volatile_cache: true, ..*device },
+            limits: Limits {
+                queue_depth: config.depth,
+                volatile_cache: true,
+                atomic: AtomicLimits::NONE,
+                ..*device
+            },
             block_bytes,
             block_sectors,
             block_shift: block_sectors.trailing_zeros(),

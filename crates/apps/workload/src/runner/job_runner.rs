@@ -146,6 +146,7 @@ fn unit_limits(jobs: &[JobSpec], limits: &JobLimits) -> Result<Limits, RunError>
                 optimal_sectors: limits.geometry.ws_opt,
                 queue_depth: limits.queue_depth,
                 volatile_cache: false,
+                atomic: block::AtomicLimits::NONE,
             });
         }
     };
@@ -164,6 +165,7 @@ fn unit_limits(jobs: &[JobSpec], limits: &JobLimits) -> Result<Limits, RunError>
         optimal_sectors: 1,
         queue_depth: keys.queue_depth,
         volatile_cache: true,
+        atomic: block::AtomicLimits::NONE,
     })
 }
 

@@ -94,6 +94,7 @@ mod tests {
             optimal_sectors: 1,
             queue_depth: 65_536,
             volatile_cache: false,
+            atomic: block::AtomicLimits::NONE,
         }
     }
 

@@ -4,7 +4,7 @@ use media::MediaConfig;
 use nvme::{IdentifyController, MediaTiming, ProtectionInfo, VendorExtensions, feature};
 use time::Nanos;
 
-use crate::admin::{ControllerIdentity, NamespaceIdentity, OptionalCommands};
+use crate::admin::{AtomicUnit, ControllerIdentity, NamespaceIdentity, OptionalCommands};
 use crate::controller::Personality;
 use crate::host_interface::cmb::DeviceCmb;
 use crate::{ArbitrationConfig, DriveConfig};
@@ -20,13 +20,16 @@ pub(crate) fn controller_identity(
     let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
     let (mut oob, mut optimal, mut geometry) = (0, 1, None);
     let mut timing = MediaTiming::default();
-    let mut unit_blocks = 1;
+    let (mut unit_blocks, mut atomic) = (1, AtomicUnit::SECTOR);
     let (sectors, sector_bytes) = match personality {
         Personality::Null(d) => (d.sectors, d.sector_bytes),
         Personality::Pcm(d) => (d.sectors, d.pcm.config().sector_bytes),
         Personality::Block(d) => {
             unit_blocks = d.unit_blocks();
             optimal = d.array.nand.config().write_unit() * unit_blocks;
+            if d.ftl.config().atomic_writes {
+                atomic = atomic_unit(d.ftl.geometry().ws_opt, unit_blocks);
+            }
             if config.protection.is_some() {
                 oob = ProtectionInfo::BYTES as u16;
             }
@@ -78,6 +81,7 @@ pub(crate) fn controller_identity(
             protection: config.protection,
             optimal_sectors: optimal,
             unit_sectors: unit_blocks,
+            atomic,
             write_protected: false,
             block_commands: block_commands(personality),
             first_sector: 0,
@@ -107,6 +111,15 @@ pub(crate) fn controller_identity(
             namespace_notices: true,
         },
         arbitration,
+    }
+}
+
+/// Returns the writes that a drive with atomic writes keeps whole. A write of blocks below the unit of
+/// the map is divided at units, of which those covered in part are read first.
+fn atomic_unit(write_unit: u32, unit_blocks: u32) -> AtomicUnit {
+    match unit_blocks {
+        1 => AtomicUnit { sectors: write_unit, boundary: 0 },
+        blocks => AtomicUnit { sectors: blocks, boundary: blocks },
     }
 }
 

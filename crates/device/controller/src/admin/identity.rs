@@ -72,6 +72,20 @@ pub(crate) struct OptionalCommands {
     pub(crate) namespace_notices: bool,
 }
 
+/// The writes that a power cut does not tear, in sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtomicUnit {
+    /// Maximum length, at least 1.
+    pub(crate) sectors: u32,
+    /// A write across a multiple of this many sectors is not atomic; 0 for no boundary.
+    pub(crate) boundary: u32,
+}
+
+impl AtomicUnit {
+    /// Single sectors.
+    pub(crate) const SECTOR: AtomicUnit = AtomicUnit { sectors: 1, boundary: 0 };
+}
+
 /// The properties of a drive's namespace that its host may know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamespaceIdentity {
@@ -90,6 +104,8 @@ pub(crate) struct NamespaceIdentity {
     pub(crate) optimal_sectors: u32,
     /// Sectors per unit that the drive maps, at least 1. Accesses below a unit cost more.
     pub(crate) unit_sectors: u32,
+    /// The writes that a power cut does not tear.
+    pub(crate) atomic: AtomicUnit,
     /// Whether the namespace is write protected for this host.
     pub(crate) write_protected: bool,
     /// The optional commands Compare, Write Uncorrectable, Verify and Copy that it supports, as bits
@@ -169,6 +185,8 @@ impl ControllerIdentity {
         (c.wctemp, c.cctemp) = (TEMPERATURE_WARNING.into(), TEMPERATURE_CRITICAL.into());
         c.tnvmcap =
             (u128::from(self.namespace.sectors) * u128::from(self.namespace.sector_bytes)).into();
+        let atomic = (self.namespace.atomic.sectors.clamp(1, 1 << 16) - 1) as u16;
+        (c.awun, c.awupf) = (atomic.into(), atomic.into());
         (c.sqes, c.cqes) = (0x66, 0x44);
         c.maxcmd = self.queue_depth.into();
         c.nn = match self.optional.namespaces {
@@ -282,6 +300,15 @@ impl ControllerIdentity {
         let optimal =
             u16::try_from(self.namespace.optimal_sectors.saturating_sub(1)).unwrap_or(u16::MAX);
         (n.npwg, n.nows) = (optimal.into(), optimal.into());
+        let AtomicUnit { sectors, boundary } = self.namespace.atomic;
+        if sectors > 1 {
+            n.set_atomic_write(sectors, boundary);
+            // Of a part of a drive, boundaries are those of the drive.
+            let past = self.namespace.first_sector.checked_rem(boundary.into()).unwrap_or(0);
+            if past > 0 {
+                n.nabo = ((u64::from(boundary) - past) as u16).into();
+            }
+        }
         if self.namespace.unit_sectors > 1 {
             // Writes and deallocations of whole units need no read, and only these deallocate.
             let unit = u16::try_from(self.namespace.unit_sectors - 1).unwrap_or(u16::MAX);

@@ -30,7 +30,7 @@ mod identity;
 use latency_monitor::LatencyMonitor;
 
 pub(crate) use identity::{
-    ControllerIdentity, HealthCounters, NamespaceIdentity, OptionalCommands,
+    AtomicUnit, ControllerIdentity, HealthCounters, NamespaceIdentity, OptionalCommands,
 };
 
 /// The broadcast namespace identifier [NVMe1.4 §6.1.2].

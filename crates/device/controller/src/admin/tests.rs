@@ -22,6 +22,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             oob_bytes: 0,
             optimal_sectors: 16,
             unit_sectors: 1,
+            atomic: AtomicUnit::SECTOR,
             write_protected: false,
             block_commands: 0,
             first_sector: 0,

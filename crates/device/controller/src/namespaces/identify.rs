@@ -20,8 +20,18 @@ fn zeros() -> IdentifyData {
 }
 
 /// Returns the identity of a drive, with one of its namespaces.
-fn identity_of(identity: &ControllerIdentity, namespace: &DriveNamespace) -> ControllerIdentity {
+fn identity_of(
+    identity: &ControllerIdentity,
+    drive: &BlockDrive,
+    namespace: &DriveNamespace,
+) -> ControllerIdentity {
     let mut identity = identity.clone();
+    let atomic = &mut identity.namespace.atomic;
+    if namespace.extents.len() > 1 && atomic.sectors > 1 && atomic.boundary == 0 {
+        // Extents may end at each granule; both numbers are powers of two.
+        let granule = drive.namespaces.granule_units() * u64::from(drive.unit_blocks());
+        atomic.boundary = granule.min(1 << 16) as u32;
+    }
     identity.namespace = NamespaceIdentity {
         nsid: namespace.nsid,
         generation: namespace.generation,
@@ -37,7 +47,7 @@ pub(crate) fn host_identity(controller: &Controller, nsid: u32) -> Option<Contro
     let identity = controller.admin.identity();
     match &controller.personality {
         Personality::Block(drive) => {
-            drive.namespaces.active(nsid).map(|namespace| identity_of(identity, namespace))
+            drive.namespaces.active(nsid).map(|namespace| identity_of(identity, drive, namespace))
         }
         _ => (nsid == 1).then(|| identity.clone()),
     }
@@ -72,7 +82,7 @@ fn namespace_data(
     drive: &BlockDrive,
     namespace: &DriveNamespace,
 ) -> IdentifyData {
-    let identity = identity_of(admin.identity(), namespace);
+    let identity = identity_of(admin.identity(), drive, namespace);
     let mut data = identity.identify_namespace(mapped_blocks(drive, namespace));
     data.nvmcap = u128::from(bytes(admin, drive, namespace.allocated_units())).into();
     Box::new(data.to_bytes())
@@ -163,7 +173,7 @@ pub(crate) fn identify(
         cns::ALLOCATED_NAMESPACE => data(table.get(nsid)),
         cns::NAMESPACE_DESCRIPTORS => {
             let namespace = table.active(nsid).ok_or(Status::INVALID_NAMESPACE)?;
-            let identity = identity_of(admin.identity(), namespace);
+            let identity = identity_of(admin.identity(), drive, namespace);
             Ok(Box::new(namespace_descriptors(identity.nguid())))
         }
         cns::INDEPENDENT_NAMESPACE if table.active(nsid).is_some() => {
@@ -201,7 +211,7 @@ pub(crate) fn namespaces(controller: &Controller) -> Vec<NamespaceInfo> {
         blocks: namespace.blocks,
         allocated_bytes: bytes(admin, drive, namespace.allocated_units()),
         is_attached: namespace.is_attached,
-        nguid: identity_of(admin.identity(), namespace).nguid(),
+        nguid: identity_of(admin.identity(), drive, namespace).nguid(),
     };
     drive.namespaces.iter().map(info).collect()
 }

@@ -177,6 +177,7 @@ mod tests {
             optimal_sectors: optimal,
             queue_depth: 64,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         Export::new(&limits, &NbdConfig::default(), 32 << 20)
     }

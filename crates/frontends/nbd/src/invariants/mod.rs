@@ -75,6 +75,7 @@ mod tests {
             optimal_sectors: 1,
             queue_depth: 1,
             volatile_cache: false,
+            atomic: block::AtomicLimits::NONE,
         };
         let action = CommandAction::Flush;
         let command = NbdCommand { action, cookie: 1, offset: 0, length: 0, fua: false };

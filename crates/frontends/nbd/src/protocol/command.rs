@@ -152,6 +152,7 @@ mod tests {
             optimal_sectors: 1,
             queue_depth: 8,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         let export = Export::new(&limits, &NbdConfig::default(), 32 << 20);
         let session = NegotiatedSession { structured: true, allocation: true, sized: true };

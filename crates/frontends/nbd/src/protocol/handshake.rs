@@ -343,6 +343,7 @@ mod tests {
             optimal_sectors: 1,
             queue_depth: 8,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         let config = NbdConfig { name: "drive".into(), ..NbdConfig::default() };
         Export::new(&limits, &config, 32 << 20)

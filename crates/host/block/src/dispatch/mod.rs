@@ -95,6 +95,7 @@ pub(crate) const EMPTY_SLOT: StagedRequest = StagedRequest {
         sectors: 0,
         data: Payload::BitBucket,
         fua: false,
+        atomic: false,
         deallocate: false,
         tag: 0,
     },

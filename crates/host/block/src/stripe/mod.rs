@@ -172,6 +172,11 @@ impl<D: BlockDevice> Stripe<D> {
             limits.queue_depth = limits.queue_depth.min(other.queue_depth);
             together = together.saturating_add(other.queue_depth);
             limits.volatile_cache |= other.volatile_cache;
+            limits.atomic.sectors = limits.atomic.sectors.min(other.atomic.sectors);
+            limits.atomic = limits.atomic.divided_at(match other.atomic.boundary_sectors {
+                0 => stripe,
+                boundary => boundary,
+            });
         }
         let (Some((_, mut limits)), Ok(count)) = (first, u16::try_from(all)) else {
             return Err(StripeError::Members(all));

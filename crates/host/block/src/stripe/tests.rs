@@ -37,6 +37,7 @@ impl Ram {
             optimal_sectors: 4,
             queue_depth,
             volatile_cache: false,
+            atomic: crate::AtomicLimits::NONE,
         };
         Ram {
             limits,

@@ -83,6 +83,7 @@ impl Merger {
             && (self.fua || !a.fua)
             && staged.submitter == newcomer.submitter
             && staged.group == newcomer.group
+            && !(a.atomic || b.atomic)
             && staged.requeues == 0;
         let Some(sectors) = a.sectors.checked_add(b.sectors).filter(|_| alike) else {
             return false;
@@ -209,6 +210,7 @@ mod tests {
         optimal_sectors: 1,
         queue_depth: 8,
         volatile_cache: false,
+        atomic: crate::AtomicLimits::NONE,
     };
 
     fn staged(id: u64, lba: u64, sectors: u32, data: Payload) -> StagedRequest {

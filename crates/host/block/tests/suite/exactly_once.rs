@@ -181,6 +181,7 @@ fn case(seed: u64, beneath: Beneath) {
         optimal_sectors: 1,
         queue_depth: [1, 2, 7, 32][pick(4) as usize],
         volatile_cache: pick(2) == 0,
+        atomic: driver::AtomicLimits::NONE,
     };
     let features = Features {
         segments: [1, 3, 16][pick(3) as usize],

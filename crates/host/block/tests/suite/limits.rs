@@ -22,6 +22,7 @@ const LIMITS: Limits = Limits {
     optimal_sectors: 1,
     queue_depth: 16,
     volatile_cache: true,
+    atomic: driver::AtomicLimits::NONE,
 };
 const FEATURES: Features =
     Features { segments: 8, fua: true, discard: true, write_zeroes: true, extents: false };

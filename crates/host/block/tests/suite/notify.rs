@@ -94,6 +94,7 @@ impl LowLevelDriver for Echo {
             optimal_sectors: 1,
             queue_depth: self.tags.into(),
             volatile_cache: false,
+            atomic: driver::AtomicLimits::NONE,
         }
     }
 

@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     optimal_sectors: 1,
     queue_depth: 24,
     volatile_cache: true,
+    atomic: driver::AtomicLimits::NONE,
 };
 
 /// A queue, and its completions in order.

@@ -117,6 +117,7 @@ impl AhciHost {
             optimal_sectors: a.optimal_sectors.max(b.optimal_sectors),
             queue_depth: a.queue_depth.min(b.queue_depth),
             volatile_cache: a.volatile_cache || b.volatile_cache,
+            atomic: crate::AtomicLimits::NONE,
         });
         let limits = every.ok_or(AhciError::NoDrive { ports: implemented.count_ones() })?;
         if let Some(odd) = drives.iter().find(|d| d.limits.sector_bytes != limits.sector_bytes) {
@@ -204,6 +205,7 @@ fn limits(identify: &Identify, slots: u32) -> Result<Limits, &'static str> {
         optimal_sectors: (4096 / sector_bytes).max(1),
         queue_depth: identify.queue_depth.min(slots).clamp(1, COMMAND_SLOTS_MAX as u32),
         volatile_cache: identify.write_cache,
+        atomic: crate::AtomicLimits::NONE,
     })
 }
 

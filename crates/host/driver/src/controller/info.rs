@@ -6,7 +6,7 @@ use nvme::{
 };
 
 use crate::data::{METADATA_BYTES_MAX, PRP_TRANSFER_MAX};
-use crate::{DataPointers, DriverError, Features};
+use crate::{AtomicLimits, DataPointers, DriverError, Features};
 
 /// The model of a drive and its firmware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct ControllerInfo {
     pub max_sectors: u32,
     /// Number of sectors that the media programs at once.
     pub optimal_sectors: u32,
+    /// The writes that a power cut does not tear.
+    pub atomic: AtomicLimits,
     /// Whether completed writes need a Flush to be durable.
     pub volatile_cache: bool,
     /// Number of I/O queue pairs that the drive granted.
@@ -153,6 +155,11 @@ impl ControllerInfo {
             )));
         }
         let optimal = open_channel.map_or(namespace.optimal_write(), |o| o.geometry.ws_opt);
+        let (atomic_sectors, boundary_sectors) = match open_channel {
+            // Vector commands address write units.
+            Some(_) => (0, 0),
+            None => namespace.atomic_write(controller.awupf.get()),
+        };
         Ok(ControllerInfo {
             serial: controller.serial(),
             product: ProductIdentity { model: controller.model(), firmware: controller.firmware() },
@@ -163,6 +170,7 @@ impl ControllerInfo {
             sectors,
             max_sectors,
             optimal_sectors: optimal,
+            atomic: AtomicLimits { sectors: atomic_sectors, boundary_sectors },
             volatile_cache: controller.has_volatile_cache(),
             io_queues,
             max_outstanding: controller.maxcmd.get(),

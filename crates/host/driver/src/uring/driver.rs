@@ -55,6 +55,7 @@ impl Uring {
             optimal_sectors: target.optimal_bytes / sector_bytes,
             queue_depth: config.depth.into(),
             volatile_cache: true,
+            atomic: crate::AtomicLimits::NONE,
         };
         let writable = !target.read_only;
         let features = Features {

@@ -200,6 +200,7 @@ mod tests {
         optimal_sectors: 8,
         queue_depth: 4,
         volatile_cache: true,
+        atomic: crate::AtomicLimits::NONE,
     };
 
     fn plan(request: Request) -> InFlight {

@@ -58,6 +58,7 @@ fn device(depth: u32) -> OverlapSerializer<Any> {
         optimal_sectors: 8,
         queue_depth: depth,
         volatile_cache: true,
+        atomic: block::AtomicLimits::NONE,
     };
     let (taken, ended) = (Vec::new(), VecDeque::new());
     OverlapSerializer::new(Any { limits, port: transport::Port::new().unwrap(), taken, ended })

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::Limits;
+use block::{AtomicLimits, Limits};
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{
     CapacityError, ChunkReport, DeviceL2pEntry, FlashGeometry, Ftl, FtlConfig, GcReadPriority, Lba,
@@ -208,6 +208,10 @@ impl Pblk {
             optimal_sectors: geometry.ws_opt,
             queue_depth: QUEUE_DEPTH,
             volatile_cache: true,
+            atomic: AtomicLimits {
+                sectors: if config.atomic_writes { geometry.ws_opt } else { 1 },
+                boundary_sectors: 0,
+            },
         };
         let requests = PblkRequestTable::new(QUEUE_DEPTH);
         let waits = (config.gc_read_priority == GcReadPriority::PerPu)

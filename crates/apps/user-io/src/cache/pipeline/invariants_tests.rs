@@ -24,6 +24,7 @@ fn busy() -> Busy {
         optimal_sectors: 1,
         queue_depth: 64,
         volatile_cache: true,
+        atomic: block::AtomicLimits::NONE,
     };
     let opened = IoDevice::null(limits);
     let device = VolatileDevice::for_cache(limits, opened.memory().clone(), 1);

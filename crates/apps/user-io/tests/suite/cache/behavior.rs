@@ -13,6 +13,7 @@ const LIMITS: Limits = Limits {
     optimal_sectors: 1,
     queue_depth: 64,
     volatile_cache: true,
+    atomic: block::AtomicLimits::NONE,
 };
 
 fn handle(config: CacheConfig) -> (IoDevice, Handle<Cache<VolatileDevice>>) {

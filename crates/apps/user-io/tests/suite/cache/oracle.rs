@@ -52,6 +52,7 @@ impl Case {
             optimal_sectors: 1,
             queue_depth: 1 + rng.below(20) as u32,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         let write = match rng.below(3) {
             0 => WritePolicy::WriteThrough,

@@ -136,5 +136,6 @@ pub(crate) fn null_limits(queue_depth: u32) -> Limits {
         optimal_sectors: 1,
         queue_depth,
         volatile_cache: false,
+        atomic: block::AtomicLimits::NONE,
     }
 }

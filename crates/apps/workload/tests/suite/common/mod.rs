@@ -58,6 +58,7 @@ impl Ram {
                 optimal_sectors: 1,
                 queue_depth: 1024,
                 volatile_cache: true,
+                atomic: block::AtomicLimits::NONE,
             },
             memory: AddressSpace::default(),
             sectors: vec![0; sectors as usize * 4096],

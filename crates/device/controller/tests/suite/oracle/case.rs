@@ -191,6 +191,7 @@ fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> DriveConfig {
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [(nand.seed % 3) as usize],
             vector_copy: false,
+            atomic_writes: false,
         },
         transfers: random_transfers(nand.seed),
         ..crate::common::drive(nand)

@@ -55,6 +55,7 @@ pub fn limits(sector_bytes: u32, bytes: u64) -> Limits {
         optimal_sectors: 4096 / sector_bytes,
         queue_depth: 64,
         volatile_cache: true,
+        atomic: block::AtomicLimits::NONE,
     }
 }
 

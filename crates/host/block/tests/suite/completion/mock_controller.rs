@@ -261,6 +261,7 @@ impl LowLevelDriver for MockDriver {
             optimal_sectors: 1,
             queue_depth: self.tags.into(),
             volatile_cache: true,
+            atomic: driver::AtomicLimits::NONE,
         }
     }
 

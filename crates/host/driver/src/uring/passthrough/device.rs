@@ -75,6 +75,7 @@ impl Passthrough {
             optimal_sectors: info.optimal_sectors,
             queue_depth: config.depth.into(),
             volatile_cache: info.volatile_cache,
+            atomic: info.atomic,
         };
         let writable = !namespace.read_only();
         let segments = config.segments.min(info.features.segments);

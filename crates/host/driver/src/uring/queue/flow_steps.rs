@@ -197,6 +197,7 @@ mod tests {
             optimal_sectors: 1,
             queue_depth: 4,
             volatile_cache: true,
+            atomic: crate::AtomicLimits::NONE,
         };
         let setup = RingSetup {
             depth: 4,

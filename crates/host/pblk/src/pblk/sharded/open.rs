@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::Limits;
+use block::{AtomicLimits, BlockDevice, Limits};
 use driver::{ControllerInfo, OpenChannelInfo, QueuePair};
 use ftl::{CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats};
 use nvme::{ChunkDescriptor, ChunkId, Geometry};
@@ -101,7 +101,11 @@ impl Sharded {
             // A shard accepts the fragments of every core's requests.
             queue_depth: QUEUE_DEPTH / config.shards,
             volatile_cache: true,
+            atomic: AtomicLimits::NONE,
         };
+        // Requests are divided at stripes.
+        let whole = shards.first().map_or(AtomicLimits::NONE, |shard| shard.limits().atomic);
+        let limits = Limits { atomic: whole.divided_at(stripes.sectors()), ..limits };
         let ends = mesh(config.shards, limits.queue_depth);
         let handles = (0..).zip(shards).zip(ends).map(|((shard, pblk), ends)| {
             let handle = ShardHandle::new(shard, pblk, stripes, share, limits, ends);

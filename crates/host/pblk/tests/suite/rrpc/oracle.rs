@@ -104,6 +104,7 @@ impl Case {
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [(seed % 3) as usize],
             vector_copy: false,
+            atomic_writes: false,
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];

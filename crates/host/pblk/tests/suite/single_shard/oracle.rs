@@ -147,6 +147,7 @@ impl Case {
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [(seed % 3) as usize],
             vector_copy: copies,
+            atomic_writes: false,
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);

@@ -273,7 +273,8 @@ impl<P: QueueProvider> Load<P> {
                 _ => Payload::BitBucket,
             };
             let (may_unmap, tag) = (stamp % 2 == 0, slot as u64);
-            let request = Request { op, lba, sectors, data, fua, deallocate: may_unmap, tag };
+            let request =
+                Request { op, lba, sectors, data, fua, atomic: false, deallocate: may_unmap, tag };
             if self.queues[queue].submit(now, request).is_err() {
                 return;
             }
