@@ -327,6 +327,17 @@ impl<D: BlockDevice> Handle<D> {
         self.run(Request { fua, ..write }).map(drop)
     }
 
+    /// As [`write`](Handle::write), so that a power cut does not tear the write: within the device's
+    /// [`AtomicLimits`](block::AtomicLimits).
+    ///
+    /// # Errors
+    /// [`IoError`]; *invalid field* where the write cannot be atomic. Nothing is written then.
+    pub fn write_atomic(&mut self, lba: u64, buffer: &Buffer, fua: bool) -> Result<(), IoError> {
+        let sectors = self.sectors(buffer.len())?;
+        let write = Request::atomic_write(lba, sectors, buffer.payload(), 0);
+        self.run(Request { fua, ..write }).map(drop)
+    }
+
     /// Reads sectors from `lba` into several buffers in order.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub use account::{
 pub use config::{BlockError, BlockLayerConfig, QueueModel, QueueTopology, StagingScope};
 #[doc(hidden)]
 pub use device::delegate;
-pub use device::{BlockDevice, QueueFull, can_be_atomic, validate_request};
+pub use device::{BlockDevice, QueueFull, validate_request};
 pub use device_queue::{DeviceDriver, DeviceDriverError, DeviceQueue};
 pub use dispatch::{STATUS_REMOVED, Timeouts};
 pub use driver::{

@@ -65,15 +65,6 @@ impl AtomicLimits {
             && (boundary == 0 || lba / boundary == last / boundary)
     }
 
-    /// Returns the limits of the part of a device from `first` on, whose sectors count from 0.
-    pub fn from_sector(self, first: u64) -> AtomicLimits {
-        let boundary = u64::from(self.boundary_sectors);
-        match first.checked_rem(boundary) {
-            None | Some(0) => self,
-            Some(_) => AtomicLimits { sectors: self.sectors.min(1), boundary_sectors: 0 },
-        }
-    }
-
     /// Returns the limits of a device that divides requests at every multiple of `sectors`.
     pub fn divided_at(self, sectors: u32) -> AtomicLimits {
         let boundary = match self.boundary_sectors {
@@ -324,4 +315,49 @@ pub trait LowLevelDriver {
 
     /// Hands out a hardware queue; `None` if the queue does not exist or has been handed out.
     fn take_queue(&mut self, index: u16) -> Option<Self::Queue>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Payload;
+
+    #[test]
+    fn atomic_writes_end_at_their_length_and_at_boundaries() {
+        let limits = AtomicLimits { sectors: 8, boundary_sectors: 0 };
+        assert!(limits.allows(5, 8) && !limits.allows(5, 9) && !limits.allows(5, 0));
+        let bounded = AtomicLimits { boundary_sectors: 16, ..limits };
+        assert!(bounded.allows(8, 8) && bounded.allows(15, 1) && !bounded.allows(12, 8));
+        assert!(bounded.allows(u64::MAX - 7, 8));
+        assert!(!AtomicLimits::NONE.allows(0, 1));
+        // A device that divides requests.
+        let divided = AtomicLimits { sectors: 4, boundary_sectors: 4 };
+        assert_eq!(limits.divided_at(4), divided);
+        assert_eq!(
+            bounded.divided_at(24),
+            AtomicLimits { sectors: 8, boundary_sectors: 8 },
+            "a write is divided at both"
+        );
+        assert_eq!(AtomicLimits::NONE.divided_at(4).sectors, 0);
+    }
+
+    #[test]
+    fn only_writes_can_be_atomic() {
+        let limits = AtomicLimits { sectors: 8, boundary_sectors: 0 };
+        let is_refused =
+            |request: Request| Request { atomic: true, ..request }.breaks_atomicity(&limits);
+        let bucket = Payload::BitBucket;
+        assert!(!is_refused(Request::write(3, 8, bucket, 0)));
+        assert!(!is_refused(Request::write_zeroes(3, 8, false, 0)));
+        for refused in [
+            Request::write(3, 9, bucket, 0),
+            Request::write_zeroes(3, 8, true, 0),
+            Request::discard(3, 8, 0),
+            Request::read(3, 8, bucket, 0),
+            Request::flush(0),
+        ] {
+            assert!(is_refused(refused), "{refused:?}");
+            assert!(!refused.breaks_atomicity(&limits), "it need not be atomic");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use time::Nanos;
 use crate::hal::{
     BindError, CompletionEvent, Features, HardwareQueue, Limits, LowLevelDriver, QueueState,
 };
-use crate::{Request, Tag, TagError, TagSet};
+use crate::{AtomicLimits, Request, Tag, TagError, TagSet};
 
 /// The null device.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Default for Null {
             optimal_sectors: 8,
             queue_depth: 1024,
             volatile_cache: false,
-            atomic: crate::AtomicLimits::NONE,
+            atomic: AtomicLimits::NONE,
         };
         Null::new(limits, 1)
     }
@@ -138,6 +138,9 @@ impl HardwareQueue for NullQueue {
 
     #[inline]
     fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
+        if command.breaks_atomicity(&AtomicLimits::NONE) {
+            return Err(BindError::Refused(Status::INVALID_FIELD));
+        }
         self.tags.bind(tag, command.tag, now)?;
         let place = self.ring_index(self.bound);
         self.ring[place] = tag;

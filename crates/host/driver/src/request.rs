@@ -3,6 +3,8 @@
 use mem::Iova;
 use nvme::{SglDescriptor, Status};
 
+use crate::AtomicLimits;
+
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -120,6 +122,23 @@ impl Request {
     /// Returns a write that a power cut does not tear.
     pub fn atomic_write(lba: u64, sectors: u32, data: Payload, tag: u64) -> Request {
         Request { atomic: true, ..Request::write(lba, sectors, data, tag) }
+    }
+
+    /// Returns whether the request must be atomic on a device where it cannot be. Zeros that may be
+    /// deallocated are a trim, which is done sector by sector.
+    #[inline]
+    pub fn breaks_atomicity(&self, limits: &AtomicLimits) -> bool {
+        self.atomic && !self.can_be_atomic(limits)
+    }
+
+    #[cold]
+    fn can_be_atomic(&self, limits: &AtomicLimits) -> bool {
+        let is_write = match self.op {
+            Op::Write => true,
+            Op::WriteZeroes => !self.deallocate,
+            Op::Read | Op::Flush | Op::Discard | Op::Extents => false,
+        };
+        is_write && limits.allows(self.lba, self.sectors)
     }
 
     /// Returns a flush.

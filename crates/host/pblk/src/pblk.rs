@@ -313,7 +313,7 @@ fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> R
         return Err(Status::LBA_OUT_OF_RANGE);
     }
     let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
-    if request.atomic && !block::can_be_atomic(limits, request) {
+    if request.breaks_atomicity(&limits.atomic) {
         return Err(Status::INVALID_FIELD);
     }
     let any_length = trims || op == Op::Extents;

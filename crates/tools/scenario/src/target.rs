@@ -164,6 +164,14 @@ impl TargetBuilder {
         // A target of kind "none" may keep its other keys, so that one line disables it.
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
+        draft.ftl.read_atomic(&mut section)?;
+        let is_other = matches!(draft.kind, MediaKind::Rrpc | MediaKind::Kv | MediaKind::Ppa);
+        if let (true, Some(place)) = (is_other, draft.ftl.atomic_span(&draft.section_span)) {
+            return Err(place.error(ProblemKind::Conflict {
+                message: "only the writes of pblk can be atomic".into(),
+                help: "set target.kind = \"pblk\", or remove `atomic`".into(),
+            }));
+        }
         section.set("scrub", &mut draft.scrub, |v| ScrubBuilder::read(v.section()?).map(Some))?;
         if let Some(value) = section.get("shards") {
             let shards = value.u32()?;

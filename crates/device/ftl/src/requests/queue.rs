@@ -10,6 +10,9 @@ use crate::ids::Lba;
 /// Requests at the head of the queue whose map entries are prefetched together.
 const PREFETCH_REQUESTS: usize = 32;
 
+/// Requests at the head of the queue that a write may overtake.
+const PROMOTION_DISTANCE: usize = 32;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum QueuedWriteKind {
     Write,
@@ -41,6 +44,11 @@ impl QueuedWrite {
     #[inline]
     pub(crate) fn left(&self) -> u32 {
         self.sectors - self.done_sectors
+    }
+
+    /// Whether both requests concern a sector.
+    fn overlaps(&self, other: &QueuedWrite) -> bool {
+        self.lba < other.lba + other.sectors && other.lba < self.lba + self.sectors
     }
 
     /// Whether it is a trim.
@@ -82,6 +90,22 @@ impl WriteQueue {
     #[inline]
     pub(crate) fn front(&self) -> Option<QueuedWrite> {
         self.queue.front().copied()
+    }
+
+    /// Moves the first write of at most `sectors` to the head, if it is among the next few and
+    /// concerns no sector of the requests that it overtakes. Returns whether there was one.
+    pub(crate) fn promote(&mut self, sectors: u32) -> bool {
+        let fits = |at: &usize| {
+            let request = &self.queue[*at];
+            request.sectors <= sectors
+                && !request.is_trim()
+                && !self.queue.range(..at).any(|earlier| earlier.overlaps(request))
+        };
+        let Some(at) = (1..self.queue.len().min(PROMOTION_DISTANCE)).find(fits) else {
+            return false;
+        };
+        self.queue.remove(at).into_iter().for_each(|request| self.queue.push_front(request));
+        true
     }
 
     /// Returns the request with this position in the queue.

@@ -31,22 +31,8 @@ pub fn validate_request(limits: &Limits, longest: u32, request: &Request) -> Opt
         return Some(Status::LBA_OUT_OF_RANGE);
     }
     let too_long = sectors > longest && matches!(op, Op::Read | Op::Write);
-    if sectors == 0 || too_long || request.atomic && !can_be_atomic(limits, request) {
-        return Some(Status::INVALID_FIELD);
-    }
-    None
-}
-
-/// Returns whether a request that must be atomic can be. Zeros that may be deallocated are a trim,
-/// which is done sector by sector.
-#[cold]
-pub fn can_be_atomic(limits: &Limits, request: &Request) -> bool {
-    let writes = match request.op {
-        Op::Write => true,
-        Op::WriteZeroes => !request.deallocate,
-        Op::Read | Op::Flush | Op::Discard | Op::Extents => false,
-    };
-    writes && limits.atomic.allows(request.lba, request.sectors)
+    let is_refused = sectors == 0 || too_long || request.breaks_atomicity(&limits.atomic);
+    is_refused.then_some(Status::INVALID_FIELD)
 }
 
 /// A block device, owned by its submitter (ARCHITECTURE.md, R4). It takes no lock and allocates no

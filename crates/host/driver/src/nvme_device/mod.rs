@@ -367,6 +367,9 @@ impl NvmeQueue {
     #[inline(never)]
     fn bind_generic(&mut self, tag: Tag, request: &Request, now: Nanos) -> Result<(), BindError> {
         let Request { op, data, .. } = *request;
+        if request.breaks_atomicity(&self.limits.atomic) {
+            return Err(BindError::Refused(Status::INVALID_FIELD));
+        }
         let made = match op {
             Op::Read | Op::Write => self.transfer(request).map(|(sqe, bytes)| {
                 let layout = ExtendedLbaLayout::new(self.metadata, self.limits.sector_bytes);
@@ -438,7 +441,8 @@ impl HardwareQueue for NvmeQueue {
         if !self.is_ready() {
             return Err(BindError::Busy);
         }
-        if self.lists.is_some() || !matches!(command.op, Op::Read | Op::Write) {
+        let is_plain = matches!(command.op, Op::Read | Op::Write) && !command.atomic;
+        if self.lists.is_some() || !is_plain {
             return self.bind_generic(tag, command, now);
         }
         let (mut sqe, bytes) = self.transfer(command).map_err(BindError::Refused)?;

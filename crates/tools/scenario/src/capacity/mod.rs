@@ -116,6 +116,9 @@ impl DriveCapacityError {
                 | Layer::VectorCopyOnDeviceL2p
                 | Layer::VectorCopyInDrive,
             ) => &["vector_copy"],
+            DriveCapacityError::Ftl(Layer::AtomicWithMapCache | Layer::AtomicOnDeviceL2p) => {
+                &["atomic", "l2p_cache"]
+            }
             DriveCapacityError::Shards(_) => &["shards"],
             DriveCapacityError::OutOfBand { .. } => &["oob_bytes"],
             DriveCapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
@@ -170,6 +173,10 @@ impl DriveCapacityError {
             ) => {
                 "allowed: false; or true for a pblk on a drive without paired pages and without a \
                   map of its own"
+                    .into()
+            }
+            DriveCapacityError::Ftl(Layer::AtomicWithMapCache | Layer::AtomicOnDeviceL2p) => {
+                "allowed: atomic = false; or all of the map in the memory of the FTL, with l2p_cache = 0"
                     .into()
             }
             DriveCapacityError::Shards(_) => {

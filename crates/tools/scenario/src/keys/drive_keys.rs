@@ -231,6 +231,7 @@ impl DriveBuilder {
         if let Some(value) = s.get("namespaces") {
             self.namespaces = Some((read_namespaces(&value)?, value.source_span()));
         }
+        self.ftl.read_atomic(s)?;
         if let Some(value) = s.get("ftl") {
             let mut ftl = value.section()?;
             self.ftl.read(&mut ftl)?;
@@ -305,6 +306,25 @@ impl DriveBuilder {
         s.finish()?;
         self.buffer.2 = Some(at.unwrap_or_else(|| value.source_span()));
         Ok(())
+    }
+
+    /// Refuses atomic writes where no FTL of the drive executes them.
+    fn check_atomic(&self, drive: &DriveConfig) -> Result<()> {
+        let Some(place) = self.ftl.atomic_span(&self.section_span) else { return Ok(()) };
+        let (message, help) = match (&drive.media, drive.personality) {
+            (MediaConfig::Nand(_), PersonalityKind::Block) => return Ok(()),
+            (_, PersonalityKind::OpenChannel) => (
+                "writes of an open-channel drive are units of its flash, which the host manages",
+                "set atomic in the `[target]`, or remove `atomic`",
+            ),
+            (MediaConfig::Pcm(_), PersonalityKind::Block) => (
+                "a drive of PCM writes each sector in its place, and has no write unit",
+                "remove `atomic`",
+            ),
+            _ => ("a drive that stores nothing has nothing to keep whole", "remove `atomic`"),
+        };
+        let problem = ProblemKind::Conflict { message: message.into(), help: help.into() };
+        Err(place.error(problem))
     }
 
     /// Checks that write buffers have at least a write unit, and less than the drive.
@@ -504,6 +524,7 @@ impl DriveBuilder {
             protection: None,
         };
         self.interface.protect(&mut config, &self.section_span)?;
+        self.check_atomic(&config)?;
         Ok(DriveSpec {
             kind: DriveKind::Nvme,
             config,

@@ -77,6 +77,7 @@ const NVME_KEYS: &[&str] = &[
     "data",
     "flush",
     "lba_bytes",
+    "atomic",
     "protection",
     "preset",
     "personality",

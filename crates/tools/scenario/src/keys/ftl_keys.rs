@@ -148,6 +148,18 @@ impl FtlBuilder {
         Ok(())
     }
 
+    /// Reads whether writes are atomic, a key of `[drive]` and of `[target]`.
+    pub(crate) fn read_atomic(&mut self, section: &mut Section<'_>) -> Result<()> {
+        let place = section.set("atomic", &mut self.config.atomic_writes, |v| v.boolean())?;
+        self.spans.extend(place.map(|place| ("atomic", place)));
+        Ok(())
+    }
+
+    /// Returns the span of `atomic`, if writes are to be atomic: the key's, or `whole`.
+    pub(crate) fn atomic_span<'a>(&'a self, whole: &'a SourceSpan) -> Option<&'a SourceSpan> {
+        self.config.atomic_writes.then(|| self.span("atomic").unwrap_or(whole))
+    }
+
     /// Returns the span of a key's last setting, if it was set.
     pub(crate) fn span(&self, key: &str) -> Option<&SourceSpan> {
         self.spans.iter().rev().find(|(k, _)| *k == key).map(|(_, place)| place)

@@ -377,7 +377,7 @@ fn drive_use(d: &DriveOutcome, outcome: &SimOutcome, object: &mut Map<String, Va
 
 /// Returns the counters of an FTL.
 fn ftl(f: &FtlStats) -> Value {
-    json!({
+    let mut value = json!({
         "host_sectors_written": f.host_writes,
         "host_sectors_from_reserve": f.host_writes_from_reserve,
         "host_sectors_read": f.host_reads,
@@ -400,7 +400,11 @@ fn ftl(f: &FtlStats) -> Value {
         "checkpoints": f.checkpoints,
         "loss_checkpoints": f.loss_checkpoints,
         "flushes": f.flushes,
-    })
+    });
+    if f.atomic_padding > 0 {
+        value["atomic_padding_sectors"] = json!(f.atomic_padding);
+    }
+    value
 }
 
 /// Returns the counters of an FTL's garbage collection.

@@ -457,6 +457,9 @@ fn ftl(config: &FtlConfig) -> Value {
     if config.vector_copy {
         value["vector_copy"] = json!(true);
     }
+    if config.atomic_writes {
+        value["atomic"] = json!(true);
+    }
     value
 }
 

@@ -7,7 +7,8 @@
 //! # Atomic writes
 //!
 //! With [`atomic_writes`](crate::FtlConfig::atomic_writes) a write of at most a write unit is admitted
-//! as a whole, into one unit. If it does not fit the open unit, that is padded first. After a power cut
+//! as a whole, into one unit. If it does not fit the open unit, shorter writes from behind it fill the
+//! unit, or padding does. After a power cut
 //! such a write is there completely or not at all (later writes may have replaced parts of it):
 //!
 //! * A unit is programmed by one operation and has one sequence number. An interrupted program leaves
@@ -241,11 +242,17 @@ impl Ftl {
             if self.requests.writes().is_prefetch_due() {
                 self.prefetch_pending();
             }
-            let left = p.left();
-            if self.env.config.atomic_writes && self.pad_for_atomic(&p, flash) {
+            if self.env.config.atomic_writes && self.is_too_long_for_unit(&p) {
+                let sectors = self.buffer.ring(HOST).free_in_unit();
+                if self.requests.writes_mut().promote(sectors) {
+                    continue;
+                }
+                self.stats.atomic_padding += u64::from(sectors);
+                self.pad_open_host_unit(flash);
                 (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
                 moved = true;
             }
+            let left = p.left();
             let took = match p.kind {
                 QueuedWriteKind::Trim => {
                     admission = Admission::MapPage;
@@ -337,17 +344,12 @@ impl Ftl {
         self.env.config.atomic_writes && !p.is_trim() && p.sectors <= self.env.geometry.ws_opt
     }
 
-    /// Pads the open unit, if a request is atomic and does not fit it. Does so also if the request
-    /// cannot be admitted yet: the unit is the only one that its paired pages can come from.
-    #[inline(never)]
-    fn pad_for_atomic(&mut self, p: &QueuedWrite, flash: &mut impl FlashBackend) -> bool {
+    /// Whether a queued request is an atomic write that does not fit the open unit. A shorter write
+    /// may then overtake it. Without one the unit is padded, also if the request cannot be admitted
+    /// yet: other units may wait for this one, from which their paired pages are programmed.
+    fn is_too_long_for_unit(&self, p: &QueuedWrite) -> bool {
         let free = self.buffer.ring(HOST).free_in_unit();
-        let pads = self.is_atomic(p) && free > 0 && free < p.sectors;
-        if pads {
-            self.stats.atomic_padding += u64::from(free);
-            self.pad_open_host_unit(flash);
-        }
-        pads
+        self.is_atomic(p) && free > 0 && free < p.sectors
     }
 
     /// Returns how many sectors of an atomic write are admitted now, if [`admissible`](Ftl::admissible)
