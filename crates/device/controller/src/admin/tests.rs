@@ -268,3 +268,26 @@ fn a_shape_that_the_page_cannot_tell_is_refused() {
     facts.geometry = open_channel().identity.geometry.map(|g| Geometry { groups: 70_000, ..g });
     assert!(AdminState::new(facts).is_err());
 }
+
+#[test]
+fn atomic_writes_have_their_length_and_their_boundaries() {
+    let of = |atomic, first_sector| {
+        let namespace = NamespaceIdentity { atomic, first_sector, ..identity().namespace };
+        let a = AdminState::new(ControllerIdentity { namespace, ..identity() }).unwrap();
+        let c = IdentifyController::from_bytes(*a.identify(cns::CONTROLLER, 0, 0).unwrap());
+        let n = IdentifyNamespace::from_bytes(*a.identify(cns::NAMESPACE, 1, 0).unwrap());
+        assert_eq!(c.awun, c.awupf);
+        assert_eq!((n.nawun, n.nabsn), (n.nawupf, n.nabspf));
+        (c.awupf.get(), n.nsfeat & IdentifyNamespace::NSFEAT_ATOMIC != 0, n)
+    };
+    let (awupf, is_own, n) = of(AtomicUnit::SECTOR, 0);
+    assert_eq!((awupf, is_own, n.atomic_write(0)), (0, false, (1, 0)));
+    let (awupf, is_own, n) = of(AtomicUnit { sectors: 16, boundary: 0 }, 0);
+    assert_eq!((awupf, is_own, n.atomic_write(0)), (15, true, (16, 0)));
+    let bounded = AtomicUnit { sectors: 16, boundary: 1 << 16 };
+    assert_eq!(of(bounded, 0).2.atomic_write(0), (16, 1 << 16));
+    assert_eq!(of(bounded, 1 << 17).2.atomic_write(0), (16, 1 << 16));
+    // Boundaries of a part of a drive that begins between two of them.
+    let (_, _, n) = of(AtomicUnit { sectors: 8, boundary: 8 }, 19);
+    assert_eq!((n.nabo.get(), n.atomic_write(0)), (5, (1, 0)));
+}
