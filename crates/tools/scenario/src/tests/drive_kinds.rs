@@ -368,3 +368,34 @@ fn a_path_leads_to_a_namespace_of_its_drive() {
     let text = format!("{drive}{two}[path]\nnamespace = 2\n{export}");
     assert_refused(&text, 7, "\"/tmp/s\"", &["partitions of the drive's namespace 1"]);
 }
+
+// guarantee: D-59
+
+#[test]
+fn atomic_writes_need_an_ftl_with_the_whole_map_in_memory() {
+    let block = "[drive]\npreset = \"femu-default\"\n";
+    let is_atomic = |text: &str| parse(text).unwrap().drives[0].config.ftl.atomic_writes;
+    assert!(is_atomic(&format!("{block}atomic = true\n")));
+    assert!(!is_atomic(&format!("{block}atomic = false\n")) && !is_atomic(block));
+    let pblk = |keys: &str| {
+        format!("{block}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\n{keys}")
+    };
+    let target = |text: &str| parse(text).unwrap().drives[0].target.ftl().copied().unwrap();
+    assert!(target(&pblk("atomic = true\n")).atomic_writes);
+    assert!(!target(&pblk("")).atomic_writes);
+    let open = format!("{block}atomic = true\npersonality = \"open-channel\"\n");
+    assert_refused(&open, 3, "true", &["which the host manages", "set atomic in the `[target]`"]);
+    let pcm = "[drive]\npreset = \"pcm\"\natomic = true\n";
+    assert_refused(pcm, 3, "true", &["writes each sector in its place"]);
+    let null = "[drive]\npreset = \"nvme-null\"\natomic = true\n";
+    assert_refused(null, 3, "true", &["stores nothing"]);
+    let ahci = "[drive]\nkind = \"ahci\"\natomic = true\n";
+    assert_refused(ahci, 3, "atomic", &["describes an emulated NVMe drive"]);
+    let rrpc = format!(
+        "{block}personality = \"open-channel\"\ndevice_l2p = true\n[target]\nkind = \"rrpc\"\natomic = true\n"
+    );
+    assert_refused(&rrpc, 7, "true", &["only the writes of pblk"]);
+    let cached =
+        format!("{block}data = \"memory\"\natomic = true\n[drive.ftl]\nl2p_cache = \"1M\"\n");
+    assert_refused(&cached, 4, "true", &["with l2p_cache", "allowed: atomic = false"]);
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::open_pblk::OpenPblk;
-use block::{BlockDevice, Completion, Extent, ExtentState, Payload, Request};
+use block::{AtomicLimits, BlockDevice, Completion, Extent, ExtentState, Payload, Request};
 use ftl::NewFtlError;
 use mem::SharedRegion;
 use nvme::Status;
@@ -376,4 +376,22 @@ fn threads_find_what_they_wrote_on_each_others_shards() {
             }
         }
     });
+}
+
+// guarantee: D-59
+
+#[test]
+fn atomic_writes_end_at_stripes() {
+    let mut drive = drive();
+    let ftl = ftl::FtlConfig { atomic_writes: true, ..ftl::FtlConfig::default() };
+    let mut sharded = drive.open_sharded(ShardedConfig { ftl, ..config(2, 8) }, 16).unwrap();
+    let cores = sharded.shards_mut();
+    let limits = AtomicLimits { sectors: 2, boundary_sectors: 8 };
+    assert_eq!(cores[0].limits().atomic, limits);
+    for (lba, is_whole) in [(6, true), (7, false), (8, true)] {
+        let write = Request::atomic_write(lba, 2, Payload::BitBucket, lba);
+        let done = submit(&mut drive, cores, 0, write);
+        let expected = if is_whole { Status::SUCCESS } else { Status::INVALID_FIELD };
+        assert_eq!(done.status, expected, "{lba}");
+    }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
-use block::{BlockDevice, Completion, Extent, ExtentState, Payload, QueueFull, Request};
+use block::{
+    AtomicLimits, BlockDevice, Completion, Extent, ExtentState, Payload, QueueFull, Request,
+};
 use ftl::{CapacityError, FtlConfig, NewFtlError, RecoveryError};
 use mem::{Iova, SharedRegion};
 use nvme::{ChunkState, Status};
@@ -515,4 +517,22 @@ fn a_map_larger_than_its_memory_pages_over_vector_commands() {
         assert_eq!(b.read(lba), model[lba as usize], "sector {lba} after a power cut");
     }
     assert_eq!(b.pblk.stats().map_mismatches, 0);
+}
+
+// guarantee: D-59
+
+#[test]
+fn writes_of_a_write_unit_are_atomic_if_asked_for() {
+    let request = |lba, sectors| Request::atomic_write(lba, sectors, Payload::BitBucket, 1);
+    for (atomic_writes, most) in [(true, 2), (false, 1)] {
+        let drive = MockOpenChannelDrive::new(geometry(2, 2, 40, 24, 2, 4), true, 1);
+        let config = FtlConfig { atomic_writes, ..FtlConfig::default() };
+        let mut b = Bench::new(drive, config);
+        let limits = AtomicLimits { sectors: most, boundary_sectors: 0 };
+        assert_eq!(b.pblk.limits().atomic, limits);
+        assert!(b.run(request(5, most)).status.is_success());
+        assert_eq!(b.run(request(5, most + 1)).status, Status::INVALID_FIELD);
+        let trim = Request { atomic: true, ..Request::discard(5, 1, 2) };
+        assert_eq!(b.run(trim).status, Status::INVALID_FIELD);
+    }
 }
