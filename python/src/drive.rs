@@ -9,17 +9,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
+use sluice::driver::{PersistentRegion, RegionError};
 use sluice::open::{CloseError, DriveControl, FileOptions, OpenOptions, Target, TargetOpenError};
 use sluice::scenario::{FaultValue, Scenario};
 use sluice::time::Nanos;
-use sluice::user_io::{DeviceKind, Handle, IoDevice, Limits, QueueConfig, WaitMode};
+use sluice::user_io::{DeviceKind, DirectError, Handle, IoDevice, Limits, QueueConfig, WaitMode};
 
 use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
 use crate::scenario::PyScenario;
 use crate::stats::{drive_stats, one_drive};
-use crate::transfers::BlockingCalls;
+use crate::transfers::{BlockingCalls, bytes_of};
 
 /// An open drive.
 struct OpenedDrive {
@@ -282,6 +283,22 @@ impl PyDrive {
         py.detach(|| body(&self.drive)).map_err(|failure| failure.into_exception(py))
     }
 
+    /// Runs `body` on the persistent memory region, without the interpreter's lock.
+    fn region<T: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&PersistentRegion) -> Result<T, RegionError> + Send,
+    ) -> PyResult<T> {
+        let region =
+            self.call(py, |drive| drive.with(|open| Ok(open.device.persistent_region()?.clone())))?;
+        self.call(py, |_| {
+            body(&region).map_err(|error| match error {
+                RegionError::OutOfBounds { .. } => CallFailure::Value(error.to_string()),
+                RegionError::NotReady | RegionError::Removed => DirectError::from(error).into(),
+            })
+        })
+    }
+
     /// Runs a blocking call on the drive's own queue.
     fn blocking<T>(
         &self,
@@ -434,6 +451,37 @@ impl PyDrive {
     /// Deallocates `length` bytes from `offset`; they read as zeros afterwards.
     fn trim(&self, py: Python<'_>, offset: u64, length: usize) -> PyResult<()> {
         self.blocking(py, |calls| calls.trim(py, offset, length))
+    }
+    /// Size of the drive's persistent memory region in bytes. Raises `OpenError` without one, as all calls on it.
+    #[getter]
+    fn pmr_nbytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.region(py, |region| Ok(region.bytes()))
+    }
+    /// Reads from the persistent memory region, also what is not persistent.
+    fn pmr_read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.region(py, |region| {
+            // A length outside of the region needs no memory.
+            let mut bytes = vec![0; length.min(region.bytes() as usize + 1)];
+            region.read(offset, &mut bytes).map(|()| bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+    /// Stores an object with the buffer protocol to the persistent memory region.
+    ///
+    /// It is visible at once, and survives a power cut after `pmr_persist`. Takes the configured time for each
+    /// cache line of 64 bytes.
+    fn pmr_store(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = bytes_of(data)?.to_vec(py)?;
+        self.region(py, |region| region.store(offset, &data).map(|_| ()))
+    }
+    /// Persists the cache lines of a range of the persistent memory region.
+    fn pmr_persist(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
+        self.region(py, |region| region.persist(offset, length).map(|_| ()))
     }
     /// Makes an emulated NVMe drive behind it fail, now: `drive.inject("die-failure", pu=3)`.
     ///

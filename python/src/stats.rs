@@ -69,6 +69,7 @@ pub(crate) fn one_drive(name: &str, stats: &DriveStats) -> Value {
         "bytes_written": stats.bytes_written,
         "ftl": ftl,
         "media": media,
+        "pmr": stats.pmr,
     })
 }
 

@@ -129,7 +129,7 @@ pub(crate) fn length_of(
 }
 
 /// Returns an object with the buffer protocol as bytes.
-fn bytes_of<'py>(data: &Bound<'py, PyAny>) -> PyResult<PyBuffer<u8>> {
+pub(crate) fn bytes_of<'py>(data: &Bound<'py, PyAny>) -> PyResult<PyBuffer<u8>> {
     let view = data.py().import("builtins")?.getattr("memoryview")?.call1((data,))?;
     PyBuffer::get(&view.call_method1("cast", ("B",))?)
 }

@@ -307,3 +307,36 @@ def test_faults_are_injected_into_an_open_drive() -> None:
         drive.inject("power-cut")
     with sluice.open("null:1M") as null, pytest.raises(ValueError, match="emulated NVMe drive"):
         null.inject("power-cut")
+
+
+# guarantee: B-101
+
+
+def test_what_was_persisted_survives_a_power_cut() -> None:
+    config = {"drive": {**DRIVE["drive"], "pmr": {"size": "64k", "store": "10ns"}}}
+    with sluice.open(config) as drive:
+        assert drive.pmr_nbytes == 64 << 10
+        drive.pmr_store(60, b"durable!")
+        drive.pmr_persist(60, 8)
+        drive.pmr_store(4096, np.arange(512, dtype=np.uint64))
+        assert drive.pmr_read(4096, 16) == np.arange(2, dtype=np.uint64).tobytes()
+        drive.inject("power-cut")
+        assert drive.pmr_read(60, 8) == b"durable!"
+        words = np.frombuffer(drive.pmr_read(4096, 4096), np.uint64)
+        assert all(word in (0, index) for index, word in enumerate(words))
+        for call in (
+            lambda: drive.pmr_store((64 << 10) - 1, b"ab"),
+            lambda: drive.pmr_persist(64 << 10, 1),
+            lambda: drive.pmr_read(0, 1 << 60),
+        ):
+            with pytest.raises(ValueError, match="persistent memory region of 65536"):
+                call()
+        assert drive.stats()["drives"][0]["pmr"]["persists"] == 1
+    with pytest.raises(sluice.ClosedError):
+        drive.pmr_persist(0, 1)
+
+
+def test_a_drive_without_a_region_says_so(drive: sluice.Drive) -> None:
+    with pytest.raises(sluice.OpenError, match="no persistent memory region") as refused:
+        drive.pmr_read(0, 1)
+    assert refused.value.errno == errno.EOPNOTSUPP

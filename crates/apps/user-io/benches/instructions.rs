@@ -127,6 +127,7 @@ fn null_drive() -> DriveConfig {
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     }
 }
 

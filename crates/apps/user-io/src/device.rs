@@ -8,7 +8,8 @@ use block::notify::CompletionPolicy;
 use block::{BlockDevice, Features, Limits, Raw};
 use driver::pci::{OpenedController, PciDriver};
 use driver::{
-    ControllerHandle, ControllerInfo, LowLevelDriver, Null, Passthrough, Uring, UringConfig,
+    ControllerHandle, ControllerInfo, LowLevelDriver, Null, Passthrough, PersistentRegion, Uring,
+    UringConfig,
 };
 use event::RealClock;
 use mem::AddressSpace;
@@ -23,7 +24,7 @@ use crate::device_inner::{
 use crate::queue::{HardwareQueueKind, Queue};
 use crate::queue_factory::QueueFactory;
 use crate::remote::RemoteDevice;
-use crate::{DirectError, RemovalReason};
+use crate::{DirectError, NoRegionReason, RemovalReason};
 
 /// Default number of entries of a queue.
 const QUEUE_DEPTH_DEFAULT: u16 = 256;
@@ -109,6 +110,7 @@ impl IoDevice {
             remote: served,
             timeout: IoDevice::COMMAND_TIMEOUT_DEFAULT,
             bound_driver: given_by,
+            region: Err(NoRegionReason::NoRegion),
             completion: None,
             _keep_alive: keeper,
         };
@@ -217,6 +219,11 @@ impl IoDevice {
     ) -> IoDevice {
         let info = controller.info().clone();
         let memory = controller.port().memory().clone();
+        let region = match (controller.persistent_region(), &behind) {
+            (Some(region), _) => Ok(region),
+            (None, (Some(_), _)) => Err(NoRegionReason::Partition),
+            (None, (None, _)) => Err(NoRegionReason::NoRegion),
+        };
         let limits = Limits {
             sector_bytes: info.sector_bytes,
             sectors: info.sectors,
@@ -235,7 +242,7 @@ impl IoDevice {
             None => info.features,
         };
         let way = Backend::Drive(NvmeBackend::new(controller, progress));
-        IoDevice::new(name, (limits, features), memory, way, behind)
+        IoDevice::new(name, (limits, features), memory, way, behind).with_region(region)
     }
 
     /// Wraps the queues of host software over a drive: of a target on host-managed flash, or of a
@@ -268,6 +275,29 @@ impl IoDevice {
             opened.completion = policy;
         }
         self
+    }
+
+    /// Sets the persistent memory region of the drive behind the device, or the reason for which this
+    /// process has none. Only for a device without queues and clones.
+    #[must_use]
+    pub fn with_region(mut self, region: Result<PersistentRegion, NoRegionReason>) -> IoDevice {
+        if let Some(opened) = Arc::get_mut(&mut self.inner) {
+            opened.region = region.map(|region| region.in_real_time(opened.clock));
+        }
+        self
+    }
+
+    /// Returns the persistent memory region of the drive. Stores and persists take the time that the
+    /// drive is configured with: the calling thread spins.
+    ///
+    /// # Errors
+    /// [`DirectError::NoRegion`].
+    pub fn persistent_region(&self) -> Result<&PersistentRegion, DirectError> {
+        let device = &self.inner;
+        device.region.as_ref().map_err(|reason| DirectError::NoRegion {
+            device: device.name.clone(),
+            reason: *reason,
+        })
     }
 
     /// Returns how completions are noticed, if the scenario of the device says so.

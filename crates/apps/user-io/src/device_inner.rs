@@ -10,7 +10,7 @@ use block::{BlockDevice, Features, Limits, Raw};
 use driver::pci::PciDriver;
 use driver::{
     ControllerGeneration, ControllerHandle, ControllerInfo, DriverError, Null, NvmeQueue,
-    Passthrough, QueuePair, Uring, UringQueue,
+    Passthrough, PersistentRegion, QueuePair, Uring, UringQueue,
 };
 use event::{RealClock, Waker};
 use mem::AddressSpace;
@@ -20,7 +20,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::queue::{HardwareQueueKind, LeasedQueue};
 use crate::remote::{RemoteDevice, RemoteQueue};
 use crate::supervised::{NO_TIMEOUT, SupervisedQueue};
-use crate::{DeviceKind, DirectError, QueueConfig, RemovalReason};
+use crate::{DeviceKind, DirectError, NoRegionReason, QueueConfig, RemovalReason};
 
 /// Timeout for the requests outstanding on a target's queue when the queue is returned.
 const TARGET_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(5000);
@@ -105,6 +105,8 @@ pub(crate) struct DeviceInner {
     pub(crate) timeout: Nanos,
     /// Kernel driver of a real controller.
     pub(crate) bound_driver: Option<PciDriver>,
+    /// The persistent memory region of the drive.
+    pub(crate) region: Result<PersistentRegion, NoRegionReason>,
     /// How completions are noticed, if the scenario of the device says so.
     pub(crate) completion: Option<CompletionPolicy>,
     pub(crate) _keep_alive: Option<KeepAlive>,

@@ -1,6 +1,6 @@
 //! The `errno` of errors, for callers that report one, as the C library and the Python package do.
 
-use driver::{DriverError, NvmeDeviceError, UringError};
+use driver::{DriverError, NvmeDeviceError, RegionError, UringError};
 use nvme::Status;
 use share_proto::Code;
 
@@ -28,7 +28,11 @@ impl DirectError {
             | DirectError::NoVector { .. }
             | DirectError::NoDrive { .. }
             | DirectError::NoInterrupts { .. }
+            | DirectError::NoRegion { .. }
             | DirectError::NoHealth { .. } => libc::EOPNOTSUPP,
+            DirectError::Region(RegionError::OutOfBounds { .. }) => libc::ERANGE,
+            DirectError::Region(RegionError::NotReady) => libc::EBUSY,
+            DirectError::Region(RegionError::Removed) => libc::ECONNRESET,
             DirectError::Memory { source, .. } => os_errno(source, libc::ENOMEM),
             DirectError::Vector(_) | DirectError::Register(_) => libc::ENOMEM,
             DirectError::Remote(error) => remote_errno(error),

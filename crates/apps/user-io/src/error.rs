@@ -3,12 +3,28 @@
 use std::io;
 
 use block::{Op, QueueFull};
-use driver::{DriverError, NvmeDeviceError, UringError};
+use driver::{DriverError, NvmeDeviceError, RegionError, UringError};
 use mem::RegisterError;
 use nvme::Status;
 use ocssd::vector::MemoryError;
 
 use crate::remote::RemoteDeviceError;
+
+/// Why a device has no persistent memory region for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRegionReason {
+    /// The device is not an emulated NVMe drive with a region.
+    #[error("only an emulated NVMe drive with `pmr` has one")]
+    NoRegion,
+    /// The process is confined to a partition of the drive.
+    #[error(
+        "a process that is confined to a partition of a drive does not have the drive's region"
+    )]
+    Partition,
+    /// Several drives are behind the device.
+    #[error("several drives behind it have one")]
+    Several,
+}
 
 /// Why a device, a queue or memory cannot be provided.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +59,17 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
+    /// The device has no persistent memory region for this process.
+    #[error("{device} has no persistent memory region: {reason}")]
+    NoRegion {
+        /// The device.
+        device: String,
+        /// The reason.
+        reason: NoRegionReason,
+    },
+    /// The persistent memory region cannot be accessed.
+    #[error(transparent)]
+    Region(#[from] RegionError),
     /// A sleeping thread would never be woken.
     #[error(
         "{what}: the device would not wake a sleeping handle: the queue was made without interrupts, or its \

@@ -48,7 +48,7 @@ pub use cache::{
 };
 pub use device::{DeviceKind, IoDevice, QueueConfig, TargetConfig};
 pub use errno::status_errno;
-pub use error::{DirectError, IoError};
+pub use error::{DirectError, IoError, NoRegionReason};
 pub use handle::Handle;
 pub use multi_queue::{MultiQueue, QueueSelectFn, QueueSelector};
 pub use queue::{Queue, QueueStats};

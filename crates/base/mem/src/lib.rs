@@ -12,6 +12,7 @@ mod huge_array;
 mod iova;
 mod memfd;
 mod owned_region;
+mod persistent;
 mod read_only_region;
 mod region;
 mod saved_region;
@@ -25,6 +26,7 @@ pub use iova::{
 };
 pub use memfd::SharedMemoryError;
 pub use owned_region::OwnedRegion;
+pub use persistent::{PersistentMemory, PersistentMemoryError, SharedImages};
 pub use read_only_region::ReadOnlyRegion;
 pub use region::SharedRegion;
 pub use words::{SharedWord, WordArray};

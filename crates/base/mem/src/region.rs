@@ -51,7 +51,11 @@ impl SharedRegion {
     }
 
     /// Creates the region of a fresh mapping at `base`, which it then owns.
-    fn mapped(base: *mut c_void, len: usize, file: Option<File>) -> io::Result<SharedRegion> {
+    pub(crate) fn mapped(
+        base: *mut c_void,
+        len: usize,
+        file: Option<File>,
+    ) -> io::Result<SharedRegion> {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("mmap returned the null page"))?;
         Ok(SharedRegion { base, len, file, sealed: false, copy_on_write: false, parent: None })

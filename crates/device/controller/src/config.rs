@@ -1,11 +1,14 @@
 //! [`DriveConfig`]: the description of a drive, as plain values that [`DriveConfig::check`]
 //! validates.
 
+use std::path::PathBuf;
+
 use ftl::{FtlConfig, LineMetadata};
 use media::MediaConfig;
 use nvme::ProtectionType;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
+use transport::RegionCosts;
 
 use crate::admin::latency_monitor;
 use crate::namespaces::layout::NamespaceLayout;
@@ -150,6 +153,40 @@ pub struct CmbConfig {
     pub protected: bool,
 }
 
+/// A persistent memory region [NVMe1.4 §4.8].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PmrConfig {
+    /// The memory.
+    pub store: PmrStore,
+    /// The time that accesses take on the host.
+    pub costs: RegionCosts,
+}
+
+/// The memory of a persistent memory region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PmrStore {
+    /// Emulated memory, beside the image if the drive has one.
+    Emulated {
+        /// Size in bytes: a multiple of 4 KiB, up to [`PmrConfig::BYTES_MAX`].
+        bytes: u64,
+    },
+    /// A file on persistent memory of this machine, whose size is that of the region.
+    Dax {
+        /// Path of the file.
+        path: PathBuf,
+    },
+}
+
+impl PmrConfig {
+    /// Maximum size in bytes: that of the base address register of the region.
+    pub const BYTES_MAX: u64 = 64 << 30;
+
+    /// Returns whether a region can have this size in bytes.
+    pub fn is_size(bytes: u64) -> bool {
+        bytes > 0 && bytes <= PmrConfig::BYTES_MAX && bytes.is_multiple_of(mem::PAGE_BYTES as u64)
+    }
+}
+
 impl ControllerConfig {
     /// Returns whether the latency monitor can have these thresholds.
     pub fn is_latency_monitor(thresholds: &[Nanos; 4]) -> bool {
@@ -274,6 +311,8 @@ pub struct DriveConfig {
     /// End-to-end protection information of each logical block: type 1, or none. Requires a drive that
     /// manages its own NAND flash and stores data.
     pub protection: Option<ProtectionType>,
+    /// The persistent memory region, if the drive has one.
+    pub pmr: Option<PmrConfig>,
 }
 
 /// Smallest logical block in bytes.
@@ -412,6 +451,14 @@ impl DriveConfig {
         {
             return contradiction("registers with a time that CAP.TO cannot represent", allowed);
         }
+        if let Some(PmrConfig { store: PmrStore::Emulated { bytes }, .. }) = self.pmr
+            && !PmrConfig::is_size(bytes)
+        {
+            return contradiction(
+                &format!("a persistent memory region of {bytes} bytes"),
+                "a multiple of 4 KiB, from 4 KiB to 64 GiB",
+            );
+        }
         self.check_host_flush()?;
         self.check_lba_bytes()?;
         self.check_protection()?;
@@ -515,6 +562,13 @@ impl DriveConfig {
                 "flushes to the host's device with a persistent controller memory buffer, which \
                  hosts write without commands",
                 "flush = \"process\", or cmb_persistent = false",
+            );
+        }
+        if matches!(self.pmr, Some(PmrConfig { store: PmrStore::Emulated { .. }, .. })) {
+            return contradiction(
+                "flushes to the host's device with a persistent memory region, which hosts write \
+                 without commands",
+                "flush = \"process\", or a region in a DAX file",
             );
         }
         if let MediaConfig::Pcm(pcm) = &self.media

@@ -20,7 +20,8 @@ use crate::doorbell_wait::DoorbellRecord;
 use crate::error::DriveError;
 use crate::faults::injection;
 use crate::faults::state::FaultState;
-use crate::host_interface::cmb::DeviceCmb;
+use crate::host_interface::device_memory::{DeviceMemory, KeptDeviceMemory};
+use crate::host_interface::pmr::{self, DevicePmr};
 use crate::host_interface::queues::Queues;
 use crate::host_interface::registers;
 use crate::lateness::{GapLog, LatenessRecord};
@@ -60,7 +61,8 @@ pub struct Controller {
     pub(crate) queues: Queues,
     pub(crate) admin: AdminState,
     pub(crate) async_events: AsyncEventQueue,
-    pub(crate) cmb: Option<DeviceCmb>,
+    /// The memory that hosts access directly.
+    pub(crate) memory: DeviceMemory,
     pub(crate) stages: CommandStages,
     pub(crate) zero_latency: bool,
     pub(crate) lateness: LatenessRecord,
@@ -136,8 +138,8 @@ impl Controller {
                 Personality::Null(Box::new(NullDrive::new(config.null, *bytes, lba_bytes)))
             }
         };
-        let cmb = DeviceCmb::power_on(&config, None)?;
-        Controller::with_personality(config, personality, cmb)
+        let memory = DeviceMemory::power_on(&config, KeptDeviceMemory::default())?;
+        Controller::with_personality(config, personality, memory)
     }
 
     /// Creates the personality of a NAND drive, from its medium and what its controller has kept.
@@ -175,10 +177,10 @@ impl Controller {
     pub(crate) fn with_personality(
         config: DriveConfig,
         personality: Personality,
-        cmb: Option<DeviceCmb>,
+        memory: DeviceMemory,
     ) -> Result<Controller, DriveError> {
         let facts =
-            crate::admin::drive_identity::controller_identity(&config, &personality, cmb.as_ref());
+            crate::admin::drive_identity::controller_identity(&config, &personality, &memory);
         let nobody = Port::new().map_err(DriveError::Memory)?;
         let mut admin = AdminState::new(facts)?;
         if let Some(thresholds) = &config.controller.latency_monitor {
@@ -189,7 +191,7 @@ impl Controller {
             admin,
             commands: Commands::default(),
             async_events: AsyncEventQueue::default(),
-            cmb,
+            memory,
             stages: CommandStages::new(),
             zero_latency: false,
             lateness: LatenessRecord::new(),
@@ -437,6 +439,7 @@ impl Controller {
         stats.latency_monitor = self.admin.latency_monitor.as_ref().map(|m| m.stats());
         stats.registers = self.queues.has_registers.then_some(self.queues.register_stats);
         stats.notifications = self.async_events.stats;
+        stats.pmr = self.memory.pmr.as_ref().map(DevicePmr::stats);
         match &self.personality {
             Personality::OpenChannel(d) => {
                 stats.device_l2p = d.device_l2p.as_ref().map(|m| m.stats)
@@ -467,6 +470,9 @@ impl Controller {
         if let Some(meter) = &mut self.queues.doorbells {
             meter.record = DoorbellRecord::default();
         }
+        if let Some(pmr) = &mut self.memory.pmr {
+            pmr.reset_stats();
+        }
         if let Some(array) = self.array_mut() {
             for pu in &mut array.pus {
                 pu.busy = [Nanos::ZERO; 3];
@@ -490,14 +496,16 @@ impl Controller {
         }
     }
 
-    /// Shuts the drive down in order: writes all buffered data to the media, and the image to its
+    /// Shuts the drive down in order: persists what hosts have stored to the persistent memory region,
+    /// which they cannot access any more, writes all buffered data to the media, and the image to its
     /// file.
     ///
     /// # Errors
     /// The error that `fsync(2)` on the image returns.
     pub fn shut_down(mut self) -> io::Result<()> {
         let now = self.time.now;
-        self.cmb.as_ref().map_or(Ok(()), DeviceCmb::sync)?;
+        self.queues.ports.iter().for_each(|host| pmr::remove(&host.port));
+        self.memory.shut_down()?;
         match &mut self.personality {
             Personality::Block(d) => {
                 d.shut_down(now, &mut self.commands);
@@ -521,7 +529,10 @@ impl Controller {
         {
             d.drain(self.time.now, &mut self.commands);
         }
-        self.queues.ports.iter().for_each(|host| registers::remove(&host.port));
+        for host in &self.queues.ports {
+            registers::remove(&host.port);
+            pmr::remove(&host.port);
+        }
         self.commands.clear();
         self.stages.clear();
         match &mut self.personality {
@@ -530,8 +541,8 @@ impl Controller {
             Personality::Pcm(d) => d.power_cut(),
             Personality::Null(_) => {}
         }
-        let cmb = self.cmb.and_then(DeviceCmb::power_cut);
-        crate::PoweredOffController::new(self.config, self.personality, cmb)
+        let memory = self.memory.power_cut();
+        crate::PoweredOffController::new(self.config, self.personality, memory)
     }
 
     /// Whether the media store data.

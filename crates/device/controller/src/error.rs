@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ftl::RecoveryError;
 use media::OpenError;
+use mem::PersistentMemoryError;
 use nvme::GeometryError;
 
 /// The reason for which a drive cannot be powered on.
@@ -31,6 +32,14 @@ pub enum DriveError {
         path: PathBuf,
         /// Description of the fault.
         what: String,
+    },
+    /// The memory of a persistent memory region cannot be opened.
+    #[error("{}: {source}", path.display())]
+    PersistentMemory {
+        /// Path of the file.
+        path: PathBuf,
+        /// The reason.
+        source: PersistentMemoryError,
     },
     /// The operating system cannot provide the memory that the drive needs.
     #[error("no memory for the drive: {0}")]

@@ -41,8 +41,8 @@ pub use ahci::{
 pub use check::{DrivePart, DriveViolation};
 pub use config::{
     ArbitrationConfig, CmbConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NullConfig,
-    OpenChannelConfig, PersonalityKind, PuScheduling, RegisterConfig, SuspendConfig,
-    TransferConfig, WriteBuffer,
+    OpenChannelConfig, PersonalityKind, PmrConfig, PmrStore, PuScheduling, RegisterConfig,
+    SuspendConfig, TransferConfig, WriteBuffer,
 };
 pub use controller::Controller;
 pub use doorbell_wait::{
@@ -54,6 +54,7 @@ pub use faults::{
 };
 pub use host_interface::access::{AccessPolicy, AccessScope, AttachError, PortStats};
 pub use host_interface::hosts::NotAttached;
+pub use host_interface::pmr::PmrStats;
 pub use host_interface::registers::RegisterStats;
 pub use lateness::{Lateness, LatenessPart, LatenessRecord};
 pub use namespaces::layout::{
@@ -61,6 +62,8 @@ pub use namespaces::layout::{
 };
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
+pub use transport::RegionCosts;
+
 pub use stats::{
     BlockCommandStats, CommandSum, CommandTimes, DeviceL2pStats, DriveStats, HintStats,
     MediaScrubStats, NotificationStats, OnTimeCommands, ProtectionErrors, PuBusy,

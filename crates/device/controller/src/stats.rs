@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::command::table::Command;
-use crate::{DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord, RegisterStats};
+use crate::{
+    DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord, PmrStats, RegisterStats,
+};
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
 /// records them after
@@ -301,6 +303,8 @@ pub struct DriveStats {
     pub device_l2p: Option<DeviceL2pStats>,
     /// The latency monitor since it was enabled; `None` unless it is.
     pub latency_monitor: Option<LatencyMonitorStats>,
+    /// The persistent memory region; `None` unless the drive has one.
+    pub pmr: Option<PmrStats>,
     /// The registers since power-on; `None` unless a host initializes the drive by them.
     pub registers: Option<RegisterStats>,
     /// Lateness of completions.

@@ -1352,6 +1352,93 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
 int sluice_fault_inject(const struct sluice_device *device, const char *drive, const char *fault);
 
 /**
+ * Returns the size of the persistent memory region of a drive.
+ *
+ * A region is memory of the drive that this program stores to without commands. A store is visible
+ * at once, and survives a loss of the drive's power after `sluice_pmr_persist()`. Of stores that
+ * were not persisted, each aligned word of 8 bytes survives or not.
+ *
+ * @param device The device: an emulated drive of a scenario with `pmr`, or a target on one.
+ * @param bytes Receives the size in bytes.
+ *
+ * # Returns
+ *
+ * 0, or `-EINVAL` if an argument is `NULL`, or `-EOPNOTSUPP` if the device has no region for this
+ * program: there is none, several drives behind the device have one, or the program is confined to
+ * a partition.
+ *
+ * # Threads
+ *
+ * Any thread.
+ */
+int sluice_pmr_size(const struct sluice_device *device, uint64_t *bytes);
+
+/**
+ * Reads from the persistent memory region of a drive, also what is not persistent.
+ *
+ * @param device The device.
+ * @param offset Offset in the region, in bytes.
+ * @param into Receives the data.
+ * @param bytes Number of bytes.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno after which nothing was read:
+ *
+ * * `-EINVAL`: `device` or `into` is `NULL`.
+ * * `-EOPNOTSUPP`: as for `sluice_pmr_size()`.
+ * * `-ERANGE`: the range is outside of the region.
+ * * `-EBUSY`: the region is disabled, or the drive sanitizes it.
+ * * `-ECONNRESET`: the drive was removed or powered off.
+ *
+ * # Threads
+ *
+ * Any thread. The application orders accesses to the same bytes.
+ */
+int sluice_pmr_read(const struct sluice_device *device, uint64_t offset, void *into, size_t bytes);
+
+/**
+ * Stores to the persistent memory region of a drive. The call takes the time that the drive is
+ * configured with, for each cache line of 64 bytes.
+ *
+ * @param device The device.
+ * @param offset Offset in the region, in bytes.
+ * @param data The data.
+ * @param bytes Number of bytes.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno after which nothing was stored: as for `sluice_pmr_read()`.
+ *
+ * # Threads
+ *
+ * Any thread. The application orders accesses to the same bytes.
+ */
+int sluice_pmr_store(const struct sluice_device *device,
+                     uint64_t offset,
+                     const void *data,
+                     size_t bytes);
+
+/**
+ * Persists the cache lines of a range: what was stored to them survives a loss of the drive's
+ * power.
+ *
+ * @param device The device.
+ * @param offset Offset in the region, in bytes.
+ * @param bytes Number of bytes.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno: as for `sluice_pmr_read()`. After `-ECONNRESET` it is not known what is
+ * persistent.
+ *
+ * # Threads
+ *
+ * Any thread.
+ */
+int sluice_pmr_persist(const struct sluice_device *device, uint64_t offset, uint64_t bytes);
+
+/**
  * Returns the text of the calling thread's last error.
  *
  * A successful call does not change the text.

@@ -231,6 +231,8 @@ impl ControlThread {
             queue_depth: grant.depth,
             iops: grant.iops,
             bytes_per_sec: grant.bytes_per_sec,
+            // It has no parts.
+            persistent_region: false,
         };
         let (regions, bytes) = (self.limits.regions, self.limits.bytes);
         let resources = |what: &str, error: std::io::Error| {

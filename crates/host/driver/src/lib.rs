@@ -42,6 +42,7 @@ pub use controller::cmb::{Cmb, OutOfCmbBounds};
 pub use controller::events::MediaEvent;
 pub use controller::info::{ControllerInfo, OpenChannelInfo, ProductIdentity};
 pub use controller::namespaces::{AllocatedNamespace, NamespaceAdmin};
+pub use controller::region::{PersistentRegion, RegionError};
 pub use controller::reset::ControllerGeneration;
 pub use controller::{ConnectOptions, ControllerHandle, DoorbellUse};
 pub use data::{BounceStats, DataPointers};

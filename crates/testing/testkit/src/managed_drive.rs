@@ -72,6 +72,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     }
 }
 

@@ -19,11 +19,11 @@ use driver::pci::PciDriver;
 use event::RealClock;
 use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Scenario};
 use stack::{
-    AssembledDrive, HostHandles, JobTarget, Notification, PreparedPaths, StackError, prepare_drive,
-    prepare_paths, target_layers,
+    AssembledDrive, DevicePort, HostHandles, JobTarget, Notification, PreparedPaths, StackError,
+    prepare_drive, prepare_paths, target_layers,
 };
 use time::Nanos;
-use user_io::{IoDevice, TargetConfig};
+use user_io::{IoDevice, NoRegionReason, TargetConfig};
 
 use super::controller;
 use super::drive_thread::{DriveThreadGuard, PoweredDevice};
@@ -92,6 +92,13 @@ pub fn open_scenario(
     let completion = path.as_ref().map_or(scenario.path.completion, |path| path.config.completion);
     let name = path.map_or(name, |path| path.name);
     let no_thread = |source| TargetOpenError::Thread { drive: name.clone(), source };
+    let mut regions =
+        drives.iter().flat_map(|d| &d.ports).filter_map(DevicePort::persistent_region);
+    let region = match (regions.next(), regions.next()) {
+        (Some(region), None) => Ok(region),
+        (None, _) => Err(NoRegionReason::NoRegion),
+        (Some(_), Some(_)) => Err(NoRegionReason::Several),
+    };
     // Real time continues from the drives' time after preconditioning.
     let clock = RealClock::starting_at(prepared);
     let closed = options.close_errors.clone();
@@ -112,7 +119,7 @@ pub fn open_scenario(
             let (ends, queues) = TargetQueues::from_devices(device.into_queues());
             let (keeper, view) = start(Some(ends)).map_err(no_thread)?;
             let device = IoDevice::target(name.clone(), queues, config, keeper)?;
-            (device.with_completion(completion), view)
+            (device.with_completion(completion).with_region(region), view)
         }
     };
     check_depth(options.depth, &device)?;

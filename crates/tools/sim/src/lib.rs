@@ -242,7 +242,9 @@ const STRIDE: u32 = 1024;
 /// [`SimError`]. Failed requests are not errors: they are in the outcome.
 pub fn simulate(scenario: &Scenario, mut options: SimOptions<'_>) -> Result<SimOutcome, SimError> {
     for plan in &scenario.drives {
-        Impossible::check_virtual(plan, SIMULATION).map_err(StackError::from)?;
+        Impossible::check_virtual(plan, SIMULATION)
+            .and_then(|()| Impossible::check_virtual_memory(plan, SIMULATION))
+            .map_err(StackError::from)?;
     }
     let paths = scenario.paths();
     let (per_path, ignored) = jobs(scenario, &paths, &options.job_files)?;

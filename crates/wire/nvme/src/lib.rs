@@ -21,6 +21,7 @@ pub mod log_page;
 mod metadata;
 mod namespace;
 mod open_channel;
+mod persistent_region;
 mod protection;
 pub mod register;
 mod sanitize;
@@ -60,6 +61,9 @@ pub use open_channel::geometry::{Address, Geometry, GeometryError};
 pub use open_channel::geometry_page::{GeometryPage, MediaTiming};
 pub use open_channel::ppa::{InvalidPpa, Ppa, PpaFormat};
 pub use open_channel::vector_hints::{PlaneMode, VectorHints};
+pub use persistent_region::{
+    PmrBuffer, PmrCap, PmrControl, PmrHealth, PmrSpace, PmrStatus, PmrThroughput,
+};
 pub use protection::{ProtectionError, ProtectionInfo, ProtectionRequest, guard_of};
 pub use register::{Cap, Cc, CcSettings, CmbLocation, CmbSize, Csts, ShutdownRequest};
 pub use sanitize::{SanitizeAction, SanitizeCommand, SanitizeLog, sanicap};

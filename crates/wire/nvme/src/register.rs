@@ -1,9 +1,9 @@
-//! Controller registers [NVMe1.4 §3.1]: capabilities, configuration, status, admin queues, and the
-//! controller memory buffer.
+//! Controller registers [NVMe1.4 §3.1]: capabilities, configuration, status, admin queues, the
+//! controller memory buffer, and the persistent memory region.
 //!
-//! An emulated drive that hosts connect to directly has only the registers of the memory buffer;
-//! the port contains all other properties of its controller. Registers of 64 bits are accessed as
-//! two halves, the lower first, as [NVMe1.4 §3.1] allows.
+//! An emulated drive that hosts connect to directly has only the registers of the memory buffer and
+//! of the region; the port contains all other properties of its controller. Registers of 64 bits
+//! are accessed as two halves, the lower first, as [NVMe1.4 §3.1] allows.
 
 /// Offset of [`Cap`], CAP, 64 bits.
 pub const CAP: usize = 0x00;
@@ -23,6 +23,18 @@ pub const ACQ: usize = 0x30;
 pub const CMBLOC: usize = 0x38;
 /// Offset of [`CmbSize`], CMBSZ.
 pub const CMBSZ: usize = 0x3c;
+/// Offset of [`PmrCap`](crate::PmrCap), PMRCAP.
+pub const PMRCAP: usize = 0xe00;
+/// Offset of [`PmrControl`](crate::PmrControl), PMRCTL.
+pub const PMRCTL: usize = 0xe04;
+/// Offset of [`PmrStatus`](crate::PmrStatus), PMRSTS.
+pub const PMRSTS: usize = 0xe08;
+/// Offset of [`PmrBuffer`](crate::PmrBuffer), PMREBS.
+pub const PMREBS: usize = 0xe0c;
+/// Offset of [`PmrThroughput`](crate::PmrThroughput), PMRSWTP.
+pub const PMRSWTP: usize = 0xe10;
+/// Offset of [`PmrSpace`](crate::PmrSpace), PMRMSC, 64 bits.
+pub const PMRMSC: usize = 0xe14;
 
 /// Controller capabilities, CAP [NVMe1.4 §3.1.1].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +53,8 @@ pub struct Cap {
     pub page_min: u8,
     /// Maximum memory page size is `4096 << page_max` bytes, MPSMAX (bits 55:52).
     pub page_max: u8,
+    /// The controller has a persistent memory region, PMRS (bit 56).
+    pub persistent_region: bool,
 }
 
 impl Cap {
@@ -54,6 +68,7 @@ impl Cap {
             nvm_commands: value >> 37 & 1 != 0,
             page_min: (value >> 48 & 0xf) as u8,
             page_max: (value >> 52 & 0xf) as u8,
+            persistent_region: value >> 56 & 1 != 0,
         }
     }
 
@@ -68,6 +83,7 @@ impl Cap {
             | (self.nvm_commands as u64) << 37
             | ((self.page_min & 0xf) as u64) << 48
             | ((self.page_max & 0xf) as u64) << 52
+            | (self.persistent_region as u64) << 56
     }
 }
 
@@ -315,6 +331,9 @@ mod tests {
         assert_eq!(capabilities.to_value(), 0x0040_0020_0f01_07ff);
         let other = Cap { max_entries: 1 << 16, doorbell_stride: 4, ..capabilities };
         assert_eq!(Cap::from_value(other.to_value()), other);
+        let region = Cap { persistent_region: true, ..capabilities };
+        assert_eq!(region.to_value(), 0x0140_0020_0f01_07ff);
+        assert_eq!(Cap::from_value(region.to_value()), region);
 
         let run = Cc { enabled: true, ..Cc::default() };
         assert_eq!(run.to_value(), 0x0046_0001);

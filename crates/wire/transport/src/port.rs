@@ -9,11 +9,11 @@ use event::Waker;
 
 use crate::port_descriptor::clone_fd;
 use crate::remote_notify::{
-    DRIVE_PARKED_OFFSET, PUBLISHED_BYTES, RemoteNotify, STAMPS_REQUESTED_OFFSET,
-    host_parked_offset, socket_pair,
+    DRIVE_PARKED_OFFSET, PUBLISHED_BYTES, REGION_COSTS_OFFSET, RemoteNotify,
+    STAMPS_REQUESTED_OFFSET, host_parked_offset, socket_pair,
 };
 use crate::{
-    ControllerOwnership, DmaBus, DoorbellLayout, JoinError, PortDescriptor, PortLimits,
+    ControllerOwnership, DmaBus, DoorbellLayout, JoinError, PortDescriptor, PortLimits, PortRegion,
     SharedParkedFlag, SharedParkedFlagReader,
 };
 use mem::{
@@ -58,6 +58,8 @@ pub struct Port {
     /// Whether the host initializes the drive by its registers.
     has_registers: bool,
     bars: [OnceLock<Iova>; BARS],
+    /// The persistent memory region of the drive, if the host has it.
+    region: OnceLock<PortRegion>,
     admin_sq: Iova,
     admin_cq: Iova,
     /// Empty in virtual time, and for a drive that is polled without a runner.
@@ -138,6 +140,7 @@ impl Port {
             doorbell_layout: DoorbellLayout::EMULATED,
             registers: Registers::Owned(SharedRegion::anonymous(PAGE_BYTES)?),
             bars: Default::default(),
+            region: OnceLock::new(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
             drive_runner: OnceLock::new(),
@@ -214,6 +217,7 @@ impl Port {
             registers: Registers::Owned(registers),
             has_registers,
             bars: Default::default(),
+            region: OnceLock::new(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
             drive_runner: OnceLock::new(),
@@ -233,7 +237,8 @@ impl Port {
     ///
     /// # Errors
     /// `Unsupported` if this is not the drive's side of a shared port, `AlreadyExists` if the
-    /// descriptor was already taken, or the error that `dup(2)` returns.
+    /// descriptor was already taken, or the error that `dup(2)` returns. Also `Unsupported` for a
+    /// [region](Port::set_persistent_region) in a file.
     pub fn take_descriptor(&self) -> io::Result<PortDescriptor> {
         let PortSide::DriveSide { peer_sockets: theirs, queues, published, .. } = &self.side else {
             return Err(io::ErrorKind::Unsupported.into());
@@ -241,9 +246,14 @@ impl Port {
         let (shown, doorbells, queues) =
             (clone_fd(published)?, clone_fd(&self.doorbells)?, clone_fd(queues)?);
         let has_registers = self.has_registers;
+        let region = match self.region.get() {
+            Some(region) => Some(region.memory.share()?.ok_or(io::ErrorKind::Unsupported)?),
+            None => None,
+        };
         let taken = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (drive, vectors) = taken.ok_or(io::ErrorKind::AlreadyExists)?;
-        Ok(PortDescriptor { has_registers, published: shown, doorbells, queues, drive, vectors })
+        let published = shown;
+        Ok(PortDescriptor { has_registers, published, doorbells, queues, drive, vectors, region })
     }
 
     /// Creates the host's side of a port whose drive is in another process. The exporter sends
@@ -275,6 +285,10 @@ impl Port {
         if shown.len() < PUBLISHED_BYTES {
             return Err(JoinError::Short { what, bytes: shown.len(), least: PUBLISHED_BYTES });
         }
+        let region = OnceLock::new();
+        if let Some(images) = parts.region {
+            let _ = region.set(PortRegion::import(images, &shown).map_err(JoinError::Region)?);
+        }
         let (memory, base) = AddressSpace::with_exporter(hand_over, &queues);
         let wires = RemoteNotify::new(parts.drive, parts.vectors, vectors);
         let parked = SharedParkedFlagReader::new(&shown, DRIVE_PARKED_OFFSET);
@@ -290,6 +304,7 @@ impl Port {
             registers,
             has_registers,
             bars: Default::default(),
+            region,
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
             drive_runner: OnceLock::from(DriveRunner::Wakes(waker)),
@@ -331,6 +346,7 @@ impl Port {
             registers: Registers::Owned(registers),
             has_registers: true,
             bars: Default::default(),
+            region: OnceLock::new(),
             admin_sq: base,
             admin_cq: base.offset(PAGE_BYTES as u64),
             drive_runner: OnceLock::new(),
@@ -443,6 +459,26 @@ impl Port {
         if let Some(bar) = self.bars.get(usize::from(number)) {
             let _ = bar.set(at);
         }
+    }
+
+    /// Returns the drive's persistent memory region, if the drive has one and this host has the right
+    /// to it. It can be accessed while PMRSTS says that it is ready.
+    pub fn persistent_region(&self) -> Option<&PortRegion> {
+        self.region.get()
+    }
+
+    /// Gives the host the drive's persistent memory region, for the drive's side, once, before the
+    /// [descriptor](Port::take_descriptor) is taken. Later calls have no effect.
+    pub fn set_persistent_region(&self, region: PortRegion) {
+        if let PortSide::DriveSide { published, .. } = &self.side {
+            let costs = [region.costs.store, region.costs.persist];
+            for (word, cost) in
+                published.atomic_u64_array::<2>(REGION_COSTS_OFFSET).iter().zip(costs)
+            {
+                word.store(cost.0, Ordering::Relaxed);
+            }
+        }
+        let _ = self.region.set(region);
     }
 
     /// Returns the address and depth of the admin submission queue.

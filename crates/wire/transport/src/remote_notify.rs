@@ -56,6 +56,9 @@ impl Default for PortLimits {
 pub(crate) const DRIVE_PARKED_OFFSET: usize = PAGE_BYTES;
 /// Offset of the word that is 1 if the drive requests stamps of doorbells.
 pub(crate) const STAMPS_REQUESTED_OFFSET: usize = DRIVE_PARKED_OFFSET + FLAG_STRIDE;
+/// Offset of the costs of the persistent memory region, two numbers of 64 bits: of a cache line stored,
+/// and of a persist, in nanoseconds.
+pub(crate) const REGION_COSTS_OFFSET: usize = STAMPS_REQUESTED_OFFSET + FLAG_STRIDE;
 /// Size in bytes of the memory that the drive publishes.
 pub(crate) const PUBLISHED_BYTES: usize = 2 * PAGE_BYTES;
 /// Distance between two flags, so that no two share a cache line.

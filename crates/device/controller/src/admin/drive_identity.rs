@@ -7,6 +7,7 @@ use time::Nanos;
 use crate::admin::{AtomicUnit, ControllerIdentity, NamespaceIdentity, OptionalCommands};
 use crate::controller::Personality;
 use crate::host_interface::cmb::DeviceCmb;
+use crate::host_interface::device_memory::DeviceMemory;
 use crate::{ArbitrationConfig, DriveConfig};
 
 /// No limit on the number of open chunks.
@@ -15,7 +16,7 @@ const NO_LIMIT: (u32, u32) = (0, 0);
 pub(crate) fn controller_identity(
     config: &DriveConfig,
     personality: &Personality,
-    cmb: Option<&DeviceCmb>,
+    memory: &DeviceMemory,
 ) -> ControllerIdentity {
     let nanos = |n: Nanos| u32::try_from(n.0).unwrap_or(u32::MAX);
     let (mut oob, mut optimal, mut geometry) = (0, 1, None);
@@ -99,7 +100,7 @@ pub(crate) fn controller_identity(
         io_queues: config.controller.max_io_queues,
         queue_depth: config.controller.queue_depth,
         extensions: vendor_extensions(personality),
-        protected_cmb: cmb.is_some_and(DeviceCmb::is_protected),
+        protected_cmb: memory.cmb.as_ref().is_some_and(DeviceCmb::is_protected),
         optional: OptionalCommands {
             doorbell_buffer: config.controller.doorbell_buffer,
             get_lba_status: matches!(personality, Personality::Block(_)),

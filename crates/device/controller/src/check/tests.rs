@@ -49,6 +49,7 @@ fn busy() -> Controller {
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     };
     let mut drive = Controller::new(config).expect("a valid configuration");
     drive.attach().expect("a port");

@@ -158,7 +158,7 @@ impl Controller {
         if self.commands.checks_namespaces {
             translation::translate(self, id)?;
         }
-        if let Some(cmb) = &self.cmb
+        if let Some(cmb) = &self.memory.cmb
             && let Some(range) = cmb.range(owner)
         {
             let command = self.commands.get_mut(id);

@@ -36,6 +36,9 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     };
     let unavailable = Personality::Null(Box::new(NullDrive::unavailable(lba_bytes)));
     let off = std::mem::replace(&mut controller.personality, unavailable);
+    if let Some(pmr) = &mut controller.memory.pmr {
+        pmr.cut_power();
+    }
     match power_up(off, &controller.config) {
         Ok(personality) => controller.personality = personality,
         Err(error) => {

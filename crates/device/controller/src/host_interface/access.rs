@@ -64,6 +64,9 @@ pub struct AccessPolicy {
     pub iops: Option<u64>,
     /// Maximum number of bytes per second, reads and writes together; `None` for no limit.
     pub bytes_per_sec: Option<u64>,
+    /// Whether the host has the drive's persistent memory region, if there is one. Only for
+    /// [`AccessScope::All`]: a region has no parts.
+    pub persistent_region: bool,
 }
 
 /// The reason for which a port cannot be attached.
@@ -89,6 +92,17 @@ pub enum AttachError {
         /// The requested namespace.
         nsid: u32,
     },
+    /// The policy grants the persistent memory region to a host that is confined to a part of the
+    /// drive.
+    #[error("a host that is confined to {part:?} cannot have the persistent memory region")]
+    Region {
+        /// The part.
+        part: AccessScope,
+    },
+    /// The policy grants a persistent memory region in a file to another process, which could truncate
+    /// the file.
+    #[error("the persistent memory region is in a file, which another process could truncate")]
+    RegionInFile,
     /// The given port is the host's side of a port, or is already attached.
     #[error("the port is the host's side of a port, or is attached already")]
     Port,
@@ -107,7 +121,8 @@ pub enum AttachError {
 }
 
 impl AccessPolicy {
-    /// Returns a policy with all rights on `scope` of namespace 1, and without limits.
+    /// Returns a policy with all rights on `scope` of namespace 1, without limits, and without the
+    /// persistent memory region.
     pub fn for_scope(scope: AccessScope) -> AccessPolicy {
         AccessPolicy {
             namespace: 1,
@@ -118,6 +133,7 @@ impl AccessPolicy {
             queue_depth: u16::MAX,
             iops: None,
             bytes_per_sec: None,
+            persistent_region: false,
         }
     }
 }
@@ -227,6 +243,9 @@ impl AccessCheck {
                 pus = first..end;
             }
         }
+        if access.persistent_region && access.scope != AccessScope::All {
+            return Err(AttachError::Region { part: access.scope });
+        }
         let limit = |what| Err(AttachError::Limit { what });
         match access {
             AccessPolicy { queues: 0, .. } => return limit("an I/O queue pair"),
@@ -270,6 +289,11 @@ impl AccessCheck {
         check_rates(&policy)?;
         (self.policy, self.io_buckets) = (policy, io_buckets(&policy));
         Ok(())
+    }
+
+    /// Whether the host has the persistent memory region.
+    pub(crate) fn has_persistent_region(&self) -> bool {
+        self.policy.persistent_region
     }
 
     /// Returns the namespace of the host.

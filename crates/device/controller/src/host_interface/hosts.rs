@@ -92,7 +92,8 @@ impl Controller {
     ///
     /// A restricted host has its own queue limit and its own error log. It cannot change settings
     /// that affect other hosts. It receives no events about chunks of other hosts, and has no
-    /// access to the controller memory buffer.
+    /// access to the controller memory buffer. It has the persistent memory region if the policy says
+    /// so.
     ///
     /// # Errors
     /// [`AttachError`]; the drive does not change on error.
@@ -108,6 +109,9 @@ impl Controller {
         let identity =
             identify::host_identity(self, nsid).ok_or(AttachError::Namespace { nsid })?;
         let rights = AccessCheck::new(access, &identity)?;
+        if rights.has_persistent_region() && port.is_shared() && !self.memory.can_share_region() {
+            return Err(AttachError::RegionInFile);
+        }
         self.attach_port(port.clone(), Some(Box::new(rights)))?;
         management::update_checks(self);
         Ok(())
@@ -128,10 +132,10 @@ impl Controller {
         };
         let index = self.queues.ports.iter().position(|p| p.state == HostState::Vacant);
         let index = index.unwrap_or(self.queues.ports.len());
-        if let Some(cmb) = &mut self.cmb
-            && rights.is_none()
-        {
-            cmb.attach(&port, index)?;
+        match &rights {
+            None => self.memory.attach(&port, index)?,
+            Some(rights) if rights.has_persistent_region() => self.memory.attach_region(&port),
+            Some(_) => {}
         }
         self.async_events.attach(index, rights.is_none());
         let queue_depth = self.config.controller.queue_depth;
@@ -201,9 +205,7 @@ impl Controller {
             queue.outstanding -= 1;
         }
         sanitize::forget_host(self, index);
-        if let Some(cmb) = &mut self.cmb {
-            cmb.detach(index);
-        }
+        self.memory.detach(port, index);
         self.commands.detach_commands(port, &self.queues.placeholder_port);
         registers::remove(port);
         self.queues.detach(index);

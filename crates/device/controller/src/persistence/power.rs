@@ -1,13 +1,10 @@
 //! [`PoweredOffController`]: a drive after a power cut.
 
-use std::sync::Arc;
-
 use media::Nand;
-use mem::SharedRegion;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
-use crate::host_interface::cmb::DeviceCmb;
+use crate::host_interface::device_memory::{DeviceMemory, KeptDeviceMemory};
 use crate::nand_array::NandArray;
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::device_l2p::DeviceL2pTable;
@@ -27,17 +24,17 @@ pub(crate) struct KeptMemory {
 pub struct PoweredOffController {
     config: DriveConfig,
     personality: Personality,
-    /// Contents of the controller memory buffer, if it is protected.
-    cmb: Option<Arc<SharedRegion>>,
+    /// The memory that hosts access directly, as far as it survives.
+    memory: KeptDeviceMemory,
 }
 
 impl PoweredOffController {
     pub(crate) fn new(
         config: DriveConfig,
         personality: Personality,
-        cmb: Option<Arc<SharedRegion>>,
+        memory: KeptDeviceMemory,
     ) -> PoweredOffController {
-        PoweredOffController { config, personality, cmb }
+        PoweredOffController { config, personality, memory }
     }
 
     /// Returns the NAND medium, for inspection and fault injection while the power is off.
@@ -56,7 +53,7 @@ impl PoweredOffController {
     /// The errors of [`Controller::new`]. Also a block drive over a medium that stores no data,
     /// because its map cannot be recovered.
     pub fn power_on(self) -> Result<Controller, DriveError> {
-        let PoweredOffController { config, personality, cmb } = self;
+        let PoweredOffController { config, personality, memory } = self;
         let personality = match personality {
             Personality::Block(d) => {
                 if config.personality == PersonalityKind::Block && !d.stores_data() {
@@ -78,7 +75,7 @@ impl PoweredOffController {
             }
             other => other,
         };
-        let cmb = DeviceCmb::power_on(&config, cmb)?;
-        Controller::with_personality(config, personality, cmb)
+        let memory = DeviceMemory::power_on(&config, memory)?;
+        Controller::with_personality(config, personality, memory)
     }
 }

@@ -27,10 +27,10 @@ pub struct SavedDrive<'a> {
 impl<'a> SavedDrive<'a> {
     /// Returns the state of a drive, to be copied or saved. Media in image files are part of it, with
     /// all their data. Returns `None` if the state is not complete without its host: the drive has a
-    /// controller memory buffer, operations in flight, chunk notifications that its host knows, or
-    /// injected faults.
+    /// controller memory buffer or a persistent memory region, operations in flight, chunk
+    /// notifications that its host knows, or injected faults.
     pub fn new(drive: &'a Controller) -> Option<SavedDrive<'a>> {
-        let is_complete = drive.cmb.is_none()
+        let is_complete = drive.memory.is_empty()
             && drive.is_idle()
             && drive.deadline() == Nanos::MAX
             && drive.async_events.stats == Default::default()

@@ -26,6 +26,8 @@ pub(crate) enum SidecarKind {
     DeviceL2p = 2,
     /// Non-volatile settings of a controller.
     NonVolatile = 3,
+    /// A persistent memory region.
+    Pmr = 4,
 }
 
 const HEADER: SealedHeader = SealedHeader {
@@ -192,12 +194,17 @@ fn check_trailer(found: &[u8; PAGE_BYTES], wanted: &[u8; PAGE_BYTES]) -> Result<
         if let (Some(has), Some(wants)) = (u64_at(found, at), u64_at(wanted, at))
             && has != wants
         {
+            if what == "identity" && u32_at(wanted, 12) == Some(SidecarKind::Pmr as u32) {
+                return Err("it belongs to a drive with another name".into());
+            }
             return Err(format!("its {what} is {has}, but the drive needs {wants}"));
         }
     }
     if u32_at(found, 12) != u32_at(wanted, 12) {
         return Err(
-            "it is of another kind (1 controller memory buffer, 2 device L2P, 3 settings)".into()
+            "it is of another kind (1 controller memory buffer, 2 device L2P, 3 settings, \
+                    4 persistent memory region)"
+                .into(),
         );
     }
     Ok(())

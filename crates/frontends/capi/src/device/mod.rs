@@ -5,6 +5,7 @@ pub(crate) mod chunks;
 pub(crate) mod device_ref;
 pub(crate) mod faults;
 pub(crate) mod open;
+pub(crate) mod pmr;
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};

@@ -15,6 +15,7 @@ mod installed;
 mod misuse;
 mod oracle;
 mod pages;
+mod pmr;
 mod segments;
 mod serving;
 mod small_blocks;

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 
 use controller::{
     Controller, ControllerConfig, DriveConfig, Fault, NullConfig, OpenChannelConfig,
-    PersonalityKind, PuScheduling, RegisterConfig, TransferConfig, WriteBuffer,
+    PersonalityKind, PmrConfig, PmrStore, PuScheduling, RegionCosts, RegisterConfig,
+    TransferConfig, WriteBuffer,
 };
 use event::{IdlePolicy, RealClock, RealRunner, StopHandle};
 use ftl::{
@@ -71,6 +72,11 @@ fn config() -> DriveConfig {
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        // Clients have no part of it.
+        pmr: Some(PmrConfig {
+            store: PmrStore::Emulated { bytes: 64 << 10 },
+            costs: RegionCosts::default(),
+        }),
     }
 }
 

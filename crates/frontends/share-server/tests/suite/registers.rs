@@ -1,7 +1,7 @@
 //! Clients of a drive with registers: each initializes and resets the drive for itself, and those that
 //! write anything disturb no other.
 
-// guarantee: B-99
+// guarantee: B-98, B-99
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use share_proto::{Message, Packet, ResourceName};
 use testkit::choices::{Choices, seed};
 use transport::{Port, PortDescriptor};
 use user_io::remote::Admin;
-use user_io::{Handle, IoDevice, Queue, QueueConfig};
+use user_io::{DirectError, Handle, IoDevice, NoRegionReason, Queue, QueueConfig};
 
 use super::harness::{Server, name};
 
@@ -45,6 +45,9 @@ fn clients_initialize_and_reset_a_shared_drive_by_its_registers() {
     let (a, mut reads_a) = client(&server, "a");
     let (b, mut reads_b) = client(&server, "b");
     assert_eq!((read(&mut reads_a, &a), read(&mut reads_b, &b)), (0, 0));
+    let region = a.persistent_region().unwrap_err();
+    let reason = NoRegionReason::Partition;
+    assert!(matches!(&region, DirectError::NoRegion { reason: r, .. } if *r == reason), "{region}");
     let registers = || server.owner.call(|drive| drive.stats().registers).unwrap().unwrap();
     assert_eq!((registers().starts, registers().resets), (2, 0));
     // Both controllers fail. Each client finds that out when a command does not complete, and resets

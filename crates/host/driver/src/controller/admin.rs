@@ -156,6 +156,11 @@ impl AdminQueue {
         self.run(command, 0, progress)
     }
 
+    /// Returns the number of polls after which a command counts as unanswered.
+    pub(crate) fn timeout_polls(&self) -> u64 {
+        self.timeout_polls
+    }
+
     /// Sends a command as [`run`](AdminQueue::run) does, without waiting. The caller polls for the
     /// response.
     pub(crate) fn submit(

@@ -86,9 +86,10 @@ impl ProgressPace {
 }
 
 /// Calls `progress` until `done`, for at most `timeout` as `pace` counts it.
-fn wait_until(
+pub(crate) fn wait_until(
     port: &Port,
-    (step, timeout): (&'static str, Nanos),
+    step: &'static str,
+    timeout: Nanos,
     progress: ProgressFn<'_>,
     pace: ProgressPace,
     mut done: impl FnMut(Csts) -> Result<bool, DriverError>,
@@ -204,13 +205,13 @@ pub(crate) fn stop(
     // §3.1.5]). After a timeout it is disabled nevertheless.
     if enabled {
         let ready = |s: Csts| Ok(s.ready || s.fatal);
-        match wait_until(port, ("become ready", limit), progress, pace, ready) {
+        match wait_until(port, "become ready", limit, progress, pace, ready) {
             Ok(()) | Err(DriverError::InitTimeout { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     begin_stop(port)?;
-    wait_until(port, ("stop", limit), progress, pace, |s| Ok(!s.ready))
+    wait_until(port, "stop", limit, progress, pace, |s| Ok(!s.ready))
 }
 
 /// Enables a disabled controller on the port's admin queues, and waits until it is ready.
@@ -223,7 +224,7 @@ pub(crate) fn start(
     pace: ProgressPace,
 ) -> Result<(), DriverError> {
     let limit = begin_start(port)?;
-    wait_until(port, ("become ready", limit), progress, pace, |s| {
+    wait_until(port, "become ready", limit, progress, pace, |s| {
         if s.fatal { Err(DriverError::Failed) } else { Ok(s.ready) }
     })
 }
@@ -244,7 +245,7 @@ pub(crate) fn shut_down(
         return Ok(());
     }
     set_configuration(port, Cc { shut_down: true, ..running });
-    let told = wait_until(port, ("shut down", SHUTDOWN_TIMEOUT), progress, pace, |s| {
+    let told = wait_until(port, "shut down", SHUTDOWN_TIMEOUT, progress, pace, |s| {
         Ok(s.shut_down || s.fatal)
     });
     let stopped = stop(port, progress, pace);

@@ -11,6 +11,7 @@ mod logs;
 pub(crate) mod namespaces;
 mod queue_table;
 mod queues;
+pub(crate) mod region;
 pub(crate) mod reset;
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::controller::info::CommandSupport;
 use crate::controller::init::ProgressPace;
 use crate::controller::queue_table::QueueTable;
 use crate::controller::reset::ResetTracker;
-use crate::{Cmb, ControllerInfo, DataPointers, DriverError};
+use crate::{Cmb, ControllerInfo, DataPointers, DriverError, PersistentRegion};
 
 /// Options of a connection to a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,7 @@ pub struct ControllerHandle {
     admin: AdminQueue,
     info: ControllerInfo,
     cmb: Option<Cmb>,
+    region: Option<PersistentRegion>,
     event_subscription: Option<EventSubscription>,
     /// Whether an Asynchronous Event Request is outstanding that is not the subscription's.
     event_requested: bool,
@@ -132,6 +134,8 @@ impl ControllerHandle {
         (progress, timeout_polls): (&mut dyn FnMut(), u64),
         max_entries: u32,
     ) -> Result<ControllerHandle, DriverError> {
+        // The region is ready when the first command completes, unless the drive sanitizes it.
+        region::request_enabled(&port, true);
         let mut admin = AdminQueue::open(&port, timeout_polls)?;
         let identify = |cns, nsid| AdminCommand::Identify { cns, nsid };
         let controller =
@@ -165,12 +169,14 @@ impl ControllerHandle {
         let info =
             ControllerInfo::new(&controller, nsid, &namespace, geometry.as_ref(), io_queues, how)?;
         let cmb = Cmb::from_port(&port, &controller)?;
+        let region = PersistentRegion::of_port(&port);
         let queues = QueueTable::new(info.io_queues);
         Ok(ControllerHandle {
             port,
             admin,
             info,
             cmb,
+            region,
             event_subscription: None,
             event_requested: false,
             queues,
@@ -234,6 +240,34 @@ impl ControllerHandle {
     /// Returns the drive's controller memory buffer, if it has one.
     pub fn cmb(&self) -> Option<Cmb> {
         self.cmb.clone()
+    }
+
+    /// Returns the drive's persistent memory region, if it has one and this host has the right to it.
+    /// It is enabled.
+    pub fn persistent_region(&self) -> Option<PersistentRegion> {
+        self.region.clone()
+    }
+
+    /// Enables or disables the persistent memory region of a controller with registers, which keeps
+    /// its contents. Sanitize needs it disabled. The drive gets as many calls of `progress` as an
+    /// admin command.
+    ///
+    /// # Errors
+    /// [`DriverError::Unsupported`] without a region, or for a drive without registers, whose region
+    /// is always enabled; [`DriverError::InitTimeout`], [`DriverError::Removed`].
+    pub fn set_persistent_region_enabled(
+        &mut self,
+        enabled: bool,
+        progress: &mut dyn FnMut(),
+    ) -> Result<(), DriverError> {
+        if self.region.is_none() {
+            return Err(DriverError::Unsupported { what: "persistent memory region" });
+        }
+        if !self.port.has_registers() {
+            return Err(DriverError::Unsupported { what: "registers" });
+        }
+        let pace = ProgressPace::Calls(self.admin.timeout_polls());
+        region::set_enabled(&self.port, enabled, progress, pace)
     }
 
     /// Returns whether the I/O queues have their doorbells in memory.

@@ -54,6 +54,7 @@ fn capabilities() -> Cap {
         nvm_commands: true,
         page_min: 0,
         page_max: 4,
+        persistent_region: false,
     }
 }
 

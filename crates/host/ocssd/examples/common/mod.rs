@@ -48,6 +48,7 @@ impl Bench {
             open_channel: controller::OpenChannelConfig::default(),
             lba_bytes: None,
             protection: None,
+            pmr: None,
             name: "example".into(),
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),

@@ -55,6 +55,7 @@ pub fn config(shape: Shape) -> DriveConfig {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
         name: "ppa".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

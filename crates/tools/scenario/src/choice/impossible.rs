@@ -164,6 +164,17 @@ pub enum Impossible {
         /// Its kind.
         kind: &'static str,
     },
+    /// A persistent memory region in memory of this machine, in virtual time.
+    #[error(
+        "{user} runs in virtual time, and the persistent memory region of drive {drive} is a file on \
+         persistent memory of this machine"
+    )]
+    RealMemory {
+        /// The program that runs in virtual time.
+        user: &'static str,
+        /// Name of the drive.
+        drive: String,
+    },
     /// NVMe commands for a drive of another kind.
     #[error("{user} needs the NVMe queues of a drive, and drive {drive} has kind = \"{kind}\"")]
     NoNvmeQueues {
@@ -245,6 +256,9 @@ impl Impossible {
             Impossible::RealDevice { .. } => "use an emulated drive (kind = \"nvme\" or \"ahci\"); \
                  real devices are for `sluice serve`, `sluice exec`, `sluice::open` and the C library"
                 .into(),
+            Impossible::RealMemory { .. } => {
+                "set `size` instead of `dax` in `pmr`".into()
+            }
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
             Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; \
                  `sluice admin set` and `sluice admin fault` are for a drive that is served"

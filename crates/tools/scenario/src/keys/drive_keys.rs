@@ -522,6 +522,7 @@ impl DriveBuilder {
             open_channel,
             lba_bytes: self.lba_bytes(kind, personality)?,
             protection: None,
+            pmr: self.interface.pmr(),
         };
         self.interface.protect(&mut config, &self.section_span)?;
         self.check_atomic(&config)?;

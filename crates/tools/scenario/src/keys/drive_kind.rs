@@ -93,6 +93,7 @@ const NVME_KEYS: &[&str] = &[
     "device_l2p",
     "cmb",
     "cmb_persistent",
+    "pmr",
     "page_register",
     "cache_program",
     "cache_read",
@@ -182,6 +183,7 @@ impl DriveSpec {
             open_channel: Default::default(),
             lba_bytes: None,
             protection: None,
+            pmr: None,
         };
         DriveSpec {
             kind,

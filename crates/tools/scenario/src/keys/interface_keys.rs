@@ -1,7 +1,10 @@
 //! The keys of `[drive]` for its host interface beyond plain commands: suspension by hint, the
-//! controller memory buffer, the device L2P, protection information.
+//! controller memory buffer, the persistent memory region, the device L2P, protection information.
 
-use controller::{CmbConfig, DriveConfig, OpenChannelConfig, PersonalityKind, SuspendConfig};
+use controller::{
+    CmbConfig, DriveConfig, OpenChannelConfig, PersonalityKind, PmrConfig, PmrStore, RegionCosts,
+    SuspendConfig,
+};
 use media::{DataStore, MediaConfig};
 use nvme::ProtectionType;
 use time::Nanos;
@@ -30,6 +33,7 @@ pub(crate) struct InterfaceBuilder {
     cmb: (u64, Option<SourceSpan>),
     cmb_persistent: (bool, Option<SourceSpan>),
     protection: (Option<ProtectionType>, Option<SourceSpan>),
+    pmr: (Option<PmrConfig>, Option<SourceSpan>),
 }
 
 impl InterfaceBuilder {
@@ -47,6 +51,9 @@ impl InterfaceBuilder {
         let kinds = [Keyword("none", None), Keyword("type1", Some(ProtectionType::Type1))];
         let place = s.set("protection", &mut self.protection.0, |v| v.choice(&kinds))?;
         self.protection.1 = place.or(self.protection.1.take());
+        if let Some(value) = s.get("pmr") {
+            self.pmr = (Some(persistent_region(&value)?), Some(value.source_span()));
+        }
         Ok(())
     }
 
@@ -54,6 +61,7 @@ impl InterfaceBuilder {
     pub(crate) fn clear_spans(&mut self) {
         (self.suspend_hint.1, self.device_l2p.1) = (None, None);
         (self.cmb.1, self.cmb_persistent.1, self.protection.1) = (None, None, None);
+        self.pmr.1 = None;
     }
 
     /// Returns the settings of the open-channel personality. Other personalities ignore the keys of
@@ -157,7 +165,19 @@ impl InterfaceBuilder {
                 }));
             }
         }
+        if let Some(PmrConfig { store: PmrStore::Emulated { .. }, .. }) = &self.pmr.0 {
+            return Err(self.pmr.1.as_ref().unwrap_or(whole).error(ProblemKind::Conflict {
+                message: "`pmr` is in a file that flush = \"host\" does not cover".into(),
+                help: "set flush = \"process\", give `pmr` a file with `dax`, or remove `pmr`"
+                    .into(),
+            }));
+        }
         Ok(())
+    }
+
+    /// Returns the persistent memory region, if there is one.
+    pub(crate) fn pmr(&self) -> Option<PmrConfig> {
+        self.pmr.0.clone()
     }
 
     /// Returns the controller memory buffer, if there is one.
@@ -180,6 +200,48 @@ impl InterfaceBuilder {
         }
         Ok(Some(CmbConfig { bytes, protected }))
     }
+}
+
+/// Reads a persistent memory region.
+fn persistent_region(value: &Value<'_>) -> Result<PmrConfig> {
+    let mut s = value
+        .section()
+        .map_err(|_| value.wrong_type("{ size = \"64M\", store = \"…ns\", persist = \"…ns\" }"))?;
+    let place = s.source_span();
+    let conflict = |message: &str, help: &str| {
+        Err(place.error(ProblemKind::Conflict { message: message.into(), help: help.into() }))
+    };
+    let mut size = None;
+    if let Some(value) = s.get("size") {
+        let bytes = value.size()?;
+        if !PmrConfig::is_size(bytes) {
+            return Err(value.refuse("a multiple of 4k, from 4k to 64G"));
+        }
+        size = Some(bytes);
+    }
+    let mut dax = None;
+    s.set("dax", &mut dax, |v| Ok(Some(v.resolve(v.string()?))))?;
+    let store = match (size, dax) {
+        (Some(bytes), None) => PmrStore::Emulated { bytes },
+        (None, Some(path)) => PmrStore::Dax { path },
+        (Some(_), Some(_)) => {
+            return conflict(
+                "a region in a DAX file has the size of the file",
+                "remove `size` or `dax`",
+            );
+        }
+        (None, None) => {
+            return conflict(
+                "a persistent memory region without a size",
+                "set size, such as \"64M\", or dax to the path of a file on persistent memory",
+            );
+        }
+    };
+    let mut costs = RegionCosts::default();
+    s.set("store", &mut costs.store, |v| v.duration_in(&STEP_TIME))?;
+    s.set("persist", &mut costs.persist, |v| v.duration_in(&STEP_TIME))?;
+    s.finish()?;
+    Ok(PmrConfig { store, costs })
 }
 
 /// Reads whether programs and erases can be suspended, and the cost of a suspension.

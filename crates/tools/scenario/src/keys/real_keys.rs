@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use controller::ControllerConfig;
+use controller::{ControllerConfig, PmrConfig, PmrStore};
 use driver::pci::PciAddress;
 
 use super::drive_kind::{DriveKind, check_no_target, read_name, refuse_keys};
@@ -152,6 +152,23 @@ impl Impossible {
                 let (drive, kind) = (plan.config.name.clone(), plan.kind.word());
                 Err(Impossible::RealDevice { user, drive, kind })
             }
+        }
+    }
+
+    /// Checks that the persistent memory region of a drive is emulated, for a `user` that runs in
+    /// virtual time.
+    ///
+    /// # Errors
+    /// [`Impossible::RealMemory`].
+    pub fn check_virtual_memory(
+        plan: &DriveSpec,
+        user: &'static str,
+    ) -> std::result::Result<(), Impossible> {
+        match &plan.config.pmr {
+            Some(PmrConfig { store: PmrStore::Dax { .. }, .. }) => {
+                Err(Impossible::RealMemory { user, drive: plan.config.name.clone() })
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 // guarantee: B-27, B-36
 
-use controller::RegisterConfig;
+use controller::{PmrConfig, PmrStore, RegionCosts, RegisterConfig};
 
 use super::*;
 use crate::{DriveKind, FileDrive};
@@ -398,4 +398,51 @@ fn atomic_writes_need_an_ftl_with_the_whole_map_in_memory() {
     let cached =
         format!("{block}data = \"memory\"\natomic = true\n[drive.ftl]\nl2p_cache = \"1M\"\n");
     assert_refused(&cached, 4, "true", &["with l2p_cache", "allowed: atomic = false"]);
+}
+
+// guarantee: B-98
+
+#[test]
+fn a_persistent_memory_region_has_a_size_and_costs() {
+    let region = |text: &str| {
+        let drive = "[drive]\npreset = \"femu-default\"\n";
+        parse(&format!("{drive}{text}")).unwrap().drives[0].config.pmr.clone()
+    };
+    let costs = RegionCosts { store: Nanos(8), persist: Nanos(300) };
+    let store = PmrStore::Emulated { bytes: 64 << 20 };
+    let wanted = PmrConfig { store, costs };
+    let text = "pmr = { size = \"64M\", store = \"8ns\", persist = \"300ns\" }\n";
+    assert_eq!(region(text), Some(wanted));
+    let dax = PmrStore::Dax { path: "dir/pmem/d".into() };
+    let wanted = PmrConfig { store: dax, costs: RegionCosts::default() };
+    assert_eq!(region("pmr.dax = \"pmem/d\"\n"), Some(wanted));
+    assert_eq!(region(""), None);
+    let drive = "[drive]\npreset = \"femu-default\"\n";
+    let with = |keys: &str| format!("{drive}pmr = {{ {keys} }}\n");
+    for size in ["0", "1", "4095", "4097", "\"1T\""] {
+        assert_refused(&with(&format!("size = {size}")), 3, size, &["multiple of 4k", "64G"]);
+    }
+    for (text, says) in [
+        (with("size = \"64k\", store = \"-1ns\""), "store"),
+        (with("size = \"64k\", persist = \"900s\""), "durations from"),
+        (with("size = \"64k\", persit = \"1us\""), "persist"),
+        (with("size = \"64k\", dax = \"x\""), "remove `size` or `dax`"),
+        (with("store = \"1ns\""), "without a size"),
+        (format!("{drive}pmr = \"64M\"\n"), "size"),
+        (format!("{drive}pmr = true\n"), "size"),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    let file = format!("{drive}data = \"file\"\npath = \"x\"\nflush = \"host\"\n");
+    let error = parse(&format!("{file}pmr.size = \"64k\"\n")).unwrap_err().to_string();
+    assert!(error.contains("does not cover") && error.contains("remove `pmr`"), "{error}");
+    assert!(parse(&format!("{file}pmr.dax = \"y\"\n")).is_ok());
+    for kind in ["ahci", "file", "kernel", "pci"] {
+        let text = format!("[drive]\nkind = \"{kind}\"\npmr.size = \"64k\"\n");
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains("`drive.pmr`"), "{kind}: {error}");
+    }
+    let open = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npmr.size = \"64k\"\n";
+    parse(open).unwrap().drives[0].config.check().unwrap();
 }

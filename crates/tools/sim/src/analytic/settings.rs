@@ -2,7 +2,7 @@
 //! interface. It lists every key of `[drive]` and `[target]` that changes the behavior of a drive,
 //! whether set or default.
 
-use controller::{ArbitrationConfig, DriveConfig, PersonalityKind, WriteBuffer};
+use controller::{ArbitrationConfig, DriveConfig, PersonalityKind, PmrStore, WriteBuffer};
 use ftl::{FtlConfig, GcReadPriority, P2lLocation, RateLimiterKind};
 use lnvm::ScrubConfig;
 use media::{CellType, ErrorModel, NandConfig};
@@ -188,6 +188,15 @@ pub(super) fn interface(out: &mut String, config: &DriveConfig) {
         Some(cmb) => bytes_binary(cmb.bytes),
     };
     line(out, "memory buffer (CMB)", &cmb);
+    if let Some(pmr) = &config.pmr {
+        let memory = match &pmr.store {
+            PmrStore::Emulated { bytes } => bytes_binary(*bytes),
+            PmrStore::Dax { path } => path.display().to_string(),
+        };
+        let (store, persist) = (duration(pmr.costs.store.0), duration(pmr.costs.persist.0));
+        let shown = format!("{memory}, {store} per cache line stored, {persist} per persist");
+        line(out, "memory region (PMR)", &shown);
+    }
     line(out, "doorbells in memory", yes_no(c.doorbell_buffer));
     if let Some(registers) = c.registers {
         let shown = format!(

@@ -583,6 +583,7 @@ fn interface(d: &DriveStats) -> Option<Value> {
         || d.formats + d.sanitizes > 0
         || d.protection_errors.is_some()
         || d.registers.is_some()
+        || d.pmr.is_some()
         || d.scrub != MediaScrubStats::default();
     used.then(|| {
         let mut object = Map::new();
@@ -653,6 +654,9 @@ fn interface(d: &DriveStats) -> Option<Value> {
                     "unknown_doorbells": r.unknown_doorbells,
                 }),
             );
+        }
+        if let Some(pmr) = d.pmr {
+            object.insert("pmr".into(), json!(pmr));
         }
         if let Some(m) = &d.device_l2p {
             object.insert(

@@ -3,8 +3,8 @@
 
 use block::sched::{GroupChange, GroupThrottle, LimitKind, SchedulerConfig};
 use controller::{
-    ArbitrationConfig, DriveConfig, PersonalityKind, PuScheduling, SataData, SataDriveConfig,
-    SuspendConfig, WriteBuffer,
+    ArbitrationConfig, DriveConfig, PersonalityKind, PmrStore, PuScheduling, SataData,
+    SataDriveConfig, SuspendConfig, WriteBuffer,
 };
 use ftl::{
     ControlChange, FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind,
@@ -388,6 +388,17 @@ fn controller(config: &DriveConfig) -> Value {
         "doorbell_buffer": c.doorbell_buffer,
         "scrub_sectors_per_sec": c.scrub.map(|p| p.sectors_per_sec),
     });
+    if let Some(pmr) = &config.pmr {
+        let bytes = match &pmr.store {
+            PmrStore::Emulated { bytes } => Some(bytes),
+            PmrStore::Dax { .. } => None,
+        };
+        value["pmr"] = json!({
+            "bytes": bytes,
+            "store_ns": pmr.costs.store.0,
+            "persist_ns": pmr.costs.persist.0,
+        });
+    }
     if let Some(registers) = c.registers {
         value["registers"] = json!({
             "ready_time_ns": registers.ready_time.0,

@@ -39,6 +39,10 @@ fn sections() -> Vec<Section> {
     let mut sections = vec![
         section("Top level", format!("nonsense = 1\n{DRIVE}")),
         section("`[drive]`, or several `[[drive]]`", format!("{DRIVE}nonsense = 1\n")),
+        section(
+            "Persistent memory region",
+            format!("{DRIVE}pmr = {{ size = \"64k\", nonsense = 1 }}\n"),
+        ),
         section("`[drive.geometry]`", simple("drive.geometry")),
         section("`[drive.timing]`", simple("drive.timing")),
         section("`[drive.errors]`", simple("drive.errors")),

@@ -9,6 +9,7 @@ use controller::{
     AhciController, AhciStats, Controller, DoorbellToFetch, DoorbellWaitUnknown, DriveStats,
     Lateness, LatenessRecord, SataDriveStats,
 };
+use driver::PersistentRegion;
 use event::Waker;
 use ftl::Ftl;
 use mem::AddressSpace;
@@ -61,6 +62,14 @@ pub trait KeepOpen: Debug + Send + Sync {}
 impl<T: Debug + Send + Sync> KeepOpen for T {}
 
 impl DevicePort {
+    /// Returns the persistent memory region of the drive, if it is an emulated NVMe drive with one.
+    pub fn persistent_region(&self) -> Option<PersistentRegion> {
+        match self {
+            DevicePort::Nvme(port) => PersistentRegion::of_port(port),
+            DevicePort::Ahci(_) | DevicePort::Real { .. } => None,
+        }
+    }
+
     /// Sets the waker of the thread that polls the device.
     ///
     /// # Errors

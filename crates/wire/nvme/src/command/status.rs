@@ -128,6 +128,8 @@ statuses! {
     THIN_PROVISIONING = 0x11b, "thin provisioning not supported";
     /// The list of controllers is empty, not ascending, or names one that does not exist.
     CONTROLLER_LIST_INVALID = 0x11c, "controller list invalid";
+    /// Sanitize is refused while the persistent memory region is enabled.
+    SANITIZE_PROHIBITED_PMR = 0x123, "sanitize prohibited while persistent memory region is enabled";
     /// A Copy names more ranges or blocks than the namespace allows (NVM command set).
     COMMAND_SIZE_LIMIT = 0x183, "command size limit exceeded";
     /// The fields of the command for protection information are not allowed together (NVM command

@@ -80,6 +80,7 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     }
 }
 

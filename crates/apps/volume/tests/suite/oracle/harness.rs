@@ -119,6 +119,7 @@ impl DriveHarness {
             open_channel: OpenChannelConfig::default(),
             lba_bytes: None,
             protection: None,
+            pmr: None,
         };
         DriveHarness { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
     }

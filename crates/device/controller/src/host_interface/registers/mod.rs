@@ -10,6 +10,7 @@
 //! its rings and doorbells. The drive's arbitration is that of its configuration; CC.AMS is checked,
 //! and selects nothing.
 
+mod region;
 mod steps;
 
 pub(crate) use steps::{
@@ -28,6 +29,7 @@ use crate::admin::VERSION;
 use crate::controller::Controller;
 use crate::host_interface::hosts::HostState;
 use crate::host_interface::queues::Queues;
+use crate::host_interface::registers::region::RegionRegisters;
 use crate::{ArbitrationConfig, RegisterConfig};
 
 /// Size of a completion queue entry, in bytes.
@@ -94,6 +96,8 @@ pub(crate) struct RegisterFile {
     invalid_doorbells: usize,
     /// The time at which the keep alive timer ends.
     keep_alive_ends: Nanos,
+    /// The registers of the persistent memory region, if the host has it.
+    region: Option<RegionRegisters>,
 }
 
 /// Reads a 64-bit register.
@@ -115,6 +119,7 @@ impl RegisterFile {
             nvm_commands: true,
             page_min: 0,
             page_max: 0,
+            persistent_region: port.persistent_region().is_some(),
         };
         let file = RegisterFile {
             phase: ControllerPhase::Disabled,
@@ -124,6 +129,7 @@ impl RegisterFile {
             next_doorbell: 0,
             invalid_doorbells: 0,
             keep_alive_ends: Nanos::MAX,
+            region: RegionRegisters::new(port),
         };
         file.publish(port);
         file
@@ -148,7 +154,7 @@ impl RegisterFile {
             (VS, VERSION),
             (CSTS, self.status().to_value()),
         ];
-        let mut changed = false;
+        let mut changed = self.region.as_ref().is_some_and(|region| region.publish(port));
         for (offset, value) in registers {
             if port.register(offset) != value {
                 port.set_register(offset, value);

@@ -41,6 +41,10 @@ pub(crate) fn poll(controller: &mut Controller, now: Nanos) {
     for_each(controller, |controller, host, file| {
         let port = controller.queues.ports[host].port.clone();
         step(controller, host, file, &port, now);
+        if let Some(region) = &mut file.region {
+            let status = controller.commands.refused_with;
+            region.step(&port, status == Some(Status::SANITIZE_IN_PROGRESS));
+        }
         check_doorbells(controller, host, file, &port);
     });
     injection::update_interrupt(controller);

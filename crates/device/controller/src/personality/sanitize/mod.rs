@@ -26,6 +26,8 @@ use time::Nanos;
 
 use crate::admin::async_events::EventClass;
 use crate::controller::{Controller, Personality};
+use crate::host_interface::hosts::HostState;
+use crate::host_interface::pmr;
 use crate::media_health::scrub::MediaEventHandler;
 use crate::namespaces::management;
 use crate::nand_array::{NandOpCompletion, NandOpKind};
@@ -106,7 +108,8 @@ fn refuse(controller: &mut Controller, status: Option<Status>) {
 /// Executes a Sanitize command. An operation that it starts ends later.
 ///
 /// # Errors
-/// The status of a drive that cannot execute it now, or at all.
+/// The status of a drive that cannot execute it now, or at all; [`Status::SANITIZE_PROHIBITED_PMR`]
+/// while a host has the persistent memory region enabled.
 pub(crate) fn request(
     controller: &mut Controller,
     command: SanitizeCommand,
@@ -115,6 +118,8 @@ pub(crate) fn request(
     let refused_with = controller.commands.refused_with;
     let keeps = command.no_deallocate && command.action != SanitizeAction::ExitFailureMode;
     let may_deallocate = controller.admin.deallocates_after_sanitize();
+    let mut hosts = controller.queues.ports.iter().filter(|h| h.state == HostState::Attached);
+    let is_region_enabled = hosts.any(|host| pmr::is_enabled(&host.port));
     let Some(drive) = block_drive_mut(controller) else { return Err(Status::INVALID_OPCODE) };
     if let Some(run) = &drive.maintenance.format {
         run.check_idle(None)?;
@@ -122,6 +127,9 @@ pub(crate) fn request(
     let DriveMaintenance { settings, sanitize: state, .. } = &mut drive.maintenance;
     if refused_with == Some(Status::SANITIZE_IN_PROGRESS) {
         return Err(Status::SANITIZE_IN_PROGRESS);
+    }
+    if is_region_enabled && command.action != SanitizeAction::ExitFailureMode {
+        return Err(Status::SANITIZE_PROHIBITED_PMR.do_not_retry());
     }
     // There is no key to delete, and an erased block is not allocated.
     if command.action == SanitizeAction::CryptoErase || keeps && !may_deallocate {
@@ -173,13 +181,17 @@ pub(crate) fn start_if_idle(controller: &mut Controller) {
         run.phase = SanitizePhase::Settling;
         state.has_flash = true;
         drive.kick = true;
-        clear_cmb(controller);
+        clear_device_memory(controller);
     }
 }
 
-/// Clears the controller memory buffer, except for the queues in it [NVMe1.4 §8.15].
-fn clear_cmb(controller: &Controller) {
-    let Some(cmb) = &controller.cmb else { return };
+/// Clears the persistent memory region, and the controller memory buffer except for the queues in it
+/// [NVMe1.4 §8.15].
+fn clear_device_memory(controller: &Controller) {
+    if let Some(pmr) = &controller.memory.pmr {
+        pmr.clear();
+    }
+    let Some(cmb) = &controller.memory.cmb else { return };
     let queues = &controller.queues;
     let mut rings: Vec<Range<usize>> = Vec::new();
     let submissions = queues.submissions.iter().flatten().map(|q| (q.port, q.ring.memory()));
@@ -203,7 +215,7 @@ pub(crate) fn restore(controller: &mut Controller) {
     let record = &drive.maintenance.sanitize.record;
     if record.is_running() {
         refuse(controller, Some(Status::SANITIZE_IN_PROGRESS));
-        clear_cmb(controller);
+        clear_device_memory(controller);
     } else if record.in_failure_mode {
         refuse(controller, Some(Status::SANITIZE_FAILED));
     }

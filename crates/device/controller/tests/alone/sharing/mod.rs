@@ -10,3 +10,4 @@ mod harness;
 mod hostile;
 mod processes;
 mod rates;
+mod region;

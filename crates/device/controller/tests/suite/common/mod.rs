@@ -61,6 +61,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     }
 }
 

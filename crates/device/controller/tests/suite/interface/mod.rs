@@ -2,4 +2,5 @@
 
 mod admin_fields;
 pub(crate) mod events;
+mod region;
 mod registers;

@@ -7,5 +7,5 @@
 mod cmb;
 mod device_l2p;
 pub(crate) mod events;
-mod harness;
+pub(crate) mod harness;
 mod hints;

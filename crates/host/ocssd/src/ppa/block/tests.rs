@@ -72,6 +72,7 @@ fn drive(seed: u64) -> Controller {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
         name: "units".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

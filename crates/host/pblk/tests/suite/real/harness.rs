@@ -64,6 +64,7 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
         transfers: controller::TransferConfig::default(),
         name: "real".into(),
         personality: PersonalityKind::OpenChannel,

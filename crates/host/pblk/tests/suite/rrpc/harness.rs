@@ -57,6 +57,7 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
         open_channel: OpenChannelConfig { device_l2p: dual_map, ..OpenChannelConfig::default() },
         lba_bytes: None,
         protection: None,
+        pmr: None,
         transfers: controller::TransferConfig::default(),
         name: "rrpc".into(),
         personality: PersonalityKind::OpenChannel,

@@ -45,6 +45,7 @@ fn drive(chunks: u32, policy: PuScheduling) -> DriveConfig {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
         transfers: controller::TransferConfig::default(),
         name: "control".into(),
         personality: PersonalityKind::OpenChannel,

@@ -61,6 +61,7 @@ fn drive() -> Controller {
         open_channel: controller::OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     })
     .unwrap()
 }

@@ -113,6 +113,7 @@ pub(crate) fn config(sector_bytes: u32, registers: Option<RegisterConfig>) -> Dr
         open_channel: OpenChannelConfig::default(),
         lba_bytes: None,
         protection: None,
+        pmr: None,
     }
 }
 

@@ -32,6 +32,13 @@ fn drives() -> Vec<(&'static str, String)> {
                  cmb = \"1M\"\ncmb_persistent = true\n"
             ),
         ),
+        (
+            "persistent memory region",
+            format!(
+                "[drive]\npreset = \"femu-default\"\n{NAND}{image}\
+                 pmr = {{ size = \"1M\" }}\n"
+            ),
+        ),
         ("pblk", format!("{open}[target]\nkind = \"pblk\"\n")),
         (
             "rrpc over the drive's map",

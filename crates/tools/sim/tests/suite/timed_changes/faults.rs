@@ -485,3 +485,24 @@ fn faults_that_cannot_be_are_refused_in_their_line() {
     );
     refused(&null, &["no flash for die-failure"]);
 }
+
+// guarantee: B-101
+
+#[test]
+fn a_drive_with_a_persistent_memory_region_has_power_cuts() {
+    let cut = fault("10ms", "power-cut", "");
+    let text = format!("{DRIVE}{READS}{cut}");
+    let pmr = "pmr = { size = \"64k\", store = \"8ns\", persist = \"300ns\" }\n";
+    let outcome = run(&text.replacen("[drive]\n", &format!("[drive]\n{pmr}"), 1));
+    let plain = run(&text);
+    assert_eq!(only(&outcome), only(&plain));
+    assert_eq!(ios(&outcome), ios(&plain), "a region takes no time of commands");
+    let result = to_json(&outcome);
+    let counters = &result["sluice"]["drives"][0]["interface"]["pmr"];
+    assert_eq!(*counters, json!({ "lines_stored": 0, "persists": 0, "words_lost": 0 }));
+    assert!(to_json(&plain)["sluice"]["drives"][0]["interface"]["pmr"].is_null());
+    // A DAX file is memory of this machine.
+    let dax = DRIVE.replacen("[drive]\n", "[drive]\npmr.dax = \"pmem\"\n", 1);
+    let error = try_run(&format!("{dax}{READS}")).unwrap_err().to_string();
+    assert!(error.contains("persistent memory region of drive drive0"), "{error}");
+}

@@ -1,0 +1,265 @@
+//! A log over a device in memory. Power can fail at any store, persist or request.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use block::{BlockDevice, Completion, Limits, Payload, QueueFull, Request};
+use mem::{AddressSpace, Iova, PersistentMemory};
+use rng::Rng;
+use testkit::volatile_device::VolatileDevice;
+use time::{Component, Nanos};
+use write_log::{LogIdentity, LogMemory, WriteLog, WriteLogConfig, WriteLogError, WriteLogOpening};
+
+pub(crate) const SECTOR: usize = 512;
+pub(crate) const IDENTITY: LogIdentity = LogIdentity([7; 16]);
+
+/// The number of operations until power fails; device and memory share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fuse(Rc<Cell<Option<u64>>>);
+
+impl Fuse {
+    pub(crate) fn set(&self, operations: Option<u64>) {
+        self.0.set(operations);
+    }
+
+    pub(crate) fn has_power(&self) -> bool {
+        self.0.get() != Some(0)
+    }
+
+    /// Counts an operation. Returns whether there was power for it.
+    fn count(&self) -> bool {
+        let has_power = self.has_power();
+        self.0.set(self.0.get().map(|left| left.saturating_sub(1)));
+        has_power
+    }
+}
+
+/// Persistent memory that ignores accesses without power.
+#[derive(Debug)]
+pub(crate) struct FusedMemory {
+    pub(crate) memory: PersistentMemory,
+    pub(crate) fuse: Fuse,
+}
+
+impl LogMemory for FusedMemory {
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.memory.read(offset, into);
+    }
+
+    fn store(&self, offset: usize, data: &[u8]) {
+        if self.fuse.count() {
+            // Power may fail in the middle of a store.
+            let len = if self.fuse.has_power() { data.len() } else { data.len() / 2 };
+            self.memory.store(offset, &data[..len]);
+        }
+    }
+
+    fn persist(&self, offset: usize, bytes: usize) {
+        if self.fuse.count() {
+            self.memory.persist(offset, bytes);
+        }
+    }
+}
+
+/// A device that does nothing without power.
+#[derive(Debug)]
+pub(crate) struct FusedDevice {
+    pub(crate) device: VolatileDevice,
+    pub(crate) fuse: Fuse,
+}
+
+impl Component for FusedDevice {
+    fn poll(&mut self, now: Nanos) -> bool {
+        self.fuse.has_power() && self.device.poll(now)
+    }
+
+    fn deadline(&self) -> Nanos {
+        self.device.deadline()
+    }
+}
+
+impl BlockDevice for FusedDevice {
+    block::delegate_block_device!(self => self.device; limits, memory, set_waker, can_wake,
+        enable_sharing, can_wait, wait_for_event, visit_layers);
+
+    fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
+        if self.fuse.has_power() { self.device.submit(now, request) } else { Err(QueueFull) }
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        if self.fuse.has_power() { self.device.reap() } else { None }
+    }
+}
+
+pub(crate) type TestLog = WriteLog<FusedDevice, FusedMemory>;
+
+/// A device and the memory of its log, without power.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) device: FusedDevice,
+    pub(crate) memory: FusedMemory,
+}
+
+impl Parts {
+    /// Creates a device of `sectors` sectors without the label's, and memory of `bytes` bytes.
+    pub(crate) fn new(sectors: u64, bytes: usize, seed: u64) -> Parts {
+        let limits = Limits {
+            sector_bytes: SECTOR as u32,
+            sectors: sectors + 1,
+            max_sectors: 16,
+            optimal_sectors: 1,
+            queue_depth: 8,
+            volatile_cache: true,
+        };
+        let device = VolatileDevice::for_cache(limits, AddressSpace::default(), seed);
+        let fuse = Fuse::default();
+        Parts {
+            device: FusedDevice { device, fuse: fuse.clone() },
+            memory: FusedMemory { memory: PersistentMemory::new(bytes).unwrap(), fuse },
+        }
+    }
+
+    /// Cuts the power of both, and switches it on.
+    pub(crate) fn cut_power(&mut self, rng: &mut Rng) -> u64 {
+        self.device.device.power_cut();
+        self.device.fuse.set(None);
+        self.memory.memory.cut_power(rng)
+    }
+
+    /// Opens the log. `Err` has the parts if power failed.
+    pub(crate) fn open(self, config: WriteLogConfig) -> Result<TestLog, Parts> {
+        match self.try_open(config) {
+            Ok(opened) => opened,
+            Err(error) => panic!("the log is refused: {error}"),
+        }
+    }
+
+    /// Opens the log; the inner `Err` has the parts if power failed.
+    pub(crate) fn try_open(
+        self,
+        config: WriteLogConfig,
+    ) -> Result<Result<TestLog, Parts>, WriteLogError> {
+        let fuse = self.device.fuse.clone();
+        let mut opening = WriteLogOpening::new(self.device, self.memory, config)?;
+        for step in 0..100_000 {
+            let is_ready = opening.poll(Nanos(step))?;
+            if !fuse.has_power() {
+                let (device, memory) = opening.into_parts();
+                return Ok(Err(Parts { device, memory }));
+            }
+            if is_ready {
+                return opening.into_log().map(Ok);
+            }
+        }
+        panic!("the opening does not end");
+    }
+}
+
+pub(crate) fn parts_of(log: TestLog) -> Parts {
+    let (device, memory) = log.into_parts();
+    Parts { device, memory }
+}
+
+/// The settings of a small log with short times.
+pub(crate) fn config(bytes: usize) -> WriteLogConfig {
+    WriteLogConfig {
+        write_bytes_max: 4 * SECTOR as u32,
+        store: Nanos(2),
+        persist: Nanos(50),
+        idle: Nanos(3_000),
+        retry: Nanos(500),
+        ..WriteLogConfig::new(bytes, IDENTITY)
+    }
+}
+
+/// Returns the contents of a sector with a value.
+pub(crate) fn sector_of(value: u64) -> [u8; SECTOR] {
+    let mut sector = [0; SECTOR];
+    sector.as_chunks_mut::<8>().0.fill(value.to_le_bytes());
+    sector
+}
+
+/// Returns the value of a sector.
+pub(crate) fn value_of(sector: &[u8]) -> u64 {
+    let (words, _) = sector.as_chunks::<8>();
+    assert!(words.iter().all(|word| *word == words[0]), "a sector is torn: {words:?}");
+    u64::from_le_bytes(words[0])
+}
+
+/// A log with one request at a time.
+pub(crate) struct Sequential {
+    pub(crate) log: TestLog,
+    pub(crate) now: Nanos,
+    at: Iova,
+}
+
+impl Sequential {
+    pub(crate) fn new(log: TestLog) -> Sequential {
+        let (_, at) = log.memory().allocate_registered(32 * SECTOR).unwrap();
+        Sequential { log, now: Nanos(1_000_000), at }
+    }
+
+    pub(crate) fn data(&self) -> Payload {
+        Payload::Contiguous(self.at)
+    }
+
+    /// Executes a request.
+    pub(crate) fn run(&mut self, request: Request) -> Completion {
+        self.log.submit(self.now, request).unwrap();
+        for _ in 0..100_000 {
+            if let Some(completion) = self.log.reap() {
+                return completion;
+            }
+            self.now = Nanos(self.now.0 + 1);
+            self.log.poll(self.now);
+        }
+        panic!("{request:?} does not complete");
+    }
+
+    /// Writes sectors with consecutive values.
+    pub(crate) fn write(&mut self, lba: u64, sectors: u32, value: u64, fua: bool) -> Completion {
+        for i in 0..u64::from(sectors) {
+            let at = self.at.offset(i * SECTOR as u64);
+            self.log.memory().write(at, &sector_of(value + i)).unwrap();
+        }
+        self.run(Request { fua, ..Request::write(lba, sectors, self.data(), 1) })
+    }
+
+    /// Reads the value of a sector.
+    pub(crate) fn read(&mut self, lba: u64) -> u64 {
+        assert!(self.run(Request::read(lba, 1, self.data(), 2)).status.is_success());
+        let mut sector = [0; SECTOR];
+        self.log.memory().read(self.at, &mut sector).unwrap();
+        value_of(&sector)
+    }
+
+    pub(crate) fn flush(&mut self) -> Completion {
+        self.run(Request::flush(3))
+    }
+
+    /// Lets time pass.
+    pub(crate) fn wait(&mut self, time: u64) {
+        for _ in 0..time {
+            self.now = Nanos(self.now.0 + 1);
+            self.log.poll(self.now);
+        }
+    }
+
+    /// Closes the log.
+    pub(crate) fn close(mut self) -> Parts {
+        self.log.close();
+        for _ in 0..100_000 {
+            if let Some(result) = self.log.close_result() {
+                assert_eq!(result, Ok(()));
+                return parts_of(self.log);
+            }
+            self.now = Nanos(self.now.0 + 1);
+            self.log.poll(self.now);
+        }
+        panic!("the log does not close");
+    }
+}

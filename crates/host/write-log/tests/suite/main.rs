@@ -1,0 +1,7 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod closed_forms;
+mod common;
+mod opening;
+mod oracle;
+mod policy;
