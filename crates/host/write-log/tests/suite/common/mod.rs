@@ -114,6 +114,7 @@ impl Parts {
             optimal_sectors: 1,
             queue_depth: 8,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         let device = VolatileDevice::for_cache(limits, AddressSpace::default(), seed);
         let fuse = Fuse::default();
