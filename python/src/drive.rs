@@ -20,7 +20,7 @@ use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
 use crate::scenario::PyScenario;
 use crate::stats::{drive_stats, one_drive};
-use crate::transfers::{BlockingCalls, bytes_of};
+use crate::transfers::{BlockingCalls, WriteFlags, bytes_of};
 
 /// An open drive.
 struct OpenedDrive {
@@ -430,8 +430,9 @@ impl PyDrive {
     /// Writes a `Buffer` without a copy, or an object with the buffer protocol, to `offset`.
     ///
     /// `at` and `length` select a part of it, in bytes. The data is durable after `flush()`, or on return with
-    /// `fua`. Returns the number of bytes.
-    #[pyo3(signature = (offset, data, *, at=0, length=None, fua=false))]
+    /// `fua`. A power cut does not tear a write that is `atomic`; `ValueError` if it cannot be. Returns the number
+    /// of bytes.
+    #[pyo3(signature = (offset, data, *, at=0, length=None, fua=false, atomic=false))]
     #[allow(clippy::too_many_arguments, reason = "the arguments of a Python method have names")]
     fn write(
         &self,
@@ -441,8 +442,9 @@ impl PyDrive {
         at: usize,
         length: Option<usize>,
         fua: bool,
+        atomic: bool,
     ) -> PyResult<usize> {
-        self.blocking(py, |calls| calls.write(offset, data, at, length, fua))
+        self.blocking(py, |calls| calls.write(offset, data, at, length, WriteFlags { fua, atomic }))
     }
     /// Makes all completed writes durable.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

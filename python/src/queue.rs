@@ -21,7 +21,9 @@ use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::drive::DriveShared;
 use crate::errors::CallFailure;
 use crate::requests::{PyCompletion, Recipient, TaggedRequests};
-use crate::transfers::{BlockingCalls, TransferRange, length_of, read_request, write_request};
+use crate::transfers::{
+    BlockingCalls, TransferRange, WriteFlags, length_of, read_request, write_request,
+};
 
 /// Maximum time that a call waits without handling signals.
 pub(crate) const SLICE: Nanos = Nanos::from_millis(50);
@@ -256,15 +258,18 @@ impl PyQueue {
         op: &str,
         range: TransferRange,
         data: Option<(&Arc<IoMemory>, usize)>,
-        fua: bool,
+        flags: WriteFlags,
     ) -> Result<Request, CallFailure> {
         let refused = |text: String| Err(CallFailure::Value(text));
         let is_transfer = matches!(op, "read" | "write");
         if !is_transfer && !matches!(op, "flush" | "trim") {
             return refused(format!("op = {op:?}: \"read\", \"write\", \"flush\" or \"trim\""));
         }
-        if fua && op != "write" {
+        if flags.fua && op != "write" {
             return refused("fua = True: only a write is forced to the media".into());
+        }
+        if flags.atomic && op != "write" {
+            return refused("atomic = True: only a write can be atomic".into());
         }
         let payload = match (is_transfer, data) {
             (true, Some((memory, at))) => {
@@ -280,14 +285,15 @@ impl PyQueue {
                 _ => refused("a flush is of all completed writes, and has no range".into()),
             };
         }
+        self.queue.check_atomic(range, flags)?;
         let (lba, sectors) = self.queue.sectors(range)?;
         if is_transfer && range.length > self.queue.bytes_max() {
             let text = format!("length = {}: at most {}", range.length, self.queue.bytes_max());
             return refused(text);
         }
         Ok(match op {
-            "read" => read_request(lba, sectors, payload, false),
-            "write" => write_request(lba, sectors, payload, fua),
+            "read" => read_request(lba, sectors, payload, flags),
+            "write" => write_request(lba, sectors, payload, flags),
             _ => Request::discard(lba, sectors, 0),
         })
     }
@@ -398,8 +404,9 @@ impl PyQueue {
     /// Writes a `Buffer` without a copy, or an object with the buffer protocol, to `offset`.
     ///
     /// `at` and `length` select a part of it, in bytes. The data is durable after `flush()`, or on return with
-    /// `fua`. Returns the number of bytes.
-    #[pyo3(signature = (offset, data, *, at=0, length=None, fua=false))]
+    /// `fua`. A power cut does not tear a write that is `atomic`; `ValueError` if it cannot be. Returns the number
+    /// of bytes.
+    #[pyo3(signature = (offset, data, *, at=0, length=None, fua=false, atomic=false))]
     fn write(
         &self,
         offset: u64,
@@ -407,8 +414,9 @@ impl PyQueue {
         at: usize,
         length: Option<usize>,
         fua: bool,
+        atomic: bool,
     ) -> PyResult<usize> {
-        self.blocking().write(offset, data, at, length, fua)
+        self.blocking().write(offset, data, at, length, WriteFlags { fua, atomic })
     }
     /// Makes all completed writes durable.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -423,7 +431,7 @@ impl PyQueue {
     ///
     /// `op` is `"read"`, `"write"`, `"flush"` or `"trim"`. `at` and `length` select a part of the buffer, which
     /// the queue keeps until the request has completed. Raises `QueueFullError` if there is no space.
-    #[pyo3(signature = (op, offset=0, buffer=None, *, at=0, length=None, fua=false))]
+    #[pyo3(signature = (op, offset=0, buffer=None, *, at=0, length=None, fua=false, atomic=false))]
     #[allow(clippy::too_many_arguments, reason = "the arguments of a Python method have names")]
     fn submit(
         &self,
@@ -434,12 +442,13 @@ impl PyQueue {
         at: usize,
         length: Option<usize>,
         fua: bool,
+        atomic: bool,
     ) -> PyResult<u64> {
         let memory = buffer.map(|buffer| &buffer.memory);
         let submitted = length_of(length, at, memory.map_or(at, |m| m.buffer.len()))
             .and_then(|length| {
                 let data = memory.map(|memory| (memory, at));
-                self.request(op, TransferRange { offset, length }, data, fua)
+                self.request(op, TransferRange { offset, length }, data, WriteFlags { fua, atomic })
             })
             .and_then(|request| py.detach(|| self.submit_all(&[request], memory)));
         submitted.map(|(tag, _)| tag).map_err(|failure| failure.into_exception(py))
@@ -449,7 +458,7 @@ impl PyQueue {
     ///
     /// The data of request `i` is at `i * length` of the buffer. Fewer than `len(offsets)` are accepted if the
     /// queue becomes full; `QueueFullError` if none is. Offsets in a numpy array are read without objects.
-    #[pyo3(signature = (op, offsets, buffer, *, length, fua=false))]
+    #[pyo3(signature = (op, offsets, buffer, *, length, fua=false, atomic=false))]
     fn submit_many<'py>(
         &self,
         op: &str,
@@ -457,12 +466,13 @@ impl PyQueue {
         buffer: &PyDriveBuffer,
         length: usize,
         fua: bool,
+        atomic: bool,
     ) -> PyResult<Bound<'py, PyRange>> {
         let py = offsets.py();
         let memory = &buffer.memory;
         let requests = offsets_of(offsets)?.into_iter().enumerate().map(|(i, offset)| {
             let at = i.saturating_mul(length);
-            self.request(op, TransferRange { offset, length }, Some((memory, at)), fua)
+            self.request(op, TransferRange { offset, length }, Some((memory, at)), WriteFlags { fua, atomic })
         });
         let submitted = requests
             .collect::<Result<Vec<Request>, CallFailure>>()

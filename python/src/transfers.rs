@@ -24,7 +24,39 @@ pub(crate) struct TransferRange {
     pub(crate) length: usize,
 }
 
+/// The properties of a write.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WriteFlags {
+    /// Whether it completes when it is durable.
+    pub(crate) fua: bool,
+    /// Whether a power cut must not tear it.
+    pub(crate) atomic: bool,
+}
+
 impl QueueShared {
+    /// Refuses an atomic write that is longer than those that the drive keeps whole, or crosses a boundary.
+    pub(crate) fn check_atomic(
+        &self,
+        range: TransferRange,
+        flags: WriteFlags,
+    ) -> Result<(), CallFailure> {
+        let limits = self.drive().limits().atomic;
+        let (lba, sectors) = self.sectors(range)?;
+        if !flags.atomic || limits.allows(lba, sectors) {
+            return Ok(());
+        }
+        let (most, boundary) = (limits.sectors, limits.boundary_sectors);
+        let text = format!(
+            "atomic = True: {sectors} sectors at sector {lba}, but at most {most} are atomic, within a \
+             multiple of {boundary}"
+        );
+        Err(CallFailure::Value(if boundary == 0 {
+            format!("atomic = True: {sectors} sectors, but at most {most} are atomic")
+        } else {
+            text
+        }))
+    }
+
     /// Converts a range of bytes to sectors.
     pub(crate) fn sectors(&self, range: TransferRange) -> Result<(u64, u32), CallFailure> {
         let sector_bytes = self.drive().limits().sector_bytes;
@@ -60,8 +92,8 @@ impl QueueShared {
         range: TransferRange,
         memory: &Arc<IoMemory>,
         at: usize,
-        command: fn(u64, u32, Payload, bool) -> Request,
-        fua: bool,
+        command: fn(u64, u32, Payload, WriteFlags) -> Request,
+        flags: WriteFlags,
     ) -> Result<(), CallFailure> {
         self.sectors(range)?;
         memory.payload(self.drive().id(), at, range.length)?;
@@ -71,7 +103,7 @@ impl QueueShared {
             let (lba, sectors) =
                 self.sectors(TransferRange { offset: range.offset + done as u64, length })?;
             let data = memory.payload(self.drive().id(), at + done, length)?;
-            self.execute(command(lba, sectors, data, fua), Some(memory))?;
+            self.execute(command(lba, sectors, data, flags), Some(memory))?;
             done += length;
         }
         Ok(())
@@ -86,7 +118,7 @@ impl QueueShared {
         let mut offset = range.offset;
         for piece in bytes.chunks_mut(memory.buffer.len()) {
             let range = TransferRange { offset, length: piece.len() };
-            self.transfer(range, &memory, 0, read_request, false)?;
+            self.transfer(range, &memory, 0, read_request, WriteFlags::default())?;
             memory.buffer.read(0, piece);
             offset += piece.len() as u64;
         }
@@ -94,27 +126,33 @@ impl QueueShared {
     }
 
     /// Writes through memory of the drive.
-    fn write_copy(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), CallFailure> {
-        self.sectors(TransferRange { offset, length: bytes.len() })?;
+    fn write_copy(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        flags: WriteFlags,
+    ) -> Result<(), CallFailure> {
+        self.check_atomic(TransferRange { offset, length: bytes.len() }, flags)?;
         let memory =
             self.drive().allocate(bytes.len().min(self.bytes_max()).min(COPY_BYTES_MAX))?;
         let mut offset = offset;
         for piece in bytes.chunks(memory.buffer.len()) {
             memory.buffer.write(0, piece);
             let range = TransferRange { offset, length: piece.len() };
-            self.transfer(range, &memory, 0, write_request, fua)?;
+            self.transfer(range, &memory, 0, write_request, flags)?;
             offset += piece.len() as u64;
         }
         Ok(())
     }
 }
 
-pub(crate) fn read_request(lba: u64, sectors: u32, data: Payload, _: bool) -> Request {
+pub(crate) fn read_request(lba: u64, sectors: u32, data: Payload, _: WriteFlags) -> Request {
     Request::read(lba, sectors, data, 0)
 }
 
-pub(crate) fn write_request(lba: u64, sectors: u32, data: Payload, fua: bool) -> Request {
-    Request { fua, ..Request::write(lba, sectors, data, 0) }
+pub(crate) fn write_request(lba: u64, sectors: u32, data: Payload, flags: WriteFlags) -> Request {
+    let WriteFlags { fua, atomic } = flags;
+    Request { fua, atomic, ..Request::write(lba, sectors, data, 0) }
 }
 
 /// Returns the length of a transfer: as given, or to the end of the memory.
@@ -181,7 +219,7 @@ impl BlockingCalls<'_> {
             return self.call(py, |queue| {
                 let length = length_of(length, at, memory.buffer.len())?;
                 let range = TransferRange { offset, length };
-                queue.transfer(range, memory, at, read_request, false).map(|()| length)
+                queue.transfer(range, memory, at, read_request, WriteFlags::default()).map(|()| length)
             });
         }
         let view = bytes_of(into)?;
@@ -202,7 +240,7 @@ impl BlockingCalls<'_> {
         data: &Bound<'_, PyAny>,
         at: usize,
         length: Option<usize>,
-        fua: bool,
+        flags: WriteFlags,
     ) -> PyResult<usize> {
         let py = data.py();
         if let Ok(buffer) = data.cast::<PyDriveBuffer>() {
@@ -210,7 +248,8 @@ impl BlockingCalls<'_> {
             return self.call(py, |queue| {
                 let length = length_of(length, at, memory.buffer.len())?;
                 let range = TransferRange { offset, length };
-                queue.transfer(range, memory, at, write_request, fua).map(|()| length)
+                queue.check_atomic(range, flags)?;
+                queue.transfer(range, memory, at, write_request, flags).map(|()| length)
             });
         }
         let bytes = bytes_of(data)?.to_vec(py)?;
@@ -221,7 +260,7 @@ impl BlockingCalls<'_> {
             let text = format!("{length} bytes at {at} of data of {} bytes", bytes.len());
             return Err(invalid(CallFailure::Value(text)));
         };
-        self.call(py, |queue| queue.write_copy(offset, &bytes[at..end], fua))?;
+        self.call(py, |queue| queue.write_copy(offset, &bytes[at..end], flags))?;
         Ok(length)
     }
 

@@ -31,6 +31,7 @@ struct sluice_fio_options {
     unsigned int buffered;
     unsigned int cache_bytes;
     unsigned int queues;
+    unsigned int atomic;
 };
 
 static struct fio_option options[] = {
@@ -89,6 +90,16 @@ static struct fio_option options[] = {
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },
+    {
+        .name = "sluice_atomic",
+        .lname = "Sluice atomic",
+        .type = FIO_OPT_BOOL,
+        .off1 = offsetof(struct sluice_fio_options, atomic),
+        .help = "Writes must be atomic; they fail where the device cannot keep them whole",
+        .def = "0",
+        .category = FIO_OPT_C_ENGINE,
+        .group = FIO_OPT_G_INVALID,
+    },
     { .name = NULL },
 };
 
@@ -111,6 +122,8 @@ struct job {
     struct sluice_device_info info;
     /* Whether the device is the job's own. */
     bool own;
+    /* Flags of each write. */
+    uint32_t write_flags;
     /* Requests that fio has queued and not committed; as many places as its iodepth. */
     struct sluice_request *staged;
     unsigned int staged_count;
@@ -303,6 +316,7 @@ static int fio_sluice_init(struct thread_data *td)
     if (!job)
         return refuse(td, ENOMEM, what, strerror(ENOMEM));
     td->io_ops_data = job;
+    job->write_flags = o->atomic ? SLUICE_ATOMIC : 0;
     job->staged = calloc(td->o.iodepth, sizeof(*job->staged));
     job->came = calloc(td->o.iodepth, sizeof(*job->came));
     job->events = calloc(td->o.iodepth, sizeof(*job->events));
@@ -375,6 +389,7 @@ static int request_of(struct job *job, struct io_u *io_u, struct sluice_request 
     if (data < base || (size_t)(data - base) > sluice_buffer_size(job->buffer))
         return EFAULT;
     request->op = io_u->ddir == DDIR_READ ? SLUICE_OP_READ : SLUICE_OP_WRITE;
+    request->flags = io_u->ddir == DDIR_READ ? 0 : job->write_flags;
     request->buffer = job->buffer;
     request->buffer_offset = (uint64_t)(data - base);
     return 0;

@@ -136,6 +136,11 @@ pub struct sluice_device_info {
     pub buffer_bytes: u64,
     /// Bytes of `buffer_bytes` that are free.
     pub buffer_bytes_free: u64,
+    /// Maximum number of sectors of a write that a power cut does not tear; 0 if the device promises
+    /// nothing.
+    pub atomic_sectors: u32,
+    /// A write across a multiple of this many sectors is not atomic; 0 for no boundary.
+    pub atomic_boundary_sectors: u32,
 }
 
 // SAFETY: begins with its size; numbers in places of their own size, no padding.
@@ -420,6 +425,8 @@ pub unsafe extern "C" fn sluice_device_get_info(
             queue_depth: limits.queue_depth,
             buffer_bytes,
             buffer_bytes_free,
+            atomic_sectors: limits.atomic.sectors,
+            atomic_boundary_sectors: limits.atomic.boundary_sectors,
         };
         // SAFETY: as above.
         unsafe { write_struct("info", info, &value) }?;

@@ -10,7 +10,7 @@ use crate::device::buffer::sluice_buffer;
 use crate::device::flags;
 use crate::error::{CallError, call};
 use crate::handle::single_thread::{Guard, HandleInner, sluice_handle};
-use crate::request::{SLUICE_DEALLOCATE, SLUICE_FUA, payload};
+use crate::request::{SLUICE_ATOMIC, SLUICE_DEALLOCATE, SLUICE_FUA, payload};
 
 impl HandleInner {
     /// Executes one request, and counts it.
@@ -19,6 +19,21 @@ impl HandleInner {
         let done = self.handle.run(request);
         self.counters.errors += u64::from(done.is_err());
         Ok(done.map(drop)?)
+    }
+
+    /// Writes sectors, with `SLUICE_FUA` and `SLUICE_ATOMIC` as given.
+    fn write(
+        &mut self,
+        lba: u64,
+        sectors: u32,
+        data: Payload,
+        flags: u32,
+    ) -> Result<(), CallError> {
+        let fua = flags & SLUICE_FUA != 0;
+        if flags & SLUICE_ATOMIC == 0 {
+            return self.transfer(true, lba, sectors, data, fua);
+        }
+        self.run(Request { fua, ..Request::atomic_write(lba, sectors, data, 0) })
     }
 
     /// Splits a transfer into requests that the device accepts.
@@ -105,7 +120,7 @@ pub unsafe extern "C" fn sluice_read(
 /// into several requests.
 /// @param buffer The data.
 /// @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
-/// @param flags `SLUICE_FUA` or 0.
+/// @param flags `SLUICE_FUA`, `SLUICE_ATOMIC`, both or 0. An atomic transfer is not split.
 ///
 /// # Returns
 ///
@@ -126,11 +141,12 @@ pub unsafe extern "C" fn sluice_write(
     call(|| {
         // SAFETY: the pointer is as the header demands.
         let mut inside = unsafe { Guard::enter(handle) }?;
-        let fua = self::flags(flags, SLUICE_FUA, "SLUICE_FUA or 0")? != 0;
+        let allowed = "SLUICE_FUA, SLUICE_ATOMIC, both or 0";
+        let flags = self::flags(flags, SLUICE_FUA | SLUICE_ATOMIC, allowed)?;
         let sector_bytes = inside.handle.limits().sector_bytes;
         // SAFETY: as above.
         let data = unsafe { payload(&inside.owner, buffer, buffer_offset, sectors, sector_bytes) }?;
-        inside.transfer(true, lba, sectors, data, fua)?;
+        inside.write(lba, sectors, data, flags)?;
         Ok(0)
     })
 }

@@ -32,6 +32,11 @@ pub const SLUICE_FUA: u32 = 1;
 /// The device may deallocate the sectors of a Write Zeroes.
 pub const SLUICE_DEALLOCATE: u32 = 2;
 
+/// Atomic: a power cut does not tear the write, or the Write Zeroes without `SLUICE_DEALLOCATE`. It has
+/// at most `atomic_sectors` sectors and crosses no boundary (`struct sluice_device_info`); otherwise it
+/// is refused, and nothing is written.
+pub const SLUICE_ATOMIC: u32 = 4;
+
 /// Wait without a time limit.
 pub const SLUICE_TIMEOUT_INFINITE: u64 = u64::MAX;
 
@@ -47,7 +52,7 @@ pub struct sluice_request {
     /// `SLUICE_OP_READ`, `SLUICE_OP_WRITE`, `SLUICE_OP_FLUSH`, `SLUICE_OP_DISCARD` or
     /// `SLUICE_OP_WRITE_ZEROES`.
     pub op: u32,
-    /// `SLUICE_FUA` for a write, `SLUICE_DEALLOCATE` for a Write Zeroes; or 0.
+    /// `SLUICE_FUA` for a write, `SLUICE_DEALLOCATE` for a Write Zeroes, `SLUICE_ATOMIC` for either; or 0.
     pub flags: u32,
     /// First sector.
     pub lba: u64,
@@ -140,12 +145,13 @@ impl HandleInner {
             return refused("user_data", user_data, "below 2^63");
         }
         let known = match op {
-            SLUICE_OP_WRITE => SLUICE_FUA,
-            SLUICE_OP_WRITE_ZEROES => SLUICE_DEALLOCATE,
+            SLUICE_OP_WRITE => SLUICE_FUA | SLUICE_ATOMIC,
+            SLUICE_OP_WRITE_ZEROES => SLUICE_DEALLOCATE | SLUICE_ATOMIC,
             _ => 0,
         };
         if flags & !known != 0 {
-            let allowed = "SLUICE_FUA with a write, SLUICE_DEALLOCATE with zeroes";
+            let allowed =
+                "SLUICE_FUA with a write, SLUICE_DEALLOCATE with zeroes, SLUICE_ATOMIC with either";
             return refused("flags", flags.into(), allowed);
         }
         let data = match op {
@@ -159,11 +165,12 @@ impl HandleInner {
             }
             _ => Payload::BitBucket,
         };
+        let atomic = flags & SLUICE_ATOMIC != 0;
         let request = match op {
             SLUICE_OP_READ => Request::read(lba, sectors, data, user_data),
             SLUICE_OP_WRITE => {
                 let write = Request::write(lba, sectors, data, user_data);
-                Request { fua: flags & SLUICE_FUA != 0, ..write }
+                Request { fua: flags & SLUICE_FUA != 0, atomic, ..write }
             }
             SLUICE_OP_FLUSH if lba != 0 || sectors != 0 => {
                 return refused(
@@ -175,7 +182,8 @@ impl HandleInner {
             SLUICE_OP_FLUSH => Request::flush(user_data),
             SLUICE_OP_DISCARD => Request::discard(lba, sectors, user_data),
             SLUICE_OP_WRITE_ZEROES => {
-                Request::write_zeroes(lba, sectors, flags & SLUICE_DEALLOCATE != 0, user_data)
+                let may_unmap = flags & SLUICE_DEALLOCATE != 0;
+                Request { atomic, ..Request::write_zeroes(lba, sectors, may_unmap, user_data) }
             }
             _ => {
                 return refused(
