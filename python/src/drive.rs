@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
+use sluice::controller::NamespaceRequest;
 use sluice::driver::{PersistentRegion, RegionError};
-use sluice::open::{CloseError, DriveControl, FileOptions, OpenOptions, Target, TargetOpenError};
+use sluice::open::{
+    CloseError, DriveControl, DriveControlError, FileOptions, OpenOptions, Target, TargetOpenError,
+};
 use sluice::scenario::{FaultValue, Scenario};
 use sluice::time::Nanos;
 use sluice::user_io::{DeviceKind, DirectError, Handle, IoDevice, Limits, QueueConfig, WaitMode};
@@ -19,7 +22,7 @@ use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
 use crate::scenario::PyScenario;
-use crate::stats::{drive_stats, one_drive};
+use crate::stats::{drive_stats, namespace_listing, one_drive};
 use crate::transfers::{BlockingCalls, WriteFlags, bytes_of};
 
 /// An open drive.
@@ -273,6 +276,11 @@ pub(crate) fn open(
     Ok(PyDrive { drive, own_queue: OnceLock::new() })
 }
 
+/// Returns the exception for a refused fault or change of namespaces.
+fn control_failure(py: Python<'_>, error: &DriveControlError) -> PyErr {
+    CallFailure::Value(error.to_string()).into_exception(py)
+}
+
 impl PyDrive {
     /// Runs `body` without the interpreter's lock.
     fn call<T: Send>(
@@ -297,6 +305,22 @@ impl PyDrive {
                 RegionError::NotReady | RegionError::Removed => DirectError::from(error).into(),
             })
         })
+    }
+
+    /// Returns the way to the threads of the emulated drives.
+    fn control(&self, py: Python<'_>) -> PyResult<DriveControl> {
+        self.call(py, |drive| drive.with(|open| Ok(open.control.clone())))
+    }
+
+    fn change_namespaces(
+        &self,
+        py: Python<'_>,
+        drive: Option<&str>,
+        request: NamespaceRequest,
+    ) -> PyResult<u32> {
+        let control = self.control(py)?;
+        let changed = py.detach(|| control.change_namespaces(drive, request));
+        changed.map_err(|error| control_failure(py, &error))
     }
 
     /// Runs a blocking call on the drive's own queue.
@@ -511,9 +535,53 @@ impl PyDrive {
         let values: Vec<FaultValue<'_>> = values.collect();
         let read = sluice::scenario::read_fault(kind, &values);
         let fault = read.map_err(|error| scenario_error(py, &error))?;
-        let control = self.call(py, |drive| drive.with(|open| Ok(open.control.clone())))?;
+        let control = self.control(py)?;
         let injected = py.detach(|| control.inject_fault(drive, fault));
-        injected.map_err(|error| CallFailure::Value(error.to_string()).into_exception(py))
+        injected.map_err(|error| control_failure(py, &error))
+    }
+    /// Namespaces of an emulated NVMe drive behind it, as `sluice admin namespace list --json` prints
+    /// them: `unallocated_bytes`, and a list `namespaces`.
+    ///
+    /// `drive` names one of several drives. Raises `ValueError` if there is no such drive.
+    #[pyo3(signature = (*, drive=None))]
+    fn namespaces(&self, py: Python<'_>, drive: Option<&str>) -> PyResult<Py<PyAny>> {
+        let control = self.control(py)?;
+        let listing = py.detach(|| control.namespaces(drive));
+        let listing = listing.map_err(|error| control_failure(py, &error))?;
+        namespace_listing(py, &listing)
+    }
+    /// Creates a namespace of `nbytes`, rounded up to whole blocks, or of the whole unallocated
+    /// capacity. Returns its identifier. It is not attached.
+    ///
+    /// `drive` names one of several drives. Raises `ValueError` if the drive refuses it.
+    #[pyo3(signature = (nbytes=None, /, *, drive=None))]
+    fn create_namespace(
+        &self,
+        py: Python<'_>,
+        nbytes: Option<u64>,
+        drive: Option<&str>,
+    ) -> PyResult<u32> {
+        self.change_namespaces(py, drive, NamespaceRequest::Create { bytes: nbytes })
+    }
+    /// Deletes a namespace with its contents; all of them for `None`. As for `create_namespace()`.
+    #[pyo3(signature = (nsid, /, *, drive=None))]
+    fn delete_namespace(
+        &self,
+        py: Python<'_>,
+        nsid: Option<u32>,
+        drive: Option<&str>,
+    ) -> PyResult<()> {
+        self.change_namespaces(py, drive, NamespaceRequest::Delete { nsid }).map(|_| ())
+    }
+    /// Attaches a namespace, so that hosts can address it. As for `create_namespace()`.
+    #[pyo3(signature = (nsid, /, *, drive=None))]
+    fn attach_namespace(&self, py: Python<'_>, nsid: u32, drive: Option<&str>) -> PyResult<()> {
+        self.change_namespaces(py, drive, NamespaceRequest::Attach { nsid }).map(|_| ())
+    }
+    /// Detaches a namespace, whose contents stay. As for `create_namespace()`.
+    #[pyo3(signature = (nsid, /, *, drive=None))]
+    fn detach_namespace(&self, py: Python<'_>, nsid: u32, drive: Option<&str>) -> PyResult<()> {
+        self.change_namespaces(py, drive, NamespaceRequest::Detach { nsid }).map(|_| ())
     }
     /// Counters of the emulated drives behind it, at most 0.2 s old, and its registered memory.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -472,7 +472,12 @@ impl PyQueue {
         let memory = &buffer.memory;
         let requests = offsets_of(offsets)?.into_iter().enumerate().map(|(i, offset)| {
             let at = i.saturating_mul(length);
-            self.request(op, TransferRange { offset, length }, Some((memory, at)), WriteFlags { fua, atomic })
+            self.request(
+                op,
+                TransferRange { offset, length },
+                Some((memory, at)),
+                WriteFlags { fua, atomic },
+            )
         });
         let submitted = requests
             .collect::<Result<Vec<Request>, CallFailure>>()

@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use sluice::controller::DriveStats;
+use sluice::controller::{DriveStats, NamespaceInfo};
+use sluice::open::NamespaceListing;
 use sluice::time::Nanos;
 
 use crate::requests::RequestCounters;
@@ -86,4 +87,22 @@ pub(crate) fn drive_stats(
         "buffer_bytes_free": buffer_bytes_free,
     });
     to_python(py, &stats)
+}
+
+/// Returns the namespaces of a drive.
+pub(crate) fn namespace_listing(py: Python<'_>, listing: &NamespaceListing) -> PyResult<Py<PyAny>> {
+    let entry = |info: &NamespaceInfo| {
+        let bytes = |blocks: u64| blocks * u64::from(info.block_bytes);
+        let nguid: String = info.nguid.iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({
+            "namespace": info.nsid, "blocks": info.blocks, "block_bytes": info.block_bytes,
+            "bytes": bytes(info.blocks), "capacity_bytes": info.allocated_bytes,
+            "used_bytes": bytes(info.used_blocks), "attached": info.is_attached, "nguid": nguid,
+        })
+    };
+    let namespaces: Vec<Value> = listing.namespaces.iter().map(entry).collect();
+    let listing = json!({
+        "unallocated_bytes": listing.unallocated_bytes, "namespaces": namespaces,
+    });
+    to_python(py, &listing)
 }

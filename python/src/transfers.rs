@@ -126,12 +126,7 @@ impl QueueShared {
     }
 
     /// Writes through memory of the drive.
-    fn write_copy(
-        &self,
-        offset: u64,
-        bytes: &[u8],
-        flags: WriteFlags,
-    ) -> Result<(), CallFailure> {
+    fn write_copy(&self, offset: u64, bytes: &[u8], flags: WriteFlags) -> Result<(), CallFailure> {
         self.check_atomic(TransferRange { offset, length: bytes.len() }, flags)?;
         let memory =
             self.drive().allocate(bytes.len().min(self.bytes_max()).min(COPY_BYTES_MAX))?;
@@ -219,7 +214,9 @@ impl BlockingCalls<'_> {
             return self.call(py, |queue| {
                 let length = length_of(length, at, memory.buffer.len())?;
                 let range = TransferRange { offset, length };
-                queue.transfer(range, memory, at, read_request, WriteFlags::default()).map(|()| length)
+                queue
+                    .transfer(range, memory, at, read_request, WriteFlags::default())
+                    .map(|()| length)
             });
         }
         let view = bytes_of(into)?;

@@ -277,6 +277,55 @@ def test_sanitize_leaves_zeros(action: str) -> None:
             drive.inject("sanitize", action="crypto-erase")
 
 
+# guarantee: B-42
+def test_namespaces_change_while_a_drive_is_open() -> None:
+    two = {**DRIVE["drive"], "name": "d", "data": "memory", "namespaces": ["1M", "1M"]}
+    with sluice.open({"drive": two}) as drive:
+        drive.write(0, b"x" * SECTOR)
+        before = drive.namespaces()
+        assert [n["namespace"] for n in before["namespaces"]] == [1, 2]
+        first = before["namespaces"][0]
+        assert (first["bytes"], first["block_bytes"], first["attached"]) == (1 << 20, SECTOR, True)
+        assert len(first["nguid"]) == 32 and before["unallocated_bytes"] > 1 << 20
+        assert drive.create_namespace(np.int64(1 << 20), drive="d") == 3
+        drive.attach_namespace(3)
+        drive.flush()
+        drive.inject("uncorrectable", lba=0, namespace=1)
+        with pytest.raises(ValueError, match="the sector is not written"):
+            drive.inject("uncorrectable", lba=0, namespace=3)
+        with pytest.raises(ValueError, match="the drive has no namespace 4"):
+            drive.inject("uncorrectable", lba=0, namespace=4)
+        drive.detach_namespace(3)
+        drive.delete_namespace(2)
+        left = drive.namespaces()["namespaces"]
+        assert [(n["namespace"], n["attached"]) for n in left] == [(1, True), (3, False)]
+        assert drive.create_namespace() == 2
+        assert drive.namespaces()["unallocated_bytes"] == 0
+        for change, says in [
+            (lambda: drive.create_namespace(4096), "unallocated"),
+            (lambda: drive.create_namespace(0), "at least one block"),
+            (lambda: drive.attach_namespace(9), "no namespace 9; it has: 1, 2, 3"),
+            (lambda: drive.attach_namespace(1), "attached already"),
+            (lambda: drive.detach_namespace(2), "is not attached"),
+            (lambda: drive.delete_namespace(9), "no namespace 9"),
+            (lambda: drive.namespaces(drive="x"), "there are: d"),
+        ]:
+            with pytest.raises(ValueError, match=says):
+                change()
+        # The drive keeps the namespace that it has opened.
+        drive.detach_namespace(1)
+        with pytest.raises(sluice.IoError):
+            drive.read(SECTOR, SECTOR)
+        drive.attach_namespace(1)
+        drive.read(SECTOR, SECTOR)
+        drive.delete_namespace(None)
+        assert drive.namespaces()["namespaces"] == []
+    with pytest.raises(sluice.ClosedError):
+        drive.namespaces()
+    with sluice.open("null:1M") as null, pytest.raises(ValueError, match="emulated NVMe drive"):
+        null.create_namespace(4096)
+
+
 # guarantee: B-65
 def test_faults_are_injected_into_an_open_drive() -> None:
     with sluice.open(FULL) as drive:

@@ -38,8 +38,9 @@ use crate::personality::pcm::PcmDrive;
 use crate::personality::sanitize;
 use crate::stats::CommandTimes;
 use crate::{
-    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceInfo,
-    PersonalityKind, ProtectionErrors, PuBusy, ReadModifyWriteStats, WriteBuffer,
+    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceError,
+    NamespaceInfo, NamespaceReply, NamespaceRequest, PersonalityKind, ProtectionErrors, PuBusy,
+    ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -233,6 +234,25 @@ impl Controller {
     /// Returns the namespaces, in the order of their identifiers.
     pub fn namespaces(&self) -> Vec<NamespaceInfo> {
         identify::namespaces(self)
+    }
+
+    /// Returns the capacity in bytes that no namespace has.
+    pub fn unallocated_bytes(&self) -> u64 {
+        identify::unallocated_bytes(self)
+    }
+
+    /// Changes the namespaces as Namespace Management and Namespace Attachment of a host do, at
+    /// `now` in nanoseconds of the clock that polls the drive. Hosts are told as after the commands.
+    /// The drive must be polled afterwards, until the reply has the result.
+    ///
+    /// # Errors
+    /// The reason for which the drive refuses the request; nothing has changed.
+    pub fn change_namespaces(
+        &mut self,
+        now: Nanos,
+        request: NamespaceRequest,
+    ) -> Result<NamespaceReply, NamespaceError> {
+        management::change(self, now, request)
     }
 
     /// Returns the FTL, if the drive manages its own flash.

@@ -60,6 +60,7 @@ pub use lateness::{Lateness, LatenessPart, LatenessRecord};
 pub use namespaces::layout::{
     NAMESPACES_MAX, NamespaceInfo, NamespaceLayout, NamespaceLayoutError,
 };
+pub use namespaces::request::{NamespaceError, NamespaceReply, NamespaceRequest};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use transport::RegionCosts;

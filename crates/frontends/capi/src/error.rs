@@ -12,8 +12,9 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
+use controller::NamespaceError;
 use nvme::{Address, Status};
-use open::{CloseError, InjectFaultError, TargetOpenError};
+use open::{CloseError, DriveControlError, TargetOpenError};
 use scenario::ScenarioError;
 pub(crate) use user_io::status_errno;
 use user_io::{DirectError, IoError};
@@ -84,9 +85,9 @@ pub(crate) enum CallError {
     /// The text of a fault is invalid.
     #[error("{}", .0.problem_text())]
     FaultText(#[from] ScenarioError),
-    /// A fault was not injected.
+    /// A fault was not injected, or namespaces were not changed.
     #[error(transparent)]
-    Fault(#[from] InjectFaultError),
+    Control(#[from] DriveControlError),
     /// A queue, handle, buffer or poller could not be created.
     #[error(transparent)]
     Direct(#[from] DirectError),
@@ -137,9 +138,7 @@ impl CallError {
             CallError::Open(error) => error.errno(),
             CallError::Close(_) => libc::EIO,
             CallError::FaultText(_) => libc::EINVAL,
-            CallError::Fault(InjectFaultError::NotEmulated) => libc::EOPNOTSUPP,
-            CallError::Fault(InjectFaultError::Stopped(_)) => libc::ENODEV,
-            CallError::Fault(_) => libc::EINVAL,
+            CallError::Control(error) => control_errno(error),
             CallError::Direct(error) => error.errno(),
             CallError::Io(IoError::Status { status, .. }) | CallError::Vector { status, .. } => {
                 status_errno(*status)
@@ -147,6 +146,23 @@ impl CallError {
             CallError::Io(IoError::Busy(_)) => libc::EAGAIN,
             CallError::Io(IoError::Length { .. } | IoError::Segments { .. }) => libc::EINVAL,
         }
+    }
+}
+
+fn control_errno(error: &DriveControlError) -> c_int {
+    match error {
+        DriveControlError::NotEmulated
+        | DriveControlError::Namespaces(NamespaceError::NotManaged) => libc::EOPNOTSUPP,
+        DriveControlError::Stopped(_) => libc::ENODEV,
+        DriveControlError::Namespaces(error) => match error {
+            NamespaceError::Capacity { .. } | NamespaceError::TooMany => libc::ENOSPC,
+            NamespaceError::Unknown { .. } => libc::ENOENT,
+            NamespaceError::Attached { .. } | NamespaceError::NotAttached { .. } => libc::EALREADY,
+            NamespaceError::Refused { status } => status_errno(*status),
+            NamespaceError::Unfinished { .. } => libc::ETIMEDOUT,
+            _ => libc::EINVAL,
+        },
+        _ => libc::EINVAL,
     }
 }
 

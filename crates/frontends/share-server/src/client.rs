@@ -10,8 +10,8 @@ use controller::PortStats;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::socket_peercred;
 use share_proto::{
-    ClientEntry, ClientProcess, ClientTraffic, IntervalStats, ListEntry, Message, Packet,
-    Principal, SessionGrant, socket,
+    ClientEntry, ClientProcess, ClientTraffic, IntervalStats, ListEntry, Message, NamespaceEntry,
+    Packet, Principal, SessionGrant, socket,
 };
 use transport::Port;
 
@@ -47,6 +47,8 @@ pub(super) struct ClientConnection {
     pub(super) device: Option<OpenDevice>,
     /// Snapshot of the list that it reads entry by entry.
     pub(super) listing: Vec<ListEntry>,
+    /// Snapshot of the namespaces that it reads one by one, and the bytes that none of them has.
+    pub(super) namespaces: (Vec<NamespaceEntry>, u64),
     /// Per drive or path: a follower that knows where this client's last statistics interval ended.
     followers: BTreeMap<usize, StatsFollower>,
 }
@@ -77,8 +79,15 @@ pub(super) struct OpenDevice {
 
 impl ClientConnection {
     pub(super) fn new(socket: OwnedFd, peer: Peer) -> ClientConnection {
-        let (listing, followers) = (Vec::new(), BTreeMap::new());
-        ClientConnection { socket, peer, greeted: false, device: None, listing, followers }
+        ClientConnection {
+            socket,
+            peer,
+            greeted: false,
+            device: None,
+            listing: Vec::new(),
+            namespaces: (Vec::new(), 0),
+            followers: BTreeMap::new(),
+        }
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {

@@ -13,6 +13,7 @@ use share_proto::{
 use transport::{Port, PortLimits};
 
 use super::client::OpenDevice;
+use super::namespace_control::NamedNamespaces;
 use super::partition_table::PartitionTable;
 use super::server::{AfterReply, ControlThread, NamedStats};
 
@@ -121,6 +122,8 @@ impl ControlThread {
             | Message::Stats { .. }
             | Message::Set { .. }
             | Message::Fault { .. }
+            | Message::ChangeNamespaces { .. }
+            | Message::ListNamespaces { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -156,6 +159,12 @@ impl ControlThread {
             Message::Stats { index } => self.interval(client, index as usize),
             Message::Set { device, change } => self.set(device, change),
             Message::Fault { device, fault } => self.inject_fault(device, &fault),
+            Message::ChangeNamespaces { device, action } => {
+                reply_done(self.namespaces_of(device)?.change(action)?.into())
+            }
+            Message::ListNamespaces { device, index } => {
+                self.namespace_entry(client, device, index as usize)
+            }
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }
@@ -442,6 +451,29 @@ impl ControlThread {
         };
         injector.inject(fault)?;
         reply_done(1)
+    }
+
+    /// Returns the access to the namespaces of a drive.
+    fn namespaces_of(&self, device: ResourceName) -> Result<&NamedNamespaces, ProtocolError> {
+        let drives = &self.parts.namespaces;
+        drives.iter().find(|drive| drive.name == device).ok_or_else(|| {
+            unknown("emulated NVMe drive", device, drives.iter().map(|drive| drive.name))
+        })
+    }
+
+    /// Returns an entry of the snapshot of a drive's namespaces, which the first entry takes.
+    fn namespace_entry(&mut self, client: u64, device: ResourceName, index: usize) -> HandleResult {
+        let drive = self.namespaces_of(device)?;
+        let taken = if index == 0 { Some(drive.entries()?) } else { None };
+        let Some(connection) = self.connections.get_mut(&client) else { return reply_done(0) };
+        if let Some(taken) = taken {
+            connection.namespaces = taken;
+        }
+        let (entries, unallocated) = &connection.namespaces;
+        match entries.get(index) {
+            Some(entry) => Ok((Message::Namespace(*entry), Vec::new())),
+            None => reply_done(*unallocated),
+        }
     }
 
     fn list(&self) -> Vec<ListEntry> {

@@ -17,6 +17,7 @@ mod fault_injector;
 mod ftl_control;
 mod handle_message;
 mod listener;
+mod namespace_control;
 mod owner_call;
 mod partition_table;
 mod server;
@@ -25,6 +26,9 @@ pub use acl::{AclError, AclFile};
 pub use fault_injector::{FaultInjectionError, FaultInjector, NamedFaultInjector};
 pub use ftl_control::{FtlControl, FtlControlError, NamedFtl, WireSetting};
 pub use listener::{ListenError, check};
+pub use namespace_control::{
+    NamedNamespaces, NamespaceControl, NamespaceControlError, NamespaceListing,
+};
 pub use owner_call::{OwnerCalls, OwnerChannel, OwnerStopped};
 pub use partition_table::{Partition, PartitionError, PartitionTable, UserIds};
 pub use server::{

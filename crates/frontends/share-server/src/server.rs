@@ -30,6 +30,7 @@ use super::client::{ClientConnection, Peer};
 use super::fault_injector::NamedFaultInjector;
 use super::ftl_control::NamedFtl;
 use super::listener::{ListenError, PacketListener};
+use super::namespace_control::NamedNamespaces;
 use super::owner_call::OwnerChannel;
 use super::partition_table::PartitionTable;
 
@@ -57,6 +58,8 @@ pub struct ServedParts {
     pub ftls: Vec<NamedFtl>,
     /// The drives into which administrators may inject faults.
     pub injectors: Vec<NamedFaultInjector>,
+    /// The drives whose namespaces administrators may change.
+    pub namespaces: Vec<NamedNamespaces>,
 }
 
 /// A served drive or path whose statistics administrators can read.

@@ -1,6 +1,7 @@
 //! Arguments of each command, in clap's derive form. The doc comments of arguments are help texts.
 
 mod admin;
+mod namespace;
 mod repro;
 mod sim_args;
 mod states;
@@ -20,6 +21,7 @@ use nbd::Endpoint;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
+pub use namespace::NamespaceSubcommand;
 pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
 pub use sim_args::SimArgs;
 pub use states::StateArgs;
@@ -307,8 +309,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "OCTAL", default_value = "600", requires = "socket",
         value_parser = super::commands::admin::mode)]
     pub socket_mode: u32,
-    /// Answer `sluice admin stats`, `list` and `set` at this socket, for this user and root, without
-    /// sharing drives. For drives that only NBD serves; `--socket` answers them as well.
+    /// Answer `sluice admin stats`, `list`, `set`, `fault` and `namespace` at this socket, for this
+    /// user and root, without sharing drives. For drives that only NBD serves; `--socket` answers them as well.
     #[arg(long, value_name = "PATH", conflicts_with = "socket")]
     pub admin_socket: Option<PathBuf>,
     /// Store the rules of `sluice admin` in this file (`docs/sharing.md`). It is written on every

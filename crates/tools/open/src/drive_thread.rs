@@ -1,5 +1,6 @@
 //! [`DriveThreadGuard`]: owns the threads of a device's drives and shuts them down.
-//! [`DriveControl`]: reads the counters of such drives, and injects faults into them.
+//! [`DriveControl`]: reads the counters of such drives, injects faults into them, and changes their
+//! namespaces.
 //!
 //! Guarantee: when the guard has been dropped, the threads have ended, the host's targets are
 //! flushed and have written a checkpoint, the drives' write buffers are on their media, and their
@@ -10,9 +11,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
-use controller::{Controller, DriveStats, Fault, FaultError, FaultRecord};
+use controller::{
+    Controller, DriveStats, Fault, FaultError, FaultRecord, NamespaceError, NamespaceRequest,
+};
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, ThreadUse};
-use share_server::{OwnerChannel, OwnerStopped};
+use share_server::{
+    NamespaceControl, NamespaceControlError, NamespaceListing, OwnerChannel, OwnerStopped,
+};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
 };
@@ -50,8 +55,8 @@ struct DriveThread {
     thread: JoinHandle<(io::Result<()>, DriveThreadState)>,
 }
 
-/// Reads the counters of a device's drives, and injects faults into them, from any thread. It costs
-/// a drive's thread one load per iteration.
+/// Reads the counters of a device's drives, injects faults into them, and changes their namespaces,
+/// from any thread. It costs a drive's thread one load per iteration.
 #[derive(Clone, Debug, Default)]
 pub struct DriveControl {
     cells: Vec<SnapshotSource<DriveSnapshot>>,
@@ -67,9 +72,9 @@ struct DriveOwner {
     clock: RealClock,
 }
 
-/// Why a fault is not injected into a drive of a device.
+/// Why a drive of a device does not have a fault, or does not change its namespaces.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum InjectFaultError {
+pub enum DriveControlError {
     /// The device has no such drive.
     #[error("no emulated NVMe drive {name} is behind the device; there are: {names}")]
     NoDrive {
@@ -86,16 +91,25 @@ pub enum InjectFaultError {
     },
     /// This process emulates no NVMe drive of the device.
     #[error(
-        "no drive behind the device is an emulated NVMe drive of this process; `sluice admin fault` \
+        "no drive behind the device is an emulated NVMe drive of this process; `sluice admin` \
          reaches drives of `sluice serve`"
     )]
     NotEmulated,
     /// The drive cannot have the fault.
     #[error(transparent)]
     Refused(#[from] FaultError),
+    /// The drive refuses the change of its namespaces, or it failed.
+    #[error(transparent)]
+    Namespaces(#[from] NamespaceError),
     /// The drive's thread has ended.
     #[error(transparent)]
     Stopped(#[from] OwnerStopped),
+}
+
+impl DriveOwner {
+    fn namespaces(&self) -> NamespaceControl {
+        NamespaceControl::new(self.channel.clone(), self.clock)
+    }
 }
 
 impl DriveControl {
@@ -130,8 +144,8 @@ impl DriveControl {
     /// ```
     ///
     /// # Errors
-    /// [`InjectFaultError`]; nothing has changed.
-    pub fn inject_fault(&self, drive: Option<&str>, fault: Fault) -> Result<(), InjectFaultError> {
+    /// [`DriveControlError`]; nothing has changed.
+    pub fn inject_fault(&self, drive: Option<&str>, fault: Fault) -> Result<(), DriveControlError> {
         let owner = self.owner(drive)?;
         let clock = owner.clock;
         Ok(owner.channel.call(move |drive| drive.inject_fault(clock.now(), fault))??)
@@ -141,23 +155,72 @@ impl DriveControl {
     /// [`inject_fault`](DriveControl::inject_fault).
     ///
     /// # Errors
-    /// [`InjectFaultError`] if there is no such drive, or its thread has ended.
-    pub fn faults(&self, drive: Option<&str>) -> Result<Vec<FaultRecord>, InjectFaultError> {
+    /// [`DriveControlError`] if there is no such drive, or its thread has ended.
+    pub fn faults(&self, drive: Option<&str>) -> Result<Vec<FaultRecord>, DriveControlError> {
         Ok(self.owner(drive)?.channel.call(|drive| drive.faults())?)
     }
 
-    fn owner(&self, drive: Option<&str>) -> Result<&DriveOwner, InjectFaultError> {
+    /// Returns the namespaces of a drive. `drive` is as for
+    /// [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// # Errors
+    /// [`DriveControlError`] if there is no such drive, or its thread has ended.
+    pub fn namespaces(&self, drive: Option<&str>) -> Result<NamespaceListing, DriveControlError> {
+        Ok(self.owner(drive)?.namespaces().list()?)
+    }
+
+    /// Changes the namespaces of a drive, as Namespace Management and Namespace Attachment do, and
+    /// waits for the end of the change. Returns the identifier of a created namespace, and 0 for
+    /// other requests. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// The device keeps the namespace that it has opened. Its requests fail while that is deleted or
+    /// detached.
+    ///
+    /// ```
+    /// use controller::NamespaceRequest;
+    /// use sluice_open::{OpenOptions, open_scenario};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "drive = { preset = \"femu-default\", geometry = { chunks = 16 }, \
+    ///             namespaces = [\"8M\"] }";
+    /// let scenario = scenario::Scenario::parse("first.toml".as_ref(), text)?;
+    /// let (device, control) = open_scenario(&scenario, None, &OpenOptions::default())?;
+    /// let create = NamespaceRequest::Create { bytes: Some(4 << 20) };
+    /// let nsid = control.change_namespaces(None, create)?;
+    /// control.change_namespaces(None, NamespaceRequest::Attach { nsid })?;
+    /// assert_eq!(control.namespaces(None)?.namespaces.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`DriveControlError`]. The change goes on after [`NamespaceError::Unfinished`], which is
+    /// returned after 20 s; otherwise nothing has changed.
+    pub fn change_namespaces(
+        &self,
+        drive: Option<&str>,
+        request: NamespaceRequest,
+    ) -> Result<u32, DriveControlError> {
+        let changed = self.owner(drive)?.namespaces().change(request);
+        changed.map_err(|error| match error {
+            NamespaceControlError::Refused(NamespaceError::Stopped) => OwnerStopped.into(),
+            NamespaceControlError::Refused(error) => error.into(),
+            NamespaceControlError::Stopped(stopped) => stopped.into(),
+        })
+    }
+
+    fn owner(&self, drive: Option<&str>) -> Result<&DriveOwner, DriveControlError> {
         let names = || {
             let names: Vec<&str> = self.owners.iter().map(|owner| owner.name.as_str()).collect();
             names.join(", ")
         };
         match (drive, &self.owners[..]) {
-            (_, []) => Err(InjectFaultError::NotEmulated),
+            (_, []) => Err(DriveControlError::NotEmulated),
             (None, [only]) => Ok(only),
-            (None, _) => Err(InjectFaultError::Several { names: names() }),
+            (None, _) => Err(DriveControlError::Several { names: names() }),
             (Some(name), owners) => {
                 let found = owners.iter().find(|owner| owner.name == name);
-                let no_drive = || InjectFaultError::NoDrive { name: name.into(), names: names() };
+                let no_drive = || DriveControlError::NoDrive { name: name.into(), names: names() };
                 found.ok_or_else(no_drive)
             }
         }

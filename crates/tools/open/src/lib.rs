@@ -36,10 +36,11 @@ use driver::{Passthrough, UringConfig};
 use user_io::{IoDevice, Limits};
 
 pub use controller::UNSAFE;
-pub use drive_thread::{DriveControl, InjectFaultError};
+pub use drive_thread::{DriveControl, DriveControlError};
 pub use error::{CloseError, TargetOpenError};
 pub use options::{FileOptions, OpenOptions};
 pub use scenario::open_scenario;
+pub use share_server::NamespaceListing;
 pub use target::Target;
 
 use ::scenario::Scenario;

@@ -64,7 +64,7 @@ pub fn read_fault(kind: &str, values: &[FaultValue<'_>]) -> Result<Fault> {
 /// use sluice_scenario::parse_fault;
 ///
 /// let fault = parse_fault("uncorrectable lba=100")?;
-/// assert_eq!(fault, Fault::Uncorrectable { sector: FaultSector::Lba(100) });
+/// assert_eq!(fault, Fault::Uncorrectable { sector: FaultSector::lba(100) });
 /// # Ok::<(), sluice_scenario::ScenarioError>(())
 /// ```
 ///
@@ -110,6 +110,7 @@ fn read_timed(
     if let Err(error) = plan.config.check_fault(&fault) {
         let key = match &error {
             FaultError::OutOfRange { key, .. } | FaultError::Value { key, .. } => key,
+            FaultError::NoNamespace { .. } => "namespace",
             _ => "kind",
         };
         let place = s.get(key).unwrap_or(at);
@@ -254,7 +255,8 @@ fn read_operation_failure(s: &mut Section<'_>, operation: Operation) -> Result<F
 
 fn read_sector(s: &mut Section<'_>) -> Result<FaultSector> {
     if let Some(lba) = s.get("lba") {
-        return Ok(FaultSector::Lba(lba.u64()?));
+        let namespace = s.get("namespace").map_or(Ok(1), |value| value.u32())?;
+        return Ok(FaultSector::Lba { namespace, lba: lba.u64()? });
     }
     let Some(pu) = s.get("pu") else {
         return Err(s.missing("lba", "or `pu`, `chunk` and `sector`"));

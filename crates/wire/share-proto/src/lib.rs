@@ -16,6 +16,7 @@ mod codec;
 mod interval;
 mod message;
 mod name;
+mod namespace;
 mod protocol_error;
 mod setting;
 pub mod socket;
@@ -30,6 +31,7 @@ pub use message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
 };
 pub use name::{NAME_BYTES, NameError, ResourceName};
+pub use namespace::{NamespaceAction, NamespaceEntry};
 pub use protocol_error::{Code, ProtocolError};
 pub use setting::{LimiterSetting, SettingChange, SettingsEntry, VictimSetting};
 pub use wire::{HEADER_BYTES, MAGIC, MESSAGE_BYTES_MAX, Packet, VERSION, WireError};

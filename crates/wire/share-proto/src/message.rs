@@ -5,6 +5,7 @@ use transport::PortDescriptor;
 use crate::acl::{AclRule, Grant, PartitionSpan, Principal};
 use crate::interval::IntervalStats;
 use crate::name::ResourceName;
+use crate::namespace::{NamespaceAction, NamespaceEntry};
 use crate::protocol_error::ProtocolError;
 use crate::setting::{SettingChange, SettingsEntry};
 
@@ -98,6 +99,25 @@ pub enum Message {
         /// [`FAULT_BYTES_MAX`](crate::FAULT_BYTES_MAX) bytes.
         fault: String,
     },
+    /// Administrator: changes the namespaces of a drive. The reply is [`Message::Done`] with the
+    /// identifier of a created namespace, or 0, after the end of the change.
+    ChangeNamespaces {
+        /// The drive.
+        device: ResourceName,
+        /// The change.
+        action: NamespaceAction,
+    },
+    /// Administrator: requests the namespace of a drive with this index; index 0 takes a new
+    /// snapshot of its namespaces.
+    ListNamespaces {
+        /// The drive.
+        device: ResourceName,
+        /// Index, from 0.
+        index: u32,
+    },
+    /// Reply to `ListNamespaces`; past the last namespace the reply is [`Message::Done`] with the
+    /// capacity in bytes that no namespace has.
+    Namespace(NamespaceEntry),
 }
 
 /// The resources granted to a client.

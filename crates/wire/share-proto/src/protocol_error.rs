@@ -61,6 +61,8 @@ error_codes! {
     Setting = 18;
     /// The drive cannot have the fault.
     Fault = 19;
+    /// The drive refuses the change of its namespaces, or it failed.
+    Namespace = 20;
 }
 
 /// A request that the server refused.

@@ -13,6 +13,7 @@ use share_proto::ResourceName;
 use share_proto::{AclRule, Principal};
 use share_proto::{Code, ProtocolError};
 use share_proto::{KickTarget, ListEntry, Message};
+use share_proto::{NamespaceAction, NamespaceEntry};
 use share_proto::{SettingChange, SettingsEntry};
 
 /// A connection to a server for administration.
@@ -136,6 +137,44 @@ impl Admin {
         match self.client.call(message, &[], 0)? {
             (Message::Done { .. }, _) => Ok(()),
             (answer, _) => Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() }),
+        }
+    }
+
+    /// Changes the namespaces of a drive, and waits for the end of the change. Returns the identifier
+    /// of a created namespace, and 0 for other changes.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] for an unknown name, [`Code::Namespace`] if the drive
+    /// refuses the change.
+    pub fn change_namespaces(
+        &mut self,
+        device: ResourceName,
+        action: NamespaceAction,
+    ) -> Result<u32, RemoteDeviceError> {
+        let nsid = self.call_for_count(Message::ChangeNamespaces { device, action })?;
+        // Identifiers of namespaces have 32 bits.
+        Ok(u32::try_from(nsid).unwrap_or(0))
+    }
+
+    /// Returns the namespaces of a drive, in the order of their identifiers, and the capacity in
+    /// bytes that none of them has.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] for an unknown name.
+    pub fn namespaces(
+        &mut self,
+        device: ResourceName,
+    ) -> Result<(Vec<NamespaceEntry>, u64), RemoteDeviceError> {
+        let mut entries = Vec::new();
+        loop {
+            let index = entries.len() as u32;
+            match self.client.call(Message::ListNamespaces { device, index }, &[], 0)? {
+                (Message::Namespace(entry), _) => entries.push(entry),
+                (Message::Done { count }, _) => return Ok((entries, count)),
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
         }
     }
 

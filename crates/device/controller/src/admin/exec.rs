@@ -21,7 +21,7 @@ use crate::host_interface::hosts::HostPort;
 use crate::host_interface::queues::QueueTeardown;
 use crate::host_interface::registers;
 use crate::namespaces::{identify, management, translation};
-use crate::personality::format::{self, FormatCommand, FormatTask};
+use crate::personality::format::{self, FormatCommand, FormatTask, RunRequester};
 use crate::personality::logical_blocks::BlockRange;
 use crate::personality::sanitize::{self, SanitizeReport};
 
@@ -357,7 +357,8 @@ impl Controller {
                 };
                 let formatted = (nsid != u32::MAX).then_some(nsid);
                 let task = FormatTask::Format { nsid: formatted, erases };
-                format::request(self, task, Some(FormatCommand { port, queue, cid, nsid }))?;
+                let command = FormatCommand { port, queue, cid, nsid };
+                format::request(self, task, Some(RunRequester::Host(command)))?;
                 Ok(None)
             }
             AdminCommand::NamespaceManagement { change, nsid } => {

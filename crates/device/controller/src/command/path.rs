@@ -66,9 +66,7 @@ impl Controller {
             self.consume_tokens(now, owner, self.commands.get(id).bytes);
         }
         if let Err(status) = understood {
-            // A refused command is no read and no write.
-            self.commands.get_mut(id).io = IoCommand::Flush;
-            return self.commands.complete(id, status);
+            return translation::refuse(self, now, id, status);
         }
         let fetch = self.config.controller.fetch_latency;
         if fetch > Nanos::ZERO && self.takes_time(Stage::Fetch) {

@@ -90,6 +90,9 @@ fn source_in_error(command: &Command) -> Option<u64> {
     None
 }
 
+/// Media operations of a command that the drive has refused.
+const REFUSED: u32 = u32::MAX;
+
 /// The sector of a command without unreadable sectors.
 const NO_SECTOR: u32 = u32::MAX;
 
@@ -296,11 +299,21 @@ impl Commands {
         }
     }
 
-    /// Whether a command in flight addresses a namespace; any namespace for `None`.
+    /// Marks a command as refused with this status: it is no read and no write, and no operation
+    /// waits for its end.
+    pub(crate) fn refuse(&mut self, id: u32, status: Status) {
+        let command = &mut self.slots[id];
+        (command.io, command.ops_left, command.status) = (IoCommand::Flush, REFUSED, status);
+    }
+
+    /// Whether a command in flight, which the drive has not refused, addresses a namespace; any
+    /// namespace for `None`.
     pub(crate) fn has_any(&self, nsid: Option<u32>) -> bool {
-        let Some(nsid) = nsid else { return self.outstanding() > 0 };
         let slots = self.slots.iter().zip(self.slots.usage());
-        slots.filter(|(_, is_in_use)| *is_in_use).any(|(command, _)| command.nsid == nsid)
+        let addresses = |command: &Command| nsid.is_none_or(|nsid| command.nsid == nsid);
+        slots
+            .filter(|(command, is_in_use)| *is_in_use && command.ops_left != REFUSED)
+            .any(|(command, _)| addresses(command))
     }
 
     /// Returns the commands in flight, by index. They do not enter the completion path.

@@ -3,7 +3,7 @@
 use media::{DataStore, MediaConfig, NandLayout, Operation, PuId};
 
 use crate::faults::{CorruptedPart, Fault, FaultScope, FaultSector};
-use crate::{DriveConfig, PersonalityKind};
+use crate::{DriveConfig, NAMESPACES_MAX, PersonalityKind};
 
 /// Maximum factor of a slow die.
 const FACTOR_MAX: f64 = 1e6;
@@ -45,6 +45,12 @@ pub enum FaultError {
     NoLba {
         /// The kind of fault.
         kind: &'static str,
+    },
+    /// A logical address in a namespace that does not exist.
+    #[error("the drive has no namespace {nsid}")]
+    NoNamespace {
+        /// Namespace identifier.
+        nsid: u32,
     },
     /// A format or Sanitize of a drive whose host manages the flash.
     #[error("the drive has no FTL of its own to {kind}: its host resets its chunks")]
@@ -127,7 +133,7 @@ impl DriveConfig {
             }
             Fault::OperationFailure { operation, scope: FaultScope::Next(sector) } => {
                 match (operation, sector) {
-                    (Operation::Program | Operation::Erase, FaultSector::Lba(_)) => {
+                    (Operation::Program | Operation::Erase, FaultSector::Lba { .. }) => {
                         self.layout(kind)?;
                         Err(FaultError::NoLba { kind })
                     }
@@ -218,10 +224,16 @@ impl DriveConfig {
     fn check_sector(&self, sector: FaultSector, kind: &'static str) -> Result<(), FaultError> {
         let layout = self.layout(kind)?;
         match sector {
-            FaultSector::Lba(_) if self.personality == PersonalityKind::OpenChannel => {
+            FaultSector::Lba { .. } if self.personality == PersonalityKind::OpenChannel => {
                 Err(FaultError::NoFtl)
             }
-            FaultSector::Lba(_) => Ok(()),
+            // Hosts may create other namespaces than the configuration has.
+            FaultSector::Lba { namespace, .. } => {
+                match (1..=NAMESPACES_MAX as u32).contains(&namespace) {
+                    true => Ok(()),
+                    false => Err(FaultError::NoNamespace { nsid: namespace }),
+                }
+            }
             FaultSector::Flash { pu, chunk, sector } => {
                 check_pu(&layout, pu)?;
                 check_below("chunk", chunk, layout.chunks_per_pu())?;

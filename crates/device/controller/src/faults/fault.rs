@@ -152,7 +152,12 @@ pub enum CorruptedPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultSector {
     /// Logical address, of a drive with its own FTL.
-    Lba(u64),
+    Lba {
+        /// Namespace identifier.
+        namespace: u32,
+        /// Logical block of the namespace.
+        lba: u64,
+    },
     /// Location in the flash.
     Flash {
         /// Flat index of the parallel unit.
@@ -162,6 +167,13 @@ pub enum FaultSector {
         /// Index in the chunk.
         sector: u32,
     },
+}
+
+impl FaultSector {
+    /// Returns the address of a logical block of namespace 1.
+    pub const fn lba(lba: u64) -> FaultSector {
+        FaultSector::Lba { namespace: 1, lba }
+    }
 }
 
 impl Fault {

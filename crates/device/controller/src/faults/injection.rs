@@ -15,11 +15,18 @@ use crate::personality::format::{self, FormatTask};
 use crate::personality::logical_blocks::BlockRange;
 use crate::personality::sanitize::{self, SanitizeReport};
 
-/// Returns the size in blocks of namespace 1, which addresses of faults are in; 0 if there is none.
-fn first_namespace_blocks(controller: &Controller) -> u64 {
-    match &controller.personality {
-        Personality::Block(drive) => drive.namespaces.get(1).map_or(0, |n| n.blocks),
-        _ => controller.sectors(),
+/// Checks that a namespace has a logical block.
+fn check_lba(controller: &Controller, nsid: u32, lba: u64) -> Result<(), FaultError> {
+    let limit = match &controller.personality {
+        Personality::Block(drive) => drive.namespaces.get(nsid).map(|namespace| namespace.blocks),
+        _ => (nsid == 1).then(|| controller.sectors()),
+    };
+    match limit {
+        None => Err(FaultError::NoNamespace { nsid }),
+        Some(limit) if lba >= limit => {
+            Err(FaultError::OutOfRange { key: "lba", value: lba, limit })
+        }
+        Some(_) => Ok(()),
     }
 }
 
@@ -66,11 +73,8 @@ pub(crate) fn check(controller: &Controller, fault: &Fault) -> Result<(), FaultE
         Fault::Uncorrectable { sector }
         | Fault::CorruptedData { sector, .. }
         | Fault::OperationFailure { scope: FaultScope::Next(sector), .. } => match sector {
-            FaultSector::Lba(lba) if lba >= first_namespace_blocks(controller) => {
-                let limit = first_namespace_blocks(controller);
-                Err(FaultError::OutOfRange { key: "lba", value: lba, limit })
-            }
-            _ => Ok(()),
+            FaultSector::Lba { namespace, lba } => check_lba(controller, namespace, lba),
+            FaultSector::Flash { .. } => Ok(()),
         },
         _ => Ok(()),
     }
@@ -261,9 +265,9 @@ fn operation_failure(
     })
 }
 
-/// Returns the location of the unit of a block of namespace 1.
-fn location(drive: &BlockDrive, lba: u64) -> Option<L2pEntry> {
-    let namespace = drive.namespaces.get(1)?;
+/// Returns the location of the unit of a block of a namespace.
+fn location(drive: &BlockDrive, nsid: u32, lba: u64) -> Option<L2pEntry> {
+    let namespace = drive.namespaces.get(nsid)?;
     let range = BlockRange { slba: lba, nlb: 1 };
     let part = namespace.parts(drive.unit_blocks(), range).next()?;
     drive.location(part.slba)
@@ -273,14 +277,16 @@ fn location(drive: &BlockDrive, lba: u64) -> Option<L2pEntry> {
 fn written_sector(controller: &Controller, sector: FaultSector) -> Result<PhysSector, FaultError> {
     let not_on_media = |why| Err(FaultError::NotOnMedia { why });
     match (sector, &controller.personality) {
-        (FaultSector::Lba(lba), Personality::Block(drive)) => match location(drive, lba) {
-            Some(L2pEntry::Flash(phys)) => Ok(phys),
-            Some(L2pEntry::Buffer(_)) => not_on_media("is in the write buffer"),
-            Some(L2pEntry::Unmapped) => not_on_media("is not written"),
-            Some(L2pEntry::Lost) => not_on_media("is lost already"),
-            None => not_on_media("is in a part of the map that is not in memory"),
-        },
-        (FaultSector::Lba(_), _) => Err(FaultError::NoFtl),
+        (FaultSector::Lba { namespace, lba }, Personality::Block(drive)) => {
+            match location(drive, namespace, lba) {
+                Some(L2pEntry::Flash(phys)) => Ok(phys),
+                Some(L2pEntry::Buffer(_)) => not_on_media("is in the write buffer"),
+                Some(L2pEntry::Unmapped) => not_on_media("is not written"),
+                Some(L2pEntry::Lost) => not_on_media("is lost already"),
+                None => not_on_media("is in a part of the map that is not in memory"),
+            }
+        }
+        (FaultSector::Lba { .. }, _) => Err(FaultError::NoFtl),
         (FaultSector::Flash { pu, chunk, sector }, _) => {
             let array = controller.array().ok_or(FaultError::NoFtl)?;
             let chunk = array.nand.layout().chunk(pu, chunk);

@@ -195,23 +195,35 @@ pub(crate) fn identify(
 pub(crate) fn namespaces(controller: &Controller) -> Vec<NamespaceInfo> {
     let admin = &controller.admin;
     let Personality::Block(drive) = &controller.personality else {
-        let blocks = controller.sectors();
-        let bytes = blocks * u64::from(controller.config.lba_bytes());
-        let nguid = admin.identity().nguid();
+        let (blocks, block_bytes) = (controller.sectors(), controller.config.lba_bytes());
         return vec![NamespaceInfo {
             nsid: 1,
             blocks,
-            allocated_bytes: bytes,
+            block_bytes,
+            used_blocks: blocks,
+            allocated_bytes: blocks * u64::from(block_bytes),
             is_attached: true,
-            nguid,
+            nguid: admin.identity().nguid(),
         }];
     };
     let info = |namespace: &DriveNamespace| NamespaceInfo {
         nsid: namespace.nsid,
         blocks: namespace.blocks,
+        block_bytes: controller.config.lba_bytes(),
+        used_blocks: mapped_blocks(drive, namespace),
         allocated_bytes: bytes(admin, drive, namespace.allocated_units()),
         is_attached: namespace.is_attached,
         nguid: identity_of(admin.identity(), drive, namespace).nguid(),
     };
     drive.namespaces.iter().map(info).collect()
+}
+
+/// Returns the capacity in bytes that no namespace has.
+pub(crate) fn unallocated_bytes(controller: &Controller) -> u64 {
+    match &controller.personality {
+        Personality::Block(drive) => {
+            bytes(&controller.admin, drive, drive.namespaces.unallocated_units())
+        }
+        _ => 0,
+    }
 }

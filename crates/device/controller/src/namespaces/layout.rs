@@ -96,6 +96,10 @@ pub struct NamespaceInfo {
     pub nsid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// Number of mapped blocks; of a drive without its own FTL, all of them.
+    pub used_blocks: u64,
     /// Capacity in bytes that is allocated to it.
     pub allocated_bytes: u64,
     /// Whether it is attached to the controller, so that commands can address it.

@@ -1,4 +1,5 @@
-//! Namespace Management and Namespace Attachment [NVMe1.4 §5.19, §5.20].
+//! Namespace Management and Namespace Attachment [NVMe1.4 §5.19, §5.20], as commands of hosts and as
+//! requests of administrators without queues.
 //!
 //! The table in the non-volatile settings changes in one step, so that a power cut leaves the old
 //! table or the new one. The contents follow from the order of the steps. A delete first changes the
@@ -8,6 +9,7 @@
 
 use ftl::Ftl;
 use nvme::{ControllerList, NamespaceChange, NewNamespace, ProtectionType, Sqe, Status};
+use time::Nanos;
 
 use crate::DriveConfig;
 use crate::command::data_buffer::DataBuffer;
@@ -15,12 +17,13 @@ use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
 use crate::host_interface::access::AccessCheck;
 use crate::namespaces::identify::CONTROLLER;
+use crate::namespaces::request::{NamespaceError, NamespaceReply, NamespaceRequest};
 use crate::namespaces::settings;
 use crate::namespaces::table::{NamespaceSpace, NamespaceTable};
 use crate::namespaces::translation::{ALL_NAMESPACES, is_valid};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::{BlockDrive, INTERNAL_TAG};
-use crate::personality::format::{self, FormatCommand, FormatTask};
+use crate::personality::format::{self, FormatCommand, FormatTask, RunRequester};
 use crate::personality::logical_blocks::LogicalBlocks;
 
 /// Returns the table of a drive at power-on: that of its settings, or that of a new drive. Blocks
@@ -166,25 +169,38 @@ pub(crate) fn manage(
     let task = match change {
         NamespaceChange::Delete => {
             let table = &managed_drive(controller, command.port)?.namespaces;
-            match nsid {
-                ALL_NAMESPACES => FormatTask::Delete { nsid: None },
-                _ if table.get(nsid).is_some() => FormatTask::Delete { nsid: Some(nsid) },
-                _ if is_valid(nsid) => return Err(Status::INVALID_FIELD.do_not_retry()),
-                _ => return Err(Status::INVALID_NAMESPACE.do_not_retry()),
-            }
+            delete_task(table, (nsid != ALL_NAMESPACES).then_some(nsid))?
         }
         NamespaceChange::Create if nsid != 0 => return Err(Status::INVALID_FIELD.do_not_retry()),
         NamespaceChange::Create => {
             let data = read_data(controller, command.port, sqe)?;
             let protection = controller.config.protection;
             let blocks = check_new(&NewNamespace::from_bytes(data), protection)?;
-            let table = &managed_drive(controller, command.port)?.namespaces;
-            let nsid = table.free_nsid().ok_or(Status::NAMESPACE_ID_UNAVAILABLE)?;
-            let extents = table.allocate(blocks).ok_or(Status::NAMESPACE_CAPACITY)?;
-            FormatTask::Create { nsid, blocks, extents }
+            create_task(&managed_drive(controller, command.port)?.namespaces, blocks)?
         }
     };
-    format::request(controller, task, Some(command))
+    format::request(controller, task, Some(RunRequester::Host(command)))
+}
+
+/// Returns the status of a change of a namespace that the drive does not have.
+fn unknown(nsid: u32) -> Status {
+    let status = if is_valid(nsid) { Status::INVALID_FIELD } else { Status::INVALID_NAMESPACE };
+    status.do_not_retry()
+}
+
+/// Returns the deletion of a namespace; of all for `None`.
+fn delete_task(table: &NamespaceTable, nsid: Option<u32>) -> Result<FormatTask, Status> {
+    match nsid {
+        Some(nsid) if table.get(nsid).is_none() => Err(unknown(nsid)),
+        _ => Ok(FormatTask::Delete { nsid }),
+    }
+}
+
+/// Returns the creation of a namespace of at least one block.
+fn create_task(table: &NamespaceTable, blocks: u64) -> Result<FormatTask, Status> {
+    let nsid = table.free_nsid().ok_or(Status::NAMESPACE_ID_UNAVAILABLE)?;
+    let extents = table.allocate(blocks).ok_or(Status::NAMESPACE_CAPACITY)?;
+    Ok(FormatTask::Create { nsid, blocks, extents })
 }
 
 /// Returns the capacity in bytes that the namespace of a Namespace Management requires.
@@ -212,14 +228,21 @@ pub(crate) fn attach(
     }
     let list = ControllerList::from_bytes(read_data(controller, port, sqe)?).checked();
     let drive = managed_drive(controller, port)?;
-    let Some(namespace) = drive.namespaces.get(nsid) else {
-        let is_inactive = is_valid(nsid);
-        let status = if is_inactive { Status::INVALID_FIELD } else { Status::INVALID_NAMESPACE };
-        return Err(status.do_not_retry());
-    };
-    if list.as_deref() != Some(&[CONTROLLER]) {
+    if drive.namespaces.get(nsid).is_some() && list.as_deref() != Some(&[CONTROLLER]) {
         return Err(Status::CONTROLLER_LIST_INVALID.do_not_retry());
     }
+    set_attached(controller, nsid, attach)
+}
+
+/// Attaches a namespace, or detaches it, and tells the hosts.
+///
+/// # Errors
+/// The status with which the command of a host is to complete.
+fn set_attached(controller: &mut Controller, nsid: u32, attach: bool) -> Result<(), Status> {
+    let Personality::Block(drive) = &mut controller.personality else {
+        return Err(Status::INVALID_OPCODE);
+    };
+    let namespace = drive.namespaces.get(nsid).ok_or_else(|| unknown(nsid))?;
     match (attach, namespace.is_attached) {
         (true, true) => return Err(Status::NAMESPACE_ATTACHED.do_not_retry()),
         (false, false) => return Err(Status::NAMESPACE_NOT_ATTACHED.do_not_retry()),
@@ -228,10 +251,92 @@ pub(crate) fn attach(
     if let Some(run) = &drive.maintenance.format {
         run.check_idle(Some(nsid))?;
     }
-    let BlockDrive { namespaces, maintenance, .. } = drive;
+    let BlockDrive { namespaces, maintenance, .. } = &mut **drive;
     namespaces.change(&mut maintenance.settings, |table| table.set_attached(nsid, attach))?;
     tracing::info!(nsid, attach, "namespace attachment changed");
     update_checks(controller);
     controller.namespace_changed(nsid);
     Ok(())
+}
+
+/// Executes a request of an administrator without queues at `now`, in nanoseconds of the clock that
+/// polls the drive. The drive must be polled afterwards.
+///
+/// # Errors
+/// The reason for which the drive refuses the request; nothing has changed.
+pub(crate) fn change(
+    controller: &mut Controller,
+    now: Nanos,
+    request: NamespaceRequest,
+) -> Result<NamespaceReply, NamespaceError> {
+    let now = now.max(controller.time.at);
+    controller.catch_up(now);
+    if let Some(status) = controller.commands.refused_with {
+        return Err(NamespaceError::Refused { status });
+    }
+    let Personality::Block(drive) = &controller.personality else {
+        return Err(NamespaceError::NotManaged);
+    };
+    let (sender, reply) = NamespaceReply::new();
+    let (table, unit_blocks) = (&drive.namespaces, u64::from(drive.unit_blocks()));
+    let blocks = match request {
+        NamespaceRequest::Create { bytes: Some(0) } => return Err(NamespaceError::Empty),
+        NamespaceRequest::Create { bytes: Some(bytes) } => {
+            bytes.div_ceil(controller.config.lba_bytes().into())
+        }
+        // Without unallocated capacity, one block shows that there is none.
+        _ => (table.unallocated_units() * unit_blocks).max(1),
+    };
+    let requester = RunRequester::Administrator(sender.clone());
+    let changed = match request {
+        NamespaceRequest::Create { .. } => create_task(table, blocks)
+            .and_then(|task| format::request(controller, task, Some(requester))),
+        NamespaceRequest::Delete { nsid } => delete_task(table, nsid)
+            .and_then(|task| format::request(controller, task, Some(requester))),
+        NamespaceRequest::Attach { nsid } => set_attached(controller, nsid, true),
+        NamespaceRequest::Detach { nsid } => set_attached(controller, nsid, false),
+    };
+    changed.map_err(|status| error_of(controller, request, blocks, status))?;
+    if let NamespaceRequest::Attach { .. } | NamespaceRequest::Detach { .. } = request {
+        sender.send(Ok(0));
+    }
+    Ok(reply)
+}
+
+/// Returns the reason for a status, with the numbers of the drive.
+fn error_of(
+    controller: &Controller,
+    request: NamespaceRequest,
+    blocks: u64,
+    status: Status,
+) -> NamespaceError {
+    let nsid = match request {
+        NamespaceRequest::Create { .. } => 0,
+        NamespaceRequest::Delete { nsid } => nsid.unwrap_or(ALL_NAMESPACES),
+        NamespaceRequest::Attach { nsid } | NamespaceRequest::Detach { nsid } => nsid,
+    };
+    let Personality::Block(drive) = &controller.personality else {
+        return NamespaceError::NotManaged;
+    };
+    let table = &drive.namespaces;
+    let bytes = |units: u64| units.saturating_mul(drive.blocks.unit_bytes() as u64);
+    if status.is(Status::NAMESPACE_CAPACITY) {
+        let needed_bytes = bytes(table.needed_units(blocks));
+        NamespaceError::Capacity {
+            needed_bytes,
+            unallocated_bytes: bytes(table.unallocated_units()),
+        }
+    } else if status.is(Status::NAMESPACE_ID_UNAVAILABLE) {
+        NamespaceError::TooMany
+    } else if status.is(Status::NAMESPACE_ATTACHED) {
+        NamespaceError::Attached { nsid }
+    } else if status.is(Status::NAMESPACE_NOT_ATTACHED) {
+        NamespaceError::NotAttached { nsid }
+    } else if status.is(Status::INVALID_FIELD) || status.is(Status::INVALID_NAMESPACE) {
+        let present: Vec<String> = table.iter().map(|n| n.nsid.to_string()).collect();
+        let present = if present.is_empty() { "none".to_owned() } else { present.join(", ") };
+        NamespaceError::Unknown { nsid, present }
+    } else {
+        NamespaceError::Refused { status }
+    }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod identify;
 pub(crate) mod layout;
 pub(crate) mod management;
+pub(crate) mod request;
 pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod translation;

@@ -7,7 +7,9 @@
 //! Invariant: a command that is admitted addresses blocks of its namespace only.
 
 use nvme::{DsmRange, IoCommand, Sqe, Status, opcode};
+use time::Nanos;
 
+use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
 use crate::namespaces::layout::NAMESPACES_MAX;
 use crate::namespaces::table::DriveNamespace;
@@ -58,6 +60,25 @@ pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<
         Some(_) if is_own => Ok(()),
         _ => Err(missing(controller, owner, nsid)),
     }
+}
+
+/// Time that a refused command takes during a format, a change of namespaces or Sanitize of a
+/// controller without a completion latency. A host that repeats refused commands at once would
+/// otherwise prevent virtual time from reaching the end of the operation.
+const REFUSED_COMMAND_TIME: Nanos = Nanos(1_000);
+
+/// Completes a command that was fetched at `now`, and which the drive refuses.
+#[cold]
+pub(crate) fn refuse(controller: &mut Controller, now: Nanos, id: u32, status: Status) {
+    controller.commands.refuse(id, status);
+    let is_maintained =
+        controller.commands.is_formatting || controller.commands.refused_with.is_some();
+    let is_instant = controller.config.controller.completion_latency == Nanos::ZERO;
+    if is_maintained && is_instant && !controller.zero_latency {
+        controller.commands.get_mut(id).due = now + REFUSED_COMMAND_TIME;
+        return controller.stages.enqueue_delay(Stage::Post, now, REFUSED_COMMAND_TIME, id);
+    }
+    controller.commands.complete(id, status);
 }
 
 /// Adds the parts of a range of blocks of a namespace.

@@ -18,6 +18,7 @@ use time::Nanos;
 use crate::admin::FailedCommand;
 use crate::command::table::Commands;
 use crate::controller::{Controller, Personality};
+use crate::namespaces::request::NamespaceReplySender;
 use crate::namespaces::table::{DriveNamespace, NamespaceExtent};
 use crate::namespaces::{NamespaceTable, management};
 use crate::persistence::nonvolatile::NonVolatile;
@@ -40,6 +41,15 @@ pub(crate) struct FormatCommand {
     pub(crate) queue: usize,
     pub(crate) cid: u16,
     pub(crate) nsid: u32,
+}
+
+/// The party that is told of the end of a run.
+#[derive(Clone, Debug)]
+pub(crate) enum RunRequester {
+    /// A host, by the completion of its command.
+    Host(FormatCommand),
+    /// An administrator without queues.
+    Administrator(NamespaceReplySender),
 }
 
 /// The work of a run.
@@ -74,8 +84,8 @@ enum FormatPhase {
 #[derive(Clone, Debug)]
 pub(crate) struct FormatRun {
     task: FormatTask,
-    /// The command; `None` if the format was injected, or its host is gone.
-    command: Option<FormatCommand>,
+    /// The requester; `None` if the format was injected, or its host is gone.
+    requester: Option<RunRequester>,
     phase: FormatPhase,
     /// Attached namespaces that a deletion has removed.
     removed: Vec<u32>,
@@ -195,8 +205,14 @@ impl BlockDrive {
     /// Removes the command of a host that is detached, whose format goes on. Returns its queue.
     pub(crate) fn take_format_command(&mut self, port: usize) -> Option<usize> {
         let run = self.maintenance.format.as_mut()?;
-        let command = run.command.take_if(|command| command.port == port)?;
-        Some(command.queue)
+        let requester = run.requester.take_if(|requester| match requester {
+            RunRequester::Host(command) => command.port == port,
+            RunRequester::Administrator(_) => false,
+        });
+        match requester? {
+            RunRequester::Host(command) => Some(command.queue),
+            RunRequester::Administrator(_) => None,
+        }
     }
 
     /// Processes the completion of a request of a format to the FTL.
@@ -319,7 +335,7 @@ fn block_drive(controller: &mut Controller) -> Option<&mut BlockDrive> {
 pub(crate) fn request(
     controller: &mut Controller,
     task: FormatTask,
-    command: Option<FormatCommand>,
+    requester: Option<RunRequester>,
 ) -> Result<(), Status> {
     let refused_with = controller.commands.refused_with;
     let Some(drive) = block_drive(controller) else { return Err(Status::INVALID_OPCODE) };
@@ -333,7 +349,7 @@ pub(crate) fn request(
         });
     }
     let (phase, chunks) = (FormatPhase::Waiting, Vec::new());
-    let run = FormatRun { task, command, phase, removed: Vec::new(), chunks, requests: 0 };
+    let run = FormatRun { task, requester, phase, removed: Vec::new(), chunks, requests: 0 };
     drive.maintenance.format = Some(Box::new(run));
     controller.commands.is_formatting = true;
     management::update_checks(controller);
@@ -368,12 +384,12 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
     let finished = block_drive(controller).and_then(BlockDrive::take_finished_format);
     let Some((run, status)) = finished else { return };
     controller.commands.is_formatting = false;
-    let mut result = 0;
+    let mut result = 0_u32;
     match run.task {
         FormatTask::Format { .. } => controller.stats.formats += 1,
         FormatTask::Create { nsid, .. } if status.is_success() => {
             tracing::info!(nsid, "namespace created");
-            result = nsid.into();
+            result = nsid;
         }
         FormatTask::Delete { nsid } => tracing::info!(?nsid, "namespace deleted"),
         FormatTask::Create { .. } => {}
@@ -382,26 +398,33 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
     for nsid in run.removed {
         controller.namespace_changed(nsid);
     }
-    complete(controller, run.command, status, result);
+    complete(controller, run.requester, status, result);
 }
 
 /// Ends a run because the drive loses power. The drive without power is replaced afterwards.
 pub(crate) fn abort_at_power_cut(controller: &mut Controller) {
     let run = block_drive(controller).and_then(|drive| drive.maintenance.format.take());
     if let Some(run) = run {
-        complete(controller, run.command, Status::POWER_LOSS, 0);
+        complete(controller, run.requester, Status::POWER_LOSS, 0);
     }
 }
 
 fn complete(
     controller: &mut Controller,
-    command: Option<FormatCommand>,
+    requester: Option<RunRequester>,
     status: Status,
-    result: u64,
+    result: u32,
 ) {
-    let Some(FormatCommand { queue, cid, nsid, .. }) = command else { return };
+    let FormatCommand { queue, cid, nsid, .. } = match requester {
+        None => return,
+        Some(RunRequester::Administrator(reply)) => {
+            return reply.send(if status.is_success() { Ok(result) } else { Err(status) });
+        }
+        Some(RunRequester::Host(command)) => command,
+    };
     if !status.is_success() {
         controller.log_admin_error(queue, FailedCommand::admin(cid, nsid), status);
     }
-    controller.queues.post(queue, cid, status, if status.is_success() { result } else { 0 });
+    let result = if status.is_success() { result.into() } else { 0 };
+    controller.queues.post(queue, cid, status, result);
 }

@@ -136,9 +136,9 @@ fn an_offline_chunk_fails_its_own_reads() {
 
 #[test]
 fn an_uncorrectable_sector_fails_until_it_is_written() {
-    for sector in [FaultSector::Lba(17), FaultSector::Lba(200)] {
+    for sector in [FaultSector::lba(17), FaultSector::lba(200)] {
         let mut host = Host::new(block());
-        let FaultSector::Lba(lba) = sector else { unreachable!() };
+        let FaultSector::Lba { lba, .. } = sector else { unreachable!() };
         host.inject(Fault::Uncorrectable { sector }).unwrap();
         assert_eq!(host.failing(Status::UNRECOVERED_READ), [lba]);
         assert_eq!(host.failing(Status::UNRECOVERED_READ), [lba], "again");
@@ -150,7 +150,7 @@ fn an_uncorrectable_sector_fails_until_it_is_written() {
 #[test]
 fn a_read_failure_fails_one_read() {
     let mut host = Host::new(block());
-    let fault = next(Operation::Read, FaultSector::Lba(9));
+    let fault = next(Operation::Read, FaultSector::lba(9));
     host.inject(fault).unwrap();
     assert!(host.last().is_open);
     assert_eq!(host.inject(fault), Err(FaultError::InForce { kind: "read-failure" }));
@@ -186,13 +186,13 @@ fn overwrite_until((host, sectors): &mut (Host, u64), is_relocated: impl Fn(&Hos
 #[test]
 fn a_relocation_reads_again_what_it_could_not_read() {
     let mut drive = full();
-    drive.0.inject(next(Operation::Read, FaultSector::Lba(9))).unwrap();
+    drive.0.inject(next(Operation::Read, FaultSector::lba(9))).unwrap();
     overwrite_until(&mut drive, |host| !host.last().is_open);
     assert_eq!(drive.0.last().count, Some(1));
     assert_eq!(drive.0.failing(Status::UNRECOVERED_READ), NONE);
     // What cannot be read the second time either is lost, and its neighbors are not.
     let mut drive = full();
-    drive.0.inject(Fault::Uncorrectable { sector: FaultSector::Lba(9) }).unwrap();
+    drive.0.inject(Fault::Uncorrectable { sector: FaultSector::lba(9) }).unwrap();
     let lost =
         |host: &Host| host.0.drive.stats().ftl.is_some_and(|ftl| ftl.uncorrectable_sectors > 0);
     overwrite_until(&mut drive, lost);
@@ -203,7 +203,7 @@ fn a_relocation_reads_again_what_it_could_not_read() {
 #[test]
 fn corrupted_data_is_read_without_an_error() {
     let mut host = Host::new(block());
-    host.inject(Fault::CorruptedData { sector: FaultSector::Lba(9), part: CorruptedPart::Data })
+    host.inject(Fault::CorruptedData { sector: FaultSector::lba(9), part: CorruptedPart::Data })
         .unwrap();
     for lba in 0..SECTORS {
         assert_eq!(host.read(lba), (Status::SUCCESS, lba != 9));
@@ -480,10 +480,10 @@ fn faults_that_a_drive_cannot_have_are_refused_and_change_nothing() {
         (Fault::ChunkOffline { pu: PuId(0), chunk: 64 }, "`chunk` 64 does not exist"),
         (uncorrectable(flash(0, 0, 64)), "`sector` 64 does not exist"),
         (uncorrectable(flash(15, 63, 63)), "the sector is not written"),
-        (uncorrectable(FaultSector::Lba(sectors)), "`lba` "),
-        (uncorrectable(FaultSector::Lba(sectors - 1)), "the sector is not written"),
-        (next(Operation::Program, FaultSector::Lba(0)), "program-failure has no `lba`"),
-        (next(Operation::Erase, FaultSector::Lba(0)), "erase-failure has no `lba`"),
+        (uncorrectable(FaultSector::lba(sectors)), "`lba` "),
+        (uncorrectable(FaultSector::lba(sectors - 1)), "the sector is not written"),
+        (next(Operation::Program, FaultSector::lba(0)), "program-failure has no `lba`"),
+        (next(Operation::Erase, FaultSector::lba(0)), "erase-failure has no `lba`"),
         (rate(Operation::Read, 0.0, 1), "`rate` is 0, but it is a share above 0 and at most 1"),
         (rate(Operation::Read, 1.5, 1), "`rate` is 1.5"),
         (rate(Operation::Read, f64::NAN, 1), "`rate` is NaN"),
@@ -510,7 +510,7 @@ fn faults_that_a_drive_cannot_have_are_refused_and_change_nothing() {
         assert_eq!(config.check_fault(&fault), Err(FaultError::NoFlash { kind: fault.kind() }));
     }
     let open = open_channel(common::nand());
-    let error = open.check_fault(&uncorrectable(FaultSector::Lba(0)));
+    let error = open.check_fault(&uncorrectable(FaultSector::lba(0)));
     assert_eq!(error, Err(FaultError::NoFtl));
     let cmb = controller::CmbConfig { bytes: 1 << 20, protected: true };
     let with_cmb = controller::ControllerConfig { cmb: Some(cmb), ..block().controller };

@@ -182,7 +182,7 @@ fn the_first_sector_in_error_is_named() {
     }
     assert_eq!(h.io.run(Request::flush(0)), Status::SUCCESS);
     for lba in [77, 71] {
-        let sector = controller::FaultSector::Lba(lba);
+        let sector = controller::FaultSector::lba(lba);
         let fault = controller::Fault::Uncorrectable { sector };
         h.io.drive.inject_fault(h.io.runner.now(), fault).unwrap();
     }

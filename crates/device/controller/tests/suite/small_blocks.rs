@@ -221,7 +221,7 @@ fn a_part_of_an_unreadable_unit_fails() {
     }
     assert_eq!(host.run(Request::flush(0)), Status::SUCCESS);
     let mut admin = RawHost::new(&mut host.drive);
-    let sector = FaultSector::Lba(43);
+    let sector = FaultSector::lba(43);
     host.drive.inject_fault(host.runner.now(), Fault::Uncorrectable { sector }).unwrap();
     assert_eq!(host.write(45, 1, 1), Status::UNRECOVERED_READ);
     assert_eq!(host.partial().failures, 1);

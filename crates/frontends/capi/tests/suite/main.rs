@@ -13,6 +13,7 @@ mod harness;
 mod header;
 mod installed;
 mod misuse;
+mod namespaces;
 mod oracle;
 mod pages;
 mod pmr;

@@ -266,7 +266,8 @@ fn requests_that_make_no_sense_are_refused() {
     expect!(sluice_read(handle, 2048, 1, buffer, 0), ERANGE, "LBA out of range");
     expect!(sluice_read(handle, u64::MAX, 2, buffer, 0), ERANGE, "LBA out of range");
     expect!(sluice_read(handle, 0, 1, other.buffer, 0), EXDEV, "another device");
-    expect!(sluice_write(handle, 0, 1, buffer, 0, 4), EINVAL, "SLUICE_FUA or 0");
+    expect!(sluice_write(handle, 0, 1, buffer, 0, 8), EINVAL, "SLUICE_FUA, SLUICE_ATOMIC, both");
+    expect!(sluice_write(handle, 0, 1, buffer, 0, SLUICE_ATOMIC), EINVAL, "invalid field");
     expect!(sluice_write_zeroes(handle, 0, 1, 1), EINVAL, "SLUICE_DEALLOCATE or 0");
     expect!(sluice_discard(handle, 2048, 1), ERANGE, "out of range");
     let mut memory = [0u8; 1024];

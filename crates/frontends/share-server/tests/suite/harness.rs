@@ -20,8 +20,9 @@ use share_proto::socket::{self, ReceivedPacket};
 use share_proto::{IntervalStats, Message, Packet, PartitionSpan, RequestCounts, ResourceName};
 use share_server::{
     AclFile, FaultInjectionError, FaultInjector, FtlControl, NamedFaultInjector, NamedFtl,
-    NamedStats, OwnerCalls, OwnerChannel, Partition, PartitionTable, ServedParts, ShareConfig,
-    ShareError, ShareLimits, ShareServer, SharedDrive, StatsSource,
+    NamedNamespaces, NamedStats, NamespaceControl, OwnerCalls, OwnerChannel, Partition,
+    PartitionTable, ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
+    StatsSource,
 };
 use tempfile::TempDir;
 use time::{Component, Nanos};
@@ -179,7 +180,8 @@ impl Server {
         let drive = Controller::new(drive).unwrap();
         let io_queues = drive.config().controller.max_io_queues;
         let has_registers = drive.config().controller.registers.is_some();
-        let runner = RealRunner::new(RealClock::start(), IdlePolicy::default()).unwrap();
+        let clock = RealClock::start();
+        let runner = RealRunner::new(clock, IdlePolicy::default()).unwrap();
         let (stopper, owner_calls) = (runner.stop_handle(), OwnerCalls::default());
         let owner = owner_calls.channel(runner.waker());
         let mut shared = Shared { drive, owner_calls };
@@ -201,7 +203,9 @@ impl Server {
         let drives =
             vec![SharedDrive { name: name("d"), owner: owner.clone(), io_queues, has_registers }];
         let injectors = vec![injector(owner.clone())];
-        let parts = ServedParts { drives, stats, ftls: ftls(owner), injectors };
+        let control = NamespaceControl::new(owner.clone(), clock);
+        let namespaces = vec![NamedNamespaces { name: name("d"), control }];
+        let parts = ServedParts { drives, stats, ftls: ftls(owner), injectors, namespaces };
         let thread = Some(thread);
         let mut server = Server { share: None, stopper, thread, socket, owner: calls, _dir: dir };
         server.share = Some(ShareServer::start(&config, table, parts)?);

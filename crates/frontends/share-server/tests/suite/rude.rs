@@ -9,8 +9,8 @@ use mem::SharedRegion;
 use rustix::net::{RecvFlags, SendFlags};
 use share_proto::socket::{self, ReceivedPacket};
 use share_proto::{
-    AclRule, Grant, KickTarget, LimiterSetting, ListEntry, MESSAGE_BYTES_MAX, Message, Packet,
-    Principal, ResourceName, SettingChange,
+    AclRule, Grant, KickTarget, LimiterSetting, ListEntry, MESSAGE_BYTES_MAX, Message,
+    NamespaceAction, Packet, Principal, ResourceName, SettingChange,
 };
 use testkit::choices::Choices;
 use transport::PortDescriptor;
@@ -119,8 +119,19 @@ fn message(choices: &mut Choices) -> Message {
         1 => Principal::Gid(choices.below(4) as u32),
         _ => Principal::Uid(choices.below(4) as u32),
     };
-    match choices.below(16) {
+    match choices.below(18) {
         0 => Message::Hello,
+        16 => {
+            let (device, nsid) = (place(choices), small(choices) as u32);
+            let action = match choices.below(4) {
+                0 => NamespaceAction::Create { bytes: Some(small(choices)) },
+                1 => NamespaceAction::Delete(Some(nsid)),
+                2 => NamespaceAction::Attach(nsid),
+                _ => NamespaceAction::Detach(nsid),
+            };
+            Message::ChangeNamespaces { device, action }
+        }
+        17 => Message::ListNamespaces { device: place(choices), index: small(choices) as u32 },
         12 => Message::Stats { index: small(choices) as u32 },
         13 => {
             let change = SettingChange::ActivePus(small(choices) as u32);

@@ -1,9 +1,10 @@
-//! Settings of FTLs that administrators change, and faults that they inject.
+//! Settings of FTLs and namespaces that administrators change, and faults that they inject.
 
-// guarantee: B-33, B-65
+// guarantee: B-33, B-42, B-65
 
 use share_proto::{
-    Code, LimiterSetting, ListEntry, Message, SettingChange, SettingsEntry, VictimSetting,
+    Code, LimiterSetting, ListEntry, Message, NamespaceAction, SettingChange, SettingsEntry,
+    VictimSetting,
 };
 use user_io::remote::Admin;
 
@@ -107,4 +108,44 @@ fn a_fault_reaches_the_drive_or_is_refused() {
     server.stop_drive();
     let error = admin.inject_fault(name("d"), "cut").unwrap_err();
     assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Drive), "{error}");
+}
+
+/// The drive has no FTL: it lists its one namespace, and refuses changes.
+#[test]
+fn namespaces_of_a_drive_without_an_ftl_do_not_change() {
+    let mut server = Server::start(table());
+    let mut admin = Admin::connect(&server.socket).unwrap();
+    let (namespaces, unallocated) = admin.namespaces(name("d")).unwrap();
+    let [only] = namespaces[..] else { panic!("{namespaces:?}") };
+    assert_eq!((only.nsid, only.blocks, only.block_bytes, unallocated), (1, 256, 4096, 0));
+    assert!(only.is_attached);
+    for action in [
+        NamespaceAction::Create { bytes: Some(4096) },
+        NamespaceAction::Delete(None),
+        NamespaceAction::Attach(1),
+        NamespaceAction::Detach(1),
+    ] {
+        let error = admin.change_namespaces(name("d"), action).unwrap_err();
+        let refused = error.protocol_error().unwrap();
+        assert_eq!(refused.code, Code::Namespace, "{error}");
+        assert!(refused.text.starts_with("d: the drive has one namespace"), "{error}");
+    }
+    assert_eq!(admin.namespaces(name("d")).unwrap(), (namespaces, unallocated));
+    let says = "no emulated NVMe drive f is served; there are: d";
+    let unknown = [
+        admin.change_namespaces(name("f"), NamespaceAction::Attach(1)).unwrap_err(),
+        admin.namespaces(name("f")).unwrap_err(),
+    ];
+    for error in unknown {
+        let refused = error.protocol_error().unwrap();
+        assert_eq!((refused.code, &refused.text[..]), (Code::Unknown, says));
+    }
+    server.stop_drive();
+    let stopped = [
+        admin.change_namespaces(name("d"), NamespaceAction::Attach(1)).unwrap_err(),
+        admin.namespaces(name("d")).unwrap_err(),
+    ];
+    for error in stopped {
+        assert_eq!(error.protocol_error().map(|r| r.code), Some(Code::Drive), "{error}");
+    }
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use share_proto::{Grant, ResourceName};
 
-/// `sluice admin`: access rules, statistics and settings of a running server.
+use crate::args::namespace::NamespaceSubcommand;
+
+/// `sluice admin`: access rules, statistics, settings and namespaces of a running server.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// Socket of the server.
@@ -63,6 +65,13 @@ pub enum AdminSubcommand {
         /// A key of the kind and its value as in a scenario, such as `pu=3`; a word needs no quotes.
         #[arg(value_name = "KEY=VALUE")]
         keys: Vec<String>,
+    },
+    /// Print or change the namespaces of an emulated NVMe drive while it is served
+    /// (docs/drive-commands.md).
+    Namespace {
+        /// The command.
+        #[command(subcommand)]
+        command: NamespaceSubcommand,
     },
     /// End connections. Clients that are allowed to connect may do so again.
     Kick {

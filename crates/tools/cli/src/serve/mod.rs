@@ -19,8 +19,8 @@
 //! flushed, the drive is shut down and its image synced. A second signal ends the process
 //! immediately. For a drive with an image, that is a power cut: flushed data is safe.
 
+mod drive_access;
 mod error;
-mod fault_injection;
 mod ftl_control;
 mod host_disk;
 mod observed_device;
@@ -46,8 +46,8 @@ use scenario::Scenario;
 use scenario::choice::Impossible;
 use share_proto::ResourceName;
 use share_server::{
-    AclFile, NamedFaultInjector, NamedFtl, NamedStats, Partition, ServedParts, ShareConfig,
-    ShareLimits, ShareServer, SharedDrive,
+    AclFile, NamedFaultInjector, NamedFtl, NamedNamespaces, NamedStats, Partition, ServedParts,
+    ShareConfig, ShareLimits, ShareServer, SharedDrive,
 };
 use stack::{PrepareEvent, StateUse};
 use time::Nanos;
@@ -259,6 +259,10 @@ fn share(
     for (name, injector) in services.injectors() {
         let (name, injector) = (resource(name)?, injector.clone());
         parts.injectors.push(NamedFaultInjector { name, injector });
+    }
+    for (name, control) in services.namespaces() {
+        let (name, control) = (resource(name)?, control.clone());
+        parts.namespaces.push(NamedNamespaces { name, control });
     }
     let config = ShareConfig {
         path: socket.path.clone(),

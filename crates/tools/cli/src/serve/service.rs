@@ -8,12 +8,12 @@ use controller::Controller;
 use event::{RealClock, RealRunner, ThreadUse, Waker};
 use nbd::{NbdConfig, NbdError, NbdExport, NbdServer};
 use scenario::{DriveSpec, Scenario};
-use share_server::{FaultInjector, FtlControl, OwnerChannel, StatsSource};
+use share_server::{FaultInjector, FtlControl, NamespaceControl, OwnerChannel, StatsSource};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, SimulatedDevice, SnapshotCell, SnapshotSource,
 };
 
-use super::fault_injection::named_injectors;
+use super::drive_access::{named_injectors, named_namespaces};
 use super::ftl_control::named_ftls;
 use super::observed_device::ObservedDevice;
 use super::observer::MeterDrive;
@@ -62,6 +62,8 @@ pub(super) struct Services {
     ftls: Vec<(String, FtlControl)>,
     /// Injectors of faults, by the name of the drive.
     injectors: Vec<(String, FaultInjector)>,
+    /// Access to namespaces, by the name of the drive.
+    namespaces: Vec<(String, NamespaceControl)>,
     stop: Arc<AtomicBool>,
     /// The ports of the hosts, which keep devices of this machine open.
     _ports: Vec<DevicePort>,
@@ -241,7 +243,9 @@ impl Services {
         let ports = beneath.into_iter().flat_map(|(_, ports)| ports).collect();
         let ftls = named_ftls(scenario, &served, &units);
         let injectors = named_injectors(&served, clock);
-        let mut services = Services { drives: served, units, ftls, injectors, stop, _ports: ports };
+        let namespaces = named_namespaces(&served, clock);
+        let mut services =
+            Services { drives: served, units, ftls, injectors, namespaces, stop, _ports: ports };
         match services.spawn(threads, servers, local, (clock, &layout, ended)) {
             Ok(()) => Ok(services),
             Err(error) => {
@@ -311,6 +315,11 @@ impl Services {
     /// Returns the name of each emulated NVMe drive, and the injector of its faults.
     pub(super) fn injectors(&self) -> impl Iterator<Item = (&str, &FaultInjector)> {
         self.injectors.iter().map(|(name, injector)| (name.as_str(), injector))
+    }
+
+    /// Returns the name of each emulated NVMe drive, and the access to its namespaces.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&str, &NamespaceControl)> {
+        self.namespaces.iter().map(|(name, control)| (name.as_str(), control))
     }
 
     /// Returns whether a thread has ended without a stop request.

@@ -74,6 +74,13 @@ impl ShareSpec {
             Some(value) => name(&value)?,
             None => return Err(s.missing("name", "what the part is called")),
         };
+        if let Some(value) = s.get("namespace")
+            && value.u32()? != 1
+        {
+            let message = "partitions are parts of namespace 1";
+            let help = "serve another namespace by NBD: `[path] namespace`";
+            return Err(value.conflict(message, help));
+        }
         let span = span(&mut s, &place)?;
         let mut nbd = false;
         s.set("nbd", &mut nbd, |v| v.boolean())?;
@@ -187,6 +194,8 @@ mod tests {
         assert_eq!(found[1].span, ShareSpan::ParallelUnits { first: 1, count: 2 });
         assert!(found[1].nbd && found[1].line == 16, "{found:?}");
         assert_eq!(shares("").unwrap(), []);
+        let one = "[[partition]]\nname = \"a\"\nsectors = 8\nnamespace = 1\n";
+        assert_eq!(shares(one).unwrap().len(), 1);
     }
 
     #[test]
@@ -201,6 +210,8 @@ mod tests {
             (part("sectors = 1\npus = 1\n"), "sectors or parallel units"),
             (part("first = 1\npus = 1\n"), "sectors or parallel units"),
             (part("sectors = 1\ndrive = \"x\"\n"), "allowed: drive0"),
+            (part("sectors = 1\nnamespace = 2\n"), "partitions are parts of namespace 1"),
+            (part("sectors = 1\nnamespace = \"a\"\n"), "namespace"),
             (part("sectors = 1\nallow = [{}]\n"), "needs `user`"),
             (part("sectors = 1\nallow = [{ user = \"no one here\" }]\n"), "/etc/passwd"),
             (part("sectors = 1\nallow = [{ user = \"0\", queues = 0 }]\n"), "from 1"),

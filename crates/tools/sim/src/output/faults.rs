@@ -46,7 +46,12 @@ pub(super) fn insert_fault(fault: &Fault, value: &mut Value) {
 
 fn insert_sector(sector: FaultSector, value: &mut Value) {
     match sector {
-        FaultSector::Lba(lba) => value["lba"] = json!(lba),
+        FaultSector::Lba { namespace, lba } => {
+            value["lba"] = json!(lba);
+            if namespace != 1 {
+                value["namespace"] = json!(namespace);
+            }
+        }
         FaultSector::Flash { pu, chunk, sector } => {
             (value["pu"], value["chunk"]) = (json!(pu.get()), json!(chunk));
             value["sector"] = json!(sector);

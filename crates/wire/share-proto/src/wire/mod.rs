@@ -11,6 +11,7 @@ use crate::interval::IntervalStats;
 use crate::message::{
     ClientEntry, ClientProcess, ClientTraffic, KickTarget, ListEntry, Message, SessionGrant,
 };
+use crate::namespace::{NamespaceAction, NamespaceEntry};
 use crate::protocol_error::{Code, ProtocolError};
 use crate::setting::{SettingChange, SettingsEntry};
 
@@ -96,6 +97,9 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         25 => 32 + SettingChange::WIRE_BYTES,
         26 => SettingsEntry::WIRE_BYTES,
         27 => 32 + TEXT_BYTES_MAX,
+        28 => 32 + NamespaceAction::WIRE_BYTES,
+        29 => 32 + 8,
+        30 => NamespaceEntry::WIRE_BYTES,
         _ => return None,
     })
 }
@@ -123,6 +127,9 @@ impl Message {
             Message::Set { .. } => 25,
             Message::Entry(ListEntry::Settings(_)) => 26,
             Message::Fault { .. } => 27,
+            Message::ChangeNamespaces { .. } => 28,
+            Message::ListNamespaces { .. } => 29,
+            Message::Namespace(_) => 30,
         }
     }
 
@@ -146,6 +153,9 @@ impl Message {
             Message::Interval { .. } => "Interval",
             Message::Set { .. } => "Set",
             Message::Fault { .. } => "Fault",
+            Message::ChangeNamespaces { .. } => "Namespaces",
+            Message::ListNamespaces { .. } => "List of namespaces",
+            Message::Namespace(_) => "Namespace",
         }
     }
 
@@ -195,6 +205,11 @@ impl Message {
             Message::Set { device, change } => change.encode(w.put_name(*device)),
             Message::Entry(ListEntry::Settings(settings)) => settings.encode(w),
             Message::Fault { device, fault } => drop(w.put_name(*device).put_text(fault)),
+            Message::ChangeNamespaces { device, action } => action.encode(w.put_name(*device)),
+            Message::ListNamespaces { device, index } => {
+                w.put_name(*device).put_u32(*index).put_zeros(4);
+            }
+            Message::Namespace(entry) => entry.encode(w),
         }
     }
 
@@ -269,6 +284,16 @@ impl Message {
             25 => Message::Set { device: r.name()?, change: SettingChange::decode(&mut r)? },
             26 => Message::Entry(ListEntry::Settings(SettingsEntry::decode(&mut r)?)),
             27 => Message::Fault { device: r.name()?, fault: r.text()? },
+            28 => {
+                let (device, action) = (r.name()?, NamespaceAction::decode(&mut r)?);
+                Message::ChangeNamespaces { device, action }
+            }
+            29 => {
+                let (device, index) = (r.name()?, r.u32()?);
+                r.zeros::<4>()?;
+                Message::ListNamespaces { device, index }
+            }
+            30 => Message::Namespace(NamespaceEntry::decode(&mut r)?),
             _ => return None,
         };
         r.finish(message)

@@ -3,6 +3,7 @@ use time::Nanos;
 
 use crate::interval::{DoorbellSummary, DoorbellUnknown, LatencySummary, RequestCounts};
 use crate::name::ResourceName;
+use crate::namespace::{NamespaceAction, NamespaceEntry};
 use crate::setting::{LimiterSetting, VictimSetting};
 
 #[test]
@@ -146,5 +147,63 @@ fn a_fault_is_a_drive_and_a_text() {
         let mut other = bytes.clone();
         other[at] = byte;
         assert_eq!(Packet::decode(&other), field, "byte {at}");
+    }
+}
+
+#[test]
+fn namespaces_keep_every_field_and_wrong_ones_are_refused() {
+    let device = ResourceName::new("d").unwrap();
+    let encoded = |message: Message| {
+        let packet = Packet { serial: 5, message };
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let bytes = packet.encode(&mut bytes).to_vec();
+        assert_eq!(Packet::decode(&bytes), Ok(packet));
+        for cut in 0..bytes.len() {
+            assert!(Packet::decode(&bytes[..cut]).is_err());
+        }
+        bytes
+    };
+    let refused = |bytes: &[u8], at: usize, value: u8| {
+        let mut other = bytes.to_vec();
+        other[at] = value;
+        let field = Err(WireError::Field { kind: u16::from(bytes[6]) });
+        assert_eq!(Packet::decode(&other), field, "byte {at}");
+    };
+    let actions = [
+        (NamespaceAction::Create { bytes: Some(0x0102) }, 1, 0, 0x0102),
+        (NamespaceAction::Create { bytes: None }, 1, 0, u64::MAX),
+        (NamespaceAction::Delete(Some(2)), 2, 2, 0),
+        (NamespaceAction::Delete(None), 2, u32::MAX, 0),
+        (NamespaceAction::Attach(3), 3, 3, 0),
+        (NamespaceAction::Detach(4), 4, 4, 0),
+    ];
+    for (action, code, nsid, size) in actions {
+        let bytes = encoded(Message::ChangeNamespaces { device, action });
+        assert_eq!((bytes.len(), bytes[6], bytes[48]), (64, 28, code), "as documented");
+        assert_eq!(bytes[52..56], u32::to_le_bytes(nsid));
+        assert_eq!(bytes[56..], u64::to_le_bytes(size));
+        refused(&bytes, 48, 0);
+        refused(&bytes, 48, 5);
+        refused(&bytes, 16, b'/');
+        // A size of another action, an identifier of a namespace that does not exist yet.
+        refused(&bytes, if code == 1 { 52 } else { 56 }, 1);
+    }
+    let bytes = encoded(Message::ListNamespaces { device, index: 7 });
+    assert_eq!((bytes.len(), bytes[6], bytes[48]), (56, 29, 7), "as documented");
+    refused(&bytes, 52, 1);
+    let entry = NamespaceEntry {
+        nsid: 2,
+        is_attached: true,
+        block_bytes: 512,
+        blocks: 3,
+        used_blocks: 4,
+        allocated_bytes: 5,
+        nguid: [6; 16],
+    };
+    let bytes = encoded(Message::Namespace(entry));
+    let numbers = [16, 20, 24, 32, 40, 48, 56].map(|at| bytes[at]);
+    assert_eq!((bytes.len(), bytes[6], numbers), (72, 30, [2, 1, 0, 3, 4, 5, 6]), "as documented");
+    for (at, value) in [(20, 2), (21, 1), (28, 1)] {
+        refused(&bytes, at, value);
     }
 }

@@ -2,8 +2,9 @@
 
 use share_proto::{
     AclRule, ClientEntry, ClientProcess, ClientTraffic, Code, Grant, KickTarget, LimiterSetting,
-    ListEntry, MESSAGE_BYTES_MAX, Message, Packet, PartitionSpan, Principal, ProtocolError,
-    ResourceName, SessionGrant, SettingChange, SettingsEntry, VictimSetting,
+    ListEntry, MESSAGE_BYTES_MAX, Message, NamespaceAction, NamespaceEntry, Packet, PartitionSpan,
+    Principal, ProtocolError, ResourceName, SessionGrant, SettingChange, SettingsEntry,
+    VictimSetting,
 };
 use testkit::choices::Choices;
 
@@ -78,11 +79,32 @@ fn setting_change(rng: &mut Choices) -> SettingChange {
     }
 }
 
+fn namespace_action(rng: &mut Choices) -> NamespaceAction {
+    let nsid = rng.below(u64::from(u32::MAX)) as u32;
+    match rng.below(4) {
+        0 => NamespaceAction::Create { bytes: rng.chance(0.5).then(|| rng.below(1 << 60)) },
+        1 => NamespaceAction::Delete(rng.chance(0.5).then_some(nsid)),
+        2 => NamespaceAction::Attach(nsid),
+        _ => NamespaceAction::Detach(nsid),
+    }
+}
+
 /// Returns a random message.
 pub fn message(rng: &mut Choices) -> Message {
     let word = |rng: &mut Choices| rng.next_u64() as u32;
-    match rng.below(18) {
+    match rng.below(21) {
         0 => Message::Hello,
+        18 => Message::ChangeNamespaces { device: name(rng), action: namespace_action(rng) },
+        19 => Message::ListNamespaces { device: name(rng), index: word(rng) },
+        20 => Message::Namespace(NamespaceEntry {
+            nsid: word(rng),
+            is_attached: rng.chance(0.5),
+            block_bytes: word(rng),
+            blocks: rng.next_u64(),
+            used_blocks: rng.next_u64(),
+            allocated_bytes: rng.next_u64(),
+            nguid: [rng.next_u64() as u8; 16],
+        }),
         1 => Message::Welcome { admin: rng.chance(0.5), uid: word(rng), pid: word(rng) },
         2 => {
             let (device, partition) = (name(rng), name(rng));

@@ -172,12 +172,13 @@ pub(crate) fn request(
 /// Starts the requested operation if no I/O command is in flight.
 #[cold]
 pub(crate) fn start_if_idle(controller: &mut Controller) {
-    if controller.commands.outstanding() > 0 {
+    let Controller { commands, personality: Personality::Block(drive), .. } = controller else {
         return;
-    }
-    let Some(drive) = block_drive_mut(controller) else { return };
+    };
     let state = &mut drive.maintenance.sanitize;
-    if let Some(run) = state.run.as_mut().filter(|run| run.phase == SanitizePhase::Waiting) {
+    if let Some(run) = state.run.as_mut().filter(|run| run.phase == SanitizePhase::Waiting)
+        && !commands.has_any(None)
+    {
         run.phase = SanitizePhase::Settling;
         state.has_flash = true;
         drive.kick = true;

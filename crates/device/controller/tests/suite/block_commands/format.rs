@@ -128,8 +128,7 @@ fn commands_are_refused_until_a_format_ends() {
     send(&mut b.host, format(SecureErase::UserData));
     while b.drive.poll(b.host.now) {}
     let refused = b.host.submit(busy);
-    while b.drive.poll(b.host.now) {}
-    let cqe = b.host.reap().unwrap();
+    let cqe = b.host.reap_refused(&mut b.drive);
     assert_eq!((cqe.cid, cqe.status), (refused, Status::FORMAT_IN_PROGRESS));
     send(&mut b.host, format(SecureErase::None));
     assert_eq!(run(&mut b.host, &mut b.drive, 1), Some(Status::FORMAT_IN_PROGRESS));

@@ -116,6 +116,16 @@ impl Host {
         Some(cqe)
     }
 
+    /// Runs the drive, which refuses the command that was submitted last because of a format or
+    /// Sanitize, for the microsecond that this takes. Returns the completion.
+    pub(crate) fn reap_refused(&mut self, drive: &mut Controller) -> Cqe {
+        while drive.poll(self.now) {}
+        assert!(self.reap().is_none(), "a refused command takes a microsecond");
+        self.now += Nanos(1_000);
+        while drive.poll(self.now) {}
+        self.reap().expect("a refused command takes no more than a microsecond")
+    }
+
     /// Executes one I/O command.
     pub(crate) fn io(&mut self, drive: &mut Controller, sqe: Sqe) -> Cqe {
         let cid = self.submit(sqe);

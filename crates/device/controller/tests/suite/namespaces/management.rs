@@ -1,6 +1,6 @@
 //! Creation, deletion, attachment and detachment: the statuses, and what other hosts see.
 
-// guarantee: B-89
+// guarantee: B-89, B-46
 
 use controller::{
     AccessPolicy, AccessScope, AttachError, Controller, ControllerConfig, DriveConfig, DriveError,
@@ -165,8 +165,7 @@ fn one_change_at_a_time() {
     let mut read = Sqe::read(first, 0, 1);
     read.set_sgl(b.host.block(0, 4096));
     b.host.submit(read);
-    b.run(1);
-    assert_eq!(b.host.reap().unwrap().status, Status::FORMAT_IN_PROGRESS);
+    assert_eq!(b.host.reap_refused(&mut b.drive).status, Status::FORMAT_IN_PROGRESS);
     read.nsid = second.into();
     b.host.submit(read);
     assert_eq!(b.run(100_000), Some(Status::SUCCESS));
@@ -277,16 +276,23 @@ fn restricted_hosts_have_a_part_of_one_namespace() {
 }
 
 #[test]
-fn faults_name_blocks_of_the_first_namespace() {
+fn faults_name_blocks_of_a_namespace() {
     let mut b = empty(block_config());
     let gap = b.add(100);
     let first = b.add(100);
     assert_eq!((gap, first), (1, 2));
     assert_eq!(b.write(first, 3, &[1]), Status::SUCCESS);
     b.flush();
-    let fault = |lba| Fault::Uncorrectable { sector: FaultSector::Lba(lba) };
+    let in_namespace =
+        |namespace, lba| Fault::Uncorrectable { sector: FaultSector::Lba { namespace, lba } };
+    let fault = |lba| Fault::Uncorrectable { sector: FaultSector::lba(lba) };
+    assert_eq!(fault(3), in_namespace(1, 3));
     let now = b.host.now;
     assert!(matches!(b.drive.inject_fault(now, fault(3)), Err(FaultError::NotOnMedia { .. })));
+    for nsid in [0, 3, 33] {
+        let missing = Err(FaultError::NoNamespace { nsid });
+        assert_eq!(b.drive.inject_fault(now, in_namespace(nsid, 3)), missing);
+    }
     let missing = Err(FaultError::OutOfRange { key: "lba", value: 100, limit: 100 });
     assert_eq!(b.drive.inject_fault(now, fault(100)), missing);
     assert_eq!(b.write(gap, 3, &[1]), Status::SUCCESS);
@@ -295,8 +301,13 @@ fn faults_name_blocks_of_the_first_namespace() {
     assert!(b.read(gap, 3, 1).unwrap_err().is(Status::UNRECOVERED_READ));
     assert_eq!(b.read(first, 3, 1), Ok(vec![1]));
     assert_eq!(b.delete(gap), Status::SUCCESS);
-    let missing = Err(FaultError::OutOfRange { key: "lba", value: 0, limit: 0 });
+    let missing = Err(FaultError::NoNamespace { nsid: 1 });
     assert_eq!(b.drive.inject_fault(b.host.now, fault(0)), missing);
+    // A namespace that is not attached has its data.
+    assert_eq!(b.attach(first, false), Status::SUCCESS);
+    b.drive.inject_fault(b.host.now, in_namespace(first, 3)).unwrap();
+    assert_eq!(b.attach(first, true), Status::SUCCESS);
+    assert!(b.read(first, 3, 1).unwrap_err().is(Status::UNRECOVERED_READ));
 }
 
 #[test]

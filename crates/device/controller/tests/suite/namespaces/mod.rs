@@ -6,3 +6,4 @@ mod identify;
 mod management;
 mod power_cuts;
 mod protected;
+mod requests;

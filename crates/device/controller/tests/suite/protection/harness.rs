@@ -126,7 +126,7 @@ impl Bench {
     }
 
     pub(super) fn corrupt(&mut self, lba: u64, part: CorruptedPart) {
-        let sector = FaultSector::Lba(lba);
+        let sector = FaultSector::lba(lba);
         self.drive.inject_fault(self.host.now, Fault::CorruptedData { sector, part }).unwrap();
     }
 

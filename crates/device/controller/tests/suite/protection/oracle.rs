@@ -270,7 +270,7 @@ impl Case {
         }
         let parts = [CorruptedPart::Data, CorruptedPart::Guard, CorruptedPart::ReferenceTag];
         let part = parts[self.rng.below(3) as usize];
-        let fault = Fault::CorruptedData { sector: FaultSector::Lba(lba), part };
+        let fault = Fault::CorruptedData { sector: FaultSector::lba(lba), part };
         if self.bench.drive.inject_fault(self.bench.host.now, fault).is_err() {
             // The sector is in the write buffer, or has no data.
             return;

@@ -48,7 +48,7 @@ fn drives_that_cannot_have_protection_information_say_why() {
 fn only_protection_information_that_exists_is_corrupted() {
     let mut drive = Controller::new(block_config()).unwrap();
     for part in [CorruptedPart::Guard, CorruptedPart::ReferenceTag] {
-        let fault = Fault::CorruptedData { sector: FaultSector::Lba(0), part };
+        let fault = Fault::CorruptedData { sector: FaultSector::lba(0), part };
         let refused = drive.inject_fault(time::Nanos::ZERO, fault);
         assert_eq!(refused, Err(FaultError::NoProtection));
         assert!(FaultError::NoProtection.to_string().contains("type1"));

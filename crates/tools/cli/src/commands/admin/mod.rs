@@ -1,7 +1,8 @@
-//! `sluice admin`: access rules, statistics, settings and faults of a running `sluice serve`
-//! (`docs/sharing.md`).
+//! `sluice admin`: access rules, statistics, settings, faults and namespaces of a running
+//! `sluice serve` (`docs/sharing.md`).
 
 mod faults;
+mod namespaces;
 mod settings;
 mod stats;
 
@@ -78,6 +79,7 @@ pub fn run(args: &AdminArgs) -> Result<(), CliError> {
         AdminSubcommand::Stats(args) => stats::run(socket, args),
         AdminSubcommand::Set { name, key, value } => settings::run(socket, *name, key, value),
         AdminSubcommand::Fault { name, kind, keys } => faults::run(socket, *name, kind, keys),
+        AdminSubcommand::Namespace { command } => namespaces::run(socket, command),
         AdminSubcommand::Kick { whom } => {
             let whom = match whom.parse() {
                 Ok(client) => KickTarget::Client(client),

@@ -1,5 +1,6 @@
 //! Tests of the commands of `sluice`, one module per command.
 
+mod admin_namespace;
 mod admin_set;
 mod admin_stats;
 mod bench;

@@ -24,11 +24,16 @@ fn run(command: &mut Command) {
 #[test]
 fn two_users_and_nbd_share_a_drive() {
     let dir = tempfile::tempdir().unwrap();
-    for threads in ["1", "2"] {
+    // With registers, each of the three initializes the drive for itself.
+    let registers = SCENARIO.replacen("[drive]\n", "[drive]\ncontroller.registers = true\n", 1);
+    assert_ne!(registers, SCENARIO);
+    for (scenario, threads) in
+        [(SCENARIO, "1"), (SCENARIO, "2"), (&registers, "1"), (&registers, "2")]
+    {
         let nbd = dir.path().join("nbd.sock");
         let _ = std::fs::remove_file(&nbd);
         let nbd = format!("unix:{}", nbd.display());
-        let server = Server::start(dir.path(), SCENARIO, &["--nbd", &nbd, "--threads", threads]);
+        let server = Server::start(dir.path(), scenario, &["--nbd", &nbd, "--threads", threads]);
         // Another user's process if the test runs as root, otherwise another process of the same
         // user.
         let other = is_root().then_some(OTHER);

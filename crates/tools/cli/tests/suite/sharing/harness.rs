@@ -11,7 +11,9 @@ use rng::Rng;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use share_proto::socket::{self, ReceivedPacket};
-use share_proto::{Code, Message, Packet, ProtocolError, ResourceName, SettingChange};
+use share_proto::{
+    Code, Message, NamespaceAction, Packet, ProtocolError, ResourceName, SettingChange,
+};
 use user_io::remote::Admin;
 use user_io::{Handle, IoDevice, IoError, Queue, QueueConfig, Request, WaitMode};
 
@@ -334,29 +336,41 @@ fn child() {
             println!("> {error}");
             println!("> {}", Admin::connect(&socket).unwrap_err());
             // A client that does not heed that.
-            println!("> {}", ask_to_set(&socket).text);
+            println!("> {}", ask_to_administrate(&socket).text);
         }
         other => panic!("{other}"),
     }
 }
 
-/// Sends a request to change a setting, which must be refused.
-fn ask_to_set(socket: &Path) -> ProtocolError {
+/// Sends requests of administrators, which must be refused. Returns the last refusal.
+fn ask_to_administrate(socket: &Path) -> ProtocolError {
     let client = socket::connect(socket).unwrap();
     let (device, change) = (ResourceName::new("drive0").unwrap(), SettingChange::ActivePus(1));
-    let mut answer = None;
-    for (serial, message) in (1..).zip([Message::Hello, Message::Set { device, change }]) {
+    let action = NamespaceAction::Delete(None);
+    let requests = [
+        Message::Hello,
+        Message::ChangeNamespaces { device, action },
+        Message::ListNamespaces { device, index: 0 },
+        Message::Fault { device, fault: "power-cut".into() },
+        Message::Set { device, change },
+    ];
+    let mut last = None;
+    for (serial, message) in (1..).zip(requests) {
         let packet = Packet { serial, message };
         socket::send(&client, &packet, &[], SendFlags::empty()).unwrap();
-        answer = Some(socket::receive(&client, 0, RecvFlags::empty()).unwrap());
-    }
-    match answer {
-        Some(ReceivedPacket::Packet(Packet { message: Message::Refused(refused), .. }, _)) => {
-            assert_eq!(refused.code, Code::NotAdmin);
-            refused
+        let answer = socket::receive(&client, 0, RecvFlags::empty()).unwrap();
+        if serial == 1 {
+            continue;
         }
-        other => panic!("{other:?}"),
+        match answer {
+            ReceivedPacket::Packet(Packet { message: Message::Refused(refused), .. }, _) => {
+                assert_eq!(refused.code, Code::NotAdmin);
+                last = Some(refused);
+            }
+            other => panic!("{other:?}"),
+        }
     }
+    last.unwrap()
 }
 
 /// Sectors that are written and flushed first.

@@ -184,6 +184,68 @@ fn a_format_refuses_requests_and_clears_the_drive() {
     }
 }
 
+// guarantee: B-47
+
+/// Without a completion latency a refused command takes a microsecond, so that time passes. Commands
+/// that are refused do not keep the operation from starting.
+#[test]
+fn a_format_and_sanitize_end_whatever_the_latency_of_the_controller() {
+    let timing = "timing = { read = \"10us\", program = \"30us\", erase = \"100us\" }\n";
+    let drive = DRIVE.replacen("data = ", &format!("{timing}data = "), 1);
+    for (depth, latency) in [(1, 0), (2, 0), (8, 0), (1, 5), (2, 5), (8, 5)] {
+        let writes = READS
+            .replace("randread", "randwrite")
+            .replace("iodepth = 8", &format!("iodepth = {depth}"));
+        let controller = format!("[drive.controller]\ncompletion_latency = \"{latency}us\"\n");
+        for (kind, keys, status) in [
+            ("format", "", Status::FORMAT_IN_PROGRESS),
+            ("format", "erase = true", Status::FORMAT_IN_PROGRESS),
+            ("sanitize", "action = \"block-erase\"", Status::SANITIZE_IN_PROGRESS),
+        ] {
+            let what = format!("{kind} {keys}, depth {depth}, {latency} us");
+            let outcome = run(&format!("{drive}{controller}{writes}{}", fault("5ms", kind, keys)));
+            let refused = failed(&outcome, status);
+            assert!(refused > 0 && refused < 20_000 * depth, "{what}: {refused} refused");
+            assert!(!only(&outcome).is_open, "{what} ends");
+            let drive = &outcome.drives[0].drive;
+            assert_eq!(drive.formats + drive.sanitizes, 1, "{what}");
+        }
+    }
+}
+
+// guarantee: B-46
+
+#[test]
+fn a_fault_names_a_block_of_a_namespace() {
+    let two = DRIVE
+        .replace("data = \"memory\"\n", "data = \"memory\"\nnamespaces = [\"1M\", \"rest\"]\n");
+    let path = "[path]\nnamespace = 2\n";
+    let reads = "[[job]]\nrw = \"read\"\nbs = \"4k\"\nsize = \"1m\"\nloops = 3\n\
+                 continue_on_error = \"all\"\n";
+    let text = |keys: &str| format!("{two}{path}{reads}{}", fault("0s", "uncorrectable", keys));
+    let outcome = run(&text("lba = 100\nnamespace = 2"));
+    assert_eq!(failed(&outcome, Status::UNRECOVERED_READ), 3);
+    assert_eq!(to_json(&outcome)["sluice"]["faults"][0]["namespace"], 2);
+    for (keys, expected) in [
+        ("lba = 100\nnamespace = 3", "the drive has no namespace 3"),
+        ("lba = 100\nnamespace = 0", "the drive has no namespace 0"),
+        ("lba = 100\nnamespace = 33", "the drive has no namespace 33"),
+        ("lba = 300\nnamespace = 1", "`lba` 300 does not exist: there are 256"),
+        ("lba = 100\nnamespace = \"two\"", "namespace"),
+        ("pu = 1\nchunk = 0\nsector = 0\nnamespace = 2", "has no key `namespace`"),
+    ] {
+        let text = text(keys);
+        let error = match parse(&text) {
+            Ok(_) => try_run(&text).expect_err("the drive cannot have the fault").to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(expected) && error.contains("s.toml:"), "{keys}: {error}");
+    }
+    // Results of namespace 1 do not name it.
+    let outcome = run(&format!("{DRIVE}{reads}{}", fault("0s", "uncorrectable", "lba = 1")));
+    assert!(to_json(&outcome)["sluice"]["faults"][0].get("namespace").is_none());
+}
+
 // guarantee: B-85
 
 #[test]

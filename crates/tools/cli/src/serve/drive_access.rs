@@ -1,8 +1,9 @@
-//! [`named_injectors`]: injectors of faults into served drives, by name.
+//! [`named_injectors`]: injectors of faults into served drives, by name; [`named_namespaces`]: access
+//! to their namespaces.
 
 use event::RealClock;
 use scenario::{DriveKind, parse_fault};
-use share_server::{FaultInjectionError, FaultInjector};
+use share_server::{FaultInjectionError, FaultInjector, NamespaceControl};
 
 use super::service::ServedDrive;
 
@@ -23,4 +24,18 @@ pub(super) fn named_injectors(
         (drive.plan.config.name.clone(), injector)
     };
     nvme.map(injector).collect()
+}
+
+/// Returns the name of each emulated NVMe drive, and the access to its namespaces, whose thread polls
+/// it in the time of `clock`.
+pub(super) fn named_namespaces(
+    drives: &[ServedDrive],
+    clock: RealClock,
+) -> Vec<(String, NamespaceControl)> {
+    let nvme = drives.iter().filter(|drive| drive.plan.kind == DriveKind::Nvme);
+    let control = |drive: &ServedDrive| {
+        let control = NamespaceControl::new(drive.owner.clone(), clock);
+        (drive.plan.config.name.clone(), control)
+    };
+    nvme.map(control).collect()
 }
