@@ -122,6 +122,16 @@
 #define SLUICE_CHUNK_OFFLINE 8
 
 /**
+ * All namespaces of a drive.
+ */
+#define SLUICE_NAMESPACE_ALL 4294967295
+
+/**
+ * The whole capacity that no namespace has.
+ */
+#define SLUICE_NAMESPACE_REST 18446744073709551615ull
+
+/**
  * Busy-poll for completions: lowest latency, occupies a core. A new handle over a target of a
  * scenario that sets `path.completion` waits as that says instead.
  */
@@ -236,6 +246,13 @@
  * The device may deallocate the sectors of a Write Zeroes.
  */
 #define SLUICE_DEALLOCATE 2
+
+/**
+ * Atomic: a power cut does not tear the write, or the Write Zeroes without `SLUICE_DEALLOCATE`. It has
+ * at most `atomic_sectors` sectors and crosses no boundary (`struct sluice_device_info`); otherwise it
+ * is refused, and nothing is written.
+ */
+#define SLUICE_ATOMIC 4
 
 /**
  * Wait without a time limit.
@@ -413,6 +430,15 @@ typedef struct sluice_device_info {
      * Bytes of `buffer_bytes` that are free.
      */
     uint64_t buffer_bytes_free;
+    /**
+     * Maximum number of sectors of a write that a power cut does not tear; 0 if the device promises
+     * nothing.
+     */
+    uint32_t atomic_sectors;
+    /**
+     * A write across a multiple of this many sectors is not atomic; 0 for no boundary.
+     */
+    uint32_t atomic_boundary_sectors;
 } sluice_device_info;
 
 /**
@@ -530,6 +556,44 @@ typedef struct sluice_chunk {
      */
     uint32_t wear;
 } sluice_chunk;
+
+/**
+ * A namespace of a drive.
+ */
+typedef struct sluice_namespace {
+    /**
+     * Size in logical blocks.
+     */
+    uint64_t blocks;
+    /**
+     * Number of mapped blocks.
+     */
+    uint64_t used_blocks;
+    /**
+     * Capacity in bytes that is allocated to it.
+     */
+    uint64_t allocated_bytes;
+    /**
+     * Namespace identifier.
+     */
+    uint32_t nsid;
+    /**
+     * Bytes of a logical block.
+     */
+    uint32_t block_bytes;
+    /**
+     * 1 if it is attached, so that hosts can address it; else 0.
+     */
+    uint32_t attached;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+    /**
+     * Globally unique identifier.
+     */
+    uint8_t nguid[16];
+} sluice_namespace;
 
 /**
  * Callback that returns the index of a request's queue, 0 to `queues - 1`; larger values wrap
@@ -890,7 +954,7 @@ typedef struct sluice_request {
      */
     uint32_t op;
     /**
-     * `SLUICE_FUA` for a write, `SLUICE_DEALLOCATE` for a Write Zeroes; or 0.
+     * `SLUICE_FUA` for a write, `SLUICE_DEALLOCATE` for a Write Zeroes, `SLUICE_ATOMIC` for either; or 0.
      */
     uint32_t flags;
     /**
@@ -1350,6 +1414,125 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
  * Any thread. The call waits for the drive's thread, which injects the fault between two commands.
  */
 int sluice_fault_inject(const struct sluice_device *device, const char *drive, const char *fault);
+
+/**
+ * Lists the namespaces of an emulated NVMe drive behind a device. The device is a drive of a
+ * scenario that this program has opened; `sluice admin namespace` reaches drives of
+ * `sluice serve`.
+ *
+ * @param device The device.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param namespaces Receives the first `count` namespaces, in the order of their identifiers. May
+ * be `NULL` if `count` is 0.
+ * @param count Number of elements of `namespaces`. A drive has at most 32.
+ *
+ * # Returns
+ *
+ * The number of namespaces of the drive, which may be larger than `count`, or a negative errno:
+ *
+ * * `-EINVAL`: an invalid argument; no drive of this name, or several and none was named.
+ * * `-EOPNOTSUPP`: no drive behind the device is an emulated NVMe drive of this process.
+ * * `-ENODEV`: the drive's thread has ended.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread.
+ */
+int sluice_namespace_list(const struct sluice_device *device,
+                          const char *drive,
+                          struct sluice_namespace *namespaces,
+                          size_t count);
+
+/**
+ * Creates a namespace of an emulated NVMe drive behind a device. It is not attached.
+ *
+ * @param device The device; as for `sluice_namespace_list()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param bytes Size in bytes, rounded up to whole blocks, or `SLUICE_NAMESPACE_REST`.
+ * @param nsid Receives the identifier of the namespace, the smallest free one.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno:
+ *
+ * * `-EINVAL`: an invalid argument; no bytes; no drive of this name, or several and none was named.
+ * * `-ENOSPC`: the unallocated capacity is too small, or the drive has 32 namespaces.
+ * * `-EBUSY`: a format, Sanitize or another change of namespaces has not ended.
+ * * `-EOPNOTSUPP`: the drive has no FTL of its own on flash, or no drive behind the device is an
+ *   emulated NVMe drive of this process.
+ * * `-ETIMEDOUT`: the drive has not ended the change within 20 s, and goes on.
+ * * `-ECANCELED`: the drive lost power during the change.
+ * * `-EIO`: the drive has failed, or its Sanitize has.
+ * * `-ENODEV`: the drive's thread has ended.
+ *
+ * Nothing has changed after an error other than `-ETIMEDOUT`.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread, which makes the change between two commands.
+ */
+int sluice_namespace_create(const struct sluice_device *device,
+                            const char *drive,
+                            uint64_t bytes,
+                            uint32_t *nsid);
+
+/**
+ * Deletes a namespace of an emulated NVMe drive behind a device, with its contents. Requests of the
+ * device fail if it has opened this namespace.
+ *
+ * @param device The device; as for `sluice_namespace_list()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param nsid Identifier of the namespace, or `SLUICE_NAMESPACE_ALL`.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno as for `sluice_namespace_create()`; `-ENOENT` if the drive has no such
+ * namespace.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread, and for commands in flight of the namespace.
+ */
+int sluice_namespace_delete(const struct sluice_device *device, const char *drive, uint32_t nsid);
+
+/**
+ * Attaches a namespace of an emulated NVMe drive behind a device, so that hosts can address it.
+ *
+ * @param device The device; as for `sluice_namespace_list()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param nsid Identifier of the namespace.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno as for `sluice_namespace_create()`; `-ENOENT` if the drive has no such
+ * namespace, `-EALREADY` if it is attached already.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread.
+ */
+int sluice_namespace_attach(const struct sluice_device *device, const char *drive, uint32_t nsid);
+
+/**
+ * Detaches a namespace of an emulated NVMe drive behind a device. Its contents stay. Requests of the
+ * device fail if it has opened this namespace.
+ *
+ * @param device The device; as for `sluice_namespace_list()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param nsid Identifier of the namespace.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno as for `sluice_namespace_create()`; `-ENOENT` if the drive has no such
+ * namespace, `-EALREADY` if it is not attached.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread.
+ */
+int sluice_namespace_detach(const struct sluice_device *device,
+                            const char *drive,
+                            uint32_t nsid);
 
 /**
  * Returns the size of the persistent memory region of a drive.
@@ -1940,7 +2123,7 @@ int sluice_read(struct sluice_handle *handle,
  * into several requests.
  * @param buffer The data.
  * @param buffer_offset Offset of the data in the buffer, in bytes; a multiple of 512.
- * @param flags `SLUICE_FUA` or 0.
+ * @param flags `SLUICE_FUA`, `SLUICE_ATOMIC`, both or 0. An atomic transfer is not split.
  *
  * # Returns
  *
