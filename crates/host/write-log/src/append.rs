@@ -11,7 +11,7 @@ use nvme::Status;
 use time::Nanos;
 
 use crate::LogMemory;
-use crate::format::RecordKind;
+use crate::format::LogRecordKind;
 use crate::log::WriteLog;
 use crate::passed::Superseded;
 
@@ -60,6 +60,24 @@ impl Appender {
     /// Returns whether a change waits for space in the log.
     pub(crate) fn needs_space(&self) -> bool {
         self.needs_space
+    }
+
+    /// Ends the batch after a loss of power: its writes are stored again. Returns the requests that
+    /// fail.
+    pub(crate) fn on_power_cut(&mut self) -> Vec<u32> {
+        let mut failed = Vec::new();
+        let mut writes = VecDeque::new();
+        for item in self.batch.drain(..).chain(self.queue.drain(..)) {
+            match item {
+                AppendItem::Write { .. } => writes.push_back(item),
+                AppendItem::Superseded { request, .. } | AppendItem::Flush { request, .. } => {
+                    failed.push(request);
+                }
+            }
+        }
+        self.queue = writes;
+        self.needs_space = false;
+        failed
     }
 
     /// Adds time that the host spends on the log, before the next batch.
@@ -140,11 +158,11 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
 
     /// Returns the bytes of the records of a change.
     fn item_bytes(&self, item: &AppendItem) -> u64 {
-        let hides = RecordKind::Superseded { bound: 0 };
+        let hides = LogRecordKind::Superseded { bound: 0 };
         match *item {
             AppendItem::Write { request } => {
                 let sectors = self.requests[request].request.sectors;
-                self.ring.record_bytes(RecordKind::Data, sectors)
+                self.ring.record_bytes(LogRecordKind::Data, sectors)
             }
             AppendItem::Superseded { .. } => self.ring.record_bytes(hides, 0),
             AppendItem::Flush { changes, .. } => {
@@ -177,7 +195,7 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
     fn append_write(&mut self, index: u32) -> u64 {
         let (request, range) = (self.requests[index].request, self.requests[index].range());
         let memory = self.device.memory();
-        let lines = self.ring.append(RecordKind::Data, range, |data| match request.data {
+        let lines = self.ring.append(LogRecordKind::Data, range, |data| match request.data {
             // `submit` has checked the payload, and registrations are never withdrawn.
             Payload::Contiguous(from) => {
                 let read = memory.read(from, data);
@@ -199,7 +217,7 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
     fn append_superseded(&mut self, superseded: Superseded) -> u64 {
         self.stats.superseded_records += 1;
         let Superseded { range, bound, .. } = superseded;
-        self.ring.append(RecordKind::Superseded { bound }, range, |_| {})
+        self.ring.append(LogRecordKind::Superseded { bound }, range, |_| {})
     }
 
     /// Persists the batch, if a request must be durable, and completes its requests.
@@ -208,6 +226,10 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
             self.ring.persist();
             self.stats.persists += 1;
         }
+        if self.handle_power_cut() {
+            return true;
+        }
+        let status = if self.ring.is_lost() { Status::INTERNAL } else { Status::SUCCESS };
         let mut batch = std::mem::take(&mut self.appender.batch);
         for item in batch.drain(..) {
             let request = match item {
@@ -221,7 +243,7 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
                     request
                 }
             };
-            self.complete(request, Status::SUCCESS);
+            self.complete(request, status);
         }
         self.appender.batch = batch;
         true

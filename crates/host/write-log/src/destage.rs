@@ -12,7 +12,7 @@ use mem::{Iova, SharedRegion};
 use nvme::Status;
 use time::Nanos;
 
-use crate::format::RecordKind;
+use crate::format::LogRecordKind;
 use crate::index::SectorRange;
 use crate::log::{DevicePart, WriteLog};
 use crate::{LogMemory, WriteLogError};
@@ -40,6 +40,8 @@ struct DestageRound {
     /// The next sector of this record.
     sector: u32,
     is_flushing: bool,
+    /// Whether the memory lost its power: the round ends without an effect.
+    is_aborted: bool,
     /// The first error.
     failure: Option<Status>,
 }
@@ -118,6 +120,14 @@ impl Destager {
         }
     }
 
+    /// Ends the round without an effect, after its requests.
+    pub(crate) fn on_power_cut(&mut self) {
+        if let Some(round) = &mut self.round {
+            round.is_aborted = true;
+            round.failure = round.failure.or(Some(Status::POWER_LOSS));
+        }
+    }
+
     fn has_writes(&self) -> bool {
         self.buffers.iter().any(|buffer| buffer.range.is_some())
     }
@@ -149,7 +159,14 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
                 return false;
             }
             let (target, failure) = (self.ring.tail(), None);
-            let round = DestageRound { target, record: 0, sector: 0, is_flushing: false, failure };
+            let round = DestageRound {
+                target,
+                record: 0,
+                sector: 0,
+                is_flushing: false,
+                is_aborted: false,
+                failure,
+            };
             self.destager.round = Some(round);
             moved = true;
         }
@@ -180,7 +197,13 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
             };
             let free = self.destager.buffers.iter().position(|buffer| buffer.range.is_none());
             let Some(buffer) = free.filter(|_| round.failure.is_none()) else { return false };
-            let Some(range) = self.fill_buffer(buffer) else {
+            let filled = self.fill_buffer(buffer);
+            // Then the buffer may have lost sectors.
+            if self.handle_power_cut() {
+                *moved = true;
+                return false;
+            }
+            let Some(range) = filled else {
                 let round = self.destager.round.as_ref();
                 let next = round.and_then(|round| self.ring.record(round.record));
                 return next.is_none_or(|record| record.position >= self.round_target());
@@ -206,7 +229,8 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
         let mut round = self.destager.round?;
         while let Some(record) = self.ring.record(round.record).copied() {
             let is_end = record.position >= round.target;
-            if is_end || record.kind != RecordKind::Data || round.sector == record.range.sectors {
+            if is_end || record.kind != LogRecordKind::Data || round.sector == record.range.sectors
+            {
                 if is_end {
                     break;
                 }
@@ -237,7 +261,7 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
 
     /// Ends a round: the device has all sectors of its records.
     pub(crate) fn on_destage_flush(&mut self, now: Nanos, changes: u64, status: Status) {
-        if !status.is_success() {
+        if !status.is_success() || self.handle_power_cut() {
             return self.fail_round(now, status);
         }
         self.changes.set_flushed(changes);
@@ -253,7 +277,7 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
         let (ring, index) = (&mut self.ring, &mut self.index);
         let sector_bytes = u64::from(ring.sector_bytes());
         ring.advance_head(target, |record| {
-            if record.kind == RecordKind::Data {
+            if record.kind == LogRecordKind::Data {
                 let mut position = record.data_position();
                 for lba in record.range.lba..record.range.end() {
                     index.remove_version(lba, position);
@@ -270,10 +294,12 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
     }
 
     fn fail_round(&mut self, now: Nanos, status: Status) {
+        if self.destager.round.take().is_some_and(|round| round.is_aborted) {
+            return;
+        }
         self.stats.failed_destages += 1;
         tracing::warn!(?status, "the device fails to take sectors from its log");
         self.destager.failure = Some(status);
         self.destager.next_attempt = Nanos(now.0.saturating_add(self.config.retry.0));
-        self.destager.round = None;
     }
 }

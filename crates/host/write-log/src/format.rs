@@ -101,9 +101,9 @@ fn check_version(what: &'static str, found: Option<u16>) -> Result<(), WriteLogE
     }
 }
 
-/// What a record says about its sectors.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordKind {
+pub(crate) enum LogRecordKind {
     /// The sectors' data follows the header.
     Data,
     /// Versions of the sectors before the position `bound` were superseded by the device's.
@@ -116,7 +116,7 @@ pub(crate) enum RecordKind {
 /// A record of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogRecord {
-    pub(crate) kind: RecordKind,
+    pub(crate) kind: LogRecordKind,
     pub(crate) range: SectorRange,
     /// Its own position.
     pub(crate) position: u64,
@@ -135,8 +135,8 @@ impl LogRecord {
 
     pub(crate) fn encode(&self) -> [u8; LINE_BYTES] {
         let (kind, bound) = match self.kind {
-            RecordKind::Data => (LogRecord::DATA, 0),
-            RecordKind::Superseded { bound } => (LogRecord::SUPERSEDED, bound),
+            LogRecordKind::Data => (LogRecord::DATA, 0),
+            LogRecordKind::Superseded { bound } => (LogRecord::SUPERSEDED, bound),
         };
         let mut bytes = [0; LINE_BYTES];
         let mut w = SliceWriter::new(&mut bytes);
@@ -160,8 +160,8 @@ impl LogRecord {
         let (generation, lba, previous) = (r.u64()?, r.u64()?, r.u64()?);
         let (persisted, bound, data_crc) = (r.u64()?, r.u64()?, r.u32()?);
         let kind = match kind {
-            LogRecord::DATA => RecordKind::Data,
-            LogRecord::SUPERSEDED => RecordKind::Superseded { bound },
+            LogRecord::DATA => LogRecordKind::Data,
+            LogRecord::SUPERSEDED => LogRecordKind::Superseded { bound },
             _ => return None,
         };
         let range = SectorRange { lba, sectors };
@@ -169,10 +169,10 @@ impl LogRecord {
     }
 
     /// Returns the bytes of a record with its data.
-    pub(crate) fn total_bytes(kind: RecordKind, sectors: u32, sector_bytes: u32) -> u64 {
+    pub(crate) fn total_bytes(kind: LogRecordKind, sectors: u32, sector_bytes: u32) -> u64 {
         let data = match kind {
-            RecordKind::Data => u64::from(sectors) * u64::from(sector_bytes),
-            RecordKind::Superseded { .. } => 0,
+            LogRecordKind::Data => u64::from(sectors) * u64::from(sector_bytes),
+            LogRecordKind::Superseded { .. } => 0,
         };
         LINE_BYTES as u64 + data
     }

@@ -44,6 +44,10 @@ impl SectorIndex {
         SectorIndex { positions: HashMap::with_capacity(sectors) }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.positions.clear();
+    }
+
     /// Returns the position of the sector's data.
     pub(crate) fn get(&self, lba: u64) -> Option<u64> {
         self.positions.get(&lba).copied()

@@ -53,6 +53,13 @@
 //!   The log acts on it after both. An opening first makes both copies equal, so that at most one is
 //!   torn at any time.
 //!
+//! # Loss of power while the log is open
+//!
+//! An emulated drive may lose its power, and that of the memory, while its host runs. The log then
+//! replays, as an opening does, and erases the memory behind the tail. Writes that had not completed are stored
+//! again. Results of changes and flushes that the device executed before count as failures: the
+//! records that they need may be lost.
+//!
 //! # Identity
 //!
 //! The last sector of the device has a label with the identity of the log, its generation, and
@@ -71,9 +78,10 @@ mod error;
 mod format;
 mod index;
 mod log;
+mod log_opener;
 mod memory;
-mod opening;
 mod passed;
+mod power;
 mod ring;
 mod stats;
 
@@ -81,6 +89,6 @@ pub use config::WriteLogConfig;
 pub use error::WriteLogError;
 pub use format::{DeviceLabel, LabelState, LogIdentity};
 pub use log::WriteLog;
-pub use memory::LogMemory;
-pub use opening::WriteLogOpening;
+pub use log_opener::WriteLogOpening;
+pub use memory::{LogMemory, MemoryRemoved};
 pub use stats::WriteLogStats;

@@ -14,7 +14,7 @@ use crate::append::{AppendItem, Appender};
 use crate::destage::Destager;
 use crate::format::{DeviceLabel, LabelState, LogHeader};
 use crate::index::{SectorIndex, SectorRange};
-use crate::opening::{LabelSector, LogContents};
+use crate::log_opener::{LabelSector, LogContents};
 use crate::passed::{PassedChange, PassedChanges};
 use crate::ring::LogRing;
 use crate::{LogMemory, WriteLogConfig, WriteLogError, WriteLogStats};
@@ -37,7 +37,7 @@ pub struct WriteLog<D, M> {
     pub(crate) requests: Slab<LoggedRequest>,
     pub(crate) stats: WriteLogStats,
     /// Requests of the device, and those that it has not taken; the index is the tag.
-    parts: Slab<Option<DevicePart>>,
+    parts: Slab<Option<SentPart>>,
     to_device: VecDeque<Request>,
     completed: VecDeque<Completion>,
     label: LabelSector,
@@ -93,6 +93,13 @@ pub(crate) enum DevicePart {
     LabelWrite,
     /// Flushes this label.
     LabelFlush,
+}
+
+/// A request to the device, and the power cuts that the log had handled when it was sent.
+#[derive(Clone, Copy, Debug)]
+struct SentPart {
+    part: DevicePart,
+    power_cuts: u64,
 }
 
 /// The end of a log.
@@ -193,7 +200,8 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
 
     /// Queues a request to the device.
     pub(crate) fn send(&mut self, part: DevicePart, request: Request) {
-        let tag = self.parts.insert(Some(part)).into();
+        let power_cuts = self.ring.power_cuts();
+        let tag = self.parts.insert(Some(SentPart { part, power_cuts })).into();
         self.to_device.push_back(Request { tag, ..request });
     }
 
@@ -218,15 +226,35 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
 
     /// Reads logged runs from the log, and sends the others to the device.
     fn read(&mut self, index: u32) {
+        self.copy_logged(index);
+        // Then the copies may have lost sectors.
+        while self.handle_power_cut() {
+            self.copy_logged(index);
+        }
+        self.read_from_device(index);
+    }
+
+    /// Copies the logged sectors of a read.
+    fn copy_logged(&mut self, index: u32) {
+        let Request { lba, sectors, data, .. } = self.requests[index].request;
+        for sector in 0..u64::from(sectors) {
+            if let Some(position) = self.index.get(lba + sector) {
+                let payload = advance(data, sector * u64::from(self.limits.sector_bytes));
+                self.stats.read_sectors += 1;
+                self.copy_sector(position, payload);
+            }
+        }
+    }
+
+    /// Sends the runs of a read that are not logged to the device.
+    fn read_from_device(&mut self, index: u32) {
         let Request { lba, sectors, data, .. } = self.requests[index].request;
         let sector_bytes = self.limits.sector_bytes;
         let mut sector = 0;
         while sector < sectors {
             let first = sector;
             let payload = advance(data, u64::from(first) * u64::from(sector_bytes));
-            if let Some(position) = self.index.get(lba + u64::from(sector)) {
-                self.stats.read_sectors += 1;
-                self.copy_sector(position, payload);
+            if self.index.get(lba + u64::from(sector)).is_some() {
                 sector += 1;
                 continue;
             }
@@ -268,14 +296,19 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
     }
 
     fn on_completion(&mut self, now: Nanos, completion: Completion) {
-        let Completion { tag, status, .. } = completion;
+        let Completion { tag, mut status, .. } = completion;
         let slot = u32::try_from(tag).ok().and_then(|tag| self.parts.get_mut(tag));
-        let Some(part) = slot.and_then(Option::take) else {
+        let Some(SentPart { part, power_cuts }) = slot.and_then(Option::take) else {
             // A device completes each request once; another tag would be a defect of it.
             debug_assert!(false, "the device completed tag {tag:#x}, which it does not have");
             return;
         };
         self.parts.release(tag as u32);
+        if power_cuts != self.ring.power_cuts() && status.is_success() {
+            // The device may have lost a change since, and the records that it needs are lost. A read
+            // may have missed sectors that the replay has found in the log.
+            status = Status::POWER_LOSS;
+        }
         match part {
             DevicePart::Read { request } => {
                 let read = &mut self.requests[request];
@@ -311,6 +344,16 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
             DevicePart::LabelWrite | DevicePart::LabelFlush => {
                 self.closing = Closing::Failed(status);
             }
+        }
+    }
+
+    /// Ends the requests that the device has not got, after a loss of power.
+    pub(crate) fn fail_unsent(&mut self) {
+        for Request { tag, .. } in std::mem::take(&mut self.to_device) {
+            self.on_completion(
+                Nanos::ZERO,
+                Completion { tag, status: Status::POWER_LOSS, result: 0 },
+            );
         }
     }
 
@@ -390,10 +433,12 @@ pub(crate) fn advance(data: Payload, bytes: u64) -> Payload {
     }
 }
 
-impl<D: BlockDevice, M: LogMemory> Component for WriteLog<D, M> {
-    fn poll(&mut self, now: Nanos) -> bool {
-        let mut moved = self.submit_to_device(now);
+impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
+    /// Moves every part once. Returns whether one made progress.
+    fn step(&mut self, now: Nanos) -> bool {
+        let mut moved = self.handle_power_cut() | self.submit_to_device(now);
         moved |= self.device.poll(now);
+        moved |= self.handle_power_cut();
         while let Some(completion) = self.device.reap() {
             self.on_completion(now, completion);
             moved = true;
@@ -402,6 +447,17 @@ impl<D: BlockDevice, M: LogMemory> Component for WriteLog<D, M> {
         moved |= self.destage_step(now);
         moved |= self.close_step();
         self.submit_to_device(now) | moved
+    }
+}
+
+impl<D: BlockDevice, M: LogMemory> Component for WriteLog<D, M> {
+    fn poll(&mut self, now: Nanos) -> bool {
+        let mut moved = false;
+        // The device issues what it got in a step in the next one.
+        while self.step(now) {
+            moved = true;
+        }
+        moved
     }
 
     fn deadline(&self) -> Nanos {
@@ -428,6 +484,7 @@ impl<D: BlockDevice, M: LogMemory> BlockDevice for WriteLog<D, M> {
             self.completed.push_back(Completion { tag: request.tag, status, result: 0 });
             return Ok(());
         }
+        self.handle_power_cut();
         self.destager.on_request(now);
         let logged = LoggedRequest { request, parts: 0, status: Status::SUCCESS };
         let index = self.requests.insert(logged);

@@ -31,7 +31,7 @@ pub(crate) struct PassedChanges {
     in_flight: Vec<PassedChange>,
     /// Requests that wait for a destage write of one of their sectors.
     blocked: VecDeque<u32>,
-    /// Changes that have completed.
+    /// Changes that have completed, also with an error.
     completed: u64,
     /// Changes that a flush has made durable: the first ones.
     flushed: u64,
@@ -69,6 +69,7 @@ impl PassedChanges {
         let at = self.in_flight.iter().position(|change| change.request == request);
         let at = at.unwrap_or_else(|| panic!("request {request} is no change in flight"));
         let PassedChange { range, bound, .. } = self.in_flight.swap_remove(at);
+        // A change that failed may be on the device, and needs a flush if a read has found it.
         self.completed += 1;
         if !is_success {
             return None;
@@ -114,6 +115,11 @@ impl PassedChanges {
         let is_hidden =
             |other: &Superseded| hidden.range.contains(other.range) && other.bound <= hidden.bound;
         self.superseded.retain(|other| !is_hidden(other));
+    }
+
+    /// Forgets superseded versions, which a replay has found.
+    pub(crate) fn on_power_cut(&mut self) {
+        self.superseded.clear();
     }
 
     /// Forgets superseded versions that are before the head of the log.

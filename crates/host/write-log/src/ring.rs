@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::format::{HEADER_BYTES, LINE_BYTES, LogHeader, LogRecord, RecordKind};
+use crate::format::{HEADER_BYTES, LINE_BYTES, LogHeader, LogRecord, LogRecordKind};
 use crate::index::{SectorIndex, SectorRange};
 use crate::{LogIdentity, LogMemory, WriteLogError};
 
@@ -31,6 +31,10 @@ pub(crate) struct LogRing<M> {
     capacity: u64,
     /// One record's data.
     scratch: Vec<u8>,
+    /// The last number of power cuts of the memory.
+    power_cuts: u64,
+    /// Whether the memory was removed, or does not have the log any more.
+    is_lost: bool,
 }
 
 impl<M: LogMemory> LogRing<M> {
@@ -53,6 +57,8 @@ impl<M: LogMemory> LogRing<M> {
     /// number of sectors of the device that can be logged.
     pub(crate) fn new(memory: M, header: LogHeader, capacity: u64, record_bytes: usize) -> Self {
         LogRing {
+            power_cuts: memory.power_cuts(),
+            is_lost: false,
             memory,
             header,
             ring_bytes: u64::from(header.lines) * LINE,
@@ -109,7 +115,7 @@ impl<M: LogMemory> LogRing<M> {
     }
 
     /// Returns the bytes of a record.
-    pub(crate) fn record_bytes(&self, kind: RecordKind, sectors: u32) -> u64 {
+    pub(crate) fn record_bytes(&self, kind: LogRecordKind, sectors: u32) -> u64 {
         LogRecord::total_bytes(kind, sectors, self.header.sector_bytes)
     }
 
@@ -143,7 +149,7 @@ impl<M: LogMemory> LogRing<M> {
     /// If the record does not fit.
     pub(crate) fn append(
         &mut self,
-        kind: RecordKind,
+        kind: LogRecordKind,
         range: SectorRange,
         data: impl FnOnce(&mut [u8]),
     ) -> u64 {
@@ -174,7 +180,11 @@ impl<M: LogMemory> LogRing<M> {
     /// Persists all stored records.
     pub(crate) fn persist(&mut self) {
         let len = (self.tail - self.persisted) as usize;
-        self.parts(self.persisted, len, |at, _, len| self.memory.persist(at, len));
+        let mut result = Ok(());
+        self.parts(self.persisted, len, |at, _, len| {
+            result = result.and(self.memory.persist(at, len));
+        });
+        self.is_lost |= result.is_err();
         self.persisted = self.tail;
     }
 
@@ -192,21 +202,21 @@ impl<M: LogMemory> LogRing<M> {
     }
 
     /// Stores and persists both copies of the header, one after the other.
-    fn write_header(&self) {
+    fn write_header(&mut self) {
         self.write_header_copies([0, 1]);
     }
 
-    fn write_header_copies(&self, copies: [usize; 2]) {
+    fn write_header_copies(&mut self, copies: [usize; 2]) {
         let bytes = self.header.encode();
         for copy in copies {
             self.memory.store(copy * LINE_BYTES, &bytes);
-            self.memory.persist(copy * LINE_BYTES, LINE_BYTES);
+            self.is_lost |= self.memory.persist(copy * LINE_BYTES, LINE_BYTES).is_err();
         }
     }
 
     /// Makes both copies of the header equal after a crash that may have torn one of them: first the
     /// one that was not read.
-    pub(crate) fn repair_header(&self) {
+    pub(crate) fn repair_header(&mut self) {
         let mut first = [0; LINE_BYTES];
         self.memory.read(0, &mut first);
         let is_first_intact = first == self.header.encode();
@@ -232,13 +242,72 @@ impl<M: LogMemory> LogRing<M> {
         for at in (0..end).step_by(ERASED_BYTES) {
             self.memory.store(at, &[0; ERASED_BYTES][..ERASED_BYTES.min(end - at)]);
         }
-        self.memory.persist(0, end);
+        self.is_lost |= self.memory.persist(0, end).is_err();
     }
 
     /// Erases the header: the memory has no log.
-    pub(crate) fn erase_header(&self) {
+    pub(crate) fn erase_header(&mut self) {
         self.memory.store(0, &[0; HEADER_BYTES]);
-        self.memory.persist(0, HEADER_BYTES);
+        self.is_lost |= self.memory.persist(0, HEADER_BYTES).is_err();
+    }
+
+    /// Returns whether the memory was removed, or does not have the log any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Returns the number of power cuts that the log has handled.
+    pub(crate) fn power_cuts(&self) -> u64 {
+        self.power_cuts
+    }
+
+    /// Returns whether the memory has lost its power since the last replay.
+    pub(crate) fn lost_power(&self) -> bool {
+        self.memory.power_cuts() != self.power_cuts
+    }
+
+    /// Replays the log after the memory has lost its power, and erases what is behind the tail.
+    /// Returns the number of records.
+    pub(crate) fn replay_after_power_cut(&mut self, index: &mut SectorIndex) -> u64 {
+        loop {
+            self.power_cuts = self.memory.power_cuts();
+            index.clear();
+            self.records.clear();
+            let replayed = match LogRing::read_header(&self.memory) {
+                Ok(Some(header)) if header.identity == self.header.identity => {
+                    self.header = header;
+                    (self.tail, self.last) = (header.head, header.previous);
+                    self.replay(index)
+                }
+                _ => Err(WriteLogError::Damaged { position: 0 }),
+            };
+            self.repair_header();
+            self.erase_free();
+            if self.lost_power() {
+                continue;
+            }
+            return replayed.unwrap_or_else(|error| {
+                tracing::error!(%error, "the log is lost after a loss of power");
+                self.is_lost = true;
+                0
+            });
+        }
+    }
+
+    /// Stores and persists zeros behind the tail.
+    fn erase_free(&mut self) {
+        let (mut at, end) = (self.tail, self.header.head + self.ring_bytes);
+        while at < end {
+            let len = (end - at).min(self.scratch.len() as u64) as usize;
+            self.scratch[..len].fill(0);
+            self.store(at, &self.scratch[..len]);
+            at += len as u64;
+        }
+        let mut result = Ok(());
+        self.parts(self.tail, (end - self.tail) as usize, |at, _, len| {
+            result = result.and(self.memory.persist(at, len));
+        });
+        self.is_lost |= result.is_err();
     }
 
     /// Reads the records up to the first one that does not check, and builds the index.
@@ -250,14 +319,14 @@ impl<M: LogMemory> LogRing<M> {
         while let Some(record) = self.next_record(generation) {
             generation = record.generation;
             match record.kind {
-                RecordKind::Data => {
+                LogRecordKind::Data => {
                     let mut position = record.data_position();
                     for lba in record.range.lba..record.range.end() {
                         index.set(lba, position);
                         position += u64::from(self.header.sector_bytes);
                     }
                 }
-                RecordKind::Superseded { bound } => {
+                LogRecordKind::Superseded { bound } => {
                     index.remove_range_before(record.range, bound, self.logged_ranges());
                 }
             }
@@ -292,7 +361,7 @@ impl<M: LogMemory> LogRing<M> {
         if !is_next {
             return None;
         }
-        if kind == RecordKind::Data {
+        if kind == LogRecordKind::Data {
             let len = range.sectors as usize * self.header.sector_bytes as usize;
             let mut scratch = std::mem::take(&mut self.scratch);
             scratch.resize(scratch.len().max(len), 0);

@@ -29,4 +29,6 @@ pub struct WriteLogStats {
     pub failed_destages: u64,
     /// Records that were replayed when the log was opened.
     pub replayed_records: u64,
+    /// Losses of power of the memory while the log was open.
+    pub power_cuts: u64,
 }

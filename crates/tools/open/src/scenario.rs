@@ -9,6 +9,7 @@
 //! | any of the first two with a block layer | `DeviceKind::Target` | one per core of the block layer |
 //! | controller of this machine (`kind = "pci"`) without a block layer | `DeviceKind::Controller` | queue pairs |
 //! | SATA drive, file, kernel's device, controller | `DeviceKind::Target` | one per core of the block layer, else one |
+//! | a path with a log | `DeviceKind::Target` | one per core of the block layer, else one |
 //! | a set | `DeviceKind::Target` | one per core of the block layer, else one |
 //!
 //! In a scenario with named paths, the device is a path, and only its drives are powered on.
@@ -202,7 +203,7 @@ fn assemble_drive(
         }
         return Ok(Assembled::one(AssembledDrive::without_host(plan)?, Nanos::ZERO));
     }
-    if plan.kind != DriveKind::Nvme {
+    if plan.kind != DriveKind::Nvme || scenario.path.log.is_some() {
         let (name, config) = (plan.config.name.clone(), scenario.path.clone());
         let alone = PathSpec { name, over: Beneath::Drive(index), config, line: 1 };
         return assemble_path(&scenario.reduced_to(&alone), options);

@@ -251,6 +251,7 @@ impl Scenario {
                 }
                 scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
                 scenario.check_namespace(&scenario.path, &mut value.section()?, path.over)?;
+                scenario.check_log(&scenario.path, &mut value.section()?, path.over)?;
             }
             let namespace = scenario.path.namespace;
             scenario.drives.iter_mut().for_each(|drive| drive.namespace = namespace);

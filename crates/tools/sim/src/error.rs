@@ -93,10 +93,10 @@ pub enum SimError {
         file: PathBuf,
     },
     /// A trace of requests is requested, but a path leads to a set, a key-value target or parallel
-    /// units, or a drive is a SATA drive.
+    /// units, or has a log, or a drive is a SATA drive.
     #[error(
         "{file}: a trace follows block requests to the flash of one drive: here a path leads to a \
-         set, a key-value target or parallel units, or a drive is a SATA drive, which shows no \
+         set, a key-value target or parallel units, or has a log, or a drive is a SATA drive, which shows no \
          flash; `--blktrace` traces requests in the block layer"
     )]
     NotFollowed {

@@ -345,7 +345,9 @@ fn can_follow(scenario: &Scenario, paths: &[PathSpec]) -> bool {
         !is_set && !has_keys && !scenario.has_units(path.over)
     };
     let has_sata = scenario.sata_drives().next().is_some();
-    !has_sata && paths.iter().all(has_blocks)
+    // Requests of a log have no events of their own.
+    let has_log = paths.iter().any(|path| path.config.log.is_some());
+    !has_sata && !has_log && paths.iter().all(has_blocks)
 }
 
 /// Use of the drives' images by the run.

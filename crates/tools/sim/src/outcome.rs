@@ -14,6 +14,7 @@ use stack::steady_state::SteadyResult;
 use stack::{CoreQueues, EmulatedDevice, ShardCounts, StateUse, target_layers};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
+use write_log::WriteLogStats;
 
 use super::{BlockLayerCounts, Explanation, FtlTimeSeries, MachineOutcome, Note, SimProfile};
 use crate::output::parameters::parameters;
@@ -91,6 +92,8 @@ pub struct PathOutcome {
     pub block_layer: Option<BlockLayerCounts>,
     /// Counters of the notification of completions; `None` if they arrive without delay.
     pub notify: Option<NotifyStats>,
+    /// Counters of the log since it was opened; `None` without one.
+    pub log: Option<WriteLogStats>,
     /// Counters of each shard of the target; empty without shards.
     pub shards: Vec<ShardCounts>,
     /// Counters of a key-value target since it was opened, and its contents; `None` for a path to
@@ -221,6 +224,7 @@ impl PathOutcome {
             capacity: None,
             block_layer: layer,
             notify: path.device_mut().and_then(CoreQueues::notify_stats),
+            log: path.device_mut().and_then(stack::log_stats),
             shards,
             keys: path.keys().map(|kv| kv.stats()),
             explanation: None,

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
+use block::notify::NotifyConfig;
 use block::{BlockDevice, MemberSchedule, Stripe, StripeError};
 use controller::Controller;
 use kv::Kv;
@@ -23,6 +24,7 @@ use workload::{JobLimits, KeyLimits, KeyValueDevice, ParallelUnits};
 use super::host::ahci::connect as connect_ahci;
 use super::host::open::{open_kv, open_units};
 use super::host::real::open as open_real;
+use super::host::write_log::{LogPlan, check_without_log, open_log};
 use super::host::{attach_with, block_layer_over};
 use super::precondition::{precondition_host, precondition_or_load};
 use super::steady_state::SteadyResult;
@@ -101,6 +103,8 @@ pub enum JobTarget {
 pub struct OpenPath {
     spec: PathSpec,
     devices: OpenDevices,
+    /// Whether a device beneath it was preconditioned.
+    is_preconditioned: bool,
 }
 
 /// The device of a path.
@@ -204,7 +208,7 @@ impl StackBuilder {
             })?;
             let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Keys { kv: Box::new(kv), drive, port };
-            return Ok(OpenPath { spec, devices });
+            return Ok(OpenPath::new(spec, devices));
         }
         if options.parallel_units && scenario.has_units(spec.over) {
             let drive = scenario.drive_of(spec.over);
@@ -216,7 +220,7 @@ impl StackBuilder {
             })?;
             let port = DevicePort::Nvme(port);
             let devices = OpenDevices::Units { units: Box::new(units), drive, port };
-            return Ok(OpenPath { spec, devices });
+            return Ok(OpenPath::new(spec, devices));
         }
         let Beneath::Set(set) = spec.over else {
             // On an emulated drive a block layer creates the queues that it needs.
@@ -226,7 +230,7 @@ impl StackBuilder {
             };
             let with = (queues, AddressSpace::default());
             let member = self.open_member((scenario, spec.over), plan, options, with, ready)?;
-            return Ok(OpenPath { spec, devices: OpenDevices::One(Box::new(member)) });
+            return Ok(OpenPath::new(spec, OpenDevices::One(Box::new(member))));
         };
         let SetSpec { name, members, stripe_bytes } = &scenario.composition.sets[set];
         // A controller of this machine and an AHCI controller have memory of their own. A set has at most
@@ -257,7 +261,7 @@ impl StackBuilder {
         }
         let stripe = u32::try_from(stripe_bytes / u64::from(sector_bytes)).unwrap_or(u32::MAX);
         let devices = OpenDevices::Set { name: name.clone(), stripe, members: opened };
-        Ok(OpenPath { spec, devices })
+        Ok(OpenPath::new(spec, devices))
     }
 
     fn open_member(
@@ -316,6 +320,10 @@ impl BuildOptions {
 }
 
 impl OpenPath {
+    fn new(spec: PathSpec, devices: OpenDevices) -> OpenPath {
+        OpenPath { spec, devices, is_preconditioned: false }
+    }
+
     /// Returns the name of the path.
     pub fn name(&self) -> &str {
         &self.spec.name
@@ -327,7 +335,12 @@ impl OpenPath {
     /// [`StackError::Stripe`].
     pub fn limits(&self) -> Result<JobLimits, StackError> {
         Ok(match &self.devices {
-            OpenDevices::One(member) => JobLimits::Blocks(*member.host.device.limits()),
+            OpenDevices::One(member) => {
+                let mut limits = *member.host.device.limits();
+                // The last sector has the label of the log.
+                limits.sectors -= u64::from(self.spec.config.log.is_some() && limits.sectors > 0);
+                JobLimits::Blocks(limits)
+            }
             OpenDevices::Set { name, stripe, members } => {
                 let devices = members.iter().map(|member| &member.host.device);
                 let (limits, _) = Stripe::<CoreQueues>::limits_of(devices, *stripe)
@@ -374,6 +387,7 @@ impl OpenPath {
             {
                 continue;
             }
+            self.is_preconditioned = true;
             let mut tell = |part: f64| progress((i as f64 + part) / count);
             let name = &plan.config.name;
             match &mut builder.devices[builder.device_of[*drive]] {
@@ -430,27 +444,48 @@ impl OpenPath {
         now: Nanos,
         notification: impl FnOnce(&PathConfig) -> Notification,
     ) -> Result<PathDevice, StackError> {
-        let PathSpec { name, config, .. } = self.spec;
+        let OpenPath { spec: PathSpec { name, config, .. }, devices, is_preconditioned } = self;
         let (layer, notification) = (config.block_layer.as_ref(), notification(&config));
         let mut schedule = None;
-        let (drives, ports, steady, device) = match self.devices {
+        let (drives, ports, steady, device) = match devices {
             OpenDevices::One(member) => {
-                let Member { drive, mut host, .. } = *member;
-                if let Some(layer) = layer {
-                    host = match &mut builder.devices[builder.device_of[drive]] {
-                        EmulatedDevice::Nvme(running) => {
-                            host.with_block_layer(running, layer, now, notification)?
+                let Member { drive, plan, mut host, .. } = *member;
+                let running = &mut builder.devices[builder.device_of[drive]];
+                let name = name.clone();
+                let has_layer_below = match running {
+                    EmulatedDevice::Nvme(running) => match config.log {
+                        Some(bytes) => {
+                            let log = LogPlan { plan: &plan, bytes, is_preconditioned };
+                            // Completions of the drive are noticed, those of the log are not.
+                            let below = host.device.with_notification(notification);
+                            let device =
+                                open_log(below, &host.port, running, &log, now, notification)?;
+                            host = StackHost { device, ..host };
+                            true
                         }
-                        EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => {
-                            let StackHost { device, port, controller, steady } = host;
-                            let name = name.clone();
-                            let device = block_layer_over(device, layer, notification, name)?;
-                            StackHost { device, port, controller, steady }
+                        None => {
+                            check_without_log(&mut host.device, running, &plan, now)?;
+                            if let Some(layer) = layer {
+                                host = host.with_block_layer(running, layer, now, notification)?;
+                            }
+                            false
                         }
+                    },
+                    EmulatedDevice::Ahci(_) | EmulatedDevice::Real(_) => layer.is_some(),
+                };
+                if let (Some(layer), true) = (layer, has_layer_below) {
+                    let notification = match (config.log, notification) {
+                        (Some(_), Notification::Virtual(_)) => {
+                            Notification::Virtual(NotifyConfig::default())
+                        }
+                        _ => notification,
                     };
+                    let StackHost { device, port, controller, steady } = host;
+                    let device = block_layer_over(device, layer, notification, name)?;
+                    host = StackHost { device, port, controller, steady };
                 }
                 let StackHost { mut device, port, steady, .. } = host;
-                if layer.is_none() {
+                if layer.is_none() && config.log.is_none() {
                     device = device.with_notification(notification);
                 }
                 (vec![drive], vec![port], steady, JobTarget::Blocks(device))

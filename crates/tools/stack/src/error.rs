@@ -7,6 +7,7 @@ use ftl::journal::JournalError;
 use lnvm::JOURNAL_OWNER;
 use pblk::{PblkError, RrpcError, ShardedError, SuperblockError};
 use scenario::choice::Impossible;
+use write_log::WriteLogError;
 
 use super::{StateError, named_target};
 
@@ -228,6 +229,22 @@ pub enum StackError {
         /// Name of the drive.
         name: String,
     },
+    /// The log of a path cannot be opened, or a device is opened without the log that may have its
+    /// data.
+    #[error("the log of drive {name}: {source}")]
+    Log {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: WriteLogError,
+    },
+    /// A path has a log, and the drive gives its host no persistent memory region.
+    #[error("drive {name} gives its host no persistent memory region for the log of a path")]
+    NoRegion {
+        /// Name of the drive.
+        name: String,
+    },
     /// Memory cannot be allocated.
     #[error("drive {name}: {source}")]
     Memory {
@@ -290,11 +307,15 @@ impl StackError {
         match self {
             StackError::Impossible(_)
             | StackError::StripeSectors { .. }
+            | StackError::NoRegion { .. }
             | StackError::Partitioned { .. }
             | StackError::OtherShards { .. }
             | StackError::NothingToKeep { .. }
             | StackError::PreconditionMisfit { .. } => true,
             StackError::Named(e) => e.is_usage(),
+            StackError::Log { source, .. } => {
+                matches!(source, WriteLogError::TooSmall { .. } | WriteLogError::Size { .. })
+            }
             StackError::Pci { source, .. } => source.is_usage_error(),
             _ => false,
         }

@@ -35,6 +35,7 @@ pub use co_simulate::{RunObserver, co_simulate};
 pub use core_queues::{BlockLayerQueue, CoreQueue, CoreQueues, Notification, StackBlockLayer};
 pub use error::StackError;
 pub use host::device::{AhciDevice, DevicePort, EmulatedDevice, SimulatedDevice};
+pub use host::write_log::log_stats;
 pub use host::{HostOptions, StackHost};
 pub use live::{DriveSnapshot, DriveThreadState, SnapshotCell, SnapshotSource};
 pub use precondition::marker::{PreconditionMarker, image, is_fresh, stores_data, with_overlay};

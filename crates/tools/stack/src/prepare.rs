@@ -6,6 +6,7 @@ use scenario::choice::Impossible;
 use scenario::{DriveSpec, PathConfig, Scenario};
 use time::{Nanos, VirtualRunner};
 
+use super::host::write_log::check_without_log;
 use super::{
     BuildOptions, EmulatedDevice, Notification, PathDevice, PreconditionMarker, Stack,
     StackBuilder, StackError, StateUse, is_fresh, precondition_stack,
@@ -65,7 +66,8 @@ pub fn prepare_drive(
     scenario.check_real_time().map_err(StackError::from)?;
     let name = &plan.config.name;
     let fresh = is_fresh(plan);
-    let stack = Stack::build(plan, Some(HOST_VECTOR))?;
+    let mut stack = Stack::build(plan, Some(HOST_VECTOR))?;
+    check_without_log(&mut stack.device, &mut stack.drive, plan, Nanos::ZERO)?;
     if scenario.precondition.is_none() {
         return Ok((stack, Nanos::ZERO));
     }

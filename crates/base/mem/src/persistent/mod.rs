@@ -63,6 +63,8 @@ struct Images {
     persistent: PersistentImage,
     /// Serializes persists and power cuts of this process.
     order: Mutex<()>,
+    /// Begins and ends of power cuts by this process: odd during one.
+    power_cuts: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -181,8 +183,8 @@ impl PersistentMemory {
     }
 
     fn of_images(visible: Arc<SharedRegion>, persistent: PersistentImage) -> PersistentMemory {
-        let order = Mutex::new(());
-        PersistentMemory { images: Arc::new(Images { visible, persistent, order }) }
+        let (order, power_cuts) = (Mutex::new(()), AtomicU64::new(0));
+        PersistentMemory { images: Arc::new(Images { visible, persistent, order, power_cuts }) }
     }
 
     /// Returns the images for another process; `None` if the persistent image is a file, which that
@@ -283,6 +285,7 @@ impl PersistentMemory {
         let PersistentImage::Separate(persistent) = &self.images.persistent else { return 0 };
         let visible = &self.images.visible;
         let _order = self.lock_order();
+        self.images.power_cuts.fetch_add(1, SeqCst);
         let (mut ours, mut theirs) = ([0; COMPARED_BYTES], [0; COMPARED_BYTES]);
         let mut lost = 0;
         let pieces = self.stored_ranges().flat_map(|range| {
@@ -300,7 +303,22 @@ impl PersistentMemory {
                 lost += cut_line(visible, persistent.atomic_u64_array(line), rng);
             }
         }
+        self.images.power_cuts.fetch_add(1, SeqCst);
         lost
+    }
+
+    /// Returns a number that grows with each power cut of this process, after the end of one that is
+    /// in progress. Software whose memory loses its power while it runs compares the number before
+    /// and after its accesses.
+    #[inline]
+    pub fn power_cuts(&self) -> u64 {
+        fence(SeqCst);
+        let power_cuts = self.images.power_cuts.load(SeqCst);
+        if power_cuts.is_multiple_of(2) {
+            return power_cuts;
+        }
+        let _order = self.lock_order();
+        self.images.power_cuts.load(SeqCst)
     }
 
     /// Waits until the persistent image is on the file's device, so that it survives a crash of this

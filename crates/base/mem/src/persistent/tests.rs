@@ -28,6 +28,8 @@ fn a_store_is_visible_and_a_cut_keeps_what_was_persisted() {
     assert_eq!(contents(&clone), contents(&memory));
     assert!(memory.is_same(&clone));
     memory.persist(4096 - 3, 10);
+    let cuts = memory.power_cuts();
+    assert_eq!(clone.power_cuts(), cuts);
     let mut rng = Rng::new(1);
     let mut lost = 0;
     for _ in 0..50 {
@@ -39,6 +41,7 @@ fn a_store_is_visible_and_a_cut_keeps_what_was_persisted() {
         assert_eq!(contents(&memory), now);
     }
     assert!(lost > 0);
+    assert!(clone.power_cuts() > cuts);
 }
 
 #[test]

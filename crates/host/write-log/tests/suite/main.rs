@@ -2,6 +2,6 @@
 
 mod closed_forms;
 mod common;
-mod opening;
+mod mismatch;
 mod oracle;
 mod policy;

@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 
 use block::{BlockDevice, Completion, Op, Payload, Request};
-use mem::Iova;
+use mem::{Iova, PersistentMemory};
+use nvme::Status;
 use rng::Rng;
 use testkit::oracle::{Change, DeviceModel, SearchOrder, run_seeds};
 use time::{Component, Nanos};
 use write_log::{WriteLogConfig, WriteLogStats};
 
-use crate::common::{Parts, SECTOR, TestLog, config, parts_of, sector_of, value_of};
+use crate::common::{Fuse, Parts, SECTOR, TestLog, config, parts_of, sector_of, value_of};
 
 const SECTORS: u64 = 48;
 const SLOT_SECTORS: u64 = 16;
@@ -40,6 +41,7 @@ struct Sent {
 struct Outcome {
     cuts: u64,
     cuts_of_openings: u64,
+    cuts_while_open: u64,
     lost_words: u64,
     failed: u64,
     closed: u64,
@@ -122,6 +124,8 @@ impl Oracle {
             }
             InFlight::Flush(marks) if status.is_success() => self.model.flushed(&marks),
             InFlight::Flush(_) => {}
+            // The device lost its power.
+            InFlight::Read(_) if status == Status::POWER_LOSS => {}
             InFlight::Read(expected) => {
                 assert!(status.is_success(), "{request:?}: {status:?}");
                 self.check_read(log, &request, &expected);
@@ -143,16 +147,34 @@ impl Oracle {
     }
 
     /// Polls and handles completions. Returns whether there is power.
-    fn step(&mut self, log: &mut TestLog, parts: &crate::common::Fuse) -> bool {
+    fn step(&mut self, log: &mut TestLog, fuse: &Fuse) -> bool {
         self.now = Nanos(self.now.0 + self.rng.below(120));
         log.poll(self.now);
-        if !parts.has_power() {
+        if !fuse.has_power() {
             return false;
         }
         while let Some(completion) = log.reap() {
             self.on_completion(log, completion);
         }
         true
+    }
+
+    /// Cuts the power of device and memory while the log is open.
+    fn cut_while_open(&mut self, log: &mut TestLog, memory: &PersistentMemory, fuse: &Fuse) {
+        // Reads that have completed returned contents of before.
+        while let Some(completion) = log.reap() {
+            self.on_completion(log, completion);
+        }
+        fuse.cut_device();
+        self.outcome.lost_words += memory.cut_power(&mut self.rng);
+        self.outcome.cuts_while_open += 1;
+        // Reads in flight may find old contents.
+        self.model.cut_power();
+        for sent in self.in_flight.values_mut() {
+            if let InFlight::Read(expected) = &mut sent.kind {
+                expected.fill(None);
+            }
+        }
     }
 
     /// Opens the log, perhaps with power cuts on the way, and checks all sectors.
@@ -164,7 +186,7 @@ impl Oracle {
             match parts.open(config) {
                 Ok(log) => break log,
                 Err(cut) => {
-                    parts = cut;
+                    parts = *cut;
                     self.outcome.lost_words += parts.cut_power(&mut self.rng);
                     self.outcome.cuts_of_openings += 1;
                 }
@@ -211,6 +233,8 @@ fn run(seed: u64) -> Outcome {
         .allocate_registered((SLOTS * SLOT_SECTORS) as usize * SECTOR)
         .unwrap();
     let fuse = parts.device.fuse.clone();
+    let memory = parts.memory.memory.clone();
+    let loses_power = rng.chance(0.3);
     let config = config(bytes);
     let mut oracle = Oracle {
         model: DeviceModel::new(SECTORS, SearchOrder::OldestFirst),
@@ -230,6 +254,9 @@ fn run(seed: u64) -> Outcome {
         for _ in 0..steps {
             for _ in 0..oracle.rng.below(3) {
                 oracle.submit(&mut log);
+            }
+            if loses_power && fuse.has_power() && oracle.rng.chance(0.03) {
+                oracle.cut_while_open(&mut log, &memory, &fuse);
             }
             if !oracle.step(&mut log, &fuse) {
                 break;
@@ -256,7 +283,7 @@ fn run(seed: u64) -> Outcome {
             let device = &mut parts.device.device;
             device.unwritable.extend((0..3).map(|_| oracle.rng.below(SECTORS)));
             device.fail_flushes = oracle.rng.chance(0.3);
-            device.power_cut();
+            oracle.outcome.lost_words += parts.cut_power(&mut oracle.rng);
             log = match parts.try_open(config) {
                 Ok(Ok(log)) => log,
                 // The label cannot be flushed.
@@ -268,7 +295,7 @@ fn run(seed: u64) -> Outcome {
 }
 
 /// Completes all requests and closes the log.
-fn close(oracle: &mut Oracle, mut log: TestLog, fuse: &crate::common::Fuse) -> Parts {
+fn close(oracle: &mut Oracle, mut log: TestLog, fuse: &Fuse) -> Parts {
     while !oracle.in_flight.is_empty() {
         oracle.step(&mut log, fuse);
     }
@@ -295,6 +322,7 @@ fn acknowledged_durable_writes_survive_cuts_with_torn_lines() {
     let counts = [
         ("cuts", sum(|o| o.cuts)),
         ("cuts of openings", sum(|o| o.cuts_of_openings)),
+        ("cuts while open", sum(|o| o.cuts_while_open)),
         ("lost words", sum(|o| o.lost_words)),
         ("failed requests", sum(|o| o.failed)),
         ("closed logs", sum(|o| o.closed)),

@@ -131,8 +131,13 @@ impl Prepared {
         tell: &mut dyn FnMut(ServeEvent<'_>),
     ) -> Result<(), ServeError> {
         let plan = &scenario.drives[index];
+        let has_log = nbd.map_or(scenario.path.log, |nbd| nbd.path.config.log).is_some();
+        if let (Some(_), true) = (socket, has_log) {
+            let (path, between) = (plan.config.name.clone(), "a log".to_owned());
+            return Err(StackError::from(Impossible::NoQueuePairs { path, between }).into());
+        }
         if let (None, Some(nbd)) = (socket, nbd)
-            && plan.kind != DriveKind::Nvme
+            && (plan.kind != DriveKind::Nvme || has_log)
         {
             let part = scenario.restricted_to(std::slice::from_ref(&nbd.path));
             return self.add_prepared(scenario, &part, std::iter::once(nbd), tell);

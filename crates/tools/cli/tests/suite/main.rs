@@ -15,3 +15,4 @@ mod sharing;
 mod sim;
 mod sim_folder;
 mod sweep;
+mod write_log;

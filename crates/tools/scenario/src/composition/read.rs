@@ -1,7 +1,7 @@
 //! Reading of `[[target]]`, `[[set]]` and `[[path]]`, and the rules of what may be over what.
 
 use block::notify::CompletionPolicy;
-use controller::NAMESPACES_MAX;
+use controller::{NAMESPACES_MAX, PmrConfig, PmrStore};
 use lnvm::{PuSet, TargetKind, is_name};
 use media::MediaConfig;
 use nvme::PuId;
@@ -15,6 +15,9 @@ use crate::{BlockLayerSpec, DriveKind, DriveSpec, HostTarget, PathConfig, Scenar
 
 /// Default size of a stripe in bytes [HIOPS14 §4].
 const STRIPE_BYTES: u64 = 128 << 10;
+
+/// The name of a log in messages.
+const LOG: &str = "a log";
 
 /// The allowed names of targets, sets and paths.
 const NAME: &str = "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";
@@ -272,6 +275,7 @@ impl Scenario {
         }
         self.check_method(&config, &mut s, over)?;
         self.check_namespace(&config, &mut s, over)?;
+        self.check_log(&config, &mut s, over)?;
         s.finish()?;
         Ok(PathSpec { name, over, config, line })
     }
@@ -401,6 +405,45 @@ impl Scenario {
             false if plan.has_image() && nsid > 0 && nsid <= NAMESPACES_MAX as u32 => Ok(()),
             false => Err(value.refuse(format!("1 to {count}, the namespaces of drive {name}"))),
         }
+    }
+
+    /// Checks that a path can have a log in the persistent memory of its drive; `section` has its
+    /// keys.
+    pub(crate) fn check_log(
+        &self,
+        config: &PathConfig,
+        section: &mut Section<'_>,
+        over: Beneath,
+    ) -> Result<()> {
+        let (Some(bytes), Some(value)) = (config.log, section.get("log")) else { return Ok(()) };
+        let name = self.device_name(over);
+        if let Beneath::Set(_) = over {
+            let message = format!("\"{name}\" is a set, and a log is in the memory of one drive");
+            return Err(value.conflict(message, "give the log to a path over a drive or target"));
+        }
+        self.check_blocks_at(over, &value, LOG)?;
+        let drive = self.drive_of(over);
+        let plan = &self.drives[drive];
+        let Some(PmrConfig { store, .. }) = &plan.config.pmr else {
+            let message = format!("drive {} has no persistent memory region", plan.config.name);
+            return Err(value.conflict(message, "add `pmr` to the drive, or remove `log`"));
+        };
+        if let PmrStore::Emulated { bytes: region } = store
+            && bytes > *region
+        {
+            let allowed = format!("up to {region} bytes, the size of `pmr`");
+            return Err(value.refuse(allowed));
+        }
+        let mut others = self.composition.paths.iter().filter(|path| path.config.log.is_some());
+        if let Some(other) = others.find(|path| self.drive_of(path.over) == drive) {
+            let message = format!("path {} has a log in the memory of this drive", other.name);
+            return Err(value.conflict(message, "give a log to one path of each drive"));
+        }
+        if self.host.machine.is_some() || self.host.this_machine.is_some() {
+            let message = "the time of a log is not modeled on a [host] machine";
+            return Err(value.conflict(message, "remove `log`, or `machine`"));
+        }
+        Ok(())
     }
 
     /// Checks that a block layer can be over a device; `section` has its keys.

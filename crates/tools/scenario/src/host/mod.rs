@@ -12,6 +12,11 @@ use super::keys::layer_keys::BlockLayerSpec;
 use super::ranges::{POLL_INTERVAL, STEP_TIME};
 use super::section::{Keyword, Result, Section};
 
+/// Sizes of a log in persistent memory, in bytes.
+const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 30;
+/// Bytes of a line of a log.
+const LOG_LINE_BYTES: u64 = 64;
+
 /// Queues between submitters and hardware queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueModelKind {
@@ -47,6 +52,8 @@ pub struct PathConfig {
     pub block_layer: Option<BlockLayerSpec>,
     /// Namespace of the drive; `None` for the first one.
     pub namespace: Option<u32>,
+    /// Size of the log in the drive's persistent memory region, in bytes; `None` without one.
+    pub log: Option<u64>,
 }
 
 impl PathConfig {
@@ -78,6 +85,12 @@ impl PathConfig {
         path.completion = path.read_completion(s)?;
         path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
         s.set("namespace", &mut path.namespace, |v| v.u32().map(Some))?;
+        s.set("log", &mut path.log, |v| match v.size()? {
+            bytes if LOG_BYTES.contains(&bytes) && bytes.is_multiple_of(LOG_LINE_BYTES) => {
+                Ok(Some(bytes))
+            }
+            _ => Err(v.refuse("multiples of 64 bytes from 64k to 64G")),
+        })?;
         Ok(path)
     }
 

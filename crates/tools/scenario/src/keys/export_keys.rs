@@ -152,6 +152,7 @@ impl ExportReader<'_> {
             Beneath::Drive(i) if self.scenario.drives[i].target != crate::HostTarget::None => {
                 Some(self.scenario.drives[i].target.label().to_owned())
             }
+            Beneath::Drive(_) if path.config.log.is_some() => Some("a log".into()),
             Beneath::Drive(_) => path.config.block_layer.as_ref().map(|_| "a block layer".into()),
         };
         match between {

@@ -446,3 +446,43 @@ fn a_persistent_memory_region_has_a_size_and_costs() {
     let open = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npmr.size = \"64k\"\n";
     parse(open).unwrap().drives[0].config.check().unwrap();
 }
+
+// guarantee: B-50
+
+#[test]
+fn a_path_has_a_log_in_the_memory_of_its_drive() {
+    let drive = "[drive]\npreset = \"femu-default\"\npmr.size = \"1M\"\n";
+    let s = parse(&format!("{drive}[path]\nlog = \"512k\"\n")).unwrap();
+    assert_eq!(s.path.log, Some(512 << 10));
+    let layer = "[path]\nlog = \"1M\"\nqueue_model = \"mq\"\ncores = 2\n";
+    assert_eq!(parse(&format!("{drive}{layer}")).unwrap().path.log, Some(1 << 20));
+    for size in ["0", "65535", "65537", "\"1T\"", "\"32k\""] {
+        let text = format!("{drive}[path]\nlog = {size}\n");
+        assert_refused(&text, 5, size, &["multiples of 64 bytes from 64k"]);
+    }
+    let text = format!("{drive}[path]\nlog = \"2M\"\n");
+    assert_refused(&text, 5, "\"2M\"", &["up to 1048576 bytes, the size of `pmr`"]);
+    let plain = "[drive]\npreset = \"femu-default\"\n";
+    let text = format!("{plain}[path]\nlog = \"1M\"\n");
+    assert_refused(&text, 4, "\"1M\"", &["no persistent memory region", "add `pmr`"]);
+    for kind in ["ahci", "file\"\npath = \"x", "kernel\"\npath = \"/dev/ng0n1"] {
+        let text = format!("[drive]\nkind = \"{kind}\"\n[path]\nlog = \"1M\"\n");
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains("no persistent memory region"), "{error}");
+    }
+    let open = "[drive]\npreset = \"ocssd-mlc-128pu-small\"\npmr.size = \"1M\"\n";
+    let text = format!("{open}[path]\nlog = \"1M\"\n");
+    assert_refused(&text, 5, "\"1M\"", &["no logical blocks for a log"]);
+    let machine = format!("[host]\nmachine = \"i7-4770\"\n{drive}[path]\nlog = \"1M\"\n");
+    assert_refused(&machine, 7, "\"1M\"", &["not modeled", "`machine`"]);
+    let named = "[[path]]\nname = \"p\"\nover = \"drive0\"\nlog = \"1M\"\n\
+                 [[path]]\nname = \"q\"\nover = \"drive0\"\nlog = \"512k\"\n";
+    let text = format!("{drive}{named}");
+    assert_refused(&text, 11, "\"512k\"", &["path p has a log in the memory of this drive"]);
+    let set = "[[drive]]\nname = \"a\"\npreset = \"femu-default\"\npmr.size = \"1M\"\n[[set]]\nname = \"s\"\n\
+               members = [\"a\"]\n[[path]]\nname = \"p\"\nover = \"s\"\nlog = \"1M\"\n";
+    assert_refused(set, 11, "\"1M\"", &["\"s\" is a set"]);
+    let export = "[[export]]\nsocket = \"/tmp/s\"\n";
+    let text = format!("{drive}[path]\nlog = \"1M\"\n{export}");
+    assert_refused(&text, 7, "\"/tmp/s\"", &["has a log on the host"]);
+}

@@ -13,6 +13,7 @@ use report::explain::{breakdown_json, request_json};
 use serde_json::{Map, Value, json};
 use stack::ShardCounts;
 use workload::{DepthSearchResult, Direction, JobResult, RunResult};
+use write_log::WriteLogStats;
 
 use crate::output::faults::faults;
 use crate::output::json_schema::SCHEMA;
@@ -157,6 +158,25 @@ fn path(p: &PathOutcome, outcome: &SimOutcome) -> Value {
     Value::Object(object)
 }
 
+fn log_counters(log: &WriteLogStats) -> Value {
+    json!({
+        "logged_writes": log.logged_writes,
+        "logged_sectors": log.logged_sectors,
+        "lines": log.lines,
+        "persists": log.persists,
+        "passed_changes": log.passed_changes,
+        "read_sectors": log.read_sectors,
+        "absorbed_flushes": log.absorbed_flushes,
+        "device_flushes": log.device_flushes,
+        "destaged_sectors": log.destaged_sectors,
+        "superseded_records": log.superseded_records,
+        "space_waits": log.space_waits,
+        "failed_destages": log.failed_destages,
+        "replayed_records": log.replayed_records,
+        "power_cuts": log.power_cuts,
+    })
+}
+
 /// Returns the entries of a path, of a drive, or of both.
 fn entries(
     path: Option<&PathOutcome>,
@@ -181,6 +201,9 @@ fn entries(
             "completions": completions,
         });
         object.insert("notification".into(), counters);
+    }
+    if let Some(log) = path.and_then(|p| p.log.as_ref()) {
+        object.insert("log".into(), log_counters(log));
     }
     if let Some(layer) = path.and_then(|p| p.block_layer.as_ref()) {
         object.insert("block_layer".into(), layer.to_json());

@@ -483,6 +483,9 @@ fn path(path: &PathConfig) -> Value {
     if let Some(namespace) = path.namespace {
         value["namespace"] = json!(namespace);
     }
+    if let Some(bytes) = path.log {
+        value["log_bytes"] = json!(bytes);
+    }
     let Some(layer) = &path.block_layer else { return value };
     let settings = json!({
         "sockets": layer.topology.sockets,

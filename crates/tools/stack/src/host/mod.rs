@@ -4,6 +4,7 @@ pub(super) mod ahci;
 pub(super) mod device;
 pub(super) mod open;
 pub(super) mod real;
+pub(super) mod write_log;
 
 use std::num::NonZeroU16;
 use std::sync::Arc;

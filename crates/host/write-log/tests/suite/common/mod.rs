@@ -3,33 +3,57 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use block::{BlockDevice, Completion, Limits, Payload, QueueFull, Request};
+use block::{BlockDevice, Completion, Limits, Op, Payload, QueueFull, Request};
 use mem::{AddressSpace, Iova, PersistentMemory};
+use nvme::Status;
 use rng::Rng;
 use testkit::volatile_device::VolatileDevice;
 use time::{Component, Nanos};
-use write_log::{LogIdentity, LogMemory, WriteLog, WriteLogConfig, WriteLogError, WriteLogOpening};
+use write_log::{
+    LogIdentity, LogMemory, MemoryRemoved, WriteLog, WriteLogConfig, WriteLogError, WriteLogOpening,
+};
 
 pub(crate) const SECTOR: usize = 512;
 pub(crate) const IDENTITY: LogIdentity = LogIdentity([7; 16]);
 
-/// The number of operations until power fails; device and memory share it.
+/// The number of operations until power fails, and whether the device fails changes. Device and
+/// memory share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fuse(Rc<Cell<Option<u64>>>);
+pub(crate) struct Fuse {
+    operations: Rc<Cell<Option<u64>>>,
+    is_failing: Rc<Cell<bool>>,
+    is_removed: Rc<Cell<bool>>,
+    /// Whether the device loses its power at its next poll, while the host runs.
+    is_cut: Rc<Cell<bool>>,
+}
 
 impl Fuse {
     pub(crate) fn set(&self, operations: Option<u64>) {
-        self.0.set(operations);
+        self.operations.set(operations);
+    }
+
+    pub(crate) fn set_failing(&self, is_failing: bool) {
+        self.is_failing.set(is_failing);
+    }
+
+    /// Removes the memory.
+    pub(crate) fn remove(&self) {
+        self.is_removed.set(true);
+    }
+
+    /// Lets the device lose its power while the host runs. The caller cuts that of the memory.
+    pub(crate) fn cut_device(&self) {
+        self.is_cut.set(true);
     }
 
     pub(crate) fn has_power(&self) -> bool {
-        self.0.get() != Some(0)
+        self.operations.get() != Some(0)
     }
 
     /// Counts an operation. Returns whether there was power for it.
     fn count(&self) -> bool {
         let has_power = self.has_power();
-        self.0.set(self.0.get().map(|left| left.saturating_sub(1)));
+        self.operations.set(self.operations.get().map(|operations| operations.saturating_sub(1)));
         has_power
     }
 }
@@ -58,10 +82,18 @@ impl LogMemory for FusedMemory {
         }
     }
 
-    fn persist(&self, offset: usize, bytes: usize) {
+    fn persist(&self, offset: usize, bytes: usize) -> Result<(), MemoryRemoved> {
+        if self.fuse.is_removed.get() {
+            return Err(MemoryRemoved);
+        }
         if self.fuse.count() {
             self.memory.persist(offset, bytes);
         }
+        Ok(())
+    }
+
+    fn power_cuts(&self) -> u64 {
+        self.memory.power_cuts()
     }
 }
 
@@ -70,10 +102,27 @@ impl LogMemory for FusedMemory {
 pub(crate) struct FusedDevice {
     pub(crate) device: VolatileDevice,
     pub(crate) fuse: Fuse,
+    failed: Vec<Completion>,
+    /// Tags of the requests that the device has.
+    in_flight: Vec<u64>,
+}
+
+impl FusedDevice {
+    /// Cuts the power if the fuse says so. Requests in flight end with an error, also those that the
+    /// device has executed.
+    fn apply_cut(&mut self) {
+        if self.fuse.is_cut.take() {
+            self.device.power_cut();
+            for tag in self.in_flight.drain(..) {
+                self.failed.push(Completion { tag, status: Status::POWER_LOSS, result: 0 });
+            }
+        }
+    }
 }
 
 impl Component for FusedDevice {
     fn poll(&mut self, now: Nanos) -> bool {
+        self.apply_cut();
         self.fuse.has_power() && self.device.poll(now)
     }
 
@@ -87,11 +136,28 @@ impl BlockDevice for FusedDevice {
         enable_sharing, can_wait, wait_for_event, visit_layers);
 
     fn submit(&mut self, now: Nanos, request: Request) -> Result<(), QueueFull> {
-        if self.fuse.has_power() { self.device.submit(now, request) } else { Err(QueueFull) }
+        self.apply_cut();
+        let is_change = !matches!(request.op, Op::Read | Op::Extents);
+        if self.fuse.is_failing.get() && is_change {
+            let status = Status::WRITE_FAULT;
+            self.failed.push(Completion { tag: request.tag, status, result: 0 });
+            return Ok(());
+        }
+        if !self.fuse.has_power() {
+            return Err(QueueFull);
+        }
+        self.device.submit(now, request)?;
+        self.in_flight.push(request.tag);
+        Ok(())
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        if self.fuse.has_power() { self.device.reap() } else { None }
+        if !self.fuse.has_power() {
+            return None;
+        }
+        let completion = self.failed.pop().or_else(|| self.device.reap())?;
+        self.in_flight.retain(|tag| *tag != completion.tag);
+        Some(completion)
     }
 }
 
@@ -119,22 +185,37 @@ impl Parts {
         let device = VolatileDevice::for_cache(limits, AddressSpace::default(), seed);
         let fuse = Fuse::default();
         Parts {
-            device: FusedDevice { device, fuse: fuse.clone() },
+            device: FusedDevice {
+                device,
+                fuse: fuse.clone(),
+                failed: Vec::new(),
+                in_flight: Vec::new(),
+            },
             memory: FusedMemory { memory: PersistentMemory::new(bytes).unwrap(), fuse },
         }
+    }
+
+    /// Returns the durable contents of the device and of the memory.
+    pub(crate) fn contents(&self) -> Contents {
+        let mut memory = vec![0; self.memory.len()];
+        self.memory.read(0, &mut memory);
+        Contents { device: self.device.device.durable.clone(), memory }
     }
 
     /// Cuts the power of both, and switches it on.
     pub(crate) fn cut_power(&mut self, rng: &mut Rng) -> u64 {
         self.device.device.power_cut();
+        self.device.failed.clear();
+        self.device.in_flight.clear();
+        self.device.fuse.is_cut.set(false);
         self.device.fuse.set(None);
         self.memory.memory.cut_power(rng)
     }
 
     /// Opens the log. `Err` has the parts if power failed.
-    pub(crate) fn open(self, config: WriteLogConfig) -> Result<TestLog, Parts> {
+    pub(crate) fn open(self, config: WriteLogConfig) -> Result<TestLog, Box<Parts>> {
         match self.try_open(config) {
-            Ok(opened) => opened,
+            Ok(opened) => opened.map_err(Box::new),
             Err(error) => panic!("the log is refused: {error}"),
         }
     }
@@ -157,6 +238,39 @@ impl Parts {
             }
         }
         panic!("the opening does not end");
+    }
+}
+
+/// The contents of a device and a memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) device: Vec<u8>,
+    pub(crate) memory: Vec<u8>,
+}
+
+impl Contents {
+    /// Creates a device and a memory with these contents.
+    pub(crate) fn parts(&self) -> Parts {
+        let sectors = (self.device.len() / SECTOR) as u64 - 1;
+        let mut parts = Parts::new(sectors, self.memory.len(), 1);
+        parts.device.device.durable.copy_from_slice(&self.device);
+        parts.memory.memory.store(0, &self.memory);
+        parts.memory.memory.persist(0, self.memory.len());
+        parts
+    }
+
+    /// Opens the log. The error comes with a check that nothing was changed.
+    pub(crate) fn try_open(&self, config: WriteLogConfig) -> Result<TestLog, WriteLogError> {
+        let parts = self.parts();
+        // The handle of the memory shows the contents after the parts were dropped.
+        let memory = parts.memory.memory.clone();
+        let opened = parts.try_open(config);
+        if opened.is_err() {
+            let mut after = vec![0; self.memory.len()];
+            memory.read(0, &mut after);
+            assert!(after == self.memory, "a refused log was changed");
+        }
+        opened.map(|log| log.expect("there is power"))
     }
 }
 

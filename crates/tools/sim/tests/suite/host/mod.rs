@@ -1,4 +1,4 @@
-//! Costs of the host: completion methods, and modeled machines and the methods on them.
+//! Costs of the host: completion methods, modeled machines and the methods on them, logs.
 
 mod completion;
 mod machine;
@@ -6,3 +6,4 @@ mod machine_completion;
 mod machine_figures;
 mod machine_keys;
 mod observed;
+mod write_log;

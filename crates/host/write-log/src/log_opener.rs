@@ -13,7 +13,7 @@ use nvme::Status;
 use time::Nanos;
 
 use crate::format::{
-    DeviceLabel, HEADER_BYTES, LINE_BYTES, LabelState, LogHeader, LogRecord, RecordKind,
+    DeviceLabel, HEADER_BYTES, LINE_BYTES, LabelState, LogHeader, LogRecord, LogRecordKind,
 };
 use crate::index::SectorIndex;
 use crate::log::WriteLog;
@@ -96,14 +96,16 @@ impl<D: BlockDevice, M: LogMemory> WriteLogOpening<D, M> {
             return Err(WriteLogError::Size { bytes, memory: memory.len() });
         }
         let sector_bytes = limits.sector_bytes;
-        if limits.sectors < 2 || sector_bytes == 0 || sector_bytes as usize % LINE_BYTES != 0 {
+        let is_whole = sector_bytes > 0 && (sector_bytes as usize).is_multiple_of(LINE_BYTES);
+        if limits.sectors < 2 || !is_whole {
             let sectors = limits.sectors;
             return Err(WriteLogError::Device { sectors, sector_bytes });
         }
         let sectors_max = write_bytes_max.min(limits.max_sectors.saturating_mul(sector_bytes));
         let sectors_max = (sectors_max / sector_bytes).max(1);
         // While a half is destaged, the other one takes the largest write.
-        let record = LogRecord::total_bytes(RecordKind::Data, sectors_max, sector_bytes) as usize;
+        let record =
+            LogRecord::total_bytes(LogRecordKind::Data, sectors_max, sector_bytes) as usize;
         let minimum = HEADER_BYTES + 2 * record;
         let lines = u32::try_from((bytes.saturating_sub(HEADER_BYTES)) / LINE_BYTES);
         let Some(lines) = lines.ok().filter(|_| bytes >= minimum) else {
