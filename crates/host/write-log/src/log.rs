@@ -4,7 +4,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use block::{
-    BlockDevice, Completion, Features, Limits, Op, Payload, QueueFull, Request, validate_request,
+    AtomicLimits, BlockDevice, Completion, Features, Limits, Op, Payload, QueueFull, Request,
+    validate_request,
 };
 use collections::Slab;
 use nvme::Status;
@@ -125,7 +126,8 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
         contents: LogContents<M>,
     ) -> Result<WriteLog<D, M>, WriteLogError> {
         let LogContents { ring, index, replayed } = contents;
-        let limits = *device.limits();
+        // After a power cut, replay may restore an older version of a part of a passed write.
+        let limits = Limits { atomic: AtomicLimits::NONE, ..*device.limits() };
         let depth = limits.queue_depth as usize;
         Ok(WriteLog {
             destager: Destager::new(&device)?,

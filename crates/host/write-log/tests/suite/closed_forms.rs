@@ -39,6 +39,7 @@ impl TimedDrive {
             optimal_sectors: 1,
             queue_depth: 64,
             volatile_cache: true,
+            atomic: block::AtomicLimits::NONE,
         };
         TimedDrive {
             limits,
