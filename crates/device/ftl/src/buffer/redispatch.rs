@@ -39,6 +39,9 @@
 //! * No flush completes while a re-dispatched unit is in flight. If padding replaced entries of an
 //!   offline chunk, a flush also waits until everything sequenced by then is durable, the
 //!   overwriting unit included ([`defers_flush_at`](RedispatchTracker::defers_flush_at)).
+//! * With atomic writes, a unit of an offline chunk waits until newer versions of its sectors are on the
+//!   media, and its trimmed entries become zeros instead of padding, so that no write is torn
+//!   ([`admit`](crate::ftl::pipeline::admit)).
 //! * A location whose program failed holds nothing: the reverse map and the line's P2L table drop
 //!   it.
 
