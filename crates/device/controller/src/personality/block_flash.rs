@@ -476,7 +476,8 @@ impl FlashBackend for DriveFlash<'_> {
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
         self.array.nand.write_slot(BufferSlot(slot.get()), bytes);
         if let Some(protection) = &mut self.protection {
-            protection.slot_mut(slot).fill(0);
+            // As of deallocated blocks: zeros in place of a trimmed sector have no host's information.
+            protection.slot_mut(slot).fill(0xff);
         }
     }
 
