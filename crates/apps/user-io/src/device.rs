@@ -235,7 +235,7 @@ impl IoDevice {
             }
             .min(controller.max_entries() - 1),
             volatile_cache: info.volatile_cache,
-            atomic: info.atomic,
+            atomic: info.features.atomic,
         };
         let features = match info.open_channel {
             Some(_) => Features::default(),

@@ -41,7 +41,6 @@ fn reads(bencher: Bencher<'_, '_>, batch: u16) {
         max_sectors: 32,
         optimal_sectors: 1,
         volatile_cache: false,
-        atomic: driver::AtomicLimits::NONE,
         io_queues: 1,
         max_outstanding: 0,
         data: driver::DataPointers::Sgl,

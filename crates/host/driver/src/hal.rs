@@ -99,6 +99,8 @@ pub struct Features {
     pub write_zeroes: bool,
     /// Whether extent queries are supported.
     pub extents: bool,
+    /// The writes that a power cut does not tear.
+    pub atomic: AtomicLimits,
 }
 
 /// A completion event of a command.

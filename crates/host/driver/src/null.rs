@@ -67,7 +67,14 @@ impl LowLevelDriver for Null {
     }
 
     fn features(&self) -> Features {
-        Features { segments: 256, fua: true, discard: true, write_zeroes: true, extents: false }
+        Features {
+            segments: 256,
+            fua: true,
+            discard: true,
+            write_zeroes: true,
+            extents: false,
+            atomic: AtomicLimits::NONE,
+        }
     }
 
     fn queues(&self) -> u16 {

@@ -80,7 +80,6 @@ fn info(geometry: Geometry, format: PpaFormat) -> ControllerInfo {
         max_sectors: 64,
         optimal_sectors: geometry.ws_opt,
         volatile_cache: false,
-        atomic: driver::AtomicLimits::NONE,
         io_queues: 1,
         max_outstanding: 0,
         data: driver::DataPointers::Sgl,

@@ -176,7 +176,6 @@ impl MockOpenChannelDrive {
             max_sectors: self.options.mdts_sectors,
             optimal_sectors: self.geometry.ws_opt,
             volatile_cache: false,
-            atomic: driver::AtomicLimits::NONE,
             io_queues: self.options.io_queues,
             max_outstanding: 0,
             data: driver::DataPointers::Sgl,

@@ -100,7 +100,6 @@ impl QueuePairMemory {
             max_sectors: 32,
             optimal_sectors: 1,
             volatile_cache: false,
-            atomic: driver::AtomicLimits::NONE,
             io_queues: 1,
             max_outstanding: 0,
             data: driver::DataPointers::Sgl,

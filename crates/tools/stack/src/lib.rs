@@ -20,7 +20,7 @@ mod precondition;
 mod prepare;
 pub mod target_layers;
 
-use block::Features;
+use block::{AtomicLimits, Features};
 use controller::Controller;
 use driver::ControllerHandle;
 use pblk::{Pblk, Rrpc};
@@ -77,8 +77,14 @@ const ADMIN_POLL_LIMIT: u64 = 10_000_000;
 const DEPTH: u16 = 4096;
 
 /// Features of targets in addition to reads and writes; each payload must be one segment.
-const TARGET_FEATURES: Features =
-    Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
+const TARGET_FEATURES: Features = Features {
+    segments: 0,
+    fua: true,
+    discard: true,
+    write_zeroes: true,
+    extents: true,
+    atomic: AtomicLimits::NONE,
+};
 
 impl Stack {
     /// Powers the drive on and initializes the host's side without advancing time. `vector` is the

@@ -115,8 +115,8 @@ pub(crate) fn controller_identity(
     }
 }
 
-/// Returns the writes that a drive with atomic writes keeps whole. A write of blocks below the unit of
-/// the map is divided at units, of which those covered in part are read first.
+/// Returns the writes that a drive with atomic writes keeps whole. Where blocks are smaller than the
+/// unit of the map, a write is divided at units: those that it covers in part are read first.
 fn atomic_unit(write_unit: u32, unit_blocks: u32) -> AtomicUnit {
     match unit_blocks {
         1 => AtomicUnit { sectors: write_unit, boundary: 0 },

@@ -7,6 +7,7 @@
 
 // guarantee: D-01, D-08, D-40, D-56
 
+mod atomic_writes;
 mod block_commands;
 mod case;
 mod host_file;

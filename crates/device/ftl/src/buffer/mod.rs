@@ -282,7 +282,7 @@ impl WriteBuffer {
 
     /// Returns whether a newer version of an entry of a redispatched unit has a sequence number and is
     /// not on the media, or is itself to be written again.
-    pub(crate) fn is_newer_under_way(&self, id: UnitId, entry: &BufferEntry) -> bool {
+    pub(crate) fn is_newer_in_flight(&self, id: UnitId, entry: &BufferEntry) -> bool {
         let Some(lba) = entry.lba() else { return false };
         let unit = self.unit(id);
         let is_newer = |other: UnitId| {

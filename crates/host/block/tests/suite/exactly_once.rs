@@ -189,6 +189,7 @@ fn case(seed: u64, beneath: Beneath) {
         discard: true,
         write_zeroes: true,
         extents: false,
+        atomic: driver::AtomicLimits::NONE,
     };
     let scheduler = ["none", "deadline", "kyber", "fair"][pick(4) as usize];
     let scheduler: SchedulerConfig = scheduler.parse().unwrap();

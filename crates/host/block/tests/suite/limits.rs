@@ -24,8 +24,14 @@ const LIMITS: Limits = Limits {
     volatile_cache: true,
     atomic: driver::AtomicLimits::NONE,
 };
-const FEATURES: Features =
-    Features { segments: 8, fua: true, discard: true, write_zeroes: true, extents: false };
+const FEATURES: Features = Features {
+    segments: 8,
+    fua: true,
+    discard: true,
+    write_zeroes: true,
+    extents: false,
+    atomic: driver::AtomicLimits::NONE,
+};
 const SHARED: QueueModel = QueueModel::MultiQueue { staging: StagingScope::Core };
 
 fn chaos(queues: u16) -> Chaos {

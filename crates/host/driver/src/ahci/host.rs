@@ -223,6 +223,7 @@ impl LowLevelDriver for AhciHost {
             discard: self.discard,
             write_zeroes: false,
             extents: false,
+            atomic: crate::AtomicLimits::NONE,
         }
     }
 

@@ -38,8 +38,6 @@ pub struct ControllerInfo {
     pub max_sectors: u32,
     /// Number of sectors that the media programs at once.
     pub optimal_sectors: u32,
-    /// The writes that a power cut does not tear.
-    pub atomic: AtomicLimits,
     /// Whether completed writes need a Flush to be durable.
     pub volatile_cache: bool,
     /// Number of I/O queue pairs that the drive granted.
@@ -170,7 +168,6 @@ impl ControllerInfo {
             sectors,
             max_sectors,
             optimal_sectors: optimal,
-            atomic: AtomicLimits { sectors: atomic_sectors, boundary_sectors },
             volatile_cache: controller.has_volatile_cache(),
             io_queues,
             max_outstanding: controller.maxcmd.get(),
@@ -181,6 +178,7 @@ impl ControllerInfo {
                 discard: controller.supports(IdentifyController::ONCS_DATASET_MANAGEMENT),
                 write_zeroes: controller.supports(IdentifyController::ONCS_WRITE_ZEROES),
                 extents: own_commands,
+                atomic: AtomicLimits { sectors: atomic_sectors, boundary_sectors },
             },
             open_channel,
         })

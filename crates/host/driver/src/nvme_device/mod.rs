@@ -123,7 +123,7 @@ fn limits(info: &ControllerInfo, tags: u16) -> Limits {
         optimal_sectors: info.optimal_sectors,
         queue_depth: tags.into(),
         volatile_cache: info.volatile_cache,
-        atomic: info.atomic,
+        atomic: info.features.atomic,
     }
 }
 

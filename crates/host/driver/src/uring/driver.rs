@@ -64,6 +64,7 @@ impl Uring {
             discard: target.can_punch_holes,
             write_zeroes: writable,
             extents: false,
+            atomic: crate::AtomicLimits::NONE,
         };
         let setup = RingSetup {
             depth: config.depth,

@@ -308,25 +308,6 @@ impl DriveBuilder {
         Ok(())
     }
 
-    /// Refuses atomic writes where no FTL of the drive executes them.
-    fn check_atomic(&self, drive: &DriveConfig) -> Result<()> {
-        let Some(place) = self.ftl.atomic_span(&self.section_span) else { return Ok(()) };
-        let (message, help) = match (&drive.media, drive.personality) {
-            (MediaConfig::Nand(_), PersonalityKind::Block) => return Ok(()),
-            (_, PersonalityKind::OpenChannel) => (
-                "writes of an open-channel drive are units of its flash, which the host manages",
-                "set atomic in the `[target]`, or remove `atomic`",
-            ),
-            (MediaConfig::Pcm(_), PersonalityKind::Block) => (
-                "a drive of PCM writes each sector in its place, and has no write unit",
-                "remove `atomic`",
-            ),
-            _ => ("a drive that stores nothing has nothing to keep whole", "remove `atomic`"),
-        };
-        let problem = ProblemKind::Conflict { message: message.into(), help: help.into() };
-        Err(place.error(problem))
-    }
-
     /// Checks that write buffers have at least a write unit, and less than the drive.
     fn check_buffers(
         &self,
@@ -525,7 +506,7 @@ impl DriveBuilder {
             pmr: self.interface.pmr(),
         };
         self.interface.protect(&mut config, &self.section_span)?;
-        self.check_atomic(&config)?;
+        self.ftl.check_atomic(&config, &self.section_span)?;
         Ok(DriveSpec {
             kind: DriveKind::Nvme,
             config,

@@ -1,10 +1,13 @@
 //! The keys of an FTL, which `[drive.ftl]` and `[target]` share.
 
+use controller::{DriveConfig, PersonalityKind};
 use ftl::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 use lnvm::TargetOptions;
+use media::MediaConfig;
 
+use crate::error::ProblemKind;
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
@@ -158,6 +161,25 @@ impl FtlBuilder {
     /// Returns the span of `atomic`, if writes are to be atomic: the key's, or `whole`.
     pub(crate) fn atomic_span<'a>(&'a self, whole: &'a SourceSpan) -> Option<&'a SourceSpan> {
         self.config.atomic_writes.then(|| self.span("atomic").unwrap_or(whole))
+    }
+
+    /// Refuses atomic writes where no FTL of the drive executes them.
+    pub(crate) fn check_atomic(&self, drive: &DriveConfig, whole: &SourceSpan) -> Result<()> {
+        let Some(place) = self.atomic_span(whole) else { return Ok(()) };
+        let (message, help) = match (&drive.media, drive.personality) {
+            (MediaConfig::Nand(_), PersonalityKind::Block) => return Ok(()),
+            (_, PersonalityKind::OpenChannel) => (
+                "writes of an open-channel drive are units of its flash, which the host manages",
+                "set atomic in the `[target]`, or remove `atomic`",
+            ),
+            (MediaConfig::Pcm(_), PersonalityKind::Block) => (
+                "a drive of PCM writes each sector in its place, and has no write unit",
+                "remove `atomic`",
+            ),
+            _ => ("a drive that stores nothing has nothing to keep whole", "remove `atomic`"),
+        };
+        let problem = ProblemKind::Conflict { message: message.into(), help: help.into() };
+        Err(place.error(problem))
     }
 
     /// Returns the span of a key's last setting, if it was set.

@@ -3,6 +3,7 @@
 
 // guarantee: B-21, B-41
 
+mod atomic_writes;
 mod namespaces;
 mod set_polls;
 

@@ -1,7 +1,6 @@
 //! The integration tests of this crate: one binary, because linking takes longer than compiling.
 
 mod ahci;
-mod atomic_writes;
 mod block_layer;
 mod closed_forms;
 mod composition;

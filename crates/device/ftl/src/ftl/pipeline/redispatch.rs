@@ -47,7 +47,7 @@ impl Ftl {
     pub(super) fn waits_for_newer(&self, id: UnitId) -> bool {
         let is_only_copy = self.is_only_copy(id);
         let entries = self.buffer.ring(id.ring()).entries(id);
-        is_only_copy && entries.iter().any(|entry| self.buffer.is_newer_under_way(id, entry))
+        is_only_copy && entries.iter().any(|entry| self.buffer.is_newer_in_flight(id, entry))
     }
 
     /// Whether a unit was on the media of a chunk that went offline, and gets another location.

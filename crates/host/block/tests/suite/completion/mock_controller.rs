@@ -266,7 +266,14 @@ impl LowLevelDriver for MockDriver {
     }
 
     fn features(&self) -> Features {
-        Features { segments: 0, fua: true, discard: true, write_zeroes: false, extents: false }
+        Features {
+            segments: 0,
+            fua: true,
+            discard: true,
+            write_zeroes: false,
+            extents: false,
+            atomic: driver::AtomicLimits::NONE,
+        }
     }
 
     fn queues(&self) -> u16 {

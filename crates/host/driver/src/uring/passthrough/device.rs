@@ -75,7 +75,7 @@ impl Passthrough {
             optimal_sectors: info.optimal_sectors,
             queue_depth: config.depth.into(),
             volatile_cache: info.volatile_cache,
-            atomic: info.atomic,
+            atomic: info.features.atomic,
         };
         let writable = !namespace.read_only();
         let segments = config.segments.min(info.features.segments);
@@ -85,6 +85,7 @@ impl Passthrough {
             discard: writable && info.features.discard,
             write_zeroes: writable && info.features.write_zeroes,
             extents: false,
+            atomic: info.features.atomic,
         };
         let setup = RingSetup {
             depth: config.depth,

@@ -73,8 +73,14 @@ impl Above {
         let mut shards = shards.into_iter();
         let size = |queue: usize| (queue + 1) * total / queues - queue * total / queues;
         let devices = (0..queues).map(|i| ShardGroup(shards.by_ref().take(size(i)).collect()));
-        let features =
-            Features { segments: 0, fua: true, discard: true, write_zeroes: true, extents: true };
+        let features = Features {
+            segments: 0,
+            fua: true,
+            discard: true,
+            write_zeroes: true,
+            extents: true,
+            atomic: driver::AtomicLimits::NONE,
+        };
         let mut driver = DeviceDriver::new(devices.collect(), features).unwrap();
         let (_, ends) = BlockLayer::open(&mut driver, &config).unwrap();
         ends.into_iter().map(|end| Box::new(end) as Box<dyn BlockDevice>).collect()

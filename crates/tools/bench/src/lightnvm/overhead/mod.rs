@@ -84,7 +84,6 @@ pub(super) fn info_of(geometry: Geometry) -> Result<ControllerInfo, BenchError> 
         max_sectors: 64,
         optimal_sectors: geometry.ws_opt,
         volatile_cache: false,
-        atomic: driver::AtomicLimits::NONE,
         io_queues: 1,
         max_outstanding: 0,
         data: driver::DataPointers::Sgl,
