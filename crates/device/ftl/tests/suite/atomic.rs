@@ -265,7 +265,7 @@ impl Case {
         self.flash.requests.insert(tag, vec![u64::MAX]);
         self.ftl.read(NOW, tag, lba, 1, &mut self.flash);
         loop {
-            while let Some(done) = self.ftl.pop_completion() {
+            if let Some(done) = self.ftl.pop_completion() {
                 self.in_flight -= 1;
                 let values = self.flash.requests.remove(&done.tag).expect("only this is in flight");
                 assert!(done.status.is_success() || done.status.is(Status::UNRECOVERED_READ));

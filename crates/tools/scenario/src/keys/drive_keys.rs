@@ -231,12 +231,7 @@ impl DriveBuilder {
         if let Some(value) = s.get("namespaces") {
             self.namespaces = Some((read_namespaces(&value)?, value.source_span()));
         }
-        self.ftl.read_atomic(s)?;
-        if let Some(value) = s.get("ftl") {
-            let mut ftl = value.section()?;
-            self.ftl.read(&mut ftl)?;
-            ftl.finish()?;
-        }
+        self.ftl.read_of_drive(s)?;
         s.set("page_register", &mut self.pus.page_register, |v| v.boolean())?;
         s.set("cache_program", &mut self.pus.cache_program, |v| v.boolean())?;
         s.set("cache_read", &mut self.pus.transfers.cache_read, |v| v.boolean())?;

@@ -151,6 +151,15 @@ impl FtlBuilder {
         Ok(())
     }
 
+    /// Reads the keys of a `[drive]` section for its FTL.
+    pub(crate) fn read_of_drive(&mut self, drive: &mut Section<'_>) -> Result<()> {
+        self.read_atomic(drive)?;
+        let Some(value) = drive.get("ftl") else { return Ok(()) };
+        let mut section = value.section()?;
+        self.read(&mut section)?;
+        section.finish()
+    }
+
     /// Reads whether writes are atomic, a key of `[drive]` and of `[target]`.
     pub(crate) fn read_atomic(&mut self, section: &mut Section<'_>) -> Result<()> {
         let place = section.set("atomic", &mut self.config.atomic_writes, |v| v.boolean())?;
