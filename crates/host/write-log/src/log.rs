@@ -185,6 +185,13 @@ impl<D: BlockDevice, M: LogMemory> WriteLog<D, M> {
         }
     }
 
+    /// Replaces the device by one that wraps it and has the same memory. No request may be
+    /// outstanding.
+    #[must_use]
+    pub fn with_device(self, wrap: impl FnOnce(D) -> D) -> WriteLog<D, M> {
+        WriteLog { device: wrap(self.device), ..self }
+    }
+
     /// Returns the device and the memory. Requests that have not completed are lost.
     pub fn into_parts(self) -> (D, M) {
         (self.device, self.ring.into_memory())

@@ -461,6 +461,10 @@ pub struct VolumeDevice {
     /// (`sluice://SOCKET`), a file or block device.
     #[arg(value_name = "DEVICE")]
     pub device: String,
+    /// Keep small writes in a log in the whole persistent memory region of the scenario's drive, unless
+    /// the scenario gives it a log.
+    #[arg(long, value_name = "MEMORY", value_parser = ["pmr"])]
+    pub write_log: Option<String>,
 }
 
 /// `sluice volume format`.
@@ -501,6 +505,10 @@ pub struct ExecArgs {
     /// (`sluice://SOCKET`), a file or block device.
     #[arg(long, value_name = "DEVICE")]
     pub volume: String,
+    /// Keep small writes in a log in the whole persistent memory region of the scenario's drive, unless
+    /// the scenario gives it a log.
+    #[arg(long, value_name = "MEMORY", value_parser = ["pmr"])]
+    pub write_log: Option<String>,
     /// Directory at which the program finds the files of the volume. It must be empty or not exist
     /// on the host.
     #[arg(long, value_name = "DIR")]

@@ -30,7 +30,7 @@ pub(super) fn open(
 ) -> Result<IoDevice, TargetOpenError> {
     let what = format!("the controller at {address}");
     options.refuse_read_only(&what)?;
-    options.refuse_drive_core(&what)?;
+    options.refuse_drive_options(&what)?;
     let timeout = options.timeout.unwrap_or(IoDevice::COMMAND_TIMEOUT_DEFAULT);
     if timeout < TIMEOUT_MIN {
         let (option, value) = ("timeout", format!("{} ns", timeout.0));

@@ -88,7 +88,7 @@ pub fn open_with_control(
 /// Opens the null device, which has sectors of 512 bytes.
 fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
     options.refuse_read_only("the null device")?;
-    options.refuse_drive_core("the null device")?;
+    options.refuse_drive_options("the null device")?;
     options.refuse_doorbells("the null device")?;
     options.refuse_timeout("the null device")?;
     let plain = driver::LowLevelDriver::limits(&driver::Null::default());
@@ -103,7 +103,7 @@ fn null(bytes: Option<u64>, options: &OpenOptions) -> Result<IoDevice, TargetOpe
 /// Opens a file or block device of the host, or the character device of a namespace.
 fn file(path: &Path, options: &OpenOptions) -> Result<IoDevice, TargetOpenError> {
     exists(path)?;
-    options.refuse_drive_core("a file")?;
+    options.refuse_drive_options("a file")?;
     options.refuse_doorbells("a file")?;
     options.refuse_timeout("a file")?;
     let FileOptions {

@@ -40,6 +40,9 @@ pub struct OpenOptions {
     /// Channel that receives an error if a drive of a scenario cannot be closed cleanly. Without
     /// it, the error is dropped, as for a file that is dropped.
     pub close_errors: Option<Sender<CloseError>>,
+    /// Whether the device has a log in the whole persistent memory region of its drive
+    /// (`docs/scenario.md`), unless the scenario gives it one. Applies to scenarios.
+    pub log_in_region: bool,
     /// Options of files and block devices; other targets ignore them.
     pub file: FileOptions,
 }
@@ -122,7 +125,15 @@ impl OpenOptions {
         }
     }
 
-    pub(super) fn refuse_drive_core(&self, what: &str) -> Result<(), TargetOpenError> {
+    pub(super) fn refuse_drive_options(&self, what: &str) -> Result<(), TargetOpenError> {
+        if self.log_in_region {
+            return Err(TargetOpenError::Option {
+                option: "log_in_region",
+                value: "true".into(),
+                what: what.into(),
+                allowed: "only the drive of a scenario has a persistent memory region here".into(),
+            });
+        }
         match self.drive_core {
             None => Ok(()),
             Some(core) => Err(TargetOpenError::Option {

@@ -21,7 +21,7 @@ pub(super) fn connect(
     options: &OpenOptions,
 ) -> Result<IoDevice, TargetOpenError> {
     options.refuse_read_only("a served drive")?;
-    options.refuse_drive_core("a served drive")?;
+    options.refuse_drive_options("a served drive")?;
     options.refuse_doorbells("a served drive")?;
     let config = partition.map_or(Ok(RemoteDeviceConfig::default()), RemoteDeviceConfig::parse);
     let config = config.map_err(DirectError::Remote)?;

@@ -52,6 +52,14 @@ pub fn open_scenario(
         let (what, allowed) = ("a drive of a scenario".into(), "1 or more".into());
         return Err(TargetOpenError::Option { option, value, what, allowed });
     }
+    let with_log;
+    let scenario = match options.log_in_region {
+        true => {
+            with_log = scenario.with_region_log(name).map_err(StackError::from)?;
+            &with_log
+        }
+        false => scenario,
+    };
     let path = match scenario.composition.is_empty() {
         true => None,
         false => Some(scenario.select_path(name)?),

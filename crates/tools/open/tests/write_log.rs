@@ -11,7 +11,8 @@ use user_io::{Handle, IoDevice, QueueConfig};
 
 const GEOMETRY: &str = "preset = \"femu-default\"\n\
     geometry = { channels = 2, pus = 4, chunks = 40, pages = 16 }\n";
-const SECTORS: u64 = 40;
+/// More data than the log takes.
+const SECTORS: u64 = 600;
 
 fn open(text: &str) -> Result<IoDevice, TargetOpenError> {
     let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap_or_else(|e| panic!("{e}"));
@@ -27,7 +28,7 @@ fn log_error(text: &str) -> String {
     }
 }
 
-/// A write at a time is in the log, and the next opening finds it there.
+/// Durable writes are in the log or were destaged, and the next opening finds them.
 #[test]
 fn durable_writes_are_in_the_log_of_the_next_opening() {
     let open_channel = "personality = \"open-channel\"\n";
@@ -70,6 +71,13 @@ fn durable_writes_are_in_the_log_of_the_next_opening() {
         assert!(error.contains("open the device with its own log"), "{error}");
         let other_size = format!("{drive}[path]\nlog = \"512k\"\n");
         assert!(log_error(&other_size).contains("1048576 bytes"), "another size");
+        let member = drive.replace("[drive]\n", "[[drive]]\n");
+        if target.is_empty() {
+            let set = "[[set]]\nname = \"s\"\nmembers = [\"drive0\"]\n\
+                [[path]]\nname = \"p\"\nover = \"s\"\n";
+            let error = log_error(&format!("{}{set}", member.replace(pmr, "")));
+            assert!(error.contains("open the device with its own log"), "{error}");
+        }
         // The region of another drive.
         let own = folder.path().join("image.pmr");
         let kept = std::fs::read(&own).unwrap();
@@ -99,4 +107,32 @@ fn an_image_with_data_in_the_last_sector_gets_no_log() {
     let error = log_error(&format!("{drive}[path]\nlog = \"1M\"\n"));
     assert!(error.contains("the log needs this sector"), "{error}");
     open(&drive).unwrap();
+}
+
+#[test]
+fn an_option_gives_a_device_a_log_in_the_whole_region() {
+    let drive = format!("[drive]\n{GEOMETRY}");
+    let open = |text: &str, name: Option<&str>| {
+        let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap();
+        let options = OpenOptions { log_in_region: true, ..OpenOptions::default() };
+        open_scenario(&scenario, name, &options).map(|(device, _)| device)
+    };
+    let has_log = |device: IoDevice| {
+        let mut magic = [0; 8];
+        device.persistent_region().unwrap().read(0, &mut magic).unwrap();
+        magic == *b"SLUICLOG"
+    };
+    assert!(has_log(open(&format!("{drive}pmr.size = \"1M\"\n"), None).unwrap()));
+    let named = "pmr.size = \"1M\"\n[[path]]\nname = \"p\"\nover = \"drive0\"\n";
+    assert!(has_log(open(&format!("{drive}{named}"), Some("p")).unwrap()));
+    let set = "pmr.size = \"1M\"\n[[set]]\nname = \"s\"\nmembers = [\"drive0\"]\n";
+    for text in [drive.clone(), format!("{drive}{set}")] {
+        let error = open(&text, None).unwrap_err().to_string();
+        assert!(error.contains("no persistent memory region for a log"), "{error}");
+    }
+    let options = OpenOptions { log_in_region: true, ..OpenOptions::default() };
+    match sluice_open::open("null", &options) {
+        Err(TargetOpenError::Option { option: "log_in_region", .. }) => {}
+        other => panic!("{other:?}"),
+    }
 }

@@ -30,7 +30,7 @@ use super::precondition::{precondition_host, precondition_or_load};
 use super::steady_state::SteadyResult;
 use super::{
     CoreQueue, CoreQueues, DevicePort, EmulatedDevice, HostOptions, Notification, Stack,
-    StackError, StackHost, StateUse, with_overlay,
+    StackError, StackHost, StateUse, is_fresh, with_overlay,
 };
 
 impl CoreQueue for Stripe<CoreQueues> {}
@@ -60,6 +60,8 @@ pub struct StackBuilder {
     preconditioned: BTreeSet<(usize, u32)>,
     /// How drives came to their states, by name, if states are kept.
     state_uses: Vec<(String, StateUse)>,
+    /// By drive of the scenario: whether it had no data when it was powered on.
+    fresh: Vec<bool>,
 }
 
 /// A drive or target beneath a path, with its host.
@@ -141,6 +143,7 @@ impl StackBuilder {
         let (mut devices, mut hosts) = (Vec::new(), Vec::new());
         let mut device_of = Vec::with_capacity(scenario.drives.len());
         let (mut ready_at, mut at_ports, mut ahci) = (Nanos::ZERO, None, None);
+        let fresh = scenario.drives.iter().map(is_fresh).collect();
         for (index, plan) in scenario.drives.iter().enumerate() {
             if plan.sata().is_some() {
                 if at_ports.is_none()
@@ -177,8 +180,9 @@ impl StackBuilder {
             hosts.push(host);
         }
         let preconditioned = BTreeSet::new();
+        let state_uses = Vec::new();
         let mut builder =
-            StackBuilder { devices, device_of, ready_at, preconditioned, state_uses: Vec::new() };
+            StackBuilder { devices, device_of, ready_at, preconditioned, state_uses, fresh };
         let mut paths = Vec::with_capacity(specs.len());
         for spec in specs {
             paths.push(builder.open_path(scenario, spec, options, &mut hosts)?);
@@ -456,15 +460,15 @@ impl OpenPath {
                     EmulatedDevice::Nvme(running) => match config.log {
                         Some(bytes) => {
                             let log = LogPlan { plan: &plan, bytes, is_preconditioned };
-                            // Completions of the drive are noticed, those of the log are not.
-                            let below = host.device.with_notification(notification);
-                            let device =
-                                open_log(below, &host.port, running, &log, now, notification)?;
+                            let (below, port) = (host.device, &host.port);
+                            let device = open_log(below, port, running, &log, now, notification)?;
                             host = StackHost { device, ..host };
                             true
                         }
                         None => {
-                            check_without_log(&mut host.device, running, &plan, now)?;
+                            if !builder.fresh[drive] {
+                                check_without_log(&mut host.device, running, &plan, now)?;
+                            }
                             if let Some(layer) = layer {
                                 host = host.with_block_layer(running, layer, now, notification)?;
                             }
@@ -490,7 +494,14 @@ impl OpenPath {
                 }
                 (vec![drive], vec![port], steady, JobTarget::Blocks(device))
             }
-            OpenDevices::Set { name, stripe, members } => {
+            OpenDevices::Set { name, stripe, mut members } => {
+                for Member { drive, plan, host, .. } in &mut members {
+                    if let (EmulatedDevice::Nvme(running), false) =
+                        (&mut builder.devices[builder.device_of[*drive]], builder.fresh[*drive])
+                    {
+                        check_without_log(&mut host.device, running, plan, now)?;
+                    }
+                }
                 let drives: Vec<usize> = members.iter().map(|member| member.drive).collect();
                 let devices_of: Vec<usize> =
                     drives.iter().map(|drive| builder.device_of[*drive]).collect();

@@ -67,7 +67,9 @@ pub fn prepare_drive(
     let name = &plan.config.name;
     let fresh = is_fresh(plan);
     let mut stack = Stack::build(plan, Some(HOST_VECTOR))?;
-    check_without_log(&mut stack.device, &mut stack.drive, plan, Nanos::ZERO)?;
+    if !fresh {
+        check_without_log(&mut stack.device, &mut stack.drive, plan, Nanos::ZERO)?;
+    }
     if scenario.precondition.is_none() {
         return Ok((stack, Nanos::ZERO));
     }

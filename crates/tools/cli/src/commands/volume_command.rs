@@ -47,7 +47,9 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
 }
 
 fn device_queue(device: &VolumeDevice) -> Result<(Queue, user_io::IoDevice), CliError> {
-    let opened = open::open(&device.device, &OpenOptions::default()).map_err(other)?;
+    let options =
+        OpenOptions { log_in_region: device.write_log.is_some(), ..OpenOptions::default() };
+    let opened = open::open(&device.device, &options).map_err(other)?;
     let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
     Ok((queue, opened))
 }

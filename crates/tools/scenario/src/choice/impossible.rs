@@ -175,6 +175,12 @@ pub enum Impossible {
         /// Name of the drive.
         drive: String,
     },
+    /// A log over a device that has no persistent memory region of its own.
+    #[error("{device} has no persistent memory region for a log")]
+    NoRegionForLog {
+        /// The drive, target or set.
+        device: String,
+    },
     /// NVMe commands for a drive of another kind.
     #[error("{user} needs the NVMe queues of a drive, and drive {drive} has kind = \"{kind}\"")]
     NoNvmeQueues {
@@ -259,6 +265,9 @@ impl Impossible {
             Impossible::RealMemory { .. } => {
                 "set `size` instead of `dax` in `pmr`".into()
             }
+            Impossible::NoRegionForLog { .. } => "name a drive or target of an emulated NVMe drive with \
+                 `pmr`"
+                .into(),
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
             Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; \
                  `sluice admin set` and `sluice admin fault` are for a drive that is served"

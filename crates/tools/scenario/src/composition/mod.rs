@@ -10,6 +10,7 @@ mod read;
 
 use std::path::PathBuf;
 
+use controller::{PmrConfig, PmrStore};
 use lnvm::{ScrubConfig, TargetKind};
 
 use super::choice::{BLOCK_REQUESTS, Impossible};
@@ -18,6 +19,9 @@ use super::{
 };
 
 pub(super) use read::CompositionSections;
+
+/// The name of a log in messages.
+const LOG: &str = "a log";
 
 /// A device that a path or a set is over. The indices are those of [`Scenario::drives`],
 /// [`Composition::targets`] and [`Composition::sets`].
@@ -141,6 +145,37 @@ impl Scenario {
             !named.is_member(*device) && self.kind_of(*device) != Some(TargetKind::Ppa)
         };
         devices.filter(is_free).map(path).collect()
+    }
+
+    /// Returns the scenario with a log in the whole persistent memory region of the drive beneath the
+    /// path of this name, or the only one. A path that has a log keeps it.
+    ///
+    /// # Errors
+    /// [`Impossible`]. An unknown path is no error: the scenario is unchanged.
+    pub fn with_region_log(&self, name: Option<&str>) -> Result<Scenario, Impossible> {
+        let mut scenario = self.clone();
+        let Ok(path) = self.select_path(name) else { return Ok(scenario) };
+        if path.config.log.is_some() {
+            return Ok(scenario);
+        }
+        let device = format!("\"{}\"", self.device_name(path.over));
+        let no_region = Impossible::NoRegionForLog { device };
+        if let Beneath::Set(_) = path.over {
+            return Err(no_region);
+        }
+        self.check_blocks(path.over, LOG)?;
+        let bytes = match &self.drives[self.drive_of(path.over)].config.pmr {
+            Some(PmrConfig { store: PmrStore::Emulated { bytes }, .. }) => *bytes,
+            Some(PmrConfig { store: PmrStore::Dax { path }, .. }) => {
+                path.metadata().map_or(0, |file| file.len())
+            }
+            None => return Err(no_region),
+        };
+        match scenario.composition.paths.iter_mut().find(|one| one.name == path.name) {
+            Some(named) => named.config.log = Some(bytes),
+            None => scenario.path.log = Some(bytes),
+        }
+        Ok(scenario)
     }
 
     /// Returns the path of this name, or the only one.

@@ -6,7 +6,7 @@ use lnvm::{PuSet, TargetKind, is_name};
 use media::MediaConfig;
 use nvme::PuId;
 
-use super::{Beneath, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
+use super::{Beneath, LOG, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
 use crate::choice::{BLOCK_LAYER, BLOCK_REQUESTS, Impossible};
 use crate::error::ProblemKind;
 use crate::section::{Result, Section, Value};
@@ -15,9 +15,6 @@ use crate::{BlockLayerSpec, DriveKind, DriveSpec, HostTarget, PathConfig, Scenar
 
 /// Default size of a stripe in bytes [HIOPS14 §4].
 const STRIPE_BYTES: u64 = 128 << 10;
-
-/// The name of a log in messages.
-const LOG: &str = "a log";
 
 /// The allowed names of targets, sets and paths.
 const NAME: &str = "1 to 32 letters, digits, `-`, `_` and `.`, the first a letter or digit";

@@ -70,7 +70,10 @@ pub(crate) fn open_log(
     drive.set_zero_latency(false);
     drive.reset_stats();
     let opened = opened.map_err(|source| StackError::Log { name: name(), source })?;
-    Ok(CoreQueues::single(opened, features))
+    // Completions of the drive are noticed as the path says; the log has its own at once. Opening
+    // takes no time.
+    let noticed = opened.with_device(|device| device.with_notification(notification));
+    Ok(CoreQueues::single(noticed, features))
 }
 
 /// Returns the identity of a new log: random for a drive with an image, else a function of the
@@ -90,8 +93,8 @@ fn identity(plan: &DriveSpec) -> LogIdentity {
     LogIdentity(bytes)
 }
 
-/// Checks that no log may have data of a device that is opened without a log. Only a drive with an
-/// image can have such a log. Takes no time.
+/// Checks that no log may have data of a device that is opened without a log. Takes no time. A drive
+/// that was new has no log.
 ///
 /// # Errors
 /// [`StackError::Log`].
@@ -103,7 +106,7 @@ pub(crate) fn check_without_log(
 ) -> Result<(), StackError> {
     let log_error = |source| StackError::Log { name: plan.config.name.clone(), source };
     let limits = *device.limits();
-    if image(plan).is_none() || limits.sectors == 0 {
+    if limits.sectors == 0 {
         return Ok(());
     }
     let bytes = limits.sector_bytes as usize;

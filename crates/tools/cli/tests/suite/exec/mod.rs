@@ -228,3 +228,39 @@ fn the_library_is_found_where_it_is_installed() {
     assert!(found.status.success(), "{}", fixture::text(&found.stderr));
     assert_eq!(fixture::text(&stage.exec(&["ls", &at]).stdout), "file\n");
 }
+
+// guarantee: B-50
+
+#[test]
+fn synced_writes_of_a_program_are_in_the_log_of_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, at) = (dir.path().join("s.toml"), dir.path().join("at"));
+    let image = dir.path().join("disk.img");
+    let drive = format!(
+        "[drive]\npreset = \"femu-default\"\ngeometry = {{ channels = 2, chunks = 24, pages = 64 }}\n\
+         data = \"file\"\npath = {image:?}\npmr = {{ size = \"4M\", persist = \"1us\" }}\n"
+    );
+    std::fs::write(&file, &drive).unwrap();
+    library::build();
+    let exec = |options: &[&str], script: &str| {
+        let mut command = std::process::Command::new(library::SLUICE);
+        command.arg("exec").arg("--volume").arg(&file).args(options).arg("--at").arg(&at);
+        command.args(["--", "sh", "-c", &script.replace("AT", at.to_str().unwrap())]);
+        command.output().unwrap()
+    };
+    let write = "for i in 1 2 3; do echo line $i >> AT/f; sync AT/f; done";
+    let out = exec(&["--write-log", "pmr", "--format"], write);
+    assert!(out.status.success(), "{}", library::text(&out.stderr));
+    let out = exec(&["--write-log", "pmr"], "cat AT/f");
+    assert_eq!(library::text(&out.stdout), "line 1\nline 2\nline 3\n", "{out:?}");
+    let out = exec(&[], "cat AT/f");
+    assert!(!out.status.success());
+    let said = library::text(&out.stderr);
+    assert!(said.contains("open the device with its own log"), "{said}");
+    // Other memory, and a device without a region.
+    let said = library::text(&exec(&["--write-log", "ram"], "true").stderr);
+    assert!(said.contains("pmr"), "{said}");
+    std::fs::write(&file, drive.replace("pmr = {", "# {")).unwrap();
+    let said = library::text(&exec(&["--write-log", "pmr"], "true").stderr);
+    assert!(said.contains("no persistent memory region for a log"), "{said}");
+}

@@ -68,6 +68,7 @@ fn jobs_verify_their_data_through_the_log_on_every_path() {
         (drive.as_str(), "queue_model = \"sq\"\ncores = 2\n"),
         (drive.as_str(), "queue_model = \"mq\"\ncores = 4\nscheduler = \"deadline\"\n"),
         (drive.as_str(), "completion = \"interrupt\"\n"),
+        (drive.as_str(), "completion = \"interrupt\"\n[host]\ninterrupt_cost = \"2us\"\n"),
         (drive.as_str(), "queue_model = \"mq\"\ncores = 2\ncompletion = \"hybrid\"\n"),
         (open_channel, ""),
     ] {
