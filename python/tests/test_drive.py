@@ -389,3 +389,30 @@ def test_a_drive_without_a_region_says_so(drive: sluice.Drive) -> None:
     with pytest.raises(sluice.OpenError, match="no persistent memory region") as refused:
         drive.pmr_read(0, 1)
     assert refused.value.errno == errno.EOPNOTSUPP
+
+
+# guarantee: D-59
+
+
+def test_a_write_that_cannot_be_atomic_is_refused() -> None:
+    geometry = {**DRIVE["drive"]["geometry"], "page_bytes": 16384}
+    config = {"drive": {**DRIVE["drive"], "geometry": geometry, "atomic": True}}
+    with sluice.open(config) as drive, drive.queue(depth=4) as queue:
+        unit = 4 * SECTOR
+        assert drive.write(SECTOR, b"a" * unit, atomic=True) == unit
+        assert queue.write(6 * SECTOR, b"b" * unit, atomic=True, fua=True) == unit
+        assert drive.read(SECTOR, unit) == b"a" * unit
+        buffer = drive.buffer(2 * unit)
+        for call in (
+            lambda: drive.write(0, b"c" * (unit + SECTOR), atomic=True),
+            lambda: drive.write(0, buffer, atomic=True),
+            lambda: queue.submit("write", 0, buffer, atomic=True),
+            lambda: queue.submit_many("write", [0], buffer, length=2 * unit, atomic=True),
+        ):
+            with pytest.raises(ValueError, match="at most 4 are atomic"):
+                call()
+        with pytest.raises(ValueError, match="only a write can be atomic"):
+            queue.submit("read", 0, buffer, length=SECTOR, atomic=True)
+        assert drive.read(0, SECTOR) == bytes(SECTOR)
+    with sluice.open(DRIVE) as drive, pytest.raises(ValueError, match="at most 1 are atomic"):
+        drive.write(0, bytes(2 * SECTOR), atomic=True)

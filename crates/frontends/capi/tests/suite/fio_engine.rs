@@ -277,6 +277,7 @@ fn what_cannot_be_is_refused_in_words() {
         (&["--sluice_device=null:1g", "--rw=read", "--bs=100"], "whole sectors of 512"),
         (&["--sluice_device=null:1g", "--rw=read", "--bs=4m"], "2048 at most"),
         (&["--sluice_device=null:1g", "--rw=read", "--sluice_cache=1k"], "64 units at least"),
+        (&["--sluice_device=null:1g", "--rw=write", "--sluice_atomic=1"], "Invalid argument"),
     ] {
         let output = fio(engine, arguments);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -4,6 +4,7 @@
 mod support;
 
 mod choices;
+mod drive_options;
 mod faults;
 mod fio_engine;
 mod former_names;
@@ -19,6 +20,5 @@ mod pages;
 mod pmr;
 mod segments;
 mod serving;
-mod small_blocks;
 mod vectors;
 mod waits;
