@@ -126,7 +126,7 @@ impl Request {
 
     /// Returns whether the request must be atomic on a device where it cannot be. Zeros that may be
     /// deallocated are a trim, which is done sector by sector.
-    #[inline]
+    #[inline(always)]
     pub fn breaks_atomicity(&self, limits: &AtomicLimits) -> bool {
         self.atomic && !self.can_be_atomic(limits)
     }

@@ -303,7 +303,7 @@ impl Pblk {
 
 /// Checks a request against the limits of the device. Returns the status with which an invalid
 /// request completes.
-#[inline]
+#[inline(always)]
 fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> Result<(), Status> {
     let Request { op, lba, sectors, data, deallocate: may_unmap, fua, .. } = *request;
     if op == Op::Flush {
@@ -313,11 +313,9 @@ fn check_request(limits: &Limits, memory: &AddressSpace, request: &Request) -> R
         return Err(Status::LBA_OUT_OF_RANGE);
     }
     let trims = op == Op::Discard || op == Op::WriteZeroes && may_unmap && !fua;
-    if request.breaks_atomicity(&limits.atomic) {
-        return Err(Status::INVALID_FIELD);
-    }
     let any_length = trims || op == Op::Extents;
-    if sectors == 0 || sectors > REQUEST_SECTORS_MAX && !any_length {
+    let is_wrong_length = sectors == 0 || sectors > REQUEST_SECTORS_MAX && !any_length;
+    if is_wrong_length || request.breaks_atomicity(&limits.atomic) {
         return Err(Status::INVALID_FIELD);
     }
     let bytes = match op {

@@ -66,7 +66,11 @@ impl Controller {
             self.consume_tokens(now, owner, self.commands.get(id).bytes);
         }
         if let Err(status) = understood {
-            return translation::refuse(self, now, id, status);
+            if translation::delays_refusals(self) {
+                return translation::refuse(self, now, id, status);
+            }
+            self.commands.refuse(id, status);
+            return self.commands.complete(id, status);
         }
         let fetch = self.config.controller.fetch_latency;
         if fetch > Nanos::ZERO && self.takes_time(Stage::Fetch) {

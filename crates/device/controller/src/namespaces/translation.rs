@@ -67,18 +67,22 @@ pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<
 /// otherwise prevent virtual time from reaching the end of the operation.
 const REFUSED_COMMAND_TIME: Nanos = Nanos(1_000);
 
-/// Completes a command that was fetched at `now`, and which the drive refuses.
+/// Whether commands that the drive refuses now must take time.
 #[cold]
+pub(crate) fn delays_refusals(controller: &Controller) -> bool {
+    let commands = &controller.commands;
+    let is_maintained = commands.is_formatting || commands.refused_with.is_some();
+    let is_instant = controller.config.controller.completion_latency == Nanos::ZERO;
+    is_maintained && is_instant && !controller.zero_latency
+}
+
+/// Completes a command that was fetched at `now`, and which the drive refuses, after a time.
+#[cold]
+#[inline(never)]
 pub(crate) fn refuse(controller: &mut Controller, now: Nanos, id: u32, status: Status) {
     controller.commands.refuse(id, status);
-    let is_maintained =
-        controller.commands.is_formatting || controller.commands.refused_with.is_some();
-    let is_instant = controller.config.controller.completion_latency == Nanos::ZERO;
-    if is_maintained && is_instant && !controller.zero_latency {
-        controller.commands.get_mut(id).due = now + REFUSED_COMMAND_TIME;
-        return controller.stages.enqueue_delay(Stage::Post, now, REFUSED_COMMAND_TIME, id);
-    }
-    controller.commands.complete(id, status);
+    controller.commands.get_mut(id).due = now + REFUSED_COMMAND_TIME;
+    controller.stages.enqueue_delay(Stage::Post, now, REFUSED_COMMAND_TIME, id);
 }
 
 /// Adds the parts of a range of blocks of a namespace.

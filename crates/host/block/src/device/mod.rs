@@ -20,7 +20,7 @@ pub struct QueueFull;
 /// `longest` is the longest transfer in sectors.
 ///
 /// Every driver uses this function: it checks ranges once, before a command is bound.
-#[inline]
+#[inline(always)]
 pub fn validate_request(limits: &Limits, longest: u32, request: &Request) -> Option<Status> {
     let Request { op, lba, sectors, .. } = *request;
     if op == Op::Flush {

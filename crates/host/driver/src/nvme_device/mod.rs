@@ -441,8 +441,7 @@ impl HardwareQueue for NvmeQueue {
         if !self.is_ready() {
             return Err(BindError::Busy);
         }
-        let is_plain = matches!(command.op, Op::Read | Op::Write) && !command.atomic;
-        if self.lists.is_some() || !is_plain {
+        if self.lists.is_some() || !matches!(command.op, Op::Read | Op::Write) {
             return self.bind_generic(tag, command, now);
         }
         let (mut sqe, bytes) = self.transfer(command).map_err(BindError::Refused)?;

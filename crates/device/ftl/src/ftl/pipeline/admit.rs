@@ -232,6 +232,18 @@ impl Ftl {
         if self.requests.writes().is_empty() {
             return false;
         }
+        match self.env.config.atomic_writes {
+            false => self.admit_queued::<false>(now, flash),
+            true => self.admit_queued::<true>(now, flash),
+        }
+    }
+
+    /// Admits queued requests. With `ATOMIC`, writes of at most a write unit are admitted as a whole.
+    fn admit_queued<const ATOMIC: bool>(
+        &mut self,
+        now: Nanos,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
         let (mut moved, mut written) = (false, 0);
         // In this loop only the admitted sectors change these counts, and evictions of
         // translation pages, after which the counts are taken again.
@@ -242,13 +254,10 @@ impl Ftl {
             if self.requests.writes().is_prefetch_due() {
                 self.prefetch_pending();
             }
-            if self.env.config.atomic_writes && self.is_too_long_for_unit(&p) {
-                let sectors = self.buffer.ring(HOST).free_in_unit();
-                if self.requests.writes_mut().promote(sectors) {
+            if ATOMIC && self.is_too_long_for_unit(&p) {
+                if self.fill_open_unit(flash) {
                     continue;
                 }
-                self.stats.atomic_padding += u64::from(sectors);
-                self.pad_open_host_unit(flash);
                 (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
                 moved = true;
             }
@@ -267,7 +276,7 @@ impl Ftl {
                         n if n < room => Admission::GcLimiter,
                         _ => Admission::MapPage,
                     };
-                    if n < left && self.is_atomic(&p) {
+                    if ATOMIC && n < left && self.is_atomic(&p) {
                         n = self.admissible_whole(left, slots, free, idle);
                     }
                     let n = match n {
@@ -338,15 +347,27 @@ impl Ftl {
         (n, room)
     }
 
-    /// Whether a queued request is a write that is admitted as a whole.
-    #[inline]
+    /// Whether a queued request is a write that is admitted as a whole, if writes are atomic.
     fn is_atomic(&self, p: &QueuedWrite) -> bool {
-        self.env.config.atomic_writes && !p.is_trim() && p.sectors <= self.env.geometry.ws_opt
+        !p.is_trim() && p.sectors <= self.env.geometry.ws_opt
     }
 
-    /// Whether a queued request is an atomic write that does not fit the open unit. A shorter write
-    /// may then overtake it. Without one the unit is padded, also if the request cannot be admitted
-    /// yet: other units may wait for this one, from which their paired pages are programmed.
+    /// Lets a shorter write overtake the first request, which does not fit the open unit. Without one the
+    /// unit is padded, also if the request cannot be admitted yet: other units may wait for this one,
+    /// from which their paired pages are programmed. Returns whether there is a shorter write.
+    #[cold]
+    #[inline(never)]
+    fn fill_open_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
+        let sectors = self.buffer.ring(HOST).free_in_unit();
+        if self.requests.writes_mut().promote(sectors) {
+            return true;
+        }
+        self.stats.atomic_padding += u64::from(sectors);
+        self.pad_open_host_unit(flash);
+        false
+    }
+
+    /// Whether a queued request is an atomic write that does not fit the open unit.
     fn is_too_long_for_unit(&self, p: &QueuedWrite) -> bool {
         let free = self.buffer.ring(HOST).free_in_unit();
         self.is_atomic(p) && free > 0 && free < p.sectors
