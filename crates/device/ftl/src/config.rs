@@ -151,8 +151,8 @@ pub struct FtlConfig {
     /// on a drive that keeps the map.
     pub vector_copy: bool,
     /// Whether a write of at most a write unit is atomic: after a power cut all of it is there, or
-    /// nothing. It is put into one write unit, which is padded before it if the write does not fit. The
-    /// argument is in [`admit`](crate::ftl::pipeline::admit). Larger writes are as without it.
+    /// nothing. It is put into one write unit, which is padded before it if the write does not fit
+    /// (`docs/atomic-writes.md`). Larger writes are as without it.
     ///
     /// Rejected with a map cache, where the translation pages of a write are fetched one by one, and
     /// on a drive that keeps the map.
