@@ -142,7 +142,7 @@ impl AtomicityModel {
         for (versions, found) in self.sectors.iter_mut().zip(found) {
             let is_weak = versions.is_weak;
             *versions = Versions::new(found.unwrap_or(0));
-            // What could not be read may be readable, as an older version, after the next cut.
+            // A sector that the test cannot read may show an older version after the next power cut.
             versions.is_weak = is_weak;
         }
         (self.writes, self.order) = (Vec::new(), 0);
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(model.clone().restart(&[Some(1), None]), unreadable);
         model.lose(0, None);
         model.lose(1, Some(4));
-        // What is as before the second write there was lost after it.
+        // The second sector shows the first write: the media have lost the second one there.
         assert_eq!(model.clone().restart(&[Some(3), Some(2)]), Ok(()));
         assert_eq!(model.clone().restart(&[Some(3), None]), Ok(()));
         let torn = Err(AtomicityViolation::Torn { order: 2, old: 0, new: 1 });

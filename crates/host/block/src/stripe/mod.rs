@@ -173,10 +173,10 @@ impl<D: BlockDevice> Stripe<D> {
             together = together.saturating_add(other.queue_depth);
             limits.volatile_cache |= other.volatile_cache;
             limits.atomic.sectors = limits.atomic.sectors.min(other.atomic.sectors);
-            limits.atomic = limits.atomic.divided_at(match other.atomic.boundary_sectors {
-                0 => stripe,
-                boundary => boundary,
-            });
+            limits.atomic = limits.atomic.divided_at(stripe);
+            if other.atomic.boundary_sectors > 0 {
+                limits.atomic = limits.atomic.divided_at(other.atomic.boundary_sectors);
+            }
         }
         let (Some((_, mut limits)), Ok(count)) = (first, u16::try_from(all)) else {
             return Err(StripeError::Members(all));

@@ -8,6 +8,7 @@ use mem::{Iova, SharedRegion};
 use rng::Rng;
 
 use super::*;
+use crate::AtomicLimits;
 
 const SECTOR: u32 = 512;
 
@@ -37,7 +38,7 @@ impl Ram {
             optimal_sectors: 4,
             queue_depth,
             volatile_cache: false,
-            atomic: crate::AtomicLimits::NONE,
+            atomic: AtomicLimits::NONE,
         };
         Ram {
             limits,
@@ -358,4 +359,25 @@ fn devices_that_are_not_one_are_refused() {
     let other = Ram::new(&AddressSpace::default(), 64, 4, 1);
     assert_eq!(wrong(vec![ram(64), ram(64), other], 8), StripeError::Memory { member: 2 });
     assert_eq!(advance(Payload::Contiguous(Iova(512)), 512), Payload::Contiguous(Iova(1024)));
+}
+
+// guarantee: D-59
+
+#[test]
+fn atomic_writes_end_at_stripes_and_at_the_boundaries_of_all_members() {
+    let memory = AddressSpace::default();
+    let atomic = |sectors, boundary_sectors| AtomicLimits { sectors, boundary_sectors };
+    let set = |limits: [AtomicLimits; 2], stripe| {
+        let members = limits.map(|atomic| {
+            let mut ram = Ram::new(&memory, 64, 4, 1);
+            ram.limits.atomic = atomic;
+            ram
+        });
+        Stripe::new(Vec::from(members), stripe).unwrap().limits().atomic
+    };
+    assert_eq!(set([atomic(8, 0), atomic(16, 0)], 32), atomic(8, 32));
+    // A stripe that is shorter than the boundary of its members.
+    assert_eq!(set([atomic(8, 8), atomic(8, 8)], 2), atomic(2, 2));
+    assert_eq!(set([atomic(8, 0), atomic(8, 8)], 16), atomic(8, 8));
+    assert_eq!(set([atomic(8, 0), AtomicLimits::NONE], 16).sectors, 0);
 }

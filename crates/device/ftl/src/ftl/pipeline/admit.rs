@@ -8,8 +8,8 @@
 //!
 //! With [`atomic_writes`](crate::FtlConfig::atomic_writes) a write of at most a write unit is admitted
 //! as a whole, into one unit. If it does not fit the open unit, shorter writes from behind it fill the
-//! unit, or padding does. After a power cut
-//! such a write is there completely or not at all (later writes may have replaced parts of it):
+//! unit, or padding does. After a power cut such a write is there completely or not at all (later writes
+//! may have replaced parts of it):
 //!
 //! * A unit is programmed by one operation and has one sequence number. An interrupted program leaves
 //!   no sector of it readable. So recovery finds all entries of the unit, or none. It decides by sector,
