@@ -145,9 +145,6 @@ impl HardwareQueue for NullQueue {
 
     #[inline]
     fn bind_tag_cmd(&mut self, tag: Tag, command: &Request, now: Nanos) -> Result<(), BindError> {
-        if command.breaks_atomicity(&AtomicLimits::NONE) {
-            return Err(BindError::Refused(Status::INVALID_FIELD));
-        }
         self.tags.bind(tag, command.tag, now)?;
         let place = self.ring_index(self.bound);
         self.ring[place] = tag;

@@ -53,9 +53,6 @@ pub(super) fn prepare(
 ) -> Result<AtaCommand, Status> {
     let Request { op, lba, sectors, fua, .. } = *request;
     let limits = abilities.limits;
-    if request.breaks_atomicity(&limits.atomic) {
-        return Err(Status::INVALID_FIELD);
-    }
     let command = match op {
         Op::Read | Op::Write => {
             if sectors == 0 || sectors > limits.max_sectors || lba >> 48 != 0 {

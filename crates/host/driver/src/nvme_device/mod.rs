@@ -367,9 +367,6 @@ impl NvmeQueue {
     #[inline(never)]
     fn bind_generic(&mut self, tag: Tag, request: &Request, now: Nanos) -> Result<(), BindError> {
         let Request { op, data, .. } = *request;
-        if request.breaks_atomicity(&self.limits.atomic) {
-            return Err(BindError::Refused(Status::INVALID_FIELD));
-        }
         let made = match op {
             Op::Read | Op::Write => self.transfer(request).map(|(sqe, bytes)| {
                 let layout = ExtendedLbaLayout::new(self.metadata, self.limits.sector_bytes);

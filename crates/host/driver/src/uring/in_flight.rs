@@ -95,7 +95,7 @@ impl InFlight {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
         let too_long = sectors > limits.max_sectors && matches!(step, FlowStep::Transfer { .. });
-        if sectors == 0 || too_long || request.breaks_atomicity(&limits.atomic) {
+        if sectors == 0 || too_long {
             return Err(Status::INVALID_FIELD);
         }
         let sector_bytes = u64::from(limits.sector_bytes);

@@ -41,8 +41,7 @@ impl NvmeCommandFlow {
         }
         let transfers = matches!(op, Op::Read | Op::Write);
         let too_long = transfers && sectors > limits.max_sectors;
-        let is_torn = request.breaks_atomicity(&limits.atomic);
-        if too_long || is_torn || (sectors == 0 && op != Op::Flush) {
+        if too_long || (sectors == 0 && op != Op::Flush) {
             return Err(Status::INVALID_FIELD);
         }
         let sqe = command(nsid, request)?;
