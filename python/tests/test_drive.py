@@ -7,6 +7,7 @@ import pathlib
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -301,7 +302,7 @@ def test_namespaces_change_while_a_drive_is_open() -> None:
         assert [(n["namespace"], n["attached"]) for n in left] == [(1, True), (3, False)]
         assert drive.create_namespace() == 2
         assert drive.namespaces()["unallocated_bytes"] == 0
-        for change, says in [
+        refused: list[tuple[Callable[[], object], str]] = [
             (lambda: drive.create_namespace(4096), "unallocated"),
             (lambda: drive.create_namespace(0), "at least one block"),
             (lambda: drive.attach_namespace(9), "no namespace 9; it has: 1, 2, 3"),
@@ -309,7 +310,8 @@ def test_namespaces_change_while_a_drive_is_open() -> None:
             (lambda: drive.detach_namespace(2), "is not attached"),
             (lambda: drive.delete_namespace(9), "no namespace 9"),
             (lambda: drive.namespaces(drive="x"), "there are: d"),
-        ]:
+        ]
+        for change, says in refused:
             with pytest.raises(ValueError, match=says):
                 change()
         # The drive keeps the namespace that it has opened.
