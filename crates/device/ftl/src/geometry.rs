@@ -133,12 +133,6 @@ pub enum CapacityError {
         "vector_copy is on, but a drive's own FTL gives itself no commands: it moves sectors anyway"
     )]
     VectorCopyInDrive,
-    /// Writes are to be atomic, but the sectors of one are admitted when their translation pages are in
-    /// memory, one page after the other.
-    #[error(
-        "atomic is on, but with l2p_cache the parts of a write wait for different pages of the map"
-    )]
-    AtomicWithMapCache,
     /// Writes are to be atomic on a drive that keeps the map, which takes the sectors of a unit one by
     /// one.
     #[error("atomic is on, but this drive keeps the map")]
@@ -358,9 +352,6 @@ impl CapacityPlan {
         if config.vector_copy && shape.mw_cunits > 0 {
             return Err(CapacityError::VectorCopyWithPairedPages { cunits: shape.mw_cunits });
         }
-        if config.atomic_writes && config.map_cache_sectors > 0 {
-            return Err(CapacityError::AtomicWithMapCache);
-        }
         if config.active_pus > shape.pus {
             return Err(CapacityError::TooManyActive { active: config.active_pus, pus: shape.pus });
         }
@@ -437,7 +428,11 @@ impl CapacityPlan {
         let spare = physical - total;
         let map_cache = match config.map_cache_sectors {
             0 => MapCachePlan::default(),
-            sectors => CapacityPlan::map_cache(sectors, meta, spare, slots, line_sectors.into())?,
+            sectors => {
+                // An atomic write pins two pages at a time.
+                let pinned = slots + u64::from(config.atomic_writes);
+                CapacityPlan::map_cache(sectors, meta, spare, pinned, line_sectors.into())?
+            }
         };
         let asked = u64::from(config.checkpoint_sectors);
         let checkpoint_sectors = if asked == 0 { auto } else { asked };
@@ -463,19 +458,20 @@ impl CapacityPlan {
     /// Returns the frames of a map of `meta` pages, and the sectors reserved for writing the pages.
     ///
     /// Every slot of the write buffer may pin a page of its own. So may the next sectors that
-    /// garbage collection looks at, but within the free slots of its ring. Beyond that there is one
-    /// page for a trim, one in flight, and one for lookups, so that every waiter for a page gets it
-    /// after earlier ones have been served. All frames may be dirty, and relocations may change
+    /// garbage collection looks at, but within the free slots of its ring. With the first page of an
+    /// atomic write that spans two, these are `pinned`. Beyond that there is one page for a trim or
+    /// a write, one in flight, and one for lookups, so that every waiter for a page gets it after
+    /// earlier ones have been served. All frames may be dirty, and relocations may change
     /// every page once before the space they gain is free: that takes two writes of the map, and
     /// the line that its pages are written to.
     fn map_cache(
         sectors: u32,
         meta: u64,
         spare: u64,
-        slots: u64,
+        pinned: u64,
         line_sectors: u64,
     ) -> Result<MapCachePlan, CapacityError> {
-        let least = (slots + 3).min(meta + 1).to_u32();
+        let least = (pinned + 3).min(meta + 1).to_u32();
         if sectors < least {
             return Err(CapacityError::MapCacheTooSmall { sectors, sectors_min: least });
         }

@@ -93,12 +93,18 @@ impl WriteQueue {
     }
 
     /// Moves the first write of at most `sectors` to the head, if it is among the next few and
-    /// concerns no sector of the requests that it overtakes. Returns whether there was one.
-    pub(crate) fn promote(&mut self, sectors: u32) -> bool {
+    /// concerns no sector of the requests that it overtakes. Returns whether there was one. `is_ready`
+    /// says whether a write can be admitted at once.
+    pub(crate) fn promote(
+        &mut self,
+        sectors: u32,
+        is_ready: impl Fn(&QueuedWrite) -> bool,
+    ) -> bool {
         let fits = |at: &usize| {
             let request = &self.queue[*at];
             request.sectors <= sectors
                 && !request.is_trim()
+                && is_ready(request)
                 && !self.queue.range(..at).any(|earlier| earlier.overlaps(request))
         };
         let Some(at) = (1..self.queue.len().min(PROMOTION_DISTANCE)).find(fits) else {

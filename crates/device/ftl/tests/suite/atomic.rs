@@ -1,19 +1,20 @@
 //! Atomic writes: random writes of every size and alignment, several in flight, with failing programs,
 //! chunks that go offline, trims, rewrites, and power cuts, also in recovery. No write of at most a
-//! write unit may be torn.
+//! write unit may be torn. Some cases have a map cache, and writes across the translation pages of its
+//! map.
 //!
 //! Replay a seed with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite atomic::`. `SLUICE_CASES`
 //! sets the number of seeds.
 
-// guarantee: D-59
+// guarantee: D-59, D-63
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::common;
-use common::{TestFlash, geometry, with_metadata};
+use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{
-    CapacityError, CapacityPlan, ChunkReport, FlashGeometry, Ftl, FtlConfig, GcReadPriority,
-    L2pEntry, NewFtlError, VictimPolicyKind,
+    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, GcReadPriority, L2pEntry,
+    NewFtlError, VictimPolicyKind,
 };
 use nvme::{ChunkId, Status};
 use rng::Rng;
@@ -21,6 +22,9 @@ use testkit::atomicity::{AtomicityModel, AtomicityViolation};
 use time::Nanos;
 
 const NOW: Nanos = Nanos(0);
+
+/// Logical sectors per translation page, with sectors of 512 bytes.
+const PAGE_SECTORS: u64 = 112;
 
 /// Requests in flight at most.
 const IN_FLIGHT_MAX: usize = 6;
@@ -31,6 +35,8 @@ struct Case {
     config: FtlConfig,
     model: AtomicityModel,
     rng: Rng,
+    /// Of cases with a map cache.
+    paging: Option<Rng>,
     value: u64,
     tag: u64,
     /// By tag of a flush, the changes that it makes durable: those up to this one.
@@ -45,25 +51,30 @@ struct Case {
     /// atomic writes.
     redispatched: u64,
     padding: u64,
+    map_misses: u64,
     is_full: bool,
 }
 
 impl Case {
-    fn new(seed: u64, atomic_writes: bool) -> Case {
+    fn new(seed: u64, atomic_writes: bool, is_paged: bool) -> Case {
         let mut rng = Rng::new(seed ^ 0xa70_31c);
         let (channels, pus) = (1 + rng.below(2) as u32, 1 + rng.below(3) as u32);
         let unit = [2, 4, 6, 8][rng.below(4) as usize];
         let units = 4 + rng.below(8) as u32;
         let pair = [0, 1, 2, 3][rng.below(4) as usize].min(units - 2) * unit;
         let chunks = 30 + rng.below(20) as u32;
-        let shape = FlashGeometry::from_geometry(&geometry(
-            channels,
-            pus,
-            chunks,
-            unit * units,
-            unit,
-            pair,
-        ));
+        let mut geometry = geometry(channels, pus, chunks, unit * units, unit, pair);
+        let mut paging = is_paged.then(|| Rng::new(seed ^ 0x9a6e));
+        if let Some(paging) = &mut paging {
+            // Many translation pages, and a write buffer that pins few of them.
+            (geometry.groups, geometry.pus) = (1, if paging.chance(0.8) { 1 } else { 2 });
+            let unit = [2, 3, 4][paging.below(3) as usize];
+            (geometry.ws_min, geometry.ws_opt) = (unit, unit);
+            geometry.mw_cunits = [0, 0, 1][paging.below(3) as usize] * unit;
+            geometry.sectors = unit * (32 + paging.below(32) as u32);
+            geometry.chunks = 60 + paging.below(20) as u32;
+        }
+        let shape = FlashGeometry::from_geometry(&geometry);
         let policies = [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit];
         let config = FtlConfig {
             over_provisioning: 0.2 + rng.f64() * 0.5,
@@ -75,7 +86,12 @@ impl Case {
             atomic_writes,
             ..FtlConfig::default()
         };
-        let config = with_metadata(&shape, &config);
+        let mut config = with_metadata(&shape, &config);
+        if let Some(paging) = &mut paging {
+            config.gc_queue_depth_units = 1 + paging.below(4) as u32;
+            let least = map_cache_min(&shape, &config);
+            config.map_cache_sectors = least + [0, 0, 0, 1, 5][paging.below(5) as usize];
+        }
         let ftl =
             Ftl::new(shape, config, |_| ChunkReport::Free).expect("the flash is large enough");
         let mut flash = TestFlash::new(shape, true, ftl.slots(), seed ^ 0xf1a5);
@@ -93,6 +109,7 @@ impl Case {
             config,
             model,
             rng,
+            paging,
             value: 0,
             tag: 0,
             flushes: HashMap::new(),
@@ -102,6 +119,7 @@ impl Case {
             torn: 0,
             redispatched: 0,
             padding: 0,
+            map_misses: 0,
             is_full: false,
         }
     }
@@ -132,9 +150,16 @@ impl Case {
         panic!("requests do not complete: {}", self.ftl.debug_state());
     }
 
-    /// Returns a range of at most `max` sectors. Half of them begin within one eighth of the sectors.
+    /// Returns a range of at most `max` sectors. Half of them begin within one eighth of the sectors; with
+    /// a map cache, a third is at an edge of a translation page.
     fn range(&mut self, max: u32) -> (u64, u32) {
         let count = 1 + self.rng.below(max.into()) as u32;
+        if let Some(paging) = &mut self.paging
+            && paging.below(3) == 0
+        {
+            let edge = PAGE_SECTORS * (1 + paging.below((self.ftl.sectors() - 64) / PAGE_SECTORS));
+            return (edge - paging.below(u64::from(count) + 1), count);
+        }
         let span = self.ftl.sectors() / if self.rng.chance(0.5) { 8 } else { 1 };
         (self.rng.below((span - u64::from(count)).max(1)), count)
     }
@@ -278,6 +303,7 @@ impl Case {
     fn cut_power(&mut self) {
         self.redispatched += self.ftl.stats().redispatched_sectors;
         self.padding += self.ftl.stats().atomic_padding;
+        self.map_misses += self.ftl.stats().map_misses;
         self.ftl = self.flash.power_cut(self.config);
         self.flash.requests.clear();
         self.flushes.clear();
@@ -320,22 +346,35 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn no_atomic_write_is_torn() {
+    run_seeds(400, 20_000, false);
+}
+
+/// The pages of a write that spans two are in the smallest cache together.
+#[test]
+fn no_atomic_write_is_torn_with_a_map_cache() {
+    run_seeds(100, 5_000, true);
+}
+
+/// Runs seeds, by default so many, with at least so many power cuts.
+fn run_seeds(count: u64, cuts_min: u64, is_paged: bool) {
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_CASES").unwrap_or(400),
+        None => 0..number("SLUICE_CASES").unwrap_or(count),
     };
     let is_usual = number("SLUICE_SEED").or(number("SLUICE_CASES")).is_none();
     let (mut cuts, mut redispatched, mut padding, mut kills, mut failed) = (0, 0, 0, 0, vec![]);
+    let mut map_misses = 0;
     for seed in seeds {
         let run = || {
-            let mut case = Case::new(seed, true);
+            let mut case = Case::new(seed, true, is_paged);
             case.run();
             let kills = case.flash.dead.iter().filter(|dead| **dead).count();
-            (case.flash.cuts, case.redispatched, case.padding, kills)
+            (case.flash.cuts, case.redispatched, case.padding, case.map_misses, kills)
         };
         match std::panic::catch_unwind(run) {
-            Ok((cut, sectors, padded, killed)) => {
+            Ok((cut, sectors, padded, missed, killed)) => {
                 cuts += cut;
+                map_misses += missed;
                 (redispatched, padding) = (redispatched + sectors, padding + padded);
                 kills += killed;
             }
@@ -343,39 +382,33 @@ fn no_atomic_write_is_torn() {
         }
     }
     println!("{cuts} power cuts, {kills} chunks offline, {redispatched} sectors written again");
-    println!("{padding} sectors of padding before atomic writes");
+    println!("{padding} sectors of padding before atomic writes, {map_misses} misses of the cache");
     assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
-    assert!(cuts >= 20_000 || !is_usual, "{cuts} cuts");
+    assert!(cuts >= cuts_min || !is_usual, "{cuts} cuts");
     assert!(kills.min(redispatched as usize).min(padding as usize) > 0 || !is_usual);
+    assert!((map_misses > cuts) == is_paged || !is_usual);
 }
 
 /// The test above can fail.
 #[test]
 fn without_atomic_writes_some_are_torn() {
-    let mut torn = 0;
-    for seed in 0..20 {
-        let mut case = Case::new(seed, false);
-        case.run();
-        torn += case.torn;
-        assert_eq!(case.padding, 0);
+    for is_paged in [false, true] {
+        let mut torn = 0;
+        for seed in 0..20 {
+            let mut case = Case::new(seed, false, is_paged);
+            case.run();
+            torn += case.torn;
+            assert_eq!(case.padding, 0);
+        }
+        println!("{torn} torn writes");
+        assert!(torn > 10, "{torn}");
     }
-    println!("{torn} torn writes");
-    assert!(torn > 10, "{torn}");
 }
 
 #[test]
-fn atomic_writes_are_refused_where_their_parts_wait_for_each_other() {
+fn atomic_writes_are_refused_where_the_drive_keeps_the_map() {
     let shape = FlashGeometry::from_geometry(&geometry(1, 2, 60, 64, 4, 0));
-    let config = FtlConfig {
-        atomic_writes: true,
-        map_cache_sectors: 1_000,
-        over_provisioning: 0.5,
-        ..FtlConfig::default()
-    };
-    let total = shape.total_chunks();
-    let refused = CapacityPlan::new(&shape, &config, total, total);
-    assert_eq!(refused.unwrap_err(), CapacityError::AtomicWithMapCache);
-    let config = FtlConfig { map_cache_sectors: 0, ..config };
+    let config = FtlConfig { atomic_writes: true, over_provisioning: 0.5, ..FtlConfig::default() };
     let refused = Ftl::new_with_device_l2p(shape, config, |_| ChunkReport::Free, ftl::WriteSeq(1));
     let refused = refused.map(|_| ()).unwrap_err();
     assert!(

@@ -116,9 +116,7 @@ impl DriveCapacityError {
                 | Layer::VectorCopyOnDeviceL2p
                 | Layer::VectorCopyInDrive,
             ) => &["vector_copy"],
-            DriveCapacityError::Ftl(Layer::AtomicWithMapCache | Layer::AtomicOnDeviceL2p) => {
-                &["atomic", "l2p_cache"]
-            }
+            DriveCapacityError::Ftl(Layer::AtomicOnDeviceL2p) => &["atomic"],
             DriveCapacityError::Shards(_) => &["shards"],
             DriveCapacityError::OutOfBand { .. } => &["oob_bytes"],
             DriveCapacityError::Ftl(Layer::MapCacheWithoutSpace { .. }) => {
@@ -175,10 +173,7 @@ impl DriveCapacityError {
                   map of its own"
                     .into()
             }
-            DriveCapacityError::Ftl(Layer::AtomicWithMapCache | Layer::AtomicOnDeviceL2p) => {
-                "allowed: atomic = false; or all of the map in the memory of the FTL, with l2p_cache = 0"
-                    .into()
-            }
+            DriveCapacityError::Ftl(Layer::AtomicOnDeviceL2p) => "allowed: atomic = false".into(),
             DriveCapacityError::Shards(_) => {
                 "allowed: fewer shards, or more and larger chunks".into()
             }

@@ -372,7 +372,7 @@ fn a_path_leads_to_a_namespace_of_its_drive() {
 // guarantee: D-59
 
 #[test]
-fn atomic_writes_need_an_ftl_with_the_whole_map_in_memory() {
+fn atomic_writes_need_an_ftl_with_the_map() {
     let block = "[drive]\npreset = \"femu-default\"\n";
     let is_atomic = |text: &str| parse(text).unwrap().drives[0].config.ftl.atomic_writes;
     assert!(is_atomic(&format!("{block}atomic = true\n")));
@@ -395,9 +395,6 @@ fn atomic_writes_need_an_ftl_with_the_whole_map_in_memory() {
         "{block}personality = \"open-channel\"\ndevice_l2p = true\n[target]\nkind = \"rrpc\"\natomic = true\n"
     );
     assert_refused(&rrpc, 7, "true", &["only the writes of pblk"]);
-    let cached =
-        format!("{block}data = \"memory\"\natomic = true\n[drive.ftl]\nl2p_cache = \"1M\"\n");
-    assert_refused(&cached, 4, "true", &["with l2p_cache", "allowed: atomic = false"]);
 }
 
 // guarantee: B-98

@@ -7,7 +7,8 @@
 //! # Atomic writes
 //!
 //! With [`atomic_writes`](crate::FtlConfig::atomic_writes) a write of at most a write unit is admitted
-//! as a whole, into one unit. If it does not fit the open unit, shorter writes from behind it fill the
+//! as a whole, into one unit. With a map cache it first pins the translation pages of all of its
+//! sectors. If it does not fit the open unit, shorter writes from behind it fill the
 //! unit, or padding does. After a power cut such a write is there completely or not at all (later writes
 //! may have replaced parts of it):
 //!
@@ -254,6 +255,16 @@ impl Ftl {
             if self.requests.writes().is_prefetch_due() {
                 self.prefetch_pending();
             }
+            let is_pinned = ATOMIC && self.mapping.is_cached() && self.is_atomic(&p);
+            if is_pinned {
+                // Pages that are evicted for it may take slots, and space in the open unit.
+                let is_ready = self.prepare_whole_write(now, p.lba, p.sectors, flash);
+                (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+                if !is_ready {
+                    admission = Admission::MapPage;
+                    break;
+                }
+            }
             if ATOMIC && self.is_too_long_for_unit(&p) {
                 if self.fill_open_unit(flash) {
                     continue;
@@ -281,6 +292,10 @@ impl Ftl {
                     }
                     let n = match n {
                         0 => 0,
+                        n if is_pinned => {
+                            self.mapping.set_head_write_page(None);
+                            n
+                        }
                         n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
                     };
                     if self.mapping.is_cached() {
@@ -359,7 +374,12 @@ impl Ftl {
     #[inline(never)]
     fn fill_open_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
         let sectors = self.buffer.ring(HOST).free_in_unit();
-        if self.requests.writes_mut().promote(sectors) {
+        // A write that waits for a translation page would let the pages of the first one go.
+        let (env, mapping) = (&self.env, &self.mapping);
+        let is_ready = |write: &QueuedWrite| {
+            !mapping.is_cached() || mapping.are_pages_resident(env, write.lba, write.sectors)
+        };
+        if self.requests.writes_mut().promote(sectors, is_ready) {
             return true;
         }
         self.stats.atomic_padding += u64::from(sectors);

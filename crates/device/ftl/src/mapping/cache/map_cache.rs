@@ -7,7 +7,8 @@
 //! * A **sector in the write buffer** pins its page from insertion until the sector is readable
 //!   from the media: the map entry names its slot.
 //! * A **write or trim** at the head of the queue waits for its page, and pins it when it arrives.
-//!   The pages of the requests behind it are prefetched.
+//!   An atomic write waits for the pages of all of its sectors, at most [`HEAD_PAGES`], so that it is
+//!   admitted as a whole. The pages of the requests behind it are prefetched.
 //! * **Garbage collection**, for space, health or wear, waits for the pages of all sectors of the
 //!   next write unit, and pins them until it has processed the unit. If the contents of a line are
 //!   not known otherwise, it visits all pages, one after the other.
@@ -51,6 +52,10 @@ use crate::{FlashGeometry, L2pEntry};
 /// Frames that are searched for a clean page when dirty ones cannot be written.
 const CLEAN_STEPS: u32 = 64;
 
+/// Pages of the first write or trim at most: a write unit has 64 sectors at most, and a page more
+/// entries.
+const HEAD_PAGES: usize = 2;
+
 /// Memory for the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapCacheStats {
@@ -75,13 +80,25 @@ struct PinRequest {
     still_wanted: bool,
 }
 
+/// A page that the first write or trim waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HeadPage {
+    /// [`MapPageId::NONE`] if it waits for no page here.
+    page: MapPageId,
+    pinned: bool,
+}
+
+impl HeadPage {
+    const NONE: HeadPage = HeadPage { page: MapPageId::NONE, pinned: false };
+}
+
 /// Waiters for map pages.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct MapPager {
     /// Reads that wait for a free fetch.
     waiting_reads: VecDeque<u32>,
-    /// The page that the first write or trim waits for, and whether it is pinned for it.
-    head_write_page: (MapPageId, bool),
+    /// The pages that the first write or trim waits for.
+    head_pages: [HeadPage; HEAD_PAGES],
     /// Pages of the unit that garbage collection scans next.
     gc_pages: Vec<PinRequest>,
     /// Buffer for an encoded page.
@@ -92,7 +109,7 @@ impl fmt::Debug for MapPager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Paging")
             .field("waiting", &self.waiting_reads.len())
-            .field("change", &self.head_write_page)
+            .field("change", &self.head_pages)
             .field("scan", &self.gc_pages)
             .finish_non_exhaustive()
     }
@@ -102,7 +119,7 @@ impl MapPager {
     pub(crate) fn new(shape: &FlashGeometry) -> MapPager {
         MapPager {
             waiting_reads: VecDeque::new(),
-            head_write_page: (MapPageId::NONE, false),
+            head_pages: [HeadPage::NONE; HEAD_PAGES],
             gc_pages: Vec::new(),
             page_scratch: Vec::with_capacity(shape.sector_bytes.index()),
         }
@@ -116,14 +133,14 @@ impl MapPager {
     /// Pages pinned for the queue head and for GC, once per pin.
     pub(crate) fn pinned_pages(&self) -> impl Iterator<Item = MapPageId> {
         let scan = self.gc_pages.iter().filter(|w| w.pinned).map(|w| w.page);
-        scan.chain(self.head_write_page.1.then_some(self.head_write_page.0))
+        scan.chain(self.head_pages.iter().filter(|head| head.pinned).map(|head| head.page))
     }
 
     /// Records that a page has arrived in its frame, and pins it for the waiting modifications.
     pub(crate) fn fill_done(&mut self, page: MapPageId, frames: &mut Frames) {
         let scanned = self.gc_pages.iter_mut().map(|w| (w.page, &mut w.pinned));
-        for (wanted, held) in scanned.chain([(self.head_write_page.0, &mut self.head_write_page.1)])
-        {
+        let heads = self.head_pages.iter_mut().map(|head| (head.page, &mut head.pinned));
+        for (wanted, held) in scanned.chain(heads) {
             if wanted == page && !*held {
                 *held = true;
                 frames.pin(page);
@@ -174,26 +191,65 @@ impl Mapping {
         self.l2p.frames().is_some_and(|frames| !frames.is_pinned(page))
     }
 
-    /// The page that the first write or trim waits for.
+    /// The page that the first write or trim waits for, or the first one of several.
     pub(crate) fn head_write_page(&self) -> Option<MapPageId> {
-        Some(self.pager.head_write_page.0).filter(|page| *page != MapPageId::NONE)
+        Some(self.pager.head_pages[0].page).filter(|page| *page != MapPageId::NONE)
     }
 
-    /// Replaces the page that the first write or trim waits for.
+    /// Replaces the pages that the first write or trim waits for by one, or by none.
     pub(crate) fn set_head_write_page(&mut self, page: Option<MapPageId>) {
-        let page = (page.unwrap_or(MapPageId::NONE), false);
-        let (before, held) = std::mem::replace(&mut self.pager.head_write_page, page);
-        if let (true, Some(frames)) = (held, self.l2p.frames_mut()) {
-            frames.unpin(before);
+        self.set_head_pages(page.into_iter());
+    }
+
+    /// Replaces the pages that the first write or trim waits for.
+    fn set_head_pages(&mut self, pages: impl Iterator<Item = MapPageId>) {
+        let mut heads = [HeadPage::NONE; HEAD_PAGES];
+        for (head, page) in heads.iter_mut().zip(pages) {
+            head.page = page;
+        }
+        let before = std::mem::replace(&mut self.pager.head_pages, heads);
+        if let Some(frames) = self.l2p.frames_mut() {
+            before.iter().filter(|head| head.pinned).for_each(|head| frames.unpin(head.page));
         }
     }
 
-    /// Keeps the resident page that the first write or trim waits for in its frame.
-    pub(crate) fn pin_head_write_page(&mut self) {
-        let (page, held) = &mut self.pager.head_write_page;
-        if let (false, Some(frames)) = (std::mem::replace(held, true), self.l2p.frames_mut()) {
+    /// Replaces the pages that the first write waits for by those of all of its sectors. Pages that it
+    /// waits for already stay pinned. Returns whether it waited for others.
+    ///
+    /// # Panics
+    /// If there are more than [`HEAD_PAGES`].
+    pub(crate) fn want_whole_write(&mut self, first: MapPageId, last: MapPageId) -> bool {
+        assert!(last.get() - first.get() < HEAD_PAGES.to_u32(), "{first} to {last}: a write unit");
+        let other = (last != first).then_some(last);
+        let heads = &self.pager.head_pages;
+        if heads[0].page == first && heads[1].page == other.unwrap_or(MapPageId::NONE) {
+            return false;
+        }
+        self.set_head_pages(std::iter::once(first).chain(other));
+        true
+    }
+
+    /// The index, from `from` on, and the page of a page that the first write or trim waits for and that
+    /// is not pinned for it.
+    pub(crate) fn unpinned_head_page(&self, from: usize) -> Option<(usize, MapPageId)> {
+        let mut heads = self.pager.head_pages.iter().enumerate().skip(from);
+        let found = heads.find(|(_, head)| head.page != MapPageId::NONE && !head.pinned);
+        found.map(|(index, head)| (index, head.page))
+    }
+
+    /// Keeps a resident page that the first write or trim waits for in its frame.
+    pub(crate) fn pin_head_page(&mut self, index: usize) {
+        let HeadPage { page, pinned } = &mut self.pager.head_pages[index];
+        if let (false, Some(frames)) = (std::mem::replace(pinned, true), self.l2p.frames_mut()) {
             frames.pin(*page);
         }
+    }
+
+    /// Whether the pages of some sectors are in memory.
+    pub(crate) fn are_pages_resident(&self, env: &Env, lba: Lba, sectors: u32) -> bool {
+        let last = lba + sectors.saturating_sub(1);
+        let pages = [env.pages.page_of(lba), env.pages.page_of(last)];
+        pages.iter().all(|page| self.l2p.is_page_resident(*page))
     }
 
     /// Whether a sector's entry can be changed without a read of its page.

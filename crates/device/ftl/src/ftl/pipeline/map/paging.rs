@@ -80,11 +80,44 @@ impl Ftl {
         // The eviction of a page may have taken the last slots.
         let run = run.min(room(self.buffer.ring(HOST)));
         if run == 0 {
-            self.mapping.pin_head_write_page();
+            self.mapping.pin_head_page(0);
         } else {
             self.mapping.set_head_write_page(None);
         }
         run
+    }
+
+    /// Returns whether an atomic write can be admitted as a whole, as far as the map is concerned: the
+    /// translation pages of all of its sectors are pinned in their frames. If not, they are being
+    /// fetched, or wait for frames. It waits for them one by one, and keeps those that it has: the
+    /// smallest cache has a frame for each.
+    pub(crate) fn prepare_whole_write(
+        &mut self,
+        now: Nanos,
+        lba: Lba,
+        sectors: u32,
+        flash: &mut impl FlashBackend,
+    ) -> bool {
+        let end = lba + sectors;
+        let last = lba + sectors.saturating_sub(1);
+        let (first, last) = (self.env.pages.page_of(lba), self.env.pages.page_of(last));
+        let is_new = self.mapping.want_whole_write(first, last);
+        if is_new {
+            (first.get()..=last.get()).for_each(|page| self.count_page_use(MapPageId(page)));
+        }
+        let (mut ready, mut from) = (true, 0);
+        while let Some((index, page)) = self.mapping.unpinned_head_page(from) {
+            if self.request_page(now, page, FetchReason::Modify, flash) == FetchOutcome::Resident {
+                self.mapping.pin_head_page(index);
+            } else {
+                ready = false;
+            }
+            from = index + 1;
+        }
+        if !ready && is_new {
+            self.prefetch_queued_pages(now, end, end, flash);
+        }
+        ready
     }
 
     /// Returns whether garbage collection can scan a write unit of a line now: the translation pages
