@@ -152,6 +152,7 @@ impl MockOpenChannelDrive {
                 mdts_sectors: 64,
                 io_queues: 1,
                 can_copy: false,
+                space: None,
             },
             stats: MockOpenChannelDriveStats::default(),
             geometry,
@@ -234,7 +235,7 @@ impl MockOpenChannelDrive {
 
     /// Creates a port and `count` queue pairs with rings of `depth`, replacing earlier ones.
     pub fn connect_many(&mut self, depth: u16, count: u16) -> (Arc<Port>, Vec<QueuePair>) {
-        let port = Port::new().unwrap();
+        let port = Port::in_space(self.options.space.clone().unwrap_or_default()).unwrap();
         let half = (usize::from(depth) * 64).next_multiple_of(PAGE_BYTES);
         let (mut queues, mut pairs) = (Vec::new(), Vec::new());
         for qid in 1..=count {

@@ -1,6 +1,7 @@
 //! pblk in one shard, pblk in several shards, and rrpc: behavior, failures, aging media, and oracles.
 
 mod aging;
+mod atomic_writes;
 mod managed_drives;
 mod open_pblk;
 mod real;

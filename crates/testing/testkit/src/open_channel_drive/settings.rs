@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use mem::AddressSpace;
+
 /// Failures that a test injects.
 #[derive(Debug, Default)]
 pub struct MockOpenChannelDriveFaults {
@@ -30,6 +32,8 @@ pub struct MockOpenChannelDriveOptions {
     pub io_queues: u16,
     /// Whether it copies sectors, with new out-of-band bytes.
     pub can_copy: bool,
+    /// Memory of the host that it connects to, which other drives may share; `None` for its own.
+    pub space: Option<AddressSpace>,
 }
 
 /// Counters.
