@@ -236,6 +236,13 @@ impl Controller {
         identify::namespaces(self)
     }
 
+    /// Records that a host has newer blocks of a namespace in the persistent memory region, as a log. Until
+    /// the drive is powered off, Format NVM and the deletion of the namespace end with
+    /// [`Status::OPERATION_DENIED`]: the host would bring old blocks back.
+    pub fn set_logged_namespace(&mut self, nsid: u32) {
+        self.memory.logged_namespace = Some(nsid);
+    }
+
     /// Returns the capacity in bytes that no namespace has.
     pub fn unallocated_bytes(&self) -> u64 {
         identify::unallocated_bytes(self)

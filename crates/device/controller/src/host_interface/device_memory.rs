@@ -18,6 +18,8 @@ pub(crate) struct DeviceMemory {
     pub(crate) cmb: Option<DeviceCmb>,
     /// The persistent memory region.
     pub(crate) pmr: Option<DevicePmr>,
+    /// The namespace of which a host has newer blocks in the region.
+    pub(crate) logged_namespace: Option<u32>,
 }
 
 /// The memory that survives a power cut.
@@ -38,7 +40,8 @@ impl DeviceMemory {
         kept: KeptDeviceMemory,
     ) -> Result<DeviceMemory, DriveError> {
         let cmb = DeviceCmb::power_on(config, kept.cmb)?;
-        Ok(DeviceMemory { cmb, pmr: DevicePmr::power_on(config, kept.pmr)? })
+        let pmr = DevicePmr::power_on(config, kept.pmr)?;
+        Ok(DeviceMemory { cmb, pmr, logged_namespace: None })
     }
 
     /// Handles a power cut, and returns what survives it. No host may access the memory any more.

@@ -329,6 +329,7 @@ fn block_drive(controller: &mut Controller) -> Option<&mut BlockDrive> {
 ///
 /// # Errors
 /// [`Status::INVALID_OPCODE`] of a drive that does not manage its flash;
+/// [`Status::OPERATION_DENIED`] while a host has newer blocks of the namespace;
 /// [`Status::FORMAT_IN_PROGRESS`] during a format, [`Status::NOT_READY`] during another run;
 /// [`Status::SANITIZE_IN_PROGRESS`] and [`Status::SANITIZE_FAILED`] during Sanitize, and after one
 /// that has failed.
@@ -338,7 +339,13 @@ pub(crate) fn request(
     requester: Option<RunRequester>,
 ) -> Result<(), Status> {
     let refused_with = controller.commands.refused_with;
+    let logged = controller.memory.logged_namespace;
     let Some(drive) = block_drive(controller) else { return Err(Status::INVALID_OPCODE) };
+    if let FormatTask::Format { nsid, .. } | FormatTask::Delete { nsid } = task
+        && logged.is_some_and(|logged| nsid.is_none_or(|nsid| nsid == logged))
+    {
+        return Err(Status::OPERATION_DENIED.do_not_retry());
+    }
     if let Some(status) = refused_with {
         return Err(status);
     }

@@ -60,6 +60,10 @@ pub(crate) fn open_log(
         ..WriteLogConfig::new(bytes, identity(log.plan))
     };
     let features = WriteLog::<CoreQueues, PersistentRegion>::features(device.features());
+    // Formatted blocks would come back from the log.
+    let attached = drive.namespaces().into_iter().find(|namespace| namespace.is_attached);
+    let first = attached.map(|namespace| namespace.nsid);
+    log.plan.namespace.or(first).into_iter().for_each(|nsid| drive.set_logged_namespace(nsid));
     drive.set_zero_latency(true);
     let opened = WriteLogOpening::new(device, region, config).and_then(|mut opening| {
         while !opening.poll(now)? {

@@ -72,6 +72,8 @@ statuses! {
     PRP_OFFSET_INVALID = 0x013, "PRP offset invalid";
     /// An SGL is shorter than the transfer.
     SGL_LENGTH_INVALID = 0x00f, "data SGL length invalid";
+    /// Another user of the drive does not allow the operation.
+    OPERATION_DENIED = 0x015, "operation denied";
     /// The last sanitize operation has failed, and the drive has not been recovered from that.
     SANITIZE_FAILED = 0x01c, "sanitize failed";
     /// A sanitize operation is in progress.
