@@ -240,6 +240,7 @@ def open(
     sector_bytes: int | None = None,
     timeout: float | None = None,
     core: int | None = None,
+    log: int | str | None = None,
 ) -> Drive:
     """Opens a drive in real time.
 
@@ -249,7 +250,8 @@ def open(
 
     `depth` is the minimum number of outstanding requests of each queue, and `queues` the minimum number of
     queues. `timeout` limits answers of a server or controller, in seconds. `core` is the index of the CPU
-    for the drive's thread. For files and block devices only: `read_only`, `buffered` (use the page cache),
+    for the drive's thread. `log` gives a scenario's drive a log for small writes in its persistent memory
+    region, of this size (bytes, or a text such as `"16M"`), or in the whole region (`"pmr"`). For files and block devices only: `read_only`, `buffered` (use the page cache),
     `shared` (allow a device that is in use), `sector_bytes`.
 
     Raises `ScenarioError`, `OpenError`, and `ValueError` for options that the device does not have.
@@ -266,6 +268,7 @@ def open(
         sector_bytes=sector_bytes,
         timeout=timeout,
         core=core,
+        log=log,
     )
     _drives.add(opened)
     return opened

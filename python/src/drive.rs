@@ -12,7 +12,8 @@ use pyo3::types::{PyBool, PyBytes, PyDict};
 use sluice::controller::NamespaceRequest;
 use sluice::driver::{PersistentRegion, RegionError};
 use sluice::open::{
-    CloseError, DriveControl, DriveControlError, FileOptions, OpenOptions, Target, TargetOpenError,
+    CloseError, DriveControl, DriveControlError, FileOptions, OpenOptions, RegionLog, Target,
+    TargetOpenError,
 };
 use sluice::scenario::{FaultValue, Scenario};
 use sluice::time::Nanos;
@@ -203,10 +204,23 @@ impl PlainFileOptions {
     }
 }
 
+/// Reads the size of a log: bytes, a text such as `"16M"`, or `"pmr"` for the whole region.
+fn region_log(from: &Bound<'_, PyAny>) -> PyResult<RegionLog> {
+    let bytes = match from.extract::<&str>() {
+        Ok("pmr") => return Ok(RegionLog::Whole),
+        Ok(text) => sluice::scenario::units::size(text),
+        Err(_) => from.extract().ok(),
+    };
+    bytes.map(RegionLog::Bytes).ok_or_else(|| {
+        let text = "log: bytes, a size such as \"16M\", or \"pmr\" for the whole region";
+        CallFailure::Value(text.into()).into_exception(from.py())
+    })
+}
+
 /// Opens a drive of a scenario, or any device by its name.
 #[pyfunction]
 #[pyo3(signature = (what, *, drive=None, depth=None, queues=None, read_only=false, buffered=false,
-                    shared=false, sector_bytes=None, timeout=None, core=None))]
+                    shared=false, sector_bytes=None, timeout=None, core=None, log=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments of a Python function have names")]
 pub(crate) fn open(
     what: &Bound<'_, PyAny>,
@@ -219,6 +233,7 @@ pub(crate) fn open(
     sector_bytes: Option<u32>,
     timeout: Option<f64>,
     core: Option<usize>,
+    log: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyDrive> {
     let py = what.py();
     let invalid = |text: &str| CallFailure::Value(text.into()).into_exception(py);
@@ -227,6 +242,7 @@ pub(crate) fn open(
         Some(seconds) if seconds > 0.0 && seconds < 1e9 => Some(Nanos((seconds * 1e9) as u64)),
         Some(_) => return Err(invalid("timeout: seconds, above 0")),
     };
+    let log = log.map(region_log).transpose()?;
     let plain = PlainFileOptions { buffered, shared, sector_bytes };
     let (close_errors, closed) = channel();
     let file = FileOptions {
@@ -242,6 +258,7 @@ pub(crate) fn open(
         drive_core: core,
         timeout,
         close_errors: Some(close_errors),
+        log,
         file,
         ..OpenOptions::default()
     };

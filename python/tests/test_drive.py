@@ -387,6 +387,44 @@ def test_what_was_persisted_survives_a_power_cut() -> None:
         drive.pmr_persist(0, 1)
 
 
+# guarantee: B-50
+
+
+def test_an_option_gives_a_drive_a_log(tmp_path: pathlib.Path) -> None:
+    config = {
+        "drive": {
+            **DRIVE["drive"],
+            "data": "file",
+            "path": str(tmp_path / "image"),
+            "pmr": {"size": "128k"},
+        }
+    }
+    wrong: tuple[Any, ...] = ("x", -1, 1.5)
+    for size in wrong:
+        with pytest.raises(ValueError, match="log: bytes, a size"):
+            sluice.open(config, log=size)
+    refusals: tuple[tuple[Any, int | str, str], ...] = (
+        (config, 64, "log = 64 for .*multiples of 64 bytes"),
+        (config, 65537, "log = 65537 for .*multiples of 64 bytes"),
+        (config, "129k", "log = 132096 for .*up to 131072"),
+        (DRIVE, "pmr", "no persistent memory region for a log"),
+        ("null:1M", "64k", "log = 65536 for the null device"),
+    )
+    for what, size, problem in refusals:
+        with pytest.raises(sluice.OpenError, match=problem) as refused:
+            sluice.open(what, log=size)
+        assert refused.value.errno == errno.EINVAL
+    for log in ("128k", 128 << 10, "pmr"):
+        with sluice.open(config, log=log) as drive:
+            if log == "128k":
+                drive.write(SECTOR, b"x" * SECTOR)
+                drive.flush()
+            assert drive.read(SECTOR, SECTOR) == b"x" * SECTOR
+            assert drive.pmr_read(0, 8) == b"SLUICLOG"
+    with pytest.raises(sluice.OpenError, match="its own log"):
+        sluice.open(config)
+
+
 def test_a_drive_without_a_region_says_so(drive: sluice.Drive) -> None:
     with pytest.raises(sluice.OpenError, match="no persistent memory region") as refused:
         drive.pmr_read(0, 1)

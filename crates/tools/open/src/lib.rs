@@ -35,6 +35,7 @@ use std::path::Path;
 use driver::{Passthrough, UringConfig};
 use user_io::{IoDevice, Limits};
 
+pub use ::scenario::RegionLog;
 pub use controller::UNSAFE;
 pub use drive_thread::{DriveControl, DriveControlError};
 pub use error::{CloseError, TargetOpenError};

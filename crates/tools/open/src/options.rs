@@ -4,6 +4,7 @@
 use std::sync::mpsc::Sender;
 
 use driver::{DoorbellUse, Polling, SubmissionThread, TaskWork};
+use scenario::RegionLog;
 use time::Nanos;
 
 use super::{CloseError, TargetOpenError};
@@ -40,9 +41,9 @@ pub struct OpenOptions {
     /// Channel that receives an error if a drive of a scenario cannot be closed cleanly. Without
     /// it, the error is dropped, as for a file that is dropped.
     pub close_errors: Option<Sender<CloseError>>,
-    /// Whether the device has a log in the whole persistent memory region of its drive
-    /// (`docs/scenario.md`), unless the scenario gives it one. Applies to scenarios.
-    pub log_in_region: bool,
+    /// Log for small writes in the persistent memory region of the drive (`docs/scenario.md`). A path
+    /// that the scenario gives a log keeps it; another size is refused. Applies to scenarios.
+    pub log: Option<RegionLog>,
     /// Options of files and block devices; other targets ignore them.
     pub file: FileOptions,
 }
@@ -126,10 +127,13 @@ impl OpenOptions {
     }
 
     pub(super) fn refuse_drive_options(&self, what: &str) -> Result<(), TargetOpenError> {
-        if self.log_in_region {
+        if let Some(log) = self.log {
             return Err(TargetOpenError::Option {
-                option: "log_in_region",
-                value: "true".into(),
+                option: "log",
+                value: match log {
+                    RegionLog::Whole => "the whole region".into(),
+                    RegionLog::Bytes(bytes) => bytes.to_string(),
+                },
                 what: what.into(),
                 allowed: "only the drive of a scenario has a persistent memory region here".into(),
             });

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use driver::pci::PciDriver;
 use event::RealClock;
+use scenario::choice::Impossible;
 use scenario::{Beneath, DriveKind, HostTarget, PathSpec, Scenario};
 use stack::{
     AssembledDrive, DevicePort, HostHandles, JobTarget, Notification, PreparedPaths, StackError,
@@ -53,12 +54,18 @@ pub fn open_scenario(
         return Err(TargetOpenError::Option { option, value, what, allowed });
     }
     let with_log;
-    let scenario = match options.log_in_region {
-        true => {
-            with_log = scenario.with_region_log(name).map_err(StackError::from)?;
+    let scenario = match options.log {
+        Some(size) => {
+            with_log = scenario.with_region_log(name, size).map_err(|error| match error {
+                Impossible::LogSize { device, bytes, allowed } => {
+                    let value = bytes.to_string();
+                    TargetOpenError::Option { option: "log", value, what: device, allowed }
+                }
+                error => StackError::from(error).into(),
+            })?;
             &with_log
         }
-        false => scenario,
+        None => scenario,
     };
     let path = match scenario.composition.is_empty() {
         true => None,

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use controller::{Fault, NamespaceRequest};
 use scenario::Scenario;
-use sluice_open::{OpenOptions, TargetOpenError, open_scenario};
+use sluice_open::{OpenOptions, RegionLog, TargetOpenError, open_scenario};
 use stack::StackError;
 use user_io::{Handle, IoDevice, QueueConfig};
 
@@ -110,29 +111,95 @@ fn an_image_with_data_in_the_last_sector_gets_no_log() {
 }
 
 #[test]
-fn an_option_gives_a_device_a_log_in_the_whole_region() {
+fn an_option_gives_a_device_a_log_in_its_region() {
     let drive = format!("[drive]\n{GEOMETRY}");
-    let open = |text: &str, name: Option<&str>| {
+    let open_with = |text: &str, name: Option<&str>, size| {
         let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap();
-        let options = OpenOptions { log_in_region: true, ..OpenOptions::default() };
+        let options = OpenOptions { log: Some(size), ..OpenOptions::default() };
         open_scenario(&scenario, name, &options).map(|(device, _)| device)
     };
-    let has_log = |device: IoDevice| {
-        let mut magic = [0; 8];
-        device.persistent_region().unwrap().read(0, &mut magic).unwrap();
-        magic == *b"SLUICLOG"
+    let open = |text: &str, name: Option<&str>| open_with(text, name, RegionLog::Whole);
+    // Lines of the ring, from the header of the log.
+    let lines = |device: IoDevice| {
+        let mut header = [0; 64];
+        device.persistent_region().unwrap().read(0, &mut header).unwrap();
+        assert_eq!(header[..8], *b"SLUICLOG");
+        u32::from_le_bytes(header[56..60].try_into().unwrap())
     };
-    assert!(has_log(open(&format!("{drive}pmr.size = \"1M\"\n"), None).unwrap()));
-    let named = "pmr.size = \"1M\"\n[[path]]\nname = \"p\"\nover = \"drive0\"\n";
-    assert!(has_log(open(&format!("{drive}{named}"), Some("p")).unwrap()));
+    let region = format!("{drive}pmr.size = \"1M\"\n");
+    assert_eq!(lines(open(&region, None).unwrap()), (1 << 14) - 2);
+    let named = format!("{region}[[path]]\nname = \"p\"\nover = \"drive0\"\n");
+    assert_eq!(lines(open(&named, Some("p")).unwrap()), (1 << 14) - 2);
+    let half = RegionLog::Bytes(512 << 10);
+    assert_eq!(lines(open_with(&named, Some("p"), half).unwrap()), (1 << 13) - 2);
+    let has = format!("{region}[path]\nlog = \"512k\"\n");
+    assert_eq!(lines(open(&has, None).unwrap()), (1 << 13) - 2);
+    assert_eq!(lines(open_with(&has, None, half).unwrap()), (1 << 13) - 2);
+    for (text, bytes, says) in [
+        (&region, 0, "multiples of 64 bytes"),
+        (&region, 65_535, "multiples of 64 bytes"),
+        (&region, 65_536 + 32, "multiples of 64 bytes"),
+        (&region, (1 << 20) + 64, "up to 1048576"),
+        (&region, u64::MAX, "up to 1048576"),
+        (&has, 1 << 20, "524288, as `log` of the scenario"),
+    ] {
+        match open_with(text, None, RegionLog::Bytes(bytes)) {
+            Err(TargetOpenError::Option { option: "log", value, allowed, .. }) => {
+                assert_eq!(value, bytes.to_string());
+                assert!(allowed.contains(says), "{bytes}: {allowed}");
+            }
+            other => panic!("{bytes}: {other:?}"),
+        }
+    }
     let set = "pmr.size = \"1M\"\n[[set]]\nname = \"s\"\nmembers = [\"drive0\"]\n";
     for text in [drive.clone(), format!("{drive}{set}")] {
         let error = open(&text, None).unwrap_err().to_string();
         assert!(error.contains("no persistent memory region for a log"), "{error}");
     }
-    let options = OpenOptions { log_in_region: true, ..OpenOptions::default() };
+    let options = OpenOptions { log: Some(RegionLog::Whole), ..OpenOptions::default() };
     match sluice_open::open("null", &options) {
-        Err(TargetOpenError::Option { option: "log_in_region", .. }) => {}
+        Err(TargetOpenError::Option { option: "log", .. }) => {}
         other => panic!("{other:?}"),
     }
+}
+
+// guarantee: B-110
+
+/// The log would bring formatted blocks back, so that the drive refuses formats while it is open, also
+/// after a loss of power.
+#[test]
+fn a_drive_whose_log_is_open_refuses_formats() {
+    let drive = format!("[drive]\n{GEOMETRY}pmr.size = \"1M\"\n");
+    let open = |text: &str| {
+        let scenario = Scenario::parse(Path::new("x.toml"), text).unwrap();
+        open_scenario(&scenario, None, &OpenOptions::default()).unwrap()
+    };
+    let (device, control) = open(&format!("{drive}[path]\nlog = \"1M\"\n"));
+    let queue = device.create_queue(QueueConfig::default()).unwrap();
+    let mut handle = Handle::new(&device, queue).unwrap();
+    let bytes = device.limits().sector_bytes as usize;
+    let data = device.buffer(bytes).unwrap();
+    data.fill(0, bytes, 7);
+    handle.write(3, &data, true).unwrap();
+    for round in 0..2 {
+        for erase in [false, true] {
+            let error = control.inject_fault(None, Fault::Format { erase }).unwrap_err();
+            assert!(error.to_string().contains("operation denied"), "{error}");
+        }
+        for nsid in [Some(1), None] {
+            let delete = NamespaceRequest::Delete { nsid };
+            let error = control.change_namespaces(None, delete).unwrap_err();
+            assert!(error.to_string().contains("operation denied"), "{error}");
+        }
+        if round == 0 {
+            control.inject_fault(None, Fault::PowerCut { after_ops: 0 }).unwrap();
+        }
+        data.fill(0, bytes, 0);
+        handle.read(3, &data).unwrap();
+        let mut back = vec![0; bytes];
+        data.read(0, &mut back);
+        assert_eq!((back[0], back[bytes - 1]), (7, 7));
+    }
+    let (_device, control) = open(&drive);
+    control.inject_fault(None, Fault::Format { erase: false }).unwrap();
 }

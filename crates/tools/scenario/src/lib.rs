@@ -38,7 +38,7 @@ pub use ::machine::MachineModel;
 pub use block::notify::{CompletionMethod, CompletionPolicy};
 pub use capacity::{Capacity, DriveCapacityError};
 pub use composition::{
-    Beneath, Composition, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec, UnknownPath,
+    Beneath, Composition, MEMBERS_MAX, PathSpec, RegionLog, SetSpec, TargetSpec, UnknownPath,
 };
 pub use error::{InvalidScenario, ProblemKind, ScenarioError};
 pub use fault::{FaultValue, parse_fault, read_fault};

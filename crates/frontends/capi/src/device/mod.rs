@@ -11,7 +11,7 @@ pub(crate) mod pmr;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};
 
-use ::open::DriveControl;
+use ::open::{DriveControl, RegionLog};
 use time::Nanos;
 use user_io::{DeviceKind, Features, IoDevice};
 
@@ -27,6 +27,9 @@ pub const SLUICE_OPEN_READ_ONLY: u32 = 1;
 pub const SLUICE_OPEN_BUFFERED: u32 = 2;
 /// Open a block device even if it is in use, for example by a mounted file system.
 pub const SLUICE_OPEN_SHARED: u32 = 4;
+
+/// A log in the whole persistent memory region of the drive.
+pub const SLUICE_LOG_WHOLE_REGION: u64 = u64::MAX;
 
 /// A null device: completes every request at once and stores no data.
 pub const SLUICE_KIND_NULL: u32 = 0;
@@ -104,9 +107,14 @@ pub struct sluice_open_options {
     pub timeout_ms: u32,
     /// Reserved; must be 0.
     pub reserved: u32,
+    /// Size in bytes of a log for small writes in the persistent memory region of a scenario's drive
+    /// (`docs/scenario.md`): a multiple of 64, from 65536 to the size of the region, or
+    /// `SLUICE_LOG_WHOLE_REGION`. 0 for the log that the scenario gives the path, if any; if it gives
+    /// one, another size fails with `-EINVAL`. Must be 0 for all other devices.
+    pub log_bytes: u64,
 }
 
-// SAFETY: begins with its size; numbers of 8 + 6 * 4 bytes, no padding.
+// SAFETY: begins with its size; numbers of 8 + 6 * 4 + 8 bytes, no padding.
 unsafe impl ExtensibleStruct for sluice_open_options {
     const NAME: &'static str = "struct sluice_open_options";
 }
@@ -249,6 +257,11 @@ fn open_options(from: &sluice_open_options) -> Result<DeviceOpenOptions, CallErr
         sector_bytes: (from.sector_bytes > 0).then_some(from.sector_bytes),
         queues: number("queues", from.queues)?,
         timeout: (from.timeout_ms > 0).then_some(Nanos::from_millis(from.timeout_ms.into())),
+        log: match from.log_bytes {
+            0 => None,
+            SLUICE_LOG_WHOLE_REGION => Some(RegionLog::Whole),
+            bytes => Some(RegionLog::Bytes(bytes)),
+        },
     })
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::Sender;
 
-use open::{CloseError, DriveControl, FileOptions, Target, TargetOpenError};
+use open::{CloseError, DriveControl, FileOptions, RegionLog, Target, TargetOpenError};
 use time::Nanos;
 use user_io::IoDevice;
 
@@ -26,6 +26,8 @@ pub(crate) struct DeviceOpenOptions {
     pub(crate) queues: Option<u16>,
     /// Timeout of a server's replies; `None` for 5 seconds.
     pub(crate) timeout: Option<Nanos>,
+    /// Log in the persistent memory region of a scenario's drive.
+    pub(crate) log: Option<RegionLog>,
 }
 
 /// Returns the C name of an option that only files and block devices support, if it is set.
@@ -62,6 +64,7 @@ pub(crate) fn open_device(
         sector_bytes,
         queues,
         timeout,
+        log,
     } = *options;
     let file = FileOptions {
         sector_bytes,
@@ -74,6 +77,7 @@ pub(crate) fn open_device(
         queues,
         read_only,
         timeout,
+        log,
         file,
         close_errors: closed,
         ..Default::default()
@@ -85,6 +89,9 @@ pub(crate) fn open_device(
         TargetOpenError::Option { option: "timeout", what, allowed, .. } => {
             let value = timeout.map_or(0, |t| t.0 / 1_000_000).to_string();
             TargetOpenError::Option { option: "timeout_ms", value, what, allowed }
+        }
+        TargetOpenError::Option { option: "log", value, what, allowed } => {
+            TargetOpenError::Option { option: "log_bytes", value, what, allowed }
         }
         error => error,
     })
@@ -136,6 +143,10 @@ mod tests {
             (
                 DeviceOpenOptions { timeout: Some(Nanos::from_millis(7)), ..plain },
                 "timeout_ms = 7 for",
+            ),
+            (
+                DeviceOpenOptions { log: Some(RegionLog::Bytes(1 << 20)), ..plain },
+                "log_bytes = 1048576 for the null device: only the drive of a scenario",
             ),
         ] {
             let said = refused("null", options);

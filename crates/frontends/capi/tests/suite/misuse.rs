@@ -132,11 +132,16 @@ fn options_that_make_no_sense_are_refused() {
         "timeout_ms = 9"
     );
     answered!(open(options!(sluice_open_options { reserved: 1 }), null), EINVAL, "reserved = 1");
+    answered!(
+        open(options!(sluice_open_options { log_bytes: 65_536 }), null),
+        EINVAL,
+        "log_bytes = 65536"
+    );
     answered!(open(options!(sluice_open_options {}), c"null:x"), EINVAL, "null:64G");
     answered!(open(options!(sluice_open_options {}), c"vfio:7ffffff0:01:00.0"), ENODEV, "no such");
     answered!(open(options!(sluice_open_options {}), c"/nonexistent/a.toml"), ENOENT, "a.toml");
     answered!(open(options!(sluice_open_options { size: 4 }), null), EINVAL, "sizeof");
-    answered!(open(options!(sluice_open_options { size: 1 << 20 }), null), E2BIG, "first 32 bytes");
+    answered!(open(options!(sluice_open_options { size: 1 << 20 }), null), E2BIG, "first 40 bytes");
     answered!(open(options!(sluice_open_options {}), c"null:\xff"), EINVAL, "UTF-8");
     answered!(open(options!(sluice_open_options {}), c"/nonexistent"), ENOENT, "/nonexistent");
 

@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use open::OpenOptions;
+use open::{OpenOptions, RegionLog};
 use time::Nanos;
 use user_io::{Queue, QueueConfig};
 use volume::{
@@ -47,8 +47,8 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
 }
 
 fn device_queue(device: &VolumeDevice) -> Result<(Queue, user_io::IoDevice), CliError> {
-    let options =
-        OpenOptions { log_in_region: device.write_log.is_some(), ..OpenOptions::default() };
+    let log = device.write_log.is_some().then_some(RegionLog::Whole);
+    let options = OpenOptions { log, ..OpenOptions::default() };
     let opened = open::open(&device.device, &options).map_err(other)?;
     let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
     Ok((queue, opened))

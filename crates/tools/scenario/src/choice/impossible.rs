@@ -181,6 +181,16 @@ pub enum Impossible {
         /// The drive, target or set.
         device: String,
     },
+    /// A log of a size that is not possible.
+    #[error("a log of {bytes} bytes on {device}")]
+    LogSize {
+        /// The drive or target.
+        device: String,
+        /// Size in bytes.
+        bytes: u64,
+        /// Allowed sizes.
+        allowed: String,
+    },
     /// NVMe commands for a drive of another kind.
     #[error("{user} needs the NVMe queues of a drive, and drive {drive} has kind = \"{kind}\"")]
     NoNvmeQueues {
@@ -268,6 +278,7 @@ impl Impossible {
             Impossible::NoRegionForLog { .. } => "name a drive or target of an emulated NVMe drive with \
                  `pmr`"
                 .into(),
+            Impossible::LogSize { allowed, .. } => format!("allowed: {allowed}"),
             Impossible::NoNvmeQueues { .. } => "name a drive with kind = \"nvme\"".into(),
             Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; \
                  `sluice admin set` and `sluice admin fault` are for a drive that is served"

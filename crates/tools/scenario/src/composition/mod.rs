@@ -14,11 +14,21 @@ use controller::{PmrConfig, PmrStore};
 use lnvm::{ScrubConfig, TargetKind};
 
 use super::choice::{BLOCK_REQUESTS, Impossible};
+use super::host::{LOG_SIZES, is_log_size};
 use super::{
     DriveSpec, ExportSpec, HostTarget, NamedTarget, PathConfig, Scenario, ServeSpec, ShareSpec,
 };
 
 pub(super) use read::CompositionSections;
+
+/// Size of a log that a program adds to a path ([`Scenario::with_region_log`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionLog {
+    /// That of the persistent memory region.
+    Whole,
+    /// Bytes: a multiple of 64, from 64 KiB to the size of the region.
+    Bytes(u64),
+}
 
 /// The name of a log in messages.
 const LOG: &str = "a log";
@@ -147,16 +157,28 @@ impl Scenario {
         devices.filter(is_free).map(path).collect()
     }
 
-    /// Returns the scenario with a log in the whole persistent memory region of the drive beneath the
-    /// path of this name, or the only one. A path that has a log keeps it.
+    /// Returns the scenario with a log in the persistent memory region of the drive beneath the path of
+    /// this name, or the only one. A path that has a log keeps it, if `size` allows.
     ///
     /// # Errors
     /// [`Impossible`]. An unknown path is no error: the scenario is unchanged.
-    pub fn with_region_log(&self, name: Option<&str>) -> Result<Scenario, Impossible> {
+    pub fn with_region_log(
+        &self,
+        name: Option<&str>,
+        size: RegionLog,
+    ) -> Result<Scenario, Impossible> {
         let mut scenario = self.clone();
         let Ok(path) = self.select_path(name) else { return Ok(scenario) };
-        if path.config.log.is_some() {
-            return Ok(scenario);
+        let wrong_size = |bytes, allowed| {
+            let device = format!("\"{}\"", self.device_name(path.over));
+            Err(Impossible::LogSize { device, bytes, allowed })
+        };
+        match (path.config.log, size) {
+            (None, _) => {}
+            (Some(has), RegionLog::Bytes(bytes)) if has != bytes => {
+                return wrong_size(bytes, format!("{has}, as `log` of the scenario"));
+            }
+            (Some(_), _) => return Ok(scenario),
         }
         let device = format!("\"{}\"", self.device_name(path.over));
         let no_region = Impossible::NoRegionForLog { device };
@@ -164,12 +186,22 @@ impl Scenario {
             return Err(no_region);
         }
         self.check_blocks(path.over, LOG)?;
-        let bytes = match &self.drives[self.drive_of(path.over)].config.pmr {
+        let region = match &self.drives[self.drive_of(path.over)].config.pmr {
             Some(PmrConfig { store: PmrStore::Emulated { bytes }, .. }) => *bytes,
             Some(PmrConfig { store: PmrStore::Dax { path }, .. }) => {
                 path.metadata().map_or(0, |file| file.len())
             }
             None => return Err(no_region),
+        };
+        let bytes = match size {
+            RegionLog::Whole => region,
+            RegionLog::Bytes(bytes) if bytes > region => {
+                return wrong_size(bytes, format!("up to {region}, the size of `pmr`"));
+            }
+            RegionLog::Bytes(bytes) if !is_log_size(bytes) => {
+                return wrong_size(bytes, LOG_SIZES.into());
+            }
+            RegionLog::Bytes(bytes) => bytes,
         };
         match scenario.composition.paths.iter_mut().find(|one| one.name == path.name) {
             Some(named) => named.config.log = Some(bytes),

@@ -16,6 +16,13 @@ use super::section::{Keyword, Result, Section};
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 30;
 /// Bytes of a line of a log.
 const LOG_LINE_BYTES: u64 = 64;
+/// The allowed sizes of a log in persistent memory.
+pub(crate) const LOG_SIZES: &str = "multiples of 64 bytes from 64k to 64G";
+
+/// Returns whether a log in persistent memory can have this size.
+pub(crate) fn is_log_size(bytes: u64) -> bool {
+    LOG_BYTES.contains(&bytes) && bytes.is_multiple_of(LOG_LINE_BYTES)
+}
 
 /// Queues between submitters and hardware queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,10 +93,8 @@ impl PathConfig {
         path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
         s.set("namespace", &mut path.namespace, |v| v.u32().map(Some))?;
         s.set("log", &mut path.log, |v| match v.size()? {
-            bytes if LOG_BYTES.contains(&bytes) && bytes.is_multiple_of(LOG_LINE_BYTES) => {
-                Ok(Some(bytes))
-            }
-            _ => Err(v.refuse("multiples of 64 bytes from 64k to 64G")),
+            bytes if is_log_size(bytes) => Ok(Some(bytes)),
+            _ => Err(v.refuse(LOG_SIZES)),
         })?;
         Ok(path)
     }
