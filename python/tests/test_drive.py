@@ -396,7 +396,7 @@ def test_an_option_gives_a_drive_a_log(tmp_path: pathlib.Path) -> None:
             **DRIVE["drive"],
             "data": "file",
             "path": str(tmp_path / "image"),
-            "pmr": {"size": "128k"},
+            "pmr": {"size": "256k"},
         }
     }
     wrong: tuple[Any, ...] = ("x", -1, 1.5)
@@ -406,7 +406,8 @@ def test_an_option_gives_a_drive_a_log(tmp_path: pathlib.Path) -> None:
     refusals: tuple[tuple[Any, int | str, str], ...] = (
         (config, 64, "log = 64 for .*multiples of 64 bytes"),
         (config, 65537, "log = 65537 for .*multiples of 64 bytes"),
-        (config, "129k", "log = 132096 for .*up to 131072"),
+        (config, "257k", "log = 263168 for .*up to 262144"),
+        (config, "128k", "need at least 131328"),
         (DRIVE, "pmr", "no persistent memory region for a log"),
         ("null:1M", "64k", "log = 65536 for the null device"),
     )
@@ -414,9 +415,9 @@ def test_an_option_gives_a_drive_a_log(tmp_path: pathlib.Path) -> None:
         with pytest.raises(sluice.OpenError, match=problem) as refused:
             sluice.open(what, log=size)
         assert refused.value.errno == errno.EINVAL
-    for log in ("128k", 128 << 10, "pmr"):
+    for log in ("256k", 256 << 10, "pmr"):
         with sluice.open(config, log=log) as drive:
-            if log == "128k":
+            if log == "256k":
                 drive.write(SECTOR, b"x" * SECTOR)
                 drive.flush()
             assert drive.read(SECTOR, SECTOR) == b"x" * SECTOR

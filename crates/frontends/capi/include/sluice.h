@@ -52,6 +52,11 @@
 #define SLUICE_OPEN_SHARED 4
 
 /**
+ * A log in the whole persistent memory region of the drive.
+ */
+#define SLUICE_LOG_WHOLE_REGION UINT64_MAX
+
+/**
  * A null device: completes every request at once and stores no data.
  */
 #define SLUICE_KIND_NULL 0
@@ -382,6 +387,13 @@ typedef struct sluice_open_options {
      * Reserved; must be 0.
      */
     uint32_t reserved;
+    /**
+     * Size in bytes of a log for small writes in the persistent memory region of a scenario's drive
+     * (`docs/scenario.md`): a multiple of 64, from 131328 to the size of the region, or
+     * `SLUICE_LOG_WHOLE_REGION`. 0 for the log that the scenario gives the path, if any; if it gives
+     * one, another size fails with `-EINVAL`. Must be 0 for all other devices.
+     */
+    uint64_t log_bytes;
 } sluice_open_options;
 
 /**

@@ -177,6 +177,8 @@ named_values! {
         Nosql = "nosql",
         /// MariaDB with sysbench's OLTP and OLAP loads on the same drives (real time).
         Sql = "sql",
+        /// Redis, SQLite and RocksDB with a sync per write on a log in persistent memory (real time).
+        Log = "log",
     }
 }
 
@@ -333,6 +335,7 @@ impl NamedValue for BenchPart {
         BenchPart::Exec(ExecPart::Rocksdb),
         BenchPart::Exec(ExecPart::Nosql),
         BenchPart::Exec(ExecPart::Sql),
+        BenchPart::Exec(ExecPart::Log),
         BenchPart::Scale(ScalePart::QueueDepth),
         BenchPart::Scale(ScalePart::Jobs),
         BenchPart::Scale(ScalePart::Pus),

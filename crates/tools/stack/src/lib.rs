@@ -48,6 +48,7 @@ pub use prepare::{
     prepare_paths,
 };
 pub use target_layers::ShardCounts;
+pub use write_log::WriteLogStats;
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner
 /// polls the drive. The two share only the queue pair (ARCHITECTURE.md, R1).

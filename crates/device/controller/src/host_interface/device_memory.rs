@@ -18,7 +18,7 @@ pub(crate) struct DeviceMemory {
     pub(crate) cmb: Option<DeviceCmb>,
     /// The persistent memory region.
     pub(crate) pmr: Option<DevicePmr>,
-    /// The namespace of which a host has newer blocks in the region.
+    /// The namespace whose newer blocks a host has in the region.
     pub(crate) logged_namespace: Option<u32>,
 }
 

@@ -35,7 +35,7 @@ struct Case {
     config: FtlConfig,
     model: AtomicityModel,
     rng: Rng,
-    /// Of cases with a map cache.
+    /// The generator of choices about the map cache, if there is one.
     paging: Option<Rng>,
     value: u64,
     tag: u64,

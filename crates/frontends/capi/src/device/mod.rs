@@ -108,7 +108,7 @@ pub struct sluice_open_options {
     /// Reserved; must be 0.
     pub reserved: u32,
     /// Size in bytes of a log for small writes in the persistent memory region of a scenario's drive
-    /// (`docs/scenario.md`): a multiple of 64, from 65536 to the size of the region, or
+    /// (`docs/scenario.md`): a multiple of 64, from 131328 to the size of the region, or
     /// `SLUICE_LOG_WHOLE_REGION`. 0 for the log that the scenario gives the path, if any; if it gives
     /// one, another size fails with `-EINVAL`. Must be 0 for all other devices.
     pub log_bytes: u64,

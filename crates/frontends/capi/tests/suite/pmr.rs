@@ -74,16 +74,17 @@ fn an_option_gives_a_device_a_log() {
         "[drive]\npreset = \"femu-default\"\ngeometry = {{ chunks = 16 }}\n\
          data = \"file\"\npath = {image:?}\n"
     );
-    let with = scenario_file(folder.path(), &format!("{drive}pmr = {{ size = \"128k\" }}\n"));
+    let with = scenario_file(folder.path(), &format!("{drive}pmr = {{ size = \"256k\" }}\n"));
     let other = tempfile::tempdir().unwrap();
     let without = scenario_file(other.path(), &drive);
     let mut device = null_mut();
-    let log = |log_bytes| options!(sluice_open_options { log_bytes });
+    let log = |bytes| options!(sluice_open_options { log_bytes: bytes });
     for (what, bytes, says) in [
         (&with, 64, "log_bytes = 64 for"),
         (&with, 65_537, "multiples of 64 bytes"),
-        (&with, (128 << 10) + 64, "up to 131072"),
-        (&with, u64::MAX - 1, "up to 131072"),
+        (&with, 131_264, "need at least 131328"),
+        (&with, (256 << 10) + 64, "up to 262144"),
+        (&with, u64::MAX - 1, "up to 262144"),
         (&without, 65_536, "no persistent memory region for a log"),
         (&without, SLUICE_LOG_WHOLE_REGION, "no persistent memory region for a log"),
     ] {
@@ -93,7 +94,7 @@ fn an_option_gives_a_device_a_log() {
     for round in 0..2 {
         let (mut queue, mut handle) = (null_mut(), null_mut());
         // The same bytes: the whole region.
-        let options = log(if round == 0 { 128 << 10 } else { SLUICE_LOG_WHOLE_REGION });
+        let options = log(if round == 0 { 256 << 10 } else { SLUICE_LOG_WHOLE_REGION });
         ok!(sluice_open_version(SLUICE_VERSION, with.as_ptr(), &options, &mut device));
         ok!(sluice_queue_create(device, null(), &mut queue));
         ok!(sluice_handle_create(queue, null(), &mut handle));

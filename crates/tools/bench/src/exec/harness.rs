@@ -81,6 +81,8 @@ pub(super) struct ProgramDir {
     /// Processes between program and drive that live as long as the harness.
     pub(super) processes: Vec<u32>,
     volume: Option<Volume>,
+    /// Whether the device has a log in its persistent memory region.
+    has_write_log: bool,
 }
 
 /// Device of a volume.
@@ -96,7 +98,13 @@ impl ProgramDir {
     /// Returns a directory on a volume that every command creates anew, on the drive of a scenario.
     pub(super) fn on_new_volume(directory: PathBuf, scenario: &Path) -> ProgramDir {
         let volume = Volume::New(scenario.to_string_lossy().into_owned());
-        ProgramDir { directory, processes: Vec::new(), volume: Some(volume) }
+        let processes = Vec::new();
+        ProgramDir { directory, processes, volume: Some(volume), has_write_log: false }
+    }
+
+    /// Gives the device a log in its whole persistent memory region.
+    pub(super) fn with_write_log(self) -> ProgramDir {
+        ProgramDir { has_write_log: true, ..self }
     }
 
     /// Returns a command without arguments whose files are in the directory. Its process may be
@@ -115,6 +123,9 @@ impl ProgramDir {
             Volume::Formatted(device) => command.args(["exec", "--volume", device]),
             Volume::New(device) => command.args(["exec", "--format", "--volume", device]),
         };
+        if self.has_write_log {
+            command.args(["--write-log", "pmr"]);
+        }
         command.arg("--at").arg(&self.directory).args(["--", program]);
         Ok(command)
     }
@@ -201,11 +212,17 @@ impl ExecHarness {
         let drive = server.iter().map(Server::process);
         let volume = Some(Volume::Formatted(volume));
         let places = [
-            ProgramDir { directory: at, processes: drive.clone().collect(), volume },
+            ProgramDir {
+                directory: at,
+                processes: drive.clone().collect(),
+                volume,
+                has_write_log: false,
+            },
             ProgramDir {
                 directory: mounted,
                 processes: drive.chain(fuse.iter().map(Fuse::process)).collect(),
                 volume: None,
+                has_write_log: false,
             },
         ];
         Ok(ExecHarness {

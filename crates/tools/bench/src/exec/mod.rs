@@ -6,6 +6,7 @@
 //! | [`sqlite`], [`rocksdb`] | none | as `redis` |
 //! | [`nosql`] | \[LightNVM17\], figure 6 | pblk with 128 and 4 active parallel units, and an NVMe SSD |
 //! | [`sql`] | \[LightNVM17\], figure 7 | as `nosql` |
+//! | [`logged`] | none | a log in persistent memory, and a drive without timing |
 //!
 //! The kernel has no driver for a drive that a process emulates, so its path is long.
 //! `docs/exec.md` counts the copies, processes and context switches of both paths. The device `host
@@ -17,6 +18,7 @@
 mod child_process;
 mod flash;
 mod harness;
+pub mod logged;
 mod mount;
 pub mod nosql;
 pub mod redis;
@@ -47,6 +49,7 @@ const PARTS: &[(ExecPart, BenchFn)] = &[
     (ExecPart::Rocksdb, rocksdb::run),
     (ExecPart::Nosql, nosql::run),
     (ExecPart::Sql, sql::run),
+    (ExecPart::Log, logged::run),
 ];
 
 /// Parts that compare with ext4 on a loop device, which only the superuser may mount.
@@ -79,6 +82,7 @@ pub fn run_parts(
         (ExecPart::Rocksdb, &[("db_bench", "rocksdb-tools")]),
         (ExecPart::Nosql, &[("db_bench", "rocksdb-tools")]),
         (ExecPart::Sql, &sql::PROGRAMS),
+        (ExecPart::Log, &logged::PROGRAMS),
     ];
     for (part, programs) in programs {
         for (program, package) in programs.iter().filter(|_| is_selected(&part)) {

@@ -5,7 +5,7 @@
 //! used the kernel's own driver; only the device `host file` is comparable.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use time::Nanos;
 
@@ -17,18 +17,19 @@ use super::{resource_usage, setup};
 use crate::{BenchError, Measurement, RunLength, Sink, interleave};
 
 /// As in the paper.
-const CLIENTS: usize = 10;
+pub(super) const CLIENTS: usize = 10;
 /// YCSB's `recordcount`.
 const RECORDS: u64 = 1000;
 
 /// Measurements of one run of a server.
-struct Sample {
+pub(super) struct Sample {
     measured: Measured,
     usage: resource_usage::ResourceUsage,
 }
 
 impl Sample {
-    fn rate(&self) -> f64 {
+    /// Returns operations per second.
+    pub(super) fn rate(&self) -> f64 {
         self.measured.operations as f64 * 1e9 / self.measured.time.0 as f64
     }
 
@@ -48,7 +49,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             let mut number = 0;
             let samples = interleave(effort.choose(5, 1), IoPath::ALL.len(), |which| {
                 number += 1;
-                sample(effort, &harness, harness.dir(IoPath::ALL[which]), policy, number)
+                sample(effort, harness.scratch(), harness.dir(IoPath::ALL[which]), policy, number)
             })?;
             report(sink, harness.backing, policy, &pair(samples)?)?;
         }
@@ -56,14 +57,18 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn sample(
+/// Runs a server with its files in a directory, and its socket in `scratch`.
+///
+/// # Errors
+/// If it fails.
+pub(super) fn sample(
     effort: RunLength,
-    harness: &ExecHarness,
+    scratch: &Path,
     place: &ProgramDir,
     policy: &str,
     number: u32,
 ) -> Result<Sample, BenchError> {
-    let socket: PathBuf = harness.scratch().join("redis.sock");
+    let socket: PathBuf = scratch.join("redis.sock");
     let mut command = place.command("redis-server")?;
     command.args(["--port", "0", "--unixsocket"]).arg(&socket).arg("--dir").arg(&place.directory);
     command.args(["--appendonly", "yes", "--appendfsync", policy, "--save", ""]);

@@ -22,23 +22,32 @@ const OPTIONS: [&str; 6] = [
 ];
 
 /// A run of the program: its name in results, and its benchmark.
-struct Load {
-    case: &'static str,
+pub(super) struct Load {
+    pub(super) case: &'static str,
     benchmark: &'static str,
     arguments: Vec<String>,
 }
 
 /// Measurements: microseconds per operation, operations per second, and the total CPU time.
-struct Sample {
+pub(super) struct Sample {
     op: f64,
-    rate: f64,
+    pub(super) rate: f64,
     cpu: Nanos,
+}
+
+/// Returns a load of this number of writes, each with a sync.
+pub(super) fn synced_load(writes: u32) -> Load {
+    // `fillsync` executes only a thousandth of the requested operations.
+    Load {
+        case: "rocksdb, fill with a sync per write",
+        benchmark: "fillrandom",
+        arguments: vec![format!("--num={writes}"), "--sync=1".to_owned()],
+    }
 }
 
 /// Returns the loads in order; the last one reads the data of the one before it.
 fn loads(effort: RunLength) -> [Load; 3] {
     let filled = effort.choose(50_000, 1000);
-    let syncs = effort.choose(300, 10);
     let reads = effort.choose(5_000, 100);
     let of = |case, benchmark, arguments: &[String]| Load {
         case,
@@ -46,12 +55,7 @@ fn loads(effort: RunLength) -> [Load; 3] {
         arguments: arguments.to_vec(),
     };
     [
-        // `fillsync` executes only a thousandth of the requested operations.
-        of(
-            "rocksdb, fill with a sync per write",
-            "fillrandom",
-            &[format!("--num={syncs}"), "--sync=1".to_owned()],
-        ),
+        synced_load(effort.choose(300, 10)),
         of("rocksdb, fill", "fillrandom", &[format!("--num={filled}"), "--threads=2".to_owned()]),
         of(
             "rocksdb, 2 threads read while 1 writes 4 MB/s",
@@ -98,7 +102,11 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn sample(place: &ProgramDir, load: &Load) -> Result<Sample, BenchError> {
+/// Runs a load with its files in a directory.
+///
+/// # Errors
+/// If it fails.
+pub(super) fn sample(place: &ProgramDir, load: &Load) -> Result<Sample, BenchError> {
     let (cpu, ended) =
         (resource_usage::usage_of(&place.processes).cpu, resource_usage::children_cpu_time());
     let mut command = place.command("db_bench")?;

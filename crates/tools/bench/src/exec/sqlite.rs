@@ -14,7 +14,7 @@ use super::{resource_usage, setup};
 use crate::{BenchError, RunLength, Sink, interleave};
 
 /// Journal modes, and the statements that select them.
-const JOURNALS: [(&str, &str); 2] = [
+pub(super) const JOURNALS: [(&str, &str); 2] = [
     ("delete", "PRAGMA journal_mode = DELETE;"),
     ("wal", "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"),
 ];
@@ -23,11 +23,18 @@ const JOURNALS: [(&str, &str); 2] = [
 /// measurement takes many.
 const NOW: &str = "SELECT 'at', (julianday('now') - 2440587.5) * 86400.0;\n";
 
-struct Sample {
+pub(super) struct Sample {
     inserts: u32,
     seconds: f64,
     /// CPU time of the complete run, including start and end.
     cpu: Nanos,
+}
+
+impl Sample {
+    /// Returns inserts per second.
+    pub(super) fn rate(&self) -> f64 {
+        f64::from(self.inserts) / self.seconds
+    }
 }
 
 /// Measures the part.
@@ -50,7 +57,11 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn sample(
+/// Runs the shell with inserts into a new file of this name.
+///
+/// # Errors
+/// If it fails.
+pub(super) fn sample(
     place: &ProgramDir,
     name: &str,
     pragma: &str,
@@ -102,10 +113,9 @@ fn report(
 ) -> Result<(), BenchError> {
     let case = format!("sqlite, a transaction per insert, journal {journal}");
     let mut rows = Rows { sink, case, backing: below };
-    let rate = |s: &Sample| f64::from(s.inserts) / s.seconds;
-    rows.push(Metric("throughput", "1/s"), samples, rate, without_bound)?;
-    rows.spread("throughput_spread", samples, rate)?;
-    rows.push(Metric("insert_mean", "us"), samples, |s| 1e6 / rate(s), without_bound)?;
+    rows.push(Metric("throughput", "1/s"), samples, Sample::rate, without_bound)?;
+    rows.spread("throughput_spread", samples, Sample::rate)?;
+    rows.push(Metric("insert_mean", "us"), samples, |s| 1e6 / s.rate(), without_bound)?;
     rows.push(
         Metric("cpu_per_op", "us"),
         samples,

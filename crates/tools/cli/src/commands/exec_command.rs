@@ -13,6 +13,7 @@ use std::thread;
 use exec::{Service, ServiceAddress, ServiceStats};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+use stack::WriteLogStats;
 
 use super::volume_command::{hexadecimal, open_store};
 use crate::CliError;
@@ -84,7 +85,8 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let served = served.map_err(other);
     let waiter = waiter.map_err(|e| other(format!("{}: {e}", program.display())))?;
     let status = waiter.join().map_err(|_| other("the program could not be waited for"))?;
-    let (queue, counters) = served?;
+    let (mut queue, counters) = served?;
+    let log = stack::log_stats(&mut queue);
     drop((queue, device));
     if counters.writeback_failures > 0 {
         let lost = counters.writeback_failures;
@@ -94,6 +96,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     }
     if args.stats {
         eprintln!("{}", stats_text(&counters));
+        log.iter().for_each(|log| eprintln!("{}", log_text(log)));
     }
     Ok(exit_code(status.map_err(other)?))
 }
@@ -191,6 +194,16 @@ fn exit_code(status: ExitStatus) -> ExitCode {
         return ExitCode::from(128u8.wrapping_add(signal as u8));
     }
     ExitCode::from(status.code().unwrap_or(1) as u8)
+}
+
+fn log_text(log: &WriteLogStats) -> String {
+    let WriteLogStats { logged_writes, logged_sectors, persists, passed_changes, .. } = log;
+    let WriteLogStats { absorbed_flushes, device_flushes, destaged_sectors, space_waits, .. } = log;
+    format!(
+        "log: {logged_writes} writes of {logged_sectors} sectors, {persists} persists; {passed_changes} \
+         changes passed, {absorbed_flushes} flushes absorbed, {device_flushes} of the device; \
+         {destaged_sectors} sectors destaged, {space_waits} waits for space"
+    )
 }
 
 fn stats_text(counters: &ServiceStats) -> String {

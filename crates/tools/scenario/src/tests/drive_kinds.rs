@@ -377,6 +377,8 @@ fn atomic_writes_need_an_ftl_with_the_map() {
     let is_atomic = |text: &str| parse(text).unwrap().drives[0].config.ftl.atomic_writes;
     assert!(is_atomic(&format!("{block}atomic = true\n")));
     assert!(!is_atomic(&format!("{block}atomic = false\n")) && !is_atomic(block));
+    let cached = "data = \"memory\"\n[drive.ftl]\nl2p_cache = \"1G\"\n";
+    assert!(is_atomic(&format!("{block}atomic = true\n{cached}")));
     let pblk = |keys: &str| {
         format!("{block}personality = \"open-channel\"\n[target]\nkind = \"pblk\"\n{keys}")
     };

@@ -60,7 +60,7 @@ pub(crate) fn open_log(
         ..WriteLogConfig::new(bytes, identity(log.plan))
     };
     let features = WriteLog::<CoreQueues, PersistentRegion>::features(device.features());
-    // Formatted blocks would come back from the log.
+    // The log would return formatted blocks.
     let attached = drive.namespaces().into_iter().find(|namespace| namespace.is_attached);
     let first = attached.map(|namespace| namespace.nsid);
     log.plan.namespace.or(first).into_iter().for_each(|nsid| drive.set_logged_namespace(nsid));
@@ -142,7 +142,7 @@ pub(crate) fn check_without_log(
 }
 
 /// Returns the counts of the log of a device; `None` without one.
-pub fn log_stats(device: &mut CoreQueues) -> Option<WriteLogStats> {
+pub fn log_stats(device: &mut impl BlockDevice) -> Option<WriteLogStats> {
     let mut found = None;
     device.visit_layers(&mut |layer| {
         found = found.or(layer.downcast_ref::<WriteLogStats>().copied());

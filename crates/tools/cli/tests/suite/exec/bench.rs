@@ -133,6 +133,41 @@ fn databases_are_measured_on_pblk_and_on_an_nvme_ssd() {
     assert!(!directory.exists() && !is_used(&directory));
 }
 
+// guarantee: B-111
+
+/// No timing is asserted.
+#[test]
+fn programs_on_a_log_are_compared_with_a_drive_without_timing() {
+    if !testkit::has_programs!(&["redis-server", "sqlite3", "db_bench"]) {
+        return;
+    }
+    let _built = Fixture::new(8 << 20);
+    let mut bench = Command::new(SLUICE);
+    bench.args(["bench", "exec", "--json", "--quick", "--part", "log"]);
+    let out = bench.output().unwrap();
+    assert!(matches!(out.status.code(), Some(0 | 3)), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut rows = lines.iter();
+    for program in [
+        "redis, YCSB A, 10 clients, appendfsync always",
+        "sqlite, a transaction per insert, journal delete",
+        "sqlite, a transaction per insert, journal wal",
+        "rocksdb, fill with a sync per write",
+    ] {
+        for drive in
+            ["drive without timing", "volatile consumer-nvme with a log", "volatile consumer-nvme"]
+        {
+            let row = rows.next().expect(program);
+            assert_eq!(row["case"], format!("{program}, {drive}"));
+            assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["ratio"].is_number(), drive != "drive without timing", "{row}");
+            assert_eq!(row["verdict"].is_string(), drive.ends_with("log"), "{row}");
+        }
+    }
+    assert_eq!(rows.next(), None);
+}
+
 #[test]
 fn a_missing_program_is_reported_with_its_package() {
     for (part, present, package) in [
