@@ -85,10 +85,11 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let case = format!("sqlite, a transaction per insert, journal {journal}");
         measure(effort, sink, &case, |drive| {
             let dir = drive.program_dir(scratch.path())?;
-            Ok(sqlite::sample(&dir, "a.db", pragma, effort.choose(300, 100))?.rate())
+            Ok(sqlite::sample(&dir, "a.db", pragma, effort.choose(1_000, 100))?.rate())
         })?;
     }
-    let load = rocksdb::synced_load(effort.choose(2_000, 10));
+    // More than the memtable takes, so that a table is written.
+    let load = rocksdb::synced_load(effort.choose(12_000, 10));
     measure(effort, sink, load.case, |drive| {
         let dir = drive.program_dir(scratch.path())?;
         Ok(rocksdb::sample(&dir, &load)?.rate)
