@@ -3,6 +3,7 @@
 mod admin;
 mod namespace;
 mod repro;
+mod rules;
 mod sim_args;
 mod states;
 mod sweep;
@@ -23,6 +24,7 @@ use workload::ycsb::YcsbWorkload;
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
 pub use namespace::NamespaceSubcommand;
 pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
+pub use rules::{RulesArgs, RulesCheckArgs, RulesExplainArgs, RulesGrantArgs};
 pub use sim_args::SimArgs;
 pub use states::StateArgs;
 pub(crate) use states::user_cache;

@@ -10,6 +10,7 @@ use miette::{
     SourceSpan,
 };
 
+use rules_lang::RuleSourceError;
 use scenario::ScenarioError;
 use scenario::format::{printable, printable_lines};
 use workload::JobError;
@@ -21,6 +22,8 @@ pub enum CliError {
     Scenario(ScenarioError),
     /// A job is invalid.
     Job(JobError),
+    /// A rule program is invalid.
+    Rules(Box<RuleSourceError>),
     /// Another part of the user's request is invalid.
     Usage(String),
     /// The request was valid, but failed.
@@ -42,7 +45,7 @@ impl CliError {
     /// bound, and 130 for an interrupted run.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::Scenario(_) | CliError::Job(_) | CliError::Usage(_) => 2,
+            CliError::Scenario(_) | CliError::Job(_) | CliError::Rules(_) | CliError::Usage(_) => 2,
             CliError::Other(_) => 1,
             CliError::Bounds(_) => 3,
             CliError::Interrupted(_) => 130,
@@ -74,6 +77,16 @@ impl CliError {
                 }
                 .render()
             }
+            CliError::Rules(invalid) => SourceDiagnostic {
+                path: &invalid.path,
+                line: invalid.line,
+                column: invalid.column,
+                span: invalid.span.clone(),
+                source: named_source(&invalid.path, &invalid.text),
+                title: invalid.problem.to_string(),
+                help: invalid.problem.help(),
+            }
+            .render(),
             CliError::Scenario(error) => {
                 format!("error: {}\n", printable_lines(&error.to_string()))
             }

@@ -73,6 +73,9 @@ enum Command {
     /// Measure figures of papers, and compare them with the paper's values.
     #[command(subcommand)]
     Repro(args::ReproArgs),
+    /// Check and explain rule programs (`docs/rules.md`).
+    #[command(subcommand)]
+    Rules(args::RulesArgs),
     /// Benchmark the key-value target on host-managed flash.
     #[command(subcommand)]
     Kv(args::KvArgs),
@@ -120,6 +123,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Calibrate(args) => commands::calibrate_command::run(&args),
         Command::Bench(args) => commands::bench_command::run(&args),
         Command::Repro(args) => commands::repro_command::run(&args),
+        Command::Rules(args) => commands::rules_command::run(&args),
         Command::Kv(args) => commands::kv_command::run(&args),
         Command::Volume(args) => commands::volume_command::run(&args),
         Command::Generate(args) => commands::generate_command::run(&args, definitions()),

@@ -10,6 +10,7 @@ pub(crate) mod generate_command;
 pub mod kv_command;
 pub mod matrix_command;
 pub mod repro_command;
+pub mod rules_command;
 pub mod serve_command;
 pub mod sim_command;
 pub mod sweep_command;

@@ -1,0 +1,40 @@
+//! Rules of a programmable drive: what happens to each input of an application (AppNVM, chapter 7 of
+//! the thesis of [LightNVM17]'s first author).
+//!
+//! A program comes as bytes ([`RuleProgram::decode`], `docs/format/rule-program.md`). [`verify`]
+//! checks it against what its sender may use ([`RuleGrant`]), and [`RuleEngine`] executes only a
+//! [`VerifiedProgram`]. Rules decide: the engine returns [actions](RuleAction) and
+//! [verdicts](RuleVerdict), and the drive executes them. The source language is that of the crate
+//! `sluice-rules-lang` (`docs/rules.md`).
+//!
+//! Invariants, for every verified program and every input:
+//! - A rule reads and changes tables of its own application only. No instruction names an
+//!   application, a line or a physical address.
+//! - A command costs at most the [stated](VerifiedProgram::command_cost) number of operations.
+//! - The engine does not allocate after [`RuleEngine::install`], and does not panic.
+
+#![forbid(unsafe_code)]
+
+mod encoding;
+mod engine;
+mod grant;
+mod ids;
+mod instruction;
+mod program;
+mod verify;
+
+pub use encoding::{ProgramDecodeError, VERSION};
+pub use engine::{
+    DriveFacts, EngineOptions, LineFacts, PlacementStream, RuleAction, RuleAddress, RuleCounters,
+    RuleEngine, RuleInput, RuleStatus, RuleStep, RuleTableError, RuleVerdict, TableChange,
+};
+pub use grant::{AppGrant, RuleGrant};
+pub use ids::{AppId, ContextId, LayoutId, RuleId, RuleLine, TableId};
+pub use instruction::{
+    ADDRESS_NAME_MAX, HeaderRegister, Instruction, LOOP_DEPTH_MAX, REGISTERS, RuleOp,
+};
+pub use program::{
+    AppDeclaration, CodeRange, InputOp, IntWidth, OpMask, ProgramLimits, RecordField, RecordLayout,
+    RuleDeclaration, RuleLocation, RuleProgram, RuleTrigger, TableDeclaration, TableKind,
+};
+pub use verify::{CostStep, RuleProblem, VerifiedProgram, VerifyError, verify};

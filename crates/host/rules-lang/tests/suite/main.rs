@@ -1,0 +1,3 @@
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod programs;

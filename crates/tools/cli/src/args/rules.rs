@@ -1,0 +1,70 @@
+//! Arguments of `sluice rules`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `sluice rules …`.
+#[derive(Debug, Subcommand)]
+pub enum RulesArgs {
+    /// Check rule programs: syntax, types, permissions and worst-case costs. No drive executes rules
+    /// yet.
+    Check(RulesCheckArgs),
+    /// Print the worst-case cost of each rule and of each operation, the tables with their memory, and
+    /// the order in which rules are tried.
+    Explain(RulesExplainArgs),
+}
+
+/// `sluice rules check`.
+#[derive(Debug, Args)]
+pub struct RulesCheckArgs {
+    /// Source files of rule programs.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Grants.
+    #[command(flatten)]
+    pub grant: RulesGrantArgs,
+}
+
+/// `sluice rules explain`.
+#[derive(Debug, Args)]
+pub struct RulesExplainArgs {
+    /// Source file of a rule program.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Grants.
+    #[command(flatten)]
+    pub grant: RulesGrantArgs,
+}
+
+/// The drive and what it grants.
+#[derive(Debug, Args)]
+pub struct RulesGrantArgs {
+    /// Parallel units of the drive.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub units: u32,
+    /// Sectors of a parallel unit.
+    #[arg(long, value_name = "N", default_value_t = 1 << 18, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub unit_sectors: u64,
+    /// Bytes of a sector.
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(512..=65536))]
+    pub sector_bytes: u32,
+    /// Lines of an application at most: the bound of `best line of`.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub lines: u32,
+    /// Operations of a command in the worst case, for example 4096 or 32M.
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = super::super::commands::rules_command::count)]
+    pub ops: u64,
+    /// Operations of background rules in the worst case.
+    #[arg(long, value_name = "N", default_value = "16M", value_parser = super::super::commands::rules_command::count)]
+    pub background_ops: u64,
+    /// Memory of all tables.
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = super::super::commands::rules_command::count)]
+    pub table_memory: u64,
+    /// Grant global rules: collection and wear leveling of the whole drive.
+    #[arg(long)]
+    pub global: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
