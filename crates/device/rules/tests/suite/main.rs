@@ -1,1 +1,5 @@
-//! x
+//! The integration tests of this crate: one binary, because linking takes longer than compiling.
+
+mod engine;
+mod program_bytes;
+mod rejected;

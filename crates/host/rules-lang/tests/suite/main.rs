@@ -1,3 +1,5 @@
 //! The integration tests of this crate: one binary, because linking takes longer than compiling.
 
+mod hostile;
 mod programs;
+mod rule_text;

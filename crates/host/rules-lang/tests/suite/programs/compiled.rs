@@ -17,7 +17,7 @@ pub(crate) fn demo(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-const DEMOS: [&str; 5] =
+pub(crate) const DEMOS: [&str; 5] =
     ["page.rules", "temperature.rules", "join.rules", "btree.rules", "nameless.rules"];
 
 #[test]
