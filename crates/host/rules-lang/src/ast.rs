@@ -9,7 +9,7 @@ pub(crate) type Bytes = Range<usize>;
 
 /// A name with its bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct SourceName {
     pub(crate) text: String,
     pub(crate) span: Bytes,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 pub(crate) struct AppItem {
-    pub(crate) name: Name,
+    pub(crate) name: SourceName,
     pub(crate) first_unit: u32,
     pub(crate) last_unit: u32,
     pub(crate) spare_ppm: u32,
@@ -32,13 +32,13 @@ pub(crate) struct AppItem {
 
 #[derive(Debug)]
 pub(crate) struct RecordItem {
-    pub(crate) name: Name,
+    pub(crate) name: SourceName,
     pub(crate) fields: Vec<FieldItem>,
 }
 
 #[derive(Debug)]
 pub(crate) struct FieldItem {
-    pub(crate) name: Name,
+    pub(crate) name: SourceName,
     pub(crate) width: IntWidth,
     pub(crate) count: Option<Expression>,
 }
@@ -53,8 +53,8 @@ pub(crate) enum TableForm {
 
 #[derive(Debug)]
 pub(crate) struct TableItem {
-    pub(crate) app: Option<Name>,
-    pub(crate) name: Name,
+    pub(crate) app: Option<SourceName>,
+    pub(crate) name: SourceName,
     pub(crate) form: TableForm,
     pub(crate) capacity: Expression,
     pub(crate) is_durable: bool,
@@ -68,7 +68,7 @@ pub(crate) enum When {
 
 #[derive(Debug)]
 pub(crate) struct RuleItem {
-    pub(crate) name: Name,
+    pub(crate) name: SourceName,
     pub(crate) priority: u32,
     pub(crate) hops: u8,
     pub(crate) is_global: bool,
@@ -85,23 +85,72 @@ pub(crate) struct StatementNode {
 
 #[derive(Debug)]
 pub(crate) enum StatementKind {
-    Assign { target: Expression, value: Expression },
-    Each { variable: Name, table: Name, value: Expression },
-    Sectors { variable: Name, bound: Expression, body: Vec<StatementNode> },
-    Count { variable: Name, to: Expression, bound: Expression, body: Vec<StatementNode> },
-    Records { variable: Name, record: Name, sector: Name, body: Vec<StatementNode> },
-    If { condition: Expression, then: Vec<StatementNode>, otherwise: Vec<StatementNode> },
-    Fetch { variable: Name, record: Name, at: Expression },
-    Emit { record: Name },
+    Assign {
+        target: Expression,
+        value: Expression,
+    },
+    Each {
+        variable: SourceName,
+        table: SourceName,
+        value: Expression,
+    },
+    Sectors {
+        variable: SourceName,
+        bound: Expression,
+        body: Vec<StatementNode>,
+    },
+    Count {
+        variable: SourceName,
+        to: Expression,
+        bound: Expression,
+        body: Vec<StatementNode>,
+    },
+    Records {
+        variable: SourceName,
+        record: SourceName,
+        sector: SourceName,
+        body: Vec<StatementNode>,
+    },
+    If {
+        condition: Expression,
+        then: Vec<StatementNode>,
+        otherwise: Vec<StatementNode>,
+    },
+    Fetch {
+        variable: SourceName,
+        record: SourceName,
+        at: Expression,
+    },
+    Emit {
+        record: SourceName,
+    },
     Insert,
     Continue,
     Again,
-    Complete { status: Name, value: Option<Expression> },
-    Move { line: Expression, app: Name, stream: Name },
-    Erase { line: Expression },
-    Post { kind: Expression, values: Vec<Expression> },
-    Add { key: Expression, table: Name },
-    Remove { key: Expression, table: Name },
+    Complete {
+        status: SourceName,
+        value: Option<Expression>,
+    },
+    Move {
+        line: Expression,
+        app: SourceName,
+        stream: SourceName,
+    },
+    Erase {
+        line: Expression,
+    },
+    Post {
+        kind: Expression,
+        values: Vec<Expression>,
+    },
+    Add {
+        key: Expression,
+        table: SourceName,
+    },
+    Remove {
+        key: Expression,
+        table: SourceName,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,23 +188,23 @@ pub(crate) enum ExpressionKind {
     Int(u64),
     Bool(bool),
     /// Names with dots between them.
-    Path(Vec<Name>),
+    Path(Vec<SourceName>),
     Index(Box<Expression>, Box<Expression>),
     Binary(BinaryOp, Box<Expression>, Box<Expression>),
     Not(Box<Expression>),
-    In(Box<Expression>, Name),
-    Call(Name, Vec<Expression>),
+    In(Box<Expression>, SourceName),
+    Call(SourceName, Vec<Expression>),
     None(Box<Expression>),
     /// `last RECORD.FIELD[0..COUNT] <= KEY`
     Last {
-        record: Name,
-        field: Name,
+        record: SourceName,
+        field: SourceName,
         count: Box<Expression>,
         key: Box<Expression>,
     },
     /// `best line of APP by SCORE where FILTER`
     Best {
-        app: Name,
+        app: SourceName,
         score: Box<Expression>,
         filter: Option<Box<Expression>>,
     },

@@ -239,17 +239,17 @@ impl Problem {
 
 /// A source with the location of its bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct SourceLines {
+pub(crate) struct RuleSourceLines {
     pub(crate) path: PathBuf,
     pub(crate) text: Arc<str>,
     starts: Vec<usize>,
 }
 
-impl SourceLines {
-    pub(crate) fn new(path: &Path, text: &str) -> SourceLines {
+impl RuleSourceLines {
+    pub(crate) fn new(path: &Path, text: &str) -> RuleSourceLines {
         let ends = text.match_indices('\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(ends).collect();
-        SourceLines { path: path.to_path_buf(), text: text.into(), starts }
+        RuleSourceLines { path: path.to_path_buf(), text: text.into(), starts }
     }
 
     /// Returns the line and column of a byte.

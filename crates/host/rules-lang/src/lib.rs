@@ -21,7 +21,7 @@ pub use error::{RuleSourceError, RuleSourceProblem};
 pub use templates::RuleTemplate;
 
 use ast::{Bytes, Source};
-use error::{Problem, SourceLines};
+use error::{Problem, RuleSourceLines};
 
 /// Bytes of a source at most.
 const SOURCE_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +47,7 @@ impl Default for CompileOptions {
 #[derive(Clone, Debug)]
 pub struct CompiledRules {
     program: RuleProgram,
-    lines: SourceLines,
+    lines: RuleSourceLines,
     apps: Vec<Bytes>,
     records: Vec<Bytes>,
     tables: Vec<Bytes>,
@@ -69,10 +69,10 @@ pub fn compile(
             let lossy = String::from_utf8_lossy(bytes);
             let span = error.valid_up_to()..error.valid_up_to();
             let problem = Problem::new(&span, RuleSourceProblem::NotUtf8);
-            return Err(Box::new(SourceLines::new(path, &lossy).error(problem)));
+            return Err(Box::new(RuleSourceLines::new(path, &lossy).error(problem)));
         }
     };
-    let lines = SourceLines::new(path, text);
+    let lines = RuleSourceLines::new(path, text);
     if text.len() > SOURCE_BYTES_MAX {
         return Err(Box::new(lines.error(Problem::new(&(0..0), RuleSourceProblem::TooLong))));
     }
@@ -97,7 +97,7 @@ pub fn check(
 }
 
 impl CompiledRules {
-    fn new(program: RuleProgram, lines: SourceLines, source: &Source) -> CompiledRules {
+    fn new(program: RuleProgram, lines: RuleSourceLines, source: &Source) -> CompiledRules {
         CompiledRules {
             program,
             lines,

@@ -6,7 +6,7 @@ use crate::error::{Problem, RuleSourceProblem};
 
 /// A token's kind.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum TokenKind {
+pub(crate) enum SourceTokenKind {
     Word(String),
     /// Digits, with a fraction and a unit as written.
     Number(String),
@@ -17,16 +17,16 @@ pub(crate) enum TokenKind {
 /// A token.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceToken {
-    pub(crate) kind: TokenKind,
+    pub(crate) kind: SourceTokenKind,
     pub(crate) span: Range<usize>,
 }
 
-impl TokenKind {
+impl SourceTokenKind {
     pub(crate) fn describe(&self) -> String {
         match self {
-            TokenKind::Word(text) | TokenKind::Number(text) => format!("`{text}`"),
-            TokenKind::Symbol(text) => format!("`{text}`"),
-            TokenKind::End => "the end of the source".into(),
+            SourceTokenKind::Word(text) | SourceTokenKind::Number(text) => format!("`{text}`"),
+            SourceTokenKind::Symbol(text) => format!("`{text}`"),
+            SourceTokenKind::End => "the end of the source".into(),
         }
     }
 }
@@ -37,7 +37,7 @@ const SYMBOLS: [&str; 31] = [
     "^", "(", ")", "[", "]", "{", "}", ",", ";", ":", ".", "!", "~", "@",
 ];
 
-/// Splits a source into tokens. The last is [`TokenKind::End`].
+/// Splits a source into tokens. The last is [`SourceTokenKind::End`].
 pub(crate) fn tokens(text: &str) -> Result<Vec<SourceToken>, Problem> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -63,13 +63,13 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<SourceToken>, Problem> {
             if is_fraction {
                 at = run(at + 1, is_word);
             }
-            TokenKind::Number(text[start..at].to_owned())
+            SourceTokenKind::Number(text[start..at].to_owned())
         } else if is_word(byte) {
             at = run(at, is_word);
-            TokenKind::Word(text[start..at].to_owned())
+            SourceTokenKind::Word(text[start..at].to_owned())
         } else if let Some(symbol) = SYMBOLS.iter().find(|s| text[start..].starts_with(**s)) {
             at += symbol.len();
-            TokenKind::Symbol(symbol)
+            SourceTokenKind::Symbol(symbol)
         } else {
             let c = text[start..].chars().next().unwrap_or('\0');
             let span = start..start + c.len_utf8();
@@ -77,6 +77,6 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<SourceToken>, Problem> {
         };
         found.push(SourceToken { kind, span: start..at });
     }
-    found.push(SourceToken { kind: TokenKind::End, span: text.len()..text.len() });
+    found.push(SourceToken { kind: SourceTokenKind::End, span: text.len()..text.len() });
     Ok(found)
 }

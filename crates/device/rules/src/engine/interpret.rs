@@ -21,7 +21,7 @@ pub(super) const NONE: u64 = u64::MAX;
 
 /// How the code of a part ended.
 #[derive(Debug)]
-pub(super) enum Flow {
+pub(super) enum CodeEnd {
     /// A condition's value.
     Matched(bool),
     /// The drive acts, and the rule goes on at the context's instruction.
@@ -36,14 +36,14 @@ pub(super) enum Flow {
     Fault(RuleStatus),
 }
 
-impl Flow {
-    fn completed(status: RuleStatus, value: u64) -> Flow {
-        Flow::Verdict(RuleVerdict::Complete { status, value })
+impl CodeEnd {
+    fn completed(status: RuleStatus, value: u64) -> CodeEnd {
+        CodeEnd::Verdict(RuleVerdict::Complete { status, value })
     }
 }
 
 /// Everything that the code of a rule can reach.
-pub(super) struct Machine<'a, F: ?Sized> {
+pub(super) struct RuleMachine<'a, F: ?Sized> {
     pub(super) code: &'a [Instruction],
     pub(super) layouts: &'a [RecordLayout],
     pub(super) durable: &'a [bool],
@@ -69,14 +69,14 @@ macro_rules! check {
     ($value:expr, $status:ident) => {
         match $value {
             Some(value) => value,
-            None => return Flow::Fault(RuleStatus::$status),
+            None => return CodeEnd::Fault(RuleStatus::$status),
         }
     };
 }
 
-impl<F: DriveFacts + ?Sized> Machine<'_, F> {
+impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
     /// Runs from the context's instruction on.
-    pub(super) fn run(&mut self) -> Flow {
+    pub(super) fn run(&mut self) -> CodeEnd {
         let mut pc = self.exec.pc as usize;
         loop {
             let i = &self.code[pc];
@@ -157,16 +157,16 @@ impl<F: DriveFacts + ?Sized> Machine<'_, F> {
                     }
                     continue;
                 }
-                RuleOp::Match => return Flow::Matched(a != 0),
+                RuleOp::Match => return CodeEnd::Matched(a != 0),
                 RuleOp::TableStore => match self.store(i.imm, a, b) {
                     Ok(None) => continue,
                     Ok(Some(change)) => return self.act(pc, RuleAction::Journal(change)),
-                    Err(status) => return Flow::Fault(status),
+                    Err(status) => return CodeEnd::Fault(status),
                 },
                 RuleOp::TableInsert => match self.store(i.imm, a, 0) {
                     Ok(None) => continue,
                     Ok(Some(change)) => return self.act(pc, RuleAction::Journal(change)),
-                    Err(status) => return Flow::Fault(status),
+                    Err(status) => return CodeEnd::Fault(status),
                 },
                 RuleOp::TableRemove => {
                     let table = i.imm as usize;
@@ -179,7 +179,7 @@ impl<F: DriveFacts + ?Sized> Machine<'_, F> {
                 }
                 RuleOp::MapStore => match self.map_store(a, b) {
                     Ok(()) => continue,
-                    Err(status) => return Flow::Fault(status),
+                    Err(status) => return CodeEnd::Fault(status),
                 },
                 RuleOp::SetOp => {
                     get!(self, HeaderRegister::Op as u8) = i.imm;
@@ -188,12 +188,16 @@ impl<F: DriveFacts + ?Sized> Machine<'_, F> {
                 RuleOp::Fetch => return self.act(pc, RuleAction::Fetch { lba: a }),
                 RuleOp::Emit => return self.emit(pc, i.imm, a),
                 RuleOp::MoveValid => {
-                    let Some(line) = line(a) else { return Flow::Verdict(RuleVerdict::Finished) };
+                    let Some(line) = line(a) else {
+                        return CodeEnd::Verdict(RuleVerdict::Finished);
+                    };
                     let stream = PlacementStream::from_code(i.imm);
                     return self.act(pc, RuleAction::MoveValid { line, stream });
                 }
                 RuleOp::Erase => {
-                    let Some(line) = line(a) else { return Flow::Verdict(RuleVerdict::Finished) };
+                    let Some(line) = line(a) else {
+                        return CodeEnd::Verdict(RuleVerdict::Finished);
+                    };
                     return self.act(pc, RuleAction::Erase { line });
                 }
                 RuleOp::Post => {
@@ -201,10 +205,10 @@ impl<F: DriveFacts + ?Sized> Machine<'_, F> {
                     return self.act(pc, RuleAction::Post { kind: i.imm as u16, values });
                 }
                 RuleOp::Submit => return self.submit(PackedAddress(a)),
-                RuleOp::Complete => return Flow::completed(RuleStatus::from_code(i.imm), a),
-                RuleOp::Continue => return Flow::Continue,
-                RuleOp::Again => return Flow::Again,
-                RuleOp::End => return Flow::Verdict(RuleVerdict::Finished),
+                RuleOp::Complete => return CodeEnd::completed(RuleStatus::from_code(i.imm), a),
+                RuleOp::Continue => return CodeEnd::Continue,
+                RuleOp::Again => return CodeEnd::Again,
+                RuleOp::End => return CodeEnd::Verdict(RuleVerdict::Finished),
             };
             get!(self, i.d) = value;
         }
@@ -217,9 +221,9 @@ impl<F: DriveFacts + ?Sized> Machine<'_, F> {
     }
 
     #[inline]
-    fn act(&mut self, pc: usize, action: RuleAction) -> Flow {
+    fn act(&mut self, pc: usize, action: RuleAction) -> CodeEnd {
         self.exec.pc = pc as u32;
-        Flow::Act(action)
+        CodeEnd::Act(action)
     }
 
     fn line_at(&self, index: u64) -> u64 {
@@ -319,36 +323,36 @@ impl<F: DriveFacts + ?Sized> Machine<'_, F> {
         Some(low.checked_sub(1).unwrap_or(NONE))
     }
 
-    fn emit(&mut self, pc: usize, layout: u64, record: u64) -> Flow {
+    fn emit(&mut self, pc: usize, layout: u64, record: u64) -> CodeEnd {
         let bytes = check!(self.record(layout as usize, record), IndexOutOfRange);
         let (offset, len) = (self.exec.emitted, bytes.len() as u64);
         if offset + len > get!(self, HeaderRegister::Buffer as u8) {
-            return Flow::completed(RuleStatus::OutputFull, offset);
+            return CodeEnd::completed(RuleStatus::OutputFull, offset);
         }
         self.exec.emitted += len;
         self.act(pc, RuleAction::Emit { offset, bytes })
     }
 
     #[inline]
-    fn submit(&self, address: PackedAddress) -> Flow {
+    fn submit(&self, address: PackedAddress) -> CodeEnd {
         let tag = get!(self, HeaderRegister::Tag as u8);
         if self.exec.origin == InputOp::Write as u64 {
             let Some(stream) = address.stream() else {
-                return Flow::Fault(RuleStatus::BadAddress);
+                return CodeEnd::Fault(RuleStatus::BadAddress);
             };
             let mapped = match self.exec.map_change {
                 None => None,
                 Some(change) if change.address == address => Some(change.lba),
-                Some(_) => return Flow::Fault(RuleStatus::BadAddress),
+                Some(_) => return CodeEnd::Fault(RuleStatus::BadAddress),
             };
-            return Flow::Verdict(RuleVerdict::Place { stream, mapped, tag });
+            return CodeEnd::Verdict(RuleVerdict::Place { stream, mapped, tag });
         }
         let has_data = self.exec.origin != InputOp::Trim as u64
             && self.exec.origin != InputOp::Flush as u64
             && self.exec.map_change.is_none();
         match address.source().filter(|_| has_data) {
-            Some(address) => Flow::Verdict(RuleVerdict::Read { address, tag }),
-            None => Flow::Fault(RuleStatus::BadAddress),
+            Some(address) => CodeEnd::Verdict(RuleVerdict::Read { address, tag }),
+            None => CodeEnd::Fault(RuleStatus::BadAddress),
         }
     }
 }

@@ -22,7 +22,7 @@ pub use action::{
     RuleStep, RuleVerdict, TableChange,
 };
 use context::{Context, InputKind};
-use interpret::{Flow, Machine};
+use interpret::{CodeEnd, RuleMachine};
 use tables::TableState;
 pub(crate) use tables::table_bytes;
 
@@ -315,7 +315,7 @@ impl RuleEngine {
         let exec = &mut self.contexts[id.index()].exec;
         exec.pause_at = pause_at;
         self.counters[rule.index()].ops += exec.used - used;
-        matches!(flow, Flow::Matched(true))
+        matches!(flow, CodeEnd::Matched(true))
     }
 
     #[inline]
@@ -328,10 +328,10 @@ impl RuleEngine {
 
     /// Runs the code of a context until it ends, acts or faults.
     #[inline]
-    fn run_code<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> Flow {
+    fn run_code<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> CodeEnd {
         let context = &mut self.contexts[id.index()];
         let program = self.verified.program();
-        Machine {
+        RuleMachine {
             code: &program.code,
             layouts: &program.layouts,
             durable: &self.durable,
@@ -356,13 +356,13 @@ impl RuleEngine {
         let counters = &mut self.counters[rule.index()];
         counters.ops += context.exec.used - used;
         match flow {
-            Flow::Act(action) => {
+            CodeEnd::Act(action) => {
                 context.fetches = matches!(action, RuleAction::Fetch { .. });
                 RuleStep::Do(id, action)
             }
-            Flow::Verdict(verdict) => self.finish(id, verdict),
-            Flow::Continue => self.match_next(id, facts),
-            Flow::Again => {
+            CodeEnd::Verdict(verdict) => self.finish(id, verdict),
+            CodeEnd::Continue => self.match_next(id, facts),
+            CodeEnd::Again => {
                 if context.candidates.hops >= self.verified.program().rules[rule.index()].hops {
                     counters.faults += 1;
                     return self.fault(id, RuleStatus::HopLimit);
@@ -374,11 +374,11 @@ impl RuleEngine {
                 context.candidates.restart(list);
                 self.match_next(id, facts)
             }
-            Flow::Fault(status) => {
+            CodeEnd::Fault(status) => {
                 counters.faults += 1;
                 self.fault(id, status)
             }
-            Flow::Matched(_) => unreachable!("an action has no match"),
+            CodeEnd::Matched(_) => unreachable!("an action has no match"),
         }
     }
 

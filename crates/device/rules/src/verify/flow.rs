@@ -178,7 +178,7 @@ pub(super) fn cost_of(program: &RuleProgram, i: &Instruction) -> u16 {
 }
 
 /// Verifies parts of rules.
-pub(super) struct PartCheck<'a> {
+pub(super) struct RulePartCheck<'a> {
     pub(super) program: &'a RuleProgram,
     pub(super) app: AppId,
     pub(super) trigger: RuleTrigger,
@@ -186,7 +186,7 @@ pub(super) struct PartCheck<'a> {
     pub(super) code: &'a [Instruction],
 }
 
-impl PartCheck<'_> {
+impl RulePartCheck<'_> {
     pub(super) fn run(&self) -> Result<PartSummary, PartError> {
         let loops = Loops::find(self.code)?;
         self.types(&loops)?;

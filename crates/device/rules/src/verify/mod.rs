@@ -16,7 +16,7 @@ use crate::program::{
 };
 
 pub use error::{CostStep, RuleProblem, VerifyError};
-use flow::{PartCheck, PartError, PartSummary, RulePart};
+use flow::{PartError, PartSummary, RulePart, RulePartCheck};
 
 /// A program that was verified. Only [`verify`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,7 +363,7 @@ impl RuleSummary {
             let code = end.and_then(|end| program.code.get(range.start as usize..end as usize));
             let code = code.ok_or(error(range.start, RuleProblem::CodeRange))?;
             let (app, trigger) = (rule.app, rule.trigger);
-            let check = PartCheck { program, app, trigger, part, code };
+            let check = RulePartCheck { program, app, trigger, part, code };
             check.run().map_err(|PartError { at, problem }| error(range.start + at as u32, problem))
         };
         let condition = match rule.condition.len {

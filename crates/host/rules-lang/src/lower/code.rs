@@ -10,7 +10,7 @@ use rules::{
     AppId, HeaderRegister, Instruction, LayoutId, REGISTERS, RuleOp, RuleTrigger, TableId,
 };
 
-use crate::ast::{Bytes, Name};
+use crate::ast::{Bytes, SourceName};
 use crate::error::{Problem, RuleSourceProblem};
 
 use super::condition::Matching;
@@ -48,7 +48,7 @@ impl ValueType {
 
 /// A value in a register.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value {
+pub(super) struct RuleValue {
     pub(super) register: u8,
     pub(super) of: ValueType,
 }
@@ -56,7 +56,7 @@ pub(super) struct Value {
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Variable {
-    Value(Value),
+    Value(RuleValue),
     /// A sector that was fetched by a loop; the number of the fetch.
     Sector(u32),
     /// A record of the fetched bytes: its layout, the register of its index, the number of the fetch.
@@ -144,14 +144,14 @@ impl<'a> RuleCode<'a> {
         span: &Bytes,
         of: ValueType,
         instruction: Instruction,
-    ) -> Lowered<Value> {
+    ) -> Lowered<RuleValue> {
         let register = self.register(span)?;
         self.emit(instruction.to(register));
-        Ok(Value { register, of })
+        Ok(RuleValue { register, of })
     }
 
     /// Moves a value to a register. A value that the last instruction made is made there instead.
-    pub(super) fn move_to(&mut self, register: u8, value: Value) {
+    pub(super) fn move_to(&mut self, register: u8, value: RuleValue) {
         let is_variable = value.register < self.first_temporary();
         match self.code.last_mut() {
             Some(last) if !is_variable && last.d == value.register && Self::has_result(last.op) => {
@@ -203,7 +203,7 @@ impl<'a> RuleCode<'a> {
         self.address = self.address.filter(|address| *address < start.next_register);
     }
 
-    pub(super) fn declare(&mut self, name: &Name, variable: Variable) -> Lowered<()> {
+    pub(super) fn declare(&mut self, name: &SourceName, variable: Variable) -> Lowered<()> {
         let is_reserved = ["header", "channel", "line", "drive"].contains(&name.text.as_str());
         let is_app = self.declared.program.apps.iter().any(|app| app.name == name.text);
         let is_taken = is_reserved
@@ -220,7 +220,7 @@ impl<'a> RuleCode<'a> {
     }
 
     /// Declares a name that no source can declare.
-    pub(super) fn insert_variable(&mut self, name: &Name, variable: Variable) {
+    pub(super) fn insert_variable(&mut self, name: &SourceName, variable: Variable) {
         self.scopes.last_mut().expect("a block").insert(name.text.clone(), variable);
     }
 
@@ -228,7 +228,7 @@ impl<'a> RuleCode<'a> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
     }
 
-    pub(super) fn unknown(&self, name: &Name, kind: &'static str) -> Problem {
+    pub(super) fn unknown(&self, name: &SourceName, kind: &'static str) -> Problem {
         let variables = self.scopes.iter().flat_map(HashMap::keys).map(String::as_str);
         let tables = self.declared.program.tables.iter().map(|table| table.name.as_str());
         let mut known: Vec<&str> = variables.chain(tables).collect();
@@ -237,7 +237,7 @@ impl<'a> RuleCode<'a> {
     }
 
     /// Declares a record of the fetched bytes, or fails if a later fetch has replaced them.
-    pub(super) fn record(&self, name: &Name) -> Lowered<Variable> {
+    pub(super) fn record(&self, name: &SourceName) -> Lowered<Variable> {
         match self.lookup(&name.text) {
             Some(Variable::Record { fetch, .. } | Variable::Sector(fetch))
                 if fetch != self.fetch =>
@@ -261,7 +261,7 @@ impl<'a> RuleCode<'a> {
     }
 
     /// Returns a table of the rule's application.
-    pub(super) fn own_table(&self, name: &Name) -> Lowered<TableId> {
+    pub(super) fn own_table(&self, name: &SourceName) -> Lowered<TableId> {
         let table = self.declared.table_of(name)?;
         self.own(self.declared.program.tables[table.index()].app, &name.span)?;
         Ok(table)

@@ -4,7 +4,7 @@
 use rules::{AppId, InputOp, OpMask, RuleTrigger};
 
 use crate::ast::{
-    BinaryOp, Expression, ExpressionKind, Name, RuleItem, StatementKind, StatementNode, When,
+    BinaryOp, Expression, ExpressionKind, RuleItem, SourceName, StatementKind, StatementNode, When,
 };
 use crate::error::{Problem, RuleSourceProblem};
 
@@ -19,7 +19,7 @@ pub(super) struct Matching<'s> {
 }
 
 /// Returns the names of a path.
-pub(super) fn path(expression: &Expression) -> Option<&[Name]> {
+pub(super) fn path(expression: &Expression) -> Option<&[SourceName]> {
     match &expression.kind {
         ExpressionKind::Path(path) => Some(path),
         _ => None,
@@ -80,6 +80,7 @@ impl<'s> Matching<'s> {
         let (mut parts, mut rest) = (Vec::new(), Vec::new());
         conjuncts(condition, &mut parts);
         let (mut app, mut moved, mut ops) = (None, false, OpMask::all());
+        let mut selection = None;
         for part in parts {
             match &part.kind {
                 ExpressionKind::Binary(BinaryOp::Eq, left, right)
@@ -97,7 +98,10 @@ impl<'s> Matching<'s> {
                     moved = true;
                 }
                 _ => match operations(part) {
-                    Some(selected) => ops = OpMask(ops.0 & selected.0),
+                    Some(selected) => {
+                        ops = OpMask(ops.0 & selected.0);
+                        selection = Some(part);
+                    }
                     None => rest.push(part),
                 },
             }
@@ -108,6 +112,11 @@ impl<'s> Matching<'s> {
                 .and_then(|path| path.first())
                 .is_some_and(|name| name.text == "channel" || name.text == "header");
         });
+        if let (true, Some(part)) = (moved, selection) {
+            let (part_name, allowed) = ("the operation of a command", "rules for commands");
+            let problem = RuleSourceProblem::NotHere { part: part_name, allowed };
+            return Err(Problem::new(&part.span, problem));
+        }
         let trigger = match (moved, is_command) {
             (true, _) => RuleTrigger::Moved,
             (false, true) => RuleTrigger::Command,
@@ -128,7 +137,7 @@ impl<'s> Matching<'s> {
     }
 }
 
-fn set_app(declared: &Declarations<'_>, app: &mut Option<AppId>, name: &Name) -> Lowered<()> {
+fn set_app(declared: &Declarations<'_>, app: &mut Option<AppId>, name: &SourceName) -> Lowered<()> {
     let found = declared.app(name)?;
     if found == AppId::GLOBAL {
         let known = declared.program.apps.iter().map(|app| app.name.as_str());
@@ -150,7 +159,7 @@ fn mentioned_app(declared: &Declarations<'_>, item: &RuleItem) -> Lowered<AppId>
         return Ok(AppId::GLOBAL);
     }
     let mut found = None;
-    let mut mention = |name: &Name| {
+    let mut mention = |name: &SourceName| {
         let table = || {
             let table = declared.table_named(&name.text)?;
             Some(declared.program.tables[table.index()].app)
@@ -207,7 +216,7 @@ fn mentions<'s>(statement: &'s StatementNode, visit: &mut dyn FnMut(&'s Expressi
     }
 }
 
-fn table_names<'s>(statement: &'s StatementNode, into: &mut Vec<&'s Name>) {
+fn table_names<'s>(statement: &'s StatementNode, into: &mut Vec<&'s SourceName>) {
     match &statement.kind {
         StatementKind::Each { table, .. }
         | StatementKind::Add { table, .. }

@@ -4,11 +4,11 @@ use rules::{
     HeaderRegister, Instruction, PlacementStream, RuleOp, RuleTrigger, TableId, TableKind,
 };
 
-use crate::ast::{BinaryOp, Bytes, Expression, ExpressionKind, Name};
+use crate::ast::{BinaryOp, Bytes, Expression, ExpressionKind, SourceName};
 use crate::error::{Problem, RuleSourceProblem};
 
 use super::Lowered;
-use super::code::{RuleCode, Value, ValueType, Variable};
+use super::code::{RuleCode, RuleValue, ValueType, Variable};
 use super::condition::{operation, path};
 
 /// Returns the register of a field of the header.
@@ -32,7 +32,7 @@ const BOOL: ValueType = ValueType::Bool;
 
 impl RuleCode<'_> {
     /// Lowers an expression of a type.
-    pub(super) fn typed(&mut self, expression: &Expression, of: ValueType) -> Lowered<Value> {
+    pub(super) fn typed(&mut self, expression: &Expression, of: ValueType) -> Lowered<RuleValue> {
         let value = self.expression(expression)?;
         if value.of != of {
             let (expected, found) = (of.describe(), value.of.describe());
@@ -42,11 +42,11 @@ impl RuleCode<'_> {
         Ok(value)
     }
 
-    pub(super) fn constant_int(&mut self, span: &Bytes, value: u64) -> Lowered<Value> {
+    pub(super) fn constant_int(&mut self, span: &Bytes, value: u64) -> Lowered<RuleValue> {
         self.value(span, INT, Instruction::new(RuleOp::Const).imm(value))
     }
 
-    pub(super) fn expression(&mut self, expression: &Expression) -> Lowered<Value> {
+    pub(super) fn expression(&mut self, expression: &Expression) -> Lowered<RuleValue> {
         let span = &expression.span;
         match &expression.kind {
             ExpressionKind::Int(value) => self.constant_int(span, *value),
@@ -123,7 +123,7 @@ impl RuleCode<'_> {
         op: BinaryOp,
         left: &Expression,
         right: &Expression,
-    ) -> Lowered<Value> {
+    ) -> Lowered<RuleValue> {
         if let Some(value) = self.operation_test(span, op, left, right)? {
             return Ok(value);
         }
@@ -160,7 +160,7 @@ impl RuleCode<'_> {
         op: BinaryOp,
         left: &Expression,
         right: &Expression,
-    ) -> Lowered<Value> {
+    ) -> Lowered<RuleValue> {
         let register = self.register(span)?;
         let mark = self.mark();
         let value = self.typed(left, BOOL)?;
@@ -175,7 +175,7 @@ impl RuleCode<'_> {
         self.emit(Instruction::new(RuleOp::MoveBool).to(register).a(value.register));
         self.release(mark);
         self.land(jump);
-        Ok(Value { register, of: BOOL })
+        Ok(RuleValue { register, of: BOOL })
     }
 
     /// Lowers `header.op == NAME` and `header.op != NAME`.
@@ -185,7 +185,7 @@ impl RuleCode<'_> {
         op: BinaryOp,
         left: &Expression,
         right: &Expression,
-    ) -> Lowered<Option<Value>> {
+    ) -> Lowered<Option<RuleValue>> {
         let is_op = path(left).is_some_and(|path| {
             path.len() == 2 && path[0].text == "header" && path[1].text == "op"
         });
@@ -212,14 +212,14 @@ impl RuleCode<'_> {
         self.value(span, BOOL, test).map(Some)
     }
 
-    pub(super) fn operation_code(&self, word: &Name) -> Lowered<u64> {
+    pub(super) fn operation_code(&self, word: &SourceName) -> Lowered<u64> {
         operation(&word.text).map(|op| op as u64).ok_or_else(|| {
             let known = rules::InputOp::ALL.iter().map(|(_, name)| *name);
             Problem::unknown(&word.span, "operation", &word.text, known)
         })
     }
 
-    fn path(&mut self, span: &Bytes, path: &[Name]) -> Lowered<Value> {
+    fn path(&mut self, span: &Bytes, path: &[SourceName]) -> Lowered<RuleValue> {
         let words: Vec<&str> = path.iter().map(|name| name.text.as_str()).collect();
         match words[..] {
             ["header", field] => self.header(span, &path[1], field),
@@ -273,15 +273,15 @@ impl RuleCode<'_> {
         }
     }
 
-    fn header(&mut self, span: &Bytes, name: &Name, field: &str) -> Lowered<Value> {
+    fn header(&mut self, span: &Bytes, name: &SourceName, field: &str) -> Lowered<RuleValue> {
         let has_header = matches!(self.trigger, RuleTrigger::Command | RuleTrigger::Moved);
         self.needs(has_header, span, "`header`", "rules for commands and for moved sectors")?;
         if let Some(register) = header_register(field) {
-            return Ok(Value { register: register as u8, of: INT });
+            return Ok(RuleValue { register: register as u8, of: INT });
         }
         if field == "addr" {
             return match self.address.filter(|_| self.has_address) {
-                Some(register) => Ok(Value { register, of: ValueType::Address }),
+                Some(register) => Ok(RuleValue { register, of: ValueType::Address }),
                 None => Err(self.unknown(name, "value of")),
             };
         }
@@ -304,9 +304,9 @@ impl RuleCode<'_> {
         &mut self,
         span: &Bytes,
         register: u8,
-        name: &Name,
+        name: &SourceName,
         field: &str,
-    ) -> Lowered<Value> {
+    ) -> Lowered<RuleValue> {
         const FACTS: [&str; 4] = ["sectors", "valid", "age", "erases"];
         match FACTS.iter().position(|fact| *fact == field) {
             Some(which) => {
@@ -320,10 +320,10 @@ impl RuleCode<'_> {
     fn table_fact(
         &mut self,
         span: &Bytes,
-        table: &Name,
-        name: &Name,
+        table: &SourceName,
+        name: &SourceName,
         field: &str,
-    ) -> Lowered<Value> {
+    ) -> Lowered<RuleValue> {
         if field != "free" {
             let known = ["free"].into_iter();
             return Err(Problem::unknown(&name.span, "field of a table", field, known));
@@ -332,7 +332,13 @@ impl RuleCode<'_> {
         self.value(span, INT, Instruction::new(RuleOp::TableFree).imm(table.index() as u64))
     }
 
-    fn app_fact(&mut self, span: &Bytes, app: &Name, name: &Name, field: &str) -> Lowered<Value> {
+    fn app_fact(
+        &mut self,
+        span: &Bytes,
+        app: &SourceName,
+        name: &SourceName,
+        field: &str,
+    ) -> Lowered<RuleValue> {
         let Ok(found) = self.declared.app(app) else { return Err(self.unknown(app, "name")) };
         self.own(found, &app.span)?;
         match field {
@@ -349,7 +355,7 @@ impl RuleCode<'_> {
     }
 
     /// Returns the constant that names a field, and the register of the record's index.
-    fn field(&mut self, record: &Name, field: &Name) -> Lowered<(u64, u8)> {
+    fn field(&mut self, record: &SourceName, field: &SourceName) -> Lowered<(u64, u8)> {
         let Variable::Record { layout, index, .. } = self.record(record)? else {
             return Err(self.unknown(record, "record"));
         };
@@ -364,7 +370,12 @@ impl RuleCode<'_> {
     }
 
     /// Lowers an element of a table or of a field.
-    fn element(&mut self, span: &Bytes, base: &Expression, index: &Expression) -> Lowered<Value> {
+    fn element(
+        &mut self,
+        span: &Bytes,
+        base: &Expression,
+        index: &Expression,
+    ) -> Lowered<RuleValue> {
         match path(base) {
             Some([record, field]) if self.lookup(&record.text).is_some() => {
                 let (field, record) = self.field(record, field)?;
@@ -402,7 +413,7 @@ impl RuleCode<'_> {
     }
 
     /// Returns a set or a map of the rule's application.
-    pub(super) fn key_table(&self, name: &Name) -> Lowered<TableId> {
+    pub(super) fn key_table(&self, name: &SourceName) -> Lowered<TableId> {
         let table = self.own_table(name)?;
         match self.declared.program.tables[table.index()].kind {
             TableKind::Set(_) | TableKind::Map { .. } => Ok(table),
@@ -414,7 +425,12 @@ impl RuleCode<'_> {
         }
     }
 
-    fn call(&mut self, span: &Bytes, function: &Name, arguments: &[Expression]) -> Lowered<Value> {
+    fn call(
+        &mut self,
+        span: &Bytes,
+        function: &SourceName,
+        arguments: &[Expression],
+    ) -> Lowered<RuleValue> {
         const FUNCTIONS: [(&str, usize); 7] = [
             ("idle", 1),
             ("moved", 1),
@@ -478,7 +494,7 @@ impl RuleCode<'_> {
     }
 
     /// Returns the code of a stream of the rule's application.
-    pub(super) fn stream(&self, app: &Name, stream: &Name) -> Lowered<u64> {
+    pub(super) fn stream(&self, app: &SourceName, stream: &SourceName) -> Lowered<u64> {
         self.own(self.declared.app(app)?, &app.span)?;
         let found = PlacementStream::ALL.iter().find(|(_, name)| *name == stream.text);
         found.map(|(found, _)| *found as u64).ok_or_else(|| {
@@ -492,10 +508,10 @@ impl RuleCode<'_> {
     fn best(
         &mut self,
         span: &Bytes,
-        app: &Name,
+        app: &SourceName,
         score: &Expression,
         filter: Option<&Expression>,
-    ) -> Lowered<Value> {
+    ) -> Lowered<RuleValue> {
         self.own(self.declared.app(app)?, &app.span)?;
         let best = self.value(span, ValueType::Line, Instruction::new(RuleOp::NoLine))?;
         let best_score = self.constant_int(span, 0)?;
@@ -505,7 +521,7 @@ impl RuleCode<'_> {
         let at = Instruction::new(RuleOp::LineAt).a(index.register);
         let line = self.value(span, ValueType::Line, at)?;
         let block = self.open();
-        let name = Name { text: "line".into(), span: span.clone() };
+        let name = SourceName { text: "line".into(), span: span.clone() };
         self.declare_line(&name, line.register)?;
         let mut skips = Vec::new();
         if let Some(filter) = filter {

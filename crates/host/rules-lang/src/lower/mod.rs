@@ -12,9 +12,10 @@ use rules::{
 
 use crate::CompileOptions;
 use crate::ast::{
-    BinaryOp, Expression, ExpressionKind, Name, RecordItem, RuleItem, Source, TableForm, TableItem,
+    BinaryOp, Expression, ExpressionKind, RecordItem, RuleItem, Source, SourceName, TableForm,
+    TableItem,
 };
-use crate::error::{Problem, RuleSourceProblem, SourceLines};
+use crate::error::{Problem, RuleSourceLines, RuleSourceProblem};
 
 use code::RuleCode;
 use condition::Matching;
@@ -30,7 +31,7 @@ struct Declarations<'a> {
 /// Lowers a source.
 pub(crate) fn program(
     source: &Source,
-    lines: &SourceLines,
+    lines: &RuleSourceLines,
     options: &CompileOptions,
 ) -> Lowered<RuleProgram> {
     let mut declared = Declarations { program: RuleProgram::default(), options };
@@ -71,7 +72,7 @@ pub(crate) fn program(
 }
 
 fn unique<'a>(
-    name: &Name,
+    name: &SourceName,
     kind: &'static str,
     mut known: impl Iterator<Item = &'a str>,
 ) -> Lowered<()> {
@@ -130,7 +131,7 @@ impl Declarations<'_> {
     }
 
     /// Returns the only application.
-    fn only_app(&self, at: &Name, part: &'static str) -> Lowered<AppId> {
+    fn only_app(&self, at: &SourceName, part: &'static str) -> Lowered<AppId> {
         match self.program.apps.len() {
             1 => Ok(AppId::new(0)),
             _ => Err(Problem::new(&at.span, RuleSourceProblem::WhichApp { part })),
@@ -138,7 +139,7 @@ impl Declarations<'_> {
     }
 
     /// Returns the application with a name; `drive` is the owner of global rules.
-    fn app(&self, name: &Name) -> Lowered<AppId> {
+    fn app(&self, name: &SourceName) -> Lowered<AppId> {
         if name.text == "drive" {
             return Ok(AppId::GLOBAL);
         }
@@ -157,14 +158,14 @@ impl Declarations<'_> {
         self.program.tables.iter().position(|t| t.name == name).map(TableId::from_index)
     }
 
-    fn table_of(&self, name: &Name) -> Lowered<TableId> {
+    fn table_of(&self, name: &SourceName) -> Lowered<TableId> {
         self.table_named(&name.text).ok_or_else(|| {
             let known = self.program.tables.iter().map(|table| table.name.as_str());
             Problem::unknown(&name.span, "table", &name.text, known)
         })
     }
 
-    fn layout_of(&self, name: &Name) -> Lowered<LayoutId> {
+    fn layout_of(&self, name: &SourceName) -> Lowered<LayoutId> {
         let at = self.program.layouts.iter().position(|layout| layout.name == name.text);
         at.map(LayoutId::from_index).ok_or_else(|| {
             let known = self.program.layouts.iter().map(|layout| layout.name.as_str());

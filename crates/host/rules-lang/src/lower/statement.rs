@@ -5,11 +5,13 @@ use rules::{
     TableKind,
 };
 
-use crate::ast::{Bytes, Expression, ExpressionKind, Name, RuleItem, StatementKind, StatementNode};
+use crate::ast::{
+    Bytes, Expression, ExpressionKind, RuleItem, SourceName, StatementKind, StatementNode,
+};
 use crate::error::{Problem, RuleSourceProblem};
 
 use super::Lowered;
-use super::code::{BlockStart, RuleCode, Value, ValueType, Variable};
+use super::code::{BlockStart, RuleCode, RuleValue, ValueType, Variable};
 use super::condition::path;
 use super::expression::header_register;
 
@@ -78,7 +80,7 @@ impl RuleCode<'_> {
                 let end = self.typed(to, INT)?;
                 let index = self.begin_loop(span, end.register, bound)?;
                 let start = self.open();
-                let value = Value { register: index.register, of: INT };
+                let value = RuleValue { register: index.register, of: INT };
                 self.declare(variable, Variable::Value(value))?;
                 self.repeated(&start, span, body)?;
                 self.end_loop(index);
@@ -112,7 +114,7 @@ impl RuleCode<'_> {
             StatementKind::Insert => {
                 self.needs_command(span, "`insert lun`")?;
                 let Some(register) = self.address.filter(|_| self.has_address) else {
-                    let name = Name { text: "header.addr".into(), span: span.clone() };
+                    let name = SourceName { text: "header.addr".into(), span: span.clone() };
                     return Err(self.unknown(&name, "value of"));
                 };
                 self.emit(Instruction::new(RuleOp::Submit).a(register));
@@ -186,7 +188,14 @@ impl RuleCode<'_> {
                 self.assign_header(field, value)?;
             }
             (_, Some([name])) => self.assign_variable(name, value)?,
-            (_, Some([first, ..])) => return Err(self.unknown(first, "variable")),
+            (_, Some([first, ..])) => {
+                if self.lookup(&first.text).is_none() {
+                    return Err(self.unknown(first, "variable"));
+                }
+                let (expected, found) = ("a variable", "a field of a record");
+                let problem = RuleSourceProblem::WrongType { expected, found };
+                return Err(Problem::new(&target.span, problem));
+            }
             _ => {
                 let (expected, found) = ("a variable".into(), "an expression".into());
                 let problem = RuleSourceProblem::Expected { expected, found };
@@ -196,7 +205,7 @@ impl RuleCode<'_> {
         Ok(PathEnd::Open)
     }
 
-    fn assign_variable(&mut self, name: &Name, value: &Expression) -> Lowered<()> {
+    fn assign_variable(&mut self, name: &SourceName, value: &Expression) -> Lowered<()> {
         let mark = self.mark();
         match self.lookup(&name.text) {
             Some(Variable::Value(variable)) => {
@@ -214,12 +223,12 @@ impl RuleCode<'_> {
                     self.move_to(register, value);
                 }
                 let of = value.of;
-                self.declare(name, Variable::Value(Value { register, of }))
+                self.declare(name, Variable::Value(RuleValue { register, of }))
             }
         }
     }
 
-    fn assign_header(&mut self, field: &Name, value: &Expression) -> Lowered<()> {
+    fn assign_header(&mut self, field: &SourceName, value: &Expression) -> Lowered<()> {
         let mark = self.mark();
         let has_header = matches!(self.trigger, RuleTrigger::Command | RuleTrigger::Moved);
         self.needs(has_header, &field.span, "`header`", "rules for commands and moved sectors")?;
@@ -314,7 +323,7 @@ impl RuleCode<'_> {
     }
 
     /// Lowers a value for a table; `sat(VALUE)` is limited to the width of the element.
-    fn saturated(&mut self, value: &Expression, width: IntWidth) -> Lowered<Value> {
+    fn saturated(&mut self, value: &Expression, width: IntWidth) -> Lowered<RuleValue> {
         match &value.kind {
             ExpressionKind::Call(function, arguments)
                 if function.text == "sat" && arguments.len() == 1 =>
@@ -331,8 +340,8 @@ impl RuleCode<'_> {
     fn each(
         &mut self,
         span: &Bytes,
-        variable: &Name,
-        table: &Name,
+        variable: &SourceName,
+        table: &SourceName,
         value: &Expression,
     ) -> Lowered<()> {
         let id = self.own_table(table)?;
@@ -365,7 +374,7 @@ impl RuleCode<'_> {
     fn sectors(
         &mut self,
         span: &Bytes,
-        variable: &Name,
+        variable: &SourceName,
         bound: &Expression,
         body: &[StatementNode],
     ) -> Lowered<()> {
@@ -392,8 +401,8 @@ impl RuleCode<'_> {
     fn records(
         &mut self,
         span: &Bytes,
-        variable: &Name,
-        names: [&Name; 2],
+        variable: &SourceName,
+        names: [&SourceName; 2],
         body: &[StatementNode],
     ) -> Lowered<()> {
         let [record, sector] = names;
@@ -458,7 +467,7 @@ impl RuleCode<'_> {
         self.code[open.begin] = self.code[open.begin].pair(open.bound, after);
     }
 
-    pub(super) fn declare_line(&mut self, name: &Name, register: u8) -> Lowered<()> {
+    pub(super) fn declare_line(&mut self, name: &SourceName, register: u8) -> Lowered<()> {
         self.insert_variable(name, Variable::Line(register));
         Ok(())
     }
@@ -513,7 +522,7 @@ impl RuleCode<'_> {
     fn complete(
         &mut self,
         span: &Bytes,
-        status: &Name,
+        status: &SourceName,
         value: Option<&Expression>,
     ) -> Lowered<PathEnd> {
         let is_answered = matches!(self.trigger, RuleTrigger::Command | RuleTrigger::Moved);

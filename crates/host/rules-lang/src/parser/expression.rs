@@ -1,9 +1,9 @@
 //! Expressions, by precedence: `or`, `and`, `not`, comparisons, `|`, `^`, `&`, shifts, `+ -`,
 //! `* / %`.
 
-use crate::ast::{BinaryOp, Expression, ExpressionKind, Name};
+use crate::ast::{BinaryOp, Expression, ExpressionKind, SourceName};
 use crate::error::{Problem, RuleSourceProblem};
-use crate::token::TokenKind;
+use crate::token::SourceTokenKind;
 
 use super::{DEPTH_MAX, Parsed, SourceParser};
 
@@ -51,9 +51,9 @@ impl SourceParser {
 
     fn operator(&self, level: u8) -> Option<BinaryOp> {
         match (&self.peek().kind, level) {
-            (TokenKind::Word(word), 1) if word == "or" => Some(BinaryOp::Or),
-            (TokenKind::Word(word), 2) if word == "and" => Some(BinaryOp::And),
-            (TokenKind::Symbol(symbol), _) => {
+            (SourceTokenKind::Word(word), 1) if word == "or" => Some(BinaryOp::Or),
+            (SourceTokenKind::Word(word), 2) if word == "and" => Some(BinaryOp::And),
+            (SourceTokenKind::Symbol(symbol), _) => {
                 let found = BINARY.iter().find(|(text, at, _)| text == symbol && *at == level);
                 found.map(|(_, _, op)| *op)
             }
@@ -111,7 +111,7 @@ impl SourceParser {
             self.symbol(")")?;
             return Ok(inner);
         }
-        if let TokenKind::Number(_) = self.peek().kind {
+        if let SourceTokenKind::Number(_) = self.peek().kind {
             let value = self.int("a number")?;
             return self.node(start, ExpressionKind::Int(value), &[]);
         }
@@ -153,11 +153,11 @@ impl SourceParser {
     }
 
     /// Parses a name behind a dot, where keywords are names.
-    fn path_name(&mut self) -> Parsed<Name> {
+    fn path_name(&mut self) -> Parsed<SourceName> {
         match &self.peek().kind {
-            TokenKind::Word(text) => {
+            SourceTokenKind::Word(text) => {
                 let text = text.clone();
-                Ok(Name { text, span: self.next().span })
+                Ok(SourceName { text, span: self.next().span })
             }
             _ => Err(self.expected("a name")),
         }

@@ -7,10 +7,10 @@ mod statement;
 use rules::IntWidth;
 
 use crate::ast::{
-    AppItem, Bytes, FieldItem, Name, RecordItem, RuleItem, Source, TableForm, TableItem, When,
+    AppItem, Bytes, FieldItem, RecordItem, RuleItem, Source, SourceName, TableForm, TableItem, When,
 };
 use crate::error::{Problem, RuleSourceProblem};
-use crate::token::{SourceToken, TokenKind, tokens};
+use crate::token::{SourceToken, SourceTokenKind, tokens};
 
 /// Levels of nested expressions and blocks at most.
 pub(crate) const DEPTH_MAX: u32 = 100;
@@ -55,11 +55,11 @@ impl SourceParser {
     }
 
     fn is_word(&self, word: &str) -> bool {
-        matches!(&self.peek().kind, TokenKind::Word(text) if text == word)
+        matches!(&self.peek().kind, SourceTokenKind::Word(text) if text == word)
     }
 
     fn is_symbol(&self, symbol: &str) -> bool {
-        matches!(&self.peek().kind, TokenKind::Symbol(text) if *text == symbol)
+        matches!(&self.peek().kind, SourceTokenKind::Symbol(text) if *text == symbol)
     }
 
     fn take_word(&mut self, word: &str) -> bool {
@@ -82,9 +82,9 @@ impl SourceParser {
         if self.take_symbol(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
     }
 
-    fn name(&mut self, kind: &str) -> Parsed<Name> {
+    fn name(&mut self, kind: &str) -> Parsed<SourceName> {
         match &self.peek().kind {
-            TokenKind::Word(text) if !KEYWORDS.contains(&text.as_str()) => {
+            SourceTokenKind::Word(text) if !KEYWORDS.contains(&text.as_str()) => {
                 let (text, span) = (text.clone(), self.next().span);
                 if text.len() > rules::ProgramLimits::MAX.name_bytes {
                     let allowed = format!("{} characters", rules::ProgramLimits::MAX.name_bytes);
@@ -92,7 +92,7 @@ impl SourceParser {
                         RuleSourceProblem::Range { part: "the length of a name", allowed };
                     return Err(Problem::new(&span, problem));
                 }
-                Ok(Name { text, span })
+                Ok(SourceName { text, span })
             }
             _ => Err(self.expected(kind)),
         }
@@ -117,7 +117,9 @@ impl SourceParser {
     }
 
     fn int(&mut self, part: &str) -> Parsed<u64> {
-        let TokenKind::Number(text) = &self.peek().kind else { return Err(self.expected(part)) };
+        let SourceTokenKind::Number(text) = &self.peek().kind else {
+            return Err(self.expected(part));
+        };
         let digits = text.replace('_', "");
         let value = match digits.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -158,7 +160,7 @@ impl SourceParser {
                 source.tables.push(self.table()?);
             } else if self.take_word("rule") {
                 source.rules.push(self.rule(start)?);
-            } else if self.peek().kind == TokenKind::End {
+            } else if self.peek().kind == SourceTokenKind::End {
                 return Ok(source);
             } else {
                 return Err(self.expected("`app`, `record`, `table` or `rule`"));
@@ -206,7 +208,7 @@ impl SourceParser {
 
     /// Parses a share such as 0.11, in millionths.
     fn share(&mut self) -> Parsed<u32> {
-        let TokenKind::Number(text) = &self.peek().kind else {
+        let SourceTokenKind::Number(text) = &self.peek().kind else {
             return Err(self.expected("a share such as 0.11"));
         };
         let value: Option<f64> = text.parse().ok();
@@ -342,7 +344,7 @@ impl SourceParser {
 
     /// Parses a time such as 10s or 500ms, in nanoseconds.
     fn duration(&mut self) -> Parsed<u64> {
-        let TokenKind::Number(text) = &self.peek().kind else {
+        let SourceTokenKind::Number(text) = &self.peek().kind else {
             return Err(self.expected("a time such as 10s"));
         };
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,8 +1,8 @@
 //! Statements.
 
-use crate::ast::{Expression, ExpressionKind, Name, StatementKind, StatementNode};
+use crate::ast::{Expression, ExpressionKind, SourceName, StatementKind, StatementNode};
 use crate::error::Problem;
-use crate::token::TokenKind;
+use crate::token::SourceTokenKind;
 
 use super::{Parsed, SourceParser};
 
@@ -14,8 +14,8 @@ impl SourceParser {
     pub(super) fn sequence(&mut self, into: &mut Vec<StatementNode>) -> Parsed<()> {
         loop {
             let is_end = match &self.peek().kind {
-                TokenKind::End | TokenKind::Symbol("}") => true,
-                TokenKind::Word(word) => ENDS.contains(&word.as_str()),
+                SourceTokenKind::End | SourceTokenKind::Symbol("}") => true,
+                SourceTokenKind::Word(word) => ENDS.contains(&word.as_str()),
                 _ => false,
             };
             if is_end {
@@ -122,7 +122,7 @@ impl SourceParser {
 
     fn assignment(&mut self) -> Parsed<StatementKind> {
         let target = match self.peek().kind {
-            TokenKind::Word(_) => self.target()?,
+            SourceTokenKind::Word(_) => self.target()?,
             _ => return Err(self.expected("a statement")),
         };
         self.symbol("=")?;
@@ -169,7 +169,7 @@ impl SourceParser {
         if self.take_symbol(":") {
             let record = self.name("the name of a record")?;
             self.word("in")?;
-            let sector: Name = self.name("the variable of a sector")?;
+            let sector: SourceName = self.name("the variable of a sector")?;
             return Ok(StatementKind::Records { variable, record, sector, body: self.block()? });
         }
         self.word("in")?;
