@@ -12,7 +12,7 @@ pub struct AppGrant {
     pub last_unit: u32,
 }
 
-/// What a program may use.
+/// Limits and rights of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleGrant {
     /// Parallel units of the drive.

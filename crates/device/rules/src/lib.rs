@@ -1,5 +1,5 @@
-//! Rules of a programmable drive: what happens to each input of an application (AppNVM, chapter 7 of
-//! the thesis of [LightNVM17]'s first author).
+//! Rules of a programmable drive: they decide what happens to each input of an application
+//! ([Thesis15 ch. 7]).
 //!
 //! A program comes as bytes ([`RuleProgram::decode`], `docs/format/rule-program.md`). [`verify`]
 //! checks it against what its sender may use ([`RuleGrant`]), and [`RuleEngine`] executes only a

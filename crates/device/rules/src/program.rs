@@ -258,7 +258,7 @@ impl OpMask {
     }
 }
 
-/// What makes the engine try a rule.
+/// The event that makes the engine try a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleTrigger {
     /// A command of the application.
@@ -299,7 +299,7 @@ pub struct RuleDeclaration {
     pub name: String,
     /// The application, or [`AppId::GLOBAL`].
     pub app: AppId,
-    /// What makes the engine try it.
+    /// The event that makes the engine try it.
     pub trigger: RuleTrigger,
     /// Operations of commands; empty for other triggers.
     pub ops: OpMask,

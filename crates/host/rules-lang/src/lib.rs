@@ -26,10 +26,10 @@ use error::{Problem, RuleSourceLines};
 /// Bytes of a source at most.
 const SOURCE_BYTES_MAX: usize = 1 << 20;
 
-/// What a source is compiled for.
+/// The drive and the grant that a source is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// What the program may use; the drive has its own.
+    /// Rights of the program; the drive has its own.
     pub grant: RuleGrant,
     /// Bytes of a sector.
     pub sector_bytes: u32,

@@ -219,7 +219,7 @@ pub struct TableChange {
     pub value: Option<u64>,
 }
 
-/// What the drive does next for an input. Then it resumes the rule.
+/// An action of the drive for an input; the drive then resumes the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// Read a sector of the application, and resume with its bytes

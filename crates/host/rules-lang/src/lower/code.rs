@@ -53,7 +53,7 @@ pub(super) struct RuleValue {
     pub(super) of: ValueType,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Variable {
     Value(RuleValue),

@@ -9,6 +9,7 @@ mod messages;
 mod readme;
 mod real_programs;
 mod repro;
+mod rules;
 mod scenario_text;
 mod served;
 mod sharing;

@@ -9,7 +9,6 @@ mod generate;
 mod kv;
 mod machine;
 mod named_target;
-mod rules;
 mod serve;
 mod serve_cores;
 mod serve_paths;
