@@ -66,7 +66,7 @@ impl CodeMaker<'_> {
         if !found.is_empty() {
             return found[self.below(found.len() as u64) as usize];
         }
-        let d = self.new(of);
+        let d = self.any_register(of);
         let make = match of {
             Type::Int => Instruction::new(RuleOp::Const).imm(self.value()),
             Type::Bool => Instruction::new(RuleOp::ConstBool).imm(self.below(2)),
@@ -77,7 +77,7 @@ impl CodeMaker<'_> {
         d
     }
 
-    fn new(&mut self, of: Type) -> u8 {
+    fn any_register(&mut self, of: Type) -> u8 {
         (8 + 4 * self.below(8) + of as u64) as u8
     }
 
@@ -167,7 +167,7 @@ impl CodeMaker<'_> {
             Type::Int if self.has_header() && !self.is_condition && self.below(4) == 0 => {
                 [1, 3, 4, 5][self.below(4) as usize]
             }
-            of => self.new(of),
+            of => self.any_register(of),
         };
         self.push(instruction.to(d), Some(d));
     }
@@ -222,7 +222,7 @@ impl CodeMaker<'_> {
         for _ in 0..self.below(5) {
             match self.below(10) {
                 0 if depth > 0 && self.loops < 4 => {
-                    let (limit, d) = (self.get(Type::Int), self.new(Type::Int));
+                    let (limit, d) = (self.get(Type::Int), self.any_register(Type::Int));
                     let (before, begin) = (self.defined, self.code.len());
                     self.push(Instruction::new(RuleOp::Loop).to(d).a(limit).c(self.loops), Some(d));
                     self.loops += 1;
