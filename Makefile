@@ -6,10 +6,12 @@ CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3 redis-server
-TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools mariadb-server sysbench valgrind
+TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools mariadb-server sysbench valgrind qemu-user
 # Tests that need a controller; `make test-guest` has one.
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes kernel_matrix
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
+# The programs that `sluice bench speculate` profiles.
+SPECULATE_PACKAGES := qemu-user util-linux gcc binutils bzip2 tar git sqlite3 redis-server redis-tools postgresql mariadb-server sysbench
 
 .PHONY: help demo book install capi install-capi fio-engine python fuzz test test-long test-fio test-python test-guest test-loom test-sanitizer test-packages bench bench-redis instructions repro fmt lint docs pages
 
@@ -123,7 +125,7 @@ instructions: ## count the instructions per request of the block layer, of pblk,
 	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-kv --bench steps
 
 repro: ## measure all figures of the papers that can be measured here (an hour), and write REPRODUCED.md
-	scripts/apt-install $(BENCH_REDIS_PACKAGES) rocksdb-tools
+	scripts/apt-install $(BENCH_REDIS_PACKAGES) rocksdb-tools $(SPECULATE_PACKAGES)
 	$(CARGO) build --release --package sluice-cli --bin sluice
 	$(CARGO) build --release --package sluice-preload
 	"$${CARGO_TARGET_DIR:-target}/release/sluice" repro run all

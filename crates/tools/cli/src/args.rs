@@ -402,7 +402,7 @@ pub struct BenchArgs {
     /// Permit overwriting the data on the device.
     #[arg(long, requires = "device")]
     pub destroy: bool,
-    /// Groups `lightnvm`, `direct`, `exec`, `scale` and `thesis`: run only these parts.
+    /// Groups `lightnvm`, `direct`, `exec`, `scale`, `thesis` and `speculate`: run only these parts.
     #[arg(long, value_parser = named_value::<BenchPart>(), value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
     /// The list of expected misses.
@@ -522,6 +522,29 @@ pub struct ExecArgs {
     /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<std::ffi::OsString>,
+}
+
+/// `sluice profile`.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// Directory whose files are on the volume (several times for several). Without, every regular
+    /// file counts as a file of the volume.
+    #[arg(long, value_name = "DIR")]
+    pub at: Vec<PathBuf>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Write the results to this file, and not to standard error.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(
         required = true,

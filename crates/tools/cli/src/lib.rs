@@ -84,6 +84,9 @@ enum Command {
     Volume(args::VolumeArgs),
     /// Run a program whose files below one directory are on a volume; its exit status is the program's.
     Exec(args::ExecArgs),
+    /// Run a program under an emulator, and measure how long it could go on before it needs the result of
+    /// an I/O; its exit status is the program's.
+    Profile(args::ProfileArgs),
     /// Write man pages and shell completions of this program, as `make install` does.
     #[command(subcommand, hide = true)]
     Generate(commands::generate_command::GenerateArgs),
@@ -128,6 +131,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Volume(args) => commands::volume_command::run(&args),
         Command::Generate(args) => commands::generate_command::run(&args, definitions()),
         Command::Exec(args) => match commands::exec_command::run(&args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
+        Command::Profile(args) => match commands::profile_command::run(&args) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },

@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use crate::{Figure, FigureClass, Recorded, ReproError, Sensitivity};
 
+/// Names of papers, and the keys that they stand for.
+const PAPER_NAMES: [(&str, &str); 1] = [("speculation14", "Spec14")];
+
 /// `PAPER:FIGURE`: the folder of the paper, and the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FigureName {
@@ -168,13 +171,17 @@ impl Catalog {
         self.folder.join(figure.paper()).join("results")
     }
 
-    /// Returns the chosen figures. Upper and lower case are equal in names.
+    /// Returns the chosen figures. Upper and lower case are equal in names, and a paper may have a name
+    /// beside its key.
     ///
     /// # Errors
     /// [`ReproError::Unknown`] for a name that no figure and no paper has.
     pub fn select(&self, selection: &Selection) -> Result<Vec<&Figure>, ReproError> {
         let is_named = |name: &String, figure: &Figure| {
             let (paper, full) = (figure.name().paper(), figure.name().to_string());
+            let (of, rest) = name.split_at(name.find(':').unwrap_or(name.len()));
+            let other = PAPER_NAMES.iter().find(|(other, _)| of.eq_ignore_ascii_case(other));
+            let name = other.map_or(name.clone(), |(_, key)| format!("{key}{rest}"));
             name == "all" || name.eq_ignore_ascii_case(paper) || name.eq_ignore_ascii_case(&full)
         };
         for name in &selection.names {

@@ -187,7 +187,7 @@ fn forward(process: u32, signal: i32) {
 }
 
 /// Ends as the program did: by the same signal or with the same status.
-fn exit_code(status: ExitStatus) -> ExitCode {
+pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
         // Returns only for signals that do not end a process.
         let _ = signal_hook::low_level::emulate_default_handler(signal);

@@ -9,6 +9,7 @@ pub mod exec_command;
 pub(crate) mod generate_command;
 pub mod kv_command;
 pub mod matrix_command;
+pub mod profile_command;
 pub mod repro_command;
 pub mod rules_command;
 pub mod serve_command;

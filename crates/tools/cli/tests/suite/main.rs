@@ -6,6 +6,7 @@ mod controller;
 mod exec;
 mod matrix;
 mod messages;
+mod profile;
 mod readme;
 mod real_programs;
 mod repro;
