@@ -79,6 +79,7 @@ pub struct MachineModel {
     /// Whether the sheet has the costs of interrupts.
     has_interrupt_costs: bool,
     ghz: f64,
+    cycles_per_instruction: f64,
     numbers: Vec<SourcedNumber>,
     /// The model as it was parsed.
     table: toml::Table,
@@ -317,6 +318,7 @@ impl MachineModel {
             has_thread_costs: raw.threads.is_some(),
             has_interrupt_costs: raw.interrupts.is_some(),
             ghz: reader.ghz,
+            cycles_per_instruction: per_instruction,
             numbers: reader.numbers,
             table,
         })
@@ -400,6 +402,11 @@ impl MachineModel {
     /// Returns the time of a number of cycles.
     pub fn cycles(&self, cycles: u64) -> Nanos {
         nanos(cycles as f64 / self.ghz)
+    }
+
+    /// Returns the time of a number of a program's instructions.
+    pub fn instructions(&self, count: u64) -> Nanos {
+        nanos(count as f64 * self.cycles_per_instruction / self.ghz)
     }
 
     /// Returns the configuration of an engine for this machine, on which a kernel works for `kernel`

@@ -99,15 +99,6 @@ pub enum ProblemKind {
         /// Allowed values.
         allowed: String,
     },
-    /// A later version will support the value.
-    NotYetSupported {
-        /// The key with its section.
-        key: String,
-        /// The value.
-        value: String,
-        /// Allowed values.
-        allowed: String,
-    },
     /// The geometry is impossible.
     Geometry(GeometryError),
     /// The medium cannot host its FTL.
@@ -202,8 +193,7 @@ impl ProblemKind {
             ProblemKind::NotAllowed { nearest: Some(nearest), allowed, .. } => {
                 Some(format!("did you mean {nearest}? allowed: {allowed}"))
             }
-            ProblemKind::NotAllowed { allowed, .. }
-            | ProblemKind::NotYetSupported { allowed, .. } => Some(format!("allowed: {allowed}")),
+            ProblemKind::NotAllowed { allowed, .. } => Some(format!("allowed: {allowed}")),
             ProblemKind::Capacity(e) => Some(e.help()),
             ProblemKind::Syntax { .. } | ProblemKind::Geometry(_) => None,
         }
@@ -220,9 +210,6 @@ impl fmt::Display for ProblemKind {
             ProblemKind::MissingKey { section, key, .. } => write!(f, "{section} needs `{key}`"),
             ProblemKind::WrongType { key, found, .. } => write!(f, "`{key}` cannot be {found}"),
             ProblemKind::NotAllowed { key, value, .. } => write!(f, "`{key}` cannot be {value}"),
-            ProblemKind::NotYetSupported { key, value, .. } => {
-                write!(f, "`{key}` = {value} is not available yet")
-            }
             ProblemKind::Geometry(e) => write!(f, "impossible geometry: {e}"),
             ProblemKind::Capacity(e) => write!(f, "{e}"),
             ProblemKind::Conflict { message, .. } => write!(f, "{message}"),

@@ -28,6 +28,7 @@ mod timed_change;
 pub mod units;
 pub mod user;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ pub use keys::export_keys::{ExportAddress, ExportSpec, ServeSpec};
 pub use keys::job::JobTable;
 pub use keys::layer_keys::BlockLayerSpec;
 pub use keys::precondition_keys::{Amount, Fill, Overwrite, Precondition, StateFolder, Until};
+pub use keys::process_keys::{ProcessSpec, ProcessStrategy, ProgramWork};
 pub use keys::real_keys::{FileDrive, KernelDrive, PciDrive};
 pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
@@ -92,7 +94,7 @@ pub struct Scenario {
     pub host: HostConfig,
     /// State of the drives when the jobs begin.
     pub precondition: Precondition,
-    /// The jobs in the scenario.
+    /// The jobs in the scenario, and behind them the processes.
     pub jobs: Vec<JobTable>,
     /// Job files that the scenario names, relative to its directory, each with its line.
     pub job_files: Vec<(PathBuf, usize)>,
@@ -216,6 +218,10 @@ impl Scenario {
             Some(value) => value.sections("job")?,
             None => Vec::new(),
         };
+        let processes = match root.get("process") {
+            Some(value) => value.sections("process")?,
+            None => Vec::new(),
+        };
         let changes = match root.get("at") {
             Some(value) => value.sections("at")?,
             None => Vec::new(),
@@ -267,10 +273,14 @@ impl Scenario {
             scenario.serving.exports.push(export);
         }
         for (index, section) in jobs.iter().enumerate() {
-            let (job, named) = keys::job::read(section, index)?;
+            let (job, named) = keys::job::read(section, index, "job")?;
             scenario.check_job(&job, &named, &paths)?;
             scenario.jobs.push(job);
         }
+        for (index, section) in processes.into_iter().enumerate() {
+            scenario.read_process(section, index, &paths)?;
+        }
+        scenario.check_processes()?;
         scenario.changes = timed_change::read_changes(&scenario, changes, faults)?;
         scenario.former_spellings = source.former.sorted();
         Ok(scenario)
@@ -330,6 +340,72 @@ impl Scenario {
                 message: "groups are the block layer's, and `raw` has none".into(),
                 help: "set path.queue_model = \"sq\" or \"mq\", or remove `group`".into(),
             }));
+        }
+        Ok(())
+    }
+
+    /// Reads a process. The strategy that it does not name is that of its path.
+    fn read_process(
+        &mut self,
+        mut section: Section<'_>,
+        index: usize,
+        paths: &[PathSpec],
+    ) -> Result<(), ScenarioError> {
+        let name = section.peek_string("path").or_else(|| section.peek_string("drive"));
+        let path = match name {
+            Some(name) => paths.iter().find(|path| path.name == name),
+            None => paths.first(),
+        };
+        let default = path.and_then(|path| ProcessStrategy::of_path(&path.config));
+        let (job, named) = keys::job::read_process(&mut section, index, default)?;
+        self.check_job(&job, &named, paths)?;
+        if self.host.machine.is_none() && self.host.this_machine.is_none() {
+            let message = format!("process {} works on a core, and the host has none", job.name);
+            let help = "set [host] machine, for example to \"i7-4770\"".into();
+            return Err(self.conflict_in_line(job.line, message, help));
+        }
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    /// Has the paths of processes wait as the strategies need it. Checks that they can, and that a
+    /// path on which programs go on has processes only.
+    fn check_processes(&mut self) -> Result<(), ScenarioError> {
+        let paths = self.paths();
+        let mut waits: HashMap<String, CompletionPolicy> = HashMap::new();
+        for path in &paths {
+            let named = |job: &JobTable| job.path.as_ref().or(job.drive.as_ref()).cloned();
+            let is_here = |job: &&JobTable| match named(job) {
+                Some((name, _)) => name == path.name,
+                None => path.name == paths[0].name,
+            };
+            for job in self.jobs.iter().filter(is_here) {
+                let Some(process) = &job.process else {
+                    if path.config.speculate {
+                        let message = format!("job {} has no program that could go on", job.name);
+                        let help = "make it a [[process]], or set another `completion`".into();
+                        return Err(self.conflict_in_line(job.line, message, help));
+                    }
+                    continue;
+                };
+                let given = waits.get(&path.name).copied().or(path.config.completion);
+                let Some(policy) = process.completion(given) else {
+                    let (name, word) = (&job.name, process.strategy.word());
+                    let message =
+                        format!("process {name}: `{word}` on a path that waits otherwise");
+                    let help = "remove the path's `completion`, or give the process its own path";
+                    return Err(self.conflict_in_line(job.line, message, help.into()));
+                };
+                waits.insert(path.name.clone(), policy);
+            }
+        }
+        if self.composition.is_empty() {
+            // One unnamed path serves all drives.
+            self.path.completion = waits.into_values().next().or(self.path.completion);
+            return Ok(());
+        }
+        for path in &mut self.composition.paths {
+            path.config.completion = waits.get(&path.name).copied().or(path.config.completion);
         }
         Ok(())
     }

@@ -399,15 +399,6 @@ impl<'a> Value<'a> {
 
     /// Reads one of these keywords.
     pub(super) fn choice<T: Clone>(&self, choices: &[Keyword<'_, T>]) -> Result<T> {
-        self.choice_or_later(choices, &[])
-    }
-
-    /// Reads one of these keywords; those of `later` are planned but not supported.
-    pub(super) fn choice_or_later<T: Clone>(
-        &self,
-        choices: &[Keyword<'_, T>],
-        later: &[&str],
-    ) -> Result<T> {
         let mut word = self.string()?;
         if let Some(new) = renamed::new_word(&self.key, word)
             && choices.iter().any(|choice| choice.0 == new)
@@ -419,13 +410,6 @@ impl<'a> Value<'a> {
             return Ok(choice.1.clone());
         }
         let names: Vec<&str> = choices.iter().map(|choice| choice.0).collect();
-        if later.contains(&word) {
-            return Err(self.source_span().error(ProblemKind::NotYetSupported {
-                key: self.key.clone(),
-                value: self.display_text(),
-                allowed: quoted(&names),
-            }));
-        }
         Err(self.source_span().error(ProblemKind::NotAllowed {
             key: self.key.clone(),
             value: self.display_text(),

@@ -26,7 +26,7 @@ use block::Group;
 use block::notify::CompletionMethod;
 use lnvm::TargetKind;
 use scenario::choice::{Impossible, SIMULATION};
-use scenario::{Beneath, DriveSpec, HostMachine, JobTable, PathSpec, Scenario};
+use scenario::{Beneath, DriveSpec, HostMachine, JobTable, PathSpec, ProcessSpec, Scenario};
 use stack::{
     BuildOptions, CoreQueues, EmulatedDevice, JobTarget, Notification, PreconditionMarker,
     RunObserver, StackBuilder, StackError, StateUse, co_simulate, image, is_fresh, stores_data,
@@ -36,7 +36,7 @@ use time::{Component, Nanos, VirtualRunner};
 use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult};
 
 pub use error::SimError;
-pub use hosted::{MachineOutcome, MachineRejection, MachineRunError};
+pub use hosted::{MachineOutcome, MachineRejection, MachineRunError, ProcessOutcome};
 pub use outcome::{DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome};
 pub use output::json::{to_json, to_text};
 pub use output::json_schema::{JsonSchema, SCHEMA};
@@ -50,7 +50,7 @@ pub use recording::time_series::{FtlInterval, FtlSample, FtlTimeSeries, Timeline
 pub use run_needs::RunNeeds;
 pub use stack::{BlockLayerCounts, CoreCounts, DispatchCounts, StagingCounts};
 
-use hosted::HostedJobs;
+use hosted::{HostedJobs, ProcessRun};
 use profile::SimProfiler;
 use recording::Recording;
 use recording::time_series::Sampler;
@@ -127,11 +127,14 @@ struct PathJobs {
     specs: Vec<JobSpec>,
     /// Group of each job, with clones counted one by one.
     groups: Vec<Group>,
+    /// The process that each job is, with clones counted one by one.
+    processes: Vec<Option<ProcessRun>>,
 }
 
 impl PathJobs {
-    fn push(&mut self, spec: JobSpec, group: Group) {
+    fn push(&mut self, spec: JobSpec, group: Group, process: Option<ProcessSpec>) {
         self.groups.extend((0..spec.numjobs).map(|_| group));
+        self.processes.extend((0..spec.numjobs).map(|_| process.map(ProcessRun::new)));
         self.specs.push(spec);
     }
 }
@@ -162,7 +165,7 @@ fn jobs(
         if let (true, Some(drive)) = (spec.integrity.verify, without_data(path)) {
             return Err(verify_without_data(scenario, table, drive));
         }
-        per_path[path].push(spec, table.group);
+        per_path[path].push(spec, table.group, table.process);
     }
     let named = scenario.job_files.iter().map(|(path, _)| path);
     for file in named.chain(files) {
@@ -175,7 +178,7 @@ fn jobs(
                     let (job, drive) = (spec.name.clone(), drive.to_owned());
                     return Err(SimError::VerifyWithoutData { job, drive });
                 }
-                jobs.push(spec.clone(), Group(0));
+                jobs.push(spec.clone(), Group(0), None);
             }
         }
     }
@@ -469,7 +472,7 @@ fn prepare(
     let mut hosted_jobs = Vec::new();
     let path_specs = scenario.paths();
     for (index, (mut path, jobs, costs)) in paths.into_iter().enumerate() {
-        let PathJobs { specs, groups } = jobs;
+        let PathJobs { specs, groups, processes } = jobs;
         let seed = scenario.seed.wrapping_add(index as u64);
         if scenario.host.machine.is_some() {
             if !specs.is_empty() {
@@ -478,8 +481,19 @@ fn prepare(
                 let first_log = next_log;
                 next_log += groups.len();
                 let completion = hosted::completion(&path_specs[index].config);
-                let jobs = HostedJobs { path: index, specs, groups, seed, first_log, completion };
-                hosted_jobs.push(jobs);
+                let processes = match processes.iter().any(Option::is_some) {
+                    true => processes,
+                    false => Vec::new(),
+                };
+                hosted_jobs.push(HostedJobs {
+                    path: index,
+                    specs,
+                    groups,
+                    seed,
+                    processes,
+                    first_log,
+                    completion,
+                });
             }
             ready.push(path);
             continue;

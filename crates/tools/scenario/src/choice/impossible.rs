@@ -101,6 +101,12 @@ pub enum Impossible {
         /// Line of the scenario.
         line: usize,
     },
+    /// A program on a modeled core, with a drive in real time.
+    #[error("{user} is for programs on modeled cores, and a drive in real time has real programs")]
+    ModeledProgram {
+        /// The process, or the path on which programs go on.
+        user: String,
+    },
     /// Several hardware queues over one write context.
     #[error(
         "{target} on drive {drive} has {contexts} write context{}, so that {queues} hardware queues would \
@@ -283,6 +289,9 @@ impl Impossible {
             Impossible::VirtualTime { .. } => "remove [[at]] and [[fault]], or run `sluice sim`; \
                  `sluice admin set` and `sluice admin fault` are for a drive that is served"
                 .into(),
+            Impossible::ModeledProgram { .. } => {
+                "remove [[process]] and completion = \"speculate\", or run `sluice sim`".into()
+            }
             Impossible::SharedWriteContext { contexts, .. } => format!(
                 "allowed: 1 to {contexts}; a `pblk` on a whole drive has as many as target.shards"
             ),

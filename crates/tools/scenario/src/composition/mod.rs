@@ -240,14 +240,20 @@ impl Scenario {
         })
     }
 
-    /// Checks that nothing in the scenario happens at an instant of virtual time, for a drive in
-    /// real time.
+    /// Checks that nothing in the scenario happens at an instant of virtual time or on a modeled core,
+    /// for a drive in real time.
     ///
     /// # Errors
-    /// [`Impossible::VirtualTime`].
+    /// [`Impossible::VirtualTime`], [`Impossible::ModeledProgram`].
     pub fn check_real_time(&self) -> std::result::Result<(), Impossible> {
-        match self.changes.first() {
-            Some(change) => Err(Impossible::VirtualTime { line: change.line }),
+        if let Some(change) = self.changes.first() {
+            return Err(Impossible::VirtualTime { line: change.line });
+        }
+        if let Some(job) = self.jobs.iter().find(|job| job.process.is_some()) {
+            return Err(Impossible::ModeledProgram { user: format!("process {}", job.name) });
+        }
+        match self.paths().into_iter().find(|path| path.config.speculate) {
+            Some(path) => Err(Impossible::ModeledProgram { user: format!("path {}", path.name) }),
             None => Ok(()),
         }
     }

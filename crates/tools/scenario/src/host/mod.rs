@@ -55,6 +55,9 @@ pub struct PathConfig {
     /// The contexts that notice completions and finish requests; `None` for the default of the
     /// program that submits.
     pub completion: Option<CompletionPolicy>,
+    /// Whether the programs of the path go on while their I/Os are in flight, unless they name
+    /// another strategy (`completion = "speculate"`).
+    pub speculate: bool,
     /// Configuration of the block layer; `None` for [`QueueModelKind::Raw`], which has none.
     pub block_layer: Option<BlockLayerSpec>,
     /// Namespace of the drive; `None` for the first one.
@@ -89,7 +92,7 @@ impl PathConfig {
                 Keyword("mq", QueueModelKind::Mq),
             ])
         })?;
-        path.completion = path.read_completion(s)?;
+        (path.completion, path.speculate) = path.read_completion(s)?;
         path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
         s.set("namespace", &mut path.namespace, |v| v.u32().map(Some))?;
         s.set("log", &mut path.log, |v| match v.size()? {
@@ -99,24 +102,28 @@ impl PathConfig {
         Ok(path)
     }
 
-    fn read_completion(&self, s: &mut Section<'_>) -> Result<Option<CompletionPolicy>> {
-        let words: Vec<_> =
-            CompletionMethod::ALL.iter().map(|method| Keyword(method.word(), *method)).collect();
-        let (mut policy, method) = (None, s.get("completion"));
-        if let Some(value) = &method {
-            let method = value.choice_or_later(&words, &["speculate"])?;
+    /// Reads how completions are noticed, and whether programs go on until then.
+    fn read_completion(&self, s: &mut Section<'_>) -> Result<(Option<CompletionPolicy>, bool)> {
+        let methods = CompletionMethod::ALL.iter();
+        let words = methods.map(|method| Keyword(method.word(), Some(*method)));
+        let words: Vec<_> = words.chain([Keyword("speculate", None)]).collect();
+        let (mut policy, mut speculate) = (None, false);
+        if let Some(value) = &s.get("completion") {
+            let method = value.choice(&words)?;
+            speculate = method.is_none();
+            let method = method.unwrap_or_default();
             Impossible::check_completion(method, self.queue_model)
                 .map_err(|why| value.source_span().error(why.into()))?;
             policy = Some(CompletionPolicy { method, poll_interval: None });
         }
-        let Some(value) = s.get("poll_interval") else { return Ok(policy) };
+        let Some(value) = s.get("poll_interval") else { return Ok((policy, speculate)) };
         let poll_interval = Some(value.duration_in(&POLL_INTERVAL)?);
         let method = policy.unwrap_or_default().method;
         if method != CompletionMethod::Poll {
             let message = format!("`{}` has no interval between polls", method.word());
             return Err(value.conflict(message, "set completion = \"poll\", or remove the key"));
         }
-        Ok(Some(CompletionPolicy { method, poll_interval }))
+        Ok((Some(CompletionPolicy { method, poll_interval }), speculate))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `[[job]]`: fio's options, stored unchanged for the workload crate to parse.
+//! `[[job]]` and `[[process]]`: fio's options, stored unchanged for the workload crate to parse.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use block::Group;
 use workload::{JobError, JobOption, JobSource, JobSpec};
 
 use super::layer_keys::read_group;
+use super::process_keys::{ProcessSpec, ProcessStrategy};
 use crate::section::{Result, Section, Value};
 use crate::source::SourceSpan;
 
@@ -30,6 +31,8 @@ pub struct JobTable {
     pub spans: Vec<[Range<usize>; 2]>,
     /// Byte range of the start of the job in the scenario's text.
     pub span: Range<usize>,
+    /// The program that issues the I/Os of a `[[process]]`; `None` for a `[[job]]`.
+    pub process: Option<ProcessSpec>,
 }
 
 impl JobTable {
@@ -60,10 +63,34 @@ pub(crate) struct JobRefs<'a> {
     pub(crate) group: Option<SourceSpan>,
 }
 
-/// Reads one job; returns it with the names to which it refers.
-pub(crate) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable, JobRefs<'a>)> {
+/// Reads a process. Its depth follows from its strategy, which is `default` if it names none.
+pub(crate) fn read_process<'a>(
+    section: &mut Section<'a>,
+    index: usize,
+    default: Option<ProcessStrategy>,
+) -> Result<(JobTable, JobRefs<'a>)> {
+    let process = ProcessSpec::read(section, default)?;
+    let (mut job, named) = read(section, index, "process")?;
+    let own = |key: &String| ProcessSpec::KEYS.contains(&key.as_str()) || key == "iodepth";
+    let line = job.line;
+    let at = job.spans.first().cloned().unwrap_or_else(|| [job.span.clone(), job.span.clone()]);
+    let options = job.pairs.into_iter().zip(job.spans);
+    (job.pairs, job.spans) = options.filter(|((key, ..), _)| !own(key)).unzip();
+    job.pairs.push(("iodepth".to_owned(), process.depth.to_string(), line));
+    job.spans.push(at);
+    job.process = Some(process);
+    Ok((job, named))
+}
+
+/// Reads one job; returns it with the names to which it refers. `word` and `index` are its name if it
+/// has none.
+pub(crate) fn read<'a>(
+    section: &Section<'a>,
+    index: usize,
+    word: &str,
+) -> Result<(JobTable, JobRefs<'a>)> {
     let mut job = JobTable {
-        name: format!("job{}", index + 1),
+        name: format!("{word}{}", index + 1),
         line: section.source_span().source.line_column(section.source_span().span.start).0,
         drive: None,
         path: None,
@@ -71,6 +98,7 @@ pub(crate) fn read<'a>(section: &Section<'a>, index: usize) -> Result<(JobTable,
         pairs: Vec::new(),
         spans: Vec::new(),
         span: section.source_span().span,
+        process: None,
     };
     let mut named = JobRefs::default();
     for (at, (key, value, span)) in section.pairs().into_iter().enumerate() {

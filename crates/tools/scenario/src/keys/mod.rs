@@ -10,6 +10,7 @@ pub(crate) mod job;
 pub(crate) mod layer_keys;
 pub(crate) mod media_keys;
 pub(crate) mod precondition_keys;
+pub(crate) mod process_keys;
 pub(crate) mod real_keys;
 pub(crate) mod scheduler_keys;
 pub(crate) mod share_keys;

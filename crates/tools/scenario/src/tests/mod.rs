@@ -9,6 +9,7 @@ mod exports;
 mod ftl_choices;
 mod host_machine;
 mod precondition;
+mod processes;
 mod ranges;
 mod renamed;
 
@@ -347,18 +348,6 @@ fn a_target_without_blocks_needs_a_name() {
             &["has no logical blocks", "declare it as [[target]], with a `name`"],
         );
     }
-}
-
-#[test]
-fn values_of_later_versions_say_so() {
-    assert_refused(
-        &format!("{SMALL}[path]\ncompletion = \"speculate\"\n"),
-        4,
-        "\"speculate\"",
-        &["is not available yet", "allowed: \"poll\""],
-    );
-    let (_, _, message) = refused(&format!("{SMALL}[path]\nqueue_model = \"fast\"\n"));
-    assert!(!message.contains("yet"), "{message}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod context;
 mod direct;
 mod outcome;
 mod port;
+mod program;
 mod queue;
 mod stage_peers;
 #[cfg(test)]
@@ -41,6 +42,9 @@ use direct::{DirectDevice, DirectHost};
 pub use outcome::MachineOutcome;
 pub(super) use port::{HostChangeError, HostedPath};
 use port::{PROGRESS_MAX, ThreadPort};
+pub use program::ProcessOutcome;
+pub(super) use program::ProcessRun;
+use program::Program;
 use queue::HostedQueue;
 use stage_peers::StagePeers;
 use wait::{InterruptMask, ThreadWait};
@@ -66,6 +70,38 @@ pub enum MachineRejection {
     Verify {
         /// Name of the job.
         job: String,
+    },
+    /// Processes that would share a thread with others: each works on its own.
+    #[error(
+        "path {path} has {queues} queue{}, and {jobs} jobs and processes: give each process a queue or a \
+         path of its own", if *queues == 1 { "" } else { "s" }
+    )]
+    SharedThread {
+        /// Name of the path.
+        path: String,
+        /// Number of its queues.
+        queues: usize,
+        /// Number of its jobs and processes.
+        jobs: usize,
+    },
+    /// A process on a hardware thread that the machine does not have, or that it cannot share.
+    #[error(
+        "a process is on hardware thread {core}: {machine} has {cores}, and needs the table `threads` for \
+         processes that share one"
+    )]
+    Core {
+        /// The hardware thread.
+        core: u16,
+        /// Name of the machine.
+        machine: String,
+        /// Number of hardware threads.
+        cores: usize,
+    },
+    /// A process on keys or parallel units.
+    #[error("process {process}: its path has no logical blocks")]
+    ProcessWithoutBlocks {
+        /// Name of the process.
+        process: String,
     },
     /// Threads that sleep until an interrupt, on a machine without its costs.
     #[error(
@@ -119,6 +155,8 @@ pub(super) struct HostedJobs {
     /// Group of each job, with clones counted one by one.
     pub(super) groups: Vec<Group>,
     pub(super) seed: u64,
+    /// The process that each job is, with clones counted one by one; empty if none is.
+    pub(super) processes: Vec<Option<ProcessRun>>,
     /// Number of the first log.
     pub(super) first_log: usize,
     /// How the threads notice completions.
@@ -126,6 +164,13 @@ pub(super) struct HostedJobs {
 }
 
 impl HostedJobs {
+    /// Returns the name of the first process.
+    fn first_process(&self) -> Option<String> {
+        let names = self.specs.iter().flat_map(|spec| (0..spec.numjobs).map(|_| &spec.name));
+        let mut named = names.zip(&self.processes);
+        named.find(|(_, process)| process.is_some()).map(|(name, _)| name.clone())
+    }
+
     fn job_count(&self) -> usize {
         self.specs.iter().map(|spec| spec.numjobs as usize).sum()
     }
@@ -289,7 +334,7 @@ pub(super) fn run(
     }
     let mut ready = ReadyTasks::default();
     for of_path in &jobs {
-        split_path(run, of_path, &mut ready)?;
+        split_path(run, of_path, host, &mut ready)?;
     }
     let (tasks, contexts) = spawn(&mut engine, host, ready)?;
     let mut watcher = RunWatcher { run, devices, tasks, parts, tick, error: None };
@@ -315,7 +360,14 @@ pub(super) fn run(
     }
     parts.recording.collect(ended, run)?;
     let model = (*host.model).clone();
-    Ok((MachineOutcome::new(model, host.kernel, report, requests), ended))
+    let outcomes = |of_path: &HostedJobs| {
+        let processes = of_path.processes.iter();
+        processes.map(|process| process.as_ref().map(ProcessRun::outcome)).collect()
+    };
+    let processes =
+        jobs.iter().map(|of_path| (run.paths[of_path.path].name.clone(), outcomes(of_path)));
+    let processes = processes.collect();
+    Ok((MachineOutcome::new(model, host.kernel, report, requests, processes), ended))
 }
 
 /// A thread that is to run, with its name and the origin of its events, and what its queue wakes.
@@ -324,6 +376,8 @@ struct ReadyThread {
     origin: EventOrigin,
     thread: PathThread,
     wakes: Option<Wakes>,
+    /// Its hardware thread; `None` for one that has no other thread, as long as there are any.
+    core: Option<u16>,
 }
 
 /// The interrupt context of a path that is to run, and the cell of its handler.
@@ -363,6 +417,7 @@ impl Wakes {
 fn split_path(
     run: &mut SimRun,
     of_path: &HostedJobs,
+    host: &HostMachine,
     ready: &mut ReadyTasks,
 ) -> Result<(), crate::SimError> {
     let path = &mut run.paths[of_path.path];
@@ -370,6 +425,12 @@ fn split_path(
     let name = path.name.clone();
     let (drive, number) = (path.drives[0] as u16, of_path.path as u16);
     let origin = EventOrigin { drive, path: number, target: 0 };
+    if let (Some(process), Some(JobTarget::Units(_) | JobTarget::Keys(_))) =
+        (of_path.first_process(), &path.idle)
+    {
+        let refused = MachineRejection::ProcessWithoutBlocks { process };
+        return Err(MachineRunError::from(refused).into());
+    }
     let mut device = match path.idle.take() {
         Some(JobTarget::Blocks(device)) => device,
         Some(JobTarget::Units(units)) => {
@@ -377,7 +438,7 @@ fn split_path(
             let (hosted, thread) = direct_thread(ThreadWork::UnitJobs(runner));
             path.hosted = Some(hosted);
             let name = format!("{name}: units");
-            ready.threads.push(ReadyThread { name, origin, thread, wakes: None });
+            ready.threads.push(ReadyThread { name, origin, thread, wakes: None, core: None });
             return Ok(());
         }
         Some(JobTarget::Keys(keys)) => {
@@ -385,12 +446,13 @@ fn split_path(
             let (hosted, thread) = direct_thread(ThreadWork::KeyJobs(runner));
             path.hosted = Some(hosted);
             let name = format!("{name}: keys");
-            ready.threads.push(ReadyThread { name, origin, thread, wakes: None });
+            ready.threads.push(ReadyThread { name, origin, thread, wakes: None, core: None });
             return Ok(());
         }
         None => return Err(MachineRunError::Lost(format!("path {name}")).into()),
     };
     let layer = device.take_block_layer();
+    let has_processes = !of_path.processes.is_empty();
     let has_target = target_layers::ftl_snapshot(&mut device).is_some();
     let handler = Arc::new(OnceLock::new());
     let context = match &layer {
@@ -413,6 +475,11 @@ fn split_path(
         None => has_target && count > 1,
     };
     let with_jobs = count.min(of_path.job_count());
+    if has_processes && of_path.job_count() > count {
+        let (path, queues, jobs) = (name, count, of_path.job_count());
+        let refused = MachineRejection::SharedThread { path, queues, jobs };
+        return Err(MachineRunError::from(refused).into());
+    }
     if let Some(job) = of_path.specs.iter().find(|job| job.integrity.verify && with_jobs > 1) {
         let job = job.name.clone();
         return Err(MachineRunError::from(MachineRejection::Verify { job }).into());
@@ -436,7 +503,13 @@ fn split_path(
         }
         let port = hosted.add(&mut queue);
         let stages = peers.stages.as_ref().map(|stages| stages.add(&port));
-        let queue = HostedQueue::new(queue, port.clone()).with_taken(taken.clone());
+        let mut queue = HostedQueue::new(queue, port.clone()).with_taken(taken.clone());
+        let mut core = None;
+        if let Some(Some(process)) = of_path.processes.get(index) {
+            core = process.spec.core;
+            let wait = ThreadWait::new(of_path.completion, mask.clone());
+            queue = queue.with_program(Program::new(process.clone(), &host.model, wait));
+        }
         let work = thread_work(queue, (index, count), of_path, stages)?;
         match work {
             ThreadWork::Queue(queue) if !peers.serve_others => {
@@ -450,6 +523,7 @@ fn split_path(
                     origin,
                     thread: PathThread { work, port, peers, wait },
                     wakes,
+                    core,
                 });
             }
         }
@@ -498,6 +572,12 @@ fn spawn(
         let machine = host.model.name().to_owned();
         return Err(MachineRejection::NoThreadCosts { machine, threads: count, cores }.into());
     }
+    let pinned = threads.iter().filter_map(|thread| thread.core);
+    let refused = |core: &u16| usize::from(*core) >= cores || !host.model.has_thread_costs();
+    if let Some(core) = pinned.into_iter().find(refused) {
+        let machine = host.model.name().to_owned();
+        return Err(MachineRejection::Core { core, machine, cores }.into());
+    }
     let (mut tasks, mut contexts) = (HostedTasks::default(), Vec::new());
     for ReadyContext { name, origin, context, handler } in ready_contexts {
         // Its endpoint has no thread, so that the interrupt goes to the first hardware thread.
@@ -508,18 +588,23 @@ fn spawn(
         let _ = handler.set(engine.spawn(spec, move || context.run())?);
     }
     for (index, ready) in threads.into_iter().enumerate() {
-        let ReadyThread { name, origin, thread, wakes } = ready;
+        let ReadyThread { name, origin, thread, wakes, core } = ready;
         tasks.push(name.clone(), origin);
         // A thread per hardware thread while there are enough; else the machine places them.
         let spec = TaskSpec::thread(name.clone());
-        let spec = if count <= cores { spec.on(index) } else { spec };
+        let spec = match core {
+            Some(core) => spec.on(core.into()),
+            None if count <= cores => spec.on(index),
+            None => spec,
+        };
+        let core = core.map_or(index % cores, usize::from);
         let port = thread.port.clone();
         let thread = engine.spawn(spec, move || thread.run())?;
         port.set_task(thread);
         // The cells are empty until here.
         match wakes {
             Some(Wakes::Handler(cell)) => {
-                let spec = interrupt_of(&name, index % cores);
+                let spec = interrupt_of(&name, core);
                 tasks.push(spec.name.clone(), origin);
                 let _ = cell.set(engine.spawn(spec, move || wake_at_interrupts(thread))?);
             }

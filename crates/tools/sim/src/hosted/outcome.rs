@@ -1,6 +1,7 @@
 //! [`MachineOutcome`]: what the host's processors did during a run.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use machine::{CoreState, CoreTimes, EngineReport, MachineModel, TaskReport};
 use report::{HostTimeState, HostTimes};
@@ -8,6 +9,8 @@ use scenario::HostKernel;
 use scenario::format::{count, duration};
 use serde_json::{Map, Value, json};
 use time::Nanos;
+
+use super::program::ProcessOutcome;
 
 /// Maximum number of contexts whose runs are in the text.
 const CONTEXTS_MAX: usize = 8;
@@ -20,6 +23,8 @@ pub struct MachineOutcome {
     report: EngineReport,
     /// Number of completed requests.
     requests: u64,
+    /// By path: the work of each of its jobs that is a process; empty if none is.
+    processes: HashMap<String, Vec<Option<ProcessOutcome>>>,
 }
 
 impl MachineOutcome {
@@ -28,8 +33,15 @@ impl MachineOutcome {
         kernel: HostKernel,
         report: EngineReport,
         requests: u64,
+        processes: HashMap<String, Vec<Option<ProcessOutcome>>>,
     ) -> MachineOutcome {
-        MachineOutcome { model, kernel, report, requests }
+        MachineOutcome { model, kernel, report, requests, processes }
+    }
+
+    /// Returns the work of each job of a path that is a process, clones counted one by one; empty if
+    /// none is.
+    pub fn processes(&self, path: &str) -> &[Option<ProcessOutcome>] {
+        self.processes.get(path).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns the times of each hardware thread; they sum to the time elapsed.

@@ -11,6 +11,7 @@ use workload::{Addressing, JobDevice, JobLimits, JobOperation, job_index_of_tag}
 
 use super::context::TakenEvents;
 use super::port::ThreadPort;
+use super::program::{Program, ProgramQueue};
 
 /// A queue on a modeled machine.
 ///
@@ -27,6 +28,8 @@ pub(super) struct HostedQueue {
     taken: Option<Arc<TakenEvents>>,
     /// Group of each job of the path; empty if those of the queue have the same.
     groups: Vec<Group>,
+    /// The program of the queue's process; `None` if it has jobs.
+    program: Option<Box<Program>>,
 }
 
 impl HostedQueue {
@@ -36,7 +39,12 @@ impl HostedQueue {
             port.publish_ftl(stats, free_lines);
             stats.gc_relocations
         });
-        HostedQueue { device, moved_sectors, port, taken: None, groups: Vec::new() }
+        HostedQueue { device, moved_sectors, port, taken: None, groups: Vec::new(), program: None }
+    }
+
+    /// Returns the queue with the program that issues its I/Os.
+    pub(super) fn with_program(self, program: Program) -> HostedQueue {
+        HostedQueue { program: Some(Box::new(program)), ..self }
     }
 
     /// Returns the queue with an interrupt context that takes completions for it.
@@ -81,6 +89,63 @@ impl HostedQueue {
         self.moved_sectors = Some(stats.gc_relocations);
         work(Step::Move, u32::try_from(moved).unwrap_or(u32::MAX));
     }
+
+    /// Submits an I/O.
+    fn issue(&mut self, request: Request) -> Result<(), QueueFull> {
+        work(Step::Decide, 1);
+        work(Step::KernelStart, 1);
+        self.charge_target(&request);
+        work(Step::Command, 1);
+        if let Some(group) = self.groups.get(job_index_of_tag(request.tag)) {
+            self.device.block_layer_queues().for_each(|queue| queue.set_group(*group));
+        }
+        self.port.begin_call(now());
+        let submitted = BlockDevice::submit(&mut self.device, now(), request);
+        doorbell();
+        submitted
+    }
+
+    /// Submits an I/O of the program, and lets the program go on. A flush is a part of the write before
+    /// it.
+    fn issue_of(&mut self, mut program: Box<Program>, request: Request) -> Result<(), QueueFull> {
+        let is_flush = request.op == Op::Flush;
+        if !is_flush {
+            program.before_submit();
+        }
+        let submitted = self.issue(request);
+        match submitted {
+            Ok(()) if is_flush => program.flushes(),
+            Ok(()) => program.after_submit(self),
+            Err(_) => {}
+        }
+        self.program = Some(program);
+        submitted
+    }
+
+    /// Returns a completion of the device.
+    fn fetch(&mut self) -> Option<Completion> {
+        let completion = BlockDevice::reap(&mut self.device)?;
+        if !self.taken.as_ref().is_some_and(|taken| taken.remove()) {
+            work(Step::Event, 1);
+        }
+        work(Step::KernelFinish, 1);
+        work(Step::Complete, 1);
+        Some(completion)
+    }
+}
+
+impl ProgramQueue for HostedQueue {
+    fn poll_queue(&mut self) -> bool {
+        self.poll(now())
+    }
+
+    fn reap_queue(&mut self) -> Option<Completion> {
+        self.fetch()
+    }
+
+    fn queue_deadline(&self) -> Nanos {
+        self.deadline()
+    }
 }
 
 impl Component for HostedQueue {
@@ -117,26 +182,18 @@ impl JobDevice for HostedQueue {
         let JobOperation::Block(request) = operation else {
             unreachable!("{operation:?} on a block device")
         };
-        work(Step::Decide, 1);
-        work(Step::KernelStart, 1);
-        self.charge_target(&request);
-        work(Step::Command, 1);
-        if let Some(group) = self.groups.get(job_index_of_tag(request.tag)) {
-            self.device.block_layer_queues().for_each(|queue| queue.set_group(*group));
+        match self.program.take() {
+            None => self.issue(request),
+            Some(program) => self.issue_of(program, request),
         }
-        self.port.begin_call(now());
-        let submitted = BlockDevice::submit(&mut self.device, now(), request);
-        doorbell();
-        submitted
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        let completion = BlockDevice::reap(&mut self.device)?;
-        if !self.taken.as_ref().is_some_and(|taken| taken.remove()) {
-            work(Step::Event, 1);
+        if let Some(completion) = self.program.as_mut().and_then(|program| program.arrived()) {
+            return Some(completion);
         }
-        work(Step::KernelFinish, 1);
-        work(Step::Complete, 1);
+        let completion = self.fetch()?;
+        self.program.iter_mut().for_each(|program| program.reaped());
         Some(completion)
     }
 

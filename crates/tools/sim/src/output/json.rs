@@ -17,7 +17,7 @@ use write_log::WriteLogStats;
 
 use crate::output::faults::faults;
 use crate::output::json_schema::SCHEMA;
-use crate::{DriveOutcome, Note, PathOutcome, SimOutcome, Timeline};
+use crate::{DriveOutcome, Note, PathOutcome, ProcessOutcome, SimOutcome, Timeline};
 
 /// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
 pub fn to_text(value: &Value) -> String {
@@ -108,10 +108,9 @@ pub fn to_json(outcome: &SimOutcome) -> Value {
     value
 }
 
-/// Returns results of replays and of depth searches, for which fio's format has no keys.
-fn job_extensions(job: &JobResult) -> Option<Value> {
-    let mut object = Map::new();
-    object.insert("jobname".into(), json!(job.spec.name));
+/// Returns results of replays, of depth searches and of processes, for which fio's format has no keys.
+fn job_extensions(job: &JobResult, process: Option<ProcessOutcome>) -> Option<Value> {
+    let mut object = Map::from_iter([("jobname".to_owned(), json!(job.spec.name))]);
     if job.spec.replay.is_some() {
         let fit = &job.trace_adjustments;
         object.insert(
@@ -129,12 +128,12 @@ fn job_extensions(job: &JobResult) -> Option<Value> {
             }),
         );
     }
-    if let Some(found) = job.depth_search {
-        let DepthSearchResult { depth, met, converged: settled } = found;
-        object.insert(
-            "latency_target".into(),
-            json!({ "depth": depth, "met": met, "converged": settled }),
-        );
+    if let Some(DepthSearchResult { depth, met, converged }) = job.depth_search {
+        let target = json!({ "depth": depth, "met": met, "converged": converged });
+        object.insert("latency_target".into(), target);
+    }
+    if let Some(process) = process {
+        object.insert("process".into(), process.to_json());
     }
     (object.len() > 1).then_some(Value::Object(object))
 }
@@ -265,7 +264,10 @@ fn doorbell_to_fetch(waits: &DoorbellToFetch) -> Value {
 /// Inserts the results of a path's jobs and the counters of its FTL.
 fn path_results(p: &PathOutcome, outcome: &SimOutcome, object: &mut Map<String, Value>) {
     let timeline = Timeline::new(outcome.elapsed);
-    let jobs: Vec<Value> = p.run.jobs.iter().filter_map(job_extensions).collect();
+    let processes = outcome.diagnostics.machine.as_ref().map(|m| m.processes(&p.name));
+    let process = |job: usize| processes.and_then(|all| all.get(job).copied().flatten());
+    let jobs = p.run.jobs.iter().enumerate();
+    let jobs: Vec<Value> = jobs.filter_map(|(i, job)| job_extensions(job, process(i))).collect();
     if !jobs.is_empty() {
         object.insert("jobs".into(), jobs.into());
     }

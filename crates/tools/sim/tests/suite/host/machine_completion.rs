@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_sim::{MachineRejection, MachineRunError, SimError, SimOptions, simulate, to_json};
 
 /// A machine on which only interrupts and switches take time: `entry`, `exit`, `switch`, in ns.
-fn model(cores: u32, [entry, exit, switch]: [u32; 3]) -> String {
+pub(super) fn model(cores: u32, [entry, exit, switch]: [u32; 3]) -> String {
     let number = |key: &str, unit: &str, value: u32| {
         format!("{key} = {{ {unit} = {value}, source = \"test\" }}\n")
     };
@@ -25,7 +25,7 @@ fn model(cores: u32, [entry, exit, switch]: [u32; 3]) -> String {
 }
 
 /// Runs a scenario beside `model`, which is its `machine.toml`.
-fn run(model: &str, text: &str) -> Value {
+pub(super) fn run(model: &str, text: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("machine.toml"), model).unwrap();
     let scenario = Scenario::parse(&folder.path().join("test.toml"), text).unwrap();
@@ -35,7 +35,7 @@ fn run(model: &str, text: &str) -> Value {
 const HOST: &str = "[host]\nmachine = \"machine.toml\"\n";
 
 /// Every command takes this many microseconds, whatever is outstanding.
-fn fixed(us: u32) -> String {
+pub(super) fn fixed(us: u32) -> String {
     format!(
         "[drive]\npersonality = \"null\"\ncapacity = \"64M\"\nnull = {{ latency = \"{us}us\" }}\n"
     )
@@ -48,7 +48,7 @@ fn job(depth: u32, numjobs: u32) -> String {
     )
 }
 
-fn path(model: &str, cores: u32, keys: &str) -> String {
+pub(super) fn path(model: &str, cores: u32, keys: &str) -> String {
     let cores = if model == "raw" { String::new() } else { format!("cores = {cores}\n") };
     format!("[path]\nqueue_model = \"{model}\"\n{cores}{keys}\n")
 }
@@ -58,7 +58,7 @@ fn clat(result: &Value, what: &str) -> f64 {
 }
 
 /// Returns the time of a hardware thread in a state.
-fn time(result: &Value, core: usize, state: &str) -> u64 {
+pub(super) fn time(result: &Value, core: usize, state: &str) -> u64 {
     result["sluice"]["machine"]["hardware_threads"][core][state].as_u64().unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Costs of the host: completion methods, modeled machines and the methods on them, logs.
+//! Costs of the host: completion methods, modeled machines and the methods on them, logs, processes.
 
 mod completion;
 mod machine;
@@ -6,4 +6,5 @@ mod machine_completion;
 mod machine_figures;
 mod machine_keys;
 mod observed;
+mod processes;
 mod write_log;
