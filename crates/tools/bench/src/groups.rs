@@ -75,6 +75,9 @@ named_values! {
         /// Evaluation of [Thesis15 ch. 5] and [Thesis15 ch. 6]: open-channel drives, the sector
         /// target, the back ends of its host FTL.
         Thesis = "thesis",
+        /// I/O speculation [Spec14]: programs that go on while their I/Os are in flight, on a modeled
+        /// core; how long programs could, under an emulator; the cost of a checkpoint of their memory.
+        Speculate = "speculate",
     }
 }
 
@@ -208,6 +211,20 @@ named_values! {
 }
 
 named_values! {
+    /// A part of the group `speculate`.
+    SpeculatePart {
+        /// Programs that yield, block or go on, by the latency of the device: figure 1 (virtual time).
+        Strategies = "strategies",
+        /// Instructions between an I/O and the point at which a program must wait: table 2 (counts of
+        /// instructions, and real time for the slow-down).
+        Profile = "profile",
+        /// Time of a clone by the size of the process, and of an incremental checkpoint: figure 2 (real
+        /// time).
+        Clone = "clone",
+    }
+}
+
+named_values! {
     /// Source of a modeled machine's costs.
     CostSource {
         /// Published values of one machine; the results are the same on every machine.
@@ -235,6 +252,8 @@ pub enum BenchPart {
     Scale(ScalePart),
     /// A part of the group `thesis`.
     Thesis(ThesisPart),
+    /// A part of the group `speculate`.
+    Speculate(SpeculatePart),
 }
 
 impl BenchPart {
@@ -248,6 +267,7 @@ impl BenchPart {
             BenchPart::Exec(_) => BenchGroup::Exec,
             BenchPart::Scale(_) => BenchGroup::Scale,
             BenchPart::Thesis(_) => BenchGroup::Thesis,
+            BenchPart::Speculate(_) => BenchGroup::Speculate,
         }
     }
 
@@ -295,6 +315,14 @@ impl BenchPart {
     pub fn thesis(self) -> Option<ThesisPart> {
         match self {
             BenchPart::Thesis(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Returns the part of the group `speculate`, if it is one.
+    pub fn speculate(self) -> Option<SpeculatePart> {
+        match self {
+            BenchPart::Speculate(part) => Some(part),
             _ => None,
         }
     }
@@ -350,6 +378,9 @@ impl NamedValue for BenchPart {
         BenchPart::Thesis(ThesisPart::Backends),
         BenchPart::Thesis(ThesisPart::Chips),
         BenchPart::Thesis(ThesisPart::Myths),
+        BenchPart::Speculate(SpeculatePart::Strategies),
+        BenchPart::Speculate(SpeculatePart::Profile),
+        BenchPart::Speculate(SpeculatePart::Clone),
     ];
 
     fn name(self) -> &'static str {
@@ -361,6 +392,7 @@ impl NamedValue for BenchPart {
             BenchPart::Exec(part) => part.name(),
             BenchPart::Scale(part) => part.name(),
             BenchPart::Thesis(part) => part.name(),
+            BenchPart::Speculate(part) => part.name(),
         }
     }
 
@@ -373,6 +405,7 @@ impl NamedValue for BenchPart {
             BenchPart::Exec(part) => part.about(),
             BenchPart::Scale(part) => part.about(),
             BenchPart::Thesis(part) => part.about(),
+            BenchPart::Speculate(part) => part.about(),
         }
     }
 }
@@ -390,7 +423,8 @@ mod tests {
             + HiopsPart::ALL.len()
             + ExecPart::ALL.len()
             + ScalePart::ALL.len()
-            + ThesisPart::ALL.len();
+            + ThesisPart::ALL.len()
+            + SpeculatePart::ALL.len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.name();
@@ -404,6 +438,7 @@ mod tests {
                 part.exec().is_some(),
                 part.scale().is_some(),
                 part.thesis().is_some(),
+                part.speculate().is_some(),
             ];
             assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
         }

@@ -40,6 +40,7 @@ mod samples;
 pub mod scale;
 pub mod sim;
 mod sink;
+pub mod speculate;
 pub mod thesis;
 pub mod uring;
 
@@ -49,7 +50,7 @@ pub use ::machine::Variation;
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
     BenchGroup, BenchPart, BlockPart, CostSource, DirectPart, ExecPart, HiopsPart, LightnvmPart,
-    NamedValue, ScalePart, ThesisPart,
+    NamedValue, ScalePart, SpeculatePart, ThesisPart,
 };
 pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;

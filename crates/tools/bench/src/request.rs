@@ -7,7 +7,8 @@ use super::groups::{
 };
 use super::{BenchError, RunLength, Sink};
 use super::{
-    block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, thesis, uring,
+    block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, speculate, thesis,
+    uring,
 };
 use crate::multicore::Machine;
 
@@ -115,8 +116,10 @@ impl BenchRequest {
         let of_hiops: Vec<_> = self.parts.iter().filter_map(|part| part.hiops()).collect();
         let of_scale: Vec<_> = self.parts.iter().filter_map(|part| part.scale()).collect();
         let of_thesis: Vec<_> = self.parts.iter().filter_map(|part| part.thesis()).collect();
+        let of_speculate: Vec<_> = self.parts.iter().filter_map(|part| part.speculate()).collect();
         match self.group {
             BenchGroup::Thesis => thesis::run_parts(&of_thesis, self.length, sink),
+            BenchGroup::Speculate => speculate::run_parts(&of_speculate, self.length, sink),
             BenchGroup::Scale => scale::run_parts(&of_scale, self.length, sink),
             BenchGroup::Exec => exec::run_parts(&of_exec, self.length, sink),
             BenchGroup::Lightnvm => lightnvm::run_parts(&of_lightnvm, self.length, sink),

@@ -497,3 +497,36 @@ fn a_result_outside_of_its_bound_ends_with_3_unless_it_is_expected() {
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
     assert!(out.stdout.is_empty(), "an invalid list must be reported before any measurement");
 }
+
+/// Without the packages of `make repro`, programs are missing, and their rows with them.
+#[test]
+fn bench_speculate_measures_every_part() {
+    let is_there = |name: &str| {
+        let path = std::env::var("PATH").unwrap_or_default();
+        path.split(':').any(|directory| std::path::Path::new(directory).join(name).is_file())
+    };
+    if !["qemu-x86_64", "tar", "bzip2"].into_iter().all(is_there) {
+        testkit::skip!("no qemu-x86_64, tar or bzip2");
+        return;
+    }
+    let out = bench(&["speculate", "--quick", "--json"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let rows: Vec<serde_json::Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let value = |case: &str, metric: &str| {
+        let is_row = |row: &&serde_json::Value| row["case"] == case && row["metric"] == metric;
+        let row = rows.iter().find(is_row).unwrap_or_else(|| panic!("{case}, {metric}"));
+        row["value"].as_f64().unwrap()
+    };
+    for program in ["dd", "tar"] {
+        let paper = value(&format!("{program}, write, paper's rule"), "instructions");
+        let sluice = value(&format!("{program}, write, rule of Sluice"), "instructions");
+        assert!((50.0..1000.0).contains(&paper), "{program}: {paper}");
+        assert!(sluice > 100.0 * paper, "{program}: {sluice}");
+    }
+    assert!(value("table 2", "programs_in_order_of_magnitude") >= 2.0);
+    for pages in ["4 KiB", "huge"] {
+        assert!(value(&format!("clone, 32 MiB, {pages} pages"), "clone") > 0.0);
+    }
+    assert!(value("checkpoint, 32 MiB, 64 written pages", "incremental") > 0.0);
+}
