@@ -1,5 +1,5 @@
 //! How many instructions a program executes between an I/O and the point at which it would have to
-//! wait for it: table 2 of [Spec14] for any program of this machine (`docs/profile.md`).
+//! wait for it: table 2 of \[Spec14\] for any program of this machine (`docs/profile.md`).
 //!
 //! [`run`] executes a program, and all programs that it executes, under QEMU's user-mode emulation
 //! with a plugin (`plugin/speculation.c`). The plugin counts instructions per thread and writes an

@@ -75,7 +75,7 @@ named_values! {
         /// Evaluation of [Thesis15 ch. 5] and [Thesis15 ch. 6]: open-channel drives, the sector
         /// target, the back ends of its host FTL.
         Thesis = "thesis",
-        /// I/O speculation [Spec14]: programs that go on while their I/Os are in flight, on a modeled
+        /// I/O speculation [Spec14 §2]: programs that go on while their I/Os are in flight, on a modeled
         /// core; how long programs could, under an emulator; the cost of a checkpoint of their memory.
         Speculate = "speculate",
     }

@@ -30,7 +30,7 @@ pub use states::StateArgs;
 pub(crate) use states::user_cache;
 pub use sweep::SweepArgs;
 
-use super::commands::bench_command::named_value;
+use super::commands::measure::bench_command::named_value;
 
 /// Text after the help of commands that measure.
 const BENCH_EXIT_CODES: &str = "Exit codes: 0 when every result is within its bound or an expected miss, 3 when one is not, \

@@ -123,8 +123,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Drive(args) => commands::drive_command::run(&args),
         Command::Target(args) => commands::target_command::run(&args),
         Command::Matrix(args) => commands::matrix_command::run(&args),
-        Command::Calibrate(args) => commands::calibrate_command::run(&args),
-        Command::Bench(args) => commands::bench_command::run(&args),
+        Command::Calibrate(args) => commands::measure::calibrate_command::run(&args),
+        Command::Bench(args) => commands::measure::bench_command::run(&args),
         Command::Repro(args) => commands::repro_command::run(&args),
         Command::Rules(args) => commands::rules_command::run(&args),
         Command::Kv(args) => commands::kv_command::run(&args),
@@ -134,7 +134,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
-        Command::Profile(args) => match commands::profile_command::run(&args) {
+        Command::Profile(args) => match commands::measure::profile_command::run(&args) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },

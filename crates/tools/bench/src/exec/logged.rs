@@ -1,4 +1,4 @@
-//! Programs whose writes are durable in a [log](write_log) in persistent memory: Redis with
+//! Programs whose writes are durable in a log in persistent memory: Redis with
 //! `appendfsync always`, SQLite and RocksDB with a sync per write, on a drive with the times of NAND
 //! whose flushes wait for programs, with the log and without. The log is to hide these times: the
 //! bound is a share of the throughput on a drive without timing.

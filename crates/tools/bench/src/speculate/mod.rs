@@ -1,10 +1,10 @@
-//! Group `speculate`: I/O speculation [Spec14].
+//! Group `speculate`: I/O speculation \[Spec14\].
 //!
 //! | part | figure or table | clock |
 //! |---|---|---|
-//! | [`strategies`] | figure 1: which strategy wins, by the latency of the device | virtual |
-//! | [`profile`] | table 2: how long programs could go on | counted instructions |
-//! | [`clone`] | figure 2: the cost of a checkpoint of a program's memory | real |
+//! | `strategies` | figure 1: which strategy wins, by the latency of the device | virtual |
+//! | `profile` | table 2: how long programs could go on | counted instructions |
+//! | `clone` | figure 2: the cost of a checkpoint of a program's memory | real |
 
 mod clone;
 mod profile;

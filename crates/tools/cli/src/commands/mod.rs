@@ -1,15 +1,13 @@
 //! The commands: each runs with its arguments, and prints its result.
 
 pub mod admin;
-pub mod bench_command;
-pub mod calibrate_command;
 pub mod device_command;
 pub mod drive_command;
 pub mod exec_command;
 pub(crate) mod generate_command;
 pub mod kv_command;
 pub mod matrix_command;
-pub mod profile_command;
+pub mod measure;
 pub mod repro_command;
 pub mod rules_command;
 pub mod serve_command;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use speculation_profile::{ProfileOptions, ProgramProfileError};
 
-use super::exec_command::exit_code;
 use crate::CliError;
 use crate::args::ProfileArgs;
+use crate::commands::exec_command::exit_code;
 
 impl From<ProgramProfileError> for CliError {
     fn from(error: ProgramProfileError) -> CliError {
