@@ -65,6 +65,19 @@ struct Images {
     order: Mutex<()>,
     /// Begins and ends of power cuts by this process: odd during one.
     power_cuts: AtomicU64,
+    /// The lock of the file, if there is one.
+    _lock: Option<FileLock>,
+}
+
+/// The lock of a file. It is released explicitly, because a child process that is being spawned may
+/// hold the open file, and with it the lock, a little longer.
+#[derive(Debug)]
+struct FileLock(File);
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +111,7 @@ impl PersistentMemory {
         check_size(bytes as u64)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let persistent = PersistentImage::Separate(SharedRegion::memfd(bytes)?);
-        Ok(PersistentMemory::of_images(SharedRegion::memfd(bytes)?, persistent))
+        Ok(PersistentMemory::of_images(SharedRegion::memfd(bytes)?, persistent, None))
     }
 
     /// Opens memory of `bytes` bytes whose persistent image is a file. A missing or empty file is
@@ -111,7 +124,7 @@ impl PersistentMemory {
         check_size(bytes as u64)?;
         let open =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = lock(open?)?;
+        let (file, lock) = lock(open?)?;
         let found = file.metadata()?.len();
         if found == 0 {
             file.set_len(bytes as u64)?;
@@ -123,7 +136,7 @@ impl PersistentMemory {
         persistent.reserve(0, bytes)?;
         let visible = SharedRegion::memfd(bytes)?;
         whole::copy_data(&persistent, &visible);
-        Ok(PersistentMemory::of_images(visible, PersistentImage::Separate(persistent)))
+        Ok(PersistentMemory::of_images(visible, PersistentImage::Separate(persistent), Some(lock)))
     }
 
     /// Maps a file on persistent memory of this machine (DAX): stores go to the memory, and a
@@ -135,7 +148,7 @@ impl PersistentMemory {
     pub fn map_dax(path: &Path) -> Result<PersistentMemory, PersistentMemoryError> {
         let write_back = WriteBack::of_this_processor();
         let write_back = write_back.ok_or(PersistentMemoryError::NoWriteBack)?;
-        let file = lock(OpenOptions::new().read(true).write(true).open(path)?)?;
+        let (file, lock) = lock(OpenOptions::new().read(true).write(true).open(path)?)?;
         let bytes = file.metadata()?.len();
         check_size(bytes)?;
         let len = usize::try_from(bytes).map_err(|_| PersistentMemoryError::Size { bytes })?;
@@ -146,7 +159,7 @@ impl PersistentMemory {
             }
             _ => PersistentMemoryError::Io(error),
         })?;
-        Ok(PersistentMemory::of_images(visible, PersistentImage::Visible(write_back)))
+        Ok(PersistentMemory::of_images(visible, PersistentImage::Visible(write_back), Some(lock)))
     }
 
     /// Maps memory of at most `most` bytes that another process shares.
@@ -166,7 +179,7 @@ impl PersistentMemory {
         }
         let map = |memory: OwnedFd| SharedRegion::map_sealed(memory.into(), visible).map(Arc::new);
         let persistent = PersistentImage::Separate(map(images.persistent)?);
-        Ok(PersistentMemory::of_images(map(images.visible)?, persistent))
+        Ok(PersistentMemory::of_images(map(images.visible)?, persistent, None))
     }
 
     /// Creates memory whose persistent image is `persistent`, such as a part of a file. The visible
@@ -179,12 +192,17 @@ impl PersistentMemory {
         check_size(bytes as u64)?;
         let visible = SharedRegion::memfd(bytes)?;
         whole::copy_data(&persistent, &visible);
-        Ok(PersistentMemory::of_images(visible, PersistentImage::Separate(persistent)))
+        Ok(PersistentMemory::of_images(visible, PersistentImage::Separate(persistent), None))
     }
 
-    fn of_images(visible: Arc<SharedRegion>, persistent: PersistentImage) -> PersistentMemory {
+    fn of_images(
+        visible: Arc<SharedRegion>,
+        persistent: PersistentImage,
+        lock: Option<FileLock>,
+    ) -> PersistentMemory {
         let (order, power_cuts) = (Mutex::new(()), AtomicU64::new(0));
-        PersistentMemory { images: Arc::new(Images { visible, persistent, order, power_cuts }) }
+        let images = Images { visible, persistent, order, power_cuts, _lock: lock };
+        PersistentMemory { images: Arc::new(images) }
     }
 
     /// Returns the images for another process; `None` if the persistent image is a file, which that
@@ -399,9 +417,10 @@ fn check_size(bytes: u64) -> Result<(), PersistentMemoryError> {
 }
 
 /// Locks a file, so that one process uses it.
-fn lock(file: File) -> Result<File, PersistentMemoryError> {
+fn lock(file: File) -> Result<(File, FileLock), PersistentMemoryError> {
+    let lock = file.try_clone()?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, FileLock(lock))),
         Err(TryLockError::WouldBlock) => Err(PersistentMemoryError::InUse),
         Err(TryLockError::Error(error)) => Err(PersistentMemoryError::Io(error)),
     }

@@ -3,6 +3,7 @@
 // guarantee: B-75
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
@@ -210,6 +211,22 @@ fn a_file_has_what_was_persisted() {
     assert!(matches!(directory, Err(PersistentMemoryError::Io(_))));
 }
 
+/// Between `fork(2)` and `execve(2)`, a child process holds the open files of its parent.
+#[test]
+fn a_file_is_unlocked_although_a_child_process_still_has_it_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image.pmr");
+    let memory = PersistentMemory::open_file(&path, LINE).unwrap();
+    let is_file = |fd: &std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|to| to == path);
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap).find(is_file);
+    let fd = open.unwrap().file_name().to_str().unwrap().parse().unwrap();
+    // SAFETY: `memory` keeps the file open until after this statement.
+    let held = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().unwrap();
+    drop(memory);
+    assert!(PersistentMemory::open_file(&path, LINE).is_ok());
+    drop(held);
+}
+
 /// The file of the killed process; only that process has it.
 const KILLED: &str = "SLUICE_TEST_KILLED_WITH";
 
@@ -320,7 +337,7 @@ fn cache_lines_are_written_back_and_keep_their_contents() {
     for write_back in [best, WriteBack::Clflush] {
         let region = SharedRegion::memfd(4096).unwrap();
         let memory =
-            PersistentMemory::of_images(region.clone(), PersistentImage::Visible(write_back));
+            PersistentMemory::of_images(region.clone(), PersistentImage::Visible(write_back), None);
         memory.store(60, b"two lines");
         memory.persist(60, 9);
         memory.persist(0, 4096);
