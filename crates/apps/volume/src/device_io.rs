@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use block::{BlockDevice, Completion, Limits, Op, Payload, Request};
+use block::{AtomicLimits, BlockDevice, Completion, Limits, Op, Payload, Request};
 use collections::Slab;
 use mem::Iova;
 use nvme::Status;
@@ -31,6 +31,35 @@ struct DeviceTransfer<W> {
     status: Status,
 }
 
+/// The aligned writes that the device keeps whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AtomicUnit {
+    /// Blocks of the longest one, a power of two; 0 if there are none.
+    pub(crate) blocks: u32,
+    /// The device's limits.
+    limits: AtomicLimits,
+}
+
+impl AtomicUnit {
+    /// Creates a unit that the device keeps whole.
+    pub(crate) fn new(blocks: u32, limits: &Limits) -> AtomicUnit {
+        AtomicUnit { blocks, limits: limits.atomic }
+    }
+
+    /// Returns the length of the first request of a write of `sectors` from `lba` on, so that each
+    /// request has whole units and is atomic.
+    fn first_request(&self, lba: u64, sectors: u64, unit_sectors: u64, max_sectors: u64) -> u64 {
+        let AtomicLimits { sectors: atomic, boundary_sectors } = self.limits;
+        let boundary = match u64::from(boundary_sectors) {
+            0 => u64::MAX,
+            boundary => (lba / boundary + 1) * boundary,
+        };
+        let longest = u64::from(atomic).min(max_sectors);
+        let end = (lba + longest).min(boundary) / unit_sectors * unit_sectors;
+        sectors.min(end - lba)
+    }
+}
+
 /// Transfers in flight, each with a purpose (`W`).
 #[derive(Debug)]
 pub(crate) struct DeviceTransfers<W> {
@@ -39,6 +68,7 @@ pub(crate) struct DeviceTransfers<W> {
     block_sectors: u32,
     sector_bytes: u32,
     max_sectors: u32,
+    atomic: AtomicUnit,
     /// Requests submitted and not completed.
     in_flight: u32,
 }
@@ -51,7 +81,43 @@ impl<W> DeviceTransfers<W> {
             block_sectors: BLOCK as u32 / limits.sector_bytes,
             sector_bytes: limits.sector_bytes,
             max_sectors: limits.max_sectors.max(1),
+            atomic: AtomicUnit::default(),
             in_flight: 0,
+        }
+    }
+
+    /// Sets the aligned writes that [`submit_data`](DeviceTransfers::submit_data) keeps whole.
+    pub(crate) fn set_atomic(&mut self, atomic: AtomicUnit) {
+        self.atomic = atomic;
+    }
+
+    /// Returns the blocks of the longest aligned write that the device keeps whole; 0 for none.
+    pub(crate) fn atomic_blocks(&self) -> u32 {
+        self.atomic.blocks
+    }
+
+    /// Writes blocks of a file. Every aligned unit of [`atomic_blocks`](Self::atomic_blocks), or
+    /// part of one at either end, is in one request, which is atomic.
+    pub(crate) fn submit_data(&mut self, what: W, blocks: BlockRun, at: Iova, fua: bool) {
+        if self.atomic.blocks == 0 {
+            return self.submit_blocks(what, Op::Write, blocks, at, fua);
+        }
+        let block_sectors = u64::from(self.block_sectors);
+        let unit_sectors = u64::from(self.atomic.blocks) * block_sectors;
+        let tag = self.insert(what, 0);
+        let mut lba = u64::from(blocks.first_block) * block_sectors;
+        let end = lba + u64::from(blocks.blocks) * block_sectors;
+        let (mut at, mut count) = (at, 0);
+        while lba < end {
+            let max = u64::from(self.max_sectors);
+            let sectors = self.atomic.first_request(lba, end - lba, unit_sectors, max);
+            let request = Request::atomic_write(lba, sectors as u32, Payload::Contiguous(at), tag);
+            self.send_queue.push_back(Request { fua, ..request });
+            (lba, count) = (lba + sectors, count + 1);
+            at = at.offset(sectors * u64::from(self.sector_bytes));
+        }
+        if let Some(transfer) = self.transfers.get_mut(tag as u32).and_then(Option::as_mut) {
+            transfer.remaining = count;
         }
     }
 

@@ -4,7 +4,7 @@ use block::{BlockDevice, Op};
 use time::Nanos;
 
 use crate::blocking_volume::BlockingTransfers;
-use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::on_media::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, device_unit_blocks};
 use crate::on_media::record::{InodeRecord, MetadataRecord};
 use crate::on_media::superblock::{DecodedSuperblock, SUPERBLOCK_BYTES, Superblock};
 use crate::{
@@ -26,6 +26,10 @@ pub struct FormatOptions {
     pub metadata_blocks: Option<u32>,
     /// Blocks of the journal; by default one in 128, up to 32 MiB.
     pub journal_blocks: Option<u32>,
+    /// Bytes of a unit, in which files get their blocks: the longest aligned write that a device
+    /// with atomic writes can keep whole. By default the longest that this device keeps whole and
+    /// the journal has space for, at most 64 KiB; 4096 if it has no atomic writes.
+    pub unit: Option<u32>,
     /// Whether to overwrite an existing volume of any version.
     pub force: bool,
     /// Whether to discard the data blocks.
@@ -44,6 +48,8 @@ pub fn format<D: BlockDevice>(
 ) -> Result<Superblock, VolumeOpenError> {
     let limits = *device.limits();
     let layout = VolumeLayout::new(&limits, options.metadata_blocks, options.journal_blocks)?;
+    let unit_max = || device_unit_blocks(&limits).min(layout.journal_unit_blocks()).max(1);
+    let layout = layout.with_unit(options.unit.unwrap_or_else(|| unit_max() * BLOCK as u32))?;
     let mut label = [0; 32];
     let Some(bytes) = label.get_mut(..options.label.len()) else {
         let what = format!("a label of {} bytes; it has 32 at most", options.label.len());

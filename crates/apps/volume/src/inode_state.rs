@@ -329,6 +329,10 @@ pub(crate) struct InodeTxns {
     last_for_data: u64,
     /// Sequence number of the last data write without FUA.
     unflushed_seq: u64,
+    /// Sequence number of the last such write with parts of writes to be kept whole.
+    unflushed_whole_seq: u64,
+    /// The last transaction that removed blocks which the file keeps without contents.
+    last_emptied: u64,
 }
 
 impl InodeTxns {
@@ -356,8 +360,27 @@ impl InodeTxns {
         if data_only { self.last_for_data } else { self.last }
     }
 
-    pub(crate) fn record_write(&mut self, write_seq: u64) {
+    /// Records that the running transaction `txn` makes blocks of the file read as zeros, and the
+    /// file keeps them.
+    pub(crate) fn record_emptied(&mut self, txn: u64) {
+        self.last_emptied = txn;
+    }
+
+    /// Returns the last transaction that removed blocks which the file keeps without contents.
+    pub(crate) fn last_emptied(&self) -> u64 {
+        self.last_emptied
+    }
+
+    /// Records a data write without FUA; `is_whole` if it has parts of writes to be kept whole.
+    pub(crate) fn record_write(&mut self, write_seq: u64, is_whole: bool) {
         self.unflushed_seq = write_seq;
+        if is_whole {
+            self.unflushed_whole_seq = write_seq;
+        }
+    }
+
+    pub(crate) fn unflushed_whole_seq(&self) -> u64 {
+        self.unflushed_whole_seq
     }
 
     pub(crate) fn unflushed_seq(&self) -> u64 {

@@ -36,6 +36,9 @@ pub struct Stats {
     pub journaled_blocks: u64,
     /// Bytes of file data journaled.
     pub journaled_bytes: u64,
+    /// Parts of writes to be kept whole that were journaled, because one request would not have
+    /// kept them whole: a part of their blocks was new.
+    pub whole_writes_journaled: u64,
     /// Blocks with journaled data that is not in place.
     pub journal_only_blocks: u64,
     /// Flushes sent to the device.

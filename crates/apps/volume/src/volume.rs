@@ -162,6 +162,13 @@ impl<D: BlockDevice> Volume<D> {
         self.core.memory()
     }
 
+    /// Returns the maximum bytes of a write that is kept whole: after a power cut, a write of a power
+    /// of two of bytes from [`BLOCK`](crate::BLOCK) to this, at a multiple of its length, is in the
+    /// file as a whole or not at all. 0 if the device has no atomic writes.
+    pub fn atomic_write_bytes_max(&self) -> u32 {
+        self.core.atomic_bytes_max()
+    }
+
     /// Returns the counters.
     pub fn stats(&self) -> Stats {
         self.core.stats()

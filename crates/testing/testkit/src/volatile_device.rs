@@ -21,6 +21,17 @@ enum SubmitRules {
     Volume,
 }
 
+/// A write whose order with others decides what a power cut leaves.
+#[derive(Clone, Debug)]
+struct UnflushedWrite {
+    lba: u64,
+    data: Vec<u8>,
+    /// Whether a power cut keeps all of it or nothing.
+    is_atomic: bool,
+    /// Whether a power cut keeps it.
+    is_durable: bool,
+}
+
 /// A block device in memory that loses what was not flushed. Given its random generator, it
 /// executes the same requests in the same order.
 #[derive(Debug)]
@@ -32,6 +43,8 @@ pub struct VolatileDevice {
     pub durable: Vec<u8>,
     /// Volatile contents by sector.
     volatile: BTreeMap<u64, Vec<u8>>,
+    /// With atomic writes, the writes since the last flush, oldest first.
+    unflushed: Vec<UnflushedWrite>,
     in_flight: Vec<Request>,
     done: Vec<Completion>,
     /// Sectors whose reads fail.
@@ -82,6 +95,7 @@ impl VolatileDevice {
             limits,
             memory,
             volatile: BTreeMap::new(),
+            unflushed: Vec::new(),
             in_flight: Vec::new(),
             done: Vec::new(),
             unreadable: BTreeSet::new(),
@@ -112,8 +126,11 @@ impl VolatileDevice {
     }
 
     /// Cuts the power: requests in flight may have been executed in part, sector by sector, and any
-    /// data that was not flushed may be lost.
+    /// data that was not flushed may be lost. An atomic write is executed and lost as a whole.
     pub fn power_cut(&mut self) {
+        if self.limits.atomic.sectors > 0 {
+            return self.power_cut_in_order();
+        }
         for request in std::mem::take(&mut self.in_flight) {
             for i in 0..u64::from(request.sectors) {
                 if request.op == Op::Write && self.rng.chance(0.5) {
@@ -130,6 +147,32 @@ impl VolatileDevice {
         self.done.clear();
     }
 
+    fn power_cut_in_order(&mut self) {
+        for request in std::mem::take(&mut self.in_flight) {
+            if request.op == Op::Write {
+                self.record_unflushed(&request, false);
+            }
+        }
+        for write in std::mem::take(&mut self.unflushed) {
+            let is_kept = write.is_durable || self.rng.chance(0.5);
+            for (lba, data) in (write.lba..).zip(write.data.chunks(self.bytes())) {
+                if if write.is_atomic { is_kept } else { write.is_durable || self.rng.chance(0.5) }
+                {
+                    self.keep(lba, data);
+                }
+            }
+        }
+        self.volatile.clear();
+        self.done.clear();
+    }
+
+    fn record_unflushed(&mut self, request: &Request, is_durable: bool) {
+        let sectors = 0..u64::from(request.sectors);
+        let data = sectors.flat_map(|i| self.data(request, i)).collect();
+        let (lba, is_atomic) = (request.lba, request.atomic);
+        self.unflushed.push(UnflushedWrite { lba, data, is_atomic, is_durable });
+    }
+
     /// Forgets the registered memory, as the end of its process does.
     pub fn forget_memory(&mut self) {
         self.memory = AddressSpace::default();
@@ -140,6 +183,7 @@ impl VolatileDevice {
         for (lba, data) in std::mem::take(&mut self.volatile) {
             self.keep(lba, &data);
         }
+        self.unflushed.clear();
     }
 
     fn keep(&mut self, lba: u64, data: &[u8]) {
@@ -204,6 +248,9 @@ impl VolatileDevice {
                 return ended(Status::WRITE_FAULT);
             }
             Op::Write => {
+                if self.limits.atomic.sectors > 0 {
+                    self.record_unflushed(request, request.fua);
+                }
                 for i in 0..u64::from(request.sectors) {
                     let (lba, data) = (request.lba + i, self.data(request, i));
                     self.discarded.remove(&lba);
@@ -245,6 +292,7 @@ impl BlockDevice for VolatileDevice {
         }
         let end = request.lba + u64::from(request.sectors);
         assert!(end <= self.limits.sectors, "{request:?}");
+        assert!(!request.breaks_atomicity(&self.limits.atomic), "{request:?}");
         let is_short = request.sectors <= self.limits.max_sectors;
         match self.rules {
             SubmitRules::Cache => assert!(is_short, "{request:?}"),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::metadata::extents::BlockMapping;
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::metadata::tree::Tree;
 use crate::on_media::record::EXTENT_BYTES;
 use crate::recovery::journaled_blocks::JournaledBlocks;
@@ -35,16 +35,19 @@ fn check_journaled_data(
     layout: &VolumeLayout,
     findings: &mut Vec<FsckProblem>,
 ) -> u64 {
-    let mut new = 0;
+    let mut new = BTreeSet::new();
     for (ino, block) in parts.iter() {
         let node = tree.find(ino).filter(|n| n.has_record && n.kind == InodeKind::File);
         match node.filter(|n| u64::from(block) * (BLOCK as u64) < n.size) {
             Some(node) => {
-                new += u64::from(matches!(node.extents.find(block), BlockMapping::Hole { .. }));
+                if matches!(node.extents.find(block), BlockMapping::Hole { .. }) {
+                    new.insert((ino, layout.unit_start(block)));
+                }
             }
             None => findings.push(FsckProblem::OrphanedData { ino, block }),
         }
     }
+    let new = new.len() as u64 * u64::from(layout.unit_blocks);
     let used: u64 = tree.iter().map(|(_, n)| n.extents.blocks()).sum();
     if new > u64::from(layout.data_blocks()).saturating_sub(used) {
         findings.push(FsckProblem::NotEnoughSpace { blocks: new });
@@ -120,11 +123,14 @@ fn check_blocks(tree: &Tree, layout: &VolumeLayout, findings: &mut Vec<FsckProbl
     for (ino, node) in tree.iter() {
         for extent in node.extents.iter() {
             let end = u64::from(extent.phys) + u64::from(extent.count);
-            if extent.phys < layout.data() || end > layout.second().into() {
+            if extent.phys < layout.data() || end > layout.data_end().into() {
                 findings.push(FsckProblem::OutOfRange { ino, block: extent.phys });
             } else {
                 all.push((extent.phys, extent.count, ino));
             }
+        }
+        if let Some(block) = unaligned_block(node.extents.iter(), layout.unit_blocks) {
+            findings.push(FsckProblem::Unaligned { ino, block });
         }
     }
     all.sort_unstable();
@@ -134,4 +140,24 @@ fn check_blocks(tree: &Tree, layout: &VolumeLayout, findings: &mut Vec<FsckProbl
             findings.push(FsckProblem::Overlap { first, second, block });
         }
     }
+}
+
+/// Returns the first block of a file that is not in a whole unit, whose blocks are contiguous and
+/// aligned in the file and on the volume.
+fn unaligned_block(extents: impl Iterator<Item = FileExtent>, unit: u32) -> Option<u32> {
+    // The end of the previous extent, which must be the end of a unit unless the next continues it.
+    let mut open: Option<(u32, u32)> = None;
+    for extent in extents {
+        let (logical, phys) = (extent.logical, extent.phys);
+        let continues = open == Some((logical, phys));
+        if let Some((end, _)) = open.filter(|_| !continues) {
+            return Some(end - 1);
+        }
+        if !continues && !(logical.is_multiple_of(unit) && phys.is_multiple_of(unit)) {
+            return Some(logical);
+        }
+        let is_whole = extent.end().is_multiple_of(unit);
+        open = (!is_whole).then(|| (extent.end(), phys + extent.count));
+    }
+    open.map(|(end, _)| end - 1)
 }

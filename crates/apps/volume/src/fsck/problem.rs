@@ -92,6 +92,13 @@ pub enum FsckProblem {
         /// First block of the volume.
         block: u32,
     },
+    /// A file has a part of a unit, or a unit that is not aligned on the volume.
+    Unaligned {
+        /// The inode.
+        ino: Ino,
+        /// The first such block of the file.
+        block: u32,
+    },
     /// Two extents share a block.
     Overlap {
         /// One inode.
@@ -139,7 +146,7 @@ impl FsckProblem {
         !matches!(self, SnapshotSegment { .. } | Record { .. } | Overlap { .. } | NoRoot)
             && !matches!(self, SecondName { .. })
             && !matches!(self, OutOfRange { .. } | WrongContents { .. } | TooMuchMetadata { .. })
-            && !matches!(self, NotEnoughSpace { .. })
+            && !matches!(self, NotEnoughSpace { .. } | Unaligned { .. })
     }
 }
 
@@ -171,6 +178,9 @@ impl fmt::Display for FsckProblem {
             }
             WrongContents { ino } => write!(f, "{ino} has what its kind cannot have"),
             OutOfRange { ino, block } => write!(f, "{ino} has block {block}, which is no data"),
+            Unaligned { ino, block } => {
+                write!(f, "block {block} of {ino} is in no whole unit of the volume")
+            }
             Overlap { first, second, block } => {
                 write!(f, "{first} and {second} both have block {block}")
             }

@@ -28,7 +28,7 @@ impl FileExtent {
     }
 
     /// Returns the part within `from..to`, which must overlap.
-    fn clip(self, from: u32, to: u32) -> FileExtent {
+    pub(crate) fn clip(self, from: u32, to: u32) -> FileExtent {
         let (start, end) = (self.logical.max(from), self.end().min(to));
         FileExtent {
             logical: start,
@@ -89,6 +89,21 @@ impl Extents {
             Some(extent) => BlockMapping::Hole { count: extent.logical - block },
             None => BlockMapping::Hole { count: u32::MAX - block },
         }
+    }
+
+    /// Returns the blocks from `first` on, at most up to `end`, that are contiguous on the volume,
+    /// as one extent; it is written if all are. Returns `None` if the first one is not mapped.
+    pub(crate) fn contiguous(&self, first: u32, end: u32) -> Option<FileExtent> {
+        let mut extents = self.range_from(first).take_while(|extent| extent.logical < end);
+        let mut all = extents.next().filter(|extent| extent.logical == first)?;
+        for next in extents {
+            if (next.logical, next.phys) != (all.end(), all.phys + all.count) {
+                break;
+            }
+            all.count += next.count;
+            all.written &= next.written;
+        }
+        Some(all.clip(first, end))
     }
 
     /// Returns the preferred location of the file's next block: behind the nearest block before it.

@@ -1,8 +1,10 @@
 //! [`VolumeLayout`]: the layout of a volume (`docs/format/volume.md`).
 
-use block::Limits;
+use block::{AtomicLimits, Limits};
 
 use crate::VolumeOpenError;
+use crate::on_media::journal::txn_bytes_max;
+use crate::on_media::record::{DATA_BYTES, INODE_BYTES};
 
 /// Bytes of a block, the unit of allocation.
 pub const BLOCK: usize = 4096;
@@ -45,6 +47,29 @@ pub struct VolumeLayout {
     pub snapshot_blocks: u32,
     /// Blocks of the journal.
     pub journal_blocks: u32,
+    /// Blocks of a unit, in which files get their blocks: a power of two, at most 16.
+    pub unit_blocks: u32,
+}
+
+/// Maximum blocks of a unit.
+const UNIT_BLOCKS_MAX: u32 = 16;
+
+/// Returns the possible lengths of a unit in blocks.
+fn units() -> impl Iterator<Item = u32> {
+    (0..=UNIT_BLOCKS_MAX.ilog2()).map(|shift| 1 << shift)
+}
+
+/// Returns the blocks of the largest unit that a device keeps whole wherever it is aligned; 0 if it
+/// promises no block, or no more than a sector.
+pub(crate) fn device_unit_blocks(limits: &Limits) -> u32 {
+    let AtomicLimits { sectors, boundary_sectors } = limits.atomic;
+    let longest = sectors.min(limits.max_sectors);
+    let block_sectors = BLOCK as u32 / limits.sector_bytes;
+    let keeps = |unit: &u32| {
+        let unit_sectors = unit * block_sectors;
+        sectors > 1 && unit_sectors <= longest && boundary_sectors.is_multiple_of(unit_sectors)
+    };
+    units().filter(keeps).max().unwrap_or(0)
 }
 
 /// Returns the number of whole blocks of a device.
@@ -88,7 +113,46 @@ impl VolumeLayout {
             ));
         }
         let snapshot_blocks = snapshot as u32;
-        Ok(VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks: journal })
+        let journal_blocks = journal;
+        Ok(VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks, unit_blocks: 1 })
+    }
+
+    /// Returns the layout with units of another length.
+    ///
+    /// # Errors
+    /// [`VolumeOpenError::Unfit`] if the length is no power of two, exceeds 64 KiB, or the journal is
+    /// too small for it, or no unit fits.
+    pub fn with_unit(self, bytes: u32) -> Result<VolumeLayout, VolumeOpenError> {
+        let unfit = |what: String| Err(VolumeOpenError::Unfit { what });
+        let unit_blocks = bytes / BLOCK as u32;
+        if !bytes.is_power_of_two() || !(1..=UNIT_BLOCKS_MAX).contains(&unit_blocks) {
+            return unfit(format!(
+                "units of {bytes} bytes; they have 4096 to 65536, in powers of two"
+            ));
+        }
+        let max = self.journal_unit_blocks();
+        if unit_blocks > max {
+            return unfit(format!(
+                "units of {bytes} bytes; a journal of {} blocks permits {}",
+                self.journal_blocks,
+                max as usize * BLOCK
+            ));
+        }
+        let layout = VolumeLayout { unit_blocks, ..self };
+        if layout.data() >= layout.data_end() {
+            return unfit(format!(
+                "a device of {} blocks has no unit of {bytes} bytes",
+                self.blocks
+            ));
+        }
+        Ok(layout)
+    }
+
+    /// Returns the largest unit that half a transaction can hold, or 1.
+    pub(crate) fn journal_unit_blocks(&self) -> u32 {
+        let bytes = txn_bytes_max(self.journal_sectors(), self.sector_bytes) / 2;
+        let fits = |unit: &u32| *unit as usize * (BLOCK + DATA_BYTES) + INODE_BYTES <= bytes;
+        units().filter(fits).max().unwrap_or(1)
     }
 
     /// Returns whether the fields of a superblock are consistent.
@@ -96,6 +160,8 @@ impl VolumeLayout {
         let metadata = u64::from(self.snapshot_blocks) * 2 + u64::from(self.journal_blocks) + 2;
         self.sector_bytes.is_power_of_two()
             && (512..=BLOCK as u32).contains(&self.sector_bytes)
+            && self.unit_blocks.is_power_of_two()
+            && self.unit_blocks <= UNIT_BLOCKS_MAX
             && self.journal_blocks >= JOURNAL_BLOCKS_MIN
             && u64::from(self.snapshot_blocks)
                 >= u64::from(self.journal_blocks) + u64::from(METADATA_BLOCKS_MIN)
@@ -122,19 +188,39 @@ impl VolumeLayout {
         u64::from(self.journal_blocks) * u64::from(self.block_sectors())
     }
 
-    /// Returns the first data block.
+    /// Returns the first data block, with which a unit begins.
     pub fn data(&self) -> u32 {
-        self.journal() + self.journal_blocks
+        (self.journal() + self.journal_blocks).next_multiple_of(self.unit_blocks)
     }
 
-    /// Returns the block of the second superblock, which is the end of the data blocks.
+    /// Returns the end of the data blocks, with which a unit ends.
+    pub fn data_end(&self) -> u32 {
+        self.second() / self.unit_blocks * self.unit_blocks
+    }
+
+    /// Returns the block of the second superblock.
     pub(crate) fn second(&self) -> u32 {
         self.blocks - 1
     }
 
     /// Returns the number of data blocks.
     pub fn data_blocks(&self) -> u32 {
-        self.second() - self.data()
+        self.data_end() - self.data()
+    }
+
+    /// Returns the end of a file's blocks, so that its last unit is whole.
+    pub(crate) fn file_blocks_max(&self) -> u32 {
+        u32::MAX / self.unit_blocks * self.unit_blocks
+    }
+
+    /// Returns the first block of a block's unit.
+    pub(crate) fn unit_start(&self, block: u32) -> u32 {
+        block / self.unit_blocks * self.unit_blocks
+    }
+
+    /// Returns the end of the units of the blocks before `end`.
+    pub(crate) fn unit_end(&self, end: u32) -> u32 {
+        end.checked_next_multiple_of(self.unit_blocks).unwrap_or(self.file_blocks_max())
     }
 
     /// Returns the maximum bytes of a snapshot's records. The rest of an area is for records added

@@ -19,6 +19,8 @@ const HEADER: SealedHeader = SealedHeader {
 const FLAG_IN_USE: u32 = 1;
 /// Incompatible feature: the journal may have file data.
 const FEATURE_DATA_JOURNAL: u32 = 1;
+/// Incompatible feature: files get their blocks in units of several blocks.
+const FEATURE_UNITS: u32 = 2;
 
 /// Owner of a volume, as supplied by the caller. The volume only compares owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,11 +80,16 @@ impl Superblock {
     /// Encodes the superblock.
     pub(crate) fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut out = [0; SUPERBLOCK_BYTES];
-        let VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks } = self.layout;
+        let VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks, unit_blocks } =
+            self.layout;
         let owner = self.owner.unwrap_or_default();
         let flags = if self.owner.is_some() { FLAG_IN_USE } else { 0 };
         HEADER.begin(&mut out);
-        let features = if self.data_in_journal { FEATURE_DATA_JOURNAL } else { 0 };
+        let mut features = if self.data_in_journal { FEATURE_DATA_JOURNAL } else { 0 };
+        if unit_blocks > 1 {
+            features |= FEATURE_UNITS;
+            put_at(&mut out, 104, &unit_blocks.to_le_bytes());
+        }
         put_at(&mut out, 12, &features.to_le_bytes());
         put_at(&mut out, 20, &sector_bytes.to_le_bytes());
         put_at(&mut out, 24, &self.uuid.to_le_bytes());
@@ -119,17 +126,21 @@ impl Superblock {
 
     fn decode_fields(mut f: Reader<'_>) -> Option<DecodedSuperblock> {
         let (version, features, _) = (f.u32()?, f.u32()?, f.u32()?);
-        if version != VERSION || features & !FEATURE_DATA_JOURNAL != 0 {
+        if version != VERSION || features & !(FEATURE_DATA_JOURNAL | FEATURE_UNITS) != 0 {
             return Some(DecodedSuperblock::Newer { version, features });
         }
         let sector_bytes = f.u32()?;
         let uuid = f.u128()?;
         let (blocks, snapshot_blocks, journal_blocks) = (f.u32()?, f.u32()?, f.u32()?);
-        let layout = VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks };
         let flags = f.u32()?;
         let (generation, epoch) = (f.u64()?, f.u64()?);
         let (area, pieces, snapshot) = (f.u32()?, f.u32()?, f.u64()?);
-        let (journal_seq, journal_txn, _) = (f.u64()?, f.u64()?, f.u64()?);
+        let (journal_seq, journal_txn) = (f.u64()?, f.u64()?);
+        let (unit, _) = (f.u32()?, f.u32()?);
+        let has_units = features & FEATURE_UNITS != 0;
+        let unit_blocks = if has_units { unit } else { 1 };
+        let layout =
+            VolumeLayout { sector_bytes, blocks, snapshot_blocks, journal_blocks, unit_blocks };
         let owner = Owner { boot: f.u128()?, process: f.u64()? };
         let label = f.bytes(32)?.try_into().ok()?;
         let owner = (flags & FLAG_IN_USE != 0).then_some(owner);
@@ -147,7 +158,7 @@ impl Superblock {
             owner,
             data_in_journal: features & FEATURE_DATA_JOURNAL != 0,
         };
-        Some(if layout.is_plausible() && area < 2 {
+        Some(if layout.is_plausible() && has_units == (unit_blocks > 1) && area < 2 {
             DecodedSuperblock::Superblock(all)
         } else {
             DecodedSuperblock::Damaged
@@ -172,6 +183,7 @@ mod tests {
                 blocks: 5000,
                 snapshot_blocks: 100,
                 journal_blocks: 40,
+                unit_blocks: 4,
             },
             uuid: 77,
             label: *b"0123456789abcdef0123456789abcdef",
@@ -210,9 +222,9 @@ mod tests {
     #[test]
     fn other_versions_and_unknown_features_are_told_apart_from_damage() {
         for (at, newer) in [
-            (8, DecodedSuperblock::Newer { version: 9, features: 1 }),
+            (8, DecodedSuperblock::Newer { version: 9, features: 3 }),
             (12, DecodedSuperblock::Newer { version: 1, features: 9 }),
-            (15, DecodedSuperblock::Newer { version: 1, features: 9 << 24 | 1 }),
+            (15, DecodedSuperblock::Newer { version: 1, features: 9 << 24 | 3 }),
         ] {
             let mut bytes = some().encode();
             bytes[at] = 9;

@@ -43,9 +43,14 @@ impl FlushBarriers {
         self.write_seq
     }
 
+    /// Returns whether a write is durable.
+    pub(crate) fn is_flushed(&self, write_seq: u64) -> bool {
+        write_seq <= self.flushed_seq
+    }
+
     /// Returns whether a write is durable; if not, requests a flush.
     pub(crate) fn require_flushed(&mut self, write_seq: u64) -> bool {
-        let is_flushed = write_seq <= self.flushed_seq;
+        let is_flushed = self.is_flushed(write_seq);
         if !is_flushed {
             self.requested_seq = self.requested_seq.max(write_seq);
         }

@@ -19,10 +19,10 @@ use crate::on_media::journal::{self, JournalRing, SectorHeader};
 use crate::on_media::layout::{BLOCK, BlockRun};
 use crate::on_media::record::{EXTENT_BYTES, INODE_BYTES, InodeRecord, MetadataRecord};
 
-/// Maximum bytes of a transaction.
-const TXN_BYTES_MAX: usize = 256 << 10;
 /// Bytes of records that a written extent adds.
-pub(crate) const EXTENT_RECORD_BYTES: usize = EXTENT_BYTES + INODE_BYTES;
+const EXTENT_RECORD_BYTES: usize = EXTENT_BYTES + INODE_BYTES;
+/// Additional bytes if its unit is new.
+const UNIT_RECORD_BYTES: usize = EXTENT_BYTES;
 
 /// Changes that are committed together.
 #[derive(Debug)]
@@ -88,6 +88,8 @@ pub(crate) struct MetadataLog {
     txn_bytes_max: usize,
     /// Number of extents in flight, which will add records.
     extents_in_flight: usize,
+    /// Bytes of the records that each of them adds.
+    extent_record_bytes: usize,
     /// The last transaction that must be committed.
     requested_txn: u64,
     /// The last durable transaction.
@@ -98,13 +100,15 @@ pub(crate) struct MetadataLog {
 }
 
 impl MetadataLog {
-    /// Creates an empty log; `next_txn` is the number of its first transaction.
+    /// Creates an empty log; `next_txn` is the number of its first transaction, and `has_units`
+    /// whether the volume's units have several blocks.
     pub(crate) fn new(
         ring: JournalRing,
         next_txn: u64,
+        has_units: bool,
         memory: &AddressSpace,
     ) -> Result<MetadataLog, RegisterError> {
-        let txn_bytes = TXN_BYTES_MAX.min((ring.sectors() / 4) as usize * ring.payload());
+        let txn_bytes = journal::txn_bytes_max(ring.sectors(), ring.sector_bytes());
         let bytes = (ring.sectors_for(2 * txn_bytes) + 1) * u64::from(ring.sector_bytes());
         let (region, iova) = memory.allocate_registered(bytes as usize)?;
         Ok(MetadataLog {
@@ -119,6 +123,7 @@ impl MetadataLog {
             ring,
             txn_bytes_max: txn_bytes,
             extents_in_flight: 0,
+            extent_record_bytes: EXTENT_RECORD_BYTES + usize::from(has_units) * UNIT_RECORD_BYTES,
             requested_txn: 0,
             durable_txn: next_txn - 1,
             region,
@@ -138,6 +143,11 @@ impl MetadataLog {
     /// Returns the maximum bytes of a transaction.
     pub(crate) fn txn_bytes_max(&self) -> usize {
         self.txn_bytes_max
+    }
+
+    /// Returns the bytes of the records that a written extent adds.
+    pub(crate) fn extent_record_bytes(&self) -> usize {
+        self.extent_record_bytes
     }
 
     /// Returns the number of the running transaction.
@@ -231,7 +241,7 @@ impl MetadataLog {
     }
 
     fn bytes_with_extents(&self) -> usize {
-        self.txn.bytes() + self.extents_in_flight * EXTENT_RECORD_BYTES
+        self.txn.bytes() + self.extents_in_flight * self.extent_record_bytes
     }
 
     /// Returns when the running transaction expires.

@@ -40,7 +40,7 @@ pub(crate) struct Page {
     /// Sequence number of the change that made it dirty; and that of the contents being written.
     seq: u64,
     sent_seq: u64,
-    /// A free block is promised to it.
+    /// A free block is promised to it, or a free unit to it and other pages of the unit.
     pub(crate) has_delalloc: bool,
     /// Bytes from the start of the block that are on the device as part of the file, with current
     /// or older contents.
@@ -50,7 +50,33 @@ pub(crate) struct Page {
     /// The first transaction with bytes of it that are neither in place nor being written; 0 for
     /// none.
     pub(crate) journaled_txn: u64,
+    /// The last such transaction.
+    pub(crate) last_journaled_txn: u64,
+    /// The journaled bytes include the whole block.
+    pub(crate) is_journaled_whole: bool,
+    /// Its changes that must reach the device together with those of other pages.
+    pub(crate) whole: WholeWrite,
+    /// Those being written.
+    sent_whole: WholeWrite,
     referenced: bool,
+}
+
+/// Part of a page in a write that must be kept whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WholeWrite {
+    /// The page has changes of such a write.
+    pub(crate) is_part: bool,
+    /// A write changed both this page and the one of the file's next block.
+    pub(crate) joins_next: bool,
+}
+
+impl WholeWrite {
+    fn union(self, other: WholeWrite) -> WholeWrite {
+        WholeWrite {
+            is_part: self.is_part || other.is_part,
+            joins_next: self.joins_next || other.joins_next,
+        }
+    }
 }
 
 /// A byte range of a block: begin and end.
@@ -126,6 +152,8 @@ pub(crate) struct PageCache {
     unevictable: usize,
     /// Pages with journaled bytes that are not in place.
     journaled: usize,
+    /// Pages that are being read.
+    loading: usize,
 }
 
 impl PageCache {
@@ -138,7 +166,24 @@ impl PageCache {
             dirty_seq: 0,
             unevictable: 0,
             journaled: 0,
+            loading: 0,
         })
+    }
+
+    /// Returns whether this many blocks without a page that cannot be evicted can get one now.
+    pub(crate) fn can_allocate(&self, count: usize) -> bool {
+        self.unevictable + self.loading + count <= self.len()
+    }
+
+    /// Records that a change of a page is part of a write that must be kept whole; `joins_next` if
+    /// the write also changes the page of the file's next block.
+    pub(crate) fn mark_whole(&mut self, id: PageId, joins_next: bool) {
+        let page = self.get_mut(id);
+        page.whole = page.whole.union(WholeWrite { is_part: true, joins_next });
+    }
+
+    pub(crate) fn set_delalloc(&mut self, id: PageId, has_delalloc: bool) {
+        self.get_mut(id).has_delalloc = has_delalloc;
     }
 
     pub(crate) fn get(&self, id: PageId) -> &Page {
@@ -209,6 +254,7 @@ impl PageCache {
         assert!(frame.owner.is_some(), "pages: {id:?} is freed twice");
         self.unevictable -= usize::from(frame.is_only_copy());
         self.journaled -= usize::from(frame.journaled_txn > 0);
+        self.loading -= usize::from(frame.loading);
         self.pages.release(id.0);
     }
 
@@ -219,12 +265,14 @@ impl PageCache {
     /// Begins to read a block into its page.
     pub(crate) fn begin_load(&mut self, id: PageId) {
         self.get_mut(id).loading = true;
+        self.loading += 1;
     }
 
     /// Ends the read of a block; its first `file_bytes` bytes are part of the file.
     pub(crate) fn end_load(&mut self, id: PageId, file_bytes: u32) {
         assert!(self.get(id).loading, "pages: {id:?} was read, and was not being read");
         self.get_mut(id).loading = false;
+        self.loading -= 1;
         self.zero(id, file_bytes as usize, BLOCK);
         self.get_mut(id).on_device_bytes = file_bytes;
     }
@@ -259,12 +307,21 @@ impl PageCache {
         }
     }
 
-    /// Records that the changes of a page are in a transaction; `file_bytes` of the block are part
-    /// of the file.
-    pub(crate) fn mark_journaled(&mut self, id: PageId, txn: u64, file_bytes: u32) {
+    /// Records that the changes of a page are in a transaction, with the bytes of `span`;
+    /// `file_bytes` of the block are part of the file.
+    pub(crate) fn mark_journaled(
+        &mut self,
+        id: PageId,
+        txn: u64,
+        span: ByteRange,
+        file_bytes: u32,
+    ) {
         let page = &mut self.pages[id.0];
         assert!(page.dirty, "pages: {id:?} without changes is journaled");
         (page.dirty, page.dirty_range) = (false, ByteRange::default());
+        page.whole = WholeWrite::default();
+        page.is_journaled_whole |= span == ByteRange::ALL;
+        page.last_journaled_txn = txn;
         page.on_device_bytes = file_bytes;
         if page.journaled_txn == 0 {
             page.journaled_txn = txn;
@@ -289,6 +346,7 @@ impl PageCache {
         );
         page.sent_seq = if page.dirty { page.seq } else { u64::MAX };
         (page.dirty, page.writing, page.dirty_range) = (false, true, ByteRange::default());
+        page.sent_whole = std::mem::take(&mut page.whole);
         std::mem::take(&mut page.has_delalloc)
     }
 
@@ -297,19 +355,19 @@ impl PageCache {
         let page = self.end_writing(id);
         let was_journaled = page.journaled_txn > 0;
         page.on_device_bytes = file_bytes;
-        page.journaled_txn = 0;
+        (page.journaled_txn, page.is_journaled_whole) = (0, false);
         let is_dirty = page.dirty;
         self.journaled -= usize::from(was_journaled);
         self.unevictable -= usize::from(!is_dirty);
         WrittenPage { was_journaled, is_dirty }
     }
 
-    /// Ends a failed write; `has_delalloc` if a free block is promised to the page again.
-    pub(crate) fn fail_write(&mut self, id: PageId, has_delalloc: bool) -> WrittenPage {
+    /// Ends a failed write.
+    pub(crate) fn fail_write(&mut self, id: PageId) -> WrittenPage {
         let page = self.end_writing(id);
-        page.has_delalloc = has_delalloc;
         // Unless the contents sent were journaled.
         if page.sent_seq < u64::MAX {
+            page.whole = page.whole.union(page.sent_whole);
             page.dirty_range = ByteRange::ALL;
             if !std::mem::replace(&mut page.dirty, true) {
                 page.seq = page.sent_seq;
@@ -339,6 +397,8 @@ impl PageCache {
         let listed = self.pages.free_indices();
         let free: BTreeSet<u32> = listed.iter().copied().collect();
         require_eq!(Pages, "a free page is free once", "all pages", free.len(), listed.len());
+        let loading = self.pages.iter().filter(|page| page.loading).count();
+        require_eq!(Pages, "the count of pages being read", "all pages", loading, self.loading);
         for (index, page) in (0..).zip(self.pages.iter()) {
             let subject = format_args!("page {index}");
             let is_free = free.contains(&index);
@@ -355,6 +415,14 @@ impl PageCache {
                 "a page that is being read has no changes",
                 subject,
                 "no changes",
+                page
+            );
+            require!(
+                page.dirty || !page.whole.is_part,
+                Pages,
+                "a page with a part of a write to be kept whole has changes",
+                subject,
+                "changes",
                 page
             );
             require!(

@@ -119,7 +119,7 @@ impl Core {
             .filter(|span| span.0 < span.1)
     }
 
-    fn journal_block(&mut self, ino: Ino, block: u32, span: ByteRange) {
+    pub(super) fn journal_block(&mut self, ino: Ino, block: u32, span: ByteRange) {
         let id = self.find_page(ino, block).expect("pages: a block to be journaled is cached");
         let mut bytes = [0; BLOCK];
         let bytes = &mut bytes[span.0..span.1];
@@ -131,7 +131,7 @@ impl Core {
         self.stats.journaled_bytes += bytes.len() as u64;
         let node = self.tree.existing_mut(ino);
         let file_bytes = bytes_within(node.size, block);
-        self.page_cache.mark_journaled(id, self.log.running_txn(), file_bytes);
+        self.page_cache.mark_journaled(id, self.log.running_txn(), span, file_bytes);
         node.state.pages.mark_journaled(block);
     }
 
@@ -152,7 +152,12 @@ impl Core {
             }
             all = false;
             let held = self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
-            if !frame.writing && !held && !self.staging.is_exhausted() {
+            if frame.writing || held || self.staging.is_exhausted() {
+                continue;
+            }
+            if self.has_segments() {
+                self.write_in_place(ino, block);
+            } else {
                 self.write_extent(ino, block);
             }
         }

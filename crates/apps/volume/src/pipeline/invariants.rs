@@ -255,7 +255,7 @@ impl Core {
 
     /// Blocks promised to pages and requests.
     fn check_promises(&self) -> Result<(), VolumeViolation> {
-        let pages = self.page_cache.iter().filter(|page| page.has_delalloc).count() as u64;
+        let pages: u64 = self.tree.iter().map(|(_, node)| self.promised_blocks(node)).sum();
         let requests: u64 = self
             .requests
             .iter()
@@ -284,7 +284,7 @@ impl Core {
         runs.extend(self.tree.iter().flat_map(|(_, node)| node.extents.iter()).map(|e| e.run()));
         runs.extend(self.transfers.purposes().filter_map(|purpose| match purpose {
             TransferPurpose::Discard(blocks) => Some(*blocks),
-            TransferPurpose::Writeback(run) if run.new => Some(run.extent.run()),
+            TransferPurpose::Writeback(run) => run.allocated.map(|units| units.run()),
             _ => None,
         }));
         runs.sort_unstable();
@@ -303,7 +303,7 @@ impl Core {
             Allocator,
             "every data block has one owner",
             format_args!("block {at}"),
-            layout.second(),
+            layout.data_end(),
             at
         );
         Ok(())

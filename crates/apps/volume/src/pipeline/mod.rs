@@ -14,6 +14,7 @@ pub(crate) mod page_lookup;
 mod read;
 mod sync;
 mod truncate;
+mod whole_writes;
 mod write;
 mod writeback;
 
@@ -39,6 +40,7 @@ use crate::parts::staging::{StagingBuffers, StagingIndex};
 use crate::parts::writeback_queue::WritebackQueue;
 use crate::pipeline::namespace::{CreateMode, EntryName};
 use crate::pipeline::truncate::FileSpan;
+use crate::pipeline::whole_writes::atomic_unit;
 use crate::pipeline::writeback::WriteExtent;
 use crate::{
     DirEntry, Error, Ino, OpResult, Options, Stats, VolumeCompletion, VolumeOp, VolumeRequest,
@@ -128,7 +130,11 @@ impl Core {
         memory: &AddressSpace,
     ) -> Result<Core, RegisterError> {
         let StartState { superblock, tree, allocator } = start;
-        let log = MetadataLog::new(JournalRing::new(&superblock), superblock.journal_txn, memory)?;
+        let (ring, layout) = (JournalRing::new(&superblock), superblock.layout);
+        let has_units = layout.unit_blocks > 1;
+        let log = MetadataLog::new(ring, superblock.journal_txn, has_units, memory)?;
+        let mut transfers = DeviceTransfers::new(limits);
+        transfers.set_atomic(atomic_unit(&layout, limits, options.cache_pages));
         let staging = StagingBuffers::new(memory)?;
         let checkpoint = CheckpointWriter::new(superblock, memory)?;
         let stats = Stats { journal_size: log.ring().sectors(), ..Stats::default() };
@@ -139,7 +145,7 @@ impl Core {
             stats,
             lifecycle: Lifecycle::default(),
             requests: ActiveOps::new(options.requests_max, memory.clone()),
-            transfers: DeviceTransfers::new(limits),
+            transfers,
             tree,
             allocator,
             page_cache: PageCache::new(memory, options.cache_pages)?,
@@ -205,7 +211,7 @@ impl Core {
     /// Accepts a request with reserved blocks; returns `false` if too many are in flight.
     pub(crate) fn submit(&mut self, request: &VolumeRequest, reserved_blocks: u64) -> bool {
         if self.lifecycle.is_closing() {
-            self.allocator.unreserve(reserved_blocks);
+            self.unreserve(reserved_blocks);
             self.requests.reject(request.id, Error::ReadOnly);
             return true;
         }
@@ -223,19 +229,20 @@ impl Core {
         self.requests.len()
     }
 
-    /// Returns the number of blocks reserved for future writes.
+    /// Returns the number of blocks reserved for future writes, each with its unit.
     pub(crate) fn reserved_blocks(&self) -> u64 {
-        self.allocator.reserved()
+        self.allocator.reserved() / u64::from(self.unit_blocks())
     }
 
-    /// Reserves blocks; returns `false` if too few are available.
+    /// Reserves blocks, each with its unit; returns `false` if too few are available.
     pub(crate) fn reserve(&mut self, blocks: u64) -> bool {
-        self.has_free_blocks(blocks) && self.allocator.reserve(blocks)
+        let unit = u64::from(self.unit_blocks());
+        self.has_free_blocks(blocks) && self.allocator.reserve(blocks.saturating_mul(unit))
     }
 
     /// Releases reserved blocks.
     pub(crate) fn unreserve(&mut self, blocks: u64) {
-        self.allocator.unreserve(blocks);
+        self.allocator.unreserve(blocks * u64::from(self.unit_blocks()));
         self.made_progress = true;
     }
 
@@ -311,7 +318,7 @@ impl Core {
             }
             self.add_orphan(ino);
         }
-        self.allocator.unreserve(active.reserved_blocks);
+        self.unreserve(active.reserved_blocks);
         let stats = &mut self.stats;
         let bytes = match result {
             Ok(OpResult::Bytes { len, .. }) => len.into(),
@@ -411,7 +418,7 @@ impl Core {
     /// Returns whether metadata may grow by this many bytes; each dirty or reserved block may add
     /// two extents.
     fn has_metadata_space(&self, bytes: usize) -> bool {
-        let blocks = self.page_cache.dirty_len() as u64 + self.allocator.reserved();
+        let blocks = self.page_cache.dirty_len() as u64 + self.reserved_blocks();
         let coming = (blocks * (2 * EXTENT_BYTES) as u64).saturating_add(bytes as u64);
         self.tree.bytes().saturating_add(coming) <= self.superblock().layout.metadata_bytes()
     }
@@ -420,7 +427,8 @@ impl Core {
     pub(crate) fn has_free_blocks(&self, blocks: u64) -> bool {
         let bytes = usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(2 * EXTENT_BYTES);
         let writes = self.lifecycle.accepts_changes() && !self.options.read_only;
-        writes && self.allocator.available() >= blocks && self.has_metadata_space(bytes)
+        let with_units = blocks.saturating_mul(self.unit_blocks().into());
+        writes && self.allocator.available() >= with_units && self.has_metadata_space(bytes)
     }
 
     /// Returns whether blocks will become free soon.

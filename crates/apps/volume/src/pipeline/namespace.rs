@@ -53,8 +53,7 @@ impl Core {
 
     pub(crate) fn stat(&self, ino: Ino) -> Result<Stat, Error> {
         let node = self.tree.get(ino)?;
-        let buffered = |id| u64::from(self.page_cache.get(id).has_delalloc);
-        let buffered: u64 = node.state.pages.iter().map(|(_, id)| buffered(id)).sum();
+        let buffered = self.promised_blocks(node);
         Ok(Stat {
             ino,
             kind: node.kind,

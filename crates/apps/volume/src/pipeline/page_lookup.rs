@@ -89,12 +89,13 @@ impl Core {
         whole: bool,
     ) -> Result<LookupResult, Error> {
         let own = active.reserved_blocks.min(1);
-        self.allocator.unreserve(own);
+        let with_unit = own * u64::from(self.unit_blocks());
+        self.allocator.unreserve(with_unit);
         active.reserved_blocks -= own;
         let found = self.find_page_for_write(active, ino, block, whole);
         if own > 0 && !matches!(found, Ok(LookupResult::Ready(_))) {
             // No other request can have taken them meanwhile.
-            active.reserved_blocks += u64::from(self.allocator.reserve(own));
+            active.reserved_blocks += u64::from(self.allocator.reserve(with_unit));
         }
         found
     }
@@ -116,13 +117,13 @@ impl Core {
                 active.awaited_block = Some(block);
                 return Ok(LookupResult::Wait);
             }
-            if !state.is_only_copy() && !self.can_dirty()? {
+            if !state.is_only_copy() && !self.can_dirty(1)? {
                 return Ok(LookupResult::Wait);
             }
             self.page_cache.touch(frame);
             return Ok(LookupResult::Ready(frame));
         }
-        if !self.can_dirty()? {
+        if !self.can_dirty(1)? {
             return Ok(LookupResult::Wait);
         }
         let node = self.tree.get(ino)?;
@@ -141,7 +142,12 @@ impl Core {
         // Existing contents, including zeros of a hole, are part of the file already.
         let on_device = bytes_within(node.size, block);
         let hole = matches!(place, BlockMapping::Hole { .. });
-        if hole && !self.allocator.reserve_delalloc(1) {
+        let unit = self.unit_blocks();
+        // The file has the block when the write of the unit's first blocks ends.
+        let is_allocated = unit > 1 && hole && self.is_unit_new_in_flight(ino, block);
+        let hole = hole && !is_allocated;
+        let is_new = hole && !(unit > 1 && self.is_unit_promised(ino, block));
+        if is_new && !self.allocator.reserve_delalloc(unit.into()) {
             return if self.has_pending_frees() {
                 Ok(LookupResult::Wait)
             } else {
@@ -149,8 +155,8 @@ impl Core {
             };
         }
         let Some(frame) = self.allocate_page(ino, block) else {
-            if hole {
-                self.allocator.release_delalloc(1);
+            if is_new {
+                self.allocator.release_delalloc(unit.into());
             }
             self.force_writeback()?;
             return Ok(LookupResult::Wait);
@@ -166,10 +172,11 @@ impl Core {
         Ok(LookupResult::Ready(frame))
     }
 
-    /// Returns whether another page may become dirty. If not, starts writeback or a checkpoint.
-    fn can_dirty(&mut self) -> Result<bool, Error> {
-        let full = self.page_cache.dirty_len() + 1 > self.page_cache.len() / 4 * 3;
-        if !full && self.has_metadata_space(2 * crate::on_media::record::EXTENT_BYTES) {
+    /// Returns whether this many more pages may become dirty. If not, starts writeback or a
+    /// checkpoint.
+    pub(super) fn can_dirty(&mut self, pages: usize) -> Result<bool, Error> {
+        let full = self.page_cache.dirty_len() + pages > self.page_cache.len() / 4 * 3;
+        if !full && self.has_metadata_space(2 * pages * crate::on_media::record::EXTENT_BYTES) {
             return Ok(true);
         }
         if self.page_cache.dirty_len() == 0 {
@@ -253,10 +260,12 @@ impl Core {
             node.state.io.in_flight()
         );
         let mut logged = false;
-        while let Some(id) = node.state.pages.pop_range(from, to) {
-            logged |= self.page_cache.get(id).journaled_txn > 0;
-            if self.page_cache.get(id).has_delalloc {
-                self.allocator.release_delalloc(1);
+        while let Some(id) = self.tree.existing_mut(ino).state.pages.pop_range(from, to) {
+            let page = *self.page_cache.get(id);
+            logged |= page.journaled_txn > 0;
+            let owner = page.owner.filter(|_| page.has_delalloc);
+            if owner.is_some_and(|at| !self.is_unit_promised(ino, at.block)) {
+                self.allocator.release_delalloc(self.unit_blocks().into());
             }
             self.page_cache.free(id);
         }

@@ -9,7 +9,7 @@ use crate::parts::page_cache::ByteRange;
 use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult};
+use crate::{BLOCK, Error, Ino, OpResult};
 
 /// Returns the first block that begins at or after a byte.
 fn next_block_boundary(byte: u64) -> u32 {
@@ -34,6 +34,10 @@ impl Core {
     /// Removes blocks `from..to` of a file. They become free once that is durable.
     pub(super) fn unmap_blocks(&mut self, ino: Ino, from: u32, to: u32) {
         let logged = self.invalidate(ino, from, to);
+        let (from, to) = self.empty_parts_of_units(ino, from, to, logged);
+        if from >= to {
+            return;
+        }
         let count = if to == TO_EOF { TO_EOF } else { to - from };
         let mut unmapped = false;
         self.tree.unmap(ino, from, count, |blocks| {
@@ -46,6 +50,39 @@ impl Core {
         }
     }
 
+    /// Makes the blocks of `from..to` that are only a part of their unit read as zeros; the file
+    /// keeps them. Returns the others. `logged` if the journal may have data of them.
+    fn empty_parts_of_units(&mut self, ino: Ino, from: u32, to: u32, logged: bool) -> (u32, u32) {
+        let layout = self.superblock().layout;
+        let inner_from = layout.unit_end(from);
+        let inner_to = if to == TO_EOF { TO_EOF } else { layout.unit_start(to).max(inner_from) };
+        for (from, to) in [(from, inner_from.min(to)), (inner_to, to)] {
+            if from >= to {
+                continue;
+            }
+            let kept = self.tree.existing(ino).extents.contiguous(from, to);
+            if kept.is_none() && !logged {
+                continue;
+            }
+            self.log.record(&MetadataRecord::Unmap { ino, logical: from, count: to - from });
+            // A unit is contiguous on the volume.
+            if let Some(kept) = kept {
+                let extent = FileExtent { written: false, ..kept };
+                self.log.record(&MetadataRecord::Map { ino, extent });
+                self.tree.map(ino, extent);
+            }
+            let txn = self.log.running_txn();
+            self.tree.existing_mut(ino).state.txns.record_emptied(txn);
+            self.add_inode_to_txn(ino, true);
+        }
+        (inner_from, inner_to)
+    }
+
+    /// Returns the maximum bytes of a file.
+    pub(super) fn file_bytes_max(&self) -> u64 {
+        u64::from(self.superblock().layout.file_blocks_max()) * BLOCK as u64
+    }
+
     pub(super) fn truncate(
         &mut self,
         slot: OpSlot,
@@ -54,7 +91,7 @@ impl Core {
         size: u64,
     ) -> StepResult {
         if active.state == OpState::Start {
-            if size > FILE_BYTES_MAX {
+            if size > self.file_bytes_max() {
                 return Err(Error::TooLarge);
             }
             if !self.begin_change(slot, active, ino)? {
@@ -67,6 +104,11 @@ impl Core {
         }
         let old = self.tree.get(ino)?.size;
         if size < old {
+            // The file keeps the last unit, which then has a part without contents.
+            let last = next_block_boundary(size);
+            if self.unit_of(last).start != last && !self.has_metadata_space(EXTENT_BYTES) {
+                return Err(Error::NoMetadataSpace);
+            }
             if !self.quiesce(ino)? {
                 return Ok(OpStep::Wait);
             }
@@ -103,8 +145,10 @@ impl Core {
             if !self.begin_change(slot, active, ino)? {
                 return Ok(OpStep::Wait);
             }
-            // A hole in the middle of an extent splits it in two.
-            if !self.has_metadata_space(EXTENT_BYTES) {
+            // A hole in the middle of an extent splits it in two; blocks that a unit keeps are
+            // extents, too.
+            let extents = if self.unit_blocks() > 1 { 4 } else { 1 };
+            if !self.has_metadata_space(extents * EXTENT_BYTES) {
                 return Err(Error::NoMetadataSpace);
             }
             active.state = OpState::Changing;
@@ -113,7 +157,7 @@ impl Core {
             return Ok(OpStep::Wait);
         }
         let size = self.tree.get(ino)?.size;
-        let end = offset.saturating_add(len).min(FILE_BYTES_MAX);
+        let end = offset.saturating_add(len).min(self.file_bytes_max());
         let seen = end.min(size);
         let (first, last) = (next_block_boundary(offset), (end / BLOCK as u64) as u32);
         for (from, to) in unaligned_parts(offset, seen).skip(active.zeroed) {
@@ -133,7 +177,7 @@ impl Core {
         // file.
         let last = if end >= size { last.max(next_block_boundary(seen)) } else { last };
         if first < last {
-            if !self.quiesce(ino)? {
+            if !self.can_split_segments(ino, first, last)? || !self.quiesce(ino)? {
                 return Ok(OpStep::Wait);
             }
             self.unmap_blocks(ino, first, last);
@@ -181,7 +225,8 @@ impl Core {
     ) -> StepResult {
         let FileSpan { offset, len } = span;
         if active.state == OpState::Start {
-            let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+            let max = self.file_bytes_max();
+            let end = offset.checked_add(len).filter(|end| *end <= max);
             let end = end.ok_or(Error::TooLarge)?;
             if len == 0 {
                 return Err(Error::Invalid("a range of no bytes"));
@@ -189,8 +234,10 @@ impl Core {
             if !self.begin_change(slot, active, ino)? {
                 return Ok(OpStep::Wait);
             }
-            let first = (offset / BLOCK as u64) as u32;
-            let need = self.count_holes(ino, first, next_block_boundary(end))?;
+            let layout = self.superblock().layout;
+            let first = layout.unit_start((offset / BLOCK as u64) as u32);
+            let end = layout.unit_end(next_block_boundary(end));
+            let need = self.count_holes(ino, first, end)?;
             if !self.allocator.reserve_delalloc(need) {
                 return if self.has_pending_frees() {
                     Ok(OpStep::Wait)
@@ -204,8 +251,8 @@ impl Core {
             unreachable!("requests: an allocation in state {:?}", active.state);
         };
         let end = offset + len;
-        let result =
-            self.step_allocate(active, ino, &mut next, next_block_boundary(end), &mut promised);
+        let end_block = self.superblock().layout.unit_end(next_block_boundary(end));
+        let result = self.step_allocate(active, ino, &mut next, end_block, &mut promised);
         active.state = OpState::Allocate { next, delalloc_blocks: promised };
         match result {
             Ok(true) => {}

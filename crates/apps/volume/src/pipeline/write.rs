@@ -1,12 +1,14 @@
 //! Writes and appends, into pages. One request at a time changes a file, so that appended data is
 //! contiguous.
 
+use std::ops::Range;
+
 use crate::on_media::record::INODE_BYTES;
 use crate::parts::page_cache::ByteRange;
 use crate::parts::requests::{ActiveRequest, OpSlot, OpState};
 use crate::pipeline::page_lookup::LookupResult;
 use crate::pipeline::{Core, OpStep, StepResult};
-use crate::{BLOCK, Error, FILE_BYTES_MAX, Ino, OpResult, RequestBuffer};
+use crate::{BLOCK, Error, Ino, OpResult, RequestBuffer};
 
 impl Core {
     /// Makes a request its file's writer; returns `false` while there is another one.
@@ -35,7 +37,7 @@ impl Core {
             }
             let offset = offset.unwrap_or(self.tree.get(ino)?.size);
             let len = u64::from(data.len);
-            if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+            if offset.checked_add(len).is_none_or(|end| end > self.file_bytes_max()) {
                 return Err(Error::TooLarge);
             }
             if len == 0 {
@@ -78,7 +80,16 @@ impl Core {
             if at > size && at / BLOCK as u64 != tail && !self.zero_tail(active, ino)? {
                 return Ok(());
             }
+            let end = offset + u64::from(data.len);
             let (block, within) = ((at / BLOCK as u64) as u32, (at % BLOCK as u64) as usize);
+            let whole = self.whole_blocks(at, end);
+            if whole > 0 {
+                if !self.write_whole(active, ino, block..block + whole, data, *done)? {
+                    return Ok(());
+                }
+                *done += whole * BLOCK as u32;
+                continue;
+            }
             let len = (BLOCK - within).min((data.len - *done) as usize);
             let frame = match self.page_for_write(active, ino, block, len == BLOCK)? {
                 LookupResult::Ready(frame) => frame,
@@ -90,12 +101,50 @@ impl Core {
             let end = size.saturating_sub(begin).min(within as u64) as usize;
             self.mark_dirty(ino, block, frame, ByteRange(end.min(within), within + len));
             *done += len as u32;
-            let node = self.tree.get_mut(ino)?;
-            node.size = node.size.max(at + len as u64);
-            (node.times.modify, node.times.change) = (active.time, active.time);
-            self.add_inode_to_txn(ino, false);
-            self.made_progress = true;
+            self.extend_file(active, ino, at + len as u64)?;
         }
         Ok(())
+    }
+
+    /// Records a change up to byte `end` of a file.
+    fn extend_file(&mut self, active: &ActiveRequest, ino: Ino, end: u64) -> Result<(), Error> {
+        let node = self.tree.get_mut(ino)?;
+        node.size = node.size.max(end);
+        (node.times.modify, node.times.change) = (active.time, active.time);
+        self.add_inode_to_txn(ino, false);
+        self.made_progress = true;
+        Ok(())
+    }
+
+    /// Writes whole blocks at once; returns `false` while that must wait. They are the request's
+    /// data from byte `from` on.
+    fn write_whole(
+        &mut self,
+        active: &mut ActiveRequest,
+        ino: Ino,
+        blocks: Range<u32>,
+        data: RequestBuffer,
+        from: u32,
+    ) -> Result<bool, Error> {
+        let count = blocks.len() as u32;
+        self.requests.resolve(data.iova.offset(from.into()), u64::from(count) * BLOCK as u64)?;
+        let is_failed = active.failed.is_some();
+        if !is_failed && !self.can_write_whole(active, ino, blocks.start, count)? {
+            return Ok(false);
+        }
+        for (i, block) in (0..).zip(blocks.clone()) {
+            let frame = match self.page_for_write(active, ino, block, true)? {
+                LookupResult::Ready(frame) => frame,
+                LookupResult::Wait if i == 0 => return Ok(false),
+                LookupResult::Wait => {
+                    panic!("pages: block {block} of {ino} must wait after others were changed")
+                }
+            };
+            self.copy_in(frame, 0, data.iova.offset((from + i * BLOCK as u32).into()), BLOCK)?;
+            self.mark_dirty(ino, block, frame, ByteRange::ALL);
+            self.page_cache.mark_whole(frame, block + 1 < blocks.end);
+        }
+        self.extend_file(active, ino, u64::from(blocks.end) * BLOCK as u64)?;
+        Ok(true)
     }
 }

@@ -5,14 +5,12 @@
 //! that data appended in small steps is contiguous. The file's extents change once the blocks are
 //! written, and not before.
 
-use block::Op as DeviceOp;
 use mem::SharedRegion;
 use nvme::Status;
 use time::Nanos;
 
 use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::record::MetadataRecord;
-use crate::parts::log::EXTENT_RECORD_BYTES;
 use crate::parts::staging::{STAGING_BUFFER_BLOCKS, StagingIndex};
 use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::page_lookup::bytes_within;
@@ -27,13 +25,16 @@ const URGENT_BLOCKS_MAX: usize = 16;
 pub(super) struct WriteExtent {
     pub(super) ino: Ino,
     pub(super) extent: FileExtent,
-    /// Whether the blocks are newly allocated; whether they were preallocated and unwritten.
-    pub(super) new: bool,
+    /// The blocks that were allocated for it: whole units. They are not part of the file yet.
+    pub(super) allocated: Option<FileExtent>,
+    /// Whether some blocks were preallocated and unwritten.
     unwritten: bool,
     pub(super) staging: StagingIndex,
     /// Size of the file when they were sent.
     size: u64,
     durable: bool,
+    /// Whether they have parts of writes to be kept whole.
+    is_whole: bool,
 }
 
 impl Core {
@@ -118,7 +119,7 @@ impl Core {
 
     /// Writes an inode's dirty pages; returns `false` if some remain that can be written later.
     fn write_inode(&mut self, ino: Ino) -> bool {
-        let mut from = 0;
+        let (mut from, mut is_complete) = (0, true);
         loop {
             let Some(node) = self.tree.find(ino) else { return true };
             if node.state.writeback.is_paused() {
@@ -133,13 +134,21 @@ impl Core {
             let logged = logged.filter(|_| !node.state.writeback.is_urgent());
             let Some(first) = dirty.into_iter().chain(logged).min() else {
                 // A page changed during its write must wait for that write.
-                return !pages.dirty().iter().any(|b| frame(b).is_some_and(|f| f.dirty));
+                let is_dirty = pages.dirty().iter().any(|b| frame(b).is_some_and(|f| f.dirty));
+                return is_complete && !is_dirty;
             };
             if node.state.io.is_blocked()
                 || self.staging.is_exhausted()
-                || !self.ensure_journal_space(EXTENT_RECORD_BYTES)
+                || !self.ensure_journal_space(self.log.extent_record_bytes())
             {
                 return false;
+            }
+            if self.has_segments() {
+                let end = self.segment(ino, first).end;
+                let written_to = self.write_in_place(ino, first);
+                is_complete &= written_to.is_some();
+                from = written_to.unwrap_or(end);
+                continue;
             }
             match self.write_extent(ino, first) {
                 Some(end) => from = end,
@@ -157,29 +166,45 @@ impl Core {
             page.is_some_and(|page| page.is_only_copy() && !page.writing)
         };
         let mut count = 1;
-        while count < STAGING_BUFFER_BLOCKS && is_ready(first + count) {
-            count += 1;
+        if self.has_segments() {
+            count = self.ready_segments_end(ino, first) - first;
+        } else {
+            while count < STAGING_BUFFER_BLOCKS && is_ready(first + count) {
+                count += 1;
+            }
         }
         let durable = self.barriers.is_volatile()
             && node.state.writeback.is_urgent()
             && node.state.pages.dirty().len() <= URGENT_BLOCKS_MAX;
-        let (size, goal) = (node.size, node.extents.goal(first));
-        let place = node.extents.find(first);
-        let (extent, new) = match place {
+        let size = node.size;
+        let (extent, allocated) = match node.extents.find(first) {
+            BlockMapping::Extent(_) if self.has_segments() => {
+                (node.extents.contiguous(first, first + count)?, None)
+            }
             BlockMapping::Extent(extent) => {
-                (FileExtent { count: count.min(extent.count), ..extent }, false)
+                (FileExtent { count: count.min(extent.count), ..extent }, None)
             }
             BlockMapping::Hole { count: hole } => {
-                let run = self.allocator.allocate(goal, count.min(hole))?;
+                let layout = self.superblock().layout;
+                let end = first + count.min(hole);
+                let logical = layout.unit_start(first);
+                let goal = node.extents.goal(logical);
+                let run = self.allocator.allocate(goal, layout.unit_end(end) - logical)?;
                 let (phys, count) = (run.first_block, run.blocks);
-                (FileExtent { logical: first, count, phys, written: true }, true)
+                let units = FileExtent { logical, count, phys, written: true };
+                (units.clip(first, end), Some(units))
             }
         };
         let unwritten = !extent.written;
+        if self.unit_blocks() > 1 {
+            self.end_promises(ino, extent.logical, extent.end());
+        }
         let staging = self.staging.take().expect("staging: a write begins with a free buffer");
+        let mut is_whole = false;
         for i in 0..extent.count {
             let id =
                 self.find_page(ino, first + i).expect("pages: blocks to be written are cached");
+            is_whole |= self.page_cache.get(id).whole.is_part;
             let (from, offset) = self.page_cache.location(id, 0);
             let to = self.staging.block_offset(staging, i);
             SharedRegion::copy(from, offset, self.staging.region(), to, BLOCK);
@@ -188,16 +213,12 @@ impl Core {
             }
         }
         let extent = FileExtent { written: true, ..extent };
-        let run = WriteExtent { ino, extent, new, unwritten, staging, size, durable };
+        let run =
+            WriteExtent { ino, extent, allocated, unwritten, staging, size, durable, is_whole };
         self.tree.existing_mut(ino).state.io.begin();
         self.log.begin_extent();
-        self.transfers.submit_blocks(
-            TransferPurpose::Writeback(run),
-            DeviceOp::Write,
-            extent.run(),
-            self.staging.iova(staging),
-            durable,
-        );
+        let (purpose, iova) = (TransferPurpose::Writeback(run), self.staging.iova(staging));
+        self.transfers.submit_data(purpose, extent.run(), iova, durable);
         self.stats.data_bytes += u64::from(extent.count) * BLOCK as u64;
         self.stats.data_commands += 1;
         self.made_progress = true;
@@ -216,17 +237,16 @@ impl Core {
     }
 
     fn on_extent_failed(&mut self, run: &WriteExtent, status: Status) {
-        let WriteExtent { ino, extent, new, .. } = *run;
+        let WriteExtent { ino, extent, allocated, .. } = *run;
         let mut was_journaled = false;
         for block in extent.logical..extent.end() {
             let id = self.find_page(ino, block).expect("pages: blocks being written are cached");
-            was_journaled |= self.page_cache.fail_write(id, new).was_journaled;
+            was_journaled |= self.page_cache.fail_write(id).was_journaled;
         }
-        if new {
+        if let Some(units) = allocated {
             // The blocks are free again, and promised again to the pages, which are dirty again.
-            self.allocator.free(extent.run());
-            let is_promised = self.allocator.reserve_delalloc(extent.count.into());
-            assert!(is_promised, "allocator: {extent:?} was freed, and cannot be promised");
+            self.allocator.free(units.run());
+            self.renew_promises(ino, units.logical, units.end());
         }
         self.tree.existing_mut(ino).state.writeback.record_error();
         self.writeback.record_error(status);
@@ -236,7 +256,8 @@ impl Core {
     }
 
     fn on_extent_in_place(&mut self, run: &WriteExtent) {
-        let WriteExtent { ino, extent, new, unwritten, size, durable, .. } = *run;
+        let WriteExtent { ino, extent, allocated, unwritten, size, durable, is_whole, .. } = *run;
+        let new = allocated.is_some();
         let mut was_journaled = false;
         for block in extent.logical..extent.end() {
             let id = self.find_page(ino, block).expect("pages: blocks being written are cached");
@@ -246,11 +267,17 @@ impl Core {
         }
         if self.barriers.is_volatile() && !durable {
             let write_seq = self.barriers.record_write();
-            self.tree.existing_mut(ino).state.txns.record_write(write_seq);
+            self.tree.existing_mut(ino).state.txns.record_write(write_seq, is_whole);
         }
         let recorded_size = self.tree.existing(ino).recorded_size;
         self.update_recorded_size(ino);
         let has_grown = self.tree.existing(ino).recorded_size != recorded_size;
+        if let Some(units) = allocated.filter(|units| *units != extent) {
+            // The rest of its units becomes part of the file, without contents.
+            let extent = FileExtent { written: false, ..units };
+            self.tree.map(ino, extent);
+            self.log.record(&MetadataRecord::Map { ino, extent });
+        }
         if new || unwritten {
             self.tree.map(ino, extent);
         }

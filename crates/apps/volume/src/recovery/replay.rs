@@ -75,7 +75,7 @@ impl JournalReplay {
             tree.iter().flat_map(|(_, n)| n.extents.iter().map(FileExtent::run)).collect();
         used.sort_unstable();
         let layout = loaded.superblock.layout;
-        let space = BlockAllocator::new(layout.data(), layout.second(), &used);
+        let space = BlockAllocator::new(layout.data(), layout.data_end(), &used);
         let replayed = Some(ReplayedVolume {
             loaded,
             allocator: space,
@@ -128,6 +128,7 @@ impl JournalReplay {
     fn begin(&mut self, ino: Ino, block: u32, part: JournaledBlock) -> Result<(), VolumeOpenError> {
         let ReplayedVolume { loaded, allocator: space, .. } =
             self.replayed.as_mut().expect("replay: a block begins before the end");
+        let layout = loaded.superblock.layout;
         let Some(node) = loaded.tree.find(ino) else { return Ok(()) };
         let (extent, written) = match node.extents.find(block) {
             BlockMapping::Extent(extent) => {
@@ -135,20 +136,17 @@ impl JournalReplay {
             }
             BlockMapping::Hole { .. } if self.read_only => (None, false),
             BlockMapping::Hole { .. } => {
-                let Some(run) = space.allocate(node.extents.goal(block), 1) else {
+                let (logical, count) = (layout.unit_start(block), layout.unit_blocks);
+                let Some(run) = space.allocate(node.extents.goal(logical), count) else {
                     let first =
                         FsckProblem::NotEnoughSpace { blocks: 1 + self.journaled.len() as u64 };
                     return Err(VolumeOpenError::Damaged { first, count: 1 });
                 };
-                (
-                    Some(FileExtent {
-                        logical: block,
-                        count: 1,
-                        phys: run.first_block,
-                        written: false,
-                    }),
-                    false,
-                )
+                let unit = FileExtent { logical, count, phys: run.first_block, written: false };
+                if count > 1 {
+                    loaded.tree.map(ino, unit);
+                }
+                (Some(unit.clip(block, block + 1)), false)
             }
         };
         let turn = ReplayStep { ino, block, data: part, extent, writing: false };
@@ -197,7 +195,7 @@ impl JournalReplay {
 
 /// Drops data of removed inodes, and of blocks beyond the end of their file.
 fn drop_orphaned_data(loaded: &mut LoadedMetadata, parts: &mut JournaledBlocks) {
-    let tree = &mut loaded.tree;
+    let (tree, layout) = (&mut loaded.tree, loaded.superblock.layout);
     // Inodes without a name; their users have ended.
     let orphans: Vec<Ino> = tree.iter().filter(|(_, n)| n.links == 0).map(|(i, _)| i).collect();
     for ino in orphans {
@@ -211,7 +209,16 @@ fn drop_orphaned_data(loaded: &mut LoadedMetadata, parts: &mut JournaledBlocks) 
         let Some(node) = tree.find(ino) else { continue };
         let beyond: Vec<_> = node.extents.range_from(end).filter(|e| e.written).collect();
         for extent in beyond {
-            tree.unmap(ino, extent.logical, extent.count, |_| {});
+            // The file keeps the unit with its last block.
+            let (kept, gone) = (layout.unit_end(end), layout.unit_end(extent.end()));
+            if extent.logical < kept {
+                let part = extent.clip(extent.logical, kept);
+                tree.map(ino, FileExtent { written: false, ..part });
+            }
+            let from = layout.unit_start(extent.logical).max(kept);
+            if from < gone {
+                tree.unmap(ino, from, gone - from, |_| {});
+            }
         }
     }
 }

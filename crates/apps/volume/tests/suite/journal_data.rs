@@ -152,9 +152,9 @@ fn a_volume_tells_older_readers_of_it_until_it_is_closed_and_older_volumes_are_r
         "{error}"
     );
     // An unknown feature.
-    superblocks(&mut image, |block| block[12] = 3);
+    superblocks(&mut image, |block| block[12] = 5);
     let error = try_open(ram_from_image(&image), Options::default()).unwrap_err();
-    assert!(matches!(error, VolumeOpenError::Newer { features: 3, .. }), "{error}");
+    assert!(matches!(error, VolumeOpenError::Newer { features: 5, .. }), "{error}");
     let mut fs = open(ram);
     assert_eq!(fs.read_all(file).unwrap(), b"small");
     let ram = fs.close().unwrap();

@@ -8,3 +8,4 @@ mod journal_data;
 mod oracle;
 mod reserved;
 mod volume_bytes;
+mod whole_writes;

@@ -8,7 +8,7 @@
 // guarantee: D-11
 
 mod case;
-mod harness;
+pub(crate) mod harness;
 mod mix;
 mod model;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use block::{BlockDevice, Raw};
+use block::{AtomicLimits, BlockDevice, Raw};
 use controller::{
     Controller, ControllerConfig, DriveConfig, NullConfig, OpenChannelConfig, PersonalityKind,
     PuScheduling, TransferConfig, WriteBuffer,
@@ -45,6 +45,20 @@ impl RamHarness {
         }
         RamHarness { ram: Some(ram), now: Nanos::ZERO }
     }
+
+    /// Creates a device of a number of blocks with these atomic writes, which loses and reorders what
+    /// it may.
+    pub(crate) fn with_atomic(seed: u64, blocks: u64, atomic: AtomicLimits) -> RamHarness {
+        let mut harness = RamHarness::new(seed);
+        let ram = harness.ram.as_mut().unwrap();
+        let small = ram.limits.max_sectors;
+        let mut larger = Ram::for_volume(ram.limits.sector_bytes, blocks);
+        (larger.lazy, larger.rng) = (true, Rng::new(seed ^ 0xa70));
+        larger.limits.max_sectors = small.max(atomic.sectors);
+        larger.limits.atomic = atomic;
+        harness.ram = Some(larger);
+        harness
+    }
 }
 
 impl Harness for RamHarness {
@@ -79,7 +93,14 @@ pub(crate) struct DriveHarness {
 
 impl DriveHarness {
     pub(crate) fn new(seed: u64) -> DriveHarness {
-        let sector_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+        DriveHarness::with_units(seed, 4096, false)
+    }
+
+    /// Creates a drive whose pages have this many bytes, with atomic writes or without.
+    pub(crate) fn with_units(seed: u64, page_bytes: u32, atomic_writes: bool) -> DriveHarness {
+        // One program operation writes at most 64 sectors.
+        let has_small_sectors = seed.is_multiple_of(2) && page_bytes <= 32768;
+        let sector_bytes = if has_small_sectors { 512 } else { 4096 };
         let nand = NandConfig {
             geometry: NandGeometry {
                 channels: 2,
@@ -87,7 +108,7 @@ impl DriveHarness {
                 planes: 1,
                 chunks: 40,
                 pages: 16,
-                page_bytes: 4096,
+                page_bytes,
                 sector_bytes,
                 oob_bytes: 16,
             },
@@ -114,7 +135,7 @@ impl DriveHarness {
             cache_program: true,
             transfers: TransferConfig::default(),
             write_buffer: WriteBuffer::Volatile { bytes: 64 << 10 },
-            ftl: FtlConfig { over_provisioning: 0.28, ..FtlConfig::default() },
+            ftl: FtlConfig { over_provisioning: 0.28, atomic_writes, ..FtlConfig::default() },
             null: NullConfig::default(),
             open_channel: OpenChannelConfig::default(),
             lba_bytes: None,
