@@ -37,7 +37,7 @@ struct JournalBatch {
     bytes: usize,
     /// Blocks without earlier journaled data.
     fresh: usize,
-    /// Some blocks are being written in place with older contents.
+    /// Some blocks are being written in place with older contents, or follow new blocks that are.
     writing: bool,
     /// Without a transaction they could not be read, or would be read with older contents.
     needed: bool,
@@ -89,9 +89,13 @@ impl Core {
     /// Collects a file's dirty blocks; returns `None` if there are too many.
     fn collect_batch(&self, node: &InodeNode) -> Option<JournalBatch> {
         let mut batch = JournalBatch::default();
+        let mut is_behind_new = false;
         for block in node.state.pages.dirty().iter().copied() {
             let frame = self.page_cache.get(node.state.pages.get(block)?);
             if !frame.dirty {
+                // The recorded size ends here until the write in flight has ended. Data beyond it
+                // would not be part of the file.
+                is_behind_new |= frame.on_device_bytes < bytes_within(node.size, block);
                 continue;
             }
             let span = self.journaled_range(frame, bytes_within(node.size, block) as usize)?;
@@ -99,7 +103,7 @@ impl Core {
             batch.count += 1;
             batch.bytes += DATA_BYTES + (span.1 - span.0);
             batch.fresh += usize::from(frame.journaled_txn == 0);
-            batch.writing |= frame.writing;
+            batch.writing |= frame.writing || is_behind_new;
             let there = matches!(
                 node.extents.find(block),
                 BlockMapping::Extent(FileExtent { written: true, .. })
