@@ -170,10 +170,14 @@ pub enum CallOp {
     /// exists until the socket's last copy is closed. Its number is a file handle for `Sync` and
     /// `Mmap`. Reply: the inode.
     Mmap,
+    /// Writes with `RWF_ATOMIC` (`pwritev2(2)`). Arguments: offset ([`CURRENT_OFFSET`]: that of the
+    /// open file), bytes of the program's buffers, their number. Data: the bytes, if there is one
+    /// buffer and it fits. Reply as for `Write`.
+    WriteAtomic,
 }
 
 /// Every operation, by number.
-const OPS: [CallOp; 26] = [
+const OPS: [CallOp; 27] = [
     CallOp::Open,
     CallOp::Read,
     CallOp::Write,
@@ -200,6 +204,7 @@ const OPS: [CallOp; 26] = [
     CallOp::Flock,
     CallOp::TruncatePath,
     CallOp::Mmap,
+    CallOp::WriteAtomic,
 ];
 
 impl CallOp {
@@ -209,6 +214,9 @@ impl CallOp {
         OPS.get(index).copied()
     }
 }
+
+/// [`CallOp::WriteAtomic`]: the offset of the open file.
+pub const CURRENT_OFFSET: u64 = u64::MAX;
 
 /// [`CallOp::SetAttr`]: permission bits.
 pub const CHANGE_MODE: u64 = 1;
@@ -277,11 +285,13 @@ pub struct StatReply {
     pub blocks: u64,
     /// Access, modification, change and birth, in nanoseconds since 1970.
     pub times: [i64; 4],
+    /// Maximum bytes of a write that is kept whole; 0 for none, or a directory.
+    pub atomic_max: u32,
 }
 
 impl StatReply {
     /// Encoded size in bytes.
-    pub const BYTES: usize = 12 * 8;
+    pub const BYTES: usize = 13 * 8;
 
     /// Encodes the attributes.
     pub fn encode(&self) -> [u8; StatReply::BYTES] {
@@ -299,6 +309,7 @@ impl StatReply {
             modify,
             change,
             birth,
+            self.atomic_max.into(),
         ];
         let mut bytes = [0; StatReply::BYTES];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -324,6 +335,7 @@ impl StatReply {
             size: word(6),
             blocks: word(7),
             times: [word(8), word(9), word(10), word(11)].map(|t| t as i64),
+            atomic_max: word(12) as u32,
         }
     }
 }

@@ -481,6 +481,11 @@ pub struct VolumeFormatArgs {
     /// Label of the volume, at most 32 bytes.
     #[arg(long, default_value = "")]
     pub label: String,
+    /// Unit in which files get their blocks, and the longest write that a device with atomic writes
+    /// keeps whole: 4K to 64K, a power of two. By default the longest that this device keeps whole; 4K
+    /// if it has no atomic writes.
+    #[arg(long, value_name = "SIZE", value_parser = super::commands::volume_command::size)]
+    pub unit: Option<u64>,
     /// Overwrite an existing volume.
     #[arg(long)]
     pub force: bool,

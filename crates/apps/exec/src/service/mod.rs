@@ -368,7 +368,7 @@ impl<D: BlockDevice> Service<D> {
     fn depends_on_closes(&self, received: &[ReceivedCall]) -> bool {
         let room = self.volume.has_free_blocks(received.len() as u64 * CALL_BLOCKS_MAX);
         received.iter().filter_map(|received| received.call).any(|call| match call.op {
-            CallOp::Write | CallOp::WriteAt => !room,
+            CallOp::Write | CallOp::WriteAt | CallOp::WriteAtomic => !room,
             CallOp::Read
             | CallOp::ReadAt
             | CallOp::Seek

@@ -166,6 +166,8 @@ unsafe fn vector<'a>(parts: *const iovec, len: c_int) -> Option<&'a [iovec]> {
 
 /// Flags of `preadv2(2)` and `pwritev2(2)` that have no effect here: high priority, no wait.
 const FLAGS_IGNORED: c_int = 1 | 8;
+/// Flag of `pwritev2(2)`: the write must be kept whole (Linux 6.11).
+const RWF_ATOMIC: c_int = 0x40;
 
 unsafe fn vector2(at: off_t, flags: c_int) -> Result<FileOffset, Errno> {
     match flags & !FLAGS_IGNORED {
@@ -173,6 +175,37 @@ unsafe fn vector2(at: off_t, flags: c_int) -> Result<FileOffset, Errno> {
         0 => Ok(FileOffset::At(at)),
         _ => Err(libc::EOPNOTSUPP),
     }
+}
+
+/// Writes with `RWF_ATOMIC`; the service checks the length and the offset.
+unsafe fn write_atomic(
+    fd: c_int,
+    handle: u64,
+    parts: *const iovec,
+    len: c_int,
+    from: FileOffset,
+) -> Result<i64, Errno> {
+    let parts = vector(parts, len).ok_or(libc::EINVAL)?;
+    let bytes = parts.iter().fold(0usize, |sum, part| sum.saturating_add(part.iov_len));
+    if bytes == 0 {
+        return write_from(fd, handle, std::iter::empty(), from);
+    }
+    let at = match from {
+        FileOffset::Current => exec_proto::CURRENT_OFFSET,
+        FileOffset::At(at) if at < 0 => return Err(libc::EINVAL),
+        FileOffset::At(at) => at as u64,
+    };
+    let slot = Slot::claim()?;
+    let filled = match parts {
+        [part] if bytes <= exec_proto::DATA_BYTES => {
+            std::ptr::copy_nonoverlapping(part.iov_base.cast_const().cast(), slot.data(), bytes);
+            bytes
+        }
+        _ => 0,
+    };
+    let args = [at, bytes as u64, parts.len() as u64, 0];
+    let answer = slot.call(CallOp::WriteAtomic, handle, args, filled)?;
+    Ok(answer & !posted::MAY_POST)
 }
 
 interpose! {
@@ -261,9 +294,12 @@ interpose! {
     }
     fn [pwritev2 pwritev64v2]
         (fd: c_int, parts: *const iovec, len: c_int, at: off_t, flags: c_int) -> ssize_t {
-        match (fd_table::handle(fd), vector2(at, flags)) {
+        match (fd_table::handle(fd), vector2(at, flags & !RWF_ATOMIC)) {
             (None, _) => libc_fns::pwritev2()(fd, parts, len, at, flags),
             (_, Err(errno)) => fail(errno) as ssize_t,
+            (Some(handle), Ok(from)) if flags & RWF_ATOMIC != 0 => {
+                count(write_atomic(fd, handle, parts, len, from))
+            }
             (Some(handle), Ok(from)) => writev_any(fd, handle, parts, len, from),
         }
     }

@@ -12,25 +12,29 @@ use crate::{Errno, descriptors::fd_table, fail, libc_fns, status};
 const DEVICE: u64 = 0x51_0000_0001;
 const BLOCK: u64 = 4096;
 
-fn read_stat_reply(slot: &Slot) -> StatReply {
+/// Decodes a reply of `len` bytes; another length is that of a service of another version.
+fn read_stat_reply(slot: &Slot, len: i64) -> Result<StatReply, Errno> {
+    if len != StatReply::BYTES as i64 {
+        return Err(libc::EPROTO);
+    }
     let mut bytes = [0; StatReply::BYTES];
     slot.get(0, &mut bytes);
-    StatReply::decode(&bytes)
+    Ok(StatReply::decode(&bytes))
 }
 
 /// Returns the attributes of an open file.
 pub(crate) fn stat_handle(handle: u64) -> Result<StatReply, Errno> {
     let slot = Slot::claim()?;
-    slot.call(CallOp::Stat, handle, [0; 4], 0)?;
-    Ok(read_stat_reply(&slot))
+    let len = slot.call(CallOp::Stat, handle, [0; 4], 0)?;
+    read_stat_reply(&slot, len)
 }
 
 /// Returns the attributes of the file at a path.
 pub(crate) fn stat_path(base: u64, path: &ResolvedPath) -> Result<StatReply, Errno> {
     let slot = Slot::claim()?;
     slot.put(0, path.bytes())?;
-    slot.call(CallOp::Stat, base, [0; 4], path.bytes().len())?;
-    Ok(read_stat_reply(&slot))
+    let len = slot.call(CallOp::Stat, base, [0; 4], path.bytes().len())?;
+    read_stat_reply(&slot, len)
 }
 
 fn mode_of(facts: &StatReply) -> u32 {
@@ -60,7 +64,26 @@ unsafe fn fill_stat(to: *mut libc::stat, facts: &StatReply) {
     to.write(stat);
 }
 
-unsafe fn fill_statx(to: *mut libc::statx, facts: &StatReply) {
+/// `STATX_WRITE_ATOMIC` and `STATX_ATTR_WRITE_ATOMIC` of Linux 6.11.
+const STATX_WRITE_ATOMIC: c_uint = 0x1_0000;
+const STATX_ATTR_WRITE_ATOMIC: u64 = 0x40_0000;
+
+/// Reports the atomic writes of a regular file, if they are requested.
+fn fill_atomic_writes(stat: &mut libc::statx, facts: &StatReply, mask: c_uint) {
+    if mask & STATX_WRITE_ATOMIC == 0 || facts.directory {
+        return;
+    }
+    stat.stx_mask |= STATX_WRITE_ATOMIC;
+    stat.stx_attributes_mask |= STATX_ATTR_WRITE_ATOMIC;
+    if facts.atomic_max > 0 {
+        stat.stx_attributes |= STATX_ATTR_WRITE_ATOMIC;
+        stat.stx_atomic_write_unit_min = BLOCK as u32;
+        stat.stx_atomic_write_unit_max = facts.atomic_max;
+        stat.stx_atomic_write_segments_max = 1;
+    }
+}
+
+unsafe fn fill_statx(to: *mut libc::statx, facts: &StatReply, mask: c_uint) {
     let mut stat: libc::statx = std::mem::zeroed();
     stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     stat.stx_blksize = BLOCK as u32;
@@ -79,6 +102,7 @@ unsafe fn fill_statx(to: *mut libc::statx, facts: &StatReply) {
     }
     stat.stx_dev_major = libc::major(DEVICE) as u32;
     stat.stx_dev_minor = libc::minor(DEVICE) as u32;
+    fill_atomic_writes(&mut stat, facts, mask);
     to.write(stat);
 }
 
@@ -276,7 +300,7 @@ interpose! {
         };
         match found {
             Ok(facts) => {
-                fill_statx(to, &facts);
+                fill_statx(to, &facts, mask);
                 0
             }
             Err(errno) => fail(errno),

@@ -7,5 +7,6 @@ mod files;
 mod journal_data;
 mod oracle;
 mod reserved;
+mod units;
 mod volume_bytes;
 mod whole_writes;

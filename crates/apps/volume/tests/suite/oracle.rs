@@ -12,6 +12,7 @@ pub(crate) mod harness;
 mod mix;
 mod model;
 
+use block::AtomicLimits;
 use case::Case;
 use harness::{DriveHarness, RamHarness};
 use mix::{Mix, Seen};
@@ -39,6 +40,22 @@ fn small_synced_writes_survive_on_a_device_that_loses_what_it_may() {
         Case::new(seed, RamHarness::new(seed), Mix::Small).run()
     });
     assert!(std::env::var_os("SLUICE_SEED").is_some() || seen.is_dense(), "{seen:?}");
+}
+
+/// Volumes with units of two or four blocks.
+#[test]
+fn everything_synced_survives_with_units() {
+    let atomic = |seed: u64| {
+        let block_sectors = if seed.is_multiple_of(2) { 8 } else { 1 };
+        AtomicLimits { sectors: 4 * block_sectors, boundary_sectors: 0 }
+    };
+    for (cases, mix) in [(300, Mix::All), (400, Mix::Small)] {
+        let seen = run(cases, "everything_synced_survives_with_units", |seed| {
+            let harness = RamHarness::with_atomic(seed, 1024, atomic(seed));
+            Case::new(seed, harness, mix).run()
+        });
+        assert!(seen.cuts > 0, "power was never cut");
+    }
 }
 
 #[test]

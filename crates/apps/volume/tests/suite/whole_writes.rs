@@ -355,7 +355,7 @@ fn case_in_memory(seed: u64) -> Seen {
 
 #[test]
 fn no_write_is_torn_on_a_device_that_loses_what_it_may() {
-    let seen = run(400, "no_write_is_torn_on_a_device_that_loses_what_it_may", case_in_memory);
+    let seen = run(600, "no_write_is_torn_on_a_device_that_loses_what_it_may", case_in_memory);
     let is_single = std::env::var_os("SLUICE_SEED").is_some();
     assert!(is_single || seen.journaled > 100 && seen.recovered > 100, "{seen:?}");
 }
@@ -388,7 +388,7 @@ fn case_on_drive(seed: u64, atomic_writes: bool) -> Seen {
 
 #[test]
 fn no_write_is_torn_on_an_emulated_drive_with_atomic_writes() {
-    let seen = run(60, "no_write_is_torn_on_an_emulated_drive_with_atomic_writes", |seed| {
+    let seen = run(120, "no_write_is_torn_on_an_emulated_drive_with_atomic_writes", |seed| {
         case_on_drive(seed, true)
     });
     assert!(seen.cuts > 0, "{seen:?}");

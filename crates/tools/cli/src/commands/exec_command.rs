@@ -43,7 +43,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let name = format!("sluice-exec-{:016x}", hexadecimal("/proc/sys/kernel/random/uuid")? as u64);
     let address = ServiceAddress { name, token: format!("{token:032x}") };
     let on = VolumeDevice { device: args.volume.clone(), write_log: args.write_log.clone() };
-    let new = VolumeFormatArgs { on, size: None, label: String::new(), force: false };
+    let new = VolumeFormatArgs { on, size: None, label: String::new(), unit: None, force: false };
     let (store, device, _claim) = open_store(&new.on, args.format.then_some(&new))?;
     let service = Service::new(store, &address).map_err(other)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(other)?;

@@ -144,6 +144,7 @@ fn format_queue(
         label: args.label.clone(),
         access: InodePermissions { mode: 0o755, ..InodePermissions::default() },
         times: Times { access: now, modify: now, change: now, birth: now },
+        unit: args.unit.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
         force: args.force,
         discard: true,
         ..FormatOptions::default()
@@ -175,6 +176,7 @@ fn report_text(report: &volume::FsckReport) -> String {
         format!("in use by    {used}"),
         format!("blocks       {} of {} bytes", layout.blocks, volume::BLOCK),
         format!("data         {} blocks, {} used", layout.data_blocks(), report.used_blocks),
+        format!("unit         {} bytes", layout.unit_blocks as usize * volume::BLOCK),
         format!("metadata     {} bytes", report.metadata_bytes),
         format!("journal      {} blocks", layout.journal_blocks),
         format!(

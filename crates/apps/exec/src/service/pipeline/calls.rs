@@ -7,7 +7,7 @@
 use block::BlockDevice;
 use exec_proto::{Call, CallOp, StatReply, entry};
 use rustix::io::Errno;
-use volume::{Error, Ino, InodeKind, InodePermissions, Name, SetAttr, Time, VolumeOp};
+use volume::{BLOCK, Error, Ino, InodeKind, InodePermissions, Name, SetAttr, Time, VolumeOp};
 
 use crate::Service;
 use crate::locks::{LockOwner, LockedRange};
@@ -46,6 +46,7 @@ impl<D: BlockDevice> Service<D> {
             CallOp::Open => return self.open(from, call),
             CallOp::Read | CallOp::ReadAt => return self.read(from, call),
             CallOp::Write | CallOp::WriteAt => return self.write(from, call),
+            CallOp::WriteAtomic => return self.write_atomic(from, call),
             CallOp::Seek => return self.seek(handle, a as i64, b).map(StartResult::Completed),
             CallOp::Stat => return self.stat(from, call).map(StartResult::Completed),
             CallOp::List => return self.list(from, handle, a).map(StartResult::Completed),
@@ -316,6 +317,44 @@ impl<D: BlockDevice> Service<D> {
         Ok(self.start_at_offset(from, call.handle, op, true))
     }
 
+    /// Writes with `RWF_ATOMIC`. The volume keeps every such write whole, with the flag or without;
+    /// the flag has Linux's checks, in Linux's order (`generic_atomic_write_valid`).
+    fn write_atomic(&mut self, from: CallId, call: &Call) -> CallResult<StartResult> {
+        let Call { handle, args: [at, bytes, buffers, _], len, .. } = *call;
+        let file = self.file(handle)?;
+        if !file.writable() {
+            return Err(negative_errno(Errno::BADF));
+        }
+        let max = u64::from(self.volume.atomic_write_bytes_max());
+        if max == 0 {
+            return Err(negative_errno(Errno::OPNOTSUPP));
+        }
+        let has_length = (BLOCK as u64..=max).contains(&bytes) && bytes.is_power_of_two();
+        if !has_length || buffers != 1 || len as u64 != bytes {
+            return Err(negative_errno(Errno::INVAL));
+        }
+        let is_current = at == exec_proto::CURRENT_OFFSET;
+        if is_current && file.busy {
+            return Ok(StartResult::Retry);
+        }
+        let offset = if is_current { file.offset } else { offset(at)? };
+        // An append goes to the end of the file, which need not be aligned when the write is executed.
+        let appends = file.flags & f::APPEND != 0;
+        if appends || !offset.is_multiple_of(bytes) {
+            return Err(negative_errno(Errno::INVAL));
+        }
+        if file.flags & f::DIRECT == 0 {
+            return Err(negative_errno(Errno::OPNOTSUPP));
+        }
+        let ino = file.ino;
+        let data = self.sessions[from.session].buffer(from.slot, len);
+        let op = VolumeOp::Write { ino, offset, data };
+        if is_current {
+            return Ok(self.start_at_offset(from, handle, op, true));
+        }
+        Ok(self.submit_op(from, op, OnComplete::Written(handle)))
+    }
+
     /// Submits an operation that uses and advances an open file's offset.
     fn start_at_offset(
         &mut self,
@@ -357,9 +396,11 @@ impl<D: BlockDevice> Service<D> {
         let ino = self.resolve(from, call.handle, call.len)?;
         let stat = self.volume.stat(ino).map_err(store_errno)?;
         let times = stat.times;
+        let directory = stat.kind == InodeKind::Directory;
+        let atomic_max = if directory { 0 } else { self.volume.atomic_write_bytes_max() };
         let facts = StatReply {
             ino: ino.0,
-            directory: stat.kind == InodeKind::Directory,
+            directory,
             mode: stat.access.mode & 0o7777,
             uid: stat.access.uid,
             gid: stat.access.gid,
@@ -367,6 +408,7 @@ impl<D: BlockDevice> Service<D> {
             size: stat.size,
             blocks: stat.blocks,
             times: [times.access.0, times.modify.0, times.change.0, times.birth.0],
+            atomic_max,
         };
         self.write_reply(from, 0, &facts.encode());
         Ok(StatReply::BYTES as i64)

@@ -223,6 +223,7 @@ impl<D: BlockDevice> Service<D> {
             | CallOp::ReadAt
             | CallOp::Write
             | CallOp::WriteAt
+            | CallOp::WriteAtomic
             | CallOp::Seek
             | CallOp::Sync
             | CallOp::Truncate
