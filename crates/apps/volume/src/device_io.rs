@@ -33,17 +33,17 @@ struct DeviceTransfer<W> {
 
 /// The aligned writes that the device keeps whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AtomicUnit {
+pub(crate) struct AtomicWriteUnit {
     /// Blocks of the longest one, a power of two; 0 if there are none.
     pub(crate) blocks: u32,
     /// The device's limits.
     limits: AtomicLimits,
 }
 
-impl AtomicUnit {
+impl AtomicWriteUnit {
     /// Creates a unit that the device keeps whole.
-    pub(crate) fn new(blocks: u32, limits: &Limits) -> AtomicUnit {
-        AtomicUnit { blocks, limits: limits.atomic }
+    pub(crate) fn new(blocks: u32, limits: &Limits) -> AtomicWriteUnit {
+        AtomicWriteUnit { blocks, limits: limits.atomic }
     }
 
     /// Returns the length of the first request of a write of `sectors` from `lba` on, so that each
@@ -68,7 +68,7 @@ pub(crate) struct DeviceTransfers<W> {
     block_sectors: u32,
     sector_bytes: u32,
     max_sectors: u32,
-    atomic: AtomicUnit,
+    atomic: AtomicWriteUnit,
     /// Requests submitted and not completed.
     in_flight: u32,
 }
@@ -81,13 +81,13 @@ impl<W> DeviceTransfers<W> {
             block_sectors: BLOCK as u32 / limits.sector_bytes,
             sector_bytes: limits.sector_bytes,
             max_sectors: limits.max_sectors.max(1),
-            atomic: AtomicUnit::default(),
+            atomic: AtomicWriteUnit::default(),
             in_flight: 0,
         }
     }
 
     /// Sets the aligned writes that [`submit_data`](DeviceTransfers::submit_data) keeps whole.
-    pub(crate) fn set_atomic(&mut self, atomic: AtomicUnit) {
+    pub(crate) fn set_atomic(&mut self, atomic: AtomicWriteUnit) {
         self.atomic = atomic;
     }
 

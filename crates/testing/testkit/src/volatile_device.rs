@@ -32,6 +32,15 @@ struct UnflushedWrite {
     is_durable: bool,
 }
 
+/// Data that was not flushed.
+#[derive(Debug, Default)]
+struct UnflushedData {
+    /// Contents by sector.
+    sectors: BTreeMap<u64, Vec<u8>>,
+    /// With atomic writes, the writes since the last flush, oldest first.
+    writes: Vec<UnflushedWrite>,
+}
+
 /// A block device in memory that loses what was not flushed. Given its random generator, it
 /// executes the same requests in the same order.
 #[derive(Debug)]
@@ -41,10 +50,7 @@ pub struct VolatileDevice {
     memory: AddressSpace,
     /// The durable contents.
     pub durable: Vec<u8>,
-    /// Volatile contents by sector.
-    volatile: BTreeMap<u64, Vec<u8>>,
-    /// With atomic writes, the writes since the last flush, oldest first.
-    unflushed: Vec<UnflushedWrite>,
+    unflushed: UnflushedData,
     in_flight: Vec<Request>,
     done: Vec<Completion>,
     /// Sectors whose reads fail.
@@ -94,8 +100,7 @@ impl VolatileDevice {
             durable: vec![0; limits.bytes() as usize],
             limits,
             memory,
-            volatile: BTreeMap::new(),
-            unflushed: Vec::new(),
+            unflushed: UnflushedData::default(),
             in_flight: Vec::new(),
             done: Vec::new(),
             unreadable: BTreeSet::new(),
@@ -135,11 +140,11 @@ impl VolatileDevice {
             for i in 0..u64::from(request.sectors) {
                 if request.op == Op::Write && self.rng.chance(0.5) {
                     let data = self.data(&request, i);
-                    self.volatile.insert(request.lba + i, data);
+                    self.unflushed.sectors.insert(request.lba + i, data);
                 }
             }
         }
-        for (lba, data) in std::mem::take(&mut self.volatile) {
+        for (lba, data) in std::mem::take(&mut self.unflushed.sectors) {
             if self.rng.chance(0.5) {
                 self.keep(lba, &data);
             }
@@ -153,7 +158,7 @@ impl VolatileDevice {
                 self.record_unflushed(&request, false);
             }
         }
-        for write in std::mem::take(&mut self.unflushed) {
+        for write in std::mem::take(&mut self.unflushed.writes) {
             let is_kept = write.is_durable || self.rng.chance(0.5);
             for (lba, data) in (write.lba..).zip(write.data.chunks(self.bytes())) {
                 if if write.is_atomic { is_kept } else { write.is_durable || self.rng.chance(0.5) }
@@ -162,7 +167,7 @@ impl VolatileDevice {
                 }
             }
         }
-        self.volatile.clear();
+        self.unflushed.sectors.clear();
         self.done.clear();
     }
 
@@ -170,7 +175,7 @@ impl VolatileDevice {
         let sectors = 0..u64::from(request.sectors);
         let data = sectors.flat_map(|i| self.data(request, i)).collect();
         let (lba, is_atomic) = (request.lba, request.atomic);
-        self.unflushed.push(UnflushedWrite { lba, data, is_atomic, is_durable });
+        self.unflushed.writes.push(UnflushedWrite { lba, data, is_atomic, is_durable });
     }
 
     /// Forgets the registered memory, as the end of its process does.
@@ -180,16 +185,16 @@ impl VolatileDevice {
 
     /// Makes everything durable, as a clean end of the device's process does.
     pub fn settle(&mut self) {
-        for (lba, data) in std::mem::take(&mut self.volatile) {
+        for (lba, data) in std::mem::take(&mut self.unflushed.sectors) {
             self.keep(lba, &data);
         }
-        self.unflushed.clear();
+        self.unflushed.writes.clear();
     }
 
     fn keep(&mut self, lba: u64, data: &[u8]) {
         let at = lba as usize * self.bytes();
         self.durable[at..at + data.len()].copy_from_slice(data);
-        self.volatile.remove(&lba);
+        self.unflushed.sectors.remove(&lba);
     }
 
     /// Returns the location of sector `i` of a request's data, unless it is discarded.
@@ -227,7 +232,7 @@ impl VolatileDevice {
     pub fn sector(&self, lba: u64) -> Vec<u8> {
         let at = lba as usize * self.bytes();
         let durable = || self.durable[at..at + self.bytes()].to_vec();
-        self.volatile.get(&lba).cloned().unwrap_or_else(durable)
+        self.unflushed.sectors.get(&lba).cloned().unwrap_or_else(durable)
     }
 
     fn execute(&mut self, request: &Request) -> Completion {
@@ -257,7 +262,7 @@ impl VolatileDevice {
                     if request.fua {
                         self.keep(lba, &data);
                     } else {
-                        self.volatile.insert(lba, data);
+                        self.unflushed.sectors.insert(lba, data);
                     }
                 }
             }
@@ -265,7 +270,7 @@ impl VolatileDevice {
                 let fill = if self.rules == SubmitRules::Volume { 0xdd } else { 0 };
                 let sector = vec![fill; self.bytes()];
                 for lba in range {
-                    self.volatile.insert(lba, sector.clone());
+                    self.unflushed.sectors.insert(lba, sector.clone());
                     self.discarded.insert(lba);
                 }
             }

@@ -153,7 +153,8 @@ fn unaligned_block(extents: impl Iterator<Item = FileExtent>, unit: u32) -> Opti
         if let Some((end, _)) = open.filter(|_| !continues) {
             return Some(end - 1);
         }
-        if !continues && !(logical.is_multiple_of(unit) && phys.is_multiple_of(unit)) {
+        let is_aligned = logical.is_multiple_of(unit) && phys.is_multiple_of(unit);
+        if !(continues || is_aligned) {
             return Some(logical);
         }
         let is_whole = extent.end().is_multiple_of(unit);

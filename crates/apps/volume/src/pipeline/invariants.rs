@@ -255,7 +255,7 @@ impl Core {
 
     /// Blocks promised to pages and requests.
     fn check_promises(&self) -> Result<(), VolumeViolation> {
-        let pages: u64 = self.tree.iter().map(|(_, node)| self.promised_blocks(node)).sum();
+        let pages: u64 = self.tree.iter().map(|(_, node)| self.delalloc_blocks(node)).sum();
         let requests: u64 = self
             .requests
             .iter()

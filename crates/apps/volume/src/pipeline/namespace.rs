@@ -53,7 +53,7 @@ impl Core {
 
     pub(crate) fn stat(&self, ino: Ino) -> Result<Stat, Error> {
         let node = self.tree.get(ino)?;
-        let buffered = self.promised_blocks(node);
+        let buffered = self.delalloc_blocks(node);
         Ok(Stat {
             ino,
             kind: node.kind,

@@ -146,7 +146,7 @@ impl Core {
         // The file has the block when the write of the unit's first blocks ends.
         let is_allocated = unit > 1 && hole && self.is_unit_new_in_flight(ino, block);
         let hole = hole && !is_allocated;
-        let is_new = hole && !(unit > 1 && self.is_unit_promised(ino, block));
+        let is_new = hole && !(unit > 1 && self.has_delalloc_unit(ino, block));
         if is_new && !self.allocator.reserve_delalloc(unit.into()) {
             return if self.has_pending_frees() {
                 Ok(LookupResult::Wait)
@@ -264,7 +264,7 @@ impl Core {
             let page = *self.page_cache.get(id);
             logged |= page.journaled_txn > 0;
             let owner = page.owner.filter(|_| page.has_delalloc);
-            if owner.is_some_and(|at| !self.is_unit_promised(ino, at.block)) {
+            if owner.is_some_and(|at| !self.has_delalloc_unit(ino, at.block)) {
                 self.allocator.release_delalloc(self.unit_blocks().into());
             }
             self.page_cache.free(id);

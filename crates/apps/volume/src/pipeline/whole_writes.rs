@@ -34,11 +34,11 @@
 //! A write that arrives while an earlier segment is being written in place changes the pages, not
 //! what is sent. Its segment waits until that write has ended.
 //!
-//! A removal of blocks waits for the file's transfers, and for those of a segment of which it would
-//! leave a part on both sides. It counts as a change of the file's blocks, so that
-//! the rest of a segment is written in place after the removal is durable. Blocks of a unit that
-//! the file keeps without contents are reserved ([`InodeTxns::last_emptied`]): they are written only
-//! when that is durable.
+//! A removal of blocks waits for the file's transfers. If it would leave a part of a segment on both
+//! sides, it also waits until that segment is written. It counts as a change of the file's blocks,
+//! so that the rest of a segment is written in place after the removal is durable. Blocks of a unit
+//! that the file keeps without contents are reserved ([`InodeTxns::last_emptied`]): they are written
+//! only when that is durable.
 //!
 //! [`InodeTxns::last_emptied`]: crate::inode_state::InodeTxns::last_emptied
 
@@ -46,7 +46,7 @@ use std::ops::Range;
 
 use block::Limits;
 
-use crate::device_io::AtomicUnit;
+use crate::device_io::AtomicWriteUnit;
 use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::metadata::tree::InodeNode;
 use crate::on_media::layout::{VolumeLayout, device_unit_blocks};
@@ -91,11 +91,12 @@ fn power_of_two_within(limit: u32) -> u32 {
 }
 
 /// Returns the aligned writes that a volume keeps whole on a device: limited by the volume's units,
-/// by the device, by the journal, and by the pages, of which a write needs all at once.
-pub(super) fn atomic_unit(layout: &VolumeLayout, limits: &Limits, pages: u32) -> AtomicUnit {
+/// by the device, by the journal, and by the page cache, because a write needs all its pages at
+/// once.
+pub(super) fn atomic_unit(layout: &VolumeLayout, limits: &Limits, pages: u32) -> AtomicWriteUnit {
     let blocks = layout.unit_blocks.min(device_unit_blocks(limits));
     let blocks = blocks.min(layout.journal_unit_blocks()).min(power_of_two_within(pages / 4));
-    AtomicUnit::new(blocks, limits)
+    AtomicWriteUnit::new(blocks, limits)
 }
 
 impl Core {
@@ -123,27 +124,27 @@ impl Core {
     }
 
     /// Returns whether a free unit is promised to pages of a block's unit.
-    pub(super) fn is_unit_promised(&self, ino: Ino, block: u32) -> bool {
+    pub(super) fn has_delalloc_unit(&self, ino: Ino, block: u32) -> bool {
         self.any_page_of_unit(ino, block, |page| page.has_delalloc)
     }
 
-    /// Returns whether a block's unit, of which the file has no block yet, is being written.
+    /// Returns whether the first write of a unit is in flight: the file has no block of the unit yet.
     pub(super) fn is_unit_new_in_flight(&self, ino: Ino, block: u32) -> bool {
         self.any_page_of_unit(ino, block, |page| page.writing)
     }
 
     /// Returns the blocks that are promised to pages of a file.
-    pub(super) fn promised_blocks(&self, node: &InodeNode) -> u64 {
+    pub(super) fn delalloc_blocks(&self, node: &InodeNode) -> u64 {
         let layout = self.superblock().layout;
-        let promised = |id| self.page_cache.get(id).has_delalloc;
-        let pages = node.state.pages.iter().filter(|(_, id)| promised(*id));
+        let is_counted = |id| self.page_cache.get(id).has_delalloc;
+        let pages = node.state.pages.iter().filter(|(_, id)| is_counted(*id));
         let mut units: Vec<u32> = pages.map(|(block, _)| layout.unit_start(block)).collect();
         units.dedup();
         units.len() as u64 * u64::from(layout.unit_blocks)
     }
 
     /// Ends the promises of free units to pages of blocks `from..to`.
-    pub(super) fn end_promises(&mut self, ino: Ino, from: u32, to: u32) {
+    pub(super) fn end_delalloc(&mut self, ino: Ino, from: u32, to: u32) {
         let unit = self.unit_blocks();
         let mut at = self.unit_of(from).start;
         while at < to {
@@ -162,7 +163,7 @@ impl Core {
 
     /// Promises free units to the pages of blocks `from..to`, whole units that were allocated and
     /// are free again.
-    pub(super) fn renew_promises(&mut self, ino: Ino, from: u32, to: u32) {
+    pub(super) fn restore_delalloc(&mut self, ino: Ino, from: u32, to: u32) {
         let blocks = to - from;
         let is_promised = self.allocator.reserve_delalloc(blocks.into());
         assert!(is_promised, "allocator: {blocks} blocks were freed, and cannot be promised");

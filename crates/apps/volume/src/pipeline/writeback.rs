@@ -197,7 +197,7 @@ impl Core {
         };
         let unwritten = !extent.written;
         if self.unit_blocks() > 1 {
-            self.end_promises(ino, extent.logical, extent.end());
+            self.end_delalloc(ino, extent.logical, extent.end());
         }
         let staging = self.staging.take().expect("staging: a write begins with a free buffer");
         let mut is_whole = false;
@@ -246,7 +246,7 @@ impl Core {
         if let Some(units) = allocated {
             // The blocks are free again, and promised again to the pages, which are dirty again.
             self.allocator.free(units.run());
-            self.renew_promises(ino, units.logical, units.end());
+            self.restore_delalloc(ino, units.logical, units.end());
         }
         self.tree.existing_mut(ino).state.writeback.record_error();
         self.writeback.record_error(status);

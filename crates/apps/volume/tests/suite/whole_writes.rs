@@ -27,7 +27,7 @@ const FILES: usize = 3;
 /// Bytes of a request's data.
 const DATA: usize = 128 << 10;
 
-/// What a case did.
+/// Counts of events of a case.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     cuts: u64,
@@ -40,7 +40,7 @@ struct Seen {
 
 /// A change of a file in flight, or a sync: the last change that it makes durable.
 #[derive(Clone, Copy, Debug)]
-enum Flight {
+enum FileOp {
     Change,
     Sync { order: u64 },
 }
@@ -56,7 +56,7 @@ struct Case<H: Harness> {
     completed: Vec<u64>,
     sizes: Vec<u64>,
     /// By request: a change of each file, then a sync of each.
-    in_flight: [Option<Flight>; 2 * FILES],
+    in_flight: [Option<FileOp>; 2 * FILES],
     /// Bytes of the longest write that must be whole.
     unit: u64,
     /// Whether torn writes are counted.
@@ -163,12 +163,12 @@ impl<H: Harness> Case<H> {
         volume.check_invariants().unwrap();
         while let Some(done) = self.volume.as_mut().unwrap().reap() {
             let id = done.id as usize;
-            let flight = self.in_flight[id].take().unwrap();
+            let op = self.in_flight[id].take().unwrap();
             assert!(done.result.is_ok(), "{done:?}");
             let file = id % FILES;
-            match flight {
-                Flight::Change => self.completed[file] = self.models[file].last(),
-                Flight::Sync { order } => self.models[file].durable(order),
+            match op {
+                FileOp::Change => self.completed[file] = self.models[file].last(),
+                FileOp::Sync { order } => self.models[file].durable(order),
             }
         }
     }
@@ -180,16 +180,16 @@ impl<H: Harness> Case<H> {
         }
         let file = id % FILES;
         let ino = self.files[file];
-        let (op, flight) = if id < FILES {
-            (self.change(file, ino), Flight::Change)
+        let (op, pending) = if id < FILES {
+            (self.change(file, ino), FileOp::Change)
         } else {
             let sync = VolumeOp::Sync { ino, data_only: self.rng.chance(0.5) };
-            (sync, Flight::Sync { order: self.completed[file] })
+            (sync, FileOp::Sync { order: self.completed[file] })
         };
         let now = self.harness.now();
         let request = VolumeRequest { id: id as u64, op, time: Time(0) };
         self.volume.as_mut().unwrap().submit(now, request).unwrap();
-        self.in_flight[id] = Some(flight);
+        self.in_flight[id] = Some(pending);
     }
 
     /// Chooses a change of a file, and tells the model.
