@@ -113,6 +113,7 @@ fn an_aligned_write_is_one_request_also_when_a_part_is_written_again() {
     let commands = |fs: &Open| fs.volume().stats().data_commands;
     fs.write(ino, 0, &pattern(1, 8 * BLOCK)).unwrap();
     fs.run(VolumeOp::SyncAll).unwrap();
+    // A sync of data does not wait for the transaction with the file's new time.
     for (offset, len) in [(0, 4), (2, 2), (4, 2), (1, 1)].map(|(at, n)| (at * BLOCK, n * BLOCK)) {
         let before = commands(&fs);
         fs.write(ino, offset as u64, &pattern(2, len)).unwrap();
@@ -125,7 +126,20 @@ fn an_aligned_write_is_one_request_also_when_a_part_is_written_again() {
     fs.write(ino, 5000, b"later").unwrap();
     fs.run(VolumeOp::Sync { ino, data_only: true }).unwrap();
     assert_eq!(commands(&fs), before + 1);
-    assert_eq!(fs.volume().stats().whole_writes_journaled, 0);
+    let stats = fs.volume().stats();
+    assert_eq!((stats.journaled_blocks, stats.whole_writes_journaled), (0, 0));
+    // A full sync waits for it, so that the data is journaled with it: all blocks of the write.
+    fs.write(ino, 0, &pattern(4, 4 * BLOCK)).unwrap();
+    fs.sync(ino).unwrap();
+    let stats = fs.volume().stats();
+    assert_eq!((stats.data_commands, stats.journaled_blocks), (before + 1, 4));
+    assert_eq!(stats.whole_writes_journaled, 0, "it was not journaled to be whole");
+    // Five blocks are more than a sync journals.
+    fs.write(ino, 0, &pattern(5, 5 * BLOCK)).unwrap();
+    fs.sync(ino).unwrap();
+    assert_eq!(fs.volume().stats().journaled_blocks, 4);
+    let mut fs = open(crate::common::cut(fs));
+    assert_eq!(fs.read_all(ino).unwrap()[..5 * BLOCK], pattern(5, 5 * BLOCK));
 }
 
 #[test]
@@ -169,13 +183,25 @@ fn files_have_whole_units_and_free_space_says_so() {
     assert_eq!(blocks(&fs, ino), 4, "the unit of the last byte");
     fs.run(VolumeOp::Truncate { ino, size: 0 }).unwrap();
     fs.run(VolumeOp::SyncAll).unwrap();
-    // Removed blocks are free when their discard has ended.
-    for _ in 0..20 {
-        if free(&fs) < all {
-            fs.run(VolumeOp::SyncAll).unwrap();
-        }
-    }
-    assert_eq!((blocks(&fs, ino), free(&fs)), (0, all));
+    // The sync waits for the transaction, and not for the discard that begins when it is durable.
+    assert_eq!((blocks(&fs, ino), free(&fs)), (0, all - 4));
+    fs.run(VolumeOp::SyncAll).unwrap();
+    assert_eq!((free(&fs), fs.volume().stats().discarded_blocks), (all, 12));
+    fs.volume().check_invariants().unwrap();
+}
+
+#[test]
+fn without_discards_a_removed_unit_is_free_when_its_removal_is_durable() {
+    let options = Options { discard: false, ..Options::default() };
+    let mut fs = try_open(formatted(4, None), options).unwrap();
+    let all = fs.volume().statfs().free;
+    let ino = file(&mut fs);
+    fs.write(ino, 0, b"x").unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
+    fs.run(VolumeOp::Truncate { ino, size: 0 }).unwrap();
+    assert_eq!(fs.volume().statfs().free, all - 4, "the removal is not durable");
+    fs.run(VolumeOp::SyncAll).unwrap();
+    assert_eq!(fs.volume().statfs().free, all);
     fs.volume().check_invariants().unwrap();
 }
 
