@@ -206,6 +206,16 @@ fn without_discards_a_removed_unit_is_free_when_its_removal_is_durable() {
 }
 
 #[test]
+fn a_range_has_a_unit_at_each_end() {
+    let mut fs = open(formatted(16, None));
+    let ino = file(&mut fs);
+    fs.write(ino, 15 * BLOCK as u64, &pattern(1, 2 * BLOCK)).unwrap();
+    assert_eq!(blocks(&fs, ino), 2 + 30, "of two blocks at an edge");
+    fs.write(ino, 64 * BLOCK as u64, b"x").unwrap();
+    assert_eq!(blocks(&fs, ino), 32 + 16, "of one block in a unit");
+}
+
+#[test]
 fn a_volume_of_units_can_be_filled_up() {
     let mut fs = open(formatted(16, None));
     let free = fs.volume().statfs().free;
