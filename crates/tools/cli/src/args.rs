@@ -524,6 +524,9 @@ pub struct ExecArgs {
     /// data, such as a SATA drive of a scenario.
     #[arg(long)]
     pub format: bool,
+    /// Make every write durable before it returns, as if the program opened all files with `O_DSYNC`.
+    #[arg(long)]
+    pub sync: bool,
     /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,

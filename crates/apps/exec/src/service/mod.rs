@@ -183,10 +183,17 @@ pub struct Service<D> {
     posted_writes: PostedWriteQueue,
     shared_mappings: SharedMappings,
     mapping_sync: MappingSync,
-    path: Vec<u8>,
-    events: Vec<ConnectionEvent>,
+    scratch: Scratch,
     stats: ServiceStats,
     last_calls: LastCalls,
+    has_sync_writes: bool,
+}
+
+/// Memory that is used again and again.
+#[derive(Debug, Default)]
+struct Scratch {
+    path: Vec<u8>,
+    events: Vec<ConnectionEvent>,
 }
 
 impl<D: BlockDevice> Service<D> {
@@ -209,11 +216,16 @@ impl<D: BlockDevice> Service<D> {
             posted_writes: PostedWriteQueue::default(),
             shared_mappings: SharedMappings::default(),
             mapping_sync: MappingSync::default(),
-            path: Vec::new(),
-            events: Vec::new(),
+            scratch: Scratch::default(),
             stats: ServiceStats::default(),
             last_calls: LastCalls::default(),
+            has_sync_writes: false,
         })
+    }
+
+    /// Makes every write durable before it returns, as if each file had been opened with `O_DSYNC`.
+    pub fn set_sync_writes(&mut self) {
+        self.has_sync_writes = true;
     }
 
     /// Returns the handle that stops the service.
@@ -324,7 +336,7 @@ impl<D: BlockDevice> Service<D> {
         let hears =
             self.connections.has_pending_event() || moved && self.depends_on_closes(&received);
         if hears {
-            self.connections.drain_events(&mut self.events)?;
+            self.connections.drain_events(&mut self.scratch.events)?;
         }
         if self.drain_posted() {
             (self.last_calls.only_posted, moved) = (received.is_empty(), true);
@@ -442,7 +454,7 @@ impl<D: BlockDevice> Service<D> {
 
     /// Handles connection events.
     fn handle_events(&mut self) -> bool {
-        let mut heard = std::mem::take(&mut self.events);
+        let mut heard = std::mem::take(&mut self.scratch.events);
         let moved = !heard.is_empty();
         for what in heard.drain(..) {
             match what {
@@ -464,7 +476,7 @@ impl<D: BlockDevice> Service<D> {
                 }
             }
         }
-        self.events = heard;
+        self.scratch.events = heard;
         moved
     }
 

@@ -45,7 +45,10 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let on = VolumeDevice { device: args.volume.clone(), write_log: args.write_log.clone() };
     let new = VolumeFormatArgs { on, size: None, label: String::new(), unit: None, force: false };
     let (store, device, _claim) = open_store(&new.on, args.format.then_some(&new))?;
-    let service = Service::new(store, &address).map_err(other)?;
+    let mut service = Service::new(store, &address).map_err(other)?;
+    if args.sync {
+        service.set_sync_writes();
+    }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(other)?;
     let mut command = Command::new(&program);
     command

@@ -159,15 +159,15 @@ impl<D: BlockDevice> Service<D> {
 
     /// Copies a path out of a slot.
     fn copy_path(&mut self, from: CallId, (at, len): (usize, usize)) {
-        self.path.resize(len, 0);
+        self.scratch.path.resize(len, 0);
         let region = &self.sessions[from.session].region;
-        region.read(exec_proto::data_offset(from.slot) + at, &mut self.path);
+        region.read(exec_proto::data_offset(from.slot) + at, &mut self.scratch.path);
     }
 
     /// Resolves a path; an empty path means the open file.
     fn resolve(&mut self, from: CallId, handle: u64, len: usize) -> CallResult<Ino> {
         self.copy_path(from, (0, len));
-        self.volume.lookup(self.base(handle)?, &self.path).map_err(store_errno)
+        self.volume.lookup(self.base(handle)?, &self.scratch.path).map_err(store_errno)
     }
 
     fn not_directory(&self, ino: Ino) -> CallResult<()> {
@@ -184,7 +184,7 @@ impl<D: BlockDevice> Service<D> {
     ) -> CallResult<(Ino, Name)> {
         self.copy_path(from, part);
         let base = self.base(handle)?;
-        let path = &self.path[..];
+        let path = &self.scratch.path[..];
         let end = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
         let (path, directory) = (&path[..end], end < path.len());
         let begin = path.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
@@ -251,7 +251,7 @@ impl<D: BlockDevice> Service<D> {
                 Ok(begun)
             }
             Err(error) if error == negative_errno(Errno::NOENT) && creates => {
-                if self.path.ends_with(b"/") {
+                if self.scratch.path.ends_with(b"/") {
                     return Err(negative_errno(Errno::ISDIR));
                 }
                 let (dir, name) = self.resolve_parent(from, handle, (0, len))?;

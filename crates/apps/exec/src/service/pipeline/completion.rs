@@ -66,7 +66,7 @@ impl<D: BlockDevice> Service<D> {
         if let OnComplete::Written(handle) | OnComplete::Advance { handle, writes: true } = then
             && let Ok(OpResult::Bytes { len, .. }) = result
             && let Some(file) = self.files.get(&handle)
-            && file.flags & f::SYNC != 0
+            && self.syncs_writes(file)
         {
             let data_only = file.flags & f::SYNC != f::SYNC;
             let sync = VolumeOp::Sync { ino: file.ino, data_only };

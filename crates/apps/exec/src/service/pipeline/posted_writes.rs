@@ -14,7 +14,7 @@ use volume::{BLOCK, OpResult, Time, VolumeOp};
 
 use crate::Service;
 use crate::invariants::{ServicePart, ServiceViolation, require_eq};
-use crate::open_files::flags as f;
+use crate::open_files::{OpenFile, flags as f};
 use crate::service::pipeline::calls::{negative_errno, offset};
 use crate::service::pipeline::completion::OnComplete;
 use crate::service::{CallId, ReceivedCall, StartResult};
@@ -194,9 +194,14 @@ impl<D: BlockDevice> Service<D> {
         }
     }
 
+    /// Returns whether writes of an open file are durable before they return.
+    pub(crate) fn syncs_writes(&self, file: &OpenFile) -> bool {
+        self.has_sync_writes || file.flags & f::SYNC != 0
+    }
+
     /// Returns the value added to a write's reply: whether the client may post the next ones.
     pub(crate) fn grant_posting(&mut self, from: CallId, handle: u64, offset: u64) -> i64 {
-        let synced = self.files.get(&handle).is_none_or(|file| file.flags & f::SYNC != 0);
+        let synced = self.files.get(&handle).is_none_or(|file| self.syncs_writes(file));
         if synced || offset >= posted::POSTED_END_MAX {
             return 0;
         }

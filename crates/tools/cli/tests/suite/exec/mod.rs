@@ -266,3 +266,34 @@ fn synced_writes_of_a_program_are_in_the_log_of_the_next_one() {
     let said = library::text(&exec(&["--write-log", "pmr"], "true").stderr);
     assert!(said.contains("no persistent memory region for a log"), "{said}");
 }
+
+// guarantee: B-112
+
+#[test]
+fn with_sync_every_write_is_durable_when_it_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, at) = (dir.path().join("s.toml"), dir.path().join("at"));
+    let drive = format!(
+        "[drive]\npreset = \"femu-default\"\ngeometry = {{ channels = 2, chunks = 24, pages = 64 }}\n\
+         data = \"file\"\npath = {:?}\nwrite_buffer = {{ kind = \"volatile\", size = \"1m\" }}\n",
+        dir.path().join("disk.img")
+    );
+    library::build();
+    // Power is cut, which kills the service and the drive with it, right after the last write.
+    let script = "exec 3>AT/f; for i in 1 2 3; do echo line $i >&3; done; kill -9 $PPID";
+    let read_after_cut = |options: &[&str]| {
+        let _ = std::fs::remove_file(dir.path().join("disk.img"));
+        std::fs::write(&file, &drive).unwrap();
+        let exec = |options: &[&str], script: &str| {
+            let mut command = std::process::Command::new(library::SLUICE);
+            command.arg("exec").arg("--volume").arg(&file).args(options).arg("--at").arg(&at);
+            command.args(["--", "sh", "-c", &script.replace("AT", at.to_str().unwrap())]);
+            command.output().unwrap()
+        };
+        assert!(exec(&["--format"], "true").status.success());
+        assert_eq!(exec(options, script).status.signal(), Some(9));
+        library::text(&exec(&[], "cat AT/f").stdout)
+    };
+    assert_eq!(read_after_cut(&["--sync"]), "line 1\nline 2\nline 3\n");
+    assert_eq!(read_after_cut(&[]), "", "without the option the same writes are lost");
+}
