@@ -6,7 +6,7 @@ CARGO ?= cargo
 
 DEMO := demo/drive-managed.toml demo/pblk-128-pus.toml demo/pblk-4-pus.toml
 GUEST_PACKAGES := qemu-system-x86 cpio xz-utils fio dpkg-dev dash sqlite3 redis-server
-TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools mariadb-server sysbench valgrind qemu-user
+TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g++ sqlite3 redis-server rocksdb-tools mariadb-server postgresql sysbench valgrind qemu-user
 # Tests that need a controller; `make test-guest` has one.
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes kernel_matrix
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
@@ -57,7 +57,7 @@ test: test-packages ## install what the tests need, and run them
 	$(CARGO) test --workspace --tests
 	$(CARGO) test --workspace --doc
 
-test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, and 15,000 of the translation layer (hours)
+test-long: test-packages ## the same, 200 cuts of each kind under Redis, SQLite and RocksDB, 200 of power under MariaDB and PostgreSQL, and 15,000 of the translation layer (hours)
 	$(CARGO) test --workspace --profile long -- --include-ignored $(addprefix --skip ,$(IN_GUEST))
 	SLUICE_CASES=$${SLUICE_CASES:-15000} $(CARGO) test --profile long --package sluice-ftl --test suite oracle:: -- --skip journal::
 

@@ -7,13 +7,14 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rng::Rng;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
-    waitpgid,
+    waitpgid, waitpid,
 };
 
 use super::library::{SLUICE, build, text};
@@ -63,25 +64,36 @@ pub(crate) struct CrashHarness {
     /// Mount point of the volume; an empty directory on the host.
     at: tempfile::TempDir,
     server: Option<Child>,
+    sync_writes: bool,
 }
 
 impl CrashHarness {
     /// Creates a harness with a new volume.
     pub(crate) fn new(cut: Cut) -> CrashHarness {
+        CrashHarness::with_drive(cut, DRIVE)
+    }
+
+    /// Creates a harness with a new volume on the drive of a scenario, whose image is `drive.img`.
+    pub(crate) fn with_drive(cut: Cut, drive: &str) -> CrashHarness {
         build();
         // This process reaps orphans at once; the machine's init process might reap them late.
         set_child_subreaper(Some(getpid())).unwrap();
-        let mut harness =
-            CrashHarness { cut, dir: directory(), at: tempfile::tempdir().unwrap(), server: None };
+        let (dir, at) = (directory(), tempfile::tempdir().unwrap());
+        let mut harness = CrashHarness { cut, dir, at, server: None, sync_writes: false };
         if cut == Cut::Service {
             File::create(harness.path("disk.img")).unwrap().set_len(160 << 20).unwrap();
         } else {
-            std::fs::write(harness.path("drive.toml"), DRIVE).unwrap();
+            std::fs::write(harness.path("drive.toml"), drive).unwrap();
         }
         harness.serve();
         let out = harness.sluice(&["volume", "format", &harness.volume()]);
         assert!(out.status.success(), "{}", text(&out.stderr));
         harness
+    }
+
+    /// Makes every write of programs durable before it returns.
+    pub(crate) fn set_sync_writes(&mut self) {
+        self.sync_writes = true;
     }
 
     /// Returns a path in the directory of the test.
@@ -130,9 +142,15 @@ impl CrashHarness {
     fn command(&self, program: &[&str]) -> Command {
         let mut command = Command::new(SLUICE);
         let (volume, at) = (self.volume(), self.at());
-        command.args(["exec", "--volume", &volume, "--at", &at, "--"]).args(program);
+        command.args(["exec", "--volume", &volume, "--at", &at]);
+        command.args(self.sync_writes.then_some("--sync")).arg("--").args(program);
         // In a process group of their own, because a cut may kill service and program at once.
         command.current_dir(self.dir.path()).process_group(0);
+        // A copy that other users can read.
+        let library = self.path("libsluice_preload.so");
+        if Path::new(&library).exists() {
+            command.env("SLUICE_PRELOAD", library);
+        }
         command
     }
 
@@ -169,6 +187,21 @@ impl CrashHarness {
         running.cut();
         running.wait_all();
         self.restart();
+    }
+
+    /// Changes the scenario of the drive, whose image stays.
+    pub(crate) fn set_drive(&self, drive: &str) {
+        std::fs::write(self.path("drive.toml"), drive).unwrap();
+    }
+
+    /// Copies the image of the drive, whose volume is not in use.
+    pub(crate) fn save_image(&self) {
+        copy_sparse(&self.path("drive.img"), &self.path("saved.img"));
+    }
+
+    /// Returns the image to the state that was saved last.
+    pub(crate) fn restore_image(&self) {
+        copy_sparse(&self.path("saved.img"), &self.path("drive.img"));
     }
 
     /// After a cut: restarts the server if there is one, and checks that fsck finds the volume
@@ -260,6 +293,18 @@ impl Running<'_> {
         }
     }
 
+    /// Sends a signal to the service.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end of the service, which ends after all processes of the program.
+    pub(crate) fn status(mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        self.is_over = true;
+        status
+    }
+
     /// Kills the remaining processes of service and program.
     pub(crate) fn kill(&self) -> rustix::io::Result<()> {
         kill_process_group(Pid::from_child(&self.child), Signal::KILL)
@@ -275,6 +320,7 @@ impl Running<'_> {
         // meanwhile.
         while self.child.try_wait().unwrap().is_none()
             || orphan_ends()
+            || kill_session_leaders()
             || rustix::process::test_kill_process_group(group).is_ok()
         {
             let hangs = begun.elapsed() > TEST_TIMEOUT;
@@ -297,6 +343,24 @@ impl Drop for Running<'_> {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Copies a file that is mainly holes.
+fn copy_sparse(from: &str, to: &str) {
+    let out = Command::new("cp").args(["--sparse=always", from, to]).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+/// Kills orphans that lead a session of their own, as PostgreSQL's processes do. Returns whether
+/// there were some.
+fn kill_session_leaders() -> bool {
+    let leads = |process: &Pid| rustix::process::getsid(Some(*process)) == Ok(*process);
+    let found: Vec<Pid> = children(std::process::id()).into_iter().filter(leads).collect();
+    for process in &found {
+        let _ = kill_process(*process, Signal::KILL);
+        let _ = waitpid(Some(*process), WaitOptions::empty());
+    }
+    !found.is_empty()
 }
 
 /// Returns the children of a process.

@@ -4,12 +4,16 @@
 //! pass.
 //!
 //! Ten cuts of each kind per program; two hundred in `make test-long`.
+//!
+//! `databases` cuts power of MariaDB and PostgreSQL without their protection against torn pages.
 
 // guarantee: D-13
 
 #[path = "../../suite/exec/library.rs"]
 mod library;
 
+mod databases;
+mod engine;
 mod harness;
 mod redis;
 mod rocksdb;
