@@ -84,3 +84,51 @@ fn mistakes_are_named_before_the_program_runs() {
     assert_eq!(out.status.code(), Some(1));
     assert!(said(&out.stderr).contains("scripts/apt-install qemu-user"), "{}", said(&out.stderr));
 }
+
+// guarantee: V-15
+
+#[test]
+fn a_profiled_program_goes_on_in_virtual_time() {
+    if !has_emulator() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let out = sluice(&[
+        "profile",
+        "--json",
+        "--output",
+        &path("dd.json"),
+        "--",
+        "dd",
+        "if=/dev/zero",
+        &format!("of={}", path("file")),
+        "bs=4k",
+        "count=200",
+    ]);
+    assert!(out.status.success(), "{}", said(&out.stderr));
+    let profile: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(path("dd.json")).unwrap()).unwrap();
+    let write = &profile["io"][1];
+    assert_eq!(write["kind"], "write");
+    let [instructions, calls] = [&profile["instructions"], &write["calls"]].map(|n| n.as_u64());
+    let compute = instructions.unwrap() / calls.unwrap();
+    let window = write["paper"]["mean"].as_f64().unwrap().round() as u64;
+    assert!(window < compute / 2, "a copy stops at its next write, of {compute}: {window}");
+    let simulate = |work: &str| {
+        let scenario = format!(
+            "[drive]\npreset = \"femu-default\"\n[host]\nmachine = \"i7-4770\"\n\
+             [[process]]\nrw = \"write\"\nbs = \"4k\"\nnumber_ios = 500\nsize = \"4m\"\n\
+             strategy = \"speculate\"\n{work}\n"
+        );
+        std::fs::write(path("s.toml"), scenario).unwrap();
+        let out = sluice(&["sim", "--json", &path("s.toml")]);
+        assert!(out.status.success(), "{}", said(&out.stderr));
+        let text = said(&out.stdout);
+        let result: serde_json::Value = serde_json::from_str(&text).unwrap();
+        result["sluice"]["drives"][0]["jobs"][0]["process"].clone()
+    };
+    let profiled = simulate("profile = \"dd.json\"");
+    assert_eq!(profiled, simulate(&format!("compute = {compute}\nwindow = {window}")));
+    assert!(profiled["compute_ns"].as_u64().unwrap_or(1) > 0, "{profiled}");
+}

@@ -71,7 +71,7 @@ pub(crate) fn read_process<'a>(
 ) -> Result<(JobTable, JobRefs<'a>)> {
     let process = ProcessSpec::read(section, default)?;
     let (mut job, named) = read(section, index, "process")?;
-    let own = |key: &String| ProcessSpec::KEYS.contains(&key.as_str()) || key == "iodepth";
+    let own = |key: &String| ProcessSpec::has_key(key) || key == "iodepth";
     let line = job.line;
     let at = job.spans.first().cloned().unwrap_or_else(|| [job.span.clone(), job.span.clone()]);
     let options = job.pairs.into_iter().zip(job.spans);

@@ -82,6 +82,99 @@ fn a_path_waits_as_its_processes_need_it() {
     assert_eq!(methods.collect::<Vec<_>>(), [interrupt, poll]);
 }
 
+/// A profile as `sluice profile --json` prints it, with two programs; `READS` and `WRITES` are the
+/// calls of all of them.
+const PROFILE: &str = r#"{"elapsed_ns":1,"instructions":5000000,"processes":2,"calls":9,
+"io":[
+{"kind":"read","calls":READS,"bytes":1,"paper":{"windows":4,"mean":60.25},"sluice":{"windows":4,"mean":70.0}},
+{"kind":"write","calls":WRITES,"bytes":1,"paper":{"windows":5,"mean":115.5},"sluice":{"windows":5,"mean":26250.0}},
+{"kind":"sync","calls":0,"bytes":0,"paper":{"windows":0,"mean":0.0},"sluice":{"windows":0,"mean":0.0}}],
+"programs":[{"program":"ld","processes":1,"instructions":90000,"io":[
+{"kind":"write","calls":30,"bytes":1,"paper":{"windows":0,"mean":0.0},"sluice":{"windows":30,"mean":1000.0}}]}]}"#;
+
+/// Writes a profile, and returns its folder and the key that names it.
+fn profile(text: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.json");
+    std::fs::write(&file, text).unwrap();
+    let key = format!("profile = {:?}", file.display().to_string());
+    (dir, key)
+}
+
+// guarantee: V-15
+
+#[test]
+fn a_profile_is_the_work_of_a_process() {
+    let (_dir, key) = profile(&PROFILE.replace("READS", "100").replace("WRITES", "500"));
+    let process = |rw: &str, keys: &str| {
+        let text = format!("{SMALL}{HOST}[[process]]\n{rw}{key}\n{keys}\n");
+        let process = parse(&text).unwrap().jobs[0].process.unwrap();
+        (process.compute, process.window, process.outputs)
+    };
+    let work = |count| ProgramWork::Instructions(count);
+    let (write, speculate) = ("rw = \"randwrite\"\n", "strategy = \"speculate\"");
+    // 5,000,000 instructions and 500 writes, and the mean window by each rule.
+    assert_eq!(process(write, speculate), (work(10_000), Some(work(116)), 1));
+    let sluice = format!("{speculate}\nrule = \"sluice\"");
+    assert_eq!(process(write, &sluice), (work(10_000), Some(work(6_250)), 5));
+    let paper = format!("{speculate}\nrule = \"paper\"");
+    for rw in ["", "rw = \"read\"\n", "rw = \"randread\"\n"] {
+        assert_eq!(process(rw, &paper), (work(50_000), Some(work(60)), 1));
+    }
+    let ld = format!("{sluice}\nprogram = \"ld\"");
+    assert_eq!(process(write, &ld), (work(3_000), Some(work(1_000)), 1));
+    // Those that wait have the work alone.
+    for strategy in ["yield", "block"] {
+        let keys = format!("strategy = {strategy:?}");
+        assert_eq!(process(write, &keys), (work(10_000), None, 1));
+    }
+    assert_eq!(process("rw = \"read\"\n", "strategy = \"prefetch\"").0, work(50_000));
+    // They are keys of the process, and not of its job.
+    let text = format!("{SMALL}{HOST}[[process]]\n{write}{key}\n{ld}\n");
+    let pairs = &parse(&text).unwrap().jobs[0].pairs;
+    assert_eq!(pairs.iter().map(|pair| &pair.0[..]).collect::<Vec<_>>(), ["rw", "iodepth"]);
+}
+
+#[test]
+fn a_profile_that_gives_no_work_is_refused() {
+    let whole = PROFILE.replace("READS", "0").replace("WRITES", "500");
+    let speculate = "strategy = \"speculate\"";
+    let refused = |profile_text: &str, rw: &str, keys: &str, says: &str| {
+        let (_dir, key) = profile(profile_text);
+        let text = format!("{SMALL}{HOST}[[process]]\nrw = {rw:?}\n{key}\n{keys}\n");
+        let (_, _, message) = refused(&text);
+        assert!(message.contains(says), "{keys}: {message}");
+    };
+    refused(&whole, "read", speculate, "no calls of kind `read`");
+    refused(&whole, "randrw", speculate, "not of both together");
+    refused(&whole, "write", "strategy = \"block\"\nrule = \"paper\"", "has no `rule`");
+    for key in ["compute = 1", "window = 1", "outputs = 1"] {
+        refused(&whole, "write", &format!("{speculate}\n{key}"), "remove one of them");
+    }
+    refused(&whole, "write", &format!("{speculate}\nrule = \"paprr\""), "\"paper\"");
+    refused(&whole, "write", &format!("{speculate}\nprogram = \"lr\""), "\"ld\"");
+    refused(
+        &whole,
+        "write",
+        &format!("{speculate}\nprogram = \"ld\""),
+        "cannot have these windows",
+    );
+    let huge = whole.replace("5000000", "5000000000000");
+    refused(&huge, "write", speculate, "cannot have these windows");
+    refused("[1]", "write", speculate, "is no profile");
+    refused(&whole[..200], "write", speculate, "is no profile");
+    let text = |keys: &str| {
+        format!("{SMALL}{}", with_process(&format!("strategy = \"speculate\"\n{keys}")))
+    };
+    let (_, caret, message) = super::refused(&text("profile = \"none.json\""));
+    assert_eq!(caret, "\"none.json\"");
+    assert!(message.contains("dir/none.json: No such file"), "{message}");
+    for key in ["rule = \"paper\"", "program = \"ld\""] {
+        let (_, _, message) = super::refused(&text(key));
+        assert!(message.contains("set `profile`, or remove the key"), "{message}");
+    }
+}
+
 #[test]
 fn impossible_processes_are_refused_with_their_line() {
     let none = format!("{SMALL}[[process]]\ncompute = \"1us\"\nstrategy = \"block\"\n");

@@ -1,11 +1,15 @@
 //! The keys by which a `[[process]]` differs from a `[[job]]`: a program that works between its I/Os,
 //! and how the system goes on while an I/O is in flight \[Spec14\].
 
+mod profile;
+
 use std::ops::RangeInclusive;
 
 use block::notify::{CompletionMethod, CompletionPolicy};
 use machine::MachineModel;
 use time::Nanos;
+
+use profile::ProfiledWork;
 
 use crate::PathConfig;
 use crate::ranges::STEP_TIME;
@@ -137,6 +141,11 @@ impl ProcessSpec {
     pub(crate) const KEYS: [&'static str; 7] =
         ["strategy", "compute", "window", "outputs", "checkpoint", "memory", "core"];
 
+    /// Returns whether jobs do not have a key.
+    pub(crate) fn has_key(key: &str) -> bool {
+        ProcessSpec::KEYS.contains(&key) || ProfiledWork::KEYS.contains(&key)
+    }
+
     /// Reads the keys of a process. `default` is its strategy if it names none.
     pub(crate) fn read(
         s: &mut Section<'_>,
@@ -151,12 +160,16 @@ impl ProcessSpec {
                 return Err(s.missing("strategy", help));
             }
         };
-        let Some(compute) = s.get("compute") else {
-            let help = "the work from one I/O to the next, as \"10us\" or in instructions";
-            return Err(s.missing("compute", help));
+        let profile = ProfiledWork::read(s)?;
+        let compute = match (profile, s.get("compute")) {
+            (Some(profile), _) => profile.compute,
+            (None, Some(compute)) => ProgramWork::read(&compute)?,
+            (None, None) => {
+                let help = "the work from one I/O to the next, as \"10us\" or in instructions";
+                return Err(s.missing("compute", help));
+            }
         };
-        let compute = ProgramWork::read(&compute)?;
-        for key in ["window", "outputs", "checkpoint", "memory"] {
+        for key in ["window", "outputs", "checkpoint", "memory", "rule"] {
             if let (Some(value), true) = (s.get(key), strategy != ProcessStrategy::Speculate) {
                 let message = format!("a process that does not speculate has no `{key}`");
                 return Err(value.conflict(message, "set strategy = \"speculate\", or remove it"));
@@ -171,6 +184,9 @@ impl ProcessSpec {
             depth: 1,
             core: None,
         };
+        if let Some(profile) = profile.filter(|_| strategy == ProcessStrategy::Speculate) {
+            (process.window, process.outputs) = (Some(profile.window), profile.outputs);
+        }
         s.set("core", &mut process.core, |v| v.u16_from(0).map(Some))?;
         s.set("window", &mut process.window, |v| ProgramWork::read(v).map(Some))?;
         s.set("outputs", &mut process.outputs, |v| match v.u32()? {
