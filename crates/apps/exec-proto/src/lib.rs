@@ -403,6 +403,7 @@ mod tests {
             size: 5,
             blocks: 6,
             times: [-1, 2, i64::MAX, 4],
+            atomic_max: 65_536,
         };
         assert_eq!(StatReply::decode(&facts.encode()), facts);
     }
