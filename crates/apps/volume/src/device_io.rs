@@ -71,6 +71,8 @@ pub(crate) struct DeviceTransfers<W> {
     atomic: AtomicWriteUnit,
     /// Requests submitted and not completed.
     in_flight: u32,
+    /// Bytes of the writes submitted.
+    bytes_written: u64,
 }
 
 impl<W> DeviceTransfers<W> {
@@ -83,7 +85,13 @@ impl<W> DeviceTransfers<W> {
             max_sectors: limits.max_sectors.max(1),
             atomic: AtomicWriteUnit::default(),
             in_flight: 0,
+            bytes_written: 0,
         }
+    }
+
+    /// Returns the bytes of the writes that were submitted to the device.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.bytes_written
     }
 
     /// Sets the aligned writes that [`submit_data`](DeviceTransfers::submit_data) keeps whole.
@@ -178,6 +186,9 @@ impl<W> DeviceTransfers<W> {
         while let Some(request) = self.send_queue.front() {
             if device.submit(now, *request).is_err() {
                 break;
+            }
+            if request.op == Op::Write {
+                self.bytes_written += u64::from(request.sectors) * u64::from(self.sector_bytes);
             }
             self.send_queue.pop_front();
             self.in_flight += 1;

@@ -21,6 +21,8 @@ pub struct Stats {
     pub bytes_written: u64,
     /// Bytes read from the device.
     pub device_bytes_read: u64,
+    /// Bytes written to the device: file data, journal, snapshots and superblocks.
+    pub device_bytes_written: u64,
     /// File data written to the device, in bytes.
     pub data_bytes: u64,
     /// Device commands for `data_bytes`.

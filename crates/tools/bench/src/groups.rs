@@ -182,6 +182,9 @@ named_values! {
         Sql = "sql",
         /// Redis, SQLite and RocksDB with a sync per write on a log in persistent memory (real time).
         Log = "log",
+        /// MariaDB and PostgreSQL with and without their second write of a page, on a drive with atomic
+        /// writes (real time).
+        Atomic = "atomic",
     }
 }
 
@@ -364,6 +367,7 @@ impl NamedValue for BenchPart {
         BenchPart::Exec(ExecPart::Nosql),
         BenchPart::Exec(ExecPart::Sql),
         BenchPart::Exec(ExecPart::Log),
+        BenchPart::Exec(ExecPart::Atomic),
         BenchPart::Scale(ScalePart::QueueDepth),
         BenchPart::Scale(ScalePart::Jobs),
         BenchPart::Scale(ScalePart::Pus),

@@ -196,6 +196,7 @@ impl Core {
             dirty_pages: self.page_cache.dirty_len() as u64,
             journal_only_blocks: self.page_cache.journaled_len() as u64,
             discarded_blocks: self.allocator.discarded_blocks(),
+            device_bytes_written: self.transfers.bytes_written(),
             ..self.stats
         }
     }

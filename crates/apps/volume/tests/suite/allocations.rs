@@ -3,6 +3,7 @@
 
 // guarantee: D-17
 
+use block::BlockDevice as _;
 use mem::Iova;
 use testkit::memory_device::MemoryDevice;
 use time::{Component as _, Nanos};
@@ -153,6 +154,12 @@ fn a_log_of_small_records_costs_its_sectors_of_the_journal_and_each_block_once()
     let commands = stats.data_commands - before.data_commands;
     assert!(commands < blocks, "{commands} commands for {blocks} blocks");
     assert_eq!(stats.journal_only_blocks, 0);
+    // A snapshot ends with two superblocks, of a sector each.
+    let sector = u64::from(harness.volume.device().limits().sector_bytes);
+    let written = (stats.data_bytes - before.data_bytes)
+        + (stats.checkpoint_bytes - before.checkpoint_bytes)
+        + (sectors + 2 * snapshots) * sector;
+    assert_eq!(stats.device_bytes_written - before.device_bytes_written, written);
 }
 
 #[test]

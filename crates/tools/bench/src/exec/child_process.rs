@@ -112,10 +112,7 @@ impl ChildProcess {
         let begin = Instant::now();
         while !so() {
             if let Some(status) = self.child.try_wait()? {
-                let mut said = String::new();
-                if let Some(mut stderr) = self.child.stderr.take() {
-                    stderr.read_to_string(&mut said)?;
-                }
+                let said = self.stderr_text()?;
                 return Err(setup(format!("{}: {status}: {}", self.line, said.trim())));
             }
             if begin.elapsed() > PROGRAM_TIMEOUT {
@@ -127,6 +124,18 @@ impl ChildProcess {
             std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// Returns the standard error of a program that has ended, at the first call.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not UTF-8.
+    pub(super) fn stderr_text(&mut self) -> Result<String, BenchError> {
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut said)?;
+        }
+        Ok(said)
     }
 
     /// Waits for the end of the program.

@@ -7,6 +7,7 @@
 //! | [`nosql`] | \[LightNVM17\], figure 6 | pblk with 128 and 4 active parallel units, and an NVMe SSD |
 //! | [`sql`] | \[LightNVM17\], figure 7 | as `nosql` |
 //! | [`logged`] | none | a log in persistent memory, and a drive without timing |
+//! | [`atomic`] | none | databases with and without their second write of a page, with atomic writes |
 //!
 //! The kernel has no driver for a drive that a process emulates, so its path is long.
 //! `docs/exec.md` counts the copies, processes and context switches of both paths. The device `host
@@ -15,6 +16,7 @@
 //! Parts that mount run in a mount namespace of their own, and every program receives a signal when
 //! this process ends. Thus mounts and loop devices are removed in any case.
 
+pub mod atomic;
 mod child_process;
 mod flash;
 mod harness;
@@ -50,6 +52,7 @@ const PARTS: &[(ExecPart, BenchFn)] = &[
     (ExecPart::Nosql, nosql::run),
     (ExecPart::Sql, sql::run),
     (ExecPart::Log, logged::run),
+    (ExecPart::Atomic, atomic::run),
 ];
 
 /// Parts that compare with ext4 on a loop device, which only the superuser may mount.
@@ -83,6 +86,7 @@ pub fn run_parts(
         (ExecPart::Nosql, &[("db_bench", "rocksdb-tools")]),
         (ExecPart::Sql, &sql::PROGRAMS),
         (ExecPart::Log, &logged::PROGRAMS),
+        (ExecPart::Atomic, &atomic::PROGRAMS),
     ];
     for (part, programs) in programs {
         for (program, package) in programs.iter().filter(|_| is_selected(&part)) {

@@ -222,10 +222,12 @@ fn stats_text(counters: &ServiceStats) -> String {
         ..
     } = store;
     let volume::Stats { whole_writes_journaled, journal_sectors, checkpoints, flushes, .. } = store;
+    let device_bytes_written = store.device_bytes_written;
     format!(
         "sluice exec: {calls} calls, {left} writes left, {refused} refused, {opened} opened, {sessions} sessions, {sleeps} sleeps, \
          {mapped} mapped, {written_back} bytes brought back from mappings\n\
          volume: {syncs} syncs, {commits} transactions of {journal_sectors} sectors, with {logged_bytes} bytes of \
-         {logged_blocks} blocks, {whole_writes_journaled} parts of writes to keep them whole; {data_bytes} bytes in place, {flushes} flushes, {checkpoints} snapshots"
+         {logged_blocks} blocks, {whole_writes_journaled} parts of writes to keep them whole; {data_bytes} bytes in place, {flushes} flushes, {checkpoints} snapshots; \
+         {device_bytes_written} bytes written to the device"
     )
 }

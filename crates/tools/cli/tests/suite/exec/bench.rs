@@ -168,6 +168,45 @@ fn programs_on_a_log_are_compared_with_a_drive_without_timing() {
     assert_eq!(rows.next(), None);
 }
 
+// guarantee: B-113
+
+/// No bound is asserted: the runs are short.
+#[test]
+fn databases_are_measured_with_and_without_their_second_write() {
+    if !testkit::has_programs!(&["mariadbd", "mariadb", "sysbench", "pg_ctlcluster", "pgbench"]) {
+        return;
+    }
+    let _built = Fixture::new(8 << 20);
+    let mut bench = Command::new(SLUICE);
+    bench.args(["bench", "exec", "--json", "--quick", "--part", "atomic"]);
+    let child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let directory = scratch(child.id());
+    let out = child.wait_with_output().unwrap();
+    assert!(matches!(out.status.code(), Some(0 | 3)), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut rows = lines.iter();
+    for (load, option) in [
+        ("mariadb, sysbench oltp_write_only", "innodb_doublewrite"),
+        ("postgresql, pgbench simple-update", "full_page_writes"),
+    ] {
+        for (metric, unit) in [("throughput", "1/s"), ("bytes_per_transaction", "B")] {
+            for value in ["on", "off"] {
+                let row = rows.next().expect(load);
+                assert_eq!(row["case"], format!("{load}, {option} {value}"));
+                assert_eq!((&row["metric"], &row["unit"]), (&metric.into(), &unit.into()), "{row}");
+                assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+                assert_eq!(row["verdict"].is_string(), value == "off", "{row}");
+                if value == "off" {
+                    assert_eq!(row["reference"]["what"], format!("{option} on"));
+                }
+            }
+        }
+    }
+    assert_eq!(rows.next(), None);
+    assert!(!directory.exists() && !is_used(&directory));
+}
+
 #[test]
 fn a_missing_program_is_reported_with_its_package() {
     for (part, present, package) in [
@@ -178,6 +217,11 @@ fn a_missing_program_is_reported_with_its_package() {
             "sql",
             &["setpriv", "mariadbd", "mariadb-install-db", "mariadb", "mariadb-admin"],
             "sysbench",
+        ),
+        (
+            "atomic",
+            &["setpriv", "mariadbd", "mariadb-install-db", "mariadb", "mariadb-admin", "sysbench"],
+            "postgresql",
         ),
     ] {
         let path = tempfile::tempdir().unwrap();

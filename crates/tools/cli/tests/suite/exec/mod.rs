@@ -53,6 +53,9 @@ fn a_stream_knows_where_it_is() {
     let calls: u64 = calls.expect(&said).0.parse().unwrap();
     // Calls of 4 KiB each, and not one per line.
     assert!(calls < 300, "{said}");
+    let written = said.trim_end().strip_suffix(" bytes written to the device").expect(&said);
+    let written: u64 = written.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(written < 700_000, "{said}");
 }
 
 #[test]
