@@ -1,6 +1,6 @@
-//! [`DatabaseServer`]: MariaDB with sysbench and PostgreSQL with pgbench. [`DatabaseImage`]: the image of
-//! a drive with a database, from which every run starts. The server's files are on the volume; its
-//! socket and temporary files are not.
+//! [`DatabaseLoad`]: loads of MariaDB and PostgreSQL. [`DatabaseImage`]: the image of a drive with a
+//! database, from which every run starts. The server's files are on the volume; its socket and
+//! temporary files are not.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,13 +9,17 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::child_process::{ChildProcess, command_dying_with_parent, run_to_end};
+use super::super::child_process::{
+    ChildProcess, command_dying_with_parent, command_killed_with_parent, run_to_end,
+};
 use super::super::setup;
 use super::{DatabaseLoadSize, DriveTimes, SecondWrite, TransactionCount, drive};
 use crate::BenchError;
 
-/// Connections of a load.
-const CONNECTIONS: u32 = 8;
+/// Connections of sysbench.
+const SYSBENCH_CONNECTIONS: u32 = 8;
+/// Connections of pgbench, whose transactions are short: more of them share a write of the log.
+const PGBENCH_CONNECTIONS: u32 = 32;
 
 /// Library that `sluice exec` loads into programs.
 const LIBRARY: &str = "libsluice_preload.so";
@@ -46,34 +50,58 @@ const POSTGRESQL_CREATE: &str = "mkdir \"$0.before\"; i=0; \
     initdb --pgdata=\"$0\" --username=root --auth=trust --no-sync --no-locale --encoding=UTF8 >&2";
 
 /// Starts PostgreSQL. The buffers are fewer than the pages of the tables, and checkpoints are frequent.
-const POSTGRESQL: &str = "exec postgres -D \"$0\" -c listen_addresses= -c shared_buffers=4MB \
+const POSTGRESQL: &str = "exec postgres -D \"$0\" -c listen_addresses= -c shared_buffers=32MB \
     -c max_wal_size=64MB -c min_wal_size=64MB -c wal_sync_method=fdatasync \
-    -c checkpoint_completion_target=0.5 -c autovacuum=off -c max_connections=20 \
+    -c checkpoint_completion_target=0.5 -c autovacuum=off -c max_connections=40 \
     -c log_min_messages=fatal \"$@\"";
 
-/// A database server and its load.
+/// A database server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DatabaseServer {
+enum DatabaseServer {
     MariaDb,
     PostgreSql,
 }
 
-impl DatabaseServer {
-    /// In the order of measurement.
-    pub(super) const ALL: [DatabaseServer; 2] =
-        [DatabaseServer::MariaDb, DatabaseServer::PostgreSql];
+/// A load of a database server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DatabaseLoad {
+    /// Four changes of random rows per transaction.
+    MariaDbSysbench,
+    /// The transactions of [`MariaDbSysbench`](Self::MariaDbSysbench).
+    PostgreSqlSysbench,
+    /// A change of a random row, and of a row that all transactions of a teller change.
+    PostgreSqlPgbench,
+}
 
-    /// Returns the name of the load in results.
-    pub(super) fn load(self) -> &'static str {
+impl DatabaseLoad {
+    /// In the order of measurement.
+    pub(super) const ALL: [DatabaseLoad; 3] = [
+        DatabaseLoad::MariaDbSysbench,
+        DatabaseLoad::PostgreSqlSysbench,
+        DatabaseLoad::PostgreSqlPgbench,
+    ];
+
+    fn server(self) -> DatabaseServer {
         match self {
-            DatabaseServer::MariaDb => "mariadb, sysbench oltp_write_only",
-            DatabaseServer::PostgreSql => "postgresql, pgbench simple-update",
+            DatabaseLoad::MariaDbSysbench => DatabaseServer::MariaDb,
+            DatabaseLoad::PostgreSqlSysbench | DatabaseLoad::PostgreSqlPgbench => {
+                DatabaseServer::PostgreSql
+            }
         }
     }
 
-    /// Returns the option that controls the second write.
-    pub(super) fn option(self) -> &'static str {
+    /// Returns the name in results.
+    pub(super) fn name(self) -> &'static str {
         match self {
+            DatabaseLoad::MariaDbSysbench => "mariadb, sysbench oltp_write_only",
+            DatabaseLoad::PostgreSqlSysbench => "postgresql, sysbench oltp_write_only",
+            DatabaseLoad::PostgreSqlPgbench => "postgresql, pgbench simple-update",
+        }
+    }
+
+    /// Returns the server's option that controls the second write.
+    pub(super) fn option(self) -> &'static str {
+        match self.server() {
             DatabaseServer::MariaDb => "innodb_doublewrite",
             DatabaseServer::PostgreSql => "full_page_writes",
         }
@@ -83,7 +111,7 @@ impl DatabaseServer {
 /// An image with a database of which a run uses a copy.
 #[derive(Debug)]
 pub(super) struct DatabaseImage {
-    server: DatabaseServer,
+    load: DatabaseLoad,
     /// Directory on the host for everything.
     scratch: PathBuf,
 }
@@ -94,11 +122,11 @@ impl DatabaseImage {
     /// # Errors
     /// Any failure of a program.
     pub(super) fn make(
-        server: DatabaseServer,
+        load: DatabaseLoad,
         scratch: &Path,
         size: DatabaseLoadSize,
     ) -> Result<DatabaseImage, BenchError> {
-        let image = DatabaseImage { server, scratch: scratch.to_owned() };
+        let image = DatabaseImage { load, scratch: scratch.to_owned() };
         // PostgreSQL runs as another user, who must be able to read the library and to make a socket.
         let allow =
             |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
@@ -143,12 +171,18 @@ impl DatabaseImage {
 
     /// Returns a command that runs a script with the directory of the data as `$0`.
     fn script(&self, script: &str) -> Result<Command, BenchError> {
-        let mut command = command_dying_with_parent(std::env::current_exe()?);
+        let sluice = std::env::current_exe()?;
+        let mut command = match self.load.server() {
+            // It does not end when it is asked to while it starts.
+            DatabaseServer::MariaDb => command_killed_with_parent(sluice),
+            // `sluice exec` itself, to which `finish` sends a signal.
+            DatabaseServer::PostgreSql => command_dying_with_parent(sluice),
+        };
         command.args(["exec", "--stats"]).arg("--volume").arg(self.path("drive.toml"));
         // InnoDB may take a write for durable that completed during a sync (`docs/double-writes.md`).
-        command.args((self.server == DatabaseServer::MariaDb).then_some("--sync"));
+        command.args((self.load.server() == DatabaseServer::MariaDb).then_some("--sync"));
         command.arg("--at").arg(self.path("volume")).arg("--").env(ENV_LIBRARY, self.path(LIBRARY));
-        let path = match self.server {
+        let path = match self.load.server() {
             DatabaseServer::MariaDb => "",
             DatabaseServer::PostgreSql => {
                 if is_root() {
@@ -166,7 +200,7 @@ impl DatabaseImage {
     }
 
     fn create(&self) -> Result<Command, BenchError> {
-        match self.server {
+        match self.load.server() {
             DatabaseServer::MariaDb => {
                 let mut command = self.script(MARIADB_CREATE)?;
                 command.args(is_root().then_some("--user=root"));
@@ -179,8 +213,8 @@ impl DatabaseImage {
     /// Starts the server and waits until it answers.
     fn start(&self, second: SecondWrite) -> Result<RunningDatabase<'_>, BenchError> {
         let sockets = self.path("sockets");
-        let assigned = format!("{}={}", self.server.option(), second.value());
-        let mut command = match self.server {
+        let assigned = format!("{}={}", self.load.option(), second.value());
+        let mut command = match self.load.server() {
             DatabaseServer::MariaDb => {
                 let mut command = self.script(MARIADB)?;
                 command.arg(format!("--{assigned}"));
@@ -198,13 +232,13 @@ impl DatabaseImage {
             }
         };
         let mut process = ChildProcess::start(&mut command)?;
-        let (socket, ping) = match self.server {
+        let (socket, ping) = match self.load.server() {
             DatabaseServer::MariaDb => ("socket", "mariadb-admin"),
             DatabaseServer::PostgreSql => (".s.PGSQL.5432", "pg_isready"),
         };
         process.wait_until(|| {
             let mut ping = self.client(ping);
-            ping.args((self.server == DatabaseServer::MariaDb).then_some("ping"));
+            ping.args((self.load.server() == DatabaseServer::MariaDb).then_some("ping"));
             ping.stdout(Stdio::null()).stderr(Stdio::null());
             sockets.join(socket).exists() && ping.status().is_ok_and(|status| status.success())
         })?;
@@ -214,7 +248,7 @@ impl DatabaseImage {
     /// Returns a command on the host that connects to the server.
     fn client(&self, program: &str) -> Command {
         let sockets = self.path("sockets");
-        match self.server {
+        match self.load.server() {
             DatabaseServer::MariaDb => {
                 let mut command = command_dying_with_parent(program);
                 command.args(["--no-defaults", "--user=root"]);
@@ -241,24 +275,17 @@ pub(super) struct RunningDatabase<'i> {
 impl RunningDatabase<'_> {
     /// Makes the tables of the load.
     fn prepare(&self, size: DatabaseLoadSize) -> Result<(), BenchError> {
-        match self.image.server {
-            DatabaseServer::MariaDb => {
-                let mut create = self.image.client("mariadb");
-                run_to_end(create.args(["--execute", "CREATE DATABASE sbtest"]))?;
-                run_to_end(self.sysbench(size).arg("prepare"))?;
-            }
-            DatabaseServer::PostgreSql => {
-                let mut pgbench = self.image.client("pgbench");
-                let scale = size.scale.to_string();
-                run_to_end(pgbench.args([
-                    "--initialize",
-                    "--quiet",
-                    "--scale",
-                    &scale,
-                    "postgres",
-                ]))?;
-            }
+        if self.image.load == DatabaseLoad::PostgreSqlPgbench {
+            let scale = size.scale.to_string();
+            let arguments = ["--initialize", "--quiet", "--scale", &scale, "postgres"];
+            run_to_end(self.image.client("pgbench").args(arguments))?;
+            return Ok(());
         }
+        if self.image.load.server() == DatabaseServer::MariaDb {
+            let arguments = ["--execute", "CREATE DATABASE sbtest"];
+            run_to_end(self.image.client("mariadb").args(arguments))?;
+        }
+        run_to_end(self.sysbench(size).arg("prepare"))?;
         Ok(())
     }
 
@@ -267,38 +294,44 @@ impl RunningDatabase<'_> {
     /// # Errors
     /// If the program fails or makes no transaction.
     pub(super) fn load(&self, size: DatabaseLoadSize) -> Result<TransactionCount, BenchError> {
-        let (mut command, parse): (_, fn(&str) -> Option<TransactionCount>) =
-            match self.image.server {
-                DatabaseServer::MariaDb => {
-                    let mut sysbench = self.sysbench(size);
-                    sysbench.arg("run");
-                    (sysbench, parse_sysbench)
-                }
-                DatabaseServer::PostgreSql => {
-                    let mut pgbench = self.image.client("pgbench");
-                    pgbench.args(["--no-vacuum", "--builtin=simple-update", "--jobs=2"]);
-                    pgbench.arg(format!("--client={CONNECTIONS}"));
-                    pgbench.arg(format!("--time={}", size.seconds)).arg("postgres");
-                    (pgbench, parse_pgbench)
-                }
-            };
+        let is_pgbench = self.image.load == DatabaseLoad::PostgreSqlPgbench;
+        let mut command = if is_pgbench { self.pgbench(size) } else { self.sysbench(size) };
+        if !is_pgbench {
+            command.arg("run");
+        }
         let out = run_to_end(&mut command)?;
         let text = String::from_utf8_lossy(&out.stdout);
-        parse(&text)
-            .ok_or_else(|| setup(format!("{}: no result: {text}", self.image.server.load())))
+        let count = if is_pgbench { parse_pgbench(&text) } else { parse_sysbench(&text) };
+        count.ok_or_else(|| setup(format!("{}: no result: {text}", self.image.load.name())))
+    }
+
+    fn pgbench(&self, size: DatabaseLoadSize) -> Command {
+        let mut command = self.image.client("pgbench");
+        command.args(["--no-vacuum", "--builtin=simple-update", "--jobs=2"]);
+        command.arg(format!("--client={PGBENCH_CONNECTIONS}"));
+        command.arg(format!("--time={}", size.seconds)).arg("postgres");
+        command
     }
 
     fn sysbench(&self, size: DatabaseLoadSize) -> Command {
         let mut command = command_dying_with_parent("sysbench");
-        let socket = self.image.path("sockets").join("socket");
-        command.args(["--db-driver=mysql", "--mysql-user=root", "--tables=2", "--events=0"]);
+        let sockets = self.image.path("sockets");
+        match self.image.load.server() {
+            DatabaseServer::MariaDb => {
+                command.args(["--db-driver=mysql", "--mysql-user=root"]);
+                command.arg(format!("--mysql-socket={}", sockets.join("socket").display()));
+            }
+            DatabaseServer::PostgreSql => {
+                command.args(["--db-driver=pgsql", "--pgsql-user=root", "--pgsql-db=postgres"]);
+                command.arg(format!("--pgsql-host={}", sockets.display()));
+            }
+        }
         command.args([
-            format!("--mysql-socket={}", socket.display()),
-            format!("--threads={CONNECTIONS}"),
+            format!("--threads={SYSBENCH_CONNECTIONS}"),
             format!("--table-size={}", size.rows),
             format!("--time={}", size.seconds),
         ]);
-        command.args(["--rand-type=uniform", "oltp_write_only"]);
+        command.args(["--events=0", "--tables=2", "--rand-type=uniform", "oltp_write_only"]);
         command
     }
 
@@ -309,7 +342,7 @@ impl RunningDatabase<'_> {
         load: impl FnOnce(&Self) -> Result<T, BenchError>,
     ) -> Result<(u64, T), BenchError> {
         let result = load(&self)?;
-        match self.image.server {
+        match self.image.load.server() {
             DatabaseServer::MariaDb => {
                 run_to_end(self.image.client("mariadb-admin").arg("shutdown"))?;
             }
@@ -323,7 +356,7 @@ impl RunningDatabase<'_> {
         let status = self.process.wait()?;
         let said = self.process.stderr_text()?;
         if !status.success() {
-            return Err(setup(format!("{}: {status}: {said}", self.image.server.load())));
+            return Err(setup(format!("{}: {status}: {said}", self.image.load.name())));
         }
         let bytes = parse_device_bytes(&said);
         Ok((bytes.ok_or_else(|| setup(format!("no statistics of the volume: {said}")))?, result))

@@ -12,7 +12,7 @@ mod database;
 
 use std::path::Path;
 
-use database::{DatabaseImage, DatabaseServer};
+use database::{DatabaseImage, DatabaseLoad};
 
 use super::harness::Scratch;
 use super::rows::Metric;
@@ -83,9 +83,9 @@ fn drive(times: DriveTimes, image: &Path) -> String {
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct DatabaseLoadSize {
-    /// Rows of MariaDB's two tables, each.
+    /// Rows of sysbench's two tables, each.
     rows: u32,
-    /// Scale of PostgreSQL's tables: 100,000 accounts each.
+    /// Scale of pgbench's tables: 100,000 accounts each.
     scale: u32,
     seconds: u32,
 }
@@ -126,9 +126,9 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         DatabaseLoadSize { rows: 100_000, scale: 5, seconds: 10 },
         DatabaseLoadSize { rows: 2000, scale: 1, seconds: 2 },
     );
-    for server in DatabaseServer::ALL {
+    for load in DatabaseLoad::ALL {
         let scratch = Scratch::new()?;
-        let image = DatabaseImage::make(server, scratch.path(), size)?;
+        let image = DatabaseImage::make(load, scratch.path(), size)?;
         let mut idle_bytes = [0; 2];
         for (second, bytes) in SecondWrite::ALL.into_iter().zip(&mut idle_bytes) {
             (*bytes, ()) = image.run(second, |_| Ok(()))?;
@@ -137,17 +137,17 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let samples = interleave(effort.choose(3, 1), sides.len(), |which| {
             let (bytes, count) = image.run(sides[which], |running| running.load(size))?;
             let sample = DoubleWriteSample::new(count, bytes, idle_bytes[which]);
-            sample.ok_or_else(|| setup(format!("{}: nothing was measured", server.load())))
+            sample.ok_or_else(|| setup(format!("{}: nothing was measured", load.name())))
         })?;
-        report(sink, server, &samples)?;
+        report(sink, load, &samples)?;
     }
     Ok(())
 }
 
-/// Writes the rows of a server: of the protected side, then of the other one with its bounds.
+/// Writes the rows of a load: of the protected side, then of the other one with its bounds.
 fn report(
     sink: &mut Sink<'_>,
-    server: DatabaseServer,
+    load: DatabaseLoad,
     samples: &[Vec<DoubleWriteSample>],
 ) -> Result<(), BenchError> {
     type Number = fn(&DoubleWriteSample) -> f64;
@@ -163,8 +163,8 @@ fn report(
     for (Metric(metric, unit), number, bound) in metrics {
         let mut protected = None;
         for (second, samples) in SecondWrite::ALL.into_iter().zip(samples) {
-            let side = |second: SecondWrite| format!("{} {}", server.option(), second.value());
-            let case = format!("{}, {}", server.load(), side(second));
+            let side = |second: SecondWrite| format!("{} {}", load.option(), second.value());
+            let case = format!("{}, {}", load.name(), side(second));
             let values = Samples::new(samples.iter().map(number).collect())
                 .ok_or_else(|| BenchError::NoValue { case: case.clone(), metric })?;
             let row = Measurement::median(BENCH, &case, metric, &values, unit);
@@ -223,7 +223,7 @@ mod tests {
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, Format::Json);
         let on = DoubleWriteSample { rate: 100.0, bytes_per_transaction: 1000.0 };
-        report(&mut sink, DatabaseServer::PostgreSql, &[vec![on], vec![off]]).unwrap();
+        report(&mut sink, DatabaseLoad::PostgreSqlPgbench, &[vec![on], vec![off]]).unwrap();
         sink.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
@@ -253,6 +253,6 @@ mod tests {
     fn a_side_without_samples_is_an_error() {
         let mut out = Vec::new();
         let mut sink = Sink::new(&mut out, Format::Json);
-        assert!(report(&mut sink, DatabaseServer::MariaDb, &[vec![], vec![]]).is_err());
+        assert!(report(&mut sink, DatabaseLoad::MariaDbSysbench, &[vec![], vec![]]).is_err());
     }
 }

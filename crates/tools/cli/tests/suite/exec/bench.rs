@@ -188,6 +188,7 @@ fn databases_are_measured_with_and_without_their_second_write() {
     let mut rows = lines.iter();
     for (load, option) in [
         ("mariadb, sysbench oltp_write_only", "innodb_doublewrite"),
+        ("postgresql, sysbench oltp_write_only", "full_page_writes"),
         ("postgresql, pgbench simple-update", "full_page_writes"),
     ] {
         for (metric, unit) in [("throughput", "1/s"), ("bytes_per_transaction", "B")] {
@@ -253,6 +254,14 @@ fn a_killed_run_on_new_volumes_leaves_no_process() {
         return;
     }
     killed_run_leaves_nothing("sql", "sql.sock");
+}
+
+#[test]
+fn a_killed_run_on_an_image_leaves_no_process() {
+    if !testkit::has_programs!(&["mariadbd", "mariadb", "sysbench", "pg_ctlcluster", "pgbench"]) {
+        return;
+    }
+    killed_run_leaves_nothing("atomic", "sockets/socket");
 }
 
 /// Kills a run when a file exists in its directory.
