@@ -171,7 +171,7 @@ fn report(
             let on = *protected.get_or_insert(values.median());
             sink.push(match second {
                 SecondWrite::On => row,
-                SecondWrite::Off => bound(row.with_reference(&side(SecondWrite::On), on), on),
+                SecondWrite::Off => bound(row.with_reference(side(SecondWrite::On), on), on),
             })?;
         }
     }
