@@ -108,7 +108,7 @@ impl DatabaseLoad {
     }
 }
 
-/// An image with a database of which a run uses a copy.
+/// An image with a database. Every run uses a copy of it.
 #[derive(Debug)]
 pub(super) struct DatabaseImage {
     load: DatabaseLoad,

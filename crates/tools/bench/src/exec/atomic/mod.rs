@@ -55,9 +55,9 @@ impl SecondWrite {
 /// Times of the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DriveTimes {
-    /// Of NAND: 0.64 ms and 1.86 ms for a lower and an upper page.
+    /// The preset's times of NAND: 0.64 ms and 1.86 ms to program a lower and an upper page.
     Nand,
-    /// None, while the database is made.
+    /// No times, while the database is made.
     None,
 }
 
