@@ -122,7 +122,7 @@ fn a_profiled_program_goes_on_in_virtual_time() {
              strategy = \"speculate\"\n{work}\n"
         );
         std::fs::write(path("s.toml"), scenario).unwrap();
-        let out = sluice(&["sim", "--json", &path("s.toml")]);
+        let out = sluice(&["sim", "--json", "-", &path("s.toml")]);
         assert!(out.status.success(), "{}", said(&out.stderr));
         let text = said(&out.stdout);
         let result: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -13,7 +13,7 @@ use super::super::child_process::{
     ChildProcess, command_dying_with_parent, command_killed_with_parent, run_to_end,
 };
 use super::super::setup;
-use super::{DatabaseLoadSize, DriveTimes, SecondWrite, TransactionCount, drive};
+use super::{DatabaseLoadSize, DriveTimes, LoadEnd, SecondWrite, TransactionCount, drive};
 use crate::BenchError;
 
 /// Connections of sysbench.
@@ -203,6 +203,8 @@ impl DatabaseImage {
         match self.load.server() {
             DatabaseServer::MariaDb => {
                 let mut command = self.script(MARIADB_CREATE)?;
+                // A server removes the temporary files of all servers in its directory.
+                command.arg(format!("--tmpdir={}", self.path("sockets").display()));
                 command.args(is_root().then_some("--user=root"));
                 Ok(command)
             }
@@ -309,7 +311,13 @@ impl RunningDatabase<'_> {
         let mut command = self.image.client("pgbench");
         command.args(["--no-vacuum", "--builtin=simple-update", "--jobs=2"]);
         command.arg(format!("--client={PGBENCH_CONNECTIONS}"));
-        command.arg(format!("--time={}", size.seconds)).arg("postgres");
+        command.arg(match size.end {
+            LoadEnd::Seconds(seconds) => format!("--time={seconds}"),
+            LoadEnd::Transactions(count) => {
+                format!("--transactions={}", count.div_ceil(PGBENCH_CONNECTIONS))
+            }
+        });
+        command.arg("postgres");
         command
     }
 
@@ -326,12 +334,18 @@ impl RunningDatabase<'_> {
                 command.arg(format!("--pgsql-host={}", sockets.display()));
             }
         }
+        // 0 is no limit.
+        let (seconds, transactions) = match size.end {
+            LoadEnd::Seconds(seconds) => (seconds, 0),
+            LoadEnd::Transactions(count) => (0, count),
+        };
         command.args([
             format!("--threads={SYSBENCH_CONNECTIONS}"),
             format!("--table-size={}", size.rows),
-            format!("--time={}", size.seconds),
+            format!("--time={seconds}"),
+            format!("--events={transactions}"),
         ]);
-        command.args(["--events=0", "--tables=2", "--rand-type=uniform", "oltp_write_only"]);
+        command.args(["--tables=2", "--rand-type=uniform", "oltp_write_only"]);
         command
     }
 

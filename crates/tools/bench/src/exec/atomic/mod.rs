@@ -87,7 +87,17 @@ struct DatabaseLoadSize {
     rows: u32,
     /// Scale of pgbench's tables: 100,000 accounts each.
     scale: u32,
-    seconds: u32,
+    end: LoadEnd,
+}
+
+/// End of a load.
+#[derive(Clone, Copy, Debug)]
+enum LoadEnd {
+    /// After a time in seconds.
+    Seconds(u32),
+    /// After a number of transactions of all connections together: also on a machine on which
+    /// connecting takes seconds.
+    Transactions(u32),
 }
 
 /// Result of a load.
@@ -123,8 +133,8 @@ impl DoubleWriteSample {
 /// Any failure of a program or in setting a drive up.
 pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     let size = effort.choose(
-        DatabaseLoadSize { rows: 100_000, scale: 5, seconds: 10 },
-        DatabaseLoadSize { rows: 2000, scale: 1, seconds: 2 },
+        DatabaseLoadSize { rows: 100_000, scale: 5, end: LoadEnd::Seconds(10) },
+        DatabaseLoadSize { rows: 2000, scale: 1, end: LoadEnd::Transactions(320) },
     );
     for load in DatabaseLoad::ALL {
         let scratch = Scratch::new()?;

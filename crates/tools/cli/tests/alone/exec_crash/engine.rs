@@ -144,8 +144,9 @@ impl<'h> Server<'h> {
     pub(super) fn create(&self) -> Vec<String> {
         match self.engine {
             Engine::MariaDb => {
-                let user = Server::is_root().then(|| "--user=root".to_owned());
-                let arguments: Vec<String> = user.into_iter().collect();
+                // A server removes the temporary files of all servers in its directory.
+                let mut arguments = vec![format!("--tmpdir={}", self.sockets)];
+                arguments.extend(Server::is_root().then(|| "--user=root".to_owned()));
                 self.script(MARIADB_CREATE, &arguments)
             }
             Engine::PostgreSql => self.script(POSTGRESQL_CREATE, &[]),
