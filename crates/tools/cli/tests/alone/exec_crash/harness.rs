@@ -354,26 +354,39 @@ fn copy_sparse(from: &str, to: &str) {
 /// Kills orphans that lead a session of their own, as PostgreSQL's processes do. Returns whether
 /// there were some.
 fn kill_session_leaders() -> bool {
-    let leads = |process: &Pid| rustix::process::getsid(Some(*process)) == Ok(*process);
-    let found: Vec<Pid> = children(std::process::id()).into_iter().filter(leads).collect();
-    for process in &found {
+    let mut orphans = children(std::process::id());
+    orphans.retain(|process| leads_session(*process));
+    for process in &orphans {
         let _ = kill_process(*process, Signal::KILL);
         let _ = waitpid(Some(*process), WaitOptions::empty());
     }
-    !found.is_empty()
+    !orphans.is_empty()
+}
+
+/// Returns whether a process leads a session. `getsid` of rustix cannot tell: it panics if the
+/// leader of the session is outside of the namespace of process numbers, as in a container.
+fn leads_session(process: Pid) -> bool {
+    let number = process.as_raw_nonzero().get();
+    stat_numbers(&number.to_string()).is_some_and(|[_, _, session]| session == number)
 }
 
 /// Returns the children of a process.
 fn children(parent: u32) -> Vec<Pid> {
     let of = |entry: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // State and parent follow the name, which may contain blanks.
-        let mut fields = stat.rsplit(')').next()?.split_whitespace();
-        let above: u32 = fields.nth(1)?.parse().ok()?;
-        let process = entry.file_name().to_str()?.parse().ok()?;
-        (above == parent).then_some(process).and_then(Pid::from_raw)
+        let process = entry.file_name().into_string().ok()?;
+        let [above, ..] = stat_numbers(&process)?;
+        (above.cast_unsigned() == parent).then_some(process.parse().ok()?).and_then(Pid::from_raw)
     };
     std::fs::read_dir("/proc").unwrap().filter_map(|entry| of(entry.unwrap())).collect()
+}
+
+/// Returns parent, group and session of a process.
+fn stat_numbers(process: &str) -> Option<[i32; 3]> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The numbers follow name and state. The name may contain blanks.
+    let fields = stat.rsplit(')').next()?.split_whitespace().skip(1);
+    let numbers: Vec<i32> = fields.map_while(|field| field.parse().ok()).take(3).collect();
+    numbers.try_into().ok()
 }
 
 /// Returns the seed of a run: `SLUICE_SEED`, or `default`.
