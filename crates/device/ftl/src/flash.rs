@@ -8,7 +8,7 @@ use tracepoint::Cause;
 use crate::buffer::unit_id::UnitId;
 use crate::ftl::HOST;
 use crate::ids::{Lba, LbaRun, SlotId, ToIndex, ToU32, WriteSeq};
-use crate::{BufferEntry, Oob};
+use crate::{BufferEntry, Oob, VictimDecision, VictimLines};
 
 /// Identifies a flash operation of the FTL; the backend returns it on completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -221,6 +221,14 @@ pub trait FlashBackend {
     fn host_reads_in_flight(&self, pu: PuId) -> u32 {
         let _ = pu;
         0
+    }
+
+    /// Chooses the next victim of garbage collection. Called when space is needed. The default is the
+    /// policy of the configuration.
+    #[inline]
+    fn choose_victim(&mut self, now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
+        let _ = (now, lines);
+        VictimDecision::Policy
     }
 
     /// Trims runs of logical sectors in the drive's own map: the drive drops versions in units with

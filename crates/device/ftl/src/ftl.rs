@@ -24,7 +24,7 @@ use crate::space::Space;
 use crate::space::lines::LineState;
 use crate::{
     CapacityError, CapacityPlan, ChunkReport, FlashGeometry, FtlConfig, FtlStats, L2pEntry,
-    LimiterSample, RateLimiter,
+    LimiterSample, RateLimiter, VictimLines,
 };
 
 /// A completed request.
@@ -265,6 +265,11 @@ impl Ftl {
     pub fn valid_sectors_by_line(&self) -> impl Iterator<Item = u32> {
         let closed = self.space.table().iter();
         closed.filter(|(_, l)| l.state == LineState::Closed).map(|(_, l)| l.valid_sectors)
+    }
+
+    /// Returns the facts about the lines that can be a victim of garbage collection.
+    pub fn victim_lines(&self) -> VictimLines<'_> {
+        self.gc.victim_lines(&self.env, self.space.table(), self.free_sectors())
     }
 
     /// Returns whether no request and no flash operation is outstanding. Relocated sectors may still

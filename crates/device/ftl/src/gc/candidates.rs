@@ -120,14 +120,32 @@ impl VictimCandidates {
         self.empty.remove(at)
     }
 
-    /// Removes and returns the next victim that has valid sectors or is to be retired.
-    /// `closed_total` is the number of lines closed so far.
-    pub(super) fn pop_victim(&mut self, closed_total: u64) -> Option<LineId> {
-        self.degraded.pop_front().or_else(|| {
-            let line = self.policy.take(closed_total)?;
-            self.valid.remove(line.index());
-            Some(line)
-        })
+    /// Removes and returns the next line with a failed chunk.
+    pub(super) fn pop_degraded(&mut self) -> Option<LineId> {
+        self.degraded.pop_front()
+    }
+
+    /// Removes and returns the line that the policy chooses. `closed_total` is the number of lines
+    /// closed so far.
+    pub(super) fn pop_by_policy(&mut self, closed_total: u64) -> Option<LineId> {
+        let line = self.policy.take(closed_total)?;
+        self.valid.remove(line.index());
+        Some(line)
+    }
+
+    /// Removes and returns a line that another part has chosen, if the policy could choose it.
+    pub(super) fn pop_chosen(&mut self, line: LineId) -> Option<LineId> {
+        if !self.is_in_policy(line) {
+            return None;
+        }
+        self.policy.remove(line);
+        self.valid.remove(line.index());
+        Some(line)
+    }
+
+    /// Whether the policy could choose a line.
+    pub(super) fn is_in_policy(&self, line: LineId) -> bool {
+        self.valid.get(line.index()).is_some_and(|valid| valid != u32::MAX)
     }
 
     /// Removes and returns the closed line with the fewest valid sectors, if those are no more than

@@ -12,6 +12,7 @@ pub(crate) mod limiter_history;
 pub(crate) mod pid;
 pub(crate) mod steady_lines;
 pub(crate) mod victim;
+pub(crate) mod victim_lines;
 pub(crate) mod victim_p2l;
 
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
 use crate::{RateLimiter, RateLimiterKind, VictimPolicyKind};
 use candidates::VictimCandidates;
 use defer::{GcDeferral, MemberUnit, VictimUnit};
+use victim_lines::{VictimDecision, VictimLines};
 use victim_p2l::VictimP2lRead;
 
 /// Garbage collection: the lines being reclaimed, and the progress of each.
@@ -175,19 +177,43 @@ impl Gc {
 
     /// Picks the next victim. Relocations may use `room` sectors of the `free` ones. If less than a
     /// line is available, only a victim that fits can be relocated: the line with the fewest valid
-    /// sectors, whatever the policy.
+    /// sectors, whatever the policy. `choose` decides in place of the policy.
     pub(crate) fn pick_victim(
         &mut self,
         env: &Env,
         lines: &LineTable,
         free: u64,
         room: u64,
+        choose: impl FnOnce(&VictimLines<'_>) -> VictimDecision,
     ) -> Option<LineId> {
         self.candidates.set_critical(self.limiter.headroom(free) <= 0.0);
-        if room >= u64::from(env.plan.line_sectors) {
-            return self.candidates.pop_victim(lines.closed_total());
+        if room < u64::from(env.plan.line_sectors) {
+            return self.candidates.pop_fewest_valid(room, lines);
         }
-        self.candidates.pop_fewest_valid(room, lines)
+        if let Some(line) = self.candidates.pop_degraded() {
+            return Some(line);
+        }
+        match choose(&self.victim_lines(env, lines, free)) {
+            VictimDecision::Policy => self.candidates.pop_by_policy(lines.closed_total()),
+            VictimDecision::Line(line) => self.candidates.pop_chosen(line),
+            VictimDecision::None => None,
+        }
+    }
+
+    /// Returns the facts about the lines that the policy could choose.
+    pub(crate) fn victim_lines<'a>(
+        &'a self,
+        env: &Env,
+        lines: &'a LineTable,
+        free: u64,
+    ) -> VictimLines<'a> {
+        let (reserve, _) = self.limiter.watermarks();
+        VictimLines {
+            candidates: &self.candidates,
+            lines,
+            free_lines: free.saturating_sub(reserve) / u64::from(env.plan.line_sectors.max(1)),
+            is_critical: self.limiter.headroom(free) <= 0.0,
+        }
     }
 
     /// Counts a victim that is reclaimed for its space.

@@ -494,7 +494,7 @@ impl LineTable {
     }
 
     /// The facts of a closed line for garbage collection.
-    fn closed_line(&self, id: LineId, at: u64) -> ClosedLine {
+    pub(crate) fn closed_line(&self, id: LineId, at: u64) -> ClosedLine {
         let line = &self.lines[id.index()];
         ClosedLine {
             line: id,

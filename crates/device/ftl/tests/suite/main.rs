@@ -15,4 +15,5 @@ mod recovery_cost;
 mod redispatch;
 mod refused;
 mod trim;
+mod victims;
 mod write_amplification;

@@ -7,7 +7,7 @@ use std::path::Path;
 use ftl::{Oob, ReadAddress};
 
 /// A 64-bit FNV-1a hash of a sequence of flash operations.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHash(u64);
 
 impl Default for CallHash {

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use ftl::{
     CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, Lba,
     LineMetadata, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryStats, SlotId,
-    WriteUnit,
+    VictimDecision, VictimLines, WriteUnit,
 };
 use nvme::{ChunkId, Geometry, PhysSector, PuId, Status};
 use rng::Rng;
@@ -118,6 +118,9 @@ pub struct TestFlash {
     pub cuts: u64,
     /// Hash of every program, read and erase that the FTL issued, in order.
     pub calls: CallHash,
+    /// Chooses victims in place of the FTL's policy, and counts the choices.
+    pub choose: Option<fn(&VictimLines<'_>) -> VictimDecision>,
+    pub choices: u64,
     /// Completions reported so far, and the number between two checks of the FTL's invariants.
     completions_reported: u64,
     check_period: u64,
@@ -215,6 +218,8 @@ impl TestFlash {
             recoveries: Vec::new(),
             cuts: 0,
             calls: CallHash::default(),
+            choose: None,
+            choices: 0,
             completions_reported: 0,
             check_period: check_period(&geometry),
         }
@@ -521,6 +526,11 @@ impl TestFlash {
 impl FlashBackend for TestFlash {
     fn stores_data(&self) -> bool {
         self.stores_data
+    }
+
+    fn choose_victim(&mut self, _: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
+        self.choices += 1;
+        self.choose.map_or(VictimDecision::Policy, |choose| choose(lines))
     }
 
     fn program(&mut self, _now: Nanos, op: OpToken, unit: WriteUnit<'_>) {

@@ -16,7 +16,7 @@ use crate::gc::{Relocation, VictimScan};
 use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, ToU32};
 use crate::space::ChunkErase;
 use crate::space::lines::LineState;
-use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest};
+use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest, VictimLines};
 
 /// Number of members of a line whose P2L entries are prefetched together.
 const PREFETCH_MEMBERS: u32 = 16;
@@ -31,7 +31,7 @@ impl Ftl {
         while self.buffer.ring(GC).free() >= self.env.geometry.ws_opt
             && self.gc.reads_in_flight() < self.gc_queue_depth()
         {
-            if self.gc.current_scan().is_none() && !self.select_victim() {
+            if self.gc.current_scan().is_none() && !self.select_victim(now, flash) {
                 break;
             }
             let Some(VictimScan { line, .. }) = self.gc.current_scan() else { break };
@@ -63,7 +63,7 @@ impl Ftl {
         u64::from(self.gc.draining()) * u64::from(self.env.plan.line_sectors)
     }
 
-    fn select_victim(&mut self) -> bool {
+    fn select_victim(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let hurt = self.gc.has_degraded();
         let (free, coming) = (self.free_sectors(), self.reclaimable_soon());
         // When the host is stopped, padding still to be written counts as used: else each victim
@@ -107,7 +107,8 @@ impl Ftl {
         if self.gc.draining() > 0 && free < on_its_way && !stuck {
             return false;
         }
-        let line = self.gc.pick_victim(&self.env, self.space.table(), free, room);
+        let choose = |lines: &VictimLines<'_>| flash.choose_victim(now, lines);
+        let line = self.gc.pick_victim(&self.env, self.space.table(), free, room, choose);
         let Some(line) = line else { return false };
         self.space.begin_victim(line);
         self.gc.count_victim();
