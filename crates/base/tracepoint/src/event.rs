@@ -77,6 +77,8 @@ pub enum StageKind {
     Dma,
     /// Posting of the completion entry.
     Completion,
+    /// The engines of a drive's rules.
+    Rules,
     /// The latency and bandwidth of the null personality.
     Null,
     /// The cells of phase-change memory.

@@ -11,6 +11,7 @@ use time::Nanos;
 use transport::RegionCosts;
 
 use crate::admin::latency_monitor;
+use crate::DriveRulesConfig;
 use crate::namespaces::layout::NamespaceLayout;
 use crate::personality::protection;
 
@@ -313,6 +314,9 @@ pub struct DriveConfig {
     pub protection: Option<ProtectionType>,
     /// The persistent memory region, if the drive has one.
     pub pmr: Option<PmrConfig>,
+    /// The rules that decide about commands and garbage collection, if the drive has any. Requires a
+    /// drive that manages its own NAND flash, with its original namespace and blocks of a sector.
+    pub rules: Option<DriveRulesConfig>,
 }
 
 /// Smallest logical block in bytes.
@@ -462,6 +466,7 @@ impl DriveConfig {
         self.check_host_flush()?;
         self.check_lba_bytes()?;
         self.check_protection()?;
+        self.check_rules(manages)?;
         self.check_open_channel()
     }
 
@@ -538,6 +543,37 @@ impl DriveConfig {
                     "oob_bytes of {needs} and more: 16 of each sector for the FTL, and 8 for each \
                      logical block"
                 ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that rules decide about everything that the drive does. `manages` tells whether the drive
+    /// manages its flash. The program is verified when the drive is powered on.
+    fn check_rules(&self, manages: bool) -> Result<(), crate::DriveError> {
+        let Some(rules) = &self.rules else { return Ok(()) };
+        let contradiction = |what: &str, allowed: &str| {
+            Err(crate::DriveError::Config { what: what.into(), allowed: allowed.into() })
+        };
+        if !manages {
+            return contradiction(
+                "rules of a drive that does not manage its flash",
+                "personality = \"rules\" over NAND",
+            );
+        }
+        if !(1..=DriveRulesConfig::ENGINES_MAX).contains(&rules.engines) {
+            return contradiction(&format!("{} engines of rules", rules.engines), "1 to 64");
+        }
+        if !self.controller.namespaces.is_default() {
+            return contradiction(
+                "several namespaces of a drive whose application has all of it",
+                "one namespace",
+            );
+        }
+        if self.lba_bytes.is_some_and(|bytes| bytes != self.sector_bytes()) {
+            return contradiction(
+                "rules for blocks that are smaller than the sectors of the map",
+                "lba_bytes equal to sector_bytes",
             );
         }
         Ok(())

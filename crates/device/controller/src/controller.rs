@@ -35,6 +35,7 @@ use crate::personality::device_l2p::DeviceL2pTable;
 use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
+use crate::personality::rules::DriveRules;
 use crate::personality::sanitize;
 use crate::stats::CommandTimes;
 use crate::{
@@ -187,10 +188,11 @@ impl Controller {
         if let Some(thresholds) = &config.controller.latency_monitor {
             admin.enable_latency_monitor(thresholds);
         }
+        let rules = DriveRules::install(&config, &personality)?;
         let mut controller = Controller {
             queues: Queues::new(config.controller.arbitration, nobody),
             admin,
-            commands: Commands::default(),
+            commands: Commands::with_rules(rules),
             async_events: AsyncEventQueue::default(),
             memory,
             stages: CommandStages::new(),
@@ -467,6 +469,7 @@ impl Controller {
         stats.registers = self.queues.has_registers.then_some(self.queues.register_stats);
         stats.notifications = self.async_events.stats;
         stats.pmr = self.memory.pmr.as_ref().map(DevicePmr::stats);
+        stats.rules = self.commands.rules.as_ref().map(|rules| rules.stats());
         match &self.personality {
             Personality::OpenChannel(d) => {
                 stats.device_l2p = d.device_l2p.as_ref().map(|m| m.stats)
@@ -499,6 +502,9 @@ impl Controller {
         }
         if let Some(pmr) = &mut self.memory.pmr {
             pmr.reset_stats();
+        }
+        if let Some(rules) = &mut self.commands.rules {
+            rules.reset_stats();
         }
         if let Some(array) = self.array_mut() {
             for pu in &mut array.pus {

@@ -8,6 +8,8 @@ use media::OpenError;
 use mem::PersistentMemoryError;
 use nvme::GeometryError;
 
+use crate::DriveRulesError;
+
 /// The reason for which a drive cannot be powered on.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
@@ -44,6 +46,9 @@ pub enum DriveError {
     /// The operating system cannot provide the memory that the drive needs.
     #[error("no memory for the drive: {0}")]
     Memory(#[source] io::Error),
+    /// The drive does not take its rule program.
+    #[error(transparent)]
+    Rules(#[from] DriveRulesError),
     /// The FTL does not fit the medium, or recovery does not find the data that it needs.
     #[error(transparent)]
     Ftl(#[from] RecoveryError),

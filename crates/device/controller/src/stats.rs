@@ -8,7 +8,7 @@ use time::Nanos;
 
 use crate::command::table::Command;
 use crate::{
-    DoorbellToFetch, LatencyMonitorStats, Lateness, LatenessRecord, PmrStats, RegisterStats,
+    DoorbellToFetch, DriveRuleStats, LatencyMonitorStats, Lateness, LatenessRecord, PmrStats, RegisterStats,
 };
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive
@@ -275,6 +275,8 @@ pub struct DriveStats {
     pub sanitizes: u64,
     /// Compare, Verify, Write Uncorrectable and Copy of a drive that manages its own flash.
     pub block_commands: BlockCommandStats,
+    /// The rules; `None` unless the drive has them.
+    pub rules: Option<DriveRuleStats>,
     /// Errors of protection information; `None` unless the drive has it.
     pub protection_errors: Option<ProtectionErrors>,
     /// The NAND medium; `None` for other media.

@@ -20,6 +20,7 @@ mod engine;
 mod grant;
 mod ids;
 mod instruction;
+mod needs;
 mod program;
 mod verify;
 
@@ -33,6 +34,7 @@ pub use ids::{AppId, ContextId, LayoutId, RuleId, RuleLine, TableId};
 pub use instruction::{
     ADDRESS_NAME_MAX, HeaderRegister, Instruction, LOOP_DEPTH_MAX, REGISTERS, RuleOp,
 };
+pub use needs::{RuleFeature, RuleNeed};
 pub use program::{
     AppDeclaration, CodeRange, InputOp, IntWidth, OpMask, ProgramLimits, RecordField, RecordLayout,
     RuleDeclaration, RuleLocation, RuleProgram, RuleTrigger, TableDeclaration, TableKind,

@@ -73,6 +73,7 @@ pub fn config(geometry: NandGeometry, pair_distance: u32, image: Option<&Path>) 
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn controller_identity(
             lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
             keep_alive: config.controller.registers.is_some(),
             format: matches!(personality, Personality::Block(_)),
-            namespaces: matches!(personality, Personality::Block(_)),
+            namespaces: matches!(personality, Personality::Block(_)) && config.rules.is_none(),
             sanitize: matches!(personality, Personality::Block(_)),
             namespace_notices: true,
         },

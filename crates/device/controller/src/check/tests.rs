@@ -50,6 +50,7 @@ fn busy() -> Controller {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     };
     let mut drive = Controller::new(config).expect("a valid configuration");
     drive.attach().expect("a port");

@@ -22,6 +22,7 @@ use crate::faults::injection;
 use crate::host_interface::registers;
 use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
+use crate::personality::rules::commands as rules;
 use crate::personality::{format, sanitize};
 
 impl Controller {
@@ -226,6 +227,7 @@ impl Controller {
     pub(crate) fn start(&mut self, now: Nanos, id: u32) {
         tracepoint::trace_at(now, || Event::CommandStarted { id });
         match &mut self.personality {
+            Personality::Block(_) if self.commands.rules.is_some() => rules::start(self, now, id),
             Personality::Block(d) => {
                 d.start(now, id, &mut self.commands, self.admin.cache_enabled());
             }
@@ -484,7 +486,8 @@ impl Controller {
             at
         } else {
             let Some((stage, at, id)) = self.stages.dequeue(next) else {
-                return injection::end_due(self, self.time.at);
+                injection::end_due(self, self.time.at);
+                return self.send_completed(self.time.at);
             };
             match stage {
                 Stage::Fetch => self.on_fetched(at, id),
@@ -499,13 +502,24 @@ impl Controller {
         self.send_completed(at);
     }
 
+    /// Does what follows the work of the FTL: ends maintenance, and waits for engines of rules.
+    #[cold]
+    fn follow_ftl(&mut self) {
+        if self.commands.checks_namespaces {
+            format::complete_finished(self);
+            sanitize::complete_finished(self);
+        }
+        if self.commands.rules.is_some() {
+            injection::update_interrupt(self);
+        }
+    }
+
     fn run_ftl(&mut self, now: Nanos) -> bool {
         match &mut self.personality {
             Personality::Block(d) => {
                 let has_worked = d.run_ftl(now, &mut self.commands);
-                if has_worked && self.commands.checks_namespaces {
-                    format::complete_finished(self);
-                    sanitize::complete_finished(self);
+                if has_worked && self.commands.follows_ftl {
+                    self.follow_ftl();
                 }
                 has_worked
             }
@@ -642,11 +656,12 @@ impl Controller {
 /// flash array and their events in the same order as for the commands of one host, so that its state
 /// afterwards is the same.
 impl Controller {
-    /// Whether the drive takes direct writes: it has an FTL and only its original namespace, its media
-    /// store no data, it has no restricted host, and it runs with [zero latency](Controller::set_zero_latency).
+    /// Whether the drive takes direct writes: it has an FTL without rules and only its original
+    /// namespace, its media store no data, it has no restricted host, and it runs with [zero latency](Controller::set_zero_latency).
     pub fn takes_direct_writes(&self) -> bool {
         self.zero_latency
             && !self.commands.checks_namespaces
+            && self.commands.rules.is_none()
             && self.queues.ports.iter().all(|port| port.access.is_none())
             && matches!(&self.personality, Personality::Block(drive) if !drive.stores_data())
     }

@@ -11,6 +11,7 @@ use transport::Port;
 use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::command::data_buffer::DataBuffer;
 use crate::personality::logical_blocks::BlockRange;
+use crate::personality::rules::DriveRules;
 
 /// A command in flight.
 #[derive(Debug)]
@@ -109,12 +110,22 @@ pub(crate) struct Commands {
     /// Whether namespaces of new commands are checked: during a format, a change or Sanitize, and on
     /// drives that do not have only their original namespace.
     pub(crate) checks_namespaces: bool,
+    /// Whether the controller has something to do after the FTL has worked: namespaces are checked, or
+    /// the drive has rules.
+    pub(crate) follows_ftl: bool,
+    /// The rules that decide about commands and victims of a drive that manages its flash.
+    pub(crate) rules: Option<Box<DriveRules>>,
     /// Commands in flight of detached hosts, and the port that replaces theirs.
     detached_count: u32,
     placeholder_port: Option<Arc<Port>>,
 }
 
 impl Commands {
+    /// Creates the table of a drive, with its rules if it has any.
+    pub(crate) fn with_rules(rules: Option<Box<DriveRules>>) -> Commands {
+        Commands { rules, ..Commands::default() }
+    }
+
     #[inline(always)]
     pub(crate) fn add(&mut self, port: &Arc<Port>, queue: u32, sq_id: u16, cid: u16) -> u32 {
         match self.slots.take() {
@@ -332,6 +343,7 @@ impl Commands {
 
     pub(crate) fn check_invariants(&self) -> Result<(), DriveViolation> {
         let check = |subject, index| DriveCheck { part: DrivePart::Commands, subject, index };
+        self.rules.iter().for_each(|rules| rules.check_invariants());
         let mut in_use = vec![true; self.slots.len()];
         for id in self.slots.free_indices() {
             check("slot", *id).equal("a slot is free once", true, in_use[*id as usize])?;

@@ -13,6 +13,7 @@ use crate::host_interface::registers;
 use crate::personality::block::BlockDrive;
 use crate::personality::format::{self, FormatTask};
 use crate::personality::logical_blocks::BlockRange;
+use crate::personality::rules::commands as rules;
 use crate::personality::sanitize::{self, SanitizeReport};
 
 /// Checks that a namespace has a logical block.
@@ -328,14 +329,16 @@ pub(crate) fn end_due(controller: &mut Controller, now: Nanos) {
         }
     }
     registers::end_timers(controller, now);
+    rules::leave_engines(controller, now);
     update_interrupt(controller);
 }
 
-/// Sets the time of the next event that is not about a command: the end of a fault, or of a timer of
-/// the registers.
+/// Sets the time of the next event of no stage: the end of a fault, of a timer of the registers, or of
+/// the work of a rule engine.
 pub(crate) fn update_interrupt(controller: &mut Controller) {
     let timer = registers::next_timer(controller);
-    controller.stages.set_interrupt(controller.faults.next_end().min(timer));
+    let engine = controller.commands.rules.as_ref().map_or(Nanos::MAX, |rules| rules.next_at());
+    controller.stages.set_interrupt(controller.faults.next_end().min(timer).min(engine));
 }
 
 /// Returns the faults that were injected into the drive, oldest first.

@@ -28,6 +28,9 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     }
     format::abort_at_power_cut(controller);
     controller.stages.clear();
+    if let Some(rules) = &mut controller.commands.rules {
+        rules.power_cut();
+    }
     let aborted = controller.commands.take_in_flight();
     let lba_bytes = controller.config.lba_bytes();
     let report = match &controller.personality {

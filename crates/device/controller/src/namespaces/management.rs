@@ -102,13 +102,15 @@ pub(crate) fn update_checks(controller: &mut Controller) {
     let commands = &mut controller.commands;
     let is_maintained = commands.is_formatting || commands.refused_with.is_some();
     commands.checks_namespaces = !is_direct || has_other_hosts || is_maintained;
+    commands.follows_ftl = commands.checks_namespaces || commands.rules.is_some();
 }
 
 /// Returns the drive, if its namespaces can be changed by a host.
 fn managed_drive(controller: &mut Controller, port: usize) -> Result<&mut BlockDrive, Status> {
     let is_restricted = controller.queues.ports[port].access.is_some();
+    let has_rules = controller.commands.rules.is_some();
     match &mut controller.personality {
-        Personality::Block(drive) if !is_restricted => Ok(drive),
+        Personality::Block(drive) if !is_restricted && !has_rules => Ok(drive),
         _ => Err(Status::INVALID_OPCODE),
     }
 }
@@ -277,6 +279,10 @@ pub(crate) fn change(
     let Personality::Block(drive) = &controller.personality else {
         return Err(NamespaceError::NotManaged);
     };
+    if controller.commands.rules.is_some() {
+        // The application of the rules has the whole drive.
+        return Err(NamespaceError::NotManaged);
+    }
     let (sender, reply) = NamespaceReply::new();
     let (table, unit_blocks) = (&drive.namespaces, u64::from(drive.unit_blocks()));
     let blocks = match request {

@@ -28,13 +28,14 @@ impl<'a> SavedDrive<'a> {
     /// Returns the state of a drive, to be copied or saved. Media in image files are part of it, with
     /// all their data. Returns `None` if the state is not complete without its host: the drive has a
     /// controller memory buffer or a persistent memory region, operations in flight, chunk
-    /// notifications that its host knows, or injected faults.
+    /// notifications that its host knows, or injected faults. Nor is the state of rules part of it.
     pub fn new(drive: &'a Controller) -> Option<SavedDrive<'a>> {
         let is_complete = drive.memory.is_empty()
             && drive.is_idle()
             && drive.deadline() == Nanos::MAX
             && drive.async_events.stats == Default::default()
             && drive.faults.is_empty()
+            && drive.commands.rules.is_none()
             && !drive.zero_latency;
         is_complete.then(|| SavedDrive {
             personality: Cow::Borrowed(&drive.personality),

@@ -2,7 +2,9 @@
 //! and copies data between the media, the write buffer, host memory, and the contents of units that
 //! commands change in part.
 
-use ftl::{FlashBackend, Oob, OpToken, ReadAddress, ReadDest, SlotId, WriteUnit};
+use ftl::{
+    FlashBackend, Oob, OpToken, ReadAddress, ReadDest, SlotId, VictimDecision, VictimLines, WriteUnit,
+};
 use media::{BufferSlot, ChunkId, PhysSector};
 use mem::SharedRegion;
 use nvme::{IoCommand, PuId, Status, VectorHints};
@@ -96,6 +98,16 @@ pub(super) fn source_window(
 }
 
 impl DriveFlash<'_> {
+    /// Has the rules of the drive choose a victim.
+    #[cold]
+    fn choose_by_rules(&mut self, now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
+        let is_idle = self.commands.outstanding() == 0;
+        let (is_timed, rules) = (!self.array.zero_latency, self.commands.rules.as_mut());
+        rules.map_or(VictimDecision::Policy, |rules| {
+            rules.choose_victim(now, is_idle, is_timed, lines)
+        })
+    }
+
     /// Copies the data of a completed read to the host, or to the contents of a unit that is to be
     /// modified.
     #[inline]
@@ -321,6 +333,14 @@ impl FlashBackend for DriveFlash<'_> {
     #[inline]
     fn stores_data(&self) -> bool {
         self.stores_data
+    }
+
+    #[inline]
+    fn choose_victim(&mut self, now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
+        match self.commands.rules.is_some() {
+            true => self.choose_by_rules(now, lines),
+            false => VictimDecision::Policy,
+        }
     }
 
     fn program(&mut self, now: Nanos, op: OpToken, unit: WriteUnit<'_>) {

@@ -11,6 +11,7 @@ pub(crate) mod open_channel;
 pub(crate) mod pcm;
 pub(crate) mod protection;
 mod recovery;
+pub(crate) mod rules;
 pub(crate) mod sanitize;
 mod spare;
 pub(crate) mod unit_changes;

@@ -91,7 +91,7 @@ impl PlacementStream {
 
     /// Returns the stream of a code, whose upper bits do not matter.
     #[inline]
-    pub(super) fn from_code(code: u64) -> PlacementStream {
+    pub(crate) fn from_code(code: u64) -> PlacementStream {
         match code & 3 {
             0 => PlacementStream::Host,
             1 => PlacementStream::Gc,

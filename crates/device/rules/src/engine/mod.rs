@@ -82,6 +82,8 @@ pub struct RuleEngine {
     contexts: Vec<Context>,
     free: Vec<ContextId>,
     counters: Vec<RuleCounters>,
+    /// Operations of the input that ended last.
+    ended_ops: u64,
     pause_ops: u64,
 }
 
@@ -103,6 +105,7 @@ impl RuleEngine {
             contexts: (0..options.contexts).map(|_| context()).collect(),
             free: (0..options.contexts).rev().map(ContextId::new).collect(),
             counters: vec![RuleCounters::default(); program.rules.len()],
+            ended_ops: 0,
             pause_ops: options.pause_ops,
             verified,
         }
@@ -116,6 +119,13 @@ impl RuleEngine {
     /// Returns the counters of each rule.
     pub fn counters(&self) -> &[RuleCounters] {
         &self.counters
+    }
+
+    /// Returns the operations of the input that ended last, the matching of rules included; 0 before
+    /// the first.
+    #[inline]
+    pub fn ended_ops(&self) -> u64 {
+        self.ended_ops
     }
 
     /// Returns the number of inputs that can begin.
@@ -392,6 +402,7 @@ impl RuleEngine {
         let (used, stated) = (context.exec.used, context.stated);
         assert!(used <= stated, "an input used {used} operations, stated were {stated}");
         context.kind = InputKind::Free;
+        self.ended_ops = used;
         self.free.push(id);
         RuleStep::Done(verdict)
     }

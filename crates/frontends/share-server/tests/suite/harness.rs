@@ -78,6 +78,7 @@ fn config() -> DriveConfig {
             store: PmrStore::Emulated { bytes: 64 << 10 },
             costs: RegionCosts::default(),
         }),
+        rules: None,
     }
 }
 

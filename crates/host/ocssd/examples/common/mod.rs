@@ -49,6 +49,7 @@ impl Bench {
             lba_bytes: None,
             protection: None,
             pmr: None,
+            rules: None,
             name: "example".into(),
             personality: PersonalityKind::OpenChannel,
             media: MediaConfig::Nand(nand),

@@ -56,6 +56,7 @@ pub fn config(shape: Shape) -> DriveConfig {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
         name: "ppa".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

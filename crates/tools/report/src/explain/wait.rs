@@ -96,6 +96,7 @@ fn station_name(station: StageKind) -> &'static str {
         StageKind::Fetch => "fetch",
         StageKind::Dma => "dma",
         StageKind::Completion => "complete",
+        StageKind::Rules => "rules",
         StageKind::Null => "null",
         StageKind::PcmArray => "pcm_array",
         StageKind::PcmChannel => "pcm_channel",
@@ -181,12 +182,14 @@ impl fmt::Display for WaitKind {
             WaitKind::StationBusy(StageKind::Completion) => {
                 write!(f, "controller busy, completion")
             }
+            WaitKind::StationBusy(StageKind::Rules) => write!(f, "rule engines busy"),
             WaitKind::StationBusy(StageKind::Null) => write!(f, "device busy"),
             WaitKind::StationBusy(StageKind::PcmArray) => write!(f, "PCM cells busy"),
             WaitKind::StationBusy(StageKind::PcmChannel) => write!(f, "channel busy"),
             WaitKind::Station(StageKind::Fetch) => write!(f, "fetch of the command"),
             WaitKind::Station(StageKind::Dma) => write!(f, "DMA"),
             WaitKind::Station(StageKind::Completion) => write!(f, "posting of the completion"),
+            WaitKind::Station(StageKind::Rules) => write!(f, "rules of the drive"),
             WaitKind::Station(StageKind::Null) => write!(f, "device"),
             WaitKind::Station(StageKind::PcmArray) => write!(f, "PCM cells"),
             WaitKind::Station(StageKind::PcmChannel) => write!(f, "transfer over the channel"),

@@ -184,6 +184,7 @@ impl DriveSpec {
             lba_bytes: None,
             protection: None,
             pmr: None,
+            rules: None,
         };
         DriveSpec {
             kind,

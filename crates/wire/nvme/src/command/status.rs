@@ -171,6 +171,28 @@ statuses! {
     /// The host lost the path to the controller ([NVMe1.4 fig. 128]: host pathing error). A drive
     /// never returns this status.
     HOST_PATH_ERROR = 0x370, "host pathing error";
+    /// A rule of the drive did not find a key (vendor specific, `docs/rules.md`).
+    RULE_NOT_FOUND = 0x7c1, "rule: not found";
+    /// A rule of the drive regards the command as invalid (vendor specific).
+    RULE_INVALID = 0x7c2, "rule: invalid";
+    /// A rule of the drive does not permit the command (vendor specific).
+    RULE_DENIED = 0x7c3, "rule: denied";
+    /// A rule of the drive cannot decide now (vendor specific).
+    RULE_BUSY = 0x7c4, "rule: busy";
+    /// A rule of the drive read data that is not what it expects (vendor specific).
+    RULE_CORRUPT = 0x7c5, "rule: corrupt data";
+    /// A rule of the drive used an index past the end (vendor specific).
+    RULE_INDEX = 0x7d0, "rule: index out of range";
+    /// A table of a rule of the drive has no space (vendor specific).
+    RULE_TABLE_FULL = 0x7d1, "rule: table full";
+    /// A rule of the drive matched the command again too often (vendor specific).
+    RULE_HOP_LIMIT = 0x7d2, "rule: hop limit";
+    /// The host's buffer has no space for the results of a rule of the drive (vendor specific).
+    RULE_OUTPUT_FULL = 0x7d3, "rule: output full";
+    /// A rule of the drive chose an address that the command cannot use (vendor specific).
+    RULE_BAD_ADDRESS = 0x7d4, "rule: bad address";
+    /// No rule of the drive matches the command (vendor specific).
+    RULE_MISS = 0x7e0, "no rule matches the command";
 }
 
 const MORE: u16 = 1 << 13;

@@ -81,6 +81,7 @@ pub(crate) fn config(personality: PersonalityKind) -> DriveConfig {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     }
 }
 

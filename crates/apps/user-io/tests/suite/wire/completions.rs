@@ -56,6 +56,7 @@ fn null_drive() -> DriveConfig {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     }
 }
 

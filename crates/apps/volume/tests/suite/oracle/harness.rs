@@ -141,6 +141,7 @@ impl DriveHarness {
             lba_bytes: None,
             protection: None,
             pmr: None,
+            rules: None,
         };
         DriveHarness { drive: Some(Controller::new(config).unwrap()), runner: VirtualRunner::new() }
     }

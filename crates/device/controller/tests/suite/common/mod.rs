@@ -62,6 +62,7 @@ pub fn drive(nand: NandConfig) -> DriveConfig {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     }
 }
 

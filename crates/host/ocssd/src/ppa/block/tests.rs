@@ -73,6 +73,7 @@ fn drive(seed: u64) -> Controller {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
         name: "units".into(),
         personality: PersonalityKind::OpenChannel,
         media: MediaConfig::Nand(nand),

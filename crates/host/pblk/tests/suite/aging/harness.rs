@@ -145,6 +145,7 @@ fn config(kind: Kind, errors: ErrorModel, seed: u64, patrol: Option<ScrubConfig>
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
         transfers: controller::TransferConfig::default(),
         name: "ageing".into(),
         personality: if drives { PersonalityKind::Block } else { PersonalityKind::OpenChannel },

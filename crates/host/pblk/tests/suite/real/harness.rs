@@ -65,6 +65,7 @@ pub(crate) fn config(shape: Shape, errors: ErrorModel, seed: u64) -> DriveConfig
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
         transfers: controller::TransferConfig::default(),
         name: "real".into(),
         personality: PersonalityKind::OpenChannel,

@@ -58,6 +58,7 @@ pub(crate) fn config(shape: Shape, dual_map: bool) -> DriveConfig {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
         transfers: controller::TransferConfig::default(),
         name: "rrpc".into(),
         personality: PersonalityKind::OpenChannel,

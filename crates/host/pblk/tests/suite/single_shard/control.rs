@@ -46,6 +46,7 @@ fn drive(chunks: u32, policy: PuScheduling) -> DriveConfig {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
         transfers: controller::TransferConfig::default(),
         name: "control".into(),
         personality: PersonalityKind::OpenChannel,

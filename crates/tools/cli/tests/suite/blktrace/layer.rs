@@ -62,6 +62,7 @@ fn drive() -> Controller {
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     })
     .unwrap()
 }

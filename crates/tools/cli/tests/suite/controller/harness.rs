@@ -114,6 +114,7 @@ pub(crate) fn config(sector_bytes: u32, registers: Option<RegisterConfig>) -> Dr
         lba_bytes: None,
         protection: None,
         pmr: None,
+        rules: None,
     }
 }
 

@@ -1,0 +1,139 @@
+//! [`DriveRulesConfig`]: the rules of a drive that manages its flash, and the reasons for which it does
+//! not take a program.
+
+use media::NandConfig;
+use rules::{
+    PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed, RuleProgram,
+    VerifiedProgram, VerifyError, verify,
+};
+use time::Nanos;
+
+/// The rules of a drive with the block personality over NAND.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveRulesConfig {
+    /// The program in its encoded form (`docs/format/rule-program.md`). It has one application, on all
+    /// parallel units.
+    pub program: Vec<u8>,
+    /// Engines: inputs that are processed at a time.
+    pub engines: u16,
+    /// Time of an operation of an engine.
+    pub op: Nanos,
+    /// Operations of a command in the worst case.
+    pub ops: u64,
+    /// Bytes of all tables.
+    pub table_bytes: u64,
+}
+
+impl DriveRulesConfig {
+    /// Maximum number of engines.
+    pub const ENGINES_MAX: u16 = 64;
+
+    /// Returns what a program of a drive with this medium may use.
+    pub fn grant(&self, nand: &NandConfig) -> RuleGrant {
+        RuleGrant {
+            units: nand.geometry.total_pus(),
+            unit_sectors: unit_sectors(nand),
+            apps: None,
+            table_bytes: self.table_bytes,
+            command_ops: self.ops,
+            ..RuleGrant::default()
+        }
+    }
+
+    /// Decodes and verifies the program for a drive with this medium, and a capacity in sectors if it is
+    /// known.
+    ///
+    /// # Errors
+    /// [`DriveRulesError`].
+    pub fn verified(
+        &self,
+        nand: &NandConfig,
+        capacity: Option<u64>,
+    ) -> Result<VerifiedProgram, DriveRulesError> {
+        let program = RuleProgram::decode(&self.program)?;
+        let verified = verify(program, &self.grant(nand)).map_err(Box::new)?;
+        check_executable(&verified, nand, capacity)?;
+        Ok(verified)
+    }
+}
+
+/// Returns the sectors of a parallel unit.
+fn unit_sectors(nand: &NandConfig) -> u64 {
+    nand.host_geometry().total_sectors() / u64::from(nand.geometry.total_pus().max(1))
+}
+
+/// Checks that a drive executes everything that a verified program needs.
+///
+/// # Errors
+/// [`DriveRulesError`].
+pub fn check_executable(
+    verified: &VerifiedProgram,
+    nand: &NandConfig,
+    capacity: Option<u64>,
+) -> Result<(), DriveRulesError> {
+    let is_executed = |need: &RuleNeed| {
+        use PlacementStream::{Gc, Host};
+        matches!(need.feature, RuleFeature::Place(Host) | RuleFeature::Move(Gc))
+    };
+    if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
+        return Err(DriveRulesError::NotExecuted(need));
+    }
+    let Some(app) = verified.program().apps.first() else { return Err(DriveRulesError::NoApp) };
+    let units = nand.geometry.total_pus();
+    if app.first_unit != 0 || app.last_unit + 1 != units {
+        let (name, first, last) = (app.name.clone(), app.first_unit, app.last_unit);
+        return Err(DriveRulesError::Units { app: name, first, last, units });
+    }
+    match capacity {
+        Some(capacity) if app.sectors < capacity => {
+            let (app, sectors) = (app.name.clone(), app.sectors);
+            Err(DriveRulesError::Capacity { app, sectors, capacity })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The reason for which a drive does not take a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriveRulesError {
+    /// The bytes are no program.
+    #[error("the rule program cannot be decoded: {0}")]
+    Decode(#[from] ProgramDecodeError),
+    /// The program is not accepted.
+    #[error("the rule program is refused: {0}")]
+    Verify(#[from] Box<VerifyError>),
+    /// The program needs something that the drive does not execute.
+    #[error("the drive does not execute {} yet, which `{}` needs", .0.feature, .0.part)]
+    NotExecuted(RuleNeed),
+    /// The program has no application.
+    #[error("the rule program has no application: declare one on all parallel units of the drive")]
+    NoApp,
+    /// The application does not have the whole drive.
+    #[error(
+        "application {app} has parallel units {first} to {last}, and the drive has {units}: an \
+         application must have all of them"
+    )]
+    Units {
+        /// The application.
+        app: String,
+        /// Its first unit.
+        first: u32,
+        /// Its last unit.
+        last: u32,
+        /// Units of the drive.
+        units: u32,
+    },
+    /// The application has fewer sectors than the drive.
+    #[error(
+        "application {app} has {sectors} sectors, and the drive {capacity}: its spare share must be \
+         at most the over-provisioning of the drive"
+    )]
+    Capacity {
+        /// The application.
+        app: String,
+        /// Its sectors.
+        sectors: u64,
+        /// Sectors of the drive.
+        capacity: u64,
+    },
+}

@@ -1,0 +1,250 @@
+//! Rules of a drive that manages its flash: they decide about its commands and its victims, and the
+//! FTL executes that (ARCHITECTURE.md, "Rules in the drive").
+//!
+//! Invariant: an input of the engine runs to its end before the next one begins, so that one context
+//! suffices. The time that it takes comes after that ([`EngineStations`]).
+
+pub(crate) mod commands;
+pub(crate) mod config;
+mod facts;
+mod stations;
+
+use ftl::{LineId, VictimDecision, VictimLines};
+use rules::{
+    AppId, DriveFacts, EngineOptions, RuleAction, RuleEngine, RuleInput, RuleStep, RuleVerdict,
+};
+use serde::{Deserialize, Serialize};
+use time::Nanos;
+
+use crate::controller::Personality;
+use crate::{DriveConfig, DriveError};
+use facts::FtlFacts;
+use stations::{EngineStations, EngineWork};
+
+/// The application of all commands. A drive has one.
+const APP: AppId = AppId::new(0);
+
+/// Operations after which a rule pauses. The drive resumes it at once.
+const PAUSE_OPS: u64 = 1 << 20;
+
+/// Counters of the rules of a drive. Those of inputs and of times begin with
+/// [`Controller::reset_stats`](crate::Controller::reset_stats).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRuleStats {
+    /// Each rule, in the order of the program.
+    pub rules: Vec<NamedRuleStats>,
+    /// Inputs of commands: a command, or a range of a trim or of a copy.
+    pub inputs: u64,
+    /// Inputs that no rule matched; their commands failed.
+    pub misses: u64,
+    /// Operations of all inputs and polls, the matching of rules included.
+    pub ops: u64,
+    /// Polls of background rules for a victim.
+    pub polls: u64,
+    /// Victims that a rule chose.
+    pub victims: u64,
+    /// Victims of the FTL's policy, because the host waited for space and no rule chose one.
+    pub policy_victims: u64,
+    /// Time in which engines worked.
+    pub engine_busy: Nanos,
+}
+
+/// Counters of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedRuleStats {
+    /// Name of the rule.
+    pub name: String,
+    /// Inputs that it matched.
+    pub matches: u64,
+    /// Inputs that it ended with a fault.
+    pub faults: u64,
+    /// Operations that it used.
+    pub ops: u64,
+}
+
+/// A victim that the FTL learns of when an engine has chosen it.
+#[derive(Clone, Copy, Debug)]
+struct PolledVictim {
+    due: Nanos,
+    line: Option<LineId>,
+}
+
+/// The rules of a drive.
+#[derive(Debug)]
+pub(crate) struct DriveRules {
+    engine: RuleEngine,
+    op: Nanos,
+    stations: EngineStations,
+    polled: Option<PolledVictim>,
+    stats: DriveRuleStats,
+    /// Counters of the rules when the statistics were reset.
+    rules_before: Vec<rules::RuleCounters>,
+}
+
+impl DriveRules {
+    /// Installs the rules of a drive, if it has any.
+    ///
+    /// # Errors
+    /// [`DriveError::Rules`] if the program is not accepted.
+    pub(crate) fn install(
+        config: &DriveConfig,
+        personality: &Personality,
+    ) -> Result<Option<Box<DriveRules>>, DriveError> {
+        let Some(settings) = &config.rules else { return Ok(None) };
+        let (media::MediaConfig::Nand(nand), Personality::Block(drive)) =
+            (&config.media, personality)
+        else {
+            return Ok(None);
+        };
+        let verified = settings.verified(nand, Some(drive.ftl.sectors()))?;
+        let sector_bytes = config.sector_bytes() as usize;
+        let options = EngineOptions { contexts: 1, sector_bytes, pause_ops: PAUSE_OPS };
+        let rules_before = vec![Default::default(); verified.program().rules.len()];
+        Ok(Some(Box::new(DriveRules {
+            engine: RuleEngine::install(verified, options),
+            op: settings.op,
+            stations: EngineStations::new(settings.engines),
+            polled: None,
+            stats: DriveRuleStats::default(),
+            rules_before,
+        })))
+    }
+
+    /// Returns the counters.
+    pub(crate) fn stats(&self) -> DriveRuleStats {
+        let declared = &self.engine.program().program().rules;
+        let counters = self.engine.counters().iter().zip(&self.rules_before);
+        let named = declared.iter().zip(counters).map(|(rule, (now, before))| NamedRuleStats {
+            name: rule.name.clone(),
+            matches: now.matches - before.matches,
+            faults: now.faults - before.faults,
+            ops: now.ops - before.ops,
+        });
+        let engine_busy = self.stations.busy;
+        DriveRuleStats { rules: named.collect(), engine_busy, ..self.stats.clone() }
+    }
+
+    /// Resets the counters.
+    pub(crate) fn reset_stats(&mut self) {
+        self.stats = DriveRuleStats::default();
+        self.stations.busy = Nanos::ZERO;
+        self.rules_before = self.engine.counters().to_vec();
+    }
+
+    /// Returns the time at which the next input leaves its engine.
+    pub(crate) fn next_at(&self) -> Nanos {
+        self.stations.next_at()
+    }
+
+    /// Loses what a power cut loses: volatile tables, and the inputs in the engines.
+    pub(crate) fn power_cut(&mut self) {
+        self.engine.clear_volatile();
+        self.stations.clear();
+        self.polled = None;
+    }
+
+    /// Returns the time of the input that ended last.
+    fn time_of_last(&self) -> Nanos {
+        Nanos(self.op.0.saturating_mul(self.engine.ended_ops()))
+    }
+
+    /// Runs a command's input to its end.
+    fn decide(&mut self, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
+        self.stats.inputs += 1;
+        let verdict = match self.engine.begin_command(APP, input, facts) {
+            Some(step) => self.run(step, facts, &mut None),
+            None => unreachable!("the context is free between two inputs"),
+        };
+        self.stats.ops += self.engine.ended_ops();
+        verdict
+    }
+
+    /// Runs an input to its end. The line of the first `move valid` becomes the victim.
+    fn run(
+        &mut self,
+        mut step: RuleStep,
+        facts: &FtlFacts<'_>,
+        victim: &mut Option<LineId>,
+    ) -> RuleVerdict {
+        loop {
+            let (context, action) = match step {
+                RuleStep::Done(verdict) => return verdict,
+                RuleStep::Do(context, action) => (context, action),
+            };
+            match action {
+                RuleAction::MoveValid { line, .. } => {
+                    victim.get_or_insert(LineId::new(line.get()));
+                }
+                // The FTL erases its victims.
+                RuleAction::Erase { .. } | RuleAction::Pause => {}
+                RuleAction::Fetch { .. }
+                | RuleAction::Emit { .. }
+                | RuleAction::Post { .. }
+                | RuleAction::Journal(_) => {
+                    unreachable!("a program with {action:?} is not installed")
+                }
+            }
+            step = self.engine.resume(context, facts);
+        }
+    }
+
+    /// Chooses the victim of the FTL, which needs space. `is_timed` tells whether the engine takes time.
+    #[cold]
+    pub(crate) fn choose_victim(
+        &mut self,
+        now: Nanos,
+        is_idle: bool,
+        is_timed: bool,
+        lines: &VictimLines<'_>,
+    ) -> VictimDecision {
+        let line = match self.polled.take() {
+            Some(polled) if is_timed && polled.due > now => {
+                self.polled = Some(polled);
+                return VictimDecision::None;
+            }
+            Some(polled) => polled.line,
+            None => {
+                let line = self.poll(&FtlFacts::new(lines, is_idle));
+                let time = self.time_of_last();
+                if is_timed && time > Nanos::ZERO {
+                    let due = self.stations.enqueue(now, time, EngineWork::Victim).end;
+                    self.polled = Some(PolledVictim { due, line });
+                    return VictimDecision::None;
+                }
+                line
+            }
+        };
+        match line.filter(|line| lines.get(*line).is_some()) {
+            Some(line) => {
+                self.stats.victims += 1;
+                VictimDecision::Line(line)
+            }
+            None if lines.is_critical() => {
+                self.stats.policy_victims += 1;
+                VictimDecision::Policy
+            }
+            None => VictimDecision::None,
+        }
+    }
+
+    /// Runs the background rules once. Returns the line that they choose.
+    fn poll(&mut self, facts: &FtlFacts<'_>) -> Option<LineId> {
+        self.stats.polls += 1;
+        let mut victim = None;
+        match self.engine.begin_background(APP, facts as &dyn DriveFacts) {
+            Some(step) => self.run(step, facts, &mut victim),
+            None => unreachable!("the context is free between two inputs"),
+        };
+        self.stats.ops += self.engine.ended_ops();
+        victim
+    }
+
+    /// Checks the invariants of the engine.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub(crate) fn check_invariants(&self) {
+        self.engine.check_invariants();
+        assert_eq!(self.engine.free_contexts(), 1, "an input has not ended");
+    }
+}

@@ -1,0 +1,111 @@
+//! [`EngineStations`]: the time that the engines of a drive take. An input waits for the first engine
+//! that is free, in the order of arrival.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use nvme::Status;
+use time::Nanos;
+
+/// What happens when an engine has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum EngineWork {
+    /// The command starts.
+    Start(u32),
+    /// The command ends with the status of these bits.
+    End(u32, u16),
+    /// The FTL learns of its victim.
+    Victim,
+}
+
+impl EngineWork {
+    pub(super) fn end(id: u32, status: Status) -> EngineWork {
+        EngineWork::End(id, status.to_bits())
+    }
+}
+
+/// The time of an input in its station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StationTime {
+    pub(super) start: Nanos,
+    pub(super) end: Nanos,
+}
+
+/// The engines, and the inputs in them.
+#[derive(Clone, Debug)]
+pub(super) struct EngineStations {
+    /// By engine, when it is free.
+    free_at: Vec<Nanos>,
+    /// Inputs by the time at which they leave, then in the order of arrival.
+    inside: BinaryHeap<Reverse<(Nanos, u64, EngineWork)>>,
+    arrivals: u64,
+    /// Time in which engines worked.
+    pub(super) busy: Nanos,
+}
+
+impl EngineStations {
+    pub(super) fn new(engines: u16) -> EngineStations {
+        let free_at = vec![Nanos::ZERO; usize::from(engines.max(1))];
+        EngineStations { free_at, inside: BinaryHeap::new(), arrivals: 0, busy: Nanos::ZERO }
+    }
+
+    /// Queues an input that takes `time` once an engine is free.
+    pub(super) fn enqueue(&mut self, now: Nanos, time: Nanos, work: EngineWork) -> StationTime {
+        let engine = (0..self.free_at.len()).min_by_key(|engine| self.free_at[*engine]);
+        let free_at = &mut self.free_at[engine.unwrap_or(0)];
+        let start = now.max(*free_at);
+        let end = start + time;
+        *free_at = end;
+        self.busy += time;
+        self.arrivals += 1;
+        self.inside.push(Reverse((end, self.arrivals, work)));
+        StationTime { start, end }
+    }
+
+    /// Returns the time at which the next input leaves.
+    pub(super) fn next_at(&self) -> Nanos {
+        self.inside.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at)
+    }
+
+    /// Removes and returns the next input that has left by `now`.
+    pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, EngineWork)> {
+        let Reverse((at, _, work)) = *self.inside.peek().filter(|Reverse((at, ..))| *at <= now)?;
+        self.inside.pop();
+        Some((at, work))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.inside.is_empty()
+    }
+
+    /// Removes all inputs.
+    pub(super) fn clear(&mut self) {
+        self.inside.clear();
+        self.free_at.fill(Nanos::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_wait_for_the_first_free_engine() {
+        let mut stations = EngineStations::new(2);
+        let ends: Vec<u64> = [30, 10, 10, 10]
+            .into_iter()
+            .zip(0..)
+            .map(|(time, id)| stations.enqueue(Nanos(5), Nanos(time), EngineWork::Start(id)).end.0)
+            .collect();
+        assert_eq!(ends, [35, 15, 25, 35]);
+        assert_eq!((stations.next_at(), stations.busy), (Nanos(15), Nanos(60)));
+        assert_eq!(stations.pop_due(Nanos(14)), None);
+        let left: Vec<EngineWork> =
+            std::iter::from_fn(|| stations.pop_due(Nanos(100)).map(|(_, work)| work)).collect();
+        assert_eq!(left, [1, 2, 0, 3].map(EngineWork::Start), "equal times: first come first");
+        assert!(stations.is_empty());
+        stations.enqueue(Nanos(0), Nanos(1), EngineWork::Victim);
+        stations.clear();
+        assert_eq!(stations.next_at(), Nanos::MAX);
+    }
+}
