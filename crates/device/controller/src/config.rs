@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use time::Nanos;
 use transport::RegionCosts;
 
-use crate::admin::latency_monitor;
 use crate::DriveRulesConfig;
+use crate::admin::latency_monitor;
 use crate::namespaces::layout::NamespaceLayout;
 use crate::personality::protection;
 

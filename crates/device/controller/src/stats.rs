@@ -8,7 +8,8 @@ use time::Nanos;
 
 use crate::command::table::Command;
 use crate::{
-    DoorbellToFetch, DriveRuleStats, LatencyMonitorStats, Lateness, LatenessRecord, PmrStats, RegisterStats,
+    DoorbellToFetch, DriveRuleStats, LatencyMonitorStats, Lateness, LatenessRecord, PmrStats,
+    RegisterStats,
 };
 
 /// The times of I/O commands, from the fetch of the entry to the post of the completion. A drive

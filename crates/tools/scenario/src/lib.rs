@@ -9,6 +9,7 @@
 pub mod capacity;
 pub mod choice;
 mod composition;
+mod drive_rules;
 mod error;
 mod fault;
 pub mod format;

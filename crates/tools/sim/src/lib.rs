@@ -38,8 +38,9 @@ use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult}
 pub use error::SimError;
 pub use hosted::{MachineOutcome, MachineRejection, MachineRunError, ProcessOutcome};
 pub use outcome::{DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome};
-pub use output::json::{to_json, to_text};
+pub use output::json::to_json;
 pub use output::json_schema::{JsonSchema, SCHEMA};
+pub use output::json_text::to_text;
 pub use output::parameters::{parameters, rate_limiter, victim_policy};
 pub use output::report_variant::to_variant;
 pub use output::result_notes::{Note, NoteCode};

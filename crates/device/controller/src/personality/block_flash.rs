@@ -3,7 +3,8 @@
 //! commands change in part.
 
 use ftl::{
-    FlashBackend, Oob, OpToken, ReadAddress, ReadDest, SlotId, VictimDecision, VictimLines, WriteUnit,
+    FlashBackend, Oob, OpToken, ReadAddress, ReadDest, SlotId, VictimDecision, VictimLines,
+    WriteUnit,
 };
 use media::{BufferSlot, ChunkId, PhysSector};
 use mem::SharedRegion;

@@ -20,6 +20,7 @@ mod own_events;
 mod paging;
 mod ppa;
 mod protection;
+mod rules;
 mod sanitize;
 mod small_blocks;
 mod timing;

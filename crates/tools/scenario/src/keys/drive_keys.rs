@@ -2,8 +2,7 @@
 
 use controller::{
     ArbitrationConfig, ControllerConfig, DriveConfig, MediaScrubConfig, NamespaceLayout,
-    NullConfig, PersonalityKind, PuScheduling, RegisterConfig, SuspendConfig, TransferConfig,
-    WriteBuffer,
+    NullConfig, PersonalityKind, PuScheduling, SuspendConfig, TransferConfig, WriteBuffer,
 };
 use media::MediaConfig;
 use time::Nanos;
@@ -11,15 +10,16 @@ use toml::de::DeTable;
 
 use super::drive_kind::{DriveKind, read_name};
 use super::ftl_keys::FtlBuilder;
-use super::interface_keys::{InterfaceBuilder, suspension};
+use super::interface_keys::{InterfaceBuilder, read_latency_monitor, read_registers, suspension};
 use super::media_keys::{MediaBuilder, MediaKind};
 use crate::capacity::Capacity;
 use crate::capacity::sizing::Sizing;
 use crate::choice::Impossible;
+use crate::drive_rules::RulesBuilder;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
-use crate::ranges::{AGE, MEDIA_TIME, STEP_TIME};
+use crate::ranges::{AGE, STEP_TIME};
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::{SourceSpan, SourceText};
 use crate::target::{HostTarget, TargetBuilder};
@@ -50,6 +50,7 @@ pub(crate) struct DriveBuilder {
     buffer: (BufferKind, u64, Option<SourceSpan>),
     null: NullConfig,
     interface: InterfaceBuilder,
+    rules: RulesBuilder,
     scrub: Option<DriveScrubBuilder>,
     pub(crate) target: Option<TargetBuilder>,
 }
@@ -137,10 +138,12 @@ fn read_namespaces(value: &Value<'_>) -> Result<NamespaceLayout> {
     })
 }
 
-const PERSONALITIES: [Keyword<'static, PersonalityKind>; 3] = [
-    Keyword("null", PersonalityKind::Null),
-    Keyword("block", PersonalityKind::Block),
-    Keyword("open-channel", PersonalityKind::OpenChannel),
+/// A personality, and whether it has rules.
+const PERSONALITIES: [Keyword<'static, (PersonalityKind, bool)>; 4] = [
+    Keyword("null", (PersonalityKind::Null, false)),
+    Keyword("block", (PersonalityKind::Block, false)),
+    Keyword("rules", (PersonalityKind::Block, true)),
+    Keyword("open-channel", (PersonalityKind::OpenChannel, false)),
 ];
 
 impl DriveBuilder {
@@ -168,6 +171,7 @@ impl DriveBuilder {
             buffer: (BufferKind::None, 0, None),
             null: NullConfig::default(),
             interface: InterfaceBuilder::default(),
+            rules: RulesBuilder::default(),
             scrub: None,
             target: None,
         };
@@ -220,10 +224,12 @@ impl DriveBuilder {
         if let Some(name) = read_name(s)? {
             self.name = Some(name);
         }
-        let place = s.set("personality", &mut self.personality.0, |v| v.choice(&PERSONALITIES))?;
+        let mut word = (self.personality.0, self.rules.is_chosen);
+        let place = s.set("personality", &mut word, |v| v.choice(&PERSONALITIES))?;
         if place.is_some() {
-            self.personality.1 = place;
+            (self.personality, self.rules.is_chosen) = ((word.0, place), word.1);
         }
+        self.rules.read(s)?;
         self.media.read(s)?;
         if let Some(value) = s.get("lba_bytes") {
             self.lba_bytes = Some((read_lba_bytes(&value)?, value.source_span()));
@@ -499,9 +505,11 @@ impl DriveBuilder {
             lba_bytes: self.lba_bytes(kind, personality)?,
             protection: None,
             pmr: self.interface.pmr(),
+            rules: None,
         };
         self.interface.protect(&mut config, &self.section_span)?;
         self.ftl.check_atomic(&config, &self.section_span)?;
+        config.rules = self.rules.finish(&config, capacity.as_ref(), at_personality)?;
         Ok(DriveSpec {
             kind: DriveKind::Nvme,
             config,
@@ -642,25 +650,6 @@ fn read_arbitration(value: &Value<'_>) -> Result<ArbitrationConfig> {
     Ok(arbitration)
 }
 
-/// The longest time in whole seconds that CAP.TO can represent.
-const READY_TIMEOUT_MAX: Nanos = Nanos::from_secs(127);
-
-/// Reads whether hosts initialize the drive by its registers, and how long that takes.
-fn read_registers(value: &Value<'_>) -> Result<Option<RegisterConfig>> {
-    if let Ok(has_registers) = value.boolean() {
-        return Ok(has_registers.then(RegisterConfig::default));
-    }
-    let mut s = value
-        .section()
-        .map_err(|_| value.wrong_type("true, false, or a table with `ready_time` and `timeout`"))?;
-    let mut registers = RegisterConfig::default();
-    let timeout = Nanos(1)..=READY_TIMEOUT_MAX;
-    s.set("ready_time", &mut registers.ready_time, |v| v.duration_in(&STEP_TIME))?;
-    s.set("timeout", &mut registers.timeout, |v| v.duration_in(&timeout))?;
-    s.finish()?;
-    Ok(Some(registers))
-}
-
 /// Parses a text as a TOML table.
 pub(crate) fn parse_toml(source: &SourceText) -> Result<toml::Spanned<DeTable<'_>>> {
     DeTable::parse(&source.text).map_err(|e| {
@@ -672,26 +661,4 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<toml::Spanned<DeTable<'_
         }
         ScenarioError::new(source, span, ProblemKind::Syntax { message })
     })
-}
-
-/// Reads the thresholds of the latency monitor.
-fn read_latency_monitor(value: &Value<'_>) -> Result<Option<[Nanos; 4]>> {
-    let allowed = "false, or four increasing durations, multiples of 5 ms up to 1280 ms";
-    let Some(items) = value.items() else {
-        return match value.boolean() {
-            Ok(false) => Ok(None),
-            _ => Err(value.refuse(allowed)),
-        };
-    };
-    let mut thresholds = [Nanos::ZERO; 4];
-    if items.len() != thresholds.len() {
-        return Err(value.refuse(allowed));
-    }
-    for (threshold, item) in thresholds.iter_mut().zip(&items) {
-        *threshold = item.duration_in(&MEDIA_TIME)?;
-    }
-    if !ControllerConfig::is_latency_monitor(&thresholds) {
-        return Err(value.refuse(allowed));
-    }
-    Ok(Some(thresholds))
 }

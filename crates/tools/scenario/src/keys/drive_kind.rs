@@ -106,6 +106,7 @@ const NVME_KEYS: &[&str] = &[
     "controller",
     "null",
     "ftl",
+    "rules",
     "target",
 ];
 

@@ -1,16 +1,17 @@
 //! The keys of `[drive]` for its host interface beyond plain commands: suspension by hint, the
-//! controller memory buffer, the persistent memory region, the device L2P, protection information.
+//! controller memory buffer, the persistent memory region, the device L2P, protection information,
+//! registers, the latency monitor.
 
 use controller::{
-    CmbConfig, DriveConfig, OpenChannelConfig, PersonalityKind, PmrConfig, PmrStore, RegionCosts,
-    SuspendConfig,
+    CmbConfig, ControllerConfig, DriveConfig, OpenChannelConfig, PersonalityKind, PmrConfig,
+    PmrStore, RegionCosts, RegisterConfig, SuspendConfig,
 };
 use media::{DataStore, MediaConfig};
 use nvme::ProtectionType;
 use time::Nanos;
 
 use crate::error::ProblemKind;
-use crate::ranges::STEP_TIME;
+use crate::ranges::{MEDIA_TIME, STEP_TIME};
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
@@ -261,4 +262,45 @@ pub(crate) fn suspension(value: &Value<'_>) -> Result<Option<SuspendConfig>> {
         .set("max_per_operation", &mut suspend.max_per_operation, |v| v.u32_in(&(0..=65_535)))?;
     section.finish()?;
     Ok(Some(suspend))
+}
+
+/// The longest time in whole seconds that CAP.TO can represent.
+const READY_TIMEOUT_MAX: Nanos = Nanos::from_secs(127);
+
+/// Reads whether hosts initialize the drive by its registers, and how long that takes.
+pub(super) fn read_registers(value: &Value<'_>) -> Result<Option<RegisterConfig>> {
+    if let Ok(has_registers) = value.boolean() {
+        return Ok(has_registers.then(RegisterConfig::default));
+    }
+    let mut s = value
+        .section()
+        .map_err(|_| value.wrong_type("true, false, or a table with `ready_time` and `timeout`"))?;
+    let mut registers = RegisterConfig::default();
+    let timeout = Nanos(1)..=READY_TIMEOUT_MAX;
+    s.set("ready_time", &mut registers.ready_time, |v| v.duration_in(&STEP_TIME))?;
+    s.set("timeout", &mut registers.timeout, |v| v.duration_in(&timeout))?;
+    s.finish()?;
+    Ok(Some(registers))
+}
+
+/// Reads the thresholds of the latency monitor.
+pub(super) fn read_latency_monitor(value: &Value<'_>) -> Result<Option<[Nanos; 4]>> {
+    let allowed = "false, or four increasing durations, multiples of 5 ms up to 1280 ms";
+    let Some(items) = value.items() else {
+        return match value.boolean() {
+            Ok(false) => Ok(None),
+            _ => Err(value.refuse(allowed)),
+        };
+    };
+    let mut thresholds = [Nanos::ZERO; 4];
+    if items.len() != thresholds.len() {
+        return Err(value.refuse(allowed));
+    }
+    for (threshold, item) in thresholds.iter_mut().zip(&items) {
+        *threshold = item.duration_in(&MEDIA_TIME)?;
+    }
+    if !ControllerConfig::is_latency_monitor(&thresholds) {
+        return Err(value.refuse(allowed));
+    }
+    Ok(Some(thresholds))
 }

@@ -5,6 +5,7 @@ mod completion;
 mod composition;
 mod datasheet;
 mod drive_kinds;
+mod drive_rules;
 mod exports;
 mod ftl_choices;
 mod host_machine;

@@ -149,6 +149,9 @@ fn personality(config: &DriveConfig, target: &HostTarget) -> String {
         (PersonalityKind::Null, _) => {
             return "null: every command completes, nothing is kept".into();
         }
+        (PersonalityKind::Block, _) if config.rules.is_some() => {
+            return "rules: rules decide, and the drive manages its flash".into();
+        }
         (PersonalityKind::Block, _) => "the drive manages its flash",
         (PersonalityKind::OpenChannel, HostTarget::Pblk(_)) => "pblk on the host manages the flash",
         (PersonalityKind::OpenChannel, HostTarget::Rrpc(_)) => {

@@ -17,46 +17,8 @@ use write_log::WriteLogStats;
 
 use crate::output::faults::faults;
 use crate::output::json_schema::SCHEMA;
+use crate::output::rules::rule_counters;
 use crate::{DriveOutcome, Note, PathOutcome, ProcessOutcome, SimOutcome, Timeline};
-
-/// Formats JSON for people and programs: one entry per line, lists of numbers on one line.
-pub fn to_text(value: &Value) -> String {
-    let mut out = String::new();
-    write_value(value, 0, &mut out);
-    out.push('\n');
-    out
-}
-
-fn write_value(value: &Value, depth: usize, out: &mut String) {
-    let is_flat = |v: &Value| !matches!(v, Value::Array(_) | Value::Object(_));
-    let line = |out: &mut String, depth: usize| {
-        out.push('\n');
-        out.extend(std::iter::repeat_n("  ", depth));
-    };
-    match value {
-        Value::Array(items) if !items.iter().all(is_flat) => {
-            for (i, item) in items.iter().enumerate() {
-                out.push(if i == 0 { '[' } else { ',' });
-                line(out, depth + 1);
-                write_value(item, depth + 1, out);
-            }
-            line(out, depth);
-            out.push(']');
-        }
-        Value::Object(entries) if !entries.is_empty() => {
-            for (i, (key, item)) in entries.iter().enumerate() {
-                out.push(if i == 0 { '{' } else { ',' });
-                line(out, depth + 1);
-                out.push_str(&Value::from(key.as_str()).to_string());
-                out.push_str(": ");
-                write_value(item, depth + 1, out);
-            }
-            line(out, depth);
-            out.push('}');
-        }
-        flat => out.push_str(&flat.to_string()),
-    }
-}
 
 /// Returns the result in fio's format with a `sluice` section. Equal outcomes give equal bytes: the
 /// timestamp is zero.
@@ -206,6 +168,9 @@ fn entries(
     }
     if let Some(layer) = path.and_then(|p| p.block_layer.as_ref()) {
         object.insert("block_layer".into(), layer.to_json());
+    }
+    if let Some(rules) = drive.and_then(|d| d.drive.rules.as_ref()) {
+        object.insert("rules".into(), rule_counters(rules));
     }
     if let Some(m) = drive.and_then(|d| d.drive.media.as_ref()) {
         object.insert("media".into(), media(m));

@@ -19,6 +19,7 @@ use scenario::{
 use serde_json::{Map, Value, json};
 
 use crate::output::faults::insert_fault;
+use crate::output::rules::rule_settings;
 
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
 pub fn parameters(scenario: &Scenario) -> Value {
@@ -243,6 +244,9 @@ fn drive(plan: &DriveSpec) -> Value {
         let size = |size: Option<u64>| size.map_or(json!("rest"), |bytes| json!(bytes));
         set("namespaces", sizes.map(size).collect());
     }
+    if let Some(rules) = &config.rules {
+        set("rules", rule_settings(rules));
+    }
     set("controller", controller(config));
     set("pu_scheduling", pu_policy(&config.pu_scheduling));
     set("page_register", json!(config.page_register));
@@ -271,6 +275,7 @@ fn drive(plan: &DriveSpec) -> Value {
 fn personality(config: &DriveConfig) -> &'static str {
     match config.personality {
         PersonalityKind::Null => "null",
+        PersonalityKind::Block if config.rules.is_some() => "rules",
         PersonalityKind::Block => "block",
         PersonalityKind::OpenChannel => "open-channel",
     }

@@ -11,6 +11,7 @@ mod paper_effect;
 mod parallel_units;
 mod precondition;
 mod repository;
+mod rules;
 mod scenario_reference;
 mod shards;
 mod small_blocks;

@@ -48,6 +48,10 @@ fn sections() -> Vec<Section> {
         section("`[drive.errors]`", simple("drive.errors")),
         section("`[drive.controller]`", simple("drive.controller")),
         in_prose("`[drive.write_buffer]`", simple("drive.write_buffer")),
+        section(
+            "`[drive.rules]`",
+            format!("{BLOCK_DRIVE}[drive.rules]\ntemplate = \"throughput\"\nnonsense = 1\n"),
+        ),
         in_prose("`[drive.null]`", simple("drive.null")),
         in_prose("`[drive.ftl]` and `[target]`", simple("drive.ftl")),
         section(

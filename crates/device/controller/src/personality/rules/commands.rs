@@ -5,9 +5,9 @@ use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVe
 use time::Nanos;
 use tracepoint::{Event, StageKind};
 
+use super::DriveRules;
 use super::facts::FtlFacts;
 use super::stations::EngineWork;
-use super::DriveRules;
 use crate::command::table::{Command, Commands, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -61,7 +61,12 @@ pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
     if is_timed {
         let times = rules.stations.enqueue(now, time, work);
         let (start, end) = (times.start, times.end);
-        tracepoint::trace_at(now, || Event::CommandStage { id, stage: StageKind::Rules, start, end });
+        tracepoint::trace_at(now, || Event::CommandStage {
+            id,
+            stage: StageKind::Rules,
+            start,
+            end,
+        });
     }
     commands.rules = Some(rules);
     match is_timed {
@@ -105,8 +110,12 @@ impl DriveRules {
         let is_idle = commands.outstanding() <= 1;
         let lines = drive.ftl.victim_lines();
         let facts = FtlFacts::new(&lines, is_idle);
-        let mut inputs =
-            CommandInputs { rules: self, facts: &facts, capacity: drive.capacity_blocks(), time: Nanos::ZERO };
+        let mut inputs = CommandInputs {
+            rules: self,
+            facts: &facts,
+            capacity: drive.capacity_blocks(),
+            time: Nanos::ZERO,
+        };
         let end = inputs.decide(commands.get_mut(id));
         let time = inputs.time;
         CommandDecision { time, end }
@@ -261,4 +270,3 @@ fn addressed(io: &mut IoCommand) -> Option<(&mut u64, u32)> {
         _ => None,
     }
 }
-

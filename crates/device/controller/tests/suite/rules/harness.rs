@@ -1,0 +1,52 @@
+//! Drives with a rule program from its source.
+
+use std::path::Path;
+
+use controller::{DriveConfig, DriveRulesConfig};
+use media::{MediaConfig, NandConfig};
+use rules_lang::{CompileOptions, check};
+use time::Nanos;
+
+use crate::block_commands::harness::config;
+
+/// The application of the programs: all parallel units of [`config`].
+pub(super) const APP: &str = "app db { units = 0-15, spare = 0.1 }\n\
+    table map: addr[db.sectors] durable\n";
+
+/// Writes at the block that the host names, and reads of it.
+pub(super) const STORE_AND_LOAD: &str = "rule store\n  when channel.app == db and header.write\n  \
+    set map[header.lba] = next_addr(db.host)\n  do header.addr = map[header.lba]; insert lun\n\
+    rule load\n  when channel.app == db and header.read\n  \
+    do header.addr = map[header.lba]; insert lun\n";
+
+/// The collection of the line with the fewest valid sectors.
+pub(super) const RECLAIM: &str = "rule reclaim when idle(db) or db.free_lines < 4\n  \
+    set v = best line of db by line.sectors - line.valid where line.valid < line.sectors\n  \
+    do move valid of v to db.gc; erase v\n";
+
+pub(super) fn nand(config: &DriveConfig) -> &NandConfig {
+    match &config.media {
+        MediaConfig::Nand(nand) => nand,
+        media => panic!("{media:?}"),
+    }
+}
+
+/// Settings without a program.
+pub(super) fn settings() -> DriveRulesConfig {
+    let (program, op) = (Vec::new(), Nanos::ZERO);
+    DriveRulesConfig { program, engines: 1, op, ops: 4096, table_bytes: 1 << 20 }
+}
+
+/// Returns a program in its encoded form.
+pub(super) fn compiled(source: &str, config: &DriveConfig) -> Vec<u8> {
+    let options = CompileOptions { grant: settings().grant(nand(config)), ..Default::default() };
+    let verified = check(Path::new("p.rules"), source.as_bytes(), &options);
+    verified.unwrap_or_else(|error| panic!("{error}")).program().encode()
+}
+
+/// Returns a drive with rules behind [`APP`].
+pub(super) fn ruled(rules: &str) -> DriveConfig {
+    let base = config();
+    let program = compiled(&format!("{APP}{rules}"), &base);
+    DriveConfig { rules: Some(DriveRulesConfig { program, ..settings() }), ..base }
+}

@@ -1,0 +1,163 @@
+//! `personality = "rules"` and `[drive.rules]`: what is refused, and where.
+
+use std::path::Path;
+
+use rules::RuleProgram;
+use tempfile::TempDir;
+
+use crate::{Scenario, ScenarioError};
+
+const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
+    geometry = { channels = 2, pus = 2, chunks = 40, pages = 32 }\nftl.over_provisioning = 0.2\n";
+
+/// A program for [`DRIVE`]; rules come behind it.
+const APP: &str = "app db { units = 0-3, spare = 0.2 }\ntable map: addr[db.sectors] durable\n";
+
+const STORE: &str = "rule store\n  when channel.app == db and header.write\n  \
+    set  map[header.lba] = next_addr(db.host)\n  do   header.addr = map[header.lba]; insert lun\n";
+
+fn parse(path: &Path, keys: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse(path, &format!("{DRIVE}{keys}"))
+}
+
+/// Returns the message for a drive with these keys.
+fn refused(keys: &str) -> String {
+    let error = parse(Path::new("t.toml"), keys).expect_err(keys);
+    error.to_string()
+}
+
+/// Returns the message for a drive with this program.
+fn refused_program(program: &str) -> String {
+    let folder = TempDir::new().expect("a folder");
+    std::fs::write(folder.path().join("p.rules"), program).expect("a file");
+    let keys = "personality = \"rules\"\nrules.program = \"p.rules\"\n";
+    let error = parse(&folder.path().join("t.toml"), keys).expect_err(program);
+    error.to_string().replace(&folder.path().display().to_string(), "")
+}
+
+#[test]
+fn a_program_is_compiled_for_its_drive() {
+    let keys = "personality = \"rules\"\n[drive.rules]\ntemplate = \"throughput\"\nengines = 4\n\
+        op = \"1ns\"\nops = 100\ntable_memory = \"1M\"\n";
+    let scenario = parse(Path::new("t.toml"), keys).expect("a scenario");
+    let config = &scenario.drives[0].config;
+    let rules = config.rules.as_ref().expect("rules");
+    assert_eq!((rules.engines, rules.op.0, rules.ops, rules.table_bytes), (4, 1, 100, 1 << 20));
+    let program = RuleProgram::decode(&rules.program).expect("a program");
+    let app = &program.apps[0];
+    assert_eq!((app.first_unit, app.last_unit, app.spare_ppm), (0, 3, 200_000));
+    let capacity = scenario.drives[0].capacity.expect("a capacity");
+    assert!(app.sectors >= capacity.logical_bytes() / 4096, "{} sectors", app.sectors);
+    // Without rules the same drive has none.
+    let block = parse(Path::new("t.toml"), "personality = \"block\"\n").expect("a scenario");
+    assert_eq!(block.drives[0].config.rules, None);
+    assert_eq!(block.drives[0].config.personality, config.personality);
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_refused() {
+    let template = "rules.template = \"throughput\"\n";
+    let ruled = |keys: &str| format!("personality = \"rules\"\n{template}{keys}");
+    for (keys, message) in [
+        ("personality = \"rules\"\n".to_owned(), "has no rule program"),
+        (template.to_owned(), "only a drive with rules has a rule program"),
+        (format!("personality = \"block\"\n{template}"), "only a drive with rules"),
+        ("personality = \"rules\"\nrules = {}\n".to_owned(), "needs `program`"),
+        (ruled("rules.program = \"x\"\n"), "x: No such file"),
+        (ruled("rules.nonsense = 1\n"), "has no key `nonsense`"),
+        (ruled("rules.miss_timeout = \"1s\"\n"), "has no key `miss_timeout`"),
+        (ruled("rules.engines = 0\n"), "engines"),
+        (ruled("rules.engines = 65\n"), "engines"),
+        (ruled("rules.op = \"1h\"\n"), "op"),
+        (ruled("rules.ops = 2\n"), "worst case"),
+        (ruled("lba_bytes = 512\n"), "logical blocks are smaller"),
+        (ruled("namespaces = [\"1M\", \"rest\"]\n"), "in one namespace"),
+        (ruled("media = \"pcm\"\ncapacity = \"1M\"\n"), "decide about flash"),
+        ("personality = \"rules\"\nrules.template = \"fast\"\n".to_owned(), "rules.template"),
+        (
+            "personality = \"rules\"\nrules.template = \"nameless\"\n".to_owned(),
+            "template/nameless:",
+        ),
+        (
+            "personality = \"rules\"\nrules.template = \"endurance\"\n".to_owned(),
+            "template/endurance:",
+        ),
+        ("personality = \"rules\"\nrules = 1\n".to_owned(), "a table"),
+    ] {
+        let found = refused(&keys);
+        assert!(found.contains(message), "{keys}: {found}");
+    }
+    let both = refused_program(&format!("{APP}{STORE}")[..0]);
+    assert!(both.contains("has no application"), "{both}");
+    for kind in ["ahci", "null"] {
+        let text = format!("[drive]\nkind = \"{kind}\"\ncapacity = \"32M\"\n{template}");
+        let error = Scenario::parse(Path::new("t.toml"), &text).expect_err(kind).to_string();
+        assert!(error.contains("rule"), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn errors_of_a_program_have_its_line_and_column() {
+    for (rules, message) in [
+        ("rule r when header.write do nonsense", "/p.rules:3:28: "),
+        ("rule r\n  when header.write\n  do again", "/p.rules:3:6: "),
+        ("rule r when every 10s\n  do post migrated, 0, 0, 0", "/p.rules:3:1: "),
+    ] {
+        let found = refused_program(&format!("{APP}{rules}\n"));
+        assert!(found.starts_with(message), "{rules}: {found}");
+    }
+    assert!(refused_program("app db { units = 0-3 \u{0}").starts_with("/p.rules:1:"));
+}
+
+#[test]
+fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
+    let other = "app other { units = 2-3 }\n";
+    let two = format!("app db {{ units = 0-1 }}\n{other}table db.map: addr[db.sectors] durable\n");
+    let hot = STORE.replace("db.host", "db.hot");
+    let get = "rule get when channel.app == db and header.get";
+    let cases = [
+        (format!("{two}{STORE}"), "several applications", false),
+        (format!("{APP}{hot}"), "writes in the stream `hot`", true),
+        (
+            format!(
+                "{APP}{STORE}rule move when idle(db)\n  set v = best line of db by line.age\n  \
+                do move valid of v to db.cold; erase v\n"
+            ),
+            "moves to the stream `cold`",
+            true,
+        ),
+        (
+            format!(
+                "record r = {{ x: u8 }}\n{APP}{get} do fetch p: r at header.lba; complete ok\n"
+            ),
+            "sectors that a rule reads",
+            true,
+        ),
+        (
+            format!("{APP}table n: u8[4] durable\n{STORE}"),
+            "durable tables of integers, which `n` needs",
+            false,
+        ),
+        (
+            format!(
+                "{APP}table n: u8[4] volatile\nrule cool when every 1s set each h of n: h = 0\n"
+            ),
+            "periodic rules",
+            true,
+        ),
+        (format!("{APP}{get} set header.tag = 1 do complete ok\n"), "tags of sectors", true),
+        (format!("app db {{ units = 0-2 }}\n{STORE}"), "must have all of them", false),
+        (format!("app db {{ units = 0-3, spare = 3 }}\n{STORE}"), "spare share", false),
+    ];
+    for (program, message, is_at_rule) in cases {
+        let program = match program.contains("table") {
+            true => program,
+            false => {
+                program.replace("rule store", "table map: addr[db.sectors] durable\nrule store")
+            }
+        };
+        let found = refused_program(&program);
+        assert!(found.contains(message), "{program}: {found}");
+        assert_eq!(found.starts_with("/p.rules:"), is_at_rule, "{program}: {found}");
+    }
+}

@@ -1,0 +1,42 @@
+//! Rules of a drive in results: their settings and their counters.
+
+use controller::{DriveRuleStats, DriveRulesConfig, NamedRuleStats};
+use rules::RuleProgram;
+use serde_json::{Value, json};
+
+/// Returns the settings of the rules, with the names of the application's rules.
+pub(crate) fn rule_settings(rules: &DriveRulesConfig) -> Value {
+    let program = RuleProgram::decode(&rules.program).unwrap_or_default();
+    let names = |names: Vec<&String>| json!(names);
+    json!({
+        "apps": names(program.apps.iter().map(|app| &app.name).collect()),
+        "rules": names(program.rules.iter().map(|rule| &rule.name).collect()),
+        "instructions": program.code.len(),
+        "engines": rules.engines,
+        "op_ns": rules.op.0,
+        "ops": rules.ops,
+        "table_bytes": rules.table_bytes,
+    })
+}
+
+/// Returns the counters of the rules during the run.
+pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
+    let rule = |rule: &NamedRuleStats| {
+        json!({
+            "name": rule.name,
+            "matches": rule.matches,
+            "faults": rule.faults,
+            "ops": rule.ops,
+        })
+    };
+    json!({
+        "inputs": stats.inputs,
+        "misses": stats.misses,
+        "ops": stats.ops,
+        "polls": stats.polls,
+        "victims": stats.victims,
+        "policy_victims": stats.policy_victims,
+        "engine_busy_ns": stats.engine_busy.0,
+        "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
+    })
+}

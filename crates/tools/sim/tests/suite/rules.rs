@@ -1,0 +1,133 @@
+//! Drives with rules, from a scenario to its results.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use scenario::Scenario;
+use serde_json::Value;
+use sluice_sim::{SimOptions, simulate, to_json, to_text};
+use tempfile::TempDir;
+
+/// A drive on which page-mapped rules are compared with the block personality.
+struct RuleDrive {
+    keys: &'static str,
+    pus: u32,
+    /// Over-provisioning, as a number of both a program and a scenario.
+    spare: &'static str,
+}
+
+const DRIVES: [RuleDrive; 4] = [
+    RuleDrive {
+        keys: "preset = \"mqsim-default-small\"\ndata = \"none\"\nwrite_buffer.size = \"1M\"\n\
+            geometry = { channels = 2, pus = 2, chunks = 40, pages = 32 }\n",
+        pus: 4,
+        spare: "0.2",
+    },
+    RuleDrive {
+        keys: "preset = \"femu-default\"\ncell = \"mlc\"\npaired_page_distance = 2\n\
+            geometry = { channels = 2, pus = 2, chunks = 40, pages = 32 }\n",
+        pus: 4,
+        spare: "0.28",
+    },
+    RuleDrive {
+        keys: "preset = \"tlc-2020s-small\"\ndata = \"memory\"\nwrite_buffer.size = \"2M\"\n\
+            geometry = { channels = 2, pus = 2, chunks = 32, pages = 24 }\n\
+            ftl.gc_high_watermark = 3\n",
+        pus: 4,
+        spare: "0.25",
+    },
+    RuleDrive {
+        keys: "preset = \"femu-default\"\ndata = \"memory\"\nftl.separate_gc_stream = false\n\
+            ftl.rate_limiter = \"pid\"\natomic = true\n\
+            geometry = { channels = 2, pus = 1, chunks = 48, pages = 64 }\n",
+        pus: 2,
+        spare: "0.2",
+    },
+];
+
+const JOBS: [&str; 5] = [
+    // Random writes over the whole drive, four times.
+    "[precondition]\nfill = \"sequential\"\n\
+     [[job]]\nrw = \"randwrite\"\nbs = \"4k\"\niodepth = 16\nnorandommap = true\nio_size = \"400%\"\n",
+    // Reads, writes and trims side by side.
+    "[[job]]\nname = \"mixed\"\nrw = \"randrw\"\nbs = \"8k\"\niodepth = 8\nnorandommap = true\n\
+     io_size = \"500%\"\n\
+     [[job]]\nname = \"trims\"\nrw = \"randtrim\"\nbs = \"64k\"\niodepth = 2\nnorandommap = true\n\
+     io_size = \"150%\"\n",
+    // Skewed writes with flushes, on a drive in a random steady state.
+    "[precondition]\nfill = \"sequential\"\noverwrite = \"random 1x\"\n\
+     [[job]]\nrw = \"randwrite\"\nbs = \"4k\"\niodepth = 32\nnorandommap = true\nio_size = \"200%\"\n\
+     random_distribution = \"zipf:1.1\"\nfsync = 64\n",
+    // Sequential writes, trims of what they write next, and random writes in between.
+    "[[job]]\nrw = \"trimwrite\"\nbs = \"32k\"\niodepth = 4\nio_size = \"400%\"\n\
+     [[job]]\nrw = \"randrw\"\nbs = \"4k\"\niodepth = 8\nnorandommap = true\nio_size = \"300%\"\n",
+    // Through the block layer, with data that is verified.
+    "[path]\nqueue_model = \"mq\"\ncores = 2\nscheduler = \"deadline\"\n\
+     [[job]]\nrw = \"randwrite\"\nbs = \"4k\"\nsize = \"40%\"\niodepth = 16\nio_size = \"40%\"\n\
+     verify = \"crc32c\"\n\
+     [[job]]\nrw = \"randwrite\"\nbs = \"16k\"\noffset = \"50%\"\niodepth = 16\nnorandommap = true\n\
+     io_size = \"400%\"\n",
+];
+
+/// Returns program 1 for a drive.
+fn page_rules(drive: &RuleDrive) -> String {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/rules/page.rules");
+    let text = std::fs::read_to_string(demo).expect("the program");
+    let app = format!("units = 0-{}, spare = {}", drive.pus - 1, drive.spare);
+    text.replace("units = 0-63, spare = 0.11", &app)
+}
+
+fn run_at(path: &Path, text: &str) -> Value {
+    let scenario = Scenario::parse(path, text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let outcome =
+        simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    assert_eq!(outcome.paths[0].run.failures().count(), 0, "{text}");
+    to_json(&outcome)
+}
+
+/// Returns the results as text, without the names of the personalities and the rules.
+fn comparable(json: &Value) -> String {
+    let mut json = json.clone();
+    let section = &mut json["sluice"];
+    section["scenario"].take();
+    let settings = section["parameters"]["drives"][0].as_object_mut().expect("a drive");
+    settings.retain(|key, _| key != "personality" && key != "rules");
+    section["drives"][0].as_object_mut().expect("a drive").retain(|key, _| key != "rules");
+    to_text(&json)
+}
+
+#[test]
+fn a_page_mapped_program_equals_the_block_personality() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("test.toml");
+    for (drive, keys) in DRIVES.iter().enumerate() {
+        std::fs::write(folder.path().join("page.rules"), page_rules(keys)).expect("a file");
+        for (job, jobs) in JOBS.iter().enumerate() {
+            let jobs = match keys.keys.contains("none") {
+                true => jobs.replace("verify = \"crc32c\"\n", ""),
+                false => (*jobs).to_owned(),
+            };
+            for seed in 1..=5 {
+                let text = |personality: &str| {
+                    let RuleDrive { keys, spare, .. } = keys;
+                    let mut text = format!("seed = {seed}\n[drive]\n{keys}");
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "ftl.over_provisioning = {spare}\n{personality}\n{jobs}");
+                    text
+                };
+                let block = run_at(&path, &text("personality = \"block\""));
+                let with_rules = "personality = \"rules\"\nrules.program = \"page.rules\"";
+                let ruled = run_at(&path, &text(with_rules));
+                let counters = &ruled["sluice"]["drives"][0]["rules"];
+                let at = format!("drive {drive}, job {job}, seed {seed}: {counters:#}");
+                assert!(counters["victims"].as_u64() > Some(10), "{at}");
+                assert_eq!(counters["misses"], 0, "{at}");
+                let (block, ruled) = (comparable(&block), comparable(&ruled));
+                let differs =
+                    block.lines().zip(ruled.lines()).find(|(block, ruled)| block != ruled);
+                assert_eq!(differs, None, "{at}");
+                assert!(block == ruled, "{at}");
+            }
+        }
+    }
+}
