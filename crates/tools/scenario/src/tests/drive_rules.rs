@@ -69,14 +69,14 @@ fn keys_that_contradict_each_other_are_refused() {
         (ruled("rules.engines = 0\n"), "engines"),
         (ruled("rules.engines = 65\n"), "engines"),
         (ruled("rules.op = \"1h\"\n"), "op"),
-        (ruled("rules.ops = 2\n"), "worst case"),
+        (ruled("rules.ops = 2\n"), "may need 3 operations"),
         (ruled("lba_bytes = 512\n"), "logical blocks are smaller"),
         (ruled("namespaces = [\"1M\", \"rest\"]\n"), "in one namespace"),
         (ruled("media = \"pcm\"\ncapacity = \"1M\"\n"), "decide about flash"),
         ("personality = \"rules\"\nrules.template = \"fast\"\n".to_owned(), "rules.template"),
         (
             "personality = \"rules\"\nrules.template = \"nameless\"\n".to_owned(),
-            "template/nameless:",
+            "durable tables of integers yet",
         ),
         (
             "personality = \"rules\"\nrules.template = \"endurance\"\n".to_owned(),
@@ -99,8 +99,11 @@ fn keys_that_contradict_each_other_are_refused() {
 #[test]
 fn errors_of_a_program_have_its_line_and_column() {
     for (rules, message) in [
-        ("rule r when header.write do nonsense", "/p.rules:3:28: "),
-        ("rule r\n  when header.write\n  do again", "/p.rules:3:6: "),
+        ("rule r when header.write do complete fine", "/p.rules:3:38: "),
+        (
+            "rule a when header.write do complete ok\nrule b when header.write do complete ok",
+            "/p.rules:4:6: ",
+        ),
         ("rule r when every 10s\n  do post migrated, 0, 0, 0", "/p.rules:3:1: "),
     ] {
         let found = refused_program(&format!("{APP}{rules}\n"));
@@ -114,13 +117,13 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
     let other = "app other { units = 2-3 }\n";
     let two = format!("app db {{ units = 0-1 }}\n{other}table db.map: addr[db.sectors] durable\n");
     let hot = STORE.replace("db.host", "db.hot");
-    let get = "rule get when channel.app == db and header.get";
+    let get = "rule find when channel.app == db and header.get";
     let cases = [
         (format!("{two}{STORE}"), "several applications", false),
         (format!("{APP}{hot}"), "writes in the stream `hot`", true),
         (
             format!(
-                "{APP}{STORE}rule move when idle(db)\n  set v = best line of db by line.age\n  \
+                "{APP}{STORE}rule level when idle(db)\n  set v = best line of db by line.age\n  \
                 do move valid of v to db.cold; erase v\n"
             ),
             "moves to the stream `cold`",
@@ -135,7 +138,7 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
         ),
         (
             format!("{APP}table n: u8[4] durable\n{STORE}"),
-            "durable tables of integers, which `n` needs",
+            "durable tables of integers yet, which `n` needs",
             false,
         ),
         (
