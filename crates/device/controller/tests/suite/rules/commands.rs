@@ -67,7 +67,7 @@ fn commands_end_with_the_status_of_their_rule() {
     assert_eq!(bench.io(Sqe::write_zeroes(1, 20, 1, true), 0).status, Status::SUCCESS);
     let stats = stats(&bench);
     assert_eq!((stats.inputs, stats.misses), (13, 1));
-    assert_eq!(stats.rules.iter().map(|rule| rule.faults).sum::<u64>(), 4);
+    assert_eq!(stats.rules.iter().map(|rule| rule.faults).sum::<u64>(), 3);
     bench.drive.reset_stats();
     let stats = bench.drive.stats().rules.expect("a drive with rules");
     assert!(stats.inputs == 0 && stats.rules.iter().all(|rule| rule.ops == 0), "{stats:?}");

@@ -32,7 +32,7 @@ fn the_drive_verifies_what_it_is_sent() {
     }
     let error = with_rules(DriveRulesConfig { ops: 2, ..ruled });
     let DriveRulesError::Verify(error) = error else { panic!("{error}") };
-    assert!(matches!(*error, VerifyError::Cost { cost: 5, budget: 2, .. }), "{error}");
+    assert!(matches!(*error, VerifyError::Cost { cost: 3, budget: 2, .. }), "{error}");
     let empty = compiled("app db { units = 0-15 }\n", &config());
     assert!(
         Controller::new(DriveConfig {
@@ -89,7 +89,7 @@ fn rules_need_a_drive_that_manages_its_flash_alone() {
 fn namespaces_of_a_drive_with_rules_cannot_be_changed() {
     let mut drive = Controller::new(ruled(STORE_AND_LOAD)).expect("a drive");
     let request = controller::NamespaceRequest::Delete { nsid: Some(1) };
-    let error = drive.change_namespaces(0.into(), request);
+    let error = drive.change_namespaces(time::Nanos::ZERO, request);
     assert!(matches!(error, Err(controller::NamespaceError::NotManaged)), "{error:?}");
     assert!(controller::SavedDrive::new(&drive).is_none(), "tables are not saved");
 }

@@ -38,19 +38,19 @@ fn collected(drive: &Controller) -> (u64, u64) {
 fn a_greedy_rule_collects_what_the_greedy_policy_does() {
     let config = ruled(&format!("{STORE_AND_LOAD}{RECLAIM}"));
     let block = DriveConfig { rules: None, ..config.clone() };
-    let (mut bench, values) = overwrite(config.clone(), 3);
+    let (mut bench, values) = overwrite(config.clone(), 8);
     let stats = bench.drive.stats().rules.expect("rules");
-    assert!(stats.victims > 20 && stats.polls >= stats.victims, "{stats:?}");
+    assert!(stats.victims > 40 && stats.polls >= stats.victims, "{stats:?}");
     assert_eq!(stats.policy_victims, 0);
     check_contents(&mut bench, &values);
-    let (reference, _) = overwrite(block, 3);
+    let (reference, _) = overwrite(block, 8);
     assert_eq!(collected(&bench.drive), collected(&reference.drive));
     // With engines that take time, the FTL waits for its victim.
     let rules = config.rules.clone().expect("rules");
     let rules = DriveRulesConfig { op: Nanos(50), ..rules };
-    let (mut slow, values) = overwrite(DriveConfig { rules: Some(rules), ..config }, 3);
+    let (mut slow, values) = overwrite(DriveConfig { rules: Some(rules), ..config }, 8);
     let stats = slow.drive.stats().rules.expect("rules");
-    assert!(stats.victims > 20 && stats.engine_busy > Nanos(50 * stats.polls), "{stats:?}");
+    assert!(stats.victims > 40 && stats.engine_busy > Nanos(50 * stats.polls), "{stats:?}");
     check_contents(&mut slow, &values);
 }
 
@@ -61,9 +61,9 @@ fn a_program_that_collects_nothing_does_not_stop_writes() {
         "rule never when db.free_lines > 1000\n  set v = best line of db by line.age\n  \
         do move valid of v to db.gc; erase v\n",
     ] {
-        let (mut bench, values) = overwrite(ruled(&format!("{STORE_AND_LOAD}{reclaim}")), 3);
+        let (mut bench, values) = overwrite(ruled(&format!("{STORE_AND_LOAD}{reclaim}")), 8);
         let stats = bench.drive.stats().rules.expect("rules");
-        assert!(stats.policy_victims > 20 && stats.victims == 0, "{stats:?}");
+        assert!(stats.policy_victims > 40 && stats.victims == 0, "{stats:?}");
         check_contents(&mut bench, &values);
     }
 }
@@ -73,9 +73,9 @@ fn a_rule_may_choose_any_closed_line() {
     // The oldest line, however many of its sectors are valid.
     let fifo = "rule fifo when db.free_lines < 4\n  set v = best line of db by line.age\n  \
         do move valid of v to db.gc; erase v\n";
-    let (mut bench, values) = overwrite(ruled(&format!("{STORE_AND_LOAD}{fifo}")), 3);
+    let (mut bench, values) = overwrite(ruled(&format!("{STORE_AND_LOAD}{fifo}")), 8);
     let stats = bench.drive.stats().rules.expect("rules");
-    assert!(stats.victims > 20, "{stats:?}");
+    assert!(stats.victims > 40, "{stats:?}");
     check_contents(&mut bench, &values);
     let status = bench.io(Sqe::flush(1), 0).status;
     assert_eq!(status, Status::SUCCESS);
