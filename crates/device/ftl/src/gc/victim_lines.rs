@@ -5,7 +5,7 @@ use super::candidates::VictimCandidates;
 use crate::ids::LineId;
 use crate::space::lines::LineTable;
 
-/// Who chooses the next victim.
+/// The choice of the next victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimDecision {
     /// The policy of the configuration.

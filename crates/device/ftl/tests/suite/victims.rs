@@ -57,7 +57,7 @@ fn emptiest(lines: &VictimLines<'_>) -> VictimDecision {
     for id in lines.ids() {
         let line = lines.get(id).expect("a line that can be a victim");
         let gain = line.sectors - line.valid;
-        if gain > 0 && best.is_none_or(|(most, _)| gain > most) {
+        if gain > 0 && best.is_none_or(|(largest, _)| gain > largest) {
             best = Some((gain, id));
         }
     }

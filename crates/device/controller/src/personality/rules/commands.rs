@@ -13,7 +13,7 @@ use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::personality::block::BlockDrive;
 
-/// What becomes of an input.
+/// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputEnd {
     /// It is executed at this block.

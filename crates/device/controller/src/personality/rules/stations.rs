@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use nvme::Status;
 use time::Nanos;
 
-/// What happens when an engine has decided.
+/// The step that follows the decision of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EngineWork {
     /// The command starts.
