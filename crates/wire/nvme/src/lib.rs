@@ -24,6 +24,7 @@ mod open_channel;
 mod persistent_region;
 mod protection;
 pub mod register;
+mod rule_misses;
 mod sanitize;
 mod vendor_extensions;
 mod wire;
@@ -66,5 +67,6 @@ pub use persistent_region::{
 };
 pub use protection::{ProtectionError, ProtectionInfo, ProtectionRequest, guard_of};
 pub use register::{Cap, Cc, CcSettings, CmbLocation, CmbSize, Csts, ShutdownRequest};
+pub use rule_misses::{RuleMissEntry, RuleMissLog};
 pub use sanitize::{SanitizeAction, SanitizeCommand, SanitizeLog, sanicap};
 pub use vendor_extensions::VendorExtensions;

@@ -25,6 +25,8 @@ pub const CHUNK_NOTIFICATION: u8 = 0xd0;
 /// The device L2P (vendor specific): for each logical address, the physical address of its latest
 /// version, or [`UNMAPPED`], as a little-endian 64-bit word.
 pub const DEVICE_L2P: u8 = 0xc1;
+/// Commands that no rule of the drive matched (vendor specific): [`RuleMissLog`](crate::RuleMissLog).
+pub const RULE_MISSES: u8 = 0xc4;
 /// Status of Sanitize: [`SanitizeLog`](crate::SanitizeLog).
 pub const SANITIZE: u8 = 0x81;
 /// The value in [`DEVICE_L2P`] of a logical address that is not mapped.

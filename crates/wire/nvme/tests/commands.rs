@@ -304,6 +304,10 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
             let command = SanitizeCommand::from_dwords(action | bits << 3, pattern);
             AdminCommand::Sanitize(command.unwrap())
         }),
+        (any::<u32>(), 1..=1u64 << 32)
+            .prop_map(|(offset, bytes)| AdminCommand::RuleDownload { offset, bytes }),
+        Just(AdminCommand::RuleInstall),
+        any::<Option<u8>>().prop_map(|op| AdminCommand::RuleReject { op }),
         any::<u32>().prop_map(|nsid| AdminCommand::Geometry { nsid }),
     ]
 }
@@ -314,7 +318,7 @@ fn any_entry() -> impl Strategy<Value = Sqe> {
         any::<u8>(),
         0..16u8,
         prop::sample::select(vec![
-            0x04, 0x05, 0x0c, 0x19, 0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xe2
+            0x04, 0x05, 0x0c, 0x19, 0x86, 0x90, 0x91, 0x92, 0x93, 0x95, 0xc1, 0xc8, 0xe2
         ]),
     ];
     (any::<[u64; 8]>(), opcode, any::<bool>()).prop_map(|(words, opcode, plain)| {

@@ -199,6 +199,22 @@ pub enum AdminCommand {
         /// I/O virtual address of the page with the event indexes.
         events: u64,
     },
+    /// Rule Program Download (vendor specific): sends a part of a rule program.
+    RuleDownload {
+        /// First byte of the part in the program.
+        offset: u32,
+        /// Bytes of the part, at least 1.
+        bytes: u64,
+    },
+    /// Rule Program Install (vendor specific): installs the parts that were sent. The result is the
+    /// number of commands that no rule matches, which stay parked.
+    RuleInstall,
+    /// Rule Miss Reject (vendor specific): ends the commands that no rule matches. The result is their
+    /// number.
+    RuleReject {
+        /// The operation of the commands; all of them for `None`.
+        op: Option<u8>,
+    },
     /// Geometry of an open-channel drive [OC20 §3.1].
     Geometry {
         /// The namespace.
@@ -345,6 +361,16 @@ impl AdminCommand {
                 }
                 AdminCommand::DoorbellBufferConfig { values, events }
             }
+            admin::RULE_DOWNLOAD => {
+                AdminCommand::RuleDownload { offset: cdw11, bytes: u64::from(cdw10) + 1 }
+            }
+            admin::RULE_INSTALL => AdminCommand::RuleInstall,
+            admin::RULE_REJECT => AdminCommand::RuleReject {
+                op: match cdw10 {
+                    u32::MAX => None,
+                    op => Some(op.try_into().map_err(|_| Status::INVALID_FIELD)?),
+                },
+            },
             admin::GEOMETRY => AdminCommand::Geometry { nsid: sqe.nsid.get() },
             _ => return Err(Status::INVALID_OPCODE),
         })
@@ -401,6 +427,14 @@ impl AdminCommand {
             }
             AdminCommand::AsyncEventRequest => Sqe::admin(admin::ASYNC_EVENT_REQUEST, 0, 0, 0),
             AdminCommand::KeepAlive => Sqe::admin(admin::KEEP_ALIVE, 0, 0, 0),
+            AdminCommand::RuleDownload { offset, bytes } => {
+                debug_assert!((1..=1 << 32).contains(&bytes));
+                Sqe::admin(admin::RULE_DOWNLOAD, 0, bytes.wrapping_sub(1) as u32, offset)
+            }
+            AdminCommand::RuleInstall => Sqe::admin(admin::RULE_INSTALL, 0, 0, 0),
+            AdminCommand::RuleReject { op } => {
+                Sqe::admin(admin::RULE_REJECT, 0, op.map_or(u32::MAX, u32::from), 0)
+            }
             AdminCommand::NamespaceManagement { change, nsid } => {
                 Sqe::admin(admin::NAMESPACE_MANAGEMENT, nsid, change as u32, 0)
             }
@@ -453,6 +487,9 @@ impl AdminCommand {
             AdminCommand::FormatNvm { .. } => "Format NVM",
             AdminCommand::Sanitize(_) => "Sanitize",
             AdminCommand::DoorbellBufferConfig { .. } => "Doorbell Buffer Config",
+            AdminCommand::RuleDownload { .. } => "Rule Program Download",
+            AdminCommand::RuleInstall => "Rule Program Install",
+            AdminCommand::RuleReject { .. } => "Rule Miss Reject",
             AdminCommand::Geometry { .. } => "Geometry",
         }
     }

@@ -36,6 +36,12 @@ pub mod admin {
     pub const SANITIZE: u8 = 0x84;
     /// Get LBA Status.
     pub const GET_LBA_STATUS: u8 = 0x86;
+    /// Rule Program Download (vendor specific): a part of a rule program.
+    pub const RULE_DOWNLOAD: u8 = 0xc1;
+    /// Rule Program Install (vendor specific): installs the parts.
+    pub const RULE_INSTALL: u8 = 0xc4;
+    /// Rule Miss Reject (vendor specific): ends commands that no rule matches.
+    pub const RULE_REJECT: u8 = 0xc8;
     /// Geometry [OC20 §3.1].
     pub const GEOMETRY: u8 = 0xe2;
 }

@@ -193,6 +193,8 @@ statuses! {
     RULE_BAD_ADDRESS = 0x7d4, "rule: bad address";
     /// No rule of the drive matches the command (vendor specific).
     RULE_MISS = 0x7e0, "no rule matches the command";
+    /// The drive does not take the rule program (vendor specific).
+    RULE_PROGRAM = 0x7e1, "the drive does not take the rule program";
 }
 
 const MORE: u16 = 1 << 13;
