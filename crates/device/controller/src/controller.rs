@@ -36,12 +36,13 @@ use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::personality::rules::DriveRules;
+use crate::personality::rules::installation::{self, DriveRulesLimits};
 use crate::personality::sanitize;
 use crate::stats::CommandTimes;
 use crate::{
-    BlockCommandStats, DriveConfig, DriveStats, Fault, FaultError, FaultRecord, NamespaceError,
-    NamespaceInfo, NamespaceReply, NamespaceRequest, PersonalityKind, ProtectionErrors, PuBusy,
-    ReadModifyWriteStats, WriteBuffer,
+    BlockCommandStats, DriveConfig, DriveRulesError, DriveStats, Fault, FaultError, FaultRecord,
+    NamespaceError, NamespaceInfo, NamespaceReply, NamespaceRequest, PersonalityKind,
+    ProtectionErrors, PuBusy, ReadModifyWriteStats, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -344,6 +345,51 @@ impl Controller {
     #[inline]
     pub fn posted(&self) -> u64 {
         self.queues.posts()
+    }
+
+    /// Returns what rule programs of the drive may use.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`].
+    pub fn rule_limits(&self) -> Result<DriveRulesLimits, DriveRulesError> {
+        installation::limits(self)
+    }
+
+    /// Replaces the rule program, which is in its encoded form (`docs/format/rule-program.md`). Inputs
+    /// from now on run with it, and parked commands are matched with its rules in the order of their
+    /// misses. Its tables have zeros, or no keys. Returns the number of commands that are still parked.
+    ///
+    /// # Errors
+    /// [`DriveRulesError`]; nothing has changed.
+    pub fn install_rules(&mut self, now: Nanos, program: &[u8]) -> Result<u64, DriveRulesError> {
+        installation::install(self, now, program.to_vec())
+    }
+
+    /// Adds a part of a rule program from byte `offset` on; the first one is at 0. A part may be sent
+    /// again.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`], [`DriveRulesError::Upload`].
+    pub fn upload_rules(&mut self, offset: u64, part: &[u8]) -> Result<(), DriveRulesError> {
+        installation::upload(self, offset, part)
+    }
+
+    /// Installs the parts that were uploaded, as [`install_rules`](Controller::install_rules) does. The
+    /// parts are removed, also on failure.
+    ///
+    /// # Errors
+    /// [`DriveRulesError`]; nothing else has changed.
+    pub fn install_uploaded_rules(&mut self, now: Nanos) -> Result<u64, DriveRulesError> {
+        installation::install_uploaded(self, now)
+    }
+
+    /// Ends the parked commands that no rule matched with [`Status::RULE_MISS`]; only those of an
+    /// operation if one is named (`read`, `write` …). Returns their number.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`].
+    pub fn reject_rule_misses(&mut self, op: Option<&str>) -> Result<u64, DriveRulesError> {
+        installation::reject(self, op)
     }
 
     /// Whether no command and no flash operation is in flight.

@@ -3,9 +3,13 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use controller::{DriveConfig, DriveRulesConfig, DriveRulesError, check_executable};
+use controller::{
+    DriveConfig, DriveRulesConfig, DriveRulesError, DriveRulesLimits, RuleMissConfig,
+    check_executable,
+};
 use ftl::FtlConfig;
 use media::{MediaConfig, NandConfig};
 use rules_lang::{CompileOptions, RuleSourceError, RuleTemplate, compile};
@@ -19,6 +23,9 @@ use crate::source::SourceSpan;
 
 /// Bytes of a program at most, and one more: the compiler refuses longer ones.
 const SOURCE_BYTES_READ: u64 = (1 << 20) + 1;
+
+/// Commands of a submission queue that are parked at most.
+const PARKED: RangeInclusive<u32> = 0..=65_536;
 
 /// Where the text of a program is.
 #[derive(Clone, Debug)]
@@ -37,6 +44,7 @@ struct RuleKeys {
     op: Nanos,
     ops: u64,
     table_bytes: u64,
+    misses: RuleMissConfig,
 }
 
 /// Builder of the rules of a drive.
@@ -72,12 +80,15 @@ impl RuleKeys {
             op: Nanos::ZERO,
             ops: 4096,
             table_bytes: 64 << 20,
+            misses: RuleMissConfig::default(),
         };
         let engines = 1..=u32::from(DriveRulesConfig::ENGINES_MAX);
         s.set("engines", &mut keys.engines, |v| v.u32_in(&engines))?;
         s.set("op", &mut keys.op, |v| v.duration_in(&STEP_TIME))?;
         s.set("ops", &mut keys.ops, |v| v.u64())?;
         s.set("table_memory", &mut keys.table_bytes, |v| v.size())?;
+        s.set("miss_timeout", &mut keys.misses.timeout, |v| v.duration_in(&STEP_TIME))?;
+        s.set("parked", &mut keys.misses.parked_max, |v| v.u32_in(&PARKED))?;
         s.finish()?;
         Ok(keys)
     }
@@ -193,17 +204,10 @@ impl RuleKeys {
             op: self.op,
             ops: self.ops,
             table_bytes: self.table_bytes,
+            misses: self.misses,
         };
-        let pus = nand.geometry.total_pus();
-        let line_units = if ftl.active_pus == 0 { pus } else { ftl.active_pus.min(pus) };
-        // Lines that lost chunks are shorter, so that there may be more of them.
-        let chunks = nand.host_geometry().total_chunks();
-        let lines = chunks.div_ceil(line_units.max(1).into()).saturating_mul(4).min(chunks);
-        let options = CompileOptions {
-            grant: config.grant(nand),
-            sector_bytes: nand.geometry.sector_bytes,
-            lines: u32::try_from(lines).unwrap_or(u32::MAX),
-        };
+        let DriveRulesLimits { grant, sector_bytes, lines } = config.limits(nand, ftl.active_pus);
+        let options = CompileOptions { grant, sector_bytes, lines };
         let (path, text) = self.source(nand, ftl);
         let compiled = compile(&path, &text, &options).map_err(|error| program_error(*error))?;
         let verified = compiled.verify(&options.grant).map_err(|error| program_error(*error))?;

@@ -24,11 +24,18 @@ pub(crate) enum EventClass {
     Notice,
     /// The end of Sanitize; the sanitize status log describes it.
     IoCommandSet,
+    /// A command that no rule of the drive matches was parked; the log page of misses describes it.
+    RuleMiss,
 }
 
 impl EventClass {
-    const ALL: [EventClass; 4] =
-        [EventClass::Error, EventClass::Health, EventClass::Notice, EventClass::IoCommandSet];
+    const ALL: [EventClass; 5] = [
+        EventClass::Error,
+        EventClass::Health,
+        EventClass::Notice,
+        EventClass::IoCommandSet,
+        EventClass::RuleMiss,
+    ];
 
     fn event(self, info: u8) -> AsyncEvent {
         let (kind, log_page) = match self {
@@ -36,6 +43,7 @@ impl EventClass {
             EventClass::Health => (AsyncEvent::HEALTH, log_page::HEALTH),
             EventClass::Notice => (AsyncEvent::NOTICE, log_page::CHANGED_NAMESPACES),
             EventClass::IoCommandSet => (AsyncEvent::IO_COMMAND_SET, log_page::SANITIZE),
+            EventClass::RuleMiss => (AsyncEvent::VENDOR, log_page::RULE_MISSES),
         };
         AsyncEvent { kind, info, log_page }
     }
@@ -60,7 +68,7 @@ struct Listener {
     /// An event was reported, and the host has not read the log since.
     masked: bool,
     /// The events of each [`EventClass`].
-    classes: [ClassState; 4],
+    classes: [ClassState; 5],
     /// Namespaces that changed since the host has read their list.
     changed_namespaces: BTreeSet<u32>,
     /// The host receives no events, because they may concern chunks of other hosts.

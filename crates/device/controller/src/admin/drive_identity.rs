@@ -109,6 +109,7 @@ pub(crate) fn controller_identity(
             format: matches!(personality, Personality::Block(_)),
             namespaces: matches!(personality, Personality::Block(_)) && config.rules.is_none(),
             sanitize: matches!(personality, Personality::Block(_)),
+            rules: config.rules.is_some(),
             namespace_notices: true,
         },
         arbitration,

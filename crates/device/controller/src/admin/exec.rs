@@ -23,6 +23,7 @@ use crate::host_interface::registers;
 use crate::namespaces::{identify, management, translation};
 use crate::personality::format::{self, FormatCommand, FormatTask, RunRequester};
 use crate::personality::logical_blocks::BlockRange;
+use crate::personality::rules::{admin as rule_admin, installation};
 use crate::personality::sanitize::{self, SanitizeReport};
 
 /// Whether a structure of Identify is one of a command set.
@@ -148,7 +149,8 @@ impl Controller {
                 answer
             }
             AdminCommand::GetLogPage {
-                lid: lid @ (log_page::CHANGED_NAMESPACES | log_page::SANITIZE),
+                lid:
+                    lid @ (log_page::CHANGED_NAMESPACES | log_page::SANITIZE | log_page::RULE_MISSES),
                 nsid,
                 bytes,
                 offset,
@@ -159,6 +161,7 @@ impl Controller {
                     log_page::SANITIZE if optional.sanitize => {
                         sanitize::log(self)?.to_bytes().into()
                     }
+                    log_page::RULE_MISSES if optional.rules => rule_admin::log(self, port)?,
                     log_page::CHANGED_NAMESPACES if optional.namespace_notices => {
                         self.async_events.changed_namespaces(port).to_bytes().into()
                     }
@@ -319,14 +322,19 @@ impl Controller {
                 self.queues.remove_completion(at);
                 Ok(Some(0))
             }
-            // Commands start when they are fetched, so only event requests can be aborted. Bit 0 of
-            // the result says that no command was aborted [NVMe1.4 §5.1].
-            AdminCommand::Abort { sqid, cid } => {
-                let request =
-                    if sqid == 0 { self.async_events.abort_request(port, cid) } else { None };
+            // Commands start when they are fetched, so only event requests can be aborted, and
+            // commands that no rule matched. Bit 0 of the result says that no command was aborted
+            // [NVMe1.4 §5.1].
+            AdminCommand::Abort { sqid: 0, cid } => {
+                let request = self.async_events.abort_request(port, cid);
                 let Some((queue, cid)) = request else { return Ok(Some(1)) };
                 self.queues.post(queue, cid, Status::ABORTED, 0);
                 Ok(Some(0))
+            }
+            AdminCommand::Abort { sqid, cid } => {
+                let queue = self.queues.find_submission(port, sqid);
+                let was_aborted = queue.is_some_and(|at| installation::abort(self, at as u32, cid));
+                Ok(Some((!was_aborted).into()))
             }
             AdminCommand::AsyncEventRequest => {
                 self.async_events.request(port, queue, cid)?;
@@ -334,6 +342,11 @@ impl Controller {
                 self.complete_event_requests();
                 Ok(None)
             }
+            AdminCommand::RuleDownload { offset, bytes } => {
+                rule_admin::download(self, port, sqe, offset, bytes).map(Some)
+            }
+            AdminCommand::RuleInstall => rule_admin::install(self, port, now).map(Some),
+            AdminCommand::RuleReject { op } => rule_admin::reject(self, port, op).map(Some),
             AdminCommand::FormatNvm { nsid, lba_format, protection, erase } => {
                 if !self.admin_for_queue(queue).identity().optional.format {
                     return Err(Status::INVALID_OPCODE);
@@ -521,6 +534,7 @@ impl Controller {
         };
         if queue.outstanding > 0 {
             queue.teardown = Some(QueueTeardown::Deleted(by.0, by.1));
+            installation::abort_queue(self, at as u32);
             return Ok(None);
         }
         self.queues.remove_submission(at);

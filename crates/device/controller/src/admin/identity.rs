@@ -68,6 +68,8 @@ pub(crate) struct OptionalCommands {
     pub(crate) namespaces: bool,
     /// Sanitize.
     pub(crate) sanitize: bool,
+    /// The commands and the log page of rules.
+    pub(crate) rules: bool,
     /// The notice of changed namespaces, and their list.
     pub(crate) namespace_notices: bool,
 }

@@ -44,6 +44,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             format: true,
             namespaces: false,
             sanitize: true,
+            rules: true,
             namespace_notices: true,
         },
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },

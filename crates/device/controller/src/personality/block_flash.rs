@@ -102,10 +102,9 @@ impl DriveFlash<'_> {
     /// Has the rules of the drive choose a victim.
     #[cold]
     fn choose_by_rules(&mut self, now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
-        let is_idle = self.commands.outstanding() == 0;
-        let (is_timed, rules) = (!self.array.zero_latency, self.commands.rules.as_mut());
-        rules.map_or(VictimDecision::Policy, |rules| {
-            rules.choose_victim(now, is_idle, is_timed, lines)
+        let (outstanding, is_timed) = (self.commands.outstanding(), !self.array.zero_latency);
+        self.commands.rules.as_mut().map_or(VictimDecision::Policy, |rules| {
+            rules.choose_victim(now, outstanding, is_timed, lines)
         })
     }
 

@@ -1,6 +1,6 @@
 //! Rules of a drive in results: their settings and their counters.
 
-use controller::{DriveRuleStats, DriveRulesConfig, NamedRuleStats};
+use controller::{DriveRuleStats, DriveRulesConfig, NamedRuleStats, RuleMissRecord};
 use rules::RuleProgram;
 use serde_json::{Value, json};
 
@@ -16,6 +16,8 @@ pub(crate) fn rule_settings(rules: &DriveRulesConfig) -> Value {
         "op_ns": rules.op.0,
         "ops": rules.ops,
         "table_bytes": rules.table_bytes,
+        "miss_timeout_ns": rules.misses.timeout.0,
+        "parked": rules.misses.parked_max,
     })
 }
 
@@ -29,9 +31,27 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
             "ops": rule.ops,
         })
     };
+    let missed = |record: &RuleMissRecord| {
+        json!({
+            "op": record.op,
+            "misses": record.misses,
+            "parked": record.parked,
+            "released": record.released,
+            "rejected": record.rejected,
+            "timed_out": record.timed_out,
+            "refused": record.refused,
+            "aborted": record.aborted,
+            "lba": record.lba,
+            "blocks": record.blocks,
+            "first_ns": record.first_at.0,
+            "last_ns": record.last_at.0,
+        })
+    };
     json!({
         "inputs": stats.inputs,
         "misses": stats.misses,
+        "missed": stats.missed.iter().map(missed).collect::<Vec<_>>(),
+        "installations": stats.installations,
         "ops": stats.ops,
         "polls": stats.polls,
         "victims": stats.victims,

@@ -1,13 +1,14 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
-use nvme::{DsmRange, IoCommand, Status};
+use nvme::{IoCommand, Status};
 use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVerdict};
 use time::Nanos;
 use tracepoint::{Event, StageKind};
 
-use super::DriveRules;
 use super::facts::FtlFacts;
+use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
+use super::{DriveRules, admin};
 use crate::command::table::{Command, Commands, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -20,15 +21,24 @@ enum InputEnd {
     At(u64),
     /// It is executed as without rules.
     Unchanged,
-    /// It ends with this status and value.
-    Done(Status, u64),
+    /// It ends with this status.
+    Done(Status),
 }
 
-/// The operations of the inputs of a command, and its status if they end it.
-#[derive(Clone, Copy, Debug, Default)]
+/// The reason for which a command is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InputStop {
+    /// A rule ends it with this status.
+    End(Status),
+    /// No rule matches this input.
+    Miss(MissedInput),
+}
+
+/// What engines have decided about a command, and the time that it took them.
+#[derive(Clone, Copy, Debug)]
 struct CommandDecision {
     time: Nanos,
-    end: Option<Status>,
+    work: EngineWork,
 }
 
 /// Returns the status of a command whose input completes with a status.
@@ -51,37 +61,46 @@ fn status_of(status: RuleStatus) -> Status {
 /// Starts a command of a drive with rules.
 #[cold]
 pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
-    let Personality::Block(drive) = &mut controller.personality else { return };
-    let commands = &mut controller.commands;
-    let Some(mut rules) = commands.rules.take() else { return };
-    let decision = rules.decide_command(drive, commands, id);
-    let time = if controller.zero_latency { Nanos::ZERO } else { decision.time };
-    let work = decision.end.map_or(EngineWork::Start(id), |status| EngineWork::end(id, status));
-    let is_timed = time > Nanos::ZERO || !rules.stations.is_empty() && controller.zero_latency;
-    if is_timed {
-        let times = rules.stations.enqueue(now, time, work);
-        let (start, end) = (times.start, times.end);
-        tracepoint::trace_at(now, || Event::CommandStage {
-            id,
-            stage: StageKind::Rules,
-            start,
-            end,
-        });
-    }
-    commands.rules = Some(rules);
-    match is_timed {
-        true => injection::update_interrupt(controller),
-        false => execute(controller, now, work),
+    if let Some(decision) = decide(controller, id, 0) {
+        enter_engine(controller, now, id, decision);
     }
 }
 
-/// Executes what engines have decided by `now`.
+/// Has the rules decide about the inputs of a command from `first` on.
+fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDecision> {
+    let Personality::Block(drive) = &mut controller.personality else { return None };
+    let mut rules = controller.commands.rules.take()?;
+    let decision = rules.decide_command(drive, &mut controller.commands, id, first);
+    controller.commands.rules = Some(rules);
+    Some(decision)
+}
+
+/// Executes what was decided about a command, once the engine has taken its time.
+fn enter_engine(controller: &mut Controller, now: Nanos, id: u32, decision: CommandDecision) {
+    let CommandDecision { time, work } = decision;
+    let Some(rules) = &mut controller.commands.rules else { return };
+    let time = if controller.zero_latency { Nanos::ZERO } else { time };
+    if time == Nanos::ZERO && (rules.stations.is_empty() || !controller.zero_latency) {
+        return execute(controller, now, work);
+    }
+    let times = rules.stations.enqueue(now, time, work);
+    let (start, end) = (times.start, times.end);
+    tracepoint::trace_at(now, || Event::CommandStage { id, stage: StageKind::Rules, start, end });
+    injection::update_interrupt(controller);
+}
+
+/// Executes what engines have decided by `now`, and ends the commands that were parked for too long.
 #[cold]
 pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
     while let Some((at, work)) =
         controller.commands.rules.as_mut().and_then(|rules| rules.stations.pop_due(now))
     {
         execute(controller, at, work);
+    }
+    while let Some((_, command)) =
+        controller.commands.rules.as_mut().and_then(|rules| rules.misses.pop_due(now))
+    {
+        controller.commands.complete(command.id, UNMATCHED);
     }
 }
 
@@ -95,19 +114,87 @@ fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
         EngineWork::End(id, status) => {
             controller.commands.complete(id, Status::from_bits(status));
         }
+        EngineWork::Miss { id, missed, program } => miss(controller, now, id, missed, program),
+        EngineWork::Nothing => {}
         EngineWork::Victim => drive.kick = true,
     }
 }
 
+/// Parks a command that no rule of a program matched.
+fn miss(controller: &mut Controller, now: Nanos, id: u32, missed: MissedInput, program: u64) {
+    let Some(rules) = &mut controller.commands.rules else { return };
+    if program != rules.stats.installations {
+        // Another program was installed while the command was in the engine.
+        if let Some(decision) = decide(controller, id, missed.input) {
+            enter_engine(controller, now, id, decision);
+        }
+        return;
+    }
+    rules.stats.misses += 1;
+    let queue = controller.commands.get(id).queue;
+    let Some(rules) = &mut controller.commands.rules else { return };
+    match rules.misses.park(now, ParkedCommand { id, missed, queue }) {
+        Ok(()) => {
+            injection::update_interrupt(controller);
+            admin::report_miss(controller);
+        }
+        Err(status) => controller.commands.complete(id, status),
+    }
+}
+
+/// Matches the parked commands with the rules of a new program, in the order of their misses.
+pub(super) fn release(controller: &mut Controller, now: Nanos) {
+    let Some(rules) = &controller.commands.rules else { return };
+    let parked: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().collect();
+    for (key, ParkedCommand { id, missed, .. }) in parked {
+        let Some(mut decision) = decide(controller, id, missed.input) else { return };
+        let Some(rules) = &mut controller.commands.rules else { return };
+        match decision.work {
+            EngineWork::Miss { missed, .. } => {
+                rules.misses.miss_again(key, missed);
+                decision.work = EngineWork::Nothing;
+            }
+            _ => rules.misses.end(key, MissEnd::Released),
+        }
+        enter_engine(controller, now, id, decision);
+    }
+}
+
+/// Ends the parked commands that `is_ended` selects. Returns their number.
+pub(super) fn end_parked(
+    controller: &mut Controller,
+    end: MissEnd,
+    status: Status,
+    is_ended: impl Fn(&ParkedCommand, &Command) -> bool,
+) -> u64 {
+    let commands = &mut controller.commands;
+    let Some(mut rules) = commands.rules.take() else { return 0 };
+    let selected =
+        |(_, parked): &(ParkedKey, ParkedCommand)| is_ended(parked, commands.get(parked.id));
+    let ended: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().filter(selected).collect();
+    for (key, parked) in &ended {
+        rules.misses.end(*key, end);
+        commands.complete(parked.id, status);
+    }
+    commands.rules = Some(rules);
+    if !ended.is_empty() {
+        injection::update_interrupt(controller);
+    }
+    ended.len() as u64
+}
+
 impl DriveRules {
-    /// Decides about a command, and changes the blocks that it addresses as the rules say.
+    /// Decides about the inputs of a command from `first` on, and changes the blocks that it addresses
+    /// as the rules say.
     fn decide_command(
         &mut self,
         drive: &BlockDrive,
         commands: &mut Commands,
         id: u32,
+        first: u32,
     ) -> CommandDecision {
-        let is_idle = commands.outstanding() <= 1;
+        let is_idle = self.is_idle(commands.outstanding(), 1);
+        let program = self.stats.installations;
         let lines = drive.ftl.victim_lines();
         let facts = FtlFacts::new(&lines, is_idle);
         let mut inputs = CommandInputs {
@@ -116,9 +203,12 @@ impl DriveRules {
             capacity: drive.capacity_blocks(),
             time: Nanos::ZERO,
         };
-        let end = inputs.decide(commands.get_mut(id));
-        let time = inputs.time;
-        CommandDecision { time, end }
+        let work = match inputs.decide(commands.get_mut(id), first as usize) {
+            Ok(()) => EngineWork::Start(id),
+            Err(InputStop::End(status)) => EngineWork::end(id, status),
+            Err(InputStop::Miss(missed)) => EngineWork::Miss { id, missed, program },
+        };
+        CommandDecision { time: inputs.time, work }
     }
 }
 
@@ -133,9 +223,11 @@ struct CommandInputs<'a, 'f> {
 }
 
 impl CommandInputs<'_, '_> {
-    /// Decides about a command. Returns its status if it is not executed.
-    fn decide(&mut self, command: &mut Command) -> Option<Status> {
-        let blocks = range_blocks(command);
+    /// Decides about the inputs of a command from `first` on.
+    ///
+    /// # Errors
+    /// The reason for which it is not executed.
+    fn decide(&mut self, command: &mut Command, first: usize) -> Result<(), InputStop> {
         let op = match command.io {
             IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Verify { .. } => {
                 InputOp::Read
@@ -144,115 +236,94 @@ impl CommandInputs<'_, '_> {
             IoCommand::Write { .. }
             | IoCommand::WriteZeroes { .. }
             | IoCommand::WriteUncorrectable { .. } => InputOp::Write,
-            IoCommand::Flush => {
-                return self.end(command, InputOp::Flush, 0, 0).and_then(|end| match end {
-                    InputEnd::Done(status, _) => Some(status),
-                    _ => None,
-                });
+            IoCommand::Flush => InputOp::Flush,
+            IoCommand::DatasetManagement { deallocate: true, .. } => {
+                return self.trims(command, first);
             }
-            IoCommand::DatasetManagement { deallocate: true, .. } => return self.trims(command),
-            IoCommand::Copy { slba, .. } => {
-                if let Some(status) = self.sources(command) {
-                    return Some(status);
-                }
-                return self.redirect(command, InputOp::Write, slba, blocks);
+            IoCommand::Copy { .. } => {
+                self.sources(command, first)?;
+                InputOp::Write
             }
-            _ => return None,
+            _ => return Ok(()),
         };
-        let (slba, nlb) = addressed(&mut command.io)?;
-        let (slba, nlb) = (*slba, nlb.into());
-        self.redirect(command, op, slba, nlb)
+        self.redirect(command, op)
     }
 
     /// Decides about the blocks that a command addresses, which then are those that a rule chose.
-    fn redirect(
-        &mut self,
-        command: &mut Command,
-        op: InputOp,
-        slba: u64,
-        blocks: u64,
-    ) -> Option<Status> {
-        match self.end(command, op, slba, blocks)? {
-            InputEnd::At(lba) if lba != slba => {
+    fn redirect(&mut self, command: &mut Command, op: InputOp) -> Result<(), InputStop> {
+        let input = command.ranges.len() as u32;
+        let (lba, blocks) = match addressed(&mut command.io) {
+            Some((slba, 0)) => (*slba, range_blocks(command)),
+            Some((slba, nlb)) => (*slba, nlb.into()),
+            None => (0, 0),
+        };
+        match self.end(command, MissedInput { op, input, lba, blocks })? {
+            InputEnd::At(chosen) if chosen != lba => {
                 if let Some((slba, _)) = addressed(&mut command.io) {
                     command.first_sector =
-                        command.first_sector.wrapping_add(lba.wrapping_sub(*slba));
-                    *slba = lba;
+                        command.first_sector.wrapping_add(chosen.wrapping_sub(*slba));
+                    *slba = chosen;
                 }
-                None
+                Ok(())
             }
-            InputEnd::At(_) | InputEnd::Unchanged => None,
-            InputEnd::Done(status, _) => Some(status),
+            InputEnd::At(_) | InputEnd::Unchanged => Ok(()),
+            InputEnd::Done(status) => Err(InputStop::End(status)),
         }
     }
 
     /// Decides about each range of a trim: those remain that the drive trims.
-    fn trims(&mut self, command: &mut Command) -> Option<Status> {
-        let mut ranges = std::mem::take(&mut command.ranges);
-        let mut failed = None;
-        ranges.retain(|range| {
-            if failed.is_some() {
-                return false;
-            }
-            match self.end(command, InputOp::Trim, range.slba.get(), range.nlb.get().into()) {
-                Some(InputEnd::Done(status, _)) => {
-                    failed = (!status.is_success()).then_some(status);
-                    false
+    fn trims(&mut self, command: &mut Command, first: usize) -> Result<(), InputStop> {
+        let mut at = first;
+        while let Some(range) = command.ranges.get(at) {
+            match self.end(command, MissedInput::of_range(InputOp::Trim, at, range))? {
+                InputEnd::Done(status) if status.is_success() => {
+                    command.ranges.remove(at);
                 }
-                _ => true,
+                InputEnd::Done(status) => return Err(InputStop::End(status)),
+                InputEnd::At(_) | InputEnd::Unchanged => at += 1,
             }
-        });
-        command.ranges = ranges;
-        failed
+        }
+        Ok(())
     }
 
     /// Decides about each source range of a Copy.
-    fn sources(&mut self, command: &mut Command) -> Option<Status> {
-        for at in 0..command.ranges.len() {
-            let DsmRange { slba, nlb, .. } = command.ranges[at];
-            match self.end(command, InputOp::Read, slba.get(), nlb.get().into()) {
-                Some(InputEnd::At(lba)) => command.ranges[at].slba = lba.into(),
-                Some(InputEnd::Done(status, _)) => return Some(status),
-                Some(InputEnd::Unchanged) | None => {}
+    fn sources(&mut self, command: &mut Command, first: usize) -> Result<(), InputStop> {
+        for at in first..command.ranges.len() {
+            let input = MissedInput::of_range(InputOp::Read, at, &command.ranges[at]);
+            match self.end(command, input)? {
+                InputEnd::At(lba) => command.ranges[at].slba = lba.into(),
+                InputEnd::Done(status) => return Err(InputStop::End(status)),
+                InputEnd::Unchanged => {}
             }
         }
-        None
+        Ok(())
     }
 
-    /// Runs an input; `None` if it is past the end of the drive, which the FTL refuses.
-    fn end(
-        &mut self,
-        command: &mut Command,
-        op: InputOp,
-        lba: u64,
-        blocks: u64,
-    ) -> Option<InputEnd> {
+    /// Runs an input. One past the end of the drive is executed as without rules: the FTL refuses it.
+    fn end(&mut self, command: &mut Command, input: MissedInput) -> Result<InputEnd, InputStop> {
+        let MissedInput { op, lba, blocks, .. } = input;
         if lba.checked_add(blocks).is_none_or(|end| end > self.capacity) {
-            return None;
+            return Ok(InputEnd::Unchanged);
         }
         let verdict = self.rules.decide(&RuleInput::new(op, lba, blocks), self.facts);
         self.time += self.rules.time_of_last();
-        let end = match verdict {
+        Ok(match verdict {
             RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
             | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
                 InputEnd::At(lba)
             }
             // Data that is not mapped could not be read again.
             RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
-                InputEnd::Done(status_of(RuleStatus::BadAddress), 0)
+                InputEnd::Done(status_of(RuleStatus::BadAddress))
             }
-            RuleVerdict::Complete { status, value } => InputEnd::Done(status_of(status), value),
+            RuleVerdict::Complete { status, value } => {
+                command.result = value;
+                InputEnd::Done(status_of(status))
+            }
             RuleVerdict::PassThrough => InputEnd::Unchanged,
-            RuleVerdict::Miss => {
-                self.rules.stats.misses += 1;
-                InputEnd::Done(Status::RULE_MISS.do_not_retry(), 0)
-            }
+            RuleVerdict::Miss => return Err(InputStop::Miss(input)),
             RuleVerdict::Finished => unreachable!("only an input without a command is finished"),
-        };
-        if let InputEnd::Done(_, value) = end {
-            command.result = value;
-        }
-        Some(end)
+        })
     }
 }
 

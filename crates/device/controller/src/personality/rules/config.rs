@@ -8,6 +8,9 @@ use rules::{
 };
 use time::Nanos;
 
+use super::installation::DriveRulesLimits;
+use super::misses::RuleMissConfig;
+
 /// The rules of a drive with the block personality over NAND.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveRulesConfig {
@@ -22,6 +25,8 @@ pub struct DriveRulesConfig {
     pub ops: u64,
     /// Bytes of all tables.
     pub table_bytes: u64,
+    /// What happens to commands that no rule matches.
+    pub misses: RuleMissConfig,
 }
 
 impl DriveRulesConfig {
@@ -37,6 +42,21 @@ impl DriveRulesConfig {
             table_bytes: self.table_bytes,
             command_ops: self.ops,
             ..RuleGrant::default()
+        }
+    }
+
+    /// Returns what a program of a drive with this medium is compiled for. `active_pus` is that of
+    /// [`FtlConfig`](ftl::FtlConfig).
+    pub fn limits(&self, nand: &NandConfig, active_pus: u32) -> DriveRulesLimits {
+        let pus = nand.geometry.total_pus();
+        let line_units = if active_pus == 0 { pus } else { active_pus.min(pus) };
+        // Lines that lost chunks are shorter, so that there may be more of them.
+        let chunks = nand.host_geometry().total_chunks();
+        let lines = chunks.div_ceil(line_units.max(1).into()).saturating_mul(4).min(chunks);
+        DriveRulesLimits {
+            grant: self.grant(nand),
+            sector_bytes: nand.geometry.sector_bytes,
+            lines: u32::try_from(lines).unwrap_or(u32::MAX),
         }
     }
 
@@ -105,6 +125,27 @@ pub enum DriveRulesError {
     /// The program needs something that the drive does not execute.
     #[error("the drive does not execute {} yet, which `{}` needs", .0.feature, .0.part)]
     NotExecuted(RuleNeed),
+    /// The drive has no rules.
+    #[error("the drive has no rules: set personality = \"rules\"")]
+    NoRules,
+    /// The drive is not available: it has not recovered from a power cut.
+    #[error("the drive has not recovered from a power cut")]
+    NotReady,
+    /// A part of a program does not follow the parts before, or the program is too long.
+    #[error(
+        "a part of a program from byte {offset} to {end}, after {has} bytes: send the parts in order, \
+         {maximum} bytes at most"
+    )]
+    Upload {
+        /// First byte of the part.
+        offset: u64,
+        /// Byte after the part.
+        end: u64,
+        /// Bytes of the parts so far.
+        has: u64,
+        /// Bytes of a program at most.
+        maximum: u64,
+    },
     /// The program has no application.
     #[error("the rule program has no application: declare one on all parallel units of the drive")]
     NoApp,

@@ -4,14 +4,19 @@
 //! Invariant: an input of the engine runs to its end before the next one begins, so that one context
 //! suffices. The time that it takes comes after that ([`EngineStations`]).
 
+pub(crate) mod admin;
 pub(crate) mod commands;
 pub(crate) mod config;
 mod facts;
+pub(crate) mod installation;
+pub(crate) mod misses;
 mod stations;
+mod upload;
 
 use ftl::{LineId, VictimDecision, VictimLines};
 use rules::{
     AppId, DriveFacts, EngineOptions, RuleAction, RuleEngine, RuleInput, RuleStep, RuleVerdict,
+    VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -19,7 +24,9 @@ use time::Nanos;
 use crate::controller::Personality;
 use crate::{DriveConfig, DriveError};
 use facts::FtlFacts;
+use misses::{RuleMissRecord, RuleMisses};
 use stations::{EngineStations, EngineWork};
+use upload::RuleUpload;
 
 /// The application of all commands. A drive has one.
 const APP: AppId = AppId::new(0);
@@ -28,15 +35,20 @@ const APP: AppId = AppId::new(0);
 const PAUSE_OPS: u64 = 1 << 20;
 
 /// Counters of the rules of a drive. Those of inputs and of times begin with
-/// [`Controller::reset_stats`](crate::Controller::reset_stats).
+/// [`Controller::reset_stats`](crate::Controller::reset_stats); those of classes of misses and of
+/// installations with the drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRuleStats {
     /// Each rule, in the order of the program.
     pub rules: Vec<NamedRuleStats>,
     /// Inputs of commands: a command, or a range of a trim or of a copy.
     pub inputs: u64,
-    /// Inputs that no rule matched; their commands failed.
+    /// Commands that no rule matched.
     pub misses: u64,
+    /// Each class of them.
+    pub missed: Vec<RuleMissRecord>,
+    /// Programs that replaced another one.
+    pub installations: u64,
     /// Operations of all inputs and polls, the matching of rules included.
     pub ops: u64,
     /// Polls of background rules for a victim.
@@ -76,6 +88,8 @@ pub(crate) struct DriveRules {
     op: Nanos,
     stations: EngineStations,
     polled: Option<PolledVictim>,
+    misses: RuleMisses,
+    upload: RuleUpload,
     stats: DriveRuleStats,
     /// Counters of the rules when the statistics were reset.
     rules_before: Vec<rules::RuleCounters>,
@@ -97,17 +111,31 @@ impl DriveRules {
             return Ok(None);
         };
         let verified = settings.verified(nand, Some(drive.ftl.sectors()))?;
-        let sector_bytes = config.sector_bytes() as usize;
-        let options = EngineOptions { contexts: 1, sector_bytes, pause_ops: PAUSE_OPS };
         let rules_before = vec![Default::default(); verified.program().rules.len()];
         Ok(Some(Box::new(DriveRules {
-            engine: RuleEngine::install(verified, options),
+            engine: DriveRules::engine(verified, config),
             op: settings.op,
             stations: EngineStations::new(settings.engines),
             polled: None,
+            misses: RuleMisses::new(settings.misses),
+            upload: RuleUpload::default(),
             stats: DriveRuleStats::default(),
             rules_before,
         })))
+    }
+
+    fn engine(verified: VerifiedProgram, config: &DriveConfig) -> RuleEngine {
+        let sector_bytes = config.sector_bytes() as usize;
+        let options = EngineOptions { contexts: 1, sector_bytes, pause_ops: PAUSE_OPS };
+        RuleEngine::install(verified, options)
+    }
+
+    /// Replaces the program. Its tables have zeros, or no keys.
+    fn replace(&mut self, verified: VerifiedProgram, config: &DriveConfig) {
+        self.rules_before = vec![Default::default(); verified.program().rules.len()];
+        self.engine = DriveRules::engine(verified, config);
+        self.polled = None;
+        self.stats.installations += 1;
     }
 
     /// Returns the counters.
@@ -120,26 +148,34 @@ impl DriveRules {
             faults: now.faults - before.faults,
             ops: now.ops - before.ops,
         });
-        let engine_busy = self.stations.busy;
-        DriveRuleStats { rules: named.collect(), engine_busy, ..self.stats.clone() }
+        let (engine_busy, missed) = (self.stations.busy, self.misses.records());
+        DriveRuleStats { rules: named.collect(), engine_busy, missed, ..self.stats.clone() }
     }
 
     /// Resets the counters.
     pub(crate) fn reset_stats(&mut self) {
-        self.stats = DriveRuleStats::default();
+        let installations = self.stats.installations;
+        self.stats = DriveRuleStats { installations, ..DriveRuleStats::default() };
         self.stations.busy = Nanos::ZERO;
         self.rules_before = self.engine.counters().to_vec();
     }
 
-    /// Returns the time at which the next input leaves its engine.
+    /// Returns the time at which the next input leaves its engine, or a parked command ends.
     pub(crate) fn next_at(&self) -> Nanos {
-        self.stations.next_at()
+        self.stations.next_at().min(self.misses.next_at())
+    }
+
+    /// Whether a drive with `outstanding` commands does nothing for a host, but for `own` commands.
+    pub(crate) fn is_idle(&self, outstanding: usize, own: usize) -> bool {
+        outstanding <= own + self.misses.len()
     }
 
     /// Loses what a power cut loses: volatile tables, and the inputs in the engines.
     pub(crate) fn power_cut(&mut self) {
         self.engine.clear_volatile();
         self.stations.clear();
+        self.misses.power_cut();
+        self.upload.clear();
         self.polled = None;
     }
 
@@ -188,12 +224,13 @@ impl DriveRules {
         }
     }
 
-    /// Chooses the victim of the FTL, which needs space. `is_timed` tells whether the engine takes time.
+    /// Chooses the victim of the FTL, which needs space, of a drive with `outstanding` commands. `is_timed`
+    /// tells whether the engine takes time.
     #[cold]
     pub(crate) fn choose_victim(
         &mut self,
         now: Nanos,
-        is_idle: bool,
+        outstanding: usize,
         is_timed: bool,
         lines: &VictimLines<'_>,
     ) -> VictimDecision {
@@ -204,6 +241,7 @@ impl DriveRules {
             }
             Some(polled) => polled.line,
             None => {
+                let is_idle = self.is_idle(outstanding, 0);
                 let line = self.poll(&FtlFacts::new(lines, is_idle));
                 let time = self.time_of_last();
                 if is_timed && time > Nanos::ZERO {
@@ -245,6 +283,7 @@ impl DriveRules {
     /// If one does not hold.
     pub(crate) fn check_invariants(&self) {
         self.engine.check_invariants();
+        self.misses.check_invariants();
         assert_eq!(self.engine.free_contexts(), 1, "an input has not ended");
     }
 }

@@ -83,6 +83,9 @@ fn is_allowed(command: &AdminCommand) -> bool {
         | AdminCommand::NamespaceAttachment { .. }
         | AdminCommand::FormatNvm { .. }
         | AdminCommand::DoorbellBufferConfig { .. }
+        | AdminCommand::RuleDownload { .. }
+        | AdminCommand::RuleInstall
+        | AdminCommand::RuleReject { .. }
         | AdminCommand::Geometry { .. } => false,
     }
 }

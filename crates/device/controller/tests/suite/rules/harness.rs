@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use controller::{DriveConfig, DriveRulesConfig};
+use controller::{DriveConfig, DriveRulesConfig, RuleMissConfig};
 use media::{MediaConfig, NandConfig};
 use rules_lang::{CompileOptions, check};
 use time::Nanos;
@@ -31,10 +31,11 @@ pub(super) fn nand(config: &DriveConfig) -> &NandConfig {
     }
 }
 
-/// Settings without a program.
+/// Settings without a program. No command is parked.
 pub(super) fn settings() -> DriveRulesConfig {
     let (program, op) = (Vec::new(), Nanos::ZERO);
-    DriveRulesConfig { program, engines: 1, op, ops: 4096, table_bytes: 1 << 20 }
+    let misses = RuleMissConfig { timeout: Nanos::ZERO, ..RuleMissConfig::default() };
+    DriveRulesConfig { program, engines: 1, op, ops: 4096, table_bytes: 1 << 20, misses }
 }
 
 /// Returns a program in its encoded form.

@@ -1,6 +1,7 @@
-//! Drives with rules: verdicts, victims, the time of engines, and programs that are refused.
+//! Drives with rules: verdicts, victims, the time of engines, misses, and programs that are refused.
 
 mod commands;
 mod harness;
+mod misses;
 mod refused;
 mod victims;

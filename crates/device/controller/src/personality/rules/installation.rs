@@ -1,0 +1,125 @@
+//! Installation of a rule program in a drive that runs, and what becomes of the commands that no rule
+//! of the previous program matched.
+//!
+//! A program is installed between two inputs: each input runs with the old program or with the new
+//! one. A program that is refused changes nothing.
+
+use nvme::Status;
+use rules::RuleGrant;
+use time::Nanos;
+
+use super::DriveRules;
+use super::commands::{end_parked, release};
+use super::config::DriveRulesError;
+use super::misses::{MissEnd, UNMATCHED};
+use crate::controller::{Controller, Personality};
+use crate::faults::injection;
+
+/// What a program of a drive may use, and what it is compiled for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveRulesLimits {
+    /// The grant.
+    pub grant: RuleGrant,
+    /// Bytes of a sector.
+    pub sector_bytes: u32,
+    /// Lines that can be a victim at most.
+    pub lines: u32,
+}
+
+fn nand(controller: &Controller) -> Result<&media::NandConfig, DriveRulesError> {
+    match &controller.config.media {
+        media::MediaConfig::Nand(nand) => Ok(nand),
+        _ => Err(DriveRulesError::NoRules),
+    }
+}
+
+/// Returns what programs of a drive may use.
+///
+/// # Errors
+/// [`DriveRulesError::NoRules`].
+pub(crate) fn limits(controller: &Controller) -> Result<DriveRulesLimits, DriveRulesError> {
+    let settings = controller.config.rules.as_ref().ok_or(DriveRulesError::NoRules)?;
+    let nand = nand(controller)?;
+    Ok(settings.limits(nand, controller.config.ftl.active_pus))
+}
+
+/// Adds a part of a program.
+///
+/// # Errors
+/// [`DriveRulesError::NoRules`], [`DriveRulesError::Upload`].
+pub(crate) fn upload(
+    controller: &mut Controller,
+    offset: u64,
+    part: &[u8],
+) -> Result<(), DriveRulesError> {
+    rules_of(controller)?.upload.add(offset, part)
+}
+
+/// Installs the program that was uploaded, as [`install`] does.
+///
+/// # Errors
+/// [`DriveRulesError`].
+pub(crate) fn install_uploaded(
+    controller: &mut Controller,
+    now: Nanos,
+) -> Result<u64, DriveRulesError> {
+    let program = rules_of(controller)?.upload.take();
+    install(controller, now, program)
+}
+
+/// Installs a program in its encoded form. Returns the number of commands that are still parked.
+///
+/// # Errors
+/// [`DriveRulesError`]; nothing has changed.
+pub(crate) fn install(
+    controller: &mut Controller,
+    now: Nanos,
+    program: Vec<u8>,
+) -> Result<u64, DriveRulesError> {
+    let settings = controller.config.rules.as_ref().ok_or(DriveRulesError::NoRules)?;
+    let Personality::Block(drive) = &controller.personality else {
+        return Err(DriveRulesError::NotReady);
+    };
+    let settings = super::config::DriveRulesConfig { program, ..settings.clone() };
+    let verified = settings.verified(nand(controller)?, Some(drive.ftl.sectors()))?;
+    let Some(rules) = &mut controller.commands.rules else { return Err(DriveRulesError::NoRules) };
+    rules.replace(verified, &controller.config);
+    controller.config.rules = Some(settings);
+    release(controller, now);
+    injection::update_interrupt(controller);
+    Ok(rules_of(controller)?.misses.len() as u64)
+}
+
+/// Ends parked commands; those of an operation, as the language names it, if there is one. Returns
+/// their number.
+///
+/// # Errors
+/// [`DriveRulesError::NoRules`].
+pub(crate) fn reject(
+    controller: &mut Controller,
+    op: Option<&str>,
+) -> Result<u64, DriveRulesError> {
+    rules_of(controller)?;
+    Ok(end_parked(controller, MissEnd::Rejected, UNMATCHED, |parked, _| {
+        op.is_none_or(|op| parked.missed.op.name() == op)
+    }))
+}
+
+/// Ends a parked command of a submission queue. Returns whether there is one.
+pub(crate) fn abort(controller: &mut Controller, queue: u32, cid: u16) -> bool {
+    let is_it = |queue_of: u32, cid_of: u16| (queue_of, cid_of) == (queue, cid);
+    end_parked(controller, MissEnd::Aborted, Status::ABORTED, |parked, command| {
+        is_it(parked.queue, command.cid)
+    }) > 0
+}
+
+/// Ends the parked commands of a submission queue that is deleted.
+pub(crate) fn abort_queue(controller: &mut Controller, queue: u32) {
+    end_parked(controller, MissEnd::Aborted, Status::ABORTED_SQ_DELETED, |parked, _| {
+        parked.queue == queue
+    });
+}
+
+fn rules_of(controller: &mut Controller) -> Result<&mut DriveRules, DriveRulesError> {
+    controller.commands.rules.as_deref_mut().ok_or(DriveRulesError::NoRules)
+}
