@@ -23,7 +23,7 @@ use crate::host_interface::registers;
 use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
 use crate::personality::rules::commands as rules;
-use crate::personality::{format, sanitize};
+use crate::personality::{self, format};
 
 impl Controller {
     pub(crate) fn effective_time(&self, time: Nanos) -> Nanos {
@@ -502,24 +502,12 @@ impl Controller {
         self.send_completed(at);
     }
 
-    /// Does what follows the work of the FTL: ends maintenance, and waits for engines of rules.
-    #[cold]
-    fn follow_ftl(&mut self) {
-        if self.commands.checks_namespaces {
-            format::complete_finished(self);
-            sanitize::complete_finished(self);
-        }
-        if self.commands.rules.is_some() {
-            injection::update_interrupt(self);
-        }
-    }
-
     fn run_ftl(&mut self, now: Nanos) -> bool {
         match &mut self.personality {
             Personality::Block(d) => {
                 let has_worked = d.run_ftl(now, &mut self.commands);
                 if has_worked && self.commands.follows_ftl {
-                    self.follow_ftl();
+                    personality::follow_ftl(self);
                 }
                 has_worked
             }

@@ -15,3 +15,18 @@ pub(crate) mod rules;
 pub(crate) mod sanitize;
 mod spare;
 pub(crate) mod unit_changes;
+
+use crate::controller::Controller;
+use crate::faults::injection;
+
+/// Does what follows the work of an FTL: ends maintenance, and waits for engines of rules.
+#[cold]
+pub(crate) fn follow_ftl(controller: &mut Controller) {
+    if controller.commands.checks_namespaces {
+        format::complete_finished(controller);
+        sanitize::complete_finished(controller);
+    }
+    if controller.commands.rules.is_some() {
+        injection::update_interrupt(controller);
+    }
+}

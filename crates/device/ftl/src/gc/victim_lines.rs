@@ -12,7 +12,7 @@ pub enum VictimDecision {
     Policy,
     /// This line is the victim. If it is none of [`VictimLines::ids`], there is no victim now.
     Line(LineId),
-    /// There is no victim now. The FTL asks again when it next works while space is needed.
+    /// There is no victim now. The FTL retries when it next works while space is needed.
     None,
 }
 

@@ -42,8 +42,7 @@ pub(crate) struct DriveBuilder {
     preset: Option<String>,
     personality: (PersonalityKind, Option<SourceSpan>),
     media: MediaBuilder,
-    lba_bytes: Option<(u32, SourceSpan)>,
-    namespaces: Option<(NamespaceLayout, SourceSpan)>,
+    blocks: BlockKeys,
     ftl: FtlBuilder,
     controller: ControllerConfig,
     pus: PuKeys,
@@ -53,6 +52,13 @@ pub(crate) struct DriveBuilder {
     rules: RulesBuilder,
     scrub: Option<DriveScrubBuilder>,
     pub(crate) target: Option<TargetBuilder>,
+}
+
+/// The keys of the logical blocks: their size, and the namespaces of a new drive.
+#[derive(Clone, Debug, Default)]
+struct BlockKeys {
+    bytes: Option<(u32, SourceSpan)>,
+    namespaces: Option<(NamespaceLayout, SourceSpan)>,
 }
 
 /// The keys of the parallel units: scheduling, registers and transfers.
@@ -158,8 +164,7 @@ impl DriveBuilder {
             preset: None,
             personality: (PersonalityKind::Block, None),
             media: MediaBuilder::default(),
-            lba_bytes: None,
-            namespaces: None,
+            blocks: BlockKeys::default(),
             ftl: FtlBuilder::from_config(DriveConfig::default_ftl()),
             controller: ControllerConfig::default(),
             pus: PuKeys {
@@ -232,10 +237,10 @@ impl DriveBuilder {
         self.rules.read(s)?;
         self.media.read(s)?;
         if let Some(value) = s.get("lba_bytes") {
-            self.lba_bytes = Some((read_lba_bytes(&value)?, value.source_span()));
+            self.blocks.bytes = Some((read_lba_bytes(&value)?, value.source_span()));
         }
         if let Some(value) = s.get("namespaces") {
-            self.namespaces = Some((read_namespaces(&value)?, value.source_span()));
+            self.blocks.namespaces = Some((read_namespaces(&value)?, value.source_span()));
         }
         self.ftl.read_of_drive(s)?;
         s.set("page_register", &mut self.pus.page_register, |v| v.boolean())?;
@@ -525,7 +530,9 @@ impl DriveBuilder {
 
     /// Returns the namespaces of a new drive. `manages` tells whether the drive manages its flash.
     fn namespaces(&self, manages: bool, capacity: Option<&Capacity>) -> Result<NamespaceLayout> {
-        let Some((layout, place)) = &self.namespaces else { return Ok(NamespaceLayout::default()) };
+        let Some((layout, place)) = &self.blocks.namespaces else {
+            return Ok(NamespaceLayout::default());
+        };
         let conflict = |message: String, help: &str| {
             Err(place.error(ProblemKind::Conflict { message, help: help.into() }))
         };
@@ -552,7 +559,7 @@ impl DriveBuilder {
 
     /// Returns the size of a logical block that is smaller than a sector of the media.
     fn lba_bytes(&self, kind: MediaKind, personality: PersonalityKind) -> Result<Option<u32>> {
-        let Some((lba_bytes, place)) = &self.lba_bytes else { return Ok(None) };
+        let Some((lba_bytes, place)) = &self.blocks.bytes else { return Ok(None) };
         let (lba_bytes, sector) = (*lba_bytes, self.media.sector_bytes());
         let conflict = |message: String, help: String| {
             Err(place.error(ProblemKind::Conflict { message, help }))

@@ -5,7 +5,7 @@ use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVe
 use time::Nanos;
 use tracepoint::{Event, StageKind};
 
-use super::facts::FtlFacts;
+use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
 use super::{DriveRules, admin};
@@ -34,7 +34,7 @@ enum InputStop {
     Miss(MissedInput),
 }
 
-/// What engines have decided about a command, and the time that it took them.
+/// The decision of the engines about a command, and the time that it took them.
 #[derive(Clone, Copy, Debug)]
 struct CommandDecision {
     time: Nanos,

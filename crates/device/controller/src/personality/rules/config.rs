@@ -25,7 +25,7 @@ pub struct DriveRulesConfig {
     pub ops: u64,
     /// Bytes of all tables.
     pub table_bytes: u64,
-    /// What happens to commands that no rule matches.
+    /// The treatment of commands that no rule matches.
     pub misses: RuleMissConfig,
 }
 

@@ -15,7 +15,7 @@ use super::misses::{MissEnd, UNMATCHED};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 
-/// What a program of a drive may use, and what it is compiled for.
+/// The resources that a program of a drive may use, and the drive that it is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveRulesLimits {
     /// The grant.

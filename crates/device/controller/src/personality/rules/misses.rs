@@ -17,7 +17,7 @@ use time::Nanos;
 /// The status of a command that no rule matched in time.
 pub(super) const UNMATCHED: Status = Status::RULE_MISS.do_not_retry();
 
-/// What happens to commands that no rule matches.
+/// The treatment of commands that no rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleMissConfig {
     /// Time after which a parked command ends with [`Status::RULE_MISS`] and *do not

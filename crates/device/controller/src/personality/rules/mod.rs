@@ -7,7 +7,7 @@
 pub(crate) mod admin;
 pub(crate) mod commands;
 pub(crate) mod config;
-mod facts;
+mod ftl_facts;
 pub(crate) mod installation;
 pub(crate) mod misses;
 mod stations;
@@ -23,7 +23,7 @@ use time::Nanos;
 
 use crate::controller::Personality;
 use crate::{DriveConfig, DriveError};
-use facts::FtlFacts;
+use ftl_facts::FtlFacts;
 use misses::{RuleMissRecord, RuleMisses};
 use stations::{EngineStations, EngineWork};
 use upload::RuleUpload;

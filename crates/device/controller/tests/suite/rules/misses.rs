@@ -1,14 +1,17 @@
 //! Commands that no rule matches: parked, released by another program, rejected, aborted, too many.
 
+// guarantee: B-115
+
 use controller::{
-    Controller, DriveConfig, DriveRulesConfig, DriveRulesError, RuleMissConfig, RuleMissRecord,
+    AccessPolicy, AccessScope, Controller, DriveConfig, DriveRulesConfig, DriveRulesError,
+    RuleMissConfig, RuleMissRecord,
 };
 use nvme::{AdminCommand, CopyRange, Cqe, QueuePriority, RuleMissLog, Sqe, Status, log_page};
 use time::{Component, Nanos};
 
 use super::harness::{APP, RECLAIM, STORE_AND_LOAD, compiled, ruled};
 use crate::block_commands::harness::{Bench, RANGES_PAGE, config};
-use crate::hostile::host::block_config;
+use crate::hostile::host::{Host, block_config};
 
 const TIMEOUT: Nanos = Nanos(1_000_000);
 const LOAD: &str = "rule load\n  when channel.app == db and header.read\n  \
@@ -291,6 +294,37 @@ fn programs_that_are_not_whole_or_not_accepted_change_nothing() {
     let mut bench = bench.restart();
     assert_eq!(admin(&mut bench, install).status, refused);
     assert_eq!(bench.read(3, 1, 4096), Ok(vec![9]));
+}
+
+#[test]
+fn a_host_of_a_part_of_the_drive_does_not_control_its_rules() {
+    let mut bench = Bench::new(parking(LOAD, 4));
+    let scope = AccessScope::Sectors { first: 20, count: 30 };
+    let port = transport::Port::new().unwrap();
+    bench.drive.attach_as(&port, AccessPolicy::for_scope(scope)).unwrap();
+    let mut part = Host::on_port(port);
+    part.io = Some(part.create(&mut bench.drive, 1, 16, QueuePriority::Medium));
+    std::mem::swap(&mut part, &mut bench.host);
+    let event = AdminCommand::AsyncEventRequest.to_sqe();
+    bench.host.admin.0.push(&Sqe { cid: 9000.into(), ..event }).unwrap();
+    bench.host.admin.0.ring();
+    let cid = write(&mut bench, 1);
+    assert!(bench.host.admin.1.pop().is_none(), "no event");
+    for command in [
+        AdminCommand::RuleDownload { offset: 0, bytes: 16 },
+        AdminCommand::RuleInstall,
+        AdminCommand::RuleReject { op: None },
+    ] {
+        let mut sqe = command.to_sqe();
+        sqe.set_sgl(bench.host.block(8, 16));
+        assert_eq!(admin(&mut bench, sqe).status, Status::INVALID_OPCODE, "{}", command.name());
+    }
+    assert!(bench.host.reap().is_none(), "the command is parked");
+    // The host of the whole drive ends it.
+    std::mem::swap(&mut part, &mut bench.host);
+    assert_eq!(admin(&mut bench, AdminCommand::RuleReject { op: None }.to_sqe()).result, 1);
+    let ended = part.reap().expect("a rejected command");
+    assert_eq!((ended.cid, ended.status), (cid, MISSED));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Drives with rules, from a scenario to its results.
 
+// guarantee: B-116
+
 use std::fmt::Write as _;
 use std::path::Path;
 
