@@ -23,7 +23,7 @@ use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
 use crate::scenario::PyScenario;
-use crate::stats::{drive_stats, namespace_listing, one_drive};
+use crate::stats::{drive_stats, namespace_listing, one_drive, rule_report};
 use crate::transfers::{BlockingCalls, WriteFlags, bytes_of};
 
 /// An open drive.
@@ -566,6 +566,40 @@ impl PyDrive {
         let listing = py.detach(|| control.namespaces(drive));
         let listing = listing.map_err(|error| control_failure(py, &error))?;
         namespace_listing(py, &listing)
+    }
+    /// Rules of an emulated NVMe drive behind it, as `sluice rules` prints them with `--json`: what a
+    /// program may use, and `stats` with the rules and the classes of commands that no rule matched.
+    ///
+    /// `drive` names one of several drives. Raises `ValueError` if the drive has no rules.
+    #[pyo3(signature = (*, drive=None))]
+    fn rules(&self, py: Python<'_>, drive: Option<&str>) -> PyResult<Py<PyAny>> {
+        let control = self.control(py)?;
+        let report = py.detach(|| control.rules(drive));
+        let report = report.map_err(|error| control_failure(py, &error))?;
+        rule_report(py, &report)
+    }
+    /// Compiles a rule program for a drive with `personality = "rules"`, and installs it. Returns the
+    /// number of commands that no rule of it matches.
+    ///
+    /// `drive` names one of several drives. Raises `ValueError` if the program is not accepted.
+    #[pyo3(signature = (source, /, *, drive=None))]
+    fn install_rules(&self, py: Python<'_>, source: &str, drive: Option<&str>) -> PyResult<u64> {
+        let control = self.control(py)?;
+        let installed = py.detach(|| control.install_rules(drive, "program", source.as_bytes()));
+        installed.map_err(|error| control_failure(py, &error))
+    }
+    /// Ends the commands that no rule matches: those of an operation such as `"write"`, or all of them.
+    /// Returns their number. As for `install_rules()`.
+    #[pyo3(signature = (op=None, /, *, drive=None))]
+    fn reject_misses(
+        &self,
+        py: Python<'_>,
+        op: Option<&str>,
+        drive: Option<&str>,
+    ) -> PyResult<u64> {
+        let control = self.control(py)?;
+        let rejected = py.detach(|| control.reject_misses(drive, op));
+        rejected.map_err(|error| control_failure(py, &error))
     }
     /// Creates a namespace of `nbytes`, rounded up to whole blocks, or of the whole unallocated
     /// capacity. Returns its identifier. It is not attached.

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use sluice::controller::{DriveStats, NamespaceInfo};
-use sluice::open::NamespaceListing;
+use sluice::open::{NamespaceListing, RuleReport};
 use sluice::time::Nanos;
 
 use crate::requests::RequestCounters;
@@ -87,6 +87,12 @@ pub(crate) fn drive_stats(
         "buffer_bytes_free": buffer_bytes_free,
     });
     to_python(py, &stats)
+}
+
+/// Returns the rules of a drive.
+pub(crate) fn rule_report(py: Python<'_>, report: &RuleReport) -> PyResult<Py<PyAny>> {
+    // Numbers and names only: this does not fail.
+    to_python(py, &serde_json::to_value(report).unwrap_or_default())
 }
 
 /// Returns the namespaces of a drive.

@@ -278,6 +278,37 @@ def test_sanitize_leaves_zeros(action: str) -> None:
             drive.inject("sanitize", action="crypto-erase")
 
 
+# guarantee: B-115
+def test_rules_are_installed_while_a_drive_is_open() -> None:
+    ruled = {**DRIVE["drive"], "name": "d", "data": "memory", "personality": "rules"}
+    ruled["rules"] = {"template": "throughput", "miss_timeout": "10ms"}
+    with sluice.open({"drive": ruled}) as drive:
+        drive.write(0, bytes(4096))
+        before = drive.rules()
+        names = [rule["name"] for rule in before["stats"]["rules"]]
+        assert before["stats"]["misses"] == 0 and before["stats"]["inputs"] >= 1
+        source = (
+            f"app db {{ units = 0-{before['units'] - 1}, spare = 0.05 }}\n"
+            "table map: addr[db.sectors] durable\n"
+            "rule load when channel.app == db and header.read "
+            "do header.addr = map[header.lba]; insert lun\n"
+        )
+        assert drive.install_rules(source, drive="d") == 0
+        assert drive.read(0, 4096) == bytes(4096)
+        with pytest.raises(sluice.IoError):
+            drive.write(0, bytes(4096))
+        after = drive.rules()["stats"]
+        assert [rule["name"] for rule in after["rules"]] == ["load"] != names
+        assert [(miss["op"], miss["timed_out"]) for miss in after["missed"]] == [("write", 1)]
+        assert drive.reject_misses() == drive.reject_misses("write") == 0
+        with pytest.raises(ValueError, match="program:1:"):
+            drive.install_rules("rule x")
+    plain = {**DRIVE["drive"], "name": "d"}
+    with sluice.open({"drive": plain}) as drive:
+        with pytest.raises(ValueError, match="the drive has no rules"):
+            drive.rules()
+
+
 # guarantee: B-42
 def test_namespaces_change_while_a_drive_is_open() -> None:
     two = {**DRIVE["drive"], "name": "d", "data": "memory", "namespaces": ["1M", "1M"]}

@@ -608,6 +608,48 @@ typedef struct sluice_namespace {
 } sluice_namespace;
 
 /**
+ * The commands of an operation that no rule of a drive matched.
+ */
+typedef struct sluice_rule_misses {
+    /**
+     * The operation as the language of rules names it, such as `read` or `write`, with zeros behind it.
+     */
+    char op[16];
+    /**
+     * Commands that missed.
+     */
+    uint64_t misses;
+    /**
+     * Commands that are parked.
+     */
+    uint64_t parked;
+    /**
+     * Commands that a rule of a later program matched.
+     */
+    uint64_t released;
+    /**
+     * Commands that were rejected.
+     */
+    uint64_t rejected;
+    /**
+     * Commands that ended after the timeout.
+     */
+    uint64_t timed_out;
+    /**
+     * Commands that ended at once, because too many of their queue were parked.
+     */
+    uint64_t refused;
+    /**
+     * Commands that ended because of an Abort, the deletion of their queue, or a power cut.
+     */
+    uint64_t aborted;
+    /**
+     * First block of the command that missed last.
+     */
+    uint64_t lba;
+} sluice_rule_misses;
+
+/**
  * Callback that returns the index of a request's queue, 0 to `queues - 1`; larger values wrap
  * around (modulo `queues`). The library calls it on the submitting thread before it submits the
  * request. The callback must not call functions on the handle, throw an exception, or call
@@ -1632,6 +1674,77 @@ int sluice_pmr_store(const struct sluice_device *device,
  * Any thread.
  */
 int sluice_pmr_persist(const struct sluice_device *device, uint64_t offset, uint64_t bytes);
+
+/**
+ * Compiles a rule program for an emulated NVMe drive behind a device, and installs it. The drive has
+ * `personality = "rules"` in the scenario that this program has opened.
+ *
+ * @param device The device.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param source The source text of the program.
+ * @param parked Receives the number of commands that no rule of it matches. May be `NULL`.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno; nothing has changed then:
+ *
+ * * `-EINVAL`: an invalid argument; no drive of this name, or several and none was named; the program
+ *   is not accepted. `sluice_last_error()` has its line and column.
+ * * `-EOPNOTSUPP`: the drive has no rules, or no drive behind the device is an emulated NVMe drive of
+ *   this process.
+ * * `-ENODEV`: the drive's thread has ended.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread, which installs the program between two commands.
+ */
+int sluice_rules_install(const struct sluice_device *device,
+                         const char *drive,
+                         const char *source,
+                         uint64_t *parked);
+
+/**
+ * Lists the commands that no rule of an emulated NVMe drive behind a device matched, by operation.
+ *
+ * @param device The device; as for `sluice_rules_install()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param misses Receives the first `count` operations. May be `NULL` if `count` is 0.
+ * @param count Number of elements of `misses`. There are at most 11 operations.
+ *
+ * # Returns
+ *
+ * The number of operations with misses, which may be larger than `count`, or a negative errno as for
+ * `sluice_rules_install()`.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread.
+ */
+int sluice_rules_misses(const struct sluice_device *device,
+                        const char *drive,
+                        struct sluice_rule_misses *misses,
+                        size_t count);
+
+/**
+ * Ends commands that no rule of an emulated NVMe drive behind a device matches. Their requests fail.
+ *
+ * @param device The device; as for `sluice_rules_install()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param op The operation of the commands, such as `write`, or `NULL` for all of them.
+ * @param ended Receives the number of the commands. May be `NULL`.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno as for `sluice_rules_install()`.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread.
+ */
+int sluice_rules_reject(const struct sluice_device *device,
+                        const char *drive,
+                        const char *op,
+                        uint64_t *ended);
 
 /**
  * Returns the text of the calling thread's last error.

@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use block::sched::SchedError;
-use controller::NamespaceError;
+use controller::{DriveRulesError, NamespaceError};
 use nvme::{Address, Status};
 use open::{CloseError, DriveControlError, TargetOpenError};
 use scenario::ScenarioError;
@@ -152,6 +152,7 @@ impl CallError {
 fn control_errno(error: &DriveControlError) -> c_int {
     match error {
         DriveControlError::NotEmulated
+        | DriveControlError::Rules(DriveRulesError::NoRules)
         | DriveControlError::Namespaces(NamespaceError::NotManaged) => libc::EOPNOTSUPP,
         DriveControlError::Stopped(_) => libc::ENODEV,
         DriveControlError::Namespaces(error) => match error {

@@ -49,6 +49,8 @@ pub(super) struct ClientConnection {
     pub(super) listing: Vec<ListEntry>,
     /// Snapshot of the namespaces that it reads one by one, and the bytes that none of them has.
     pub(super) namespaces: (Vec<NamespaceEntry>, u64),
+    /// Snapshot of a report about rules, which it reads part by part.
+    pub(super) rules: Vec<u8>,
     /// Per drive or path: a follower that knows where this client's last statistics interval ended.
     followers: BTreeMap<usize, StatsFollower>,
 }
@@ -86,6 +88,7 @@ impl ClientConnection {
             device: None,
             listing: Vec::new(),
             namespaces: (Vec::new(), 0),
+            rules: Vec::new(),
             followers: BTreeMap::new(),
         }
     }

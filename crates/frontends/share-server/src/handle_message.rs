@@ -8,13 +8,14 @@ use controller::{AccessPolicy, AccessScope, PortStats};
 use mem::{RegisterError, SharedMemoryError, SharedRegion};
 use share_proto::{
     AclRule, Code, Grant, KickTarget, ListEntry, Message, Packet, PartitionSpan, ProtocolError,
-    ResourceName, SessionGrant, SettingChange,
+    ResourceName, SessionGrant, SettingChange, ValuePart,
 };
 use transport::{Port, PortLimits};
 
 use super::client::OpenDevice;
 use super::namespace_control::NamedNamespaces;
 use super::partition_table::PartitionTable;
+use super::rule_control::NamedRules;
 use super::server::{AfterReply, ControlThread, NamedStats};
 
 /// Maximum number of I/O queues of a connection: each needs an interrupt vector, as does the admin
@@ -124,6 +125,10 @@ impl ControlThread {
             | Message::Fault { .. }
             | Message::ChangeNamespaces { .. }
             | Message::ListNamespaces { .. }
+            | Message::UploadRules { .. }
+            | Message::InstallRules { .. }
+            | Message::RejectMisses { .. }
+            | Message::ReadRules { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -165,6 +170,21 @@ impl ControlThread {
             Message::ListNamespaces { device, index } => {
                 self.namespace_entry(client, device, index as usize)
             }
+            Message::UploadRules { device, offset, part } => {
+                let drive = self.rules_of(device)?;
+                let added = drive.control.upload(offset, part.bytes().to_vec());
+                added.map_err(|error| drive.error(error)).and_then(|()| reply_done(0))
+            }
+            Message::InstallRules { device } => {
+                let drive = self.rules_of(device)?;
+                drive.control.install_uploaded().map_err(|e| drive.error(e)).and_then(reply_done)
+            }
+            Message::RejectMisses { device, op } => {
+                let drive = self.rules_of(device)?;
+                let op = (!op.is_none()).then(|| op.as_str().to_owned());
+                drive.control.reject(op).map_err(|error| drive.error(error)).and_then(reply_done)
+            }
+            Message::ReadRules { device, offset } => self.rule_report(client, device, offset),
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }
@@ -474,6 +494,27 @@ impl ControlThread {
             Some(entry) => Ok((Message::Namespace(*entry), Vec::new())),
             None => reply_done(*unallocated),
         }
+    }
+
+    /// Returns the access to the rules of a drive.
+    fn rules_of(&self, device: ResourceName) -> Result<&NamedRules, ProtocolError> {
+        let drives = &self.parts.rules;
+        drives.iter().find(|drive| drive.name == device).ok_or_else(|| {
+            unknown("emulated NVMe drive", device, drives.iter().map(|drive| drive.name))
+        })
+    }
+
+    /// Returns a part of the snapshot of the report about a drive's rules, which the first part takes.
+    fn rule_report(&mut self, client: u64, device: ResourceName, offset: u64) -> HandleResult {
+        let drive = self.rules_of(device)?;
+        let taken = if offset == 0 { Some(drive.report_text()?) } else { None };
+        let Some(connection) = self.connections.get_mut(&client) else { return reply_done(0) };
+        if let Some(taken) = taken {
+            connection.rules = taken;
+        }
+        let total = connection.rules.len() as u64;
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        Ok((Message::Rules { total, part: ValuePart::of(&connection.rules, at) }, Vec::new()))
     }
 
     fn list(&self) -> Vec<ListEntry> {

@@ -20,6 +20,7 @@ mod listener;
 mod namespace_control;
 mod owner_call;
 mod partition_table;
+mod rule_control;
 mod server;
 
 pub use acl::{AclError, AclFile};
@@ -31,6 +32,7 @@ pub use namespace_control::{
 };
 pub use owner_call::{OwnerCalls, OwnerChannel, OwnerStopped};
 pub use partition_table::{Partition, PartitionError, PartitionTable, UserIds};
+pub use rule_control::{NamedRules, RuleControl, RuleControlError, RuleReport};
 pub use server::{
     NamedStats, ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
     StatsFollower, StatsSource,

@@ -33,6 +33,7 @@ use super::listener::{ListenError, PacketListener};
 use super::namespace_control::NamedNamespaces;
 use super::owner_call::OwnerChannel;
 use super::partition_table::PartitionTable;
+use super::rule_control::NamedRules;
 
 /// A shared drive, and how to reach its owner thread.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct ServedParts {
     pub injectors: Vec<NamedFaultInjector>,
     /// The drives whose namespaces administrators may change.
     pub namespaces: Vec<NamedNamespaces>,
+    /// The drives whose rules administrators may replace.
+    pub rules: Vec<NamedRules>,
 }
 
 /// A served drive or path whose statistics administrators can read.

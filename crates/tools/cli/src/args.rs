@@ -24,7 +24,9 @@ use workload::ycsb::YcsbWorkload;
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
 pub use namespace::NamespaceSubcommand;
 pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
-pub use rules::{RulesArgs, RulesCheckArgs, RulesExplainArgs, RulesGrantArgs};
+pub use rules::{
+    RejectedMisses, RulesArgs, RulesCheckArgs, RulesDriveArgs, RulesExplainArgs, RulesGrantArgs,
+};
 pub use sim_args::SimArgs;
 pub use states::StateArgs;
 pub(crate) use states::user_cache;

@@ -12,11 +12,14 @@ use std::sync::mpsc::Sender;
 use std::thread::{Builder, JoinHandle};
 
 use controller::{
-    Controller, DriveStats, Fault, FaultError, FaultRecord, NamespaceError, NamespaceRequest,
+    Controller, DriveRulesError, DriveStats, Fault, FaultError, FaultRecord, NamespaceError,
+    NamespaceRequest,
 };
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, ThreadUse};
+use rules_lang::{CompileOptions, RuleSourceError};
 use share_server::{
     NamespaceControl, NamespaceControlError, NamespaceListing, OwnerChannel, OwnerStopped,
+    RuleControl, RuleControlError, RuleReport,
 };
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
@@ -101,14 +104,33 @@ pub enum DriveControlError {
     /// The drive refuses the change of its namespaces, or it failed.
     #[error(transparent)]
     Namespaces(#[from] NamespaceError),
+    /// A rule program is not accepted.
+    #[error(transparent)]
+    RuleSource(#[from] Box<RuleSourceError>),
+    /// The drive does not take a rule program, or has no rules.
+    #[error(transparent)]
+    Rules(#[from] DriveRulesError),
     /// The drive's thread has ended.
     #[error(transparent)]
     Stopped(#[from] OwnerStopped),
 }
 
+impl From<RuleControlError> for DriveControlError {
+    fn from(error: RuleControlError) -> DriveControlError {
+        match error {
+            RuleControlError::Refused(error) => error.into(),
+            RuleControlError::Stopped(stopped) => stopped.into(),
+        }
+    }
+}
+
 impl DriveOwner {
     fn namespaces(&self) -> NamespaceControl {
         NamespaceControl::new(self.channel.clone(), self.clock)
+    }
+
+    fn rules(&self) -> RuleControl {
+        RuleControl::new(self.channel.clone(), self.clock)
     }
 }
 
@@ -158,6 +180,71 @@ impl DriveControl {
     /// [`DriveControlError`] if there is no such drive, or its thread has ended.
     pub fn faults(&self, drive: Option<&str>) -> Result<Vec<FaultRecord>, DriveControlError> {
         Ok(self.owner(drive)?.channel.call(|drive| drive.faults())?)
+    }
+
+    /// Returns what rule programs of a drive may use, and the counters of its rules with the classes of
+    /// commands that no rule matched. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// # Errors
+    /// [`DriveControlError`] if there is no such drive, if it has no rules, or if its thread has ended.
+    pub fn rules(&self, drive: Option<&str>) -> Result<RuleReport, DriveControlError> {
+        Ok(self.owner(drive)?.rules().report()?)
+    }
+
+    /// Compiles a rule program for a drive with `personality = "rules"`, and installs it
+    /// (`docs/rules.md`). `name` names the program in errors. Returns the number of commands that no
+    /// rule of it matches, which stay parked. `drive` is as for
+    /// [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// ```
+    /// use sluice_open::{OpenOptions, open_scenario};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "drive = { preset = \"femu-default\", geometry = { chunks = 16 }, \
+    ///             personality = \"rules\", rules = { template = \"throughput\" } }";
+    /// let scenario = scenario::Scenario::parse("first.toml".as_ref(), text)?;
+    /// let (device, control) = open_scenario(&scenario, None, &OpenOptions::default())?;
+    /// let units = control.rules(None)?.units;
+    /// let source = format!(
+    ///     "app db {{ units = 0-{}, spare = 0.05 }}\n\
+    ///      table map: addr[db.sectors] durable\n\
+    ///      rule load when channel.app == db and header.read\n\
+    ///        do header.addr = map[header.lba]; insert lun\n",
+    ///     units - 1
+    /// );
+    /// assert_eq!(control.install_rules(None, "load.rules", source.as_bytes())?, 0);
+    /// assert_eq!(control.rules(None)?.stats.rules[0].name, "load");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`DriveControlError`]; nothing has changed.
+    pub fn install_rules(
+        &self,
+        drive: Option<&str>,
+        name: &str,
+        source: &[u8],
+    ) -> Result<u64, DriveControlError> {
+        let rules = self.owner(drive)?.rules();
+        let limits = rules.report()?;
+        let (grant, sector_bytes, lines) = (limits.grant(), limits.sector_bytes, limits.lines);
+        let options = CompileOptions { grant, sector_bytes, lines };
+        let verified = rules_lang::check(name.as_ref(), source, &options)?;
+        Ok(rules.install(verified.program().encode())?)
+    }
+
+    /// Ends commands that no rule of a drive matches: those of an operation (`read`, `write` …), or all
+    /// of them. Returns their number. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// # Errors
+    /// [`DriveControlError`]; nothing has changed.
+    pub fn reject_misses(
+        &self,
+        drive: Option<&str>,
+        op: Option<&str>,
+    ) -> Result<u64, DriveControlError> {
+        Ok(self.owner(drive)?.rules().reject(op.map(str::to_owned))?)
     }
 
     /// Returns the namespaces of a drive. `drive` is as for

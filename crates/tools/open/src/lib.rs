@@ -41,7 +41,7 @@ pub use drive_thread::{DriveControl, DriveControlError};
 pub use error::{CloseError, TargetOpenError};
 pub use options::{FileOptions, OpenOptions};
 pub use scenario::open_scenario;
-pub use share_server::NamespaceListing;
+pub use share_server::{NamespaceListing, RuleReport};
 pub use target::Target;
 
 use ::scenario::Scenario;

@@ -20,6 +20,7 @@ mod namespace;
 mod protocol_error;
 mod setting;
 pub mod socket;
+mod value_part;
 mod wire;
 
 pub use acl::{AclRule, Grant, PartitionSpan, Principal};
@@ -34,4 +35,5 @@ pub use name::{NAME_BYTES, NameError, ResourceName};
 pub use namespace::{NamespaceAction, NamespaceEntry};
 pub use protocol_error::{Code, ProtocolError};
 pub use setting::{LimiterSetting, SettingChange, SettingsEntry, VictimSetting};
+pub use value_part::ValuePart;
 pub use wire::{HEADER_BYTES, MAGIC, MESSAGE_BYTES_MAX, Packet, VERSION, WireError};

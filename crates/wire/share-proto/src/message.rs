@@ -8,6 +8,7 @@ use crate::name::ResourceName;
 use crate::namespace::{NamespaceAction, NamespaceEntry};
 use crate::protocol_error::ProtocolError;
 use crate::setting::{SettingChange, SettingsEntry};
+use crate::value_part::ValuePart;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +119,44 @@ pub enum Message {
     /// Reply to `ListNamespaces`; past the last namespace the reply is [`Message::Done`] with the
     /// capacity in bytes that no namespace has.
     Namespace(NamespaceEntry),
+    /// Administrator: sends a part of a rule program for a drive. The reply is [`Message::Done`].
+    UploadRules {
+        /// The drive.
+        device: ResourceName,
+        /// First byte of the part in the program; 0 begins a program.
+        offset: u64,
+        /// The part.
+        part: ValuePart,
+    },
+    /// Administrator: installs the rule program whose parts were sent. The reply is
+    /// [`Message::Done`] with the number of commands that no rule matches.
+    InstallRules {
+        /// The drive.
+        device: ResourceName,
+    },
+    /// Administrator: ends the commands that no rule matches. The reply is [`Message::Done`] with
+    /// their number.
+    RejectMisses {
+        /// The drive.
+        device: ResourceName,
+        /// The operation of the commands; empty for all.
+        op: ResourceName,
+    },
+    /// Administrator: requests the report about the rules of a drive from this byte on; 0 takes a new
+    /// snapshot.
+    ReadRules {
+        /// The drive.
+        device: ResourceName,
+        /// First byte.
+        offset: u64,
+    },
+    /// Reply to `ReadRules`.
+    Rules {
+        /// Bytes of the report, which is JSON.
+        total: u64,
+        /// A part of it.
+        part: ValuePart,
+    },
 }
 
 /// The resources granted to a client.

@@ -63,6 +63,8 @@ error_codes! {
     Fault = 19;
     /// The drive refuses the change of its namespaces, or it failed.
     Namespace = 20;
+    /// The drive does not take the rule program, or has no rules.
+    RuleProgram = 21;
 }
 
 /// A request that the server refused.

@@ -13,7 +13,7 @@ use share_proto::ResourceName;
 use share_proto::{AclRule, Principal};
 use share_proto::{Code, ProtocolError};
 use share_proto::{KickTarget, ListEntry, Message};
-use share_proto::{NamespaceAction, NamespaceEntry};
+use share_proto::{NamespaceAction, NamespaceEntry, ValuePart};
 use share_proto::{SettingChange, SettingsEntry};
 
 /// A connection to a server for administration.
@@ -171,6 +171,66 @@ impl Admin {
             match self.client.call(Message::ListNamespaces { device, index }, &[], 0)? {
                 (Message::Namespace(entry), _) => entries.push(entry),
                 (Message::Done { count }, _) => return Ok((entries, count)),
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
+        }
+    }
+
+    /// Installs a rule program, in its encoded form (`docs/format/rule-program.md`), in a drive. Returns
+    /// the number of commands that no rule of it matches, which stay parked.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] for an unknown name, [`Code::RuleProgram`] if the drive
+    /// does not take the program or has no rules. The rules are then as before.
+    pub fn install_rules(
+        &mut self,
+        device: ResourceName,
+        program: &[u8],
+    ) -> Result<u64, RemoteDeviceError> {
+        let mut offset = 0;
+        loop {
+            let part = ValuePart::of(program, offset);
+            let len = part.bytes().len();
+            self.call_for_count(Message::UploadRules { device, offset: offset as u64, part })?;
+            offset += len;
+            if offset >= program.len() {
+                return self.call_for_count(Message::InstallRules { device });
+            }
+        }
+    }
+
+    /// Ends commands that no rule of a drive matches: those of an operation (`read`, `write` …), or all
+    /// of them. Returns their number.
+    ///
+    /// # Errors
+    /// As [`install_rules`](Admin::install_rules).
+    pub fn reject_misses(
+        &mut self,
+        device: ResourceName,
+        op: Option<ResourceName>,
+    ) -> Result<u64, RemoteDeviceError> {
+        let op = op.unwrap_or_default();
+        self.call_for_count(Message::RejectMisses { device, op })
+    }
+
+    /// Returns what rule programs of a drive may use, and the counters of its rules, as JSON
+    /// (`docs/sharing.md`).
+    ///
+    /// # Errors
+    /// As [`install_rules`](Admin::install_rules).
+    pub fn rule_report(&mut self, device: ResourceName) -> Result<Vec<u8>, RemoteDeviceError> {
+        let mut report = Vec::new();
+        loop {
+            let offset = report.len() as u64;
+            match self.client.call(Message::ReadRules { device, offset }, &[], 0)? {
+                (Message::Rules { total, part }, _) => {
+                    report.extend_from_slice(part.bytes());
+                    if report.len() as u64 >= total || part.bytes().is_empty() {
+                        return Ok(report);
+                    }
+                }
                 (answer, _) => {
                     return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
                 }

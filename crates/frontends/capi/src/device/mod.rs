@@ -7,6 +7,7 @@ pub(crate) mod faults;
 pub(crate) mod namespaces;
 pub(crate) mod open;
 pub(crate) mod pmr;
+pub(crate) mod rules;
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Arc, mpsc};

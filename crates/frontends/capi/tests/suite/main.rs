@@ -18,6 +18,7 @@ mod namespaces;
 mod oracle;
 mod pages;
 mod pmr;
+mod rules;
 mod segments;
 mod serving;
 mod vectors;

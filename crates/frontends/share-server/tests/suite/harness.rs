@@ -206,7 +206,14 @@ impl Server {
         let injectors = vec![injector(owner.clone())];
         let control = NamespaceControl::new(owner.clone(), clock);
         let namespaces = vec![NamedNamespaces { name: name("d"), control }];
-        let parts = ServedParts { drives, stats, ftls: ftls(owner), injectors, namespaces };
+        let parts = ServedParts {
+            drives,
+            stats,
+            ftls: ftls(owner),
+            injectors,
+            namespaces,
+            rules: Vec::new(),
+        };
         let thread = Some(thread);
         let mut server = Server { share: None, stopper, thread, socket, owner: calls, _dir: dir };
         server.share = Some(ShareServer::start(&config, table, parts)?);

@@ -3,16 +3,69 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rules::InputOp;
+use share_proto::ResourceName;
 
 /// `sluice rules …`.
 #[derive(Debug, Subcommand)]
 pub enum RulesArgs {
-    /// Check rule programs: syntax, types, permissions and worst-case costs. No drive executes rules
-    /// yet.
+    /// Check rule programs: syntax, types, permissions and worst-case costs.
     Check(RulesCheckArgs),
     /// Print the worst-case cost of each rule and of each operation, the tables with their memory, and
     /// the order in which rules are tried.
     Explain(RulesExplainArgs),
+    /// Install a rule program in a drive that `sluice serve` serves. It is compiled and checked for
+    /// that drive first. Commands that no rule matched are matched with its rules.
+    Install {
+        /// The drive.
+        #[command(flatten)]
+        drive: RulesDriveArgs,
+        /// Source file of the rule program.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Print the rules of a drive that `sluice serve` serves, and what its programs may use.
+    List(RulesDriveArgs),
+    /// Print the counters of the rules of a drive that `sluice serve` serves.
+    Stats(RulesDriveArgs),
+    /// Print the classes of commands that no rule of a drive matched, or end those that are parked.
+    Miss {
+        /// The drive.
+        #[command(flatten)]
+        drive: RulesDriveArgs,
+        /// End the parked commands of this operation (`read`, `write` …), or of `all`.
+        #[arg(long, value_name = "OP", value_parser = parse_operation)]
+        reject: Option<RejectedMisses>,
+    },
+}
+
+/// A drive of a server.
+#[derive(Debug, Args)]
+pub struct RulesDriveArgs {
+    /// Socket of the server (`sluice serve --socket` or `--admin-socket`).
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// The drive.
+    #[arg(value_parser = crate::commands::admin::name)]
+    pub name: ResourceName,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The parked commands to end: those of an operation, or all.
+#[derive(Clone, Copy, Debug)]
+pub struct RejectedMisses(pub Option<InputOp>);
+
+fn parse_operation(text: &str) -> Result<RejectedMisses, String> {
+    if text == "all" {
+        return Ok(RejectedMisses(None));
+    }
+    let named = InputOp::ALL.iter().find(|(_, name)| *name == text);
+    named.map(|(op, _)| RejectedMisses(Some(*op))).ok_or_else(|| {
+        let names = InputOp::ALL.map(|(_, name)| name).join(", ");
+        format!("expected `all`, or one of {names}")
+    })
 }
 
 /// `sluice rules check`.

@@ -9,6 +9,7 @@ pub mod kv_command;
 pub mod matrix_command;
 pub mod measure;
 pub mod repro_command;
+mod rules_admin;
 pub mod rules_command;
 pub mod serve_command;
 pub mod sim_command;

@@ -1,5 +1,4 @@
-//! `sluice rules`: checks and explains rule programs (`docs/rules.md`). The programs run on no drive
-//! yet.
+//! `sluice rules`: checks and explains rule programs (`docs/rules.md`).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,6 +7,7 @@ use rules::{AppId, InputOp, RuleGrant, RuleId, RuleTrigger, TableId, TableKind, 
 use rules_lang::CompileOptions;
 use serde_json::{Value, json};
 
+use super::rules_admin;
 use crate::args::{RulesArgs, RulesGrantArgs};
 use crate::{CliError, print};
 
@@ -47,6 +47,11 @@ pub fn run(args: &RulesArgs) -> Result<(), CliError> {
                 false => print(&explain_text(&verified)),
             }
         }
+        RulesArgs::Install { drive, file } => rules_admin::install(drive, file),
+        RulesArgs::List(drive) => rules_admin::list(drive),
+        RulesArgs::Stats(drive) => rules_admin::stats(drive),
+        RulesArgs::Miss { drive, reject: Some(rejected) } => rules_admin::reject(drive, *rejected),
+        RulesArgs::Miss { drive, reject: None } => rules_admin::print_missed(drive),
     }
 }
 
@@ -76,9 +81,17 @@ fn options(args: &RulesGrantArgs) -> CompileOptions {
 }
 
 fn load(file: &Path, args: &RulesGrantArgs) -> Result<VerifiedProgram, CliError> {
+    compile(file, &options(args))
+}
+
+/// Compiles and verifies the program of a file.
+///
+/// # Errors
+/// [`CliError`] if it cannot be read or is not accepted.
+pub(super) fn compile(file: &Path, options: &CompileOptions) -> Result<VerifiedProgram, CliError> {
     let bytes = std::fs::read(file)
         .map_err(|error| CliError::Usage(format!("cannot read {}: {error}", file.display())))?;
-    rules_lang::check(file, &bytes, &options(args)).map_err(CliError::Rules)
+    rules_lang::check(file, &bytes, options).map_err(CliError::Rules)
 }
 
 fn apps(verified: &VerifiedProgram) -> impl Iterator<Item = (AppId, &str)> + '_ {

@@ -1,9 +1,9 @@
-//! [`named_injectors`]: injectors of faults into served drives, by name; [`named_namespaces`]: access
-//! to their namespaces.
+//! [`named_injectors`]: injectors of faults into served drives, by name; [`named_namespaces`] and
+//! [`named_rules`]: access to their namespaces and rules.
 
 use event::RealClock;
 use scenario::{DriveKind, parse_fault};
-use share_server::{FaultInjectionError, FaultInjector, NamespaceControl};
+use share_server::{FaultInjectionError, FaultInjector, NamespaceControl, RuleControl};
 
 use super::service::ServedDrive;
 
@@ -24,6 +24,16 @@ pub(super) fn named_injectors(
         (drive.plan.config.name.clone(), injector)
     };
     nvme.map(injector).collect()
+}
+
+/// Returns the name of each emulated NVMe drive, and the access to its rules, whose thread polls it in
+/// the time of `clock`.
+pub(super) fn named_rules(drives: &[ServedDrive], clock: RealClock) -> Vec<(String, RuleControl)> {
+    let nvme = drives.iter().filter(|drive| drive.plan.kind == DriveKind::Nvme);
+    let control = |drive: &ServedDrive| {
+        (drive.plan.config.name.clone(), RuleControl::new(drive.owner.clone(), clock))
+    };
+    nvme.map(control).collect()
 }
 
 /// Returns the name of each emulated NVMe drive, and the access to its namespaces, whose thread polls

@@ -46,8 +46,8 @@ use scenario::Scenario;
 use scenario::choice::Impossible;
 use share_proto::ResourceName;
 use share_server::{
-    AclFile, NamedFaultInjector, NamedFtl, NamedNamespaces, NamedStats, Partition, ServedParts,
-    ShareConfig, ShareLimits, ShareServer, SharedDrive,
+    AclFile, NamedFaultInjector, NamedFtl, NamedNamespaces, NamedRules, NamedStats, Partition,
+    ServedParts, ShareConfig, ShareLimits, ShareServer, SharedDrive,
 };
 use stack::{PrepareEvent, StateUse};
 use time::Nanos;
@@ -263,6 +263,9 @@ fn share(
     for (name, control) in services.namespaces() {
         let (name, control) = (resource(name)?, control.clone());
         parts.namespaces.push(NamedNamespaces { name, control });
+    }
+    for (name, control) in services.rules() {
+        parts.rules.push(NamedRules { name: resource(name)?, control: control.clone() });
     }
     let config = ShareConfig {
         path: socket.path.clone(),

@@ -8,12 +8,14 @@ use controller::Controller;
 use event::{RealClock, RealRunner, ThreadUse, Waker};
 use nbd::{NbdConfig, NbdError, NbdExport, NbdServer};
 use scenario::{DriveSpec, Scenario};
-use share_server::{FaultInjector, FtlControl, NamespaceControl, OwnerChannel, StatsSource};
+use share_server::{
+    FaultInjector, FtlControl, NamespaceControl, OwnerChannel, RuleControl, StatsSource,
+};
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, SimulatedDevice, SnapshotCell, SnapshotSource,
 };
 
-use super::drive_access::{named_injectors, named_namespaces};
+use super::drive_access::{named_injectors, named_namespaces, named_rules};
 use super::ftl_control::named_ftls;
 use super::observed_device::ObservedDevice;
 use super::observer::MeterDrive;
@@ -64,6 +66,8 @@ pub(super) struct Services {
     injectors: Vec<(String, FaultInjector)>,
     /// Access to namespaces, by the name of the drive.
     namespaces: Vec<(String, NamespaceControl)>,
+    /// Access to rules, by the name of the drive.
+    rules: Vec<(String, RuleControl)>,
     stop: Arc<AtomicBool>,
     /// The ports of the hosts, which keep devices of this machine open.
     _ports: Vec<DevicePort>,
@@ -244,8 +248,17 @@ impl Services {
         let ftls = named_ftls(scenario, &served, &units);
         let injectors = named_injectors(&served, clock);
         let namespaces = named_namespaces(&served, clock);
-        let mut services =
-            Services { drives: served, units, ftls, injectors, namespaces, stop, _ports: ports };
+        let rules = named_rules(&served, clock);
+        let mut services = Services {
+            drives: served,
+            units,
+            ftls,
+            injectors,
+            namespaces,
+            rules,
+            stop,
+            _ports: ports,
+        };
         match services.spawn(threads, servers, local, (clock, &layout, ended)) {
             Ok(()) => Ok(services),
             Err(error) => {
@@ -315,6 +328,11 @@ impl Services {
     /// Returns the name of each emulated NVMe drive, and the injector of its faults.
     pub(super) fn injectors(&self) -> impl Iterator<Item = (&str, &FaultInjector)> {
         self.injectors.iter().map(|(name, injector)| (name.as_str(), injector))
+    }
+
+    /// Returns the name of each emulated NVMe drive, and the access to its rules.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&str, &RuleControl)> {
+        self.rules.iter().map(|(name, control)| (name.as_str(), control))
     }
 
     /// Returns the name of each emulated NVMe drive, and the access to its namespaces.

@@ -1,5 +1,7 @@
 //! `sluice rules`.
 
+mod served_drive;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -14,6 +14,7 @@ use crate::message::{
 use crate::namespace::{NamespaceAction, NamespaceEntry};
 use crate::protocol_error::{Code, ProtocolError};
 use crate::setting::{SettingChange, SettingsEntry};
+use crate::value_part::ValuePart;
 
 /// Protocol version.
 pub const VERSION: u16 = 1;
@@ -100,6 +101,11 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         28 => 32 + NamespaceAction::WIRE_BYTES,
         29 => 32 + 8,
         30 => NamespaceEntry::WIRE_BYTES,
+        31 => 32 + 8 + ValuePart::WIRE_BYTES,
+        32 => 32,
+        33 => 32 + 32,
+        34 => 32 + 8,
+        35 => 8 + ValuePart::WIRE_BYTES,
         _ => return None,
     })
 }
@@ -130,6 +136,11 @@ impl Message {
             Message::ChangeNamespaces { .. } => 28,
             Message::ListNamespaces { .. } => 29,
             Message::Namespace(_) => 30,
+            Message::UploadRules { .. } => 31,
+            Message::InstallRules { .. } => 32,
+            Message::RejectMisses { .. } => 33,
+            Message::ReadRules { .. } => 34,
+            Message::Rules { .. } => 35,
         }
     }
 
@@ -156,6 +167,11 @@ impl Message {
             Message::ChangeNamespaces { .. } => "Namespaces",
             Message::ListNamespaces { .. } => "List of namespaces",
             Message::Namespace(_) => "Namespace",
+            Message::UploadRules { .. } => "Part of a rule program",
+            Message::InstallRules { .. } => "Installation of rules",
+            Message::RejectMisses { .. } => "Rejection of misses",
+            Message::ReadRules { .. } => "Request for rules",
+            Message::Rules { .. } => "Rules",
         }
     }
 
@@ -210,6 +226,13 @@ impl Message {
                 w.put_name(*device).put_u32(*index).put_zeros(4);
             }
             Message::Namespace(entry) => entry.encode(w),
+            Message::UploadRules { device, offset, part } => {
+                part.encode(w.put_name(*device).put_u64(*offset));
+            }
+            Message::InstallRules { device } => drop(w.put_name(*device)),
+            Message::RejectMisses { device, op } => drop(w.put_name(*device).put_name(*op)),
+            Message::ReadRules { device, offset } => drop(w.put_name(*device).put_u64(*offset)),
+            Message::Rules { total, part } => part.encode(w.put_u64(*total)),
         }
     }
 
@@ -294,6 +317,14 @@ impl Message {
                 Message::ListNamespaces { device, index }
             }
             30 => Message::Namespace(NamespaceEntry::decode(&mut r)?),
+            31 => {
+                let (device, offset) = (r.name()?, r.u64()?);
+                Message::UploadRules { device, offset, part: ValuePart::decode(&mut r)? }
+            }
+            32 => Message::InstallRules { device: r.name()? },
+            33 => Message::RejectMisses { device: r.name()?, op: r.name()? },
+            34 => Message::ReadRules { device: r.name()?, offset: r.u64()? },
+            35 => Message::Rules { total: r.u64()?, part: ValuePart::decode(&mut r)? },
             _ => return None,
         };
         r.finish(message)

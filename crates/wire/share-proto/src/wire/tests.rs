@@ -150,19 +150,60 @@ fn a_fault_is_a_drive_and_a_text() {
     }
 }
 
+/// Encodes a message, after a check that a shorter packet is refused.
+fn encoded(message: Message) -> Vec<u8> {
+    let packet = Packet { serial: 5, message };
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let bytes = packet.encode(&mut bytes).to_vec();
+    assert_eq!(Packet::decode(&bytes), Ok(packet));
+    for cut in 0..bytes.len() {
+        assert!(Packet::decode(&bytes[..cut]).is_err());
+    }
+    bytes
+}
+
+#[test]
+fn rules_are_sent_in_parts_and_wrong_ones_are_refused() {
+    let device: ResourceName = "d".parse().unwrap();
+    let program: Vec<u8> = (0..500).map(|n| n as u8).collect();
+    let parts: Vec<ValuePart> =
+        [0, 240, 480, 500, 900].map(|at| ValuePart::of(&program, at)).into();
+    assert_eq!(
+        parts.iter().map(|part| part.bytes().len()).collect::<Vec<_>>(),
+        [240, 240, 20, 0, 0]
+    );
+    assert_eq!(parts[1].bytes(), &program[240..480]);
+    for part in parts {
+        for message in [
+            Message::UploadRules { device, offset: 240, part: part.clone() },
+            Message::Rules { total: 500, part: part.clone() },
+        ] {
+            let mut bytes = encoded(message.clone());
+            assert_eq!(Packet::decode(&bytes).unwrap().message, message);
+            // More bytes than a part has, and bytes behind it.
+            let len = bytes.len();
+            let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
+            if part.bytes().len() < ValuePart::LEN_MAX {
+                bytes[len - 1] = 1;
+                assert_eq!(Packet::decode(&bytes), Err(WireError::Field { kind }));
+            }
+            bytes[len - 248..len - 244].copy_from_slice(&241_u32.to_le_bytes());
+            assert_eq!(Packet::decode(&bytes), Err(WireError::Field { kind }));
+        }
+    }
+    for message in [
+        Message::InstallRules { device },
+        Message::RejectMisses { device, op: "write".parse().unwrap() },
+        Message::RejectMisses { device, op: ResourceName::default() },
+        Message::ReadRules { device, offset: 7 },
+    ] {
+        assert_eq!(Packet::decode(&encoded(message.clone())).unwrap().message, message);
+    }
+}
+
 #[test]
 fn namespaces_keep_every_field_and_wrong_ones_are_refused() {
     let device = ResourceName::new("d").unwrap();
-    let encoded = |message: Message| {
-        let packet = Packet { serial: 5, message };
-        let mut bytes = [0; MESSAGE_BYTES_MAX];
-        let bytes = packet.encode(&mut bytes).to_vec();
-        assert_eq!(Packet::decode(&bytes), Ok(packet));
-        for cut in 0..bytes.len() {
-            assert!(Packet::decode(&bytes[..cut]).is_err());
-        }
-        bytes
-    };
     let refused = |bytes: &[u8], at: usize, value: u8| {
         let mut other = bytes.to_vec();
         other[at] = value;

@@ -1,0 +1,169 @@
+//! `sluice rules install|list|stats|miss`: the rules of a drive that is served.
+
+// guarantee: B-115
+
+use crate::served;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use served::*;
+
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+const APP: &str = "app db { units = 0-15, spare = 0.05 }\ntable map: addr[db.sectors] durable\n";
+
+const LOAD: &str = "rule load\n  when channel.app == db and header.read\n  \
+    do header.addr = map[header.lba]; insert lun\n";
+
+const STORE: &str = "rule store\n  when channel.app == db and header.write\n  \
+    set map[header.lba] = next_addr(db.host)\n  do header.addr = map[header.lba]; insert lun\n";
+
+/// A server of a drive whose rules have none for writes.
+struct Served {
+    server: Server,
+    socket: PathBuf,
+    folder: PathBuf,
+}
+
+impl Served {
+    fn start(folder: &Path, timeout: &str) -> Served {
+        let socket = folder.join("admin.sock");
+        std::fs::write(folder.join("load.rules"), format!("{APP}{LOAD}")).unwrap();
+        let scenario = format!(
+            "{DRIVE}data = \"memory\"\npersonality = \"rules\"\n\
+             rules = {{ program = \"load.rules\", miss_timeout = \"{timeout}\" }}\n"
+        );
+        let args = ["--admin-socket", socket.to_str().unwrap()];
+        let server = Server::launch(folder, &scenario, &args).wait_ready();
+        let start = Instant::now();
+        while !server.stdout().contains("answering `sluice admin") {
+            assert!(start.elapsed() < TEST_TIMEOUT, "{}", server.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Served { server, socket, folder: folder.to_owned() }
+    }
+
+    fn rules(&self, command: &str, args: &[&str]) -> Output {
+        let mut sluice = Command::new(env!("CARGO_BIN_EXE_sluice"));
+        sluice.args(["rules", command, "--socket"]).arg(&self.socket).args(args).output().unwrap()
+    }
+
+    fn json(&self, command: &str, args: &[&str]) -> Value {
+        let output = self.rules(command, &[&["--json", "drive0"], args].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Writes a program, and returns the path of its file.
+    fn program(&self, name: &str, source: &str) -> String {
+        let path = self.folder.join(name);
+        std::fs::write(&path, source).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// Returns the record of writes that missed, once there are some.
+    fn missed_writes(&self) -> Value {
+        let begun = Instant::now();
+        loop {
+            match self.json("miss", &[])["missed"].get(0) {
+                Some(record) => return record.clone(),
+                None => assert!(begun.elapsed() < TEST_TIMEOUT, "no write missed"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_program_is_installed_while_commands_wait_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::start(folder.path(), "50s");
+    assert_eq!(served.json("list", &[])["rules"], json!(["load"]));
+    let whole = served.program("whole.rules", &format!("{APP}{LOAD}{STORE}"));
+    let server = &served.server;
+    std::thread::scope(|scope| {
+        let job = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--size=1m", "--verify=crc32c"];
+        let fio = scope.spawn(move || fio_ok(server, &job));
+        let record = served.missed_writes();
+        assert_eq!(record["op"], "write");
+        // What the drive does not execute, and what is no program, changes nothing.
+        let posts = format!(
+            "{APP}{LOAD}rule tell when channel.app == db and header.write\n  \
+             do post migrated, 1, 2, 3; complete ok\n"
+        );
+        for (source, message) in [
+            (posts.as_str(), "the drive does not execute events for the host yet"),
+            ("rule x", "expected `when`"),
+            ("app db { units = 0-99 }", "units"),
+        ] {
+            let file = served.program("bad.rules", source);
+            let refused = served.rules("install", &["drive0", &file]);
+            let text = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{source}: {text}");
+            assert!(text.contains(message), "{source}: {text}");
+        }
+        assert!(!fio.is_finished());
+        let installed = served.json("install", &[&whole]);
+        assert_eq!((&installed["rules"], &installed["parked"]), (&json!(2), &json!(0)));
+        fio.join().expect("fio");
+    });
+    let record = served.missed_writes();
+    assert_eq!((&record["parked"], &record["timed_out"]), (&json!(0), &json!(0)));
+    assert_eq!(record["misses"], record["released"]);
+    let stats = served.json("stats", &[]);
+    let rules = stats["stats"]["rules"].as_array().expect("rules");
+    let store = rules.iter().find(|rule| rule["name"] == "store").expect("a rule");
+    assert!(store["matches"].as_u64() >= Some(256), "{stats}");
+    assert_eq!(served.json("list", &[])["installations"], 1);
+    for command in ["list", "stats", "miss"] {
+        let output = served.rules(command, &["drive0"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.lines().count() > 1, "{command}: {text}");
+    }
+}
+
+#[test]
+fn parked_commands_end_without_a_controller_or_when_it_rejects_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::start(folder.path(), "1s");
+    let job = ["--rw=write", "--bs=4k", "--size=4k"];
+    // No controller answers.
+    let begun = Instant::now();
+    let output = fio(&served.server, &job).output().unwrap();
+    assert!(!output.status.success() && begun.elapsed() >= Duration::from_secs(1));
+    let timed_out = served.missed_writes()["timed_out"].as_u64().expect("a number");
+    assert!(timed_out >= 1);
+    // Nothing is left to reject.
+    assert_eq!(served.json("miss", &["--reject", "all"])["rejected"], 0);
+    assert_eq!(served.json("miss", &["--reject", "write"])["rejected"], 0);
+    let unknown = served.rules("miss", &["drive0", "--reject", "nothing"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    // Reads have a rule all the time.
+    fio_ok(&served.server, &["--rw=read", "--bs=4k", "--size=64k"]);
+    let unknown = served.rules("list", &["other"]);
+    let text = String::from_utf8_lossy(&unknown.stderr);
+    assert!(unknown.status.code() == Some(2) && text.contains("drive0"), "{text}");
+}
+
+#[test]
+fn a_drive_without_rules_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("admin.sock");
+    let args = ["--admin-socket", socket.to_str().unwrap()];
+    let server = Server::launch(folder.path(), DRIVE, &args).wait_ready();
+    let served = Served { server, socket, folder: folder.path().to_owned() };
+    let begun = Instant::now();
+    while !served.server.stdout().contains("answering `sluice admin") {
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{}", served.server.stderr());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for command in ["list", "stats", "miss"] {
+        let output = served.rules(command, &["drive0"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("the drive has no rules: set personality = \"rules\""), "{text}");
+    }
+}
