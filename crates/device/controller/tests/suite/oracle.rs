@@ -11,6 +11,7 @@ mod atomic_writes;
 mod block_commands;
 mod case;
 mod host_file;
+mod rules;
 mod sector;
 
 use block_commands::CheckCounts;
@@ -77,6 +78,25 @@ fn blocks_are_checked_marked_and_copied_as_the_oracle_says() {
         let unreadable = sum(|(_, c)| c.unreadable);
         assert!(cuts > 0 && mismatches > 0 && copies > 0, "{cuts} {mismatches} {copies}");
         assert_eq!(unreadable > 0, blocks == Blocks::Units, "{unreadable} unreadable");
+    }
+}
+
+// guarantee: B-116
+
+#[test]
+fn everything_flushed_survives_power_cuts_of_a_drive_with_rules() {
+    let replay = "cargo test -p sluice-controller --test suite oracle::";
+    for (medium, cases) in [(Medium::Memory, 300), (Medium::Image, 30)] {
+        let run = run_seeds(cases, &REGRESSIONS, replay, |seed| {
+            let mut case = Case::with_rules(seed, medium);
+            case.run();
+            let rules = case.drive().stats().rules.expect("a drive with rules");
+            (case.cuts, rules.inputs, rules.victims)
+        });
+        let sum = |of: fn(&(u64, u64, u64)) -> u64| run.results.iter().map(of).sum::<u64>();
+        let (cuts, inputs, victims) = (sum(|r| r.0), sum(|r| r.1), sum(|r| r.2));
+        assert!(cuts > 0 && inputs > 0, "{cuts} cuts, {inputs} inputs");
+        assert!(medium == Medium::Image || victims > 0, "no rule chose a victim");
     }
 }
 

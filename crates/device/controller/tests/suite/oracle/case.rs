@@ -321,6 +321,19 @@ impl Case {
         case
     }
 
+    /// Powers the drive on again with another configuration, before its first command.
+    pub(super) fn replace_drive(&mut self) {
+        (self.raw, self.drive) = (None, None);
+        self.drive = Some(power_on(&mut self.config));
+        self.oracle = vec![Sector::new(0); self.drive().sectors() as usize];
+        self.attach();
+    }
+
+    /// Returns the drive.
+    pub(super) fn drive(&self) -> &Controller {
+        self.drive.as_ref().expect("the drive is powered on")
+    }
+
     fn attach(&mut self) {
         let (drive, now) = (self.drive.as_mut().unwrap(), self.runner.now());
         let port = drive.attach().unwrap();

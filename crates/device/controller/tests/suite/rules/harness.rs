@@ -14,17 +14,17 @@ pub(super) const APP: &str = "app db { units = 0-15, spare = 0.1 }\n\
     table map: addr[db.sectors] durable\n";
 
 /// Writes at the block that the host names, and reads of it.
-pub(super) const STORE_AND_LOAD: &str = "rule store\n  when channel.app == db and header.write\n  \
+pub(crate) const STORE_AND_LOAD: &str = "rule store\n  when channel.app == db and header.write\n  \
     set map[header.lba] = next_addr(db.host)\n  do header.addr = map[header.lba]; insert lun\n\
     rule load\n  when channel.app == db and header.read\n  \
     do header.addr = map[header.lba]; insert lun\n";
 
 /// The collection of the line with the fewest valid sectors.
-pub(super) const RECLAIM: &str = "rule reclaim when idle(db) or db.free_lines < 4\n  \
+pub(crate) const RECLAIM: &str = "rule reclaim when idle(db) or db.free_lines < 4\n  \
     set v = best line of db by line.sectors - line.valid where line.valid < line.sectors\n  \
     do move valid of v to db.gc; erase v\n";
 
-pub(super) fn nand(config: &DriveConfig) -> &NandConfig {
+pub(crate) fn nand(config: &DriveConfig) -> &NandConfig {
     match &config.media {
         MediaConfig::Nand(nand) => nand,
         media => panic!("{media:?}"),
@@ -39,7 +39,7 @@ pub(super) fn settings() -> DriveRulesConfig {
 }
 
 /// Returns a program in its encoded form.
-pub(super) fn compiled(source: &str, config: &DriveConfig) -> Vec<u8> {
+pub(crate) fn compiled(source: &str, config: &DriveConfig) -> Vec<u8> {
     let options = CompileOptions { grant: settings().grant(nand(config)), ..Default::default() };
     let verified = check(Path::new("p.rules"), source.as_bytes(), &options);
     verified.unwrap_or_else(|error| panic!("{error}")).program().encode()

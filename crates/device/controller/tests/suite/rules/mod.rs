@@ -1,7 +1,7 @@
 //! Drives with rules: verdicts, victims, the time of engines, misses, and programs that are refused.
 
 mod commands;
-mod harness;
+pub(crate) mod harness;
 mod misses;
 mod refused;
 mod victims;
