@@ -8,7 +8,7 @@ use rules::{
     AppDeclaration, AppId, CodeRange, DriveFacts, EngineOptions, InputOp, Instruction, IntWidth,
     LineFacts, OpMask, RecordField, RecordLayout, RuleAction, RuleDeclaration, RuleEngine,
     RuleGrant, RuleInput, RuleLine, RuleLocation, RuleOp, RuleProgram, RuleStep, RuleTrigger,
-    TableDeclaration, TableKind, VerifiedProgram, verify,
+    TableDeclaration, TableId, TableKind, VerifiedProgram, verify,
 };
 use testkit::choices::Choices;
 
@@ -257,6 +257,30 @@ impl CodeMaker<'_> {
         }
     }
 
+    /// Places or reads at an address that comes from the header in a few steps, as most rules do.
+    fn decide(&mut self) {
+        use RuleOp::*;
+        for _ in 0..self.below(3) {
+            let (a, b) = (self.get(Type::Int), self.get(Type::Int));
+            let d = if self.below(3) == 0 { 1 } else { self.any_register(Type::Int) };
+            let op = [Add, Sub, MoveInt, Min][self.below(4) as usize];
+            self.push(Instruction::new(op).to(d).a(a).b(b), Some(d));
+        }
+        let key = if self.below(2) == 0 { 1 } else { self.get(Type::Int) };
+        let [placed, loaded] = [Type::Address; 2].map(|of| self.any_register(of));
+        if self.below(3) > 0 {
+            let next = Instruction::new(NextAddress).to(placed).imm(self.below(4));
+            self.push(next, Some(placed));
+            self.push(Instruction::new(MapStore).a(key).b(placed), None);
+        }
+        if self.below(3) > 0 {
+            let key = if self.below(4) == 0 { self.get(Type::Int) } else { key };
+            self.push(Instruction::new(MapLoad).to(loaded).a(key), Some(loaded));
+        }
+        let address = self.get(Type::Address);
+        self.push(Instruction::new(Submit).a(address), None);
+    }
+
     fn end(&mut self) {
         use RuleOp::*;
         if self.is_condition {
@@ -351,8 +375,18 @@ fn program(choices: &mut Choices) -> RuleProgram {
                 defined: if has_header { (1 << HEADER) - 1 } else { 0 },
                 loops: 0,
             };
-            maker.block(3);
-            maker.end();
+            let has_map = program
+                .tables
+                .iter()
+                .any(|table| table.kind == TableKind::Address && table.app == app);
+            let is_action = trigger == RuleTrigger::Command && !is_condition;
+            match is_action && has_map && maker.below(2) == 0 {
+                true => maker.decide(),
+                false => {
+                    maker.block(3);
+                    maker.end();
+                }
+            }
             maker.code
         };
         let condition = if choices.below(2) == 0 { Vec::new() } else { part(true, choices) };
@@ -413,13 +447,46 @@ impl DriveFacts for AnyFacts {
     }
 }
 
-/// Executes the actions of an input until it ends.
-fn finish(engine: &mut RuleEngine, mut step: RuleStep, facts: &AnyFacts, choices: &mut Choices) {
-    let mut page = [0; SECTOR];
+/// Everything that an engine has returned, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Digest(u64);
+
+impl Digest {
+    /// The digest of nothing: the basis of FNV-1a.
+    pub(crate) const EMPTY: Digest = Digest(0xcbf2_9ce4_8422_2325);
+
+    fn add(&mut self, value: &impl std::fmt::Debug) {
+        for byte in format!("{value:?}").bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    /// Returns the number.
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the digest with that of what follows.
+    pub(crate) fn then(mut self, next: Digest) -> Digest {
+        self.add(&next);
+        self
+    }
+}
+
+/// Executes the actions of an input until it ends. Returns the digest of its steps.
+fn finish(
+    engine: &mut RuleEngine,
+    mut step: RuleStep,
+    facts: &AnyFacts,
+    choices: &mut Choices,
+) -> Digest {
+    let (mut page, mut digest) = ([0; SECTOR], Digest::EMPTY);
     loop {
-        let RuleStep::Do(context, action) = step else { return };
+        digest.add(&step);
+        let RuleStep::Do(context, action) = step else { return digest };
         if choices.below(50) == 0 {
-            return engine.cancel(context);
+            engine.cancel(context);
+            return digest;
         }
         step = match action {
             RuleAction::Fetch { .. } => {
@@ -442,8 +509,11 @@ fn finish(engine: &mut RuleEngine, mut step: RuleStep, facts: &AnyFacts, choices
     }
 }
 
-fn run(verified: VerifiedProgram, choices: &mut Choices) {
+/// Runs inputs. Returns the digest of their steps, the counters and the tables.
+fn run(verified: VerifiedProgram, choices: &mut Choices) -> Digest {
     let apps = verified.program().apps.len() as u64;
+    let tables: Vec<AppId> = verified.program().tables.iter().map(|table| table.app).collect();
+    let mut digest = Digest::EMPTY;
     let options = EngineOptions { contexts: 2, sector_bytes: SECTOR, pause_ops: 50 };
     let mut engine = RuleEngine::install(verified, options);
     for _ in 0..4 {
@@ -476,9 +546,16 @@ fn run(verified: VerifiedProgram, choices: &mut Choices) {
             }
             _ => engine.begin_command(app, &input, &facts),
         };
-        finish(&mut engine, step.expect("a free context"), &facts, choices);
+        let step = step.expect("a free context");
+        digest = digest.then(finish(&mut engine, step, &facts, choices));
+        digest.add(&(engine.ended_ops(), engine.counters()));
         engine.check_invariants();
     }
+    for (at, app) in tables.into_iter().enumerate() {
+        let table = TableId::from_index(at);
+        (0..100).for_each(|key| digest.add(&engine.load(app, table, key)));
+    }
+    digest
 }
 
 /// Changes bytes and repairs the checksum.
@@ -501,30 +578,28 @@ fn changed(mut bytes: Vec<u8>, choices: &mut Choices) -> Vec<u8> {
     bytes
 }
 
-/// Decodes, verifies and runs bytes; returns whether they are a program that is accepted.
-fn accepts(bytes: &[u8], choices: &mut Choices) -> bool {
+/// Decodes, verifies and runs bytes. Returns the digest of the runs of a program that is accepted.
+fn accepts(bytes: &[u8], choices: &mut Choices) -> Option<Digest> {
     let program = match RuleProgram::decode(bytes) {
         Ok(program) => program,
         Err(error) => {
             assert!(!error.to_string().is_empty());
-            return false;
+            return None;
         }
     };
     assert_eq!(program.encode(), bytes, "encoding is unique");
     match verify(program, &grant()) {
-        Ok(verified) => {
-            run(verified, choices);
-            true
-        }
+        Ok(verified) => Some(run(verified, choices)),
         Err(error) => {
             assert!(!error.to_string().is_empty());
-            false
+            None
         }
     }
 }
 
-/// Makes a program, changes some of its bytes with a chance of a fifth, and runs it.
-pub(crate) fn survives(choices: &mut Choices) -> bool {
+/// Makes a program, changes some of its bytes with a chance of a fifth, and runs it. Returns the
+/// digest of its results if it is accepted.
+pub(crate) fn survives(choices: &mut Choices) -> Option<Digest> {
     let mut bytes = program(choices).encode();
     if choices.below(5) == 0 {
         bytes = changed(bytes, choices);
