@@ -121,7 +121,7 @@ bench-redis: ## Redis through `sluice exec` and through the kernel, on the same 
 
 instructions: ## count the instructions per request of the block layer, of pblk, of keys and values, of user-level I/O, of rules and of a simulated I/O; fails over a bound
 	scripts/apt-install valgrind
-	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-pblk --package sluice-stack --package sluice-sim --package sluice-user-io --package sluice-rules-lang --bench instructions
+	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-pblk --package sluice-stack --package sluice-sim --package sluice-user-io --package sluice-rules-lang --package sluice-controller --bench instructions
 	$(CARGO) bench --no-fail-fast --package sluice-block --package sluice-kv --bench steps
 
 repro: ## measure all figures of the papers that can be measured here (an hour), and write REPRODUCED.md

@@ -237,6 +237,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &[],
+        differences: &[],
         batches: BATCHES,
         method: CountingMethod::SingleSteps(RepeatCount::Once),
         run,

@@ -98,6 +98,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &RATIOS,
+        differences: &[],
         batches: BATCHES,
         method: CountingMethod::SingleSteps(RepeatCount::Iterations),
         run,

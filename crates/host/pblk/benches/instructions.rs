@@ -233,6 +233,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &[],
+        differences: &[],
         batches: BATCHES,
         method: CountingMethod::SingleSteps(RepeatCount::Iterations),
         run,

@@ -151,6 +151,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &[],
+        differences: &[],
         batches: BATCHES,
         method: CountingMethod::Callgrind,
         run,

@@ -158,6 +158,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &RATIOS,
+        differences: &[],
         batches: 1,
         method: CountingMethod::Callgrind,
         run,

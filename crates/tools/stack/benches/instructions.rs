@@ -99,6 +99,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &[],
+        differences: &[],
         batches: 1,
         method: CountingMethod::Callgrind,
         run,

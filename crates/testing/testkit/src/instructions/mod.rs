@@ -113,6 +113,17 @@ pub enum RepeatCount {
     Once,
 }
 
+/// A bound on the instructions that a case has more than another.
+#[derive(Clone, Copy, Debug)]
+pub struct DifferenceBound {
+    /// The name of the case.
+    pub case: &'static str,
+    /// The name of the case to compare with.
+    pub base: &'static str,
+    /// Maximum of the difference per request.
+    pub bound: f64,
+}
+
 /// How the instructions between markers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountingMethod {
@@ -132,6 +143,8 @@ pub struct InstructionBench<'a> {
     pub cases: &'a [CountedCase],
     /// Bounds on cases relative to each other.
     pub ratios: &'a [RatioBound],
+    /// Bounds on the differences of cases.
+    pub differences: &'a [DifferenceBound],
     /// Batches that are counted.
     pub batches: u64,
     /// How the instructions are counted.
@@ -264,6 +277,12 @@ impl InstructionBench<'_> {
             let verdict = if ratio <= *bound { "ok" } else { "FAIL" };
             println!("{case:12} {ratio:7.3} times {base}, at most {bound:.2}: {verdict}");
             holds &= ratio <= *bound;
+        }
+        for DifferenceBound { case, base, bound } in self.differences {
+            let added = count_of(case)? - count_of(base)?;
+            let verdict = if added <= *bound { "ok" } else { "FAIL" };
+            println!("{case:12} {added:+7.1} to {base}, at most {bound:+.0}: {verdict}");
+            holds &= added <= *bound;
         }
         Ok(holds)
     }

@@ -1,0 +1,161 @@
+//! Counts the instructions that rules add to the drive's turn.
+//!
+//! | case | instructions counted, per 4 KB command, 32 outstanding |
+//! |---|---|
+//! | `block-read`, `block-write` | all iterations of a drive that manages its flash, until it is idle |
+//! | `rules-read`, `rules-write` | the same drive, whose commands `demo/rules/page.rules` decides about |
+//! | `timed-read`, `timed-write` | as `rules-read` and `rules-write`, with engines that take 1 ns per operation |
+//!
+//! The host's side is not counted. Reads are of a drive that was filled; writes go to an empty one,
+//! which does not collect garbage. callgrind counts.
+//!
+//! | command | effect |
+//! |---|---|
+//! | `cargo bench --package sluice-controller --bench instructions` | counts, and fails if a bound is exceeded |
+//! | the same with `-- run rules-read 1000` | runs as many batches without a counter, for timing |
+
+#[path = "../tests/suite/common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use block::{BlockDevice as _, Payload, Raw, Request};
+use controller::{Controller, DriveConfig, DriveRulesConfig};
+use media::{MediaConfig, NandConfig, NandGeometry};
+use rng::Rng;
+use rules_lang::{CompileOptions, check};
+use testkit::instructions::{
+    CountedCase, CountingMethod, DifferenceBound, Failed, InstructionBench, Marker,
+};
+use time::{Component, Nanos, VirtualRunner};
+
+/// Commands of a batch.
+const BATCH: u64 = 32;
+const BATCHES: u64 = 16;
+/// Batches before the counted ones, in which one-time work happens.
+const WARM_UP_BATCHES: u64 = 8;
+
+const fn case(name: &'static str, base: &'static str, bound: f64) -> CountedCase {
+    CountedCase { name, base, bound, batch: BATCH }
+}
+
+/// Maximum instructions, for the workspace's own profile as `cargo bench` uses it: 5 % more than
+/// counted.
+const CASES: [CountedCase; 6] = [
+    case("block-read", "", 2801.0),
+    case("rules-read", "block-read", 3476.0),
+    case("timed-read", "block-read", 5660.0),
+    case("block-write", "", 4201.0),
+    case("rules-write", "block-write", 4944.0),
+    case("timed-write", "block-write", 8466.0),
+];
+
+/// Maximum instructions that rules add to a command.
+const DIFFERENCES: [DifferenceBound; 4] = [
+    DifferenceBound { case: "rules-read", base: "block-read", bound: 675.0 },
+    DifferenceBound { case: "rules-write", base: "block-write", bound: 743.0 },
+    DifferenceBound { case: "timed-read", base: "block-read", bound: 2859.0 },
+    DifferenceBound { case: "timed-write", base: "block-write", bound: 4265.0 },
+];
+
+/// Returns a drive with the 64 parallel units that the program has.
+fn config() -> DriveConfig {
+    let geometry = NandGeometry { channels: 8, pus: 8, ..common::nand().geometry };
+    common::drive(NandConfig { geometry, ..common::nand() })
+}
+
+/// Returns the drive whose commands the program decides about.
+fn with_rules(op: Nanos) -> Result<DriveConfig, Failed> {
+    let base = config();
+    let MediaConfig::Nand(nand) = &base.media else { return Err("not NAND".into()) };
+    let settings =
+        DriveRulesConfig { program: Vec::new(), engines: 1, op, ops: 4096, table_bytes: 1 << 20 };
+    let options = CompileOptions { grant: settings.grant(nand), ..CompileOptions::default() };
+    let source = include_str!("../../../../demo/rules/page.rules");
+    let verified = check(Path::new("page.rules"), source.as_bytes(), &options)?;
+    let program = verified.program().encode();
+    Ok(DriveConfig { rules: Some(DriveRulesConfig { program, ..settings }), ..base })
+}
+
+/// Polls a drive until it is idle. Returns the time at which it is.
+fn run_until_idle(drive: &mut Controller, mut now: Nanos) -> Nanos {
+    loop {
+        drive.poll(now);
+        match drive.deadline() {
+            Nanos::MAX => return now,
+            deadline => now = now.max(deadline),
+        }
+    }
+}
+
+/// Runs batches of one-block commands. The marker is called before and after the drive's turns.
+fn commands(
+    config: DriveConfig,
+    reads: bool,
+    batches: u64,
+    marker: &mut Marker,
+) -> Result<(), Failed> {
+    let mut drive = Controller::new(config)?;
+    let mut runner = VirtualRunner::new();
+    if reads {
+        common::precondition(&mut drive, &mut runner, 0.0);
+    }
+    let mut raw: Raw = common::raw(&mut drive, 256);
+    let (_memory, at) = raw.memory().allocate_registered((BATCH * 4096) as usize)?;
+    let (mut rng, mut now) = (Rng::new(1), runner.now());
+    let blocks = drive.sectors();
+    for round in 0..WARM_UP_BATCHES + batches {
+        let off = &mut Marker::Off;
+        let marker = if round >= WARM_UP_BATCHES { &mut *marker } else { off };
+        for tag in 0..BATCH {
+            let (lba, data) = (rng.below(blocks), Payload::Contiguous(at.offset(tag * 4096)));
+            // The drive has no data to return.
+            let request = match reads {
+                true => Request::read(lba, 1, Payload::BitBucket, tag),
+                false => Request::write(lba, 1, data, tag),
+            };
+            raw.submit(now, request)?;
+        }
+        raw.poll(now);
+        marker.mark()?;
+        now = run_until_idle(&mut drive, now);
+        marker.mark()?;
+        raw.poll(now);
+        let mut left = BATCH;
+        while let Some(done) = raw.reap() {
+            left -= 1;
+            if !done.status.is_success() {
+                return Err(format!("{done:?}").into());
+            }
+        }
+        if left > 0 {
+            return Err(format!("{left} commands are not complete").into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs a case in this process.
+fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
+    let (drive, op) = case.split_once('-').ok_or("no such case")?;
+    let config = match drive {
+        "block" => config(),
+        "rules" => with_rules(Nanos::ZERO)?,
+        "timed" => with_rules(Nanos(1))?,
+        _ => return Err(format!("no such case: {case}").into()),
+    };
+    commands(config, op == "read", batches, marker)
+}
+
+fn main() -> ExitCode {
+    InstructionBench {
+        cases: &CASES,
+        ratios: &[],
+        differences: &DIFFERENCES,
+        batches: BATCHES,
+        method: CountingMethod::Callgrind,
+        run,
+    }
+    .main()
+}
