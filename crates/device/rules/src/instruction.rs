@@ -32,7 +32,17 @@ pub enum HeaderRegister {
 
 impl HeaderRegister {
     /// Number of header registers.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = HeaderRegister::ALL.len();
+    /// All header registers, in the order of their numbers.
+    pub const ALL: [HeaderRegister; 7] = [
+        HeaderRegister::Op,
+        HeaderRegister::Lba,
+        HeaderRegister::Sectors,
+        HeaderRegister::Arg0,
+        HeaderRegister::Arg1,
+        HeaderRegister::Tag,
+        HeaderRegister::Buffer,
+    ];
     /// Registers that rules may change: the logical block, both arguments, and the tag.
     pub const WRITABLE: u64 = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5;
 }

@@ -26,8 +26,9 @@ mod verify;
 
 pub use encoding::{ProgramDecodeError, VERSION};
 pub use engine::{
-    DriveFacts, EngineOptions, LineFacts, PlacementStream, RuleAction, RuleAddress, RuleCounters,
-    RuleEngine, RuleInput, RuleStatus, RuleStep, RuleTableError, RuleVerdict, TableChange,
+    DriveFacts, EngineOptions, EngineTotals, LineFacts, PlacementStream, RuleAction, RuleAddress,
+    RuleCounters, RuleEngine, RuleInput, RuleStatus, RuleStep, RuleTableError, RuleVerdict,
+    TableChange,
 };
 pub use grant::{AppGrant, RuleGrant};
 pub use ids::{AppId, ContextId, LayoutId, RuleId, RuleLine, TableId};

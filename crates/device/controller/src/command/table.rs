@@ -111,7 +111,7 @@ pub(crate) struct Commands {
     /// drives that do not have only their original namespace.
     pub(crate) checks_namespaces: bool,
     /// Whether the controller has something to do after the FTL has worked: namespaces are checked, or
-    /// the drive has rules.
+    /// the engines of rules take time.
     pub(crate) follows_ftl: bool,
     /// The rules that decide about commands and victims of a drive that manages its flash.
     pub(crate) rules: Option<Box<DriveRules>>,
@@ -185,6 +185,12 @@ impl Commands {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: u32) -> &mut Command {
         &mut self.slots[id]
+    }
+
+    /// Returns the rules of the drive, if it has any, and a command.
+    #[inline]
+    pub(crate) fn rules_and_command(&mut self, id: u32) -> Option<(&mut DriveRules, &mut Command)> {
+        Some((self.rules.as_deref_mut()?, &mut self.slots[id]))
     }
 
     /// Marks the command as done with this status; its result does not change.

@@ -9,6 +9,7 @@ use time::Nanos;
 
 use crate::controller::{Controller, Personality};
 use crate::error::DriveError;
+use crate::faults::injection;
 use crate::namespaces::management;
 use crate::persistence::power::KeptMemory;
 use crate::personality::null::NullDrive;
@@ -30,6 +31,8 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
     controller.stages.clear();
     if let Some(rules) = &mut controller.commands.rules {
         rules.power_cut();
+        // Nothing is in an engine or parked any more.
+        injection::update_interrupt(controller);
     }
     let aborted = controller.commands.take_in_flight();
     let lba_bytes = controller.config.lba_bytes();

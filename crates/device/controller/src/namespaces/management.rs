@@ -102,7 +102,8 @@ pub(crate) fn update_checks(controller: &mut Controller) {
     let commands = &mut controller.commands;
     let is_maintained = commands.is_formatting || commands.refused_with.is_some();
     commands.checks_namespaces = !is_direct || has_other_hosts || is_maintained;
-    commands.follows_ftl = commands.checks_namespaces || commands.rules.is_some();
+    let has_timed_rules = commands.rules.as_ref().is_some_and(|rules| rules.takes_time());
+    commands.follows_ftl = commands.checks_namespaces || has_timed_rules;
 }
 
 /// Returns the drive, if its namespaces can be changed by a host.

@@ -251,7 +251,7 @@ impl BlockDrive {
     }
 
     /// Starts a command.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start(
         &mut self,
         now: Nanos,

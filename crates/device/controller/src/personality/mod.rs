@@ -26,7 +26,7 @@ pub(crate) fn follow_ftl(controller: &mut Controller) {
         format::complete_finished(controller);
         sanitize::complete_finished(controller);
     }
-    if controller.commands.rules.is_some() {
+    if controller.commands.rules.as_mut().is_some_and(|rules| rules.take_polled()) {
         injection::update_interrupt(controller);
     }
 }

@@ -1,6 +1,6 @@
 //! The state of an input between the steps of its rules.
 
-use crate::ids::{AppId, RuleId};
+use crate::ids::AppId;
 use crate::instruction::{HeaderRegister, LOOP_DEPTH_MAX, REGISTERS};
 use crate::program::CodeRange;
 
@@ -23,10 +23,8 @@ pub(super) struct MapChange {
 /// Where the code of a rule is, and what it has used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Execution {
-    /// The next instruction.
+    /// The next instruction of the rule's part.
     pub(super) pc: u32,
-    /// First instruction of the rule's part.
-    pub(super) part_start: u32,
     pub(super) loops: [LoopState; LOOP_DEPTH_MAX],
     pub(super) map_change: Option<MapChange>,
     /// The operation that the host sent.
@@ -56,8 +54,8 @@ pub(super) struct Candidates {
     /// Next in the order of rules.
     pub(super) next: u32,
     pub(super) end: u32,
-    /// The rule that runs.
-    pub(super) rule: RuleId,
+    /// Where the rule that runs is in the order of rules.
+    pub(super) current: u32,
     pub(super) hops: u8,
 }
 
@@ -67,11 +65,31 @@ impl Candidates {
     }
 }
 
+/// The source of an input, which its rules cannot change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InputOrigin {
+    pub(super) kind: InputKind,
+    pub(super) app: AppId,
+    /// Addresses of the application's map.
+    pub(super) map_len: u64,
+}
+
+/// The begin of an input.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InputStart {
+    pub(super) origin: InputOrigin,
+    /// The rules, in the order in which they are tried.
+    pub(super) list: CodeRange,
+    /// Operations in the worst case.
+    pub(super) stated: u64,
+    /// Operations from which on a rule pauses.
+    pub(super) pause_at: u64,
+}
+
 /// An input with its registers and its fetched bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
-    pub(super) kind: InputKind,
-    pub(super) app: AppId,
+    pub(super) origin: InputOrigin,
     pub(super) candidates: Candidates,
     pub(super) exec: Execution,
     /// Operations in the worst case.
@@ -86,8 +104,7 @@ pub(super) struct Context {
 impl Context {
     pub(super) fn new(page_bytes: usize) -> Context {
         Context {
-            kind: InputKind::Free,
-            app: AppId::default(),
+            origin: InputOrigin::default(),
             candidates: Candidates::default(),
             exec: Execution::default(),
             stated: 0,
@@ -101,15 +118,15 @@ impl Context {
     /// Begins an input. Nothing that an earlier input left can be read: registers have no values
     /// until they are written, and no bytes are fetched.
     #[inline]
-    pub(super) fn begin(&mut self, kind: InputKind, app: AppId, list: CodeRange, stated: u64) {
-        self.kind = kind;
-        self.app = app;
-        self.candidates.restart(list);
+    pub(super) fn begin(&mut self, start: InputStart) {
+        self.origin = start.origin;
+        self.candidates.restart(start.list);
         self.candidates.hops = 0;
         self.exec.map_change = None;
         self.exec.emitted = 0;
         self.exec.used = 0;
-        self.stated = stated;
+        self.exec.pause_at = start.pause_at;
+        self.stated = start.stated;
         self.fetches = false;
         self.page_len = 0;
     }

@@ -4,30 +4,31 @@
 //! jump is in the rule, and every table exists. Values are checked here.
 
 use std::ops::Range;
+use std::slice::Iter;
 
-use crate::ids::{AppId, RuleLine, TableId};
+use crate::ids::{ContextId, RuleLine, TableId};
 use crate::instruction::{HeaderRegister, Instruction, LOOP_DEPTH_MAX, REGISTERS, RuleOp};
 use crate::program::{InputOp, RecordLayout};
 
+use super::RuleCounters;
 use super::action::{
-    DriveFacts, LineFacts, PackedAddress, PlacementStream, RuleAction, RuleStatus, RuleVerdict,
-    TableChange,
+    DriveFacts, LineFacts, PackedAddress, PlacementStream, RuleAction, RuleStatus, RuleStep,
+    RuleVerdict, TableChange,
 };
-use super::context::{Execution, LoopState};
+use super::context::{Candidates, Execution, InputOrigin, LoopState};
+use super::installed::InstalledRules;
 use super::tables::TableState;
 
 /// The integer and the line that mean *none*.
 pub(super) const NONE: u64 = u64::MAX;
 
-/// How the code of a part ended.
-#[derive(Debug)]
+/// How the code of a part ended. It fits a register: the engine runs one for each condition and action.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum CodeEnd {
     /// A condition's value.
     Matched(bool),
-    /// The drive acts, and the rule goes on at the context's instruction.
-    Act(RuleAction),
-    /// The input is finished.
-    Verdict(RuleVerdict),
+    /// The machine has the step of the input.
+    Step,
     /// The next rule is tried.
     Continue,
     /// The changed input is matched from the first rule on.
@@ -36,25 +37,25 @@ pub(super) enum CodeEnd {
     Fault(RuleStatus),
 }
 
-impl CodeEnd {
-    fn completed(status: RuleStatus, value: u64) -> CodeEnd {
-        CodeEnd::Verdict(RuleVerdict::Complete { status, value })
-    }
-}
-
-/// Everything that the code of a rule can reach.
+/// Everything that the rules of an input can reach.
 pub(super) struct RuleMachine<'a, F: ?Sized> {
+    /// Instructions of all rules.
     pub(super) code: &'a [Instruction],
     pub(super) layouts: &'a [RecordLayout],
+    pub(super) rules: &'a InstalledRules,
     pub(super) durable: &'a [bool],
     pub(super) tables: &'a mut [TableState],
-    /// Addresses of the application's map.
-    pub(super) map_len: u64,
-    pub(super) app: AppId,
+    pub(super) counters: &'a mut [RuleCounters],
+    pub(super) id: ContextId,
+    pub(super) origin: InputOrigin,
+    pub(super) candidates: &'a mut Candidates,
     pub(super) exec: &'a mut Execution,
     pub(super) registers: &'a mut [u64; REGISTERS],
+    /// The fetched bytes.
     pub(super) page: &'a [u8],
     pub(super) facts: &'a F,
+    /// The step of the input, once its rules have ended or act.
+    pub(super) step: RuleStep,
 }
 
 /// Returns the value of a register.
@@ -75,13 +76,20 @@ macro_rules! check {
 }
 
 impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
-    /// Runs from the context's instruction on.
-    pub(super) fn run(&mut self) -> CodeEnd {
-        let mut pc = self.exec.pc as usize;
+    /// Runs the code of a part from an instruction on, and adds its operations to those used. A loop
+    /// pauses when `pause_at` operations are used.
+    #[inline(always)]
+    pub(super) fn execute(
+        &mut self,
+        code: &[Instruction],
+        pc: u32,
+        pause_at: u64,
+        used: &mut u64,
+    ) -> CodeEnd {
+        let mut steps = code[pc as usize..].iter();
         loop {
-            let i = &self.code[pc];
-            self.exec.used += u64::from(i.cost);
-            pc += 1;
+            let Some(i) = steps.next() else { unreachable!("verified code ends in the part") };
+            *used += u64::from(i.cost);
             let (a, b) = (get!(self, i.a), get!(self, i.b));
             let value = match i.op {
                 RuleOp::Const => i.imm,
@@ -106,11 +114,11 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                 RuleOp::LtSigned => u64::from((a as i64) < b as i64),
                 RuleOp::Not => u64::from(a == 0),
                 RuleOp::IsNoneInt | RuleOp::IsNoneLine => u64::from(a == NONE),
-                RuleOp::Idle => u64::from(self.facts.is_idle(self.app)),
-                RuleOp::FreeLines => self.facts.free_lines(self.app),
-                RuleOp::WearMin => self.facts.wear_min(self.app),
-                RuleOp::WearMax => self.facts.wear_max(self.app),
-                RuleOp::Lines => self.facts.lines(self.app),
+                RuleOp::Idle => u64::from(self.facts.is_idle(self.origin.app)),
+                RuleOp::FreeLines => self.facts.free_lines(self.origin.app),
+                RuleOp::WearMin => self.facts.wear_min(self.origin.app),
+                RuleOp::WearMax => self.facts.wear_max(self.origin.app),
+                RuleOp::Lines => self.facts.lines(self.origin.app),
                 RuleOp::LineAt => self.line_at(a),
                 RuleOp::NoLine => NONE,
                 RuleOp::LineFact => check!(self.line_fact(a, i.imm), IndexOutOfRange),
@@ -125,19 +133,19 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                     check!(self.search(i, a, b, get!(self, i.c)), IndexOutOfRange)
                 }
                 RuleOp::Jump => {
-                    pc = self.target(i.imm);
+                    steps = code[i.imm as usize..].iter();
                     continue;
                 }
                 RuleOp::JumpIfNot => {
                     if a == 0 {
-                        pc = self.target(i.imm);
+                        steps = code[i.imm as usize..].iter();
                     }
                     continue;
                 }
                 RuleOp::Loop => {
                     let limit = a.min(i.low().into());
                     if limit == 0 {
-                        pc = self.target(i.high().into());
+                        steps = code[i.high() as usize..].iter();
                         continue;
                     }
                     self.exec.loops[usize::from(i.c) % LOOP_DEPTH_MAX] =
@@ -148,11 +156,13 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                     let state = &mut self.exec.loops[usize::from(i.c) % LOOP_DEPTH_MAX];
                     state.count += 1;
                     if state.count < state.limit {
-                        let (count, begin) = (state.count, self.target(i.imm));
-                        get!(self, self.code[begin].d) = count;
-                        pc = begin + 1;
-                        if self.exec.used >= self.exec.pause_at {
-                            return self.act(pc, RuleAction::Pause);
+                        let count = state.count;
+                        steps = code[i.imm as usize..].iter();
+                        if let Some(begin) = steps.next() {
+                            get!(self, begin.d) = count;
+                        }
+                        if *used >= pause_at {
+                            return self.act(code, steps, RuleAction::Pause);
                         }
                     }
                     continue;
@@ -160,12 +170,12 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                 RuleOp::Match => return CodeEnd::Matched(a != 0),
                 RuleOp::TableStore => match self.store(i.imm, a, b) {
                     Ok(None) => continue,
-                    Ok(Some(change)) => return self.act(pc, RuleAction::Journal(change)),
+                    Ok(Some(change)) => return self.act(code, steps, RuleAction::Journal(change)),
                     Err(status) => return CodeEnd::Fault(status),
                 },
                 RuleOp::TableInsert => match self.store(i.imm, a, 0) {
                     Ok(None) => continue,
-                    Ok(Some(change)) => return self.act(pc, RuleAction::Journal(change)),
+                    Ok(Some(change)) => return self.act(code, steps, RuleAction::Journal(change)),
                     Err(status) => return CodeEnd::Fault(status),
                 },
                 RuleOp::TableRemove => {
@@ -173,7 +183,7 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                     if self.tables[table].remove(a) && self.durable[table] {
                         let table = TableId::from_index(table);
                         let change = TableChange { table, key: a, value: None };
-                        return self.act(pc, RuleAction::Journal(change));
+                        return self.act(code, steps, RuleAction::Journal(change));
                     }
                     continue;
                 }
@@ -185,57 +195,68 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                     get!(self, HeaderRegister::Op as u8) = i.imm;
                     continue;
                 }
-                RuleOp::Fetch => return self.act(pc, RuleAction::Fetch { lba: a }),
-                RuleOp::Emit => return self.emit(pc, i.imm, a),
+                RuleOp::Fetch => return self.act(code, steps, RuleAction::Fetch { lba: a }),
+                RuleOp::Emit => return self.emit(code, steps, i.imm, a),
                 RuleOp::MoveValid => {
                     let Some(line) = line(a) else {
-                        return CodeEnd::Verdict(RuleVerdict::Finished);
+                        return self.verdict(RuleVerdict::Finished);
                     };
                     let stream = PlacementStream::from_code(i.imm);
-                    return self.act(pc, RuleAction::MoveValid { line, stream });
+                    return self.act(code, steps, RuleAction::MoveValid { line, stream });
                 }
                 RuleOp::Erase => {
                     let Some(line) = line(a) else {
-                        return CodeEnd::Verdict(RuleVerdict::Finished);
+                        return self.verdict(RuleVerdict::Finished);
                     };
-                    return self.act(pc, RuleAction::Erase { line });
+                    return self.act(code, steps, RuleAction::Erase { line });
                 }
                 RuleOp::Post => {
                     let values = [a, b, get!(self, i.c)];
-                    return self.act(pc, RuleAction::Post { kind: i.imm as u16, values });
+                    return self.act(code, steps, RuleAction::Post { kind: i.imm as u16, values });
                 }
                 RuleOp::Submit => return self.submit(PackedAddress(a)),
-                RuleOp::Complete => return CodeEnd::completed(RuleStatus::from_code(i.imm), a),
+                RuleOp::Complete => return self.complete(RuleStatus::from_code(i.imm), a),
                 RuleOp::Continue => return CodeEnd::Continue,
                 RuleOp::Again => return CodeEnd::Again,
-                RuleOp::End => return CodeEnd::Verdict(RuleVerdict::Finished),
+                RuleOp::End => return self.verdict(RuleVerdict::Finished),
             };
             get!(self, i.d) = value;
         }
     }
 
-    /// Returns the position of an instruction, which is relative to the rule's part.
     #[inline]
-    fn target(&self, to: u64) -> usize {
-        self.exec.part_start as usize + to as usize
+    fn act(
+        &mut self,
+        code: &[Instruction],
+        steps: Iter<'_, Instruction>,
+        action: RuleAction,
+    ) -> CodeEnd {
+        self.exec.pc = (code.len() - steps.len()) as u32;
+        self.step = RuleStep::Do(self.id, action);
+        CodeEnd::Step
     }
 
     #[inline]
-    fn act(&mut self, pc: usize, action: RuleAction) -> CodeEnd {
-        self.exec.pc = pc as u32;
-        CodeEnd::Act(action)
+    fn verdict(&mut self, verdict: RuleVerdict) -> CodeEnd {
+        self.step = RuleStep::Done(verdict);
+        CodeEnd::Step
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, status: RuleStatus, value: u64) -> CodeEnd {
+        self.verdict(RuleVerdict::Complete { status, value })
     }
 
     fn line_at(&self, index: u64) -> u64 {
-        match index < self.facts.lines(self.app) {
-            true => self.facts.line_at(self.app, index).get().into(),
+        match index < self.facts.lines(self.origin.app) {
+            true => self.facts.line_at(self.origin.app, index).get().into(),
             false => NONE,
         }
     }
 
     fn line_fact(&self, value: u64, which: u64) -> Option<u64> {
         let LineFacts { sectors, valid, age, erases } =
-            self.facts.line_facts(self.app, line(value)?);
+            self.facts.line_facts(self.origin.app, line(value)?);
         Some(match which {
             0 => sectors,
             1 => valid,
@@ -248,7 +269,7 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
     #[inline]
     fn is_mapped(&self, lba: u64) -> bool {
         let sectors = get!(self, HeaderRegister::Sectors as u8);
-        lba.checked_add(sectors).is_some_and(|end| end <= self.map_len)
+        lba.checked_add(sectors).is_some_and(|end| end <= self.origin.map_len)
     }
 
     #[inline]
@@ -323,18 +344,24 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
         Some(low.checked_sub(1).unwrap_or(NONE))
     }
 
-    fn emit(&mut self, pc: usize, layout: u64, record: u64) -> CodeEnd {
+    fn emit(
+        &mut self,
+        code: &[Instruction],
+        steps: Iter<'_, Instruction>,
+        layout: u64,
+        record: u64,
+    ) -> CodeEnd {
         let bytes = check!(self.record(layout as usize, record), IndexOutOfRange);
         let (offset, len) = (self.exec.emitted, bytes.len() as u64);
         if offset + len > get!(self, HeaderRegister::Buffer as u8) {
-            return CodeEnd::completed(RuleStatus::OutputFull, offset);
+            return self.complete(RuleStatus::OutputFull, offset);
         }
         self.exec.emitted += len;
-        self.act(pc, RuleAction::Emit { offset, bytes })
+        self.act(code, steps, RuleAction::Emit { offset, bytes })
     }
 
     #[inline]
-    fn submit(&self, address: PackedAddress) -> CodeEnd {
+    fn submit(&mut self, address: PackedAddress) -> CodeEnd {
         let tag = get!(self, HeaderRegister::Tag as u8);
         if self.exec.origin == InputOp::Write as u64 {
             let Some(stream) = address.stream() else {
@@ -345,13 +372,13 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                 Some(change) if change.address == address => Some(change.lba),
                 Some(_) => return CodeEnd::Fault(RuleStatus::BadAddress),
             };
-            return CodeEnd::Verdict(RuleVerdict::Place { stream, mapped, tag });
+            return self.verdict(RuleVerdict::Place { stream, mapped, tag });
         }
         let has_data = self.exec.origin != InputOp::Trim as u64
             && self.exec.origin != InputOp::Flush as u64
             && self.exec.map_change.is_none();
         match address.source().filter(|_| has_data) {
-            Some(address) => CodeEnd::Verdict(RuleVerdict::Read { address, tag }),
+            Some(address) => self.verdict(RuleVerdict::Read { address, tag }),
             None => CodeEnd::Fault(RuleStatus::BadAddress),
         }
     }

@@ -9,20 +9,24 @@
 
 mod action;
 mod context;
+mod decision;
+mod installed;
 mod interpret;
+mod matching;
 mod tables;
 
 use crate::ids::{AppId, ContextId, RuleId, TableId};
-use crate::instruction::HeaderRegister;
-use crate::program::{CodeRange, RuleTrigger, TableKind};
+use crate::program::{CodeRange, RuleTrigger};
 use crate::verify::VerifiedProgram;
 
 pub use action::{
     DriveFacts, LineFacts, PlacementStream, RuleAction, RuleAddress, RuleInput, RuleStatus,
     RuleStep, RuleVerdict, TableChange,
 };
-use context::{Context, InputKind};
-use interpret::{CodeEnd, RuleMachine};
+use context::{Context, InputKind, InputOrigin, InputStart};
+use installed::InstalledRules;
+use interpret::RuleMachine;
+use matching::MatchBegin;
 use tables::TableState;
 pub(crate) use tables::table_bytes;
 
@@ -54,6 +58,15 @@ pub struct RuleCounters {
     pub ops: u64,
 }
 
+/// Sums over all inputs that an engine has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineTotals {
+    /// Inputs, polls of background rules included.
+    pub inputs: u64,
+    /// Operations, the matching of rules included.
+    pub ops: u64,
+}
+
 /// A table that cannot do what the caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleTableError {
@@ -77,11 +90,12 @@ pub struct RuleEngine {
     verified: VerifiedProgram,
     tables: Vec<TableState>,
     durable: Vec<bool>,
-    /// Addresses in the map of each application, and none for global rules.
-    map_lens: Vec<u64>,
+    installed: InstalledRules,
     contexts: Vec<Context>,
     free: Vec<ContextId>,
     counters: Vec<RuleCounters>,
+    /// Sums without those of direct decisions.
+    totals: EngineTotals,
     /// Operations of the input that ended last.
     ended_ops: u64,
     pause_ops: u64,
@@ -91,20 +105,15 @@ impl RuleEngine {
     /// Allocates the contexts and tables of a program. Tables have zeros, or no keys.
     pub fn install(verified: VerifiedProgram, options: EngineOptions) -> RuleEngine {
         let program = verified.program();
-        let map_len = |app: AppId| {
-            let map = |table: &&crate::TableDeclaration| {
-                table.app == app && table.kind == TableKind::Address
-            };
-            program.tables.iter().find(map).map_or(0, |table| table.capacity)
-        };
         let context = || Context::new(options.sector_bytes);
         RuleEngine {
             tables: program.tables.iter().map(TableState::new).collect(),
             durable: program.tables.iter().map(|table| table.is_durable).collect(),
-            map_lens: (0..program.apps.len()).map(|app| map_len(AppId::from_index(app))).collect(),
+            installed: InstalledRules::new(&verified),
             contexts: (0..options.contexts).map(|_| context()).collect(),
             free: (0..options.contexts).rev().map(ContextId::new).collect(),
             counters: vec![RuleCounters::default(); program.rules.len()],
+            totals: EngineTotals::default(),
             ended_ops: 0,
             pause_ops: options.pause_ops,
             verified,
@@ -117,8 +126,25 @@ impl RuleEngine {
     }
 
     /// Returns the counters of each rule.
-    pub fn counters(&self) -> &[RuleCounters] {
-        &self.counters
+    pub fn counters(&self) -> Vec<RuleCounters> {
+        let mut counters = self.counters.clone();
+        for (direct, commands) in self.installed.decided() {
+            let counters = &mut counters[direct.rule.index()];
+            counters.matches += commands;
+            // The matching is no operation of the rule.
+            counters.ops += commands * (direct.ops() - 1);
+        }
+        counters
+    }
+
+    /// Returns the sums over all inputs that have ended.
+    pub fn totals(&self) -> EngineTotals {
+        let mut totals = self.totals;
+        for (direct, commands) in self.installed.decided() {
+            totals.inputs += commands;
+            totals.ops += commands * direct.ops();
+        }
+        totals
     }
 
     /// Returns the operations of the input that ended last, the matching of rules included; 0 before
@@ -142,8 +168,45 @@ impl RuleEngine {
         })
     }
 
-    /// Matches a command of an application. Returns `None` if all contexts are in use: the drive
-    /// retries after another input is done.
+    /// Decides about a command of an application, if its rule has the drive execute all such commands as
+    /// they are: reads at their own block, and writes that are mapped there, in the stream of the host.
+    /// Returns whether that is so; else nothing has changed, and the command must
+    /// [begin](RuleEngine::begin_command).
+    #[inline(always)]
+    pub fn decide_unchanged(&mut self, app: AppId, input: &RuleInput) -> bool {
+        let Some(entry) = self.installed.command_mut(app, input.op) else { return false };
+        let Some(direct) = &entry.direct else { return false };
+        let is_unchanged = direct.is_unchanged(input, entry.map_len);
+        if is_unchanged {
+            self.ended_ops = direct.ops();
+            entry.decided += 1;
+        }
+        is_unchanged
+    }
+
+    /// Decides about a command, if its end needs no execution of a rule.
+    fn decide(&mut self, app: AppId, input: &RuleInput) -> Option<RuleVerdict> {
+        let entry = self.installed.command_mut(app, input.op)?;
+        let direct = entry.direct.as_ref()?;
+        if let Some(verdict) = direct.verdict(input, entry.map_len) {
+            self.ended_ops = direct.ops();
+            entry.decided += 1;
+            return Some(verdict);
+        }
+        self.ended_ops = direct.fault_ops();
+        self.totals.inputs += 1;
+        self.totals.ops += self.ended_ops;
+        let counters = &mut self.counters[direct.rule.index()];
+        counters.matches += 1;
+        counters.faults += 1;
+        // The matching is no operation of the rule.
+        counters.ops += self.ended_ops - 1;
+        let status = RuleStatus::IndexOutOfRange;
+        Some(RuleVerdict::Complete { status, value: 0 })
+    }
+
+    /// Matches a command of an application. Returns `None` if all contexts are in use and the command
+    /// needs one: the drive retries after another input is done.
     #[inline]
     pub fn begin_command<F: DriveFacts + ?Sized>(
         &mut self,
@@ -151,13 +214,37 @@ impl RuleEngine {
         input: &RuleInput,
         facts: &F,
     ) -> Option<RuleStep> {
+        match self.decide(app, input) {
+            Some(verdict) => Some(RuleStep::Done(verdict)),
+            None => self.match_command(app, input, facts),
+        }
+    }
+
+    /// Tries the rules for a command.
+    fn match_command<F: DriveFacts + ?Sized>(
+        &mut self,
+        app: AppId,
+        input: &RuleInput,
+        facts: &F,
+    ) -> Option<RuleStep> {
         let id = *self.free.last()?;
-        let list = self.verified.index().command(app, input.op as u64).unwrap_or_default();
-        let stated = self.verified.command_cost(app, input.op);
+        let start = self.installed.command(app, input.op).map(|entry| {
+            let origin = InputOrigin { kind: InputKind::Command, app, map_len: entry.map_len };
+            let (list, stated, pause_at) = (entry.list, entry.stated, self.pause_ops);
+            InputStart { origin, list, stated, pause_at }
+        });
+        let none = || self.start_of(InputKind::Command, app, CodeRange::default(), 0);
+        let start = start.unwrap_or_else(none);
         let context = &mut self.contexts[id.index()];
-        context.begin(InputKind::Command, app, list, stated);
+        context.begin(start);
         context.set_header(input);
         Some(self.begin(id, facts))
+    }
+
+    /// Returns the begin of an input of an application.
+    fn start_of(&self, kind: InputKind, app: AppId, list: CodeRange, stated: u64) -> InputStart {
+        let origin = InputOrigin { kind, app, map_len: self.installed.map_len(app) };
+        InputStart { origin, list, stated, pause_at: self.pause_ops }
     }
 
     /// Matches the background rules of an application, or of [`AppId::GLOBAL`], once. Returns `None`
@@ -170,7 +257,8 @@ impl RuleEngine {
         let id = *self.free.last()?;
         let list = self.verified.index().background(app).unwrap_or_default();
         let stated = self.verified.background_cost(app);
-        self.contexts[id.index()].begin(InputKind::Background, app, list, stated);
+        let start = self.start_of(InputKind::Background, app, list, stated);
+        self.contexts[id.index()].begin(start);
         Some(self.begin(id, facts))
     }
 
@@ -183,19 +271,13 @@ impl RuleEngine {
         let id = *self.free.last()?;
         let declared = self.verified.program().rules.get(rule.index())?;
         let (app, stated) = (declared.app, self.verified.rule_cost(rule) + 1);
+        let start = self.start_of(InputKind::Periodic, app, CodeRange::default(), stated);
         let context = &mut self.contexts[id.index()];
-        context.begin(InputKind::Periodic, app, CodeRange::default(), stated);
-        context.candidates.rule = rule;
+        context.begin(start);
+        context.candidates.current = self.installed.position(rule);
         context.exec.used = 1;
-        context.exec.pause_at = self.pause_ops;
         self.free.pop();
-        match self.matches(id, rule, facts) {
-            true => {
-                self.start_action(id, rule);
-                Some(self.run_action(id, facts))
-            }
-            false => Some(self.finish(id, RuleVerdict::Finished)),
-        }
+        Some(self.run(id, MatchBegin::Rule, facts))
     }
 
     /// Matches the rules for moved sectors: `input` has the old name, the new name and the tag.
@@ -212,8 +294,9 @@ impl RuleEngine {
         let id = *self.free.last()?;
         let list = self.verified.index().moved(app).unwrap_or_default();
         let stated = self.verified.moved_cost(app);
+        let start = self.start_of(InputKind::Moved, app, list, stated);
         let context = &mut self.contexts[id.index()];
-        context.begin(InputKind::Moved, app, list, stated);
+        context.begin(start);
         context.set_header(input);
         Some(self.begin(id, facts))
     }
@@ -221,8 +304,7 @@ impl RuleEngine {
     #[inline]
     fn begin<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> RuleStep {
         self.free.pop();
-        self.contexts[id.index()].exec.pause_at = self.pause_ops;
-        self.match_next(id, facts)
+        self.run(id, MatchBegin::Next, facts)
     }
 
     /// Resumes a rule after its action was executed.
@@ -254,9 +336,9 @@ impl RuleEngine {
 
     fn resume_action<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> RuleStep {
         let context = &mut self.contexts[id.index()];
-        assert!(context.kind != InputKind::Free, "{id} is free");
+        assert!(context.origin.kind != InputKind::Free, "{id} is free");
         context.exec.pause_at = context.exec.used + self.pause_ops;
-        self.run_action(id, facts)
+        self.run(id, MatchBegin::Action, facts)
     }
 
     /// Ends an input whose action the drive could not execute, such as a fetch of a bad sector.
@@ -265,8 +347,8 @@ impl RuleEngine {
     /// If the context is free.
     pub fn cancel(&mut self, id: ContextId) {
         let context = &mut self.contexts[id.index()];
-        assert!(context.kind != InputKind::Free, "{id} is free");
-        context.kind = InputKind::Free;
+        assert!(context.origin.kind != InputKind::Free, "{id} is free");
+        context.origin.kind = InputKind::Free;
         self.free.push(id);
     }
 
@@ -276,135 +358,48 @@ impl RuleEngine {
         &context.page[..context.page_len]
     }
 
-    /// Tries rules from the next candidate on.
+    /// Runs the rules of an input until they end or act.
     #[inline]
-    fn match_next<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> RuleStep {
-        loop {
-            let context = &mut self.contexts[id.index()];
-            let candidates = &mut context.candidates;
-            if candidates.next == candidates.end {
-                let verdict = Self::unmatched(context);
-                return self.finish(id, verdict);
-            }
-            let rule = self.verified.index().order[candidates.next as usize];
-            candidates.next += 1;
-            candidates.rule = rule;
-            context.exec.used += 1;
-            if self.matches(id, rule, facts) {
-                self.start_action(id, rule);
-                return self.run_action(id, facts);
-            }
-        }
-    }
-
-    fn unmatched(context: &Context) -> RuleVerdict {
-        if context.kind != InputKind::Command {
-            return RuleVerdict::Finished;
-        }
-        let passes = |op: crate::InputOp| op.passes_through() && op as u64 == context.exec.origin;
-        match [crate::InputOp::Trim, crate::InputOp::Flush].into_iter().any(passes) {
-            true => RuleVerdict::PassThrough,
-            false => RuleVerdict::Miss,
-        }
-    }
-
-    /// Whether a rule's condition is true.
-    #[inline]
-    fn matches<F: DriveFacts + ?Sized>(&mut self, id: ContextId, rule: RuleId, facts: &F) -> bool {
-        let condition = self.verified.program().rules[rule.index()].condition;
-        if condition.len == 0 {
-            return true;
-        }
-        let context = &mut self.contexts[id.index()];
-        let pause_at = context.exec.pause_at;
-        (context.exec.pc, context.exec.part_start) = (condition.start, condition.start);
-        // Conditions are short, and have no state to resume.
-        context.exec.pause_at = u64::MAX;
-        let used = context.exec.used;
-        let flow = self.run_code(id, facts);
-        let exec = &mut self.contexts[id.index()].exec;
-        exec.pause_at = pause_at;
-        self.counters[rule.index()].ops += exec.used - used;
-        matches!(flow, CodeEnd::Matched(true))
-    }
-
-    #[inline]
-    fn start_action(&mut self, id: ContextId, rule: RuleId) {
-        let action = self.verified.program().rules[rule.index()].action;
-        let context = &mut self.contexts[id.index()];
-        (context.exec.pc, context.exec.part_start) = (action.start, action.start);
-        self.counters[rule.index()].matches += 1;
-    }
-
-    /// Runs the code of a context until it ends, acts or faults.
-    #[inline]
-    fn run_code<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> CodeEnd {
+    fn run<F: DriveFacts + ?Sized>(
+        &mut self,
+        id: ContextId,
+        begin: MatchBegin,
+        facts: &F,
+    ) -> RuleStep {
         let context = &mut self.contexts[id.index()];
         let program = self.verified.program();
-        RuleMachine {
+        let machine = RuleMachine {
             code: &program.code,
             layouts: &program.layouts,
+            rules: &self.installed,
             durable: &self.durable,
             tables: &mut self.tables,
-            map_len: self.map_lens.get(context.app.index()).copied().unwrap_or(0),
-            app: context.app,
+            counters: &mut self.counters,
+            id,
+            origin: context.origin,
+            candidates: &mut context.candidates,
             exec: &mut context.exec,
             registers: &mut context.registers,
             page: &context.page[..context.page_len],
             facts,
-        }
-        .run()
-    }
-
-    /// Runs the action of a context's rule.
-    #[inline]
-    fn run_action<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> RuleStep {
-        let used = self.contexts[id.index()].exec.used;
-        let flow = self.run_code(id, facts);
-        let context = &mut self.contexts[id.index()];
-        let rule = context.candidates.rule;
-        let counters = &mut self.counters[rule.index()];
-        counters.ops += context.exec.used - used;
-        match flow {
-            CodeEnd::Act(action) => {
+            step: RuleStep::Done(RuleVerdict::Finished),
+        };
+        let step = machine.run(begin);
+        match &step {
+            RuleStep::Do(_, action) => {
                 context.fetches = matches!(action, RuleAction::Fetch { .. });
-                RuleStep::Do(id, action)
             }
-            CodeEnd::Verdict(verdict) => self.finish(id, verdict),
-            CodeEnd::Continue => self.match_next(id, facts),
-            CodeEnd::Again => {
-                if context.candidates.hops >= self.verified.program().rules[rule.index()].hops {
-                    counters.faults += 1;
-                    return self.fault(id, RuleStatus::HopLimit);
-                }
-                context.candidates.hops += 1;
-                context.exec.map_change = None;
-                let op = context.registers[HeaderRegister::Op as usize];
-                let list = self.verified.index().command(context.app, op).unwrap_or_default();
-                context.candidates.restart(list);
-                self.match_next(id, facts)
+            RuleStep::Done(_) => {
+                let (used, stated) = (context.exec.used, context.stated);
+                assert!(used <= stated, "an input used {used} operations, stated were {stated}");
+                context.origin.kind = InputKind::Free;
+                self.ended_ops = used;
+                self.totals.inputs += 1;
+                self.totals.ops += used;
+                self.free.push(id);
             }
-            CodeEnd::Fault(status) => {
-                counters.faults += 1;
-                self.fault(id, status)
-            }
-            CodeEnd::Matched(_) => unreachable!("an action has no match"),
         }
-    }
-
-    fn fault(&mut self, id: ContextId, status: RuleStatus) -> RuleStep {
-        self.finish(id, RuleVerdict::Complete { status, value: 0 })
-    }
-
-    #[inline]
-    fn finish(&mut self, id: ContextId, verdict: RuleVerdict) -> RuleStep {
-        let context = &mut self.contexts[id.index()];
-        let (used, stated) = (context.exec.used, context.stated);
-        assert!(used <= stated, "an input used {used} operations, stated were {stated}");
-        context.kind = InputKind::Free;
-        self.ended_ops = used;
-        self.free.push(id);
-        RuleStep::Done(verdict)
+        step
     }
 
     fn own_table(&mut self, app: AppId, table: TableId) -> Result<&mut TableState, RuleTableError> {
@@ -505,10 +500,14 @@ impl RuleEngine {
     /// # Panics
     /// If a context is neither free nor in use.
     pub fn check_invariants(&self) {
-        let used = self.contexts.iter().filter(|context| context.kind != InputKind::Free).count();
+        let used =
+            self.contexts.iter().filter(|context| context.origin.kind != InputKind::Free).count();
         assert_eq!(used + self.free.len(), self.contexts.len(), "contexts");
         for id in &self.free {
-            assert!(self.contexts[id.index()].kind == InputKind::Free, "{id} is in use and free");
+            assert!(
+                self.contexts[id.index()].origin.kind == InputKind::Free,
+                "{id} is in use and free"
+            );
         }
     }
 }

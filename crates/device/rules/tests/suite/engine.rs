@@ -7,10 +7,10 @@ use rules::{
     RuleVerdict, TableChange, TableDeclaration, TableId, TableKind, verify,
 };
 
-const APP: AppId = AppId::new(0);
+pub(crate) const APP: AppId = AppId::new(0);
 
 /// A drive without lines.
-struct NoFacts;
+pub(crate) struct NoFacts;
 
 impl DriveFacts for NoFacts {
     fn is_idle(&self, _: AppId) -> bool {
@@ -43,7 +43,7 @@ impl DriveFacts for NoFacts {
 }
 
 /// A program with a map, and a durable array of 4 elements of 8 bits.
-fn engine(rules: &[(InputOp, &[Instruction])], contexts: u16) -> RuleEngine {
+pub(crate) fn program(rules: &[(InputOp, &[Instruction])]) -> RuleProgram {
     let table = |name: &str, kind, capacity| TableDeclaration {
         name: name.to_owned(),
         app: APP,
@@ -80,9 +80,17 @@ fn engine(rules: &[(InputOp, &[Instruction])], contexts: u16) -> RuleEngine {
             action,
         });
     }
-    let verified = verify(program, &RuleGrant::default()).unwrap_or_else(|error| panic!("{error}"));
-    let options = EngineOptions { contexts, sector_bytes: 512, pause_ops: 100 };
-    RuleEngine::install(verified, options)
+    program
+}
+
+pub(crate) fn options(contexts: u16) -> EngineOptions {
+    EngineOptions { contexts, sector_bytes: 512, pause_ops: 100 }
+}
+
+fn engine(rules: &[(InputOp, &[Instruction])], contexts: u16) -> RuleEngine {
+    let verified = verify(program(rules), &RuleGrant::default());
+    let verified = verified.unwrap_or_else(|error| panic!("{error}"));
+    RuleEngine::install(verified, options(contexts))
 }
 
 const fn new(op: RuleOp) -> Instruction {

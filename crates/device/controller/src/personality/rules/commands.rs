@@ -8,7 +8,7 @@ use tracepoint::{Event, StageKind};
 use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
-use super::{DriveRules, admin};
+use super::{APP, DriveRules, admin};
 use crate::command::table::{Command, Commands, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -58,12 +58,36 @@ fn status_of(status: RuleStatus) -> Status {
     }
 }
 
-/// Starts a command of a drive with rules.
-#[cold]
+/// Starts a command of a drive with rules, as they decide.
+#[inline(never)]
 pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
-    if let Some(decision) = decide(controller, id, 0) {
-        enter_engine(controller, now, id, decision);
+    if !starts_unchanged(controller, id) {
+        if let Some(decision) = decide(controller, id, 0) {
+            enter_engine(controller, now, id, decision);
+        }
+        return;
     }
+    let Personality::Block(drive) = &mut controller.personality else { return };
+    let cache_enabled = controller.admin.cache_enabled();
+    drive.start(now, id, &mut controller.commands, cache_enabled);
+}
+
+/// Decides about a read or a write, if that takes no time and no execution of a rule. Returns whether
+/// the command starts at its own block; else nothing is decided.
+#[inline(always)]
+fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
+    let Personality::Block(drive) = &controller.personality else { return false };
+    let Some((rules, command)) = controller.commands.rules_and_command(id) else { return false };
+    let (op, lba, blocks) = match command.io {
+        IoCommand::Read { slba, nlb, .. } => (InputOp::Read, slba, nlb),
+        IoCommand::Write { slba, nlb, .. } => (InputOp::Write, slba, nlb),
+        _ => return false,
+    };
+    let blocks = u64::from(blocks);
+    let is_inside = lba.checked_add(blocks).is_some_and(|end| end <= drive.capacity_blocks());
+    is_inside
+        && rules.op == Nanos::ZERO
+        && rules.engine.decide_unchanged(APP, &RuleInput::new(op, lba, blocks))
 }
 
 /// Has the rules decide about the inputs of a command from `first` on.
@@ -195,8 +219,7 @@ impl DriveRules {
     ) -> CommandDecision {
         let is_idle = self.is_idle(commands.outstanding(), 1);
         let program = self.stats.installations;
-        let lines = drive.ftl.victim_lines();
-        let facts = FtlFacts::new(&lines, is_idle);
+        let facts = FtlFacts::new(&drive.ftl, is_idle);
         let mut inputs = CommandInputs {
             rules: self,
             facts: &facts,

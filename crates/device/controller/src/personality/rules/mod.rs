@@ -15,8 +15,8 @@ mod upload;
 
 use ftl::{LineId, VictimDecision, VictimLines};
 use rules::{
-    AppId, DriveFacts, EngineOptions, RuleAction, RuleEngine, RuleInput, RuleStep, RuleVerdict,
-    VerifiedProgram,
+    AppId, DriveFacts, EngineOptions, EngineTotals, RuleAction, RuleCounters, RuleEngine,
+    RuleInput, RuleStep, RuleVerdict, VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -90,9 +90,13 @@ pub(crate) struct DriveRules {
     polled: Option<PolledVictim>,
     misses: RuleMisses,
     upload: RuleUpload,
+    /// Whether the search of a victim has entered an engine since the controller has looked.
+    has_polled: bool,
+    /// The counters that the engine does not have, and those of engines of earlier programs.
     stats: DriveRuleStats,
-    /// Counters of the rules when the statistics were reset.
-    rules_before: Vec<rules::RuleCounters>,
+    /// Counters of the engine when the statistics were reset.
+    rules_before: Vec<RuleCounters>,
+    totals_before: EngineTotals,
 }
 
 impl DriveRules {
@@ -119,8 +123,10 @@ impl DriveRules {
             polled: None,
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
+            has_polled: false,
             stats: DriveRuleStats::default(),
             rules_before,
+            totals_before: EngineTotals::default(),
         })))
     }
 
@@ -132,6 +138,10 @@ impl DriveRules {
 
     /// Replaces the program. Its tables have zeros, or no keys.
     fn replace(&mut self, verified: VerifiedProgram, config: &DriveConfig) {
+        let (totals, before) = (self.engine.totals(), self.totals_before);
+        self.stats.inputs += totals.inputs - before.inputs;
+        self.stats.ops += totals.ops - before.ops;
+        self.totals_before = EngineTotals::default();
         self.rules_before = vec![Default::default(); verified.program().rules.len()];
         self.engine = DriveRules::engine(verified, config);
         self.polled = None;
@@ -141,15 +151,23 @@ impl DriveRules {
     /// Returns the counters.
     pub(crate) fn stats(&self) -> DriveRuleStats {
         let declared = &self.engine.program().program().rules;
-        let counters = self.engine.counters().iter().zip(&self.rules_before);
+        let counters = self.engine.counters().into_iter().zip(&self.rules_before);
         let named = declared.iter().zip(counters).map(|(rule, (now, before))| NamedRuleStats {
             name: rule.name.clone(),
             matches: now.matches - before.matches,
             faults: now.faults - before.faults,
             ops: now.ops - before.ops,
         });
-        let (engine_busy, missed) = (self.stations.busy, self.misses.records());
-        DriveRuleStats { rules: named.collect(), engine_busy, missed, ..self.stats.clone() }
+        let (totals, before) = (self.engine.totals(), self.totals_before);
+        DriveRuleStats {
+            rules: named.collect(),
+            missed: self.misses.records(),
+            // The inputs of engines are those of commands, and the polls.
+            inputs: self.stats.inputs + totals.inputs - before.inputs - self.stats.polls,
+            ops: self.stats.ops + totals.ops - before.ops,
+            engine_busy: self.stations.busy,
+            ..self.stats.clone()
+        }
     }
 
     /// Resets the counters.
@@ -157,7 +175,17 @@ impl DriveRules {
         let installations = self.stats.installations;
         self.stats = DriveRuleStats { installations, ..DriveRuleStats::default() };
         self.stations.busy = Nanos::ZERO;
-        self.rules_before = self.engine.counters().to_vec();
+        (self.rules_before, self.totals_before) = (self.engine.counters(), self.engine.totals());
+    }
+
+    /// Whether engines take time.
+    pub(crate) fn takes_time(&self) -> bool {
+        self.op > Nanos::ZERO
+    }
+
+    /// Returns whether the search of a victim has entered an engine since the last call.
+    pub(crate) fn take_polled(&mut self) -> bool {
+        std::mem::take(&mut self.has_polled)
     }
 
     /// Returns the time at which the next input leaves its engine, or a parked command ends.
@@ -186,13 +214,11 @@ impl DriveRules {
 
     /// Runs a command's input to its end.
     fn decide(&mut self, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
-        self.stats.inputs += 1;
-        let verdict = match self.engine.begin_command(APP, input, facts) {
+        match self.engine.begin_command(APP, input, facts) {
+            Some(RuleStep::Done(verdict)) => verdict,
             Some(step) => self.run(step, facts, &mut None),
             None => unreachable!("the context is free between two inputs"),
-        };
-        self.stats.ops += self.engine.ended_ops();
-        verdict
+        }
     }
 
     /// Runs an input to its end. The line of the first `move valid` becomes the victim.
@@ -242,11 +268,12 @@ impl DriveRules {
             Some(polled) => polled.line,
             None => {
                 let is_idle = self.is_idle(outstanding, 0);
-                let line = self.poll(&FtlFacts::new(lines, is_idle));
+                let line = self.poll(&FtlFacts::of_lines(lines, is_idle));
                 let time = self.time_of_last();
                 if is_timed && time > Nanos::ZERO {
                     let due = self.stations.enqueue(now, time, EngineWork::Victim).end;
                     self.polled = Some(PolledVictim { due, line });
+                    self.has_polled = true;
                     return VictimDecision::None;
                 }
                 line
@@ -273,7 +300,6 @@ impl DriveRules {
             Some(step) => self.run(step, facts, &mut victim),
             None => unreachable!("the context is free between two inputs"),
         };
-        self.stats.ops += self.engine.ended_ops();
         victim
     }
 
