@@ -131,6 +131,11 @@ impl Context {
         self.page_len = 0;
     }
 
+    /// Sets the header of an input that is no command and no moved sector: rules look up one block.
+    pub(super) fn set_no_header(&mut self) {
+        self.registers[HeaderRegister::Sectors as usize] = 1;
+    }
+
     #[inline]
     pub(super) fn set_header(&mut self, input: &RuleInput) {
         let header = [

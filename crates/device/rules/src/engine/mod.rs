@@ -258,7 +258,9 @@ impl RuleEngine {
         let list = self.verified.index().background(app).unwrap_or_default();
         let stated = self.verified.background_cost(app);
         let start = self.start_of(InputKind::Background, app, list, stated);
-        self.contexts[id.index()].begin(start);
+        let context = &mut self.contexts[id.index()];
+        context.begin(start);
+        context.set_no_header();
         Some(self.begin(id, facts))
     }
 
@@ -274,6 +276,7 @@ impl RuleEngine {
         let start = self.start_of(InputKind::Periodic, app, CodeRange::default(), stated);
         let context = &mut self.contexts[id.index()];
         context.begin(start);
+        context.set_no_header();
         context.candidates.current = self.installed.position(rule);
         context.exec.used = 1;
         self.free.pop();

@@ -185,6 +185,32 @@ fn changes_are_those_of_the_stored_element() {
 }
 
 #[test]
+fn rules_without_a_command_look_up_one_block() {
+    let load = [
+        new(RuleOp::Const).to(8).imm(99),
+        new(RuleOp::MapLoad).to(9).a(8),
+        new(RuleOp::Post).a(8).b(8).c(8),
+        new(RuleOp::End),
+    ];
+    for trigger in [RuleTrigger::Background, RuleTrigger::Every { period_ns: 1 }] {
+        let mut program = program(&[(InputOp::Get, &COUNT), (InputOp::Get, &load)]);
+        (program.rules[1].trigger, program.rules[1].ops) = (trigger, OpMask::NONE);
+        let verified = verify(program, &RuleGrant::default()).expect("a program");
+        let mut engine = RuleEngine::install(verified, options(1));
+        // A command with more sectors than the map has behind block 99.
+        let get = RuleInput { sectors: 50, ..input(InputOp::Get, 9, 1) };
+        let step = engine.begin_command(APP, &get, &NoFacts);
+        assert!(matches!(step, Some(RuleStep::Done(_))), "{step:?}");
+        let periodic = engine.periodic_rules().next();
+        let step = match periodic {
+            Some((rule, _)) => engine.begin_periodic(rule, &NoFacts),
+            None => engine.begin_background(APP, &NoFacts),
+        };
+        assert!(matches!(step, Some(RuleStep::Do(_, RuleAction::Post { .. }))), "{step:?}");
+    }
+}
+
+#[test]
 fn integers_wrap_and_divisions_by_zero_are_zero() {
     let cases: [(RuleOp, u64, u64, u64); 9] = [
         (RuleOp::Add, u64::MAX, 2, 1),
