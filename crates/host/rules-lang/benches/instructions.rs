@@ -32,8 +32,8 @@ const fn case(name: &'static str, bound: f64, batch: u64) -> CountedCase {
 /// drive's are counted by the benchmark of the controller. An installation of 37 million instructions
 /// takes 3 ms.
 const CASES: [CountedCase; 4] = [
-    case("page-write", 111.0, BATCH),
-    case("page-read", 113.0, BATCH),
+    case("page-write", 137.0, BATCH),
+    case("page-read", 139.0, BATCH),
     case("temperature-write", 1222.0, BATCH),
     case("install-256", 40_000_000.0, 1),
 ];

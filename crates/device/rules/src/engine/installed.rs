@@ -6,6 +6,7 @@ use crate::program::{CodeRange, InputOp, TableKind};
 use crate::verify::VerifiedProgram;
 
 use super::decision::{CommandRules, DirectDecision};
+use super::symbolic::SymbolicCommand;
 
 /// A rule, as far as the engine reads it for each input.
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +51,12 @@ impl InstalledRules {
             let list = index.command(app, code as u64).unwrap_or_default();
             let op = InputOp::from_code(code as u64);
             let stated = op.map_or(0, |op| verified.command_cost(app, op));
-            let direct = op.zip(index.rules(list).first()).and_then(|(op, rule)| {
-                DirectDecision::new(*rule, &program.rules[rule.index()], &program.code, op)
-            });
-            if let Some(direct) = &direct {
-                let ops = direct.ops_max();
+            let direct = op.and_then(|op| SymbolicCommand::decide(program, index.rules(list), op));
+            for decision in direct.iter().flat_map(|tree| tree.decisions()) {
+                let ops = decision.ops;
                 assert!(ops <= stated, "a command uses {ops} operations, stated are {stated}");
             }
-            CommandRules { list, stated, map_len: map_lens[app.index()], direct, decided: 0 }
+            CommandRules { list, stated, map_len: map_lens[app.index()], direct }
         };
         InstalledRules {
             rules: index.order.iter().copied().chain(numbers).map(installed).collect(),
@@ -88,9 +87,9 @@ impl InstalledRules {
         self.commands.get_mut(app.index() * InputOp::CODES + op as usize)
     }
 
-    /// Returns the direct decisions with the number of commands that each has ended.
-    pub(super) fn decided(&self) -> impl Iterator<Item = (&DirectDecision, u64)> {
-        self.commands.iter().filter_map(|entry| Some((entry.direct.as_ref()?, entry.decided)))
+    /// Returns all direct decisions.
+    pub(super) fn decisions(&self) -> impl Iterator<Item = &DirectDecision> {
+        self.commands.iter().filter_map(|rules| rules.direct.as_ref()).flat_map(|d| d.decisions())
     }
 
     /// Returns the rule at a position in the order of rules.

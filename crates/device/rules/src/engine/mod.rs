@@ -13,6 +13,7 @@ mod decision;
 mod installed;
 mod interpret;
 mod matching;
+mod symbolic;
 mod tables;
 
 use crate::ids::{AppId, ContextId, RuleId, TableId};
@@ -128,11 +129,8 @@ impl RuleEngine {
     /// Returns the counters of each rule.
     pub fn counters(&self) -> Vec<RuleCounters> {
         let mut counters = self.counters.clone();
-        for (direct, commands) in self.installed.decided() {
-            let counters = &mut counters[direct.rule.index()];
-            counters.matches += commands;
-            // The matching is no operation of the rule.
-            counters.ops += commands * (direct.ops() - 1);
+        for decision in self.installed.decisions() {
+            decision.count(decision.commands, &mut counters);
         }
         counters
     }
@@ -140,9 +138,9 @@ impl RuleEngine {
     /// Returns the sums over all inputs that have ended.
     pub fn totals(&self) -> EngineTotals {
         let mut totals = self.totals;
-        for (direct, commands) in self.installed.decided() {
-            totals.inputs += commands;
-            totals.ops += commands * direct.ops();
+        for decision in self.installed.decisions() {
+            totals.inputs += decision.commands;
+            totals.ops += decision.commands * decision.ops;
         }
         totals
     }
@@ -175,11 +173,12 @@ impl RuleEngine {
     #[inline(always)]
     pub fn decide_unchanged(&mut self, app: AppId, input: &RuleInput) -> bool {
         let Some(entry) = self.installed.command_mut(app, input.op) else { return false };
-        let Some(direct) = &entry.direct else { return false };
-        let is_unchanged = direct.is_unchanged(input, entry.map_len);
+        let Some(tree) = &mut entry.direct else { return false };
+        let Some(decision) = tree.find(input) else { return false };
+        let is_unchanged = decision.is_unchanged(input, entry.map_len);
         if is_unchanged {
-            self.ended_ops = direct.ops();
-            entry.decided += 1;
+            self.ended_ops = decision.ops;
+            decision.commands += 1;
         }
         is_unchanged
     }
@@ -187,20 +186,16 @@ impl RuleEngine {
     /// Decides about a command, if its end needs no execution of a rule.
     fn decide(&mut self, app: AppId, input: &RuleInput) -> Option<RuleVerdict> {
         let entry = self.installed.command_mut(app, input.op)?;
-        let direct = entry.direct.as_ref()?;
-        if let Some(verdict) = direct.verdict(input, entry.map_len) {
-            self.ended_ops = direct.ops();
-            entry.decided += 1;
+        let decision = entry.direct.as_mut()?.find(input)?;
+        if let Some(verdict) = decision.verdict(input, entry.map_len) {
+            self.ended_ops = decision.ops;
+            decision.commands += 1;
             return Some(verdict);
         }
-        self.ended_ops = direct.fault_ops();
+        self.ended_ops = decision.fault_ops();
         self.totals.inputs += 1;
         self.totals.ops += self.ended_ops;
-        let counters = &mut self.counters[direct.rule.index()];
-        counters.matches += 1;
-        counters.faults += 1;
-        // The matching is no operation of the rule.
-        counters.ops += self.ended_ops - 1;
+        decision.count_fault(&mut self.counters);
         let status = RuleStatus::IndexOutOfRange;
         Some(RuleVerdict::Complete { status, value: 0 })
     }

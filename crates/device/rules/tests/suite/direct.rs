@@ -11,10 +11,11 @@ const fn new(op: RuleOp) -> Instruction {
     Instruction::new(op)
 }
 
-/// Returns the program whose rules have the condition `true`, so that the engine runs their code.
+/// Returns the program whose rules have the condition that the drive is idle, which it is: the engine
+/// runs their code.
 fn with_conditions(mut program: RuleProgram) -> RuleProgram {
     let start = program.code.len() as u32;
-    program.code.extend([new(RuleOp::ConstBool).to(20).imm(1), new(RuleOp::Match).a(20)]);
+    program.code.extend([new(RuleOp::Idle).to(20), new(RuleOp::Match).a(20)]);
     for rule in &mut program.rules {
         rule.condition = CodeRange { start, len: 2 };
     }
@@ -57,7 +58,7 @@ fn verdict(op: InputOp, code: &[Instruction], input: &RuleInput) -> RuleVerdict 
     let is_unchanged = engines[0].decide_unchanged(APP, input);
     assert_eq!(is_unchanged, is_own, "{code:?}: {verdict:?}");
     assert_eq!(engines[0].totals().inputs - before.inputs, u64::from(is_unchanged));
-    assert!(!engines[1].decide_unchanged(APP, input), "a condition is not decided before");
+    assert!(!engines[1].decide_unchanged(APP, input), "a fact is not known before");
     verdict
 }
 
@@ -150,4 +151,104 @@ fn a_command_that_is_decided_directly_needs_no_context() {
     assert!(!engine.decide_unchanged(rules::AppId::new(1), &read), "no such application");
     assert!(!engine.decide_unchanged(rules::AppId::GLOBAL, &read));
     assert_eq!((engine.totals().inputs, engine.counters()[0].matches), (2, 2));
+}
+
+fn set_condition(program: &mut RuleProgram, rule: usize, code: &[Instruction]) {
+    let (start, len) = (program.code.len() as u32, code.len() as u32);
+    program.code.extend(code);
+    program.rules[rule].condition = CodeRange { start, len };
+}
+
+// guarantee: B-114
+#[test]
+fn comparisons_of_the_header_need_no_execution() {
+    let number = |d, imm| new(RuleOp::Const).to(d).imm(imm);
+    let load = [LOAD, new(RuleOp::Submit).a(9)];
+    let shift = [number(8, 1), new(RuleOp::Add).to(1).a(1).b(8), new(RuleOp::Continue)];
+    let deny = [new(RuleOp::Complete).a(3).imm(3)];
+    let post = [new(RuleOp::Post).a(1).b(1).c(1), new(RuleOp::Complete).a(1)];
+    let mut program = program(&[
+        (InputOp::Read, &load),
+        (InputOp::Read, &shift),
+        (InputOp::Read, &deny),
+        (InputOp::Flush, &post),
+    ]);
+    for rule in 1..3 {
+        program.rules[rule].ops = program.rules[rule].ops.with(InputOp::Trim).with(InputOp::Get);
+    }
+    // header.lba < 10
+    let below = [number(8, 10), new(RuleOp::Lt).to(12).a(1).b(8), new(RuleOp::Match).a(12)];
+    set_condition(&mut program, 2, &below);
+    // 20 <= header.lba and not header.arg0 == 5
+    let above = [
+        number(8, 20),
+        new(RuleOp::Le).to(12).a(8).b(1),
+        new(RuleOp::JumpIfNot).a(12).imm(7),
+        number(9, 5),
+        new(RuleOp::Eq).to(13).a(3).b(9),
+        new(RuleOp::Not).to(14).a(13),
+        new(RuleOp::Match).a(14),
+        new(RuleOp::ConstBool).to(15),
+        new(RuleOp::Match).a(15),
+    ];
+    set_condition(&mut program, 1, &above);
+    let mut engine = install(program);
+    // The only context is in use: a command that needs one cannot begin.
+    let flush = RuleInput::new(InputOp::Flush, 0, 0);
+    assert!(matches!(engine.begin_command(APP, &flush, &NoFacts), Some(RuleStep::Do(..))));
+    assert_eq!(engine.begin_command(APP, &flush, &NoFacts), None);
+    let read = |lba| RuleVerdict::Read { address: rules::RuleAddress::Mapped { lba }, tag: 0 };
+    let ended = |status, value| RuleVerdict::Complete { status, value };
+    let cases = [
+        (InputOp::Read, 3, 40, ended(RuleStatus::Denied, 40), 5),
+        (InputOp::Read, 15, 40, read(15), 13),
+        (InputOp::Read, 30, 40, read(31), 18),
+        (InputOp::Read, 30, 5, read(30), 15),
+        (InputOp::Read, 98, 40, ended(RuleStatus::IndexOutOfRange, 0), 17),
+        (InputOp::Trim, 15, 40, RuleVerdict::PassThrough, 10),
+        (InputOp::Get, 15, 40, RuleVerdict::Miss, 10),
+        (InputOp::Get, 9, 6, ended(RuleStatus::Denied, 6), 5),
+    ];
+    for (op, lba, arg0, expected, ops) in cases {
+        let input = RuleInput { arg0, ..RuleInput::new(op, lba, 2) };
+        let step = engine.begin_command(APP, &input, &NoFacts);
+        assert_eq!(step, Some(RuleStep::Done(expected)), "{input:?}");
+        assert_eq!(engine.ended_ops(), ops, "{input:?}");
+        assert_eq!(engine.decide_unchanged(APP, &input), expected == read(lba), "{input:?}");
+    }
+    let counters = engine.counters();
+    let counted: Vec<_> =
+        counters.iter().map(|rule| (rule.matches, rule.faults, rule.ops)).collect();
+    // With the two commands that were decided a second time.
+    assert_eq!(counted[..3], [(6, 1, 11), (2, 0, 54), (2, 0, 32)]);
+    assert_eq!(engine.totals().inputs, 10);
+}
+
+#[test]
+fn commands_with_too_many_ends_are_executed() {
+    let deny = [new(RuleOp::Complete).a(3).imm(3)];
+    let load = [LOAD, new(RuleOp::Submit).a(9)];
+    for rules in [5u64, 100] {
+        let mut actions: Vec<(InputOp, &[Instruction])> = vec![(InputOp::Read, &load)];
+        actions.extend((0..rules).map(|_| (InputOp::Read, &deny[..])));
+        let mut program = program(&actions);
+        for rule in 1..=rules {
+            let equal = [
+                new(RuleOp::Const).to(8).imm(rule),
+                new(RuleOp::Eq).to(9).a(1).b(8),
+                new(RuleOp::Match).a(9),
+            ];
+            set_condition(&mut program, rule as usize, &equal);
+        }
+        let mut engine = install(program);
+        let read = |lba| RuleInput::new(InputOp::Read, lba, 1);
+        assert_eq!(engine.decide_unchanged(APP, &read(0)), rules == 5);
+        for lba in [0, rules] {
+            let step = engine.begin_command(APP, &read(lba), &NoFacts);
+            let Some(RuleStep::Done(verdict)) = step else { panic!("{step:?}") };
+            assert_eq!(matches!(verdict, RuleVerdict::Read { .. }), lba == 0, "{verdict:?}");
+            let ops = if lba == 0 { 4 * rules + 3 } else { 5 };
+            assert_eq!(engine.ended_ops(), ops);
+        }
+    }
 }
