@@ -114,13 +114,15 @@ impl Core {
     }
 
     /// Returns the bytes of a block to be journaled; the block belongs to its file up to `end`.
-    /// Whole sectors, so that no sector ever mixes old and new contents.
+    /// Whole sectors, so that no sector ever mixes old and new contents. Zeros beyond the end are
+    /// included, because a request in flight may have zeroed them before it makes the file larger.
     fn journaled_range(&self, frame: &Page, end: usize) -> Option<ByteRange> {
         let sector = self.log.ring().sector_bytes() as usize;
         let ByteRange(from, to) = frame.dirty_range;
         let last = end.checked_sub(1)?;
-        Some(ByteRange(from.min(last) / sector * sector, to.next_multiple_of(sector).min(end)))
-            .filter(|span| span.0 < span.1)
+        let sectors_end = to.next_multiple_of(sector);
+        let to = if to > end { sectors_end } else { sectors_end.min(end) };
+        Some(ByteRange(from.min(last) / sector * sector, to)).filter(|span| span.0 < span.1)
     }
 
     pub(super) fn journal_block(&mut self, ino: Ino, block: u32, span: ByteRange) {

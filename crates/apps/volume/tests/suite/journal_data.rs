@@ -7,9 +7,10 @@ use crate::common;
 
 use common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};
 use nvme::Status;
+use time::Nanos;
 use volume::{
-    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, FsckReport, Ino, Options, VolumeOp,
-    VolumeOpenError, format, fsck,
+    BLOCK, Error, FormatOptions, FsckOptions, FsckProblem, FsckReport, Ino, Options, RequestBuffer,
+    SetAttr, Time, VolumeOp, VolumeOpenError, VolumeRequest, format, fsck,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -335,4 +336,43 @@ fn a_block_that_cannot_be_read_is_not_made_up() {
     let mut expected = pattern(1, 4000);
     expected[3000..3014].copy_from_slice(b"in the journal");
     assert_eq!(open(ram_from_image(&image)).read_all(file).unwrap(), expected);
+}
+
+/// A write beyond the end of a file zeroes the rest of its last block, and may then wait for pages.
+/// A sync of the file meanwhile must not leave the zeros out of the journal.
+#[test]
+fn zeros_of_a_write_that_waits_are_journaled_by_a_sync_of_its_file() {
+    let options = Options { cache_pages: 16, ..Options::default() };
+    let mut fs = try_open(formatted(512, BLOCKS as u64), options).unwrap();
+    let (file, other) = (fs.create(ROOT, "file").unwrap(), fs.create(ROOT, "other").unwrap());
+    fs.write(file, 0, &pattern(1, BLOCK)).unwrap();
+    fs.run(VolumeOp::SyncAll).unwrap();
+    fs.run(VolumeOp::Truncate { ino: file, size: 49 }).unwrap();
+    sync_data(&mut fs, file);
+    // The other file is older, and written first.
+    fs.write(other, 0, &pattern(3, 10)).unwrap();
+    fs.write(file, 0, &pattern(2, 10)).unwrap();
+    let (_, iova) = fs.volume().memory().allocate_registered(11 * BLOCK).unwrap();
+    let data = |len: usize| RequestBuffer { iova, len: len as u32 };
+    // The first write leaves one page for changes: the second one uses it, and waits.
+    let ops = [
+        VolumeOp::Write { ino: other, offset: 0, data: data(11 * BLOCK) },
+        VolumeOp::SetAttr {
+            ino: file,
+            changes: SetAttr { mode: Some(0o600), ..SetAttr::default() },
+        },
+        VolumeOp::Write { ino: file, offset: 40_000, data: data(10) },
+        VolumeOp::Sync { ino: file, data_only: false },
+    ];
+    for (id, op) in (1000..).zip(ops) {
+        let request = VolumeRequest { id, op, time: Time(0) };
+        fs.volume_mut().submit(Nanos(1), request).unwrap();
+    }
+    fs.run(VolumeOp::Read { ino: other, offset: 0, data: data(1) }).unwrap();
+    fs.run(VolumeOp::Sync { ino: file, data_only: false }).unwrap();
+    let mut fs = open(cut(fs));
+    let bytes = fs.read_all(file).unwrap();
+    assert_eq!(bytes.len(), 40_010);
+    assert_eq!(bytes[..10], pattern(2, 10));
+    assert!(bytes[49..40_000].iter().all(|byte| *byte == 0), "removed data is back");
 }
