@@ -189,6 +189,23 @@ impl<D: BlockDevice, F: FnMut(&mut D) -> Nanos> BlockingVolume<D, F> {
         self.run(VolumeOp::Sync { ino, data_only: false }).map(drop)
     }
 
+    /// Orders all later changes after all earlier ones; returns the barrier's number at once.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn barrier(&mut self) -> Result<u64, Error> {
+        self.run(VolumeOp::Barrier)?;
+        Ok(self.volume.last_barrier())
+    }
+
+    /// Waits until a barrier is durable.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn await_barrier(&mut self, barrier: u64) -> Result<(), Error> {
+        self.run(VolumeOp::AwaitBarrier { barrier }).map(drop)
+    }
+
     /// Closes the volume cleanly, and returns the device.
     ///
     /// # Errors

@@ -54,6 +54,15 @@ pub enum Error {
         /// Status of the device.
         status: Status,
     },
+    /// A barrier did not become durable, because the device failed. Later ones fail as well, and
+    /// the volume accepts no more changes.
+    #[error("barrier {barrier} cannot become durable: the device failed: {status}")]
+    Barrier {
+        /// The first barrier that is not durable.
+        barrier: u64,
+        /// Status of the device.
+        status: Status,
+    },
 }
 
 impl Error {
@@ -61,7 +70,7 @@ impl Error {
     pub fn errno(self) -> i32 {
         match self {
             Error::NotFound => 2,
-            Error::Io { .. } => 5,
+            Error::Io { .. } | Error::Barrier { .. } => 5,
             Error::BadAddress => 14,
             Error::Root => 16,
             Error::Exists => 17,

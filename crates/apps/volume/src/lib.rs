@@ -12,6 +12,12 @@
 //! More than four blocks are written in place at once, followed by the transaction: two device
 //! writes in sequence. An overwrite in place that changes neither size nor blocks needs one.
 //!
+//! # Barriers
+//!
+//! [`VolumeOp::Barrier`] orders changes without a wait: it completes at once, and becomes durable
+//! later. What a power cut leaves is always the state at a barrier, with some of the changes up to the
+//! next one (`pipeline/barrier.rs`).
+//!
 //! # Limits
 //!
 //! One owner per volume, one name per inode, no data checksums. All metadata is in memory: volumes

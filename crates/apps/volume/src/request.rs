@@ -155,6 +155,16 @@ pub enum VolumeOp {
     },
     /// Completes when every operation that completed before is durable.
     SyncAll,
+    /// Orders changes: completes at once with the barrier's number
+    /// ([`OpResult::Barrier`]). After a power cut, a change that a later barrier covers is found
+    /// only with every change that completed before this one. Fails with [`Error::Barrier`] once a
+    /// barrier failed.
+    Barrier,
+    /// Completes when a barrier is durable, with every change that completed before it.
+    AwaitBarrier {
+        /// The barrier's number.
+        barrier: u64,
+    },
     /// Makes everything durable and marks the volume as not in use. Waits until all other requests
     /// have completed; no request is accepted afterwards.
     Close,
@@ -178,6 +188,8 @@ pub enum OpResult {
     Done,
     /// The inode.
     Inode(Ino),
+    /// The number of the barrier.
+    Barrier(u64),
     /// Number of bytes, and their offset.
     Bytes {
         /// First byte.

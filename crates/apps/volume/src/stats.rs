@@ -33,6 +33,19 @@ pub struct Stats {
     pub commit_waiters: u64,
     /// Sectors of the journal written.
     pub journal_sectors: u64,
+    /// Barriers acknowledged.
+    pub barriers: u64,
+    /// Transactions or flushes that made barriers durable; several barriers may share one.
+    pub barrier_commits: u64,
+    /// Blocks that were journaled because a barrier covers them.
+    pub barrier_captured_blocks: u64,
+    /// Bytes of these.
+    pub barrier_captured_bytes: u64,
+    /// Blocks to be written in place before a barrier becomes durable, because they were too many
+    /// to be journaled.
+    pub barrier_in_place_blocks: u64,
+    /// Requests that waited for a barrier, because the changes made after it reached their limit.
+    pub barrier_waits: u64,
     /// File blocks whose data was journaled. Each is written in place later, once for all its
     /// journaled data so far.
     pub journaled_blocks: u64,

@@ -35,7 +35,7 @@ pub struct DirEntry<'a> {
 ///
 /// Queries of metadata return at once. Everything else is a [`VolumeRequest`], which completes with one
 /// [`VolumeCompletion`], in any order. The effects of completed requests are visible to all later ones.
-/// Changes without a later sync may be lost in a power cut.
+/// Changes without a later sync may be lost in a power cut, in the order of barriers.
 #[derive(Debug)]
 pub struct Volume<D> {
     pub(crate) device: D,
@@ -167,6 +167,17 @@ impl<D: BlockDevice> Volume<D> {
     /// file as a whole or not at all. 0 if the device has no atomic writes.
     pub fn atomic_write_bytes_max(&self) -> u32 {
         self.core.atomic_bytes_max()
+    }
+
+    /// Returns the last acknowledged barrier; 0 if there was none since the volume was opened.
+    pub fn last_barrier(&self) -> u64 {
+        self.core.barrier_order().issued()
+    }
+
+    /// Returns the last durable barrier. It grows to [`last_barrier`](Volume::last_barrier) while
+    /// the volume is polled, unless the device fails.
+    pub fn durable_barrier(&self) -> u64 {
+        self.core.barrier_order().durable()
     }
 
     /// Returns the counters.

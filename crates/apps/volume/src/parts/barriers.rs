@@ -1,6 +1,8 @@
 //! [`FlushBarriers`]: writes without FUA, and flushes that make them durable.
 
 use crate::invariants::{VolumeViolation, require};
+use crate::parts::barrier_order::BarrierOrder;
+use crate::parts::page_cache::FileBlock;
 
 /// Sequence numbers of writes without FUA, and the flush in flight.
 #[derive(Debug)]
@@ -14,6 +16,10 @@ pub(crate) struct FlushBarriers {
     /// The last write that must become durable.
     requested_seq: u64,
     in_flight: bool,
+    /// The ordered barriers of requests.
+    pub(crate) ordered: BarrierOrder,
+    /// Memory for lists of blocks that a barrier covers.
+    pub(crate) barrier_blocks: Vec<FileBlock>,
 }
 
 impl FlushBarriers {
@@ -24,6 +30,8 @@ impl FlushBarriers {
             flushed_seq: 0,
             requested_seq: 0,
             in_flight: false,
+            ordered: BarrierOrder::default(),
+            barrier_blocks: Vec::new(),
         }
     }
 
@@ -78,6 +86,7 @@ impl FlushBarriers {
     }
 
     pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        self.ordered.check_invariants()?;
         for (name, seq) in [("flushed", self.flushed_seq), ("requested", self.requested_seq)] {
             require!(
                 seq <= self.write_seq,

@@ -244,6 +244,16 @@ impl MetadataLog {
         self.txn.bytes() + self.extents_in_flight * self.extent_record_bytes
     }
 
+    /// Returns whether no transaction is being committed.
+    pub(crate) fn is_commit_idle(&self) -> bool {
+        self.commit.state == CommitState::Idle
+    }
+
+    /// Returns whether the running transaction has no changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.txn.is_empty()
+    }
+
     /// Returns when the running transaction expires.
     pub(crate) fn deadline(&self, dirty_expire: Nanos) -> Nanos {
         self.txn.started_at.map_or(Nanos::MAX, |started| started + dirty_expire)

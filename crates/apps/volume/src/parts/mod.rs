@@ -1,6 +1,7 @@
 //! Parts of the state of an open volume. Each has private fields and `check_invariants`.
 
 pub(crate) mod allocator;
+pub(crate) mod barrier_order;
 pub(crate) mod barriers;
 pub(crate) mod checkpoint;
 pub(crate) mod lifecycle;

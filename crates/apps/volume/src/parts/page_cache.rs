@@ -37,9 +37,10 @@ pub(crate) struct Page {
     pub(crate) dirty: bool,
     /// Being written to the device.
     pub(crate) writing: bool,
-    /// Sequence number of the change that made it dirty; and that of the contents being written.
-    seq: u64,
-    sent_seq: u64,
+    /// Sequence numbers of its changes.
+    seq: ChangeSeq,
+    /// Its contents and ordered barriers.
+    pub(crate) order: PageOrder,
     /// A free block is promised to it, or a free unit to it and other pages of the unit.
     pub(crate) has_delalloc: bool,
     /// Bytes from the start of the block that are on the device as part of the file, with current
@@ -59,6 +60,67 @@ pub(crate) struct Page {
     /// Those being written.
     sent_whole: WholeWrite,
     referenced: bool,
+}
+
+/// Sequence numbers of a page's changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ChangeSeq {
+    /// The change that made it dirty.
+    dirty: u64,
+    /// The contents being written; `u64::MAX` if they are journaled.
+    sent: u64,
+}
+
+/// The barriers that cover a page's contents ([`BarrierOrder`]).
+///
+/// [`BarrierOrder`]: crate::parts::barrier_order::BarrierOrder
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageOrder {
+    /// Epoch of the oldest change that was not sent to the device or the journal.
+    pub(crate) first_epoch: u64,
+    /// Epoch of the newest contents.
+    pub(crate) last_epoch: u64,
+    pub(crate) side: BarrierSide,
+}
+
+/// When a dirty page changed last, while a barrier is pending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BarrierSide {
+    /// The page is not dirty, or no barrier is pending.
+    #[default]
+    None,
+    /// Before the oldest pending barrier.
+    Before,
+    /// After it.
+    After,
+}
+
+/// Numbers of dirty pages before and after the oldest pending barrier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BarrierPages {
+    /// Epoch of changes made now.
+    epoch: u64,
+    /// A barrier is pending, and the pages are counted.
+    is_counting: bool,
+    pub(crate) before: usize,
+    pub(crate) after: usize,
+}
+
+impl BarrierPages {
+    /// Records that a page is dirty on another side, or clean.
+    fn move_to(&mut self, order: &mut PageOrder, side: BarrierSide) {
+        match order.side {
+            BarrierSide::None => {}
+            BarrierSide::Before => self.before -= 1,
+            BarrierSide::After => self.after -= 1,
+        }
+        match side {
+            BarrierSide::None => {}
+            BarrierSide::Before => self.before += 1,
+            BarrierSide::After => self.after += 1,
+        }
+        order.side = side;
+    }
 }
 
 /// Part of a page in a write that must be kept whole.
@@ -104,12 +166,17 @@ impl Page {
 
     /// Returns whether a change up to `seq` is not on the device.
     pub(crate) fn is_unwritten(&self, seq: u64) -> bool {
-        self.is_unsent(seq) || self.writing && self.sent_seq <= seq
+        self.is_unsent(seq) || self.writing && self.seq.sent <= seq
     }
 
     /// Returns whether a change up to `seq` is not even being written.
     pub(crate) fn is_unsent(&self, seq: u64) -> bool {
-        self.dirty && self.seq <= seq
+        self.dirty && self.seq.dirty <= seq
+    }
+
+    /// Returns whether contents that are not journaled are being written.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.writing && self.seq.sent < u64::MAX
     }
 }
 
@@ -154,6 +221,7 @@ pub(crate) struct PageCache {
     journaled: usize,
     /// Pages that are being read.
     loading: usize,
+    barrier: BarrierPages,
 }
 
 impl PageCache {
@@ -167,6 +235,7 @@ impl PageCache {
             unevictable: 0,
             journaled: 0,
             loading: 0,
+            barrier: BarrierPages { epoch: 1, is_counting: false, before: 0, after: 0 },
         })
     }
 
@@ -250,6 +319,7 @@ impl PageCache {
 
     /// Frees a page.
     pub(crate) fn free(&mut self, id: PageId) {
+        self.leave_barrier(id);
         let frame = std::mem::take(self.get_mut(id));
         assert!(frame.owner.is_some(), "pages: {id:?} is freed twice");
         self.unevictable -= usize::from(frame.is_only_copy());
@@ -289,10 +359,11 @@ impl PageCache {
         self.get_mut(id).dirty_range = ByteRange::ALL;
     }
 
-    /// Limits the bytes on the device, after a truncation.
+    /// Limits the bytes on the device, after a truncation that zeroed the rest of the page.
     pub(crate) fn limit_on_device_bytes(&mut self, id: PageId, bytes: u32) {
         let page = self.get_mut(id);
         page.on_device_bytes = page.on_device_bytes.min(bytes);
+        self.record_epoch(id);
     }
 
     /// Records a change.
@@ -303,8 +374,64 @@ impl PageCache {
             self.unevictable += usize::from(!page.is_only_copy());
             page.dirty = true;
             self.dirty_seq += 1;
-            page.seq = self.dirty_seq;
+            page.seq.dirty = self.dirty_seq;
+            (page.order.first_epoch, page.order.side) = (self.barrier.epoch, BarrierSide::None);
         }
+        self.record_epoch(id);
+    }
+
+    /// Records that the contents of a page have a change made now.
+    fn record_epoch(&mut self, id: PageId) {
+        let page = &mut self.pages[id.0];
+        page.order.last_epoch = self.barrier.epoch;
+        if self.barrier.is_counting && page.dirty {
+            self.barrier.move_to(&mut page.order, BarrierSide::After);
+        }
+    }
+
+    /// Records that a page is sent to the device or the journal, or freed.
+    fn leave_barrier(&mut self, id: PageId) {
+        let page = &mut self.pages[id.0];
+        if self.barrier.is_counting && page.dirty {
+            self.barrier.move_to(&mut page.order, BarrierSide::None);
+        }
+    }
+
+    /// Sets the epoch of changes made from now on.
+    pub(crate) fn set_epoch(&mut self, epoch: u64) {
+        self.barrier.epoch = epoch;
+    }
+
+    /// Starts to count pages before and after a barrier; there are none yet.
+    pub(crate) fn begin_counting(&mut self) {
+        self.barrier.is_counting = true;
+        (self.barrier.before, self.barrier.after) = (0, 0);
+    }
+
+    /// Counts a page that was dirty when the barrier was acknowledged.
+    pub(crate) fn count_before(&mut self, id: PageId) {
+        let page = &mut self.pages[id.0];
+        // A side that an earlier barrier left is meaningless.
+        page.order.side = BarrierSide::None;
+        if page.dirty {
+            self.barrier.move_to(&mut page.order, BarrierSide::Before);
+        }
+    }
+
+    /// Ends the counting: no barrier is pending.
+    pub(crate) fn end_counting(&mut self) {
+        self.barrier.is_counting = false;
+        (self.barrier.before, self.barrier.after) = (0, 0);
+    }
+
+    /// Returns whether pages are counted.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.barrier.is_counting
+    }
+
+    /// Returns the numbers of dirty pages before and after the oldest pending barrier.
+    pub(crate) fn barrier_pages(&self) -> BarrierPages {
+        self.barrier
     }
 
     /// Records that the changes of a page are in a transaction, with the bytes of `span`;
@@ -316,6 +443,7 @@ impl PageCache {
         span: ByteRange,
         file_bytes: u32,
     ) {
+        self.leave_barrier(id);
         let page = &mut self.pages[id.0];
         assert!(page.dirty, "pages: {id:?} without changes is journaled");
         (page.dirty, page.dirty_range) = (false, ByteRange::default());
@@ -339,12 +467,13 @@ impl PageCache {
 
     /// Begins the write of a page in place. Returns whether a free block was promised to it.
     pub(crate) fn begin_write(&mut self, id: PageId) -> bool {
+        self.leave_barrier(id);
         let page = self.get_mut(id);
         assert!(
             page.is_only_copy() && !page.writing,
             "pages: {id:?} is written, and is clean or being written"
         );
-        page.sent_seq = if page.dirty { page.seq } else { u64::MAX };
+        page.seq.sent = if page.dirty { page.seq.dirty } else { u64::MAX };
         (page.dirty, page.writing, page.dirty_range) = (false, true, ByteRange::default());
         page.sent_whole = std::mem::take(&mut page.whole);
         std::mem::take(&mut page.has_delalloc)
@@ -364,13 +493,18 @@ impl PageCache {
 
     /// Ends a failed write.
     pub(crate) fn fail_write(&mut self, id: PageId) -> WrittenPage {
-        let page = self.end_writing(id);
+        self.end_writing(id);
+        let page = &mut self.pages[id.0];
         // Unless the contents sent were journaled.
-        if page.sent_seq < u64::MAX {
+        if page.seq.sent < u64::MAX {
             page.whole = page.whole.union(page.sent_whole);
             page.dirty_range = ByteRange::ALL;
+            page.order.first_epoch = 0;
             if !std::mem::replace(&mut page.dirty, true) {
-                page.seq = page.sent_seq;
+                (page.seq.dirty, page.order.side) = (page.seq.sent, BarrierSide::None);
+                if self.barrier.is_counting {
+                    self.barrier.move_to(&mut page.order, BarrierSide::Before);
+                }
             }
         }
         WrittenPage { was_journaled: page.journaled_txn > 0, is_dirty: page.dirty }
@@ -397,6 +531,17 @@ impl PageCache {
         let listed = self.pages.free_indices();
         let free: BTreeSet<u32> = listed.iter().copied().collect();
         require_eq!(Pages, "a free page is free once", "all pages", free.len(), listed.len());
+        if self.barrier.is_counting {
+            let count =
+                |side| self.pages.iter().filter(|p| p.dirty && p.order.side == side).count();
+            require_eq!(
+                Pages,
+                "the counts of dirty pages before and after a barrier",
+                "all pages",
+                (0, count(BarrierSide::Before), count(BarrierSide::After)),
+                (count(BarrierSide::None), self.barrier.before, self.barrier.after)
+            );
+        }
         let loading = self.pages.iter().filter(|page| page.loading).count();
         require_eq!(Pages, "the count of pages being read", "all pages", loading, self.loading);
         for (index, page) in (0..).zip(self.pages.iter()) {
@@ -426,12 +571,12 @@ impl PageCache {
                 page
             );
             require!(
-                page.seq <= self.dirty_seq,
+                page.seq.dirty <= self.dirty_seq,
                 Pages,
                 "a change has a sequence number",
                 subject,
                 self.dirty_seq,
-                page.seq
+                page.seq.dirty
             );
         }
         Ok(())

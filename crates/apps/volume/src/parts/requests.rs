@@ -68,6 +68,8 @@ pub(crate) struct ActiveRequest {
     /// file's writer. While the request waits for space, such a block may be written back, and must
     /// be if that frees the space.
     pub(crate) zeroed: usize,
+    /// It has waited for a barrier.
+    pub(crate) waited_for_barrier: bool,
 }
 
 /// All requests in flight.
@@ -105,6 +107,7 @@ impl ActiveOps {
             failed: None,
             reserved_blocks,
             zeroed: 0,
+            waited_for_barrier: false,
         });
         self.order.push_back(OpSlot(slot));
         true

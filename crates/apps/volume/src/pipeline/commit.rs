@@ -16,7 +16,13 @@ impl Core {
         if self.lifecycle.aborted().is_some() {
             return;
         }
-        if self.log.is_close_due(self.now, self.options.dirty_expire) {
+        let has_barriers = !self.barriers.ordered.is_idle();
+        if has_barriers {
+            self.poll_barriers();
+        }
+        if self.log.is_close_due(self.now, self.options.dirty_expire)
+            && !(has_barriers && self.barriers.ordered.has_later_changes())
+        {
             self.close_txn();
         }
         if let Some(write_seq) = self.log.awaited_write_seq()
@@ -32,7 +38,7 @@ impl Core {
     }
 
     /// Closes the running transaction, and starts the next one.
-    fn close_txn(&mut self) {
+    pub(super) fn close_txn(&mut self) {
         let tree = &mut self.tree;
         self.log.close_txn(self.barriers.write_seq(), |ino| {
             let node = tree.find_mut(ino)?;

@@ -72,16 +72,14 @@ impl Core {
             return JournalDecision::InPlace;
         }
         let bytes = batch.bytes + INODE_BYTES;
-        if batch.writing
-            || !self.log.ensure_space(bytes, batch.fresh as u64, self.page_cache.journaled_len())
-        {
+        if batch.writing || !self.ensure_change_space(bytes, batch.fresh as u64) {
             return JournalDecision::Deferred;
         }
         for (block, span) in &batch.blocks[..batch.count] {
             self.journal_block(ino, *block, *span);
         }
         self.update_recorded_size(ino);
-        self.add_inode_to_txn(ino, true);
+        self.add_written_inode(ino, true);
         self.made_progress = true;
         JournalDecision::Journaled
     }
@@ -116,7 +114,7 @@ impl Core {
     /// Returns the bytes of a block to be journaled; the block belongs to its file up to `end`.
     /// Whole sectors, so that no sector ever mixes old and new contents. Zeros beyond the end are
     /// included, because a request in flight may have zeroed them before it makes the file larger.
-    fn journaled_range(&self, frame: &Page, end: usize) -> Option<ByteRange> {
+    pub(super) fn journaled_range(&self, frame: &Page, end: usize) -> Option<ByteRange> {
         let sector = self.log.ring().sector_bytes() as usize;
         let ByteRange(from, to) = frame.dirty_range;
         let last = end.checked_sub(1)?;
@@ -137,6 +135,7 @@ impl Core {
         self.stats.journaled_bytes += bytes.len() as u64;
         let node = self.tree.existing_mut(ino);
         let file_bytes = bytes_within(node.size, block);
+        self.barriers.ordered.record_contents(self.page_cache.get(id).order.last_epoch);
         self.page_cache.mark_journaled(id, self.log.running_txn(), span, file_bytes);
         node.state.pages.mark_journaled(block);
     }
@@ -158,7 +157,8 @@ impl Core {
             }
             all = false;
             let held = self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
-            if frame.writing || held || self.staging.is_exhausted() {
+            let is_permitted = self.barriers.ordered.permits_in_place(frame.order.last_epoch);
+            if frame.writing || held || !is_permitted || self.staging.is_exhausted() {
                 continue;
             }
             if self.has_segments() {

@@ -167,6 +167,14 @@ impl Core {
                     journaled.contains(&block)
                 );
                 require!(
+                    page.order.last_epoch <= self.barriers.ordered.issued() + 1,
+                    Barriers,
+                    "contents are covered by a known barrier or the next one",
+                    subject,
+                    self.barriers.ordered.issued() + 1,
+                    page
+                );
+                require!(
                     page.journaled_txn <= self.log.running_txn(),
                     Pages,
                     "a block is journaled in a known transaction",
@@ -176,6 +184,13 @@ impl Core {
                 );
             }
         }
+        require_eq!(
+            Barriers,
+            "pages are counted while a barrier is pending",
+            "all pages",
+            self.barriers.ordered.is_pending(),
+            self.page_cache.is_counting()
+        );
         let owned = self.page_cache.iter().filter(|page| page.owner.is_some()).count();
         require_eq!(Pages, "a page with a block is cached", "all pages", owned, cached);
         Ok(())

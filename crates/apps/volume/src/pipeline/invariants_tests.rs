@@ -91,6 +91,18 @@ fn a_broken_invariant_is_reported_by_name() {
         (VolumePart::Barriers, "a flush covers completed writes", |core| {
             core.barriers.break_flushed();
         }),
+        (
+            VolumePart::Barriers,
+            "barriers are acknowledged, covered and durable in this order",
+            |core| {
+                core.barriers.ordered.break_durable();
+            },
+        ),
+        (VolumePart::Barriers, "pages are counted while a barrier is pending", |core| {
+            core.page_cache.begin_counting();
+            let dirty: Vec<_> = core.tree.iter().flat_map(|(_, n)| n.state.pages.iter()).collect();
+            dirty.into_iter().for_each(|(_, id)| core.page_cache.count_before(id));
+        }),
         (VolumePart::Log, "transactions before the one being committed are durable", |core| {
             core.log.break_durable();
         }),

@@ -3,6 +3,7 @@
 //! The fields of [`Core`] are private to this module. Its children are the operations that reach
 //! several parts: requests, writeback, commits and checkpoints. A part sees its arguments only.
 
+mod barrier;
 mod checkpoint;
 mod commit;
 mod data_journal;
@@ -278,6 +279,10 @@ impl Core {
         self.expire_dirty();
         loop {
             self.made_progress = false;
+            if !self.barriers.ordered.is_idle() {
+                // Before requests complete that waited for the same transaction.
+                self.end_barriers();
+            }
             self.step_all();
             self.reap_orphans();
             self.write_back();
@@ -299,7 +304,13 @@ impl Core {
         for _ in 0..self.requests.len() {
             let Some((slot, mut active)) = self.requests.begin_step() else { return };
             match self.step(slot, &mut active) {
-                Ok(OpStep::Wait) => self.requests.wait(slot, active),
+                Ok(OpStep::Wait) => {
+                    if self.barriers.ordered.take_blocking() && !active.waited_for_barrier {
+                        active.waited_for_barrier = true;
+                        self.stats.barrier_waits += 1;
+                    }
+                    self.requests.wait(slot, active);
+                }
                 Ok(OpStep::Done(outcome)) => self.complete_op(slot, &active, Ok(outcome)),
                 Err(error) => self.complete_op(slot, &active, Err(error)),
             }
@@ -334,6 +345,8 @@ impl Core {
                 stats.bytes_written += bytes;
             }
             VolumeOp::Sync { .. } | VolumeOp::SyncAll => stats.syncs += 1,
+            VolumeOp::Barrier => stats.barriers += u64::from(result.is_ok()),
+            VolumeOp::AwaitBarrier { .. } => {}
             _ => stats.changes += 1,
         }
         stats.failed += u64::from(result.is_err());
@@ -343,6 +356,11 @@ impl Core {
 
     /// Requests that change, sync or close fail if the journal cannot be written.
     fn step(&mut self, slot: OpSlot, active: &mut ActiveRequest) -> StepResult {
+        match active.op {
+            VolumeOp::Barrier => return self.barrier(),
+            VolumeOp::AwaitBarrier { barrier } => return self.await_barrier(barrier),
+            _ => {}
+        }
         let reads = matches!(active.op, VolumeOp::Read { .. });
         if let Some(status) = self.lifecycle.aborted().filter(|_| !reads) {
             return Err(Error::Io { status });
@@ -387,6 +405,9 @@ impl Core {
             VolumeOp::Sync { ino, data_only } => self.sync(active, ino, data_only),
             VolumeOp::SyncAll => self.sync_all(active),
             VolumeOp::Close => self.close(active),
+            VolumeOp::Barrier | VolumeOp::AwaitBarrier { .. } => {
+                unreachable!("requests: a barrier is not a change")
+            }
         }
     }
 
@@ -403,6 +424,13 @@ impl Core {
     /// Adds an inode to the running transaction; `data` if its data could not be read without the
     /// change.
     fn add_inode_to_txn(&mut self, ino: Ino, data: bool) {
+        self.barriers.ordered.record_change();
+        self.add_written_inode(ino, data);
+    }
+
+    /// Adds an inode to the running transaction, because blocks were written or journaled that
+    /// changed earlier.
+    fn add_written_inode(&mut self, ino: Ino, data: bool) {
         let txn = self.log.running_txn();
         if self.tree.existing_mut(ino).state.txns.change(txn, data) {
             self.log.add_inode(ino);
@@ -413,7 +441,7 @@ impl Core {
     /// Returns whether the transaction and the journal have space for this many more bytes of
     /// records. If not, requests a commit or a checkpoint.
     fn ensure_journal_space(&mut self, bytes: usize) -> bool {
-        self.log.ensure_space(bytes, 0, self.page_cache.journaled_len())
+        self.ensure_change_space(bytes, 0)
     }
 
     /// Returns whether metadata may grow by this many bytes; each dirty or reserved block may add

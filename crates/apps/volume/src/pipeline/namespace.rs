@@ -291,6 +291,7 @@ impl Core {
             self.tree.unmap(ino, 0, TO_EOF, |blocks| self.log.free_when_durable(blocks));
             self.tree.remove(ino);
             self.log.record(&MetadataRecord::RemoveInode { ino });
+            self.barriers.ordered.record_change();
             self.log.record_change(self.now);
             self.made_progress = true;
         }

@@ -117,13 +117,14 @@ impl Core {
                 active.awaited_block = Some(block);
                 return Ok(LookupResult::Wait);
             }
-            if !state.is_only_copy() && !self.can_dirty(1)? {
+            let is_clean = !state.is_only_copy();
+            if is_clean && !self.can_dirty(1)? || !self.can_change_blocks(ino, block..block + 1) {
                 return Ok(LookupResult::Wait);
             }
             self.page_cache.touch(frame);
             return Ok(LookupResult::Ready(frame));
         }
-        if !self.can_dirty(1)? {
+        if !self.can_dirty(1)? || !self.can_change_blocks(ino, block..block + 1) {
             return Ok(LookupResult::Wait);
         }
         let node = self.tree.get(ino)?;

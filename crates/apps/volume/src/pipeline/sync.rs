@@ -122,6 +122,9 @@ impl Core {
                 return Ok(OpStep::Wait);
             }
         }
+        if !self.barriers.ordered.is_idle() {
+            return Ok(OpStep::Wait);
+        }
         if active.state != OpState::Closing {
             if matches!(self.sync_all(active)?, OpStep::Wait) {
                 return Ok(OpStep::Wait);

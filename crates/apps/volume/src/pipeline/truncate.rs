@@ -109,11 +109,14 @@ impl Core {
             if self.unit_of(last).start != last && !self.has_metadata_space(EXTENT_BYTES) {
                 return Err(Error::NoMetadataSpace);
             }
-            if !self.quiesce(ino)? {
+            // The page of the new last block changes if it is buffered.
+            let (block, within) = ((size / BLOCK as u64) as u32, (size % BLOCK as u64) as usize);
+            let page = self.find_page(ino, block).filter(|_| within > 0);
+            let is_dirty = page.is_some_and(|id| self.page_cache.get(id).dirty);
+            if is_dirty && !self.can_change_blocks(ino, block..block + 1) || !self.quiesce(ino)? {
                 return Ok(OpStep::Wait);
             }
             self.unmap_blocks(ino, next_block_boundary(size), TO_EOF);
-            let (block, within) = ((size / BLOCK as u64) as u32, (size % BLOCK as u64) as usize);
             if let Some(frame) = self.find_page(ino, block).filter(|_| within > 0) {
                 self.page_cache.zero(frame, within, BLOCK);
                 self.page_cache.limit_on_device_bytes(frame, within as u32);

@@ -62,7 +62,7 @@ use crate::{BLOCK, Error, Ino};
 pub(super) enum SegmentState {
     /// It can.
     Ready,
-    /// It can when some writes in flight have ended.
+    /// It can when some writes in flight have ended, or a barrier is durable.
     Busy,
     /// It can when this transaction is durable.
     Uncommitted { txn: u64 },
@@ -224,7 +224,7 @@ impl Core {
             self.force_writeback()?;
             return Ok(false);
         }
-        Ok(true)
+        Ok(self.can_change_blocks(ino, first..first + count))
     }
 
     /// Returns whether segments or units have more than one block.
@@ -280,7 +280,8 @@ impl Core {
             let page = self.page_cache.get(id);
             let mapping = node.extents.find(block);
             let is_hole = matches!(mapping, BlockMapping::Hole { .. });
-            if page.writing || is_hole && self.is_unit_new_in_flight(ino, block) {
+            let is_permitted = self.barriers.ordered.permits_in_place(page.order.last_epoch);
+            if page.writing || !is_permitted || is_hole && self.is_unit_new_in_flight(ino, block) {
                 return SegmentState::Busy;
             }
             if !page.whole.is_part {
@@ -382,7 +383,7 @@ impl Core {
         }
         self.stats.whole_writes_journaled += 1;
         self.update_recorded_size(ino);
-        self.add_inode_to_txn(ino, true);
+        self.add_written_inode(ino, true);
         self.log.request_commit();
         self.made_progress = true;
     }

@@ -11,6 +11,7 @@ use time::Nanos;
 
 use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::record::MetadataRecord;
+use crate::parts::page_cache::Page;
 use crate::parts::staging::{STAGING_BUFFER_BLOCKS, StagingIndex};
 use crate::parts::writeback_queue::AgedInode;
 use crate::pipeline::page_lookup::bytes_within;
@@ -127,7 +128,9 @@ impl Core {
             }
             let pages = &node.state.pages;
             let frame = |block: &u32| pages.get(*block).map(|id| self.page_cache.get(id));
-            let ready = |b: &u32| frame(b).is_some_and(|f| f.is_only_copy() && !f.writing);
+            let permits = |f: &Page| self.barriers.ordered.permits_in_place(f.order.last_epoch);
+            let ready =
+                |b: &u32| frame(b).is_some_and(|f| f.is_only_copy() && !f.writing && permits(f));
             let dirty = pages.dirty().range_from(from).copied().find(ready);
             // No request waits for data that is durable in the journal.
             let logged = pages.journaled().range_from(from).copied().find(ready);
@@ -139,7 +142,7 @@ impl Core {
             };
             if node.state.io.is_blocked()
                 || self.staging.is_exhausted()
-                || !self.ensure_journal_space(self.log.extent_record_bytes())
+                || !self.ensure_writeback_space()
             {
                 return false;
             }
@@ -163,7 +166,10 @@ impl Core {
         let node = self.tree.existing(ino);
         let is_ready = |block: u32| {
             let page = node.state.pages.get(block).map(|id| self.page_cache.get(id));
-            page.is_some_and(|page| page.is_only_copy() && !page.writing)
+            page.is_some_and(|page| {
+                let is_permitted = self.barriers.ordered.permits_in_place(page.order.last_epoch);
+                page.is_only_copy() && !page.writing && is_permitted
+            })
         };
         let mut count = 1;
         if self.has_segments() {
@@ -238,9 +244,10 @@ impl Core {
 
     fn on_extent_failed(&mut self, run: &WriteExtent, status: Status) {
         let WriteExtent { ino, extent, allocated, .. } = *run;
-        let mut was_journaled = false;
+        let (mut was_journaled, mut was_only_copy) = (false, false);
         for block in extent.logical..extent.end() {
             let id = self.find_page(ino, block).expect("pages: blocks being written are cached");
+            was_only_copy |= self.page_cache.get(id).is_sending();
             was_journaled |= self.page_cache.fail_write(id).was_journaled;
         }
         if let Some(units) = allocated {
@@ -250,7 +257,9 @@ impl Core {
         }
         self.tree.existing_mut(ino).state.writeback.record_error();
         self.writeback.record_error(status);
-        if was_journaled && self.needs_journal_space() {
+        // What changed after a pending barrier must not become durable without these blocks.
+        let fails_barrier = was_only_copy && self.barriers.ordered.is_pending();
+        if fails_barrier || was_journaled && self.needs_journal_space() {
             self.abort(status);
         }
     }
@@ -286,7 +295,7 @@ impl Core {
             self.log.record(&MetadataRecord::Map { ino, extent });
         }
         if new || unwritten || was_journaled || has_grown {
-            self.add_inode_to_txn(ino, true);
+            self.add_written_inode(ino, true);
         }
     }
 }

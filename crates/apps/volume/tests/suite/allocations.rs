@@ -2,6 +2,7 @@
 //! necessary. A counting allocator checks this.
 
 // guarantee: D-17
+// guarantee: D-64
 
 use block::BlockDevice as _;
 use mem::Iova;
@@ -126,6 +127,25 @@ fn an_append_and_its_sync_wait_for_the_device_once_and_hardly_allocate() {
         (1.0..1.1).contains(&durable),
         "{durable}: one write per append: the transaction, which contains the data"
     );
+}
+
+#[test]
+fn an_append_and_its_barrier_cost_one_durable_write_and_hardly_allocate() {
+    let mut harness = Harness::new();
+    let ino = harness.ino;
+    let (allocations, durable) = harness.each(800, |harness, _| {
+        let data = harness.data(500);
+        harness.run(VolumeOp::Append { ino, data });
+        harness.run(VolumeOp::Barrier);
+        let barrier = harness.volume.last_barrier();
+        harness.run(VolumeOp::AwaitBarrier { barrier });
+    });
+    assert!(allocations < 0.1, "{allocations}");
+    assert!((1.0..1.1).contains(&durable), "{durable}: the transaction, which contains the data");
+    let stats = harness.volume.stats();
+    assert_eq!((stats.barriers, stats.barrier_commits), (1600, 1600));
+    assert_eq!((stats.barrier_waits, stats.barrier_in_place_blocks), (0, 0));
+    assert!(stats.barrier_captured_blocks >= 1600, "{stats:?}");
 }
 
 #[test]

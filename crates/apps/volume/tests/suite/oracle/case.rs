@@ -28,6 +28,8 @@ struct InFlightOp {
     /// For a sync: the state of names and the versions of files that it makes durable.
     names: usize,
     versions: BTreeMap<Ino, usize>,
+    /// Files with changes in flight when it was submitted.
+    changing: BTreeSet<Ino>,
 }
 
 pub(crate) struct Case<B: Harness> {
@@ -54,7 +56,8 @@ impl<B: Harness> Case<B> {
         let sector = device.limits().sector_bytes as usize;
         // Without more journal blocks, a journal with sectors of 4096 bytes holds data of four
         // blocks only.
-        let journal_blocks = (mix == Mix::Small && rng.chance(0.5)).then_some(64);
+        let is_large = device.limits().bytes() >= 400 << 12;
+        let journal_blocks = (mix.is_small() && is_large && rng.chance(0.5)).then_some(64);
         let uuid = seed.into();
         let options = FormatOptions { uuid, journal_blocks, ..FormatOptions::default() };
         format(&mut device, &options, |d| harness.step(&mut DeviceComponent(d))).unwrap();
@@ -93,7 +96,7 @@ impl<B: Harness> Case<B> {
             });
             let report = report.unwrap();
             assert!(report.is_clean(), "{:?}", report.problems);
-            if self.mix == Mix::Small && self.rng.chance(0.4) {
+            if self.mix.is_small() && self.rng.chance(0.4) {
                 device = self.check_read_only(device);
             }
             let mut opening = Mount::new(device, self.options).unwrap();
@@ -157,6 +160,8 @@ impl<B: Harness> Case<B> {
         while let Some(done) = self.volume.as_mut().unwrap().reap() {
             self.end(done);
         }
+        let durable = self.volume().durable_barrier();
+        self.model.durable_barrier(durable);
     }
 
     fn volume(&mut self) -> &mut Volume<B::Device> {
@@ -211,6 +216,9 @@ impl<B: Harness> Case<B> {
             Mix::Small if self.rng.chance(0.7) => {
                 self.pick(&[40, 60, 60, 60, 78, 82, 90, 90, 90, 90]).unwrap()
             }
+            Mix::Barriers | Mix::Unordered if self.rng.chance(0.75) => {
+                self.pick(&[40, 40, 60, 60, 60, 78, 82, 90, 100, 100, 100, 101]).unwrap()
+            }
             _ => self.rng.below(100),
         };
         let mut file = None;
@@ -237,6 +245,12 @@ impl<B: Harness> Case<B> {
                 replace: self.rng.chance(0.8),
             },
             30..32 => VolumeOp::SyncAll,
+            100 if self.mix == Mix::Unordered => return self.model.mark_barrier(self.changing()),
+            100 => VolumeOp::Barrier,
+            101 => {
+                let barrier = self.volume().last_barrier();
+                VolumeOp::AwaitBarrier { barrier }
+            }
             32..34 => VolumeOp::Sync { ino: self.directory(), data_only: self.rng.chance(0.3) },
             34..38 => {
                 // Opens and closes complete at once.
@@ -257,12 +271,10 @@ impl<B: Harness> Case<B> {
                     1 => self.rng.below(size + 1),
                     2 => self.rng.below(size + 1) / 4096 * 4096,
                     // Beyond the end.
-                    _ if self.mix == Mix::Small && self.rng.chance(0.6) => {
-                        size + self.rng.below(3000)
-                    }
+                    _ if self.mix.is_small() && self.rng.chance(0.6) => size + self.rng.below(3000),
                     _ => self.rng.below(60_000),
                 };
-                let small = self.mix == Mix::Small && self.rng.chance(0.8);
+                let small = self.mix.is_small() && self.rng.chance(0.8);
                 let most = if small && self.rng.chance(0.3) { 3000 } else { 100 };
                 let len = match if small { 0 } else { self.rng.below(4) } {
                     0 => 1 + self.rng.below(most),
@@ -275,6 +287,10 @@ impl<B: Harness> Case<B> {
                     38..55 => VolumeOp::Write { ino, offset, data },
                     55..66 => VolumeOp::Append { ino, data },
                     66..76 => VolumeOp::Read { ino, offset, data },
+                    // The last block stays: it may be buffered.
+                    76..81 if self.mix.has_barriers() && self.rng.chance(0.6) => {
+                        VolumeOp::Truncate { ino, size: size - self.rng.below(size.min(3000) + 1) }
+                    }
                     76..81 => VolumeOp::Truncate { ino, size: offset },
                     81..84 => VolumeOp::Punch { ino, offset, len },
                     84..87 => {
@@ -298,13 +314,21 @@ impl<B: Harness> Case<B> {
             }
             _ => (0, BTreeMap::new()),
         };
+        let changing = self.changing();
         if matches!(op, VolumeOp::Sync { .. }) && self.rng.chance(0.5) {
             file = None;
         }
         let request = VolumeRequest { id: slot as u64, op, time: Time(self.stamp as i64) };
         let now = self.harness.now();
         self.volume().submit(now, request).unwrap();
-        self.in_flight[slot] = Some(InFlightOp { op, file, names, versions });
+        self.in_flight[slot] = Some(InFlightOp { op, file, names, versions, changing });
+    }
+
+    /// Returns the files with changes in flight.
+    fn changing(&self) -> BTreeSet<Ino> {
+        let is_change =
+            |op: &InFlightOp| !matches!(op.op, VolumeOp::Read { .. } | VolumeOp::Sync { .. });
+        self.in_flight.iter().flatten().filter(|op| is_change(op)).filter_map(|f| f.file).collect()
     }
 
     fn end(&mut self, done: VolumeCompletion) {
@@ -316,6 +340,15 @@ impl<B: Harness> Case<B> {
         let key = |dir: Ino, name: Name| (dir, name.as_bytes().to_vec());
         match (flight.op, result) {
             (_, Err(Error::NoSpace | Error::NoMetadataSpace)) => self.check_partial_write(&flight),
+            (VolumeOp::Barrier, Ok(OpResult::Barrier(barrier))) => {
+                let changing = self.changing();
+                self.model.mark_barrier(&flight.changing & &changing);
+                assert_eq!(self.model.barriers.last(), barrier);
+            }
+            (VolumeOp::AwaitBarrier { barrier }, Ok(OpResult::Done)) => {
+                let durable = self.volume.as_ref().map_or(u64::MAX, |v| v.durable_barrier());
+                assert!(barrier <= durable, "barrier {barrier} is not durable");
+            }
             (VolumeOp::Create { dir, name, .. }, Ok(OpResult::Inode(ino))) => {
                 if has(self.model.now(), dir, &name) != Some((ino, InodeKind::File)) {
                     assert_eq!(has(self.model.now(), dir, &name), None);
@@ -429,6 +462,7 @@ impl<B: Harness> Case<B> {
 
     /// Space ran out: a write may have been executed in part.
     fn check_partial_write(&mut self, flight: &InFlightOp) {
+        self.seen.no_space += 1;
         assert!(
             !matches!(
                 flight.op,
@@ -459,6 +493,13 @@ impl<B: Harness> Case<B> {
         store.check_invariants().unwrap();
         self.seen.journaled += store.stats().journaled_blocks;
         self.seen.checkpoints += store.stats().checkpoints.saturating_sub(1);
+        self.seen.barriers += store.stats().barriers;
+        self.seen.waits += store.stats().barrier_waits;
+        self.seen.in_place += store.stats().barrier_in_place_blocks;
+        let pending = store.last_barrier() - store.durable_barrier();
+        self.seen.pending += u64::from(pending > 0);
+        self.seen.several += u64::from(pending > 1);
+        let durable = store.durable_barrier();
         while let Some(done) = store.reap() {
             self.end(done);
         }
@@ -466,6 +507,8 @@ impl<B: Harness> Case<B> {
         let flights: Vec<InFlightOp> = self.in_flight.iter_mut().filter_map(Option::take).collect();
         self.harness.cut(store.into_device());
         self.open.clear();
+        self.model.durable_barrier(durable);
+        self.model.cut_barriers();
         self.model = self.possible(&flights);
         let device = self.harness.attach();
         self.mount(device);
@@ -521,6 +564,12 @@ impl<B: Harness> Case<B> {
                 before == (names.clone(), contents.clone()),
                 "a read-only mount had other contents"
             );
+        }
+        if self.mix.has_barriers()
+            && let Err(why) = self.model.check_barriers(&names, &contents, self.sector)
+        {
+            assert!(self.mix == Mix::Unordered, "after {} cuts: {why}", self.seen.cuts);
+            self.seen.violations += 1;
         }
         if let Err(why) = self.model.settle(names, contents, self.sector) {
             panic!("after {} cuts: {why}", self.seen.cuts);
@@ -614,17 +663,19 @@ impl<B: Harness> Case<B> {
         let (commands, eager) = match self.mix {
             Mix::All => (commands, eager),
             Mix::Small => (2 * commands, 4 * eager),
+            Mix::Barriers | Mix::Unordered => (2 * commands, 2 * eager),
         };
+        let cuts = if self.mix.has_barriers() { 0.05 } else { 0.02 };
         for _ in 0..commands {
             self.submit();
             for _ in 0..self.rng.below(eager + 1) {
                 // Data must not expire: an idle drive would advance the time to that point.
-                if self.mix == Mix::Small && self.in_flight.iter().all(Option::is_none) {
+                if self.mix.is_small() && self.in_flight.iter().all(Option::is_none) {
                     break;
                 }
                 self.step();
             }
-            if self.rng.chance(0.02) {
+            if self.rng.chance(cuts) {
                 self.cut();
             } else if self.rng.chance(0.005) {
                 self.close();

@@ -46,6 +46,16 @@ impl RamHarness {
         RamHarness { ram: Some(ram), now: Nanos::ZERO }
     }
 
+    /// Creates a device whose volume has so few blocks that it is often full.
+    pub(crate) fn small(seed: u64) -> RamHarness {
+        let mut harness = RamHarness::new(seed);
+        let sector_bytes = harness.ram.as_ref().unwrap().limits.sector_bytes;
+        let mut ram = Ram::for_volume(sector_bytes, 147 + seed % 12);
+        (ram.lazy, ram.rng) = (true, Rng::new(seed ^ 0xf011));
+        harness.ram = Some(ram);
+        harness
+    }
+
     /// Creates a device of a number of blocks with these atomic writes, which loses and reorders what
     /// it may.
     pub(crate) fn with_atomic(seed: u64, blocks: u64, atomic: AtomicLimits) -> RamHarness {

@@ -7,6 +7,22 @@ pub(crate) enum Mix {
     All,
     /// Mostly small writes to a few files, with syncs, and operations that remove blocks.
     Small,
+    /// `Small` with ordered barriers, and syncs now and then.
+    Barriers,
+    /// `Barriers`, but the volume is not told of them, and keeps no order.
+    Unordered,
+}
+
+impl Mix {
+    /// Returns whether the case has barriers, which the volume may know or not.
+    pub(crate) fn has_barriers(self) -> bool {
+        matches!(self, Mix::Barriers | Mix::Unordered)
+    }
+
+    /// Returns whether most writes are small.
+    pub(crate) fn is_small(self) -> bool {
+        self != Mix::All
+    }
 }
 
 /// Coverage of a case.
@@ -18,6 +34,17 @@ pub(crate) struct Seen {
     pub(crate) recovered: u64,
     /// Checkpoints with journaled data.
     pub(crate) checkpoints: u64,
+    /// Barriers, requests that waited for one, and blocks written in place before one.
+    pub(crate) barriers: u64,
+    pub(crate) waits: u64,
+    pub(crate) in_place: u64,
+    /// Requests that failed for lack of space.
+    pub(crate) no_space: u64,
+    /// Power cuts when barriers were not durable, and when two or more were not.
+    pub(crate) pending: u64,
+    pub(crate) several: u64,
+    /// Power cuts after which no barrier fits.
+    pub(crate) violations: u64,
 }
 
 impl Seen {
@@ -27,6 +54,13 @@ impl Seen {
             journaled: self.journaled + other.journaled,
             recovered: self.recovered + other.recovered,
             checkpoints: self.checkpoints + other.checkpoints,
+            barriers: self.barriers + other.barriers,
+            waits: self.waits + other.waits,
+            in_place: self.in_place + other.in_place,
+            no_space: self.no_space + other.no_space,
+            pending: self.pending + other.pending,
+            several: self.several + other.several,
+            violations: self.violations + other.violations,
         }
     }
 

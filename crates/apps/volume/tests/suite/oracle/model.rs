@@ -1,8 +1,11 @@
 //! [`Model`]: files in memory, and their possible states after a power cut.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use volume::{BLOCK, Ino, InodeKind};
+
+use super::barriers::BarrierMarks;
 
 /// Inodes by directory and name.
 pub(crate) type Names = BTreeMap<(Ino, Vec<u8>), (Ino, InodeKind)>;
@@ -53,8 +56,26 @@ impl Versions {
     }
 
     /// Checks whether the file may contain `found` after a power cut; otherwise returns the reason.
-    pub(crate) fn allows(&self, found: &[u8], sector: usize) -> Result<(), String> {
-        let sizes = self.all.iter().map(|(v, _)| v.len());
+    /// Only versions of these numbers are possible.
+    pub(crate) fn allows(
+        &self,
+        numbers: Range<usize>,
+        found: &[u8],
+        sector: usize,
+    ) -> Result<(), String> {
+        let index = |number: usize| number.saturating_sub(self.base).min(self.all.len());
+        let all = self.all.get(index(numbers.start)..index(numbers.end)).unwrap_or(&[]);
+        let Some((first, _)) = all.first() else {
+            return Err(format!("versions {numbers:?} are gone; the first is {}", self.base));
+        };
+        let (mut last, mut shrunk) = (first.len(), false);
+        let since_first = |(bytes, _): &(Vec<u8>, bool)| {
+            shrunk |= bytes.len() < last;
+            last = bytes.len();
+            shrunk
+        };
+        let is_shrunk: Vec<bool> = all.iter().map(since_first).collect();
+        let sizes = all.iter().map(|(v, _)| v.len());
         let (least, most) = (sizes.clone().min().unwrap(), sizes.clone().max().unwrap());
         if !(least..=most).contains(&found.len()) {
             let sizes: Vec<_> = sizes.collect();
@@ -62,7 +83,7 @@ impl Versions {
         }
         for (i, got) in found.chunks(sector).enumerate() {
             let begin = i * sector;
-            let fits = |(version, shrunk): &(Vec<u8>, bool)| {
+            let fits = |((version, _), shrunk): (&(Vec<u8>, bool), &bool)| {
                 // Truncated bytes are zeroed up to the end of the last block before the size is
                 // recorded.
                 let zeros = if *shrunk { version.len().next_multiple_of(BLOCK) } else { 0 };
@@ -73,9 +94,9 @@ impl Versions {
                         .enumerate()
                         .all(|(j, b)| *b == version.get(begin + j).copied().unwrap_or(0))
             };
-            if !self.all.iter().any(fits) {
+            if !all.iter().zip(&is_shrunk).any(fits) {
                 let was: Vec<_> =
-                    self.all.iter().map(|(v, s)| (v.len(), v.get(begin).copied(), *s)).collect();
+                    all.iter().map(|(v, s)| (v.len(), v.get(begin).copied(), *s)).collect();
                 return Err(format!(
                     "sector {i} of a file of {} bytes begins with {}, of (size, byte, shrunk) {was:?}",
                     found.len(),
@@ -98,11 +119,15 @@ pub(crate) struct Model {
     pub(crate) changed: BTreeMap<Ino, usize>,
     /// Includes files without names.
     pub(crate) files: BTreeMap<Ino, Versions>,
+    /// The barriers that may be the last one found.
+    pub(crate) barriers: BarrierMarks,
 }
 
 impl Model {
     pub(crate) fn new() -> Model {
-        Model { names: vec![Names::new()], ..Model::default() }
+        let mut model = Model { names: vec![Names::new()], ..Model::default() };
+        model.begin_barriers();
+        model
     }
 
     pub(crate) fn now(&self) -> &Names {
@@ -144,11 +169,17 @@ impl Model {
         }
         for (ino, found) in &contents {
             let versions = self.files.get(ino).ok_or_else(|| format!("{ino} was never made"))?;
-            versions.allows(found, sector).map_err(|e| format!("{ino}: {e}"))?;
+            versions.allows(0..usize::MAX, found, sector).map_err(|e| format!("{ino}: {e}"))?;
         }
+        self.adopt(names, contents);
+        Ok(())
+    }
+
+    /// Adopts a state.
+    pub(crate) fn adopt(&mut self, names: Names, contents: BTreeMap<Ino, Vec<u8>>) {
         *self = Model::new();
         self.names = vec![names];
         self.files = contents.into_iter().map(|(i, b)| (i, Versions::new(b))).collect();
-        Ok(())
+        self.begin_barriers();
     }
 }

@@ -1,0 +1,159 @@
+//! [`BarrierOrder`]: the sequence of a volume's ordered barriers, from acknowledged to durable.
+//!
+//! Barrier `n` covers every change made before it was acknowledged. A change made now is covered by
+//! the next barrier, `issued + 1`; that number is the change's *epoch*.
+
+use crate::invariants::{VolumeViolation, require};
+
+/// The barriers being made durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BarrierCommit {
+    /// The transaction that must be durable.
+    pub(crate) txn: u64,
+    /// The write without FUA that must be flushed.
+    pub(crate) write_seq: u64,
+}
+
+/// Sequence numbers of barriers.
+#[derive(Debug, Default)]
+pub(crate) struct BarrierOrder {
+    /// The last barrier acknowledged.
+    issued: u64,
+    /// The last barrier whose changes are in place or in a closed transaction.
+    covered: u64,
+    /// The last durable barrier.
+    durable: u64,
+    /// Makes the barriers up to `covered` durable.
+    commit: Option<BarrierCommit>,
+    /// The blocks that changed before the oldest barrier that is not covered will be journaled, and
+    /// space is reserved for that. Otherwise they are written in place first.
+    captures: bool,
+    /// The running transaction has changes made after a barrier that is not covered.
+    has_later_changes: bool,
+    /// A request has to wait, in its current step, until a barrier is covered.
+    is_blocking: bool,
+}
+
+impl BarrierOrder {
+    /// Returns the last barrier acknowledged.
+    pub(crate) fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Returns the last durable barrier.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Returns whether every barrier is durable.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.durable == self.issued
+    }
+
+    /// Returns whether some barrier is not covered.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.issued > self.covered
+    }
+
+    /// Acknowledges a barrier, and returns its number.
+    pub(crate) fn issue(&mut self) -> u64 {
+        self.issued += 1;
+        self.issued
+    }
+
+    /// Returns whether contents of an epoch may be written over what a recovery finds.
+    pub(crate) fn permits_in_place(&self, epoch: u64) -> bool {
+        epoch <= self.durable + 1
+    }
+
+    /// Sets whether the blocks that changed before the oldest pending barrier will be journaled.
+    pub(crate) fn set_captures(&mut self, captures: bool) {
+        self.captures = captures;
+    }
+
+    pub(crate) fn captures(&self) -> bool {
+        self.captures
+    }
+
+    /// Records that the running transaction has a change made now.
+    pub(crate) fn record_change(&mut self) {
+        self.has_later_changes |= self.is_pending();
+    }
+
+    /// Records that the running transaction has contents of an epoch.
+    pub(crate) fn record_contents(&mut self, epoch: u64) {
+        self.has_later_changes |= epoch > self.covered + 1;
+    }
+
+    /// Returns whether the running transaction must not be closed before it covers all barriers.
+    pub(crate) fn has_later_changes(&self) -> bool {
+        self.has_later_changes
+    }
+
+    /// Records that a request has to wait until a barrier is covered.
+    pub(crate) fn block(&mut self) {
+        self.is_blocking = true;
+    }
+
+    /// Returns whether a request had to wait since the last call.
+    pub(crate) fn take_blocking(&mut self) -> bool {
+        std::mem::take(&mut self.is_blocking)
+    }
+
+    /// Returns what makes the barriers up to the last covered one durable.
+    pub(crate) fn commit(&self) -> Option<BarrierCommit> {
+        self.commit
+    }
+
+    /// Records that all barriers are covered, and durable with `commit`.
+    pub(crate) fn cover(&mut self, commit: BarrierCommit) {
+        assert!(
+            self.commit.is_none(),
+            "barriers: {} is covered before {} is durable",
+            self.issued,
+            self.covered
+        );
+        self.covered = self.issued;
+        self.commit = Some(commit);
+        self.has_later_changes = false;
+    }
+
+    /// Records that the barriers up to the last covered one are durable.
+    pub(crate) fn end_commit(&mut self) {
+        self.commit = None;
+        self.durable = self.covered;
+    }
+
+    pub(crate) fn check_invariants(&self) -> Result<(), VolumeViolation> {
+        require!(
+            self.durable <= self.covered && self.covered <= self.issued,
+            Barriers,
+            "barriers are acknowledged, covered and durable in this order",
+            format_args!("barrier {}", self.issued),
+            self.issued,
+            (self.covered, self.durable)
+        );
+        require!(
+            self.commit.is_some() == (self.durable < self.covered),
+            Barriers,
+            "a covered barrier is being made durable",
+            format_args!("barrier {}", self.covered),
+            self.covered,
+            self.durable
+        );
+        require!(
+            self.is_pending() || !self.has_later_changes,
+            Barriers,
+            "only a pending barrier has later changes",
+            format_args!("barrier {}", self.issued),
+            false,
+            self.has_later_changes
+        );
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn break_durable(&mut self) {
+        self.durable = self.issued + 1;
+    }
+}
