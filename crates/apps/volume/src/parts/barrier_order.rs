@@ -14,6 +14,16 @@ pub(crate) struct BarrierCommit {
     pub(crate) write_seq: u64,
 }
 
+/// How the blocks that changed before the oldest pending barrier become durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BlocksBefore {
+    /// They will be journaled, and space is reserved for that.
+    #[default]
+    Journaled,
+    /// They are written in place first. At most this many of them add records of extents.
+    InPlace { records: usize },
+}
+
 /// Sequence numbers of barriers.
 #[derive(Debug, Default)]
 pub(crate) struct BarrierOrder {
@@ -25,9 +35,7 @@ pub(crate) struct BarrierOrder {
     durable: u64,
     /// Makes the barriers up to `covered` durable.
     commit: Option<BarrierCommit>,
-    /// The blocks that changed before the oldest barrier that is not covered will be journaled, and
-    /// space is reserved for that. Otherwise they are written in place first.
-    captures: bool,
+    before: BlocksBefore,
     /// The running transaction has changes made after a barrier that is not covered.
     has_later_changes: bool,
     /// A request has to wait, in its current step, until a barrier is covered.
@@ -66,13 +74,19 @@ impl BarrierOrder {
         epoch <= self.durable + 1
     }
 
-    /// Sets whether the blocks that changed before the oldest pending barrier will be journaled.
-    pub(crate) fn set_captures(&mut self, captures: bool) {
-        self.captures = captures;
+    /// Sets how the blocks that changed before the oldest pending barrier become durable.
+    pub(crate) fn set_before(&mut self, before: BlocksBefore) {
+        self.before = before;
     }
 
+    /// Returns how the blocks that changed before the oldest pending barrier become durable.
+    pub(crate) fn before(&self) -> BlocksBefore {
+        self.before
+    }
+
+    /// Returns whether they will be journaled.
     pub(crate) fn captures(&self) -> bool {
-        self.captures
+        self.before == BlocksBefore::Journaled
     }
 
     /// Records that the running transaction has a change made now.
@@ -95,9 +109,13 @@ impl BarrierOrder {
         self.is_blocking = true;
     }
 
-    /// Returns whether a request had to wait since the last call.
-    pub(crate) fn take_blocking(&mut self) -> bool {
-        std::mem::take(&mut self.is_blocking)
+    /// Returns whether a request has to wait, since the last [`unblock`](BarrierOrder::unblock).
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.is_blocking
+    }
+
+    pub(crate) fn unblock(&mut self) {
+        self.is_blocking = false;
     }
 
     /// Returns what makes the barriers up to the last covered one durable.

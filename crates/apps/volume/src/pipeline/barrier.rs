@@ -59,9 +59,10 @@
 
 use std::ops::Range;
 
+use crate::metadata::extents::{BlockMapping, FileExtent};
 use crate::on_media::layout::BLOCK;
 use crate::on_media::record::{DATA_BYTES, INODE_BYTES};
-use crate::parts::barrier_order::{BarrierCommit, BarrierOrder};
+use crate::parts::barrier_order::{BarrierCommit, BarrierOrder, BlocksBefore};
 use crate::parts::page_cache::{BarrierSide, ByteRange, FileBlock, Page};
 use crate::pipeline::page_lookup::bytes_within;
 use crate::pipeline::{Core, OpStep, StepResult};
@@ -128,8 +129,19 @@ impl Core {
         let captures = before <= self.captures_max()
             && journaled + before <= self.journaled_blocks_max()
             && self.log.ensure_space(before * CAPTURE_BYTES, before as u64, journaled);
-        self.barriers.ordered.set_captures(captures);
-        self.stats.barrier_in_place_blocks += if captures { 0 } else { before as u64 };
+        if captures {
+            return self.barriers.ordered.set_before(BlocksBefore::Journaled);
+        }
+        // An overwrite in place adds no record.
+        let adds_record = |(at, page): &(FileBlock, &Page)| {
+            let mapping = self.tree.existing(at.ino).extents.find(at.block);
+            let is_written =
+                matches!(mapping, BlockMapping::Extent(FileExtent { written: true, .. }));
+            page.dirty && (!is_written || page.journaled_txn > 0)
+        };
+        let records = self.dirty_pages().filter(adds_record).count();
+        self.barriers.ordered.set_before(BlocksBefore::InPlace { records });
+        self.stats.barrier_in_place_blocks += before as u64;
     }
 
     /// Returns the maximum number of blocks that one transaction journals for barriers.
@@ -150,14 +162,15 @@ impl Core {
         if !self.barriers.ordered.is_pending() {
             return self.log.ensure_space(bytes, sectors, journaled);
         }
-        let in_place = match self.barriers.ordered.captures() {
-            true => 0,
-            false => self.page_cache.barrier_pages().before,
+        let before = self.page_cache.barrier_pages().before;
+        let (in_place, records) = match self.barriers.ordered.before() {
+            BlocksBefore::Journaled => (0, 0),
+            BlocksBefore::InPlace { records } => (before, records.min(before)),
         };
         // Blocks of a segment may need a transaction before they are written in place.
         let is_deferred = in_place > 0 && self.has_segments();
         let captured = self.captured_pages();
-        let reserved = in_place * self.log.extent_record_bytes() + captured * CAPTURE_BYTES;
+        let reserved = records * self.log.extent_record_bytes() + captured * CAPTURE_BYTES;
         let fits = !is_deferred
             && self.log.ensure_space(bytes + reserved, sectors + captured as u64, journaled);
         if !fits {
@@ -206,6 +219,7 @@ impl Core {
     }
 
     /// Records barriers that have become durable.
+    #[cold]
     pub(super) fn end_barriers(&mut self) {
         if let Some(BarrierCommit { txn, write_seq }) = self.barriers.ordered.commit()
             && self.log.require_durable(txn)
@@ -217,6 +231,7 @@ impl Core {
     }
 
     /// Advances the barriers that are not durable.
+    #[cold]
     pub(super) fn poll_barriers(&mut self) {
         self.end_barriers();
         let order = &self.barriers.ordered;

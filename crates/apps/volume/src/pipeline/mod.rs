@@ -305,9 +305,10 @@ impl Core {
             let Some((slot, mut active)) = self.requests.begin_step() else { return };
             match self.step(slot, &mut active) {
                 Ok(OpStep::Wait) => {
-                    if self.barriers.ordered.take_blocking() && !active.waited_for_barrier {
+                    if self.barriers.ordered.is_blocking() {
+                        self.barriers.ordered.unblock();
+                        self.stats.barrier_waits += u64::from(!active.waited_for_barrier);
                         active.waited_for_barrier = true;
-                        self.stats.barrier_waits += 1;
                     }
                     self.requests.wait(slot, active);
                 }
@@ -354,14 +355,13 @@ impl Core {
         self.made_progress = true;
     }
 
-    /// Requests that change, sync or close fail if the journal cannot be written.
+    /// Requests that change, sync or close fail if the journal cannot be written. Barriers have an
+    /// error of their own.
     fn step(&mut self, slot: OpSlot, active: &mut ActiveRequest) -> StepResult {
-        match active.op {
-            VolumeOp::Barrier => return self.barrier(),
-            VolumeOp::AwaitBarrier { barrier } => return self.await_barrier(barrier),
-            _ => {}
-        }
-        let reads = matches!(active.op, VolumeOp::Read { .. });
+        let reads = matches!(
+            active.op,
+            VolumeOp::Read { .. } | VolumeOp::Barrier | VolumeOp::AwaitBarrier { .. }
+        );
         if let Some(status) = self.lifecycle.aborted().filter(|_| !reads) {
             return Err(Error::Io { status });
         }
@@ -405,9 +405,8 @@ impl Core {
             VolumeOp::Sync { ino, data_only } => self.sync(active, ino, data_only),
             VolumeOp::SyncAll => self.sync_all(active),
             VolumeOp::Close => self.close(active),
-            VolumeOp::Barrier | VolumeOp::AwaitBarrier { .. } => {
-                unreachable!("requests: a barrier is not a change")
-            }
+            VolumeOp::Barrier => self.barrier(),
+            VolumeOp::AwaitBarrier { barrier } => self.await_barrier(barrier),
         }
     }
 

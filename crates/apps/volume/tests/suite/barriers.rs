@@ -175,6 +175,33 @@ fn many_blocks_are_written_in_place_and_later_changes_wait_within_a_limit() {
     assert!(stats.journal_only_blocks <= CAPTURES_MAX, "{stats:?}");
 }
 
+/// Overwritten blocks need no space in the transaction, which is small in this volume.
+#[test]
+fn small_changes_do_not_wait_for_the_overwritten_blocks_before_a_barrier() {
+    let mut session = Session::new(Options::default());
+    let (data, log) =
+        (session.fs.create(ROOT, "data").unwrap(), session.fs.create(ROOT, "log").unwrap());
+    for _ in 0..2 {
+        session.fs.write(data, 0, &pattern(1, 600 * BLOCK)).unwrap();
+        session.fs.run(VolumeOp::SyncAll).unwrap();
+    }
+    session.fs.write(data, 0, &pattern(2, 600 * BLOCK)).unwrap();
+    session.stop_device(true);
+    session.submit(VolumeOp::Barrier);
+    for record in 0..50 {
+        session.submit(session.write(log, record * 100, 100));
+        session.submit(VolumeOp::Barrier);
+    }
+    assert_eq!(session.poll().len(), 101);
+    let stats = session.fs.volume().stats();
+    assert_eq!((stats.barrier_waits, stats.barrier_in_place_blocks), (0, 600));
+    session.stop_device(false);
+    session.fs.await_barrier(51).unwrap();
+    let mut fs = open(cut(session.fs));
+    assert_eq!(fs.read_all(data).unwrap(), pattern(2, 600 * BLOCK));
+    assert_eq!(fs.read_all(log).unwrap().len(), 5000);
+}
+
 #[test]
 fn a_sync_and_a_close_include_earlier_barriers() {
     let mut session = Session::new(Options::default());
