@@ -31,7 +31,8 @@ impl Versions {
 
     pub(crate) fn push(&mut self, bytes: Vec<u8>) {
         let shrunk = self.all.last().is_some_and(|(old, s)| *s || bytes.len() < old.len());
-        if bytes != self.now() || shrunk {
+        // Without a change of contents, a sync need not wait for anything.
+        if bytes != self.now() {
             self.all.push((bytes, shrunk));
         }
     }
