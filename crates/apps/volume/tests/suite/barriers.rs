@@ -3,12 +3,13 @@
 
 // guarantee: D-64
 
+use block::AtomicLimits;
 use mem::Iova;
 use nvme::Status;
 use time::{Component as _, Nanos};
 use volume::{
-    BLOCK, Error, FormatOptions, Ino, OpResult, Options, RequestBuffer, SetAttr, Time, VolumeOp,
-    VolumeRequest, format,
+    BLOCK, Error, FormatOptions, Ino, InodePermissions, Name, OpResult, Options, RequestBuffer,
+    SetAttr, Time, VolumeOp, VolumeRequest, format,
 };
 
 use crate::common::{Open, Ram, cut, formatted, open, pattern, tick, try_open};
@@ -40,7 +41,11 @@ impl Session {
     }
 
     fn write(&self, ino: Ino, offset: u64, len: u32) -> VolumeOp {
-        VolumeOp::Write { ino, offset, data: RequestBuffer { iova: self.iova, len } }
+        VolumeOp::Write { ino, offset, data: self.data(len) }
+    }
+
+    fn data(&self, len: u32) -> RequestBuffer {
+        RequestBuffer { iova: self.iova, len }
     }
 
     fn submit(&mut self, op: VolumeOp) -> u64 {
@@ -65,7 +70,7 @@ impl Session {
 
     /// Polls until a request completes.
     fn wait(&mut self, id: u64) -> Result<OpResult, Error> {
-        for _ in 0..100_000 {
+        for _ in 0..20_000 {
             if let Some((_, result)) = self.poll().into_iter().find(|(done, _)| *done == id) {
                 return result;
             }
@@ -202,6 +207,92 @@ fn small_changes_do_not_wait_for_the_overwritten_blocks_before_a_barrier() {
     let mut fs = open(cut(session.fs));
     assert_eq!(fs.read_all(data).unwrap(), pattern(2, 600 * BLOCK));
     assert_eq!(fs.read_all(log).unwrap().len(), 5000);
+}
+
+/// Submits creations of 200 files with long names after a barrier. Returns how many complete while
+/// an earlier transaction is being written.
+fn creations_after_a_barrier(session: &mut Session) -> usize {
+    session.stop_device(true);
+    let create = |number: u32| VolumeOp::Create {
+        dir: ROOT,
+        name: Name::new(format!("{number}{}", "x".repeat(240))).unwrap(),
+        access: InodePermissions::default(),
+        exclusive: true,
+        open: false,
+    };
+    session.submit(create(0));
+    session.submit(VolumeOp::Sync { ino: ROOT, data_only: false });
+    assert_eq!(session.poll().len(), 1);
+    session.submit(VolumeOp::Barrier);
+    for number in 1..=200 {
+        session.submit(create(number));
+    }
+    let done = session.poll().len() + session.poll().len() - 1;
+    session.stop_device(false);
+    let wait = session.submit(VolumeOp::AwaitBarrier { barrier: session.barriers().0 });
+    assert_eq!(session.wait(wait), Ok(OpResult::Done));
+    done
+}
+
+/// A transaction of this volume has 30 KB, which is 85 such changes.
+#[test]
+fn changes_after_a_barrier_leave_space_for_what_it_covers() {
+    let options = Options { cache_pages: 4096, ..Options::default() };
+    let mut session = Session::new(options);
+    let file = session.fs.create(ROOT, "file").unwrap();
+    session.fs.run(VolumeOp::SyncAll).unwrap();
+    // Three blocks to be journaled need 12 KB of it.
+    session.fs.write(file, 0, &pattern(1, 3 * BLOCK)).unwrap();
+    let done = creations_after_a_barrier(&mut session);
+    assert!((30..60).contains(&done), "{done}");
+    assert!(session.fs.volume().stats().barrier_waits > 100);
+    // The extents of 1,000 blocks, none beside another, need more than all of it.
+    let mut device = Ram::for_volume(512, 2 * BLOCKS);
+    let shape = FormatOptions { metadata_blocks: Some(128), ..FormatOptions::default() };
+    format(&mut device, &shape, tick).unwrap();
+    let mut session = Session::on(device, options);
+    let file = session.fs.create(ROOT, "file").unwrap();
+    session.fs.run(VolumeOp::SyncAll).unwrap();
+    for at in 0..1000 {
+        session.fs.run(session.write(file, 2 * at * BLOCK as u64, BLOCK as u32)).unwrap();
+    }
+    let done = creations_after_a_barrier(&mut session);
+    assert_eq!(done, 0);
+    let mut fs = open(cut(session.fs));
+    let bytes = fs.read_all(file).unwrap();
+    let is_there = |at: usize| bytes[2 * at * BLOCK..][..BLOCK] == pattern(5, BLOCK);
+    assert!((0..1000).all(is_there));
+}
+
+/// A segment of a file that the running transaction changes is written in place only when that is
+/// durable: no later change may keep the transaction open.
+#[test]
+fn segments_before_a_barrier_do_not_wait_for_a_transaction_that_waits_for_them() {
+    let mut device = Ram::for_volume(512, BLOCKS);
+    device.limits.atomic = AtomicLimits { sectors: 32, boundary_sectors: 0 };
+    format(&mut device, &FormatOptions::default(), tick).unwrap();
+    let mut session = Session::on(device, Options { cache_pages: 64, ..Options::default() });
+    assert_eq!(session.fs.volume().atomic_write_bytes_max(), 8192);
+    let file = session.fs.create(ROOT, "file").unwrap();
+    session.fs.run(VolumeOp::SyncAll).unwrap();
+    let unit = |at: u64| (at * 8192, 8192);
+    for (offset, len) in (0..20).map(unit) {
+        session.fs.run(session.write(file, offset, len)).unwrap();
+    }
+    session.fs.run(VolumeOp::SyncAll).unwrap();
+    // The new size is in the running transaction, which the overwritten segments wait for.
+    session.submit(VolumeOp::Truncate { ino: file, size: 1 << 20 });
+    for (offset, len) in (0..20).map(unit) {
+        session.submit(session.write(file, offset, len));
+    }
+    session.submit(VolumeOp::Barrier);
+    let later = VolumeOp::SetAttr { ino: file, changes: SetAttr::default() };
+    let later = session.submit(later);
+    assert_eq!(session.wait(later), Ok(OpResult::Done));
+    let wait = session.submit(VolumeOp::AwaitBarrier { barrier: 1 });
+    assert_eq!(session.wait(wait), Ok(OpResult::Done));
+    let stats = session.fs.volume().stats();
+    assert_eq!((stats.barrier_in_place_blocks, stats.barrier_waits), (40, 1));
 }
 
 #[test]
