@@ -10,6 +10,7 @@
 mod atomic_writes;
 mod block_commands;
 mod case;
+mod configs;
 mod host_file;
 mod rules;
 mod sector;
