@@ -1,6 +1,6 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
-use nvme::{IoCommand, Status};
+use nvme::{DsmRange, IoCommand, Status};
 use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVerdict};
 use time::Nanos;
 use tracepoint::{Event, StageKind};
@@ -9,10 +9,9 @@ use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
 use super::{APP, DriveRules, admin};
-use crate::command::table::{Command, Commands, range_blocks};
+use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
-use crate::personality::block::BlockDrive;
 
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +60,7 @@ fn status_of(status: RuleStatus) -> Status {
 /// Starts a command of a drive with rules, as they decide.
 #[inline(never)]
 pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
-    if !starts_unchanged(controller, id) {
-        if let Some(decision) = decide(controller, id, 0) {
-            enter_engine(controller, now, id, decision);
-        }
+    if !starts_unchanged(controller, id) && !match_command(controller, now, id, 0) {
         return;
     }
     let Personality::Block(drive) = &mut controller.personality else { return };
@@ -90,27 +86,59 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
         && rules.engine.decide_unchanged(APP, &RuleInput::new(op, lba, blocks))
 }
 
-/// Has the rules decide about the inputs of a command from `first` on.
-fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDecision> {
-    let Personality::Block(drive) = &mut controller.personality else { return None };
-    let mut rules = controller.commands.rules.take()?;
-    let decision = rules.decide_command(drive, &mut controller.commands, id, first);
-    controller.commands.rules = Some(rules);
-    Some(decision)
+/// Has the engine match the inputs of a command from `first` on. Returns whether the command starts now.
+#[inline(never)]
+fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
+    let Some(decision) = decide(controller, id, first) else { return false };
+    enter_engine(controller, now, id, decision)
 }
 
-/// Executes what was decided about a command, once the engine has taken its time.
-fn enter_engine(controller: &mut Controller, now: Nanos, id: u32, decision: CommandDecision) {
+/// Has the rules decide about the inputs of a command from `first` on, and changes the blocks that it
+/// addresses as they say.
+#[inline(always)]
+fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDecision> {
+    let Personality::Block(drive) = &controller.personality else { return None };
+    let outstanding = controller.commands.outstanding();
+    let (rules, command) = controller.commands.rules_and_command(id)?;
+    let (program, is_idle) = (rules.program, rules.is_idle(outstanding, 1));
+    let facts = FtlFacts::new(&drive.ftl, is_idle);
+    let capacity = drive.capacity_blocks();
+    let mut inputs = CommandInputs { rules, facts: &facts, capacity, time: Nanos::ZERO };
+    let work = match inputs.decide(command, first as usize) {
+        Ok(()) => EngineWork::Start(id),
+        Err(InputStop::End(status)) => EngineWork::end(id, status),
+        Err(InputStop::Miss(missed)) => {
+            inputs.rules.misses.enter(id, missed, program);
+            EngineWork::Miss(id)
+        }
+    };
+    Some(CommandDecision { time: inputs.time, work })
+}
+
+/// Executes what was decided about a command, once the engine has taken its time; but a command that
+/// starts now is left to the caller. Returns whether it starts now.
+#[inline(always)]
+fn enter_engine(
+    controller: &mut Controller,
+    now: Nanos,
+    id: u32,
+    decision: CommandDecision,
+) -> bool {
     let CommandDecision { time, work } = decision;
-    let Some(rules) = &mut controller.commands.rules else { return };
+    let Some(rules) = &mut controller.commands.rules else { return false };
     let time = if controller.zero_latency { Nanos::ZERO } else { time };
     if time == Nanos::ZERO && (rules.stations.is_empty() || !controller.zero_latency) {
-        return execute(controller, now, work);
+        if matches!(work, EngineWork::Start(_)) {
+            return true;
+        }
+        execute(controller, now, work);
+        return false;
     }
     let times = rules.stations.enqueue(now, time, work);
     let (start, end) = (times.start, times.end);
     tracepoint::trace_at(now, || Event::CommandStage { id, stage: StageKind::Rules, start, end });
     injection::update_interrupt(controller);
+    false
 }
 
 /// Executes what engines have decided by `now`, and ends the commands that were parked for too long.
@@ -138,26 +166,27 @@ fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
         EngineWork::End(id, status) => {
             controller.commands.complete(id, Status::from_bits(status));
         }
-        EngineWork::Miss { id, missed, program } => miss(controller, now, id, missed, program),
+        EngineWork::Miss(id) => miss(controller, now, id),
         EngineWork::Nothing => {}
         EngineWork::Victim => drive.kick = true,
     }
 }
 
-/// Parks a command that no rule of a program matched.
-fn miss(controller: &mut Controller, now: Nanos, id: u32, missed: MissedInput, program: u64) {
-    let Some(rules) = &mut controller.commands.rules else { return };
-    if program != rules.stats.installations {
+/// Parks a command that no rule matched.
+#[cold]
+fn miss(controller: &mut Controller, now: Nanos, id: u32) {
+    let Some((rules, command)) = controller.commands.rules_and_command(id) else { return };
+    let Some((missed, program)) = rules.misses.leave(id) else { return };
+    if program != rules.program {
         // Another program was installed while the command was in the engine.
-        if let Some(decision) = decide(controller, id, missed.input) {
-            enter_engine(controller, now, id, decision);
+        if match_command(controller, now, id, missed.at) {
+            execute(controller, now, EngineWork::Start(id));
         }
         return;
     }
     rules.stats.misses += 1;
-    let queue = controller.commands.get(id).queue;
-    let Some(rules) = &mut controller.commands.rules else { return };
-    match rules.misses.park(now, ParkedCommand { id, missed, queue }) {
+    let (queue, blocks) = (command.queue, blocks_of(command, missed.at));
+    match rules.misses.park(now, ParkedCommand { id, missed, queue }, blocks) {
         Ok(()) => {
             injection::update_interrupt(controller);
             admin::report_miss(controller);
@@ -171,16 +200,18 @@ pub(super) fn release(controller: &mut Controller, now: Nanos) {
     let Some(rules) = &controller.commands.rules else { return };
     let parked: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().collect();
     for (key, ParkedCommand { id, missed, .. }) in parked {
-        let Some(mut decision) = decide(controller, id, missed.input) else { return };
+        let Some(mut decision) = decide(controller, id, missed.at) else { return };
         let Some(rules) = &mut controller.commands.rules else { return };
-        match decision.work {
-            EngineWork::Miss { missed, .. } => {
+        match rules.misses.leave(id) {
+            Some((missed, _)) => {
                 rules.misses.miss_again(key, missed);
                 decision.work = EngineWork::Nothing;
             }
-            _ => rules.misses.end(key, MissEnd::Released),
+            None => rules.misses.end(key, MissEnd::Released),
         }
-        enter_engine(controller, now, id, decision);
+        if enter_engine(controller, now, id, decision) {
+            execute(controller, now, EngineWork::Start(id));
+        }
     }
 }
 
@@ -207,34 +238,6 @@ pub(super) fn end_parked(
     ended.len() as u64
 }
 
-impl DriveRules {
-    /// Decides about the inputs of a command from `first` on, and changes the blocks that it addresses
-    /// as the rules say.
-    fn decide_command(
-        &mut self,
-        drive: &BlockDrive,
-        commands: &mut Commands,
-        id: u32,
-        first: u32,
-    ) -> CommandDecision {
-        let is_idle = self.is_idle(commands.outstanding(), 1);
-        let program = self.stats.installations;
-        let facts = FtlFacts::new(&drive.ftl, is_idle);
-        let mut inputs = CommandInputs {
-            rules: self,
-            facts: &facts,
-            capacity: drive.capacity_blocks(),
-            time: Nanos::ZERO,
-        };
-        let work = match inputs.decide(commands.get_mut(id), first as usize) {
-            Ok(()) => EngineWork::Start(id),
-            Err(InputStop::End(status)) => EngineWork::end(id, status),
-            Err(InputStop::Miss(missed)) => EngineWork::Miss { id, missed, program },
-        };
-        CommandDecision { time: inputs.time, work }
-    }
-}
-
 /// The inputs of a command.
 struct CommandInputs<'a, 'f> {
     rules: &'a mut DriveRules,
@@ -250,6 +253,7 @@ impl CommandInputs<'_, '_> {
     ///
     /// # Errors
     /// The reason for which it is not executed.
+    #[inline(always)]
     fn decide(&mut self, command: &mut Command, first: usize) -> Result<(), InputStop> {
         let op = match command.io {
             IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Verify { .. } => {
@@ -273,14 +277,11 @@ impl CommandInputs<'_, '_> {
     }
 
     /// Decides about the blocks that a command addresses, which then are those that a rule chose.
+    #[inline(always)]
     fn redirect(&mut self, command: &mut Command, op: InputOp) -> Result<(), InputStop> {
-        let input = command.ranges.len() as u32;
-        let (lba, blocks) = match addressed(&mut command.io) {
-            Some((slba, 0)) => (*slba, range_blocks(command)),
-            Some((slba, nlb)) => (*slba, nlb.into()),
-            None => (0, 0),
-        };
-        match self.end(command, MissedInput { op, input, lba, blocks })? {
+        let (lba, blocks) = addressed_blocks(command);
+        let missed = MissedInput { op, at: command.ranges.len() as u32 };
+        match self.end(command, missed, lba, blocks)? {
             InputEnd::At(chosen) if chosen != lba => {
                 if let Some((slba, _)) = addressed(&mut command.io) {
                     command.first_sector =
@@ -297,8 +298,9 @@ impl CommandInputs<'_, '_> {
     /// Decides about each range of a trim: those remain that the drive trims.
     fn trims(&mut self, command: &mut Command, first: usize) -> Result<(), InputStop> {
         let mut at = first;
-        while let Some(range) = command.ranges.get(at) {
-            match self.end(command, MissedInput::of_range(InputOp::Trim, at, range))? {
+        while let Some(DsmRange { slba, nlb, .. }) = command.ranges.get(at).copied() {
+            let missed = MissedInput { op: InputOp::Trim, at: at as u32 };
+            match self.end(command, missed, slba.get(), nlb.get().into())? {
                 InputEnd::Done(status) if status.is_success() => {
                     command.ranges.remove(at);
                 }
@@ -312,8 +314,9 @@ impl CommandInputs<'_, '_> {
     /// Decides about each source range of a Copy.
     fn sources(&mut self, command: &mut Command, first: usize) -> Result<(), InputStop> {
         for at in first..command.ranges.len() {
-            let input = MissedInput::of_range(InputOp::Read, at, &command.ranges[at]);
-            match self.end(command, input)? {
+            let DsmRange { slba, nlb, .. } = command.ranges[at];
+            let missed = MissedInput { op: InputOp::Read, at: at as u32 };
+            match self.end(command, missed, slba.get(), nlb.get().into())? {
                 InputEnd::At(lba) => command.ranges[at].slba = lba.into(),
                 InputEnd::Done(status) => return Err(InputStop::End(status)),
                 InputEnd::Unchanged => {}
@@ -323,12 +326,18 @@ impl CommandInputs<'_, '_> {
     }
 
     /// Runs an input. One past the end of the drive is executed as without rules: the FTL refuses it.
-    fn end(&mut self, command: &mut Command, input: MissedInput) -> Result<InputEnd, InputStop> {
-        let MissedInput { op, lba, blocks, .. } = input;
+    #[inline]
+    fn end(
+        &mut self,
+        command: &mut Command,
+        missed: MissedInput,
+        lba: u64,
+        blocks: u64,
+    ) -> Result<InputEnd, InputStop> {
         if lba.checked_add(blocks).is_none_or(|end| end > self.capacity) {
             return Ok(InputEnd::Unchanged);
         }
-        let verdict = self.rules.decide(&RuleInput::new(op, lba, blocks), self.facts);
+        let verdict = self.rules.decide(&RuleInput::new(missed.op, lba, blocks), self.facts);
         self.time += self.rules.time_of_last();
         Ok(match verdict {
             RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
@@ -344,9 +353,27 @@ impl CommandInputs<'_, '_> {
                 InputEnd::Done(status_of(status))
             }
             RuleVerdict::PassThrough => InputEnd::Unchanged,
-            RuleVerdict::Miss => return Err(InputStop::Miss(input)),
+            RuleVerdict::Miss => return Err(InputStop::Miss(missed)),
             RuleVerdict::Finished => unreachable!("only an input without a command is finished"),
         })
+    }
+}
+
+/// Returns the first block and the number of blocks that a command addresses; zeros for a flush.
+#[inline]
+fn addressed_blocks(command: &mut Command) -> (u64, u64) {
+    match addressed(&mut command.io) {
+        Some((slba, 0)) => (*slba, range_blocks(command)),
+        Some((slba, nlb)) => (*slba, nlb.into()),
+        None => (0, 0),
+    }
+}
+
+/// Returns the first block and the number of blocks of an input.
+fn blocks_of(command: &mut Command, at: u32) -> (u64, u64) {
+    match command.ranges.get(at as usize) {
+        Some(range) => (range.slba.get(), range.nlb.get().into()),
+        None => addressed_blocks(command),
     }
 }
 

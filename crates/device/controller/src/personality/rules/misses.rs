@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nvme::{DsmRange, Status};
+use nvme::Status;
 use rules::InputOp;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -64,22 +64,12 @@ pub struct RuleMissRecord {
     pub last_at: Nanos,
 }
 
-/// An input of a command, which no rule matches unless it is decided otherwise.
+/// An input that no rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MissedInput {
     pub(super) op: InputOp,
     /// The input among those of its command.
-    pub(super) input: u32,
-    pub(super) lba: u64,
-    pub(super) blocks: u64,
-}
-
-impl MissedInput {
-    /// Returns the input of a range of a command.
-    pub(super) fn of_range(op: InputOp, at: usize, range: &DsmRange) -> MissedInput {
-        let (lba, blocks) = (range.slba.get(), range.nlb.get().into());
-        MissedInput { op, input: at as u32, lba, blocks }
-    }
+    pub(super) at: u32,
 }
 
 /// The order of the parked commands: the end of the timeout, and a number that grows.
@@ -107,6 +97,8 @@ pub(super) enum MissEnd {
 #[derive(Debug)]
 pub(super) struct RuleMisses {
     config: RuleMissConfig,
+    /// The commands that missed and are still in an engine, with the number of the program.
+    inside: HashMap<u32, (MissedInput, u32)>,
     parked: BTreeMap<ParkedKey, ParkedCommand>,
     /// Parked commands, by submission queue.
     by_queue: HashMap<u32, u32>,
@@ -119,6 +111,7 @@ impl RuleMisses {
     pub(super) fn new(config: RuleMissConfig) -> RuleMisses {
         RuleMisses {
             config,
+            inside: HashMap::new(),
             parked: BTreeMap::new(),
             by_queue: HashMap::new(),
             records: BTreeMap::new(),
@@ -136,12 +129,29 @@ impl RuleMisses {
         self.parked.first_key_value().map_or(Nanos::MAX, |((due, _), _)| *due)
     }
 
-    /// Records a miss, and parks the command.
+    /// Records that no rule of a program matches an input of a command, until the command leaves its
+    /// engine.
+    pub(super) fn enter(&mut self, id: u32, missed: MissedInput, program: u32) {
+        self.inside.insert(id, (missed, program));
+    }
+
+    /// Removes and returns the input of a command that leaves its engine, and the number of the
+    /// program.
+    pub(super) fn leave(&mut self, id: u32) -> Option<(MissedInput, u32)> {
+        self.inside.remove(&id)
+    }
+
+    /// Records a miss at the `blocks` blocks from `lba` on, and parks the command.
     ///
     /// # Errors
     /// The status with which the command ends instead.
-    pub(super) fn park(&mut self, now: Nanos, command: ParkedCommand) -> Result<(), Status> {
-        let MissedInput { op, lba, blocks, .. } = command.missed;
+    pub(super) fn park(
+        &mut self,
+        now: Nanos,
+        command: ParkedCommand,
+        (lba, blocks): (u64, u64),
+    ) -> Result<(), Status> {
+        let op = command.missed.op;
         let empty = || RuleMissRecord { op: op.name().into(), first_at: now, ..Default::default() };
         let record = self.records.entry(op).or_insert_with(empty);
         record.misses += 1;
@@ -219,6 +229,7 @@ impl RuleMisses {
 
     /// Loses all parked commands, as a power cut does.
     pub(super) fn power_cut(&mut self) {
+        self.inside.clear();
         let keys: Vec<ParkedKey> = self.parked.keys().copied().collect();
         keys.into_iter().for_each(|key| self.end(key, MissEnd::Aborted));
     }

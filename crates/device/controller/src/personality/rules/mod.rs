@@ -88,6 +88,8 @@ pub(crate) struct DriveRules {
     op: Nanos,
     stations: EngineStations,
     polled: Option<PolledVictim>,
+    /// The number of the program.
+    program: u32,
     misses: RuleMisses,
     upload: RuleUpload,
     /// Whether the search of a victim has entered an engine since the controller has looked.
@@ -121,6 +123,7 @@ impl DriveRules {
             op: settings.op,
             stations: EngineStations::new(settings.engines),
             polled: None,
+            program: 0,
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
             has_polled: false,
@@ -145,6 +148,7 @@ impl DriveRules {
         self.rules_before = vec![Default::default(); verified.program().rules.len()];
         self.engine = DriveRules::engine(verified, config);
         self.polled = None;
+        self.program = self.program.wrapping_add(1);
         self.stats.installations += 1;
     }
 

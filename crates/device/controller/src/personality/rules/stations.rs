@@ -7,8 +7,6 @@ use std::collections::BinaryHeap;
 use nvme::Status;
 use time::Nanos;
 
-use super::misses::MissedInput;
-
 /// The step that follows the decision of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EngineWork {
@@ -16,8 +14,8 @@ pub(super) enum EngineWork {
     Start(u32),
     /// The command ends with the status of these bits.
     End(u32, u16),
-    /// No rule of the program with this number matches an input of the command.
-    Miss { id: u32, missed: MissedInput, program: u64 },
+    /// No rule matches an input of the command.
+    Miss(u32),
     /// Nothing.
     Nothing,
     /// The FTL learns of its victim.
