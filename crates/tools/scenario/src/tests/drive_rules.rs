@@ -38,11 +38,12 @@ fn refused_program(program: &str) -> String {
 #[test]
 fn a_program_is_compiled_for_its_drive() {
     let keys = "personality = \"rules\"\n[drive.rules]\ntemplate = \"throughput\"\nengines = 4\n\
-        op = \"1ns\"\nops = 100\ntable_memory = \"1M\"\n";
+        op = \"1ns\"\nops = 100\ntable_memory = \"1M\"\nmiss_timeout = \"20ms\"\nparked = 7\n";
     let scenario = parse(Path::new("t.toml"), keys).expect("a scenario");
     let config = &scenario.drives[0].config;
     let rules = config.rules.as_ref().expect("rules");
     assert_eq!((rules.engines, rules.op.0, rules.ops, rules.table_bytes), (4, 1, 100, 1 << 20));
+    assert_eq!((rules.misses.timeout.0, rules.misses.parked_max), (20_000_000, 7));
     let program = RuleProgram::decode(&rules.program).expect("a program");
     let app = &program.apps[0];
     assert_eq!((app.first_unit, app.last_unit, app.spare_ppm), (0, 3, 200_000));
@@ -65,7 +66,8 @@ fn keys_that_contradict_each_other_are_refused() {
         ("personality = \"rules\"\nrules = {}\n".to_owned(), "needs `program`"),
         (ruled("rules.program = \"x\"\n"), "x: No such file"),
         (ruled("rules.nonsense = 1\n"), "has no key `nonsense`"),
-        (ruled("rules.miss_timeout = \"1s\"\n"), "has no key `miss_timeout`"),
+        (ruled("rules.miss_timeout = \"1h\"\n"), "miss_timeout"),
+        (ruled("rules.parked = 65537\n"), "parked"),
         (ruled("rules.engines = 0\n"), "engines"),
         (ruled("rules.engines = 65\n"), "engines"),
         (ruled("rules.op = \"1h\"\n"), "op"),
