@@ -185,8 +185,8 @@ fn miss(controller: &mut Controller, now: Nanos, id: u32) {
         return;
     }
     rules.stats.misses += 1;
-    let (queue, blocks) = (command.queue, blocks_of(command, missed.at));
-    match rules.misses.park(now, ParkedCommand { id, missed, queue }, blocks) {
+    let (queue, (lba, blocks)) = (command.queue, blocks_of(command, missed.at));
+    match rules.misses.park(now, ParkedCommand { id, missed, queue, lba, blocks }) {
         Ok(()) => {
             injection::update_interrupt(controller);
             admin::report_miss(controller);

@@ -82,6 +82,10 @@ pub(super) struct ParkedCommand {
     pub(super) missed: MissedInput,
     /// Its submission queue.
     pub(super) queue: u32,
+    /// The first block of the input.
+    pub(super) lba: u64,
+    /// The number of blocks of the input.
+    pub(super) blocks: u64,
 }
 
 /// The end of a parked command.
@@ -141,17 +145,12 @@ impl RuleMisses {
         self.inside.remove(&id)
     }
 
-    /// Records a miss at the `blocks` blocks from `lba` on, and parks the command.
+    /// Records a miss, and parks the command.
     ///
     /// # Errors
     /// The status with which the command ends instead.
-    pub(super) fn park(
-        &mut self,
-        now: Nanos,
-        command: ParkedCommand,
-        (lba, blocks): (u64, u64),
-    ) -> Result<(), Status> {
-        let op = command.missed.op;
+    pub(super) fn park(&mut self, now: Nanos, command: ParkedCommand) -> Result<(), Status> {
+        let ParkedCommand { missed: MissedInput { op, .. }, lba, blocks, .. } = command;
         let empty = || RuleMissRecord { op: op.name().into(), first_at: now, ..Default::default() };
         let record = self.records.entry(op).or_insert_with(empty);
         record.misses += 1;
