@@ -257,7 +257,7 @@ impl Core {
         }
         self.tree.existing_mut(ino).state.writeback.record_error();
         self.writeback.record_error(status);
-        // What changed after a pending barrier must not become durable without these blocks.
+        // Changes after a pending barrier must not become durable without these blocks.
         let fails_barrier = was_only_copy && self.barriers.ordered.is_pending();
         if fails_barrier || was_journaled && self.needs_journal_space() {
             self.abort(status);

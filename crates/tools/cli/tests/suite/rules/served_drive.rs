@@ -89,7 +89,7 @@ fn a_program_is_installed_while_commands_wait_for_it() {
         let fio = scope.spawn(move || fio_ok(server, &job));
         let record = served.missed_writes();
         assert_eq!(record["op"], "write");
-        // What the drive does not execute, and what is no program, changes nothing.
+        // The drive refuses programs that it does not execute, and the compiler other files.
         let posts = format!(
             "{APP}{LOAD}rule tell when channel.app == db and header.write\n  \
              do post migrated, 1, 2, 3; complete ok\n"
