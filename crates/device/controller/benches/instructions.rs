@@ -104,6 +104,7 @@ fn with_rules(source: &str, op: Nanos) -> Result<DriveConfig, Failed> {
         ops: 4096,
         table_bytes: 1 << 20,
         misses: RuleMissConfig::default(),
+        idle_poll: None,
     };
     let options = CompileOptions { grant: settings.grant(nand), ..CompileOptions::default() };
     let verified = check(Path::new("page.rules"), source.as_bytes(), &options)?;

@@ -209,6 +209,8 @@ impl Controller {
         };
         management::update_checks(&mut controller);
         sanitize::restore(&mut controller);
+        // Periodic rules are due without a command.
+        injection::update_interrupt(&mut controller);
         Ok(controller)
     }
 

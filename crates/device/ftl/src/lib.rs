@@ -62,7 +62,7 @@ pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
 pub use gc::steady_lines::{SteadyLine, SteadyLines, WriteClass};
 pub use gc::victim::{CostBenefit, CostWear, Fifo, Greedy, VictimPolicy};
-pub use gc::victim_lines::{VictimDecision, VictimLine, VictimLines};
+pub use gc::victim_lines::{ChosenLine, RelocationStream, VictimDecision, VictimLine, VictimLines};
 pub use geometry::{CapacityError, CapacityPlan, JournalPlan, MapCachePlan};
 pub use ids::{Lba, LbaRun, LineId, SlotId, WriteSeq};
 pub use mapping::cache::map_cache::MapCacheStats;

@@ -17,7 +17,7 @@ use time::Nanos;
 
 use crate::capacity::Capacity;
 use crate::error::{InvalidScenario, ProblemKind, ScenarioError};
-use crate::ranges::STEP_TIME;
+use crate::ranges::{IDLE_POLL, STEP_TIME};
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::SourceSpan;
 
@@ -45,6 +45,7 @@ struct RuleKeys {
     ops: u64,
     table_bytes: u64,
     misses: RuleMissConfig,
+    idle_poll: Option<Nanos>,
 }
 
 /// Builder of the rules of a drive.
@@ -81,6 +82,7 @@ impl RuleKeys {
             ops: 4096,
             table_bytes: 64 << 20,
             misses: RuleMissConfig::default(),
+            idle_poll: None,
         };
         let engines = 1..=u32::from(DriveRulesConfig::ENGINES_MAX);
         s.set("engines", &mut keys.engines, |v| v.u32_in(&engines))?;
@@ -89,6 +91,9 @@ impl RuleKeys {
         s.set("table_memory", &mut keys.table_bytes, |v| v.size())?;
         s.set("miss_timeout", &mut keys.misses.timeout, |v| v.duration_in(&STEP_TIME))?;
         s.set("parked", &mut keys.misses.parked_max, |v| v.u32_in(&PARKED))?;
+        if let Some(value) = s.get("idle_poll") {
+            keys.idle_poll = Some(value.duration_in(&IDLE_POLL)?);
+        }
         s.finish()?;
         Ok(keys)
     }
@@ -205,6 +210,7 @@ impl RuleKeys {
             ops: self.ops,
             table_bytes: self.table_bytes,
             misses: self.misses,
+            idle_poll: self.idle_poll,
         };
         let DriveRulesLimits { grant, sector_bytes, lines } = config.limits(nand, ftl.active_pus);
         let options = CompileOptions { grant, sector_bytes, lines };
@@ -221,9 +227,7 @@ impl RuleKeys {
     /// Returns the error of a program that the drive does not execute: at its rule, or at the key.
     fn not_executable(&self, path: &Path, text: &[u8], error: DriveRulesError) -> ScenarioError {
         let help = match &error {
-            DriveRulesError::NotExecuted(_) => {
-                "a program of stream `host` and `gc`: see docs/rules.md"
-            }
+            DriveRulesError::NotExecuted(_) => "docs/rules.md has what a drive executes",
             _ => "change the program, or the drive",
         };
         let problem = ProblemKind::Conflict { message: error.to_string(), help: help.into() };

@@ -15,6 +15,9 @@ const YEAR: Nanos = Nanos::from_secs(365 * 86_400);
 pub(super) const MEDIA_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
 /// Steps of the controller or of the host.
 pub(super) const STEP_TIME: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::from_secs(600);
+/// Times without a command after which a drive polls its background rules.
+pub(super) const IDLE_POLL: RangeInclusive<Nanos> =
+    controller::DriveRulesConfig::IDLE_POLL_MIN..=Nanos::from_secs(600);
 /// Timeouts of commands.
 pub(super) const TIMEOUT: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(30 * 86_400);
 /// Times from one poll to the next.

@@ -31,7 +31,7 @@ use crate::space::lines::{CandidateChange, ClosedLine, LineTable};
 use crate::{RateLimiter, RateLimiterKind, VictimPolicyKind};
 use candidates::VictimCandidates;
 use defer::{GcDeferral, MemberUnit, VictimUnit};
-use victim_lines::{VictimDecision, VictimLines};
+use victim_lines::{ChosenLine, VictimDecision, VictimLines};
 use victim_p2l::VictimP2lRead;
 
 /// Garbage collection: the lines being reclaimed, and the progress of each.
@@ -185,17 +185,21 @@ impl Gc {
         free: u64,
         room: u64,
         choose: impl FnOnce(&VictimLines<'_>) -> VictimDecision,
-    ) -> Option<LineId> {
+    ) -> Option<ChosenLine> {
         self.candidates.set_critical(self.limiter.headroom(free) <= 0.0);
         if room < u64::from(env.plan.line_sectors) {
-            return self.candidates.pop_fewest_valid(room, lines);
+            return self.candidates.pop_fewest_valid(room, lines).map(ChosenLine::new);
         }
         if let Some(line) = self.candidates.pop_degraded() {
-            return Some(line);
+            return Some(ChosenLine::new(line));
         }
         match choose(&self.victim_lines(env, lines, free)) {
-            VictimDecision::Policy => self.candidates.pop_by_policy(lines.closed_total()),
-            VictimDecision::Line(line) => self.candidates.pop_chosen(line),
+            VictimDecision::Policy => {
+                self.candidates.pop_by_policy(lines.closed_total()).map(ChosenLine::new)
+            }
+            VictimDecision::Line(chosen) => {
+                self.candidates.pop_chosen(chosen.line).map(|line| ChosenLine { line, ..chosen })
+            }
             VictimDecision::None => None,
         }
     }

@@ -4,6 +4,33 @@
 use super::candidates::VictimCandidates;
 use crate::ids::LineId;
 use crate::space::lines::LineTable;
+use serde::{Deserialize, Serialize};
+
+/// Where the valid sectors of a line are relocated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RelocationStream {
+    /// To lines with the sectors of other victims.
+    Gc,
+    /// To lines without other data, on the free chunks with the most wear, as static wear leveling does.
+    /// One line at a time is relocated so; the sectors of others go to [`RelocationStream::Gc`].
+    Cold,
+}
+
+/// A line that is relocated and erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ChosenLine {
+    /// The line.
+    pub line: LineId,
+    /// Where its valid sectors go.
+    pub stream: RelocationStream,
+}
+
+impl ChosenLine {
+    /// Creates the choice of a line whose sectors go to the lines of garbage collection.
+    pub const fn new(line: LineId) -> ChosenLine {
+        ChosenLine { line, stream: RelocationStream::Gc }
+    }
+}
 
 /// The choice of the next victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +38,7 @@ pub enum VictimDecision {
     /// The policy of the configuration.
     Policy,
     /// This line is the victim. If it is none of [`VictimLines::ids`], there is no victim now.
-    Line(LineId),
+    Line(ChosenLine),
     /// There is no victim now. The FTL retries when it next works while space is needed.
     None,
 }

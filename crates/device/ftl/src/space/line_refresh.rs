@@ -1,5 +1,6 @@
 //! Lines whose data is relocated for refresh or wear leveling, and changes of chunks.
 
+use crate::ChosenLine;
 use crate::ids::LineId;
 use crate::space::lines::{LineState, LineTable};
 use nvme::ChunkId;
@@ -24,15 +25,15 @@ pub enum ChunkEvent {
 
 impl LineTable {
     /// Requests the refresh of a line. Returns whether it was not requested before.
-    pub(crate) fn request_refresh(&mut self, id: LineId) -> bool {
-        let line = &mut self.lines[id.index()];
+    pub(crate) fn request_refresh(&mut self, chosen: ChosenLine) -> bool {
+        let line = &mut self.lines[chosen.line.index()];
         if line.degraded || line.refresh_requested {
             return false;
         }
         match line.state {
             LineState::Open | LineState::Closed => {
                 line.refresh_requested = true;
-                self.refresh_queue.push_back(id);
+                self.refresh_queue.push_back(chosen);
             }
             LineState::Free | LineState::Victim | LineState::Draining => return false,
         }
@@ -41,18 +42,17 @@ impl LineTable {
 
     /// Removes and returns the line that has waited longest to be refreshed: a closed or an open
     /// one.
-    pub(crate) fn pop_refresh(&mut self) -> Option<LineId> {
+    pub(crate) fn pop_refresh(&mut self) -> Option<ChosenLine> {
         // Some have been reclaimed meanwhile.
-        while let Some(id) = self.refresh_queue.pop_front() {
-            let line = &mut self.lines[id.index()];
+        while let Some(chosen) = self.refresh_queue.pop_front() {
+            let line = &mut self.lines[chosen.line.index()];
             if !std::mem::take(&mut line.refresh_requested) {
                 continue;
             }
             match line.state {
                 // The line is about to close, and is refreshed then.
                 LineState::Open if line.fully_mapped => line.refresh_requested = true,
-                LineState::Open => return Some(id),
-                LineState::Closed => return Some(id),
+                LineState::Open | LineState::Closed => return Some(chosen),
                 LineState::Free | LineState::Victim | LineState::Draining => {}
             }
         }

@@ -13,7 +13,7 @@ use crate::space::erase_gate::EraseGate;
 use crate::space::free_chunks::FreeChunks;
 use crate::space::line_meta::P2lTable;
 use crate::space::open_line::{OpenLine, WritableChunk};
-use crate::{CapacityPlan, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
+use crate::{CapacityPlan, ChosenLine, ChunkEvent, FlashGeometry, FtlConfig, P2lLocation};
 
 /// State of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,8 +160,8 @@ pub(crate) struct LineTable {
     /// Full lines that wait for their footer to be written.
     pub(super) footer_due: VecDeque<LineId>,
     pub(super) closed_total: u64,
-    /// Closed lines to be refreshed; some may have been reclaimed meanwhile.
-    pub(super) refresh_queue: VecDeque<LineId>,
+    /// Lines to be refreshed; some may have been reclaimed meanwhile.
+    pub(super) refresh_queue: VecDeque<ChosenLine>,
     /// Changes of chunks, if a component has subscribed to them.
     pub(super) chunk_events: Option<VecDeque<ChunkEvent>>,
 }
@@ -262,7 +262,7 @@ impl LineTable {
 
     /// Whether a line is queued to be refreshed.
     pub(crate) fn is_refresh_queued(&self, id: LineId) -> bool {
-        self.refresh_queue.contains(&id)
+        self.refresh_queue.iter().any(|chosen| chosen.line == id)
     }
 
     /// Closed lines.
@@ -484,7 +484,7 @@ impl LineTable {
         // Some may have been counted twice (see `inc_valid`).
         line.valid_sectors = line.valid_sectors.min(line.sectors);
         if line.refresh_requested {
-            self.refresh_queue.push_back(id);
+            self.refresh_queue.push_back(ChosenLine::new(id));
         }
         self.emit_closed(id);
         self.drop_p2l(id);

@@ -14,11 +14,11 @@ pub(crate) mod placement;
 pub(crate) mod programs;
 pub(crate) mod restore;
 
-use crate::ChunkEvent;
 use crate::env::Env;
 use crate::ftl::STREAM_COUNT;
 use crate::ids::{LineId, ToU32, WriteSeq};
 use crate::mapping::p2l::WrittenSector;
+use crate::{ChosenLine, ChunkEvent};
 use chunk::ChunkState;
 use line_meta::LineIdentity;
 use line_meta_writer::LineMetaWriter;
@@ -388,12 +388,12 @@ impl Space {
     }
 
     /// Requests the refresh of a line. Returns whether it was not requested before.
-    pub(crate) fn request_refresh(&mut self, line: LineId) -> bool {
-        self.lines.request_refresh(line)
+    pub(crate) fn request_refresh(&mut self, chosen: ChosenLine) -> bool {
+        self.lines.request_refresh(chosen)
     }
 
     /// Removes and returns the line that has waited longest to be refreshed.
-    pub(crate) fn pop_refresh(&mut self) -> Option<LineId> {
+    pub(crate) fn pop_refresh(&mut self) -> Option<ChosenLine> {
         self.lines.pop_refresh()
     }
 

@@ -88,6 +88,7 @@ pub(super) fn stats(drive: &RulesDriveArgs) -> Result<(), CliError> {
     let mut text = format!(
         "{}: {} inputs, {} commands missed, {} operations, engines busy for {}\n\
          {} polls, {} victims by rules, {} by the policy\n\
+         {} polls while idle, {} periodic runs, {} lines relocated for them\n\
          rule                                  matches       faults          ops\n",
         drive.name,
         stats.inputs,
@@ -97,6 +98,9 @@ pub(super) fn stats(drive: &RulesDriveArgs) -> Result<(), CliError> {
         stats.polls,
         stats.victims,
         stats.policy_victims,
+        stats.idle_polls,
+        stats.periodic,
+        stats.relocated,
     );
     for rule in &stats.rules {
         // Writing to a string does not fail.

@@ -38,11 +38,12 @@ fn refused_program(program: &str) -> String {
 #[test]
 fn a_program_is_compiled_for_its_drive() {
     let keys = "personality = \"rules\"\n[drive.rules]\ntemplate = \"throughput\"\nengines = 4\n\
-        op = \"1ns\"\nops = 100\ntable_memory = \"1M\"\nmiss_timeout = \"20ms\"\nparked = 7\n";
+        op = \"1ns\"\nidle_poll = \"1us\"\nops = 100\ntable_memory = \"1M\"\nmiss_timeout = \"20ms\"\nparked = 7\n";
     let scenario = parse(Path::new("t.toml"), keys).expect("a scenario");
     let config = &scenario.drives[0].config;
     let rules = config.rules.as_ref().expect("rules");
     assert_eq!((rules.engines, rules.op.0, rules.ops, rules.table_bytes), (4, 1, 100, 1 << 20));
+    assert_eq!(rules.idle_poll.map(|idle| idle.0), Some(1_000));
     assert_eq!((rules.misses.timeout.0, rules.misses.parked_max), (20_000_000, 7));
     let program = RuleProgram::decode(&rules.program).expect("a program");
     let app = &program.apps[0];
@@ -71,6 +72,8 @@ fn keys_that_contradict_each_other_are_refused() {
         (ruled("rules.engines = 0\n"), "engines"),
         (ruled("rules.engines = 65\n"), "engines"),
         (ruled("rules.op = \"1h\"\n"), "op"),
+        (ruled("rules.idle_poll = \"0\"\n"), "idle_poll"),
+        (ruled("rules.idle_poll = \"999ns\"\n"), "idle_poll"),
         (ruled("rules.ops = 2\n"), "may need 3 operations"),
         (ruled("lba_bytes = 512\n"), "logical blocks are smaller"),
         (ruled("namespaces = [\"1M\", \"rest\"]\n"), "in one namespace"),
@@ -126,9 +129,9 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
         (
             format!(
                 "{APP}{STORE}rule level when idle(db)\n  set v = best line of db by line.age\n  \
-                do move valid of v to db.cold; erase v\n"
+                do move valid of v to db.hot; erase v\n"
             ),
-            "moves to the stream `cold`",
+            "moves to the stream `hot`",
             true,
         ),
         (
@@ -145,10 +148,11 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
         ),
         (
             format!(
-                "{APP}table n: u8[4] volatile\nrule cool when every 1s set each h of n: h = 0\n"
+                "{APP}table n: u8[4] volatile\nrule cool when every 1ms set each h of n: h = 0\n\
+                rule warm when every 999us set each h of n: h = 1\n"
             ),
-            "periodic rules",
-            true,
+            "rule warm runs every 999000 ns",
+            false,
         ),
         (format!("{APP}{get} set header.tag = 1 do complete ok\n"), "tags of sectors", true),
         (format!("app db {{ units = 0-2 }}\n{STORE}"), "must have all of them", false),

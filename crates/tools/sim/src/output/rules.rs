@@ -18,6 +18,7 @@ pub(crate) fn rule_settings(rules: &DriveRulesConfig) -> Value {
         "table_bytes": rules.table_bytes,
         "miss_timeout_ns": rules.misses.timeout.0,
         "parked": rules.misses.parked_max,
+        "idle_poll_ns": rules.idle_poll.map(|idle| idle.0),
     })
 }
 
@@ -56,6 +57,9 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
         "polls": stats.polls,
         "victims": stats.victims,
         "policy_victims": stats.policy_victims,
+        "idle_polls": stats.idle_polls,
+        "periodic": stats.periodic,
+        "relocated": stats.relocated,
         "engine_busy_ns": stats.engine_busy.0,
         "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
     })

@@ -5,6 +5,7 @@ use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVe
 use time::Nanos;
 use tracepoint::{Event, StageKind};
 
+use super::background;
 use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
@@ -60,12 +61,24 @@ fn status_of(status: RuleStatus) -> Status {
 /// Starts a command of a drive with rules, as they decide.
 #[inline(never)]
 pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
+    if controller.commands.rules.as_ref().is_some_and(|rules| rules.background.is_asleep()) {
+        wake(controller, now);
+    }
     if !starts_unchanged(controller, id) && !match_command(controller, now, id, 0) {
         return;
     }
     let Personality::Block(drive) = &mut controller.personality else { return };
     let cache_enabled = controller.admin.cache_enabled();
     drive.start(now, id, &mut controller.commands, cache_enabled);
+}
+
+/// Has the background rules tried when the drive is idle again.
+#[cold]
+fn wake(controller: &mut Controller, now: Nanos) {
+    if let Some(rules) = &mut controller.commands.rules {
+        rules.background.wake(now);
+    }
+    injection::update_interrupt(controller);
 }
 
 /// Decides about a read or a write, if that takes no time and no execution of a rule. Returns whether
@@ -141,9 +154,11 @@ fn enter_engine(
     false
 }
 
-/// Executes what engines have decided by `now`, and ends the commands that were parked for too long.
+/// Executes what engines have decided by `now`, ends the commands that were parked for too long, and runs
+/// the background rules and periodic rules that are due.
 #[cold]
 pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
+    background::run_due(controller, now);
     while let Some((at, work)) =
         controller.commands.rules.as_mut().and_then(|rules| rules.stations.pop_due(now))
     {
@@ -156,7 +171,7 @@ pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
     }
 }
 
-fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
+pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
     let Personality::Block(drive) = &mut controller.personality else { return };
     match work {
         EngineWork::Start(id) => {
@@ -169,6 +184,14 @@ fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
         EngineWork::Miss(id) => miss(controller, now, id),
         EngineWork::Nothing => {}
         EngineWork::Victim => drive.kick = true,
+        EngineWork::Relocate(chosen) => {
+            if drive.ftl.relocate(chosen) {
+                drive.kick = true;
+                if let Some(rules) = &mut controller.commands.rules {
+                    rules.stats.relocated += 1;
+                }
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use media::NandConfig;
 use rules::{
     PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed, RuleProgram,
-    VerifiedProgram, VerifyError, verify,
+    RuleTrigger, VerifiedProgram, VerifyError, verify,
 };
 use time::Nanos;
 
@@ -27,11 +27,18 @@ pub struct DriveRulesConfig {
     pub table_bytes: u64,
     /// The treatment of commands that no rule matches.
     pub misses: RuleMissConfig,
+    /// Time without a command after which the drive polls its background rules; `None` if only a drive
+    /// that needs space does.
+    pub idle_poll: Option<Nanos>,
 }
 
 impl DriveRulesConfig {
     /// Maximum number of engines.
     pub const ENGINES_MAX: u16 = 64;
+    /// Minimum period of a periodic rule.
+    pub const PERIOD_MIN: Nanos = Nanos(1_000_000);
+    /// Minimum time between two polls of the background rules by an idle drive.
+    pub const IDLE_POLL_MIN: Nanos = Nanos(1_000);
 
     /// Returns what a program of a drive with this medium may use.
     pub fn grant(&self, nand: &NandConfig) -> RuleGrant {
@@ -70,6 +77,9 @@ impl DriveRulesConfig {
         nand: &NandConfig,
         capacity: Option<u64>,
     ) -> Result<VerifiedProgram, DriveRulesError> {
+        if let Some(idle_poll) = self.idle_poll.filter(|idle| *idle < Self::IDLE_POLL_MIN) {
+            return Err(DriveRulesError::IdlePoll { idle_poll });
+        }
         let program = RuleProgram::decode(&self.program)?;
         let verified = verify(program, &self.grant(nand)).map_err(Box::new)?;
         check_executable(&verified, nand, capacity)?;
@@ -92,11 +102,21 @@ pub fn check_executable(
     capacity: Option<u64>,
 ) -> Result<(), DriveRulesError> {
     let is_executed = |need: &RuleNeed| {
-        use PlacementStream::{Gc, Host};
-        matches!(need.feature, RuleFeature::Place(Host) | RuleFeature::Move(Gc))
+        use PlacementStream::{Cold, Gc, Host};
+        matches!(
+            need.feature,
+            RuleFeature::Place(Host) | RuleFeature::Move(Gc | Cold) | RuleFeature::Periodic
+        )
     };
     if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
         return Err(DriveRulesError::NotExecuted(need));
+    }
+    for rule in &verified.program().rules {
+        if let RuleTrigger::Every { period_ns } = rule.trigger
+            && period_ns < DriveRulesConfig::PERIOD_MIN.0
+        {
+            return Err(DriveRulesError::Period { rule: rule.name.clone(), period_ns });
+        }
     }
     let Some(app) = verified.program().apps.first() else { return Err(DriveRulesError::NoApp) };
     let units = nand.geometry.total_pus();
@@ -125,6 +145,26 @@ pub enum DriveRulesError {
     /// The program needs something that the drive does not execute.
     #[error("the drive does not execute {} yet, which `{}` needs", .0.feature, .0.part)]
     NotExecuted(RuleNeed),
+    /// A periodic rule runs too often.
+    #[error(
+        "rule {rule} runs every {period_ns} ns: the period must be at least {} ns",
+        DriveRulesConfig::PERIOD_MIN.0
+    )]
+    Period {
+        /// The rule.
+        rule: String,
+        /// Its period.
+        period_ns: u64,
+    },
+    /// An idle drive polls its background rules too often.
+    #[error(
+        "an idle drive polls its background rules every {idle_poll}: the time must be at least {}",
+        DriveRulesConfig::IDLE_POLL_MIN
+    )]
+    IdlePoll {
+        /// The time between two polls.
+        idle_poll: Nanos,
+    },
     /// The drive has no rules.
     #[error("the drive has no rules: set personality = \"rules\"")]
     NoRules,

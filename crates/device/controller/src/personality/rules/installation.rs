@@ -83,7 +83,7 @@ pub(crate) fn install(
     let settings = super::config::DriveRulesConfig { program, ..settings.clone() };
     let verified = settings.verified(nand(controller)?, Some(drive.ftl.sectors()))?;
     let Some(rules) = &mut controller.commands.rules else { return Err(DriveRulesError::NoRules) };
-    rules.replace(verified, &controller.config);
+    rules.replace(now, verified, &settings, &controller.config);
     controller.config.rules = Some(settings);
     release(controller, now);
     injection::update_interrupt(controller);

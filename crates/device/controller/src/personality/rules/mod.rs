@@ -5,6 +5,7 @@
 //! suffices. The time that it takes comes after that ([`EngineStations`]).
 
 pub(crate) mod admin;
+mod background;
 pub(crate) mod commands;
 pub(crate) mod config;
 mod ftl_facts;
@@ -13,16 +14,18 @@ pub(crate) mod misses;
 mod stations;
 mod upload;
 
-use ftl::{LineId, VictimDecision, VictimLines};
+use ftl::{ChosenLine, LineId, RelocationStream, VictimDecision, VictimLines};
 use rules::{
-    AppId, DriveFacts, EngineOptions, EngineTotals, RuleAction, RuleCounters, RuleEngine,
-    RuleInput, RuleStep, RuleVerdict, VerifiedProgram,
+    AppId, DriveFacts, EngineOptions, EngineTotals, PlacementStream, RuleAction, RuleCounters,
+    RuleEngine, RuleInput, RuleStep, RuleVerdict, VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
 use crate::controller::Personality;
 use crate::{DriveConfig, DriveError};
+use background::BackgroundTimers;
+use config::DriveRulesConfig;
 use ftl_facts::FtlFacts;
 use misses::{RuleMissRecord, RuleMisses};
 use stations::{EngineStations, EngineWork};
@@ -53,8 +56,15 @@ pub struct DriveRuleStats {
     pub ops: u64,
     /// Polls of background rules for a victim.
     pub polls: u64,
+    /// Polls of background rules by an idle drive.
+    pub idle_polls: u64,
+    /// Runs of periodic rules.
+    pub periodic: u64,
     /// Victims that a rule chose.
     pub victims: u64,
+    /// Lines that were relocated although no space was needed, because a background rule or a periodic
+    /// rule chose them.
+    pub relocated: u64,
     /// Victims of the FTL's policy, because the host waited for space and no rule chose one.
     pub policy_victims: u64,
     /// Time in which engines worked.
@@ -78,7 +88,7 @@ pub struct NamedRuleStats {
 #[derive(Clone, Copy, Debug)]
 struct PolledVictim {
     due: Nanos,
-    line: Option<LineId>,
+    chosen: Option<ChosenLine>,
 }
 
 /// The rules of a drive.
@@ -88,6 +98,7 @@ pub(crate) struct DriveRules {
     op: Nanos,
     stations: EngineStations,
     polled: Option<PolledVictim>,
+    background: BackgroundTimers,
     /// The number of the program.
     program: u32,
     misses: RuleMisses,
@@ -118,8 +129,10 @@ impl DriveRules {
         };
         let verified = settings.verified(nand, Some(drive.ftl.sectors()))?;
         let rules_before = vec![Default::default(); verified.program().rules.len()];
+        let engine = DriveRules::engine(verified, config);
         Ok(Some(Box::new(DriveRules {
-            engine: DriveRules::engine(verified, config),
+            background: BackgroundTimers::new(&engine, settings.idle_poll, Nanos::ZERO),
+            engine,
             op: settings.op,
             stations: EngineStations::new(settings.engines),
             polled: None,
@@ -140,13 +153,21 @@ impl DriveRules {
     }
 
     /// Replaces the program. Its tables have zeros, or no keys.
-    fn replace(&mut self, verified: VerifiedProgram, config: &DriveConfig) {
+    fn replace(
+        &mut self,
+        now: Nanos,
+        verified: VerifiedProgram,
+        settings: &DriveRulesConfig,
+        config: &DriveConfig,
+    ) {
         let (totals, before) = (self.engine.totals(), self.totals_before);
         self.stats.inputs += totals.inputs - before.inputs;
         self.stats.ops += totals.ops - before.ops;
         self.totals_before = EngineTotals::default();
         self.rules_before = vec![Default::default(); verified.program().rules.len()];
         self.engine = DriveRules::engine(verified, config);
+        self.background = BackgroundTimers::new(&self.engine, settings.idle_poll, now);
+        self.background.wake(now);
         self.polled = None;
         self.program = self.program.wrapping_add(1);
         self.stats.installations += 1;
@@ -166,12 +187,18 @@ impl DriveRules {
         DriveRuleStats {
             rules: named.collect(),
             missed: self.misses.records(),
-            // The inputs of engines are those of commands, and the polls.
-            inputs: self.stats.inputs + totals.inputs - before.inputs - self.stats.polls,
+            inputs: self.command_inputs(),
             ops: self.stats.ops + totals.ops - before.ops,
             engine_busy: self.stations.busy,
             ..self.stats.clone()
         }
+    }
+
+    /// Returns the inputs of commands: those of engines, without the polls and the periodic rules.
+    fn command_inputs(&self) -> u64 {
+        let own = self.stats.polls + self.stats.idle_polls + self.stats.periodic;
+        let of_engine = self.engine.totals().inputs - self.totals_before.inputs;
+        self.stats.inputs + of_engine - own
     }
 
     /// Resets the counters.
@@ -180,6 +207,8 @@ impl DriveRules {
         self.stats = DriveRuleStats { installations, ..DriveRuleStats::default() };
         self.stations.busy = Nanos::ZERO;
         (self.rules_before, self.totals_before) = (self.engine.counters(), self.engine.totals());
+        // The counter from which the timers see that the drive is idle begins with zero, too.
+        self.background.reset_inputs();
     }
 
     /// Whether engines take time.
@@ -192,9 +221,10 @@ impl DriveRules {
         std::mem::take(&mut self.has_polled)
     }
 
-    /// Returns the time at which the next input leaves its engine, or a parked command ends.
+    /// Returns the time at which the next input leaves its engine, a parked command ends, or a rule is
+    /// due.
     pub(crate) fn next_at(&self) -> Nanos {
-        self.stations.next_at().min(self.misses.next_at())
+        self.stations.next_at().min(self.misses.next_at()).min(self.background.next_at())
     }
 
     /// Whether a drive with `outstanding` commands does nothing for a host, but for `own` commands.
@@ -225,12 +255,12 @@ impl DriveRules {
         }
     }
 
-    /// Runs an input to its end. The line of the first `move valid` becomes the victim.
+    /// Runs an input to its end. The line of the first `move valid` is chosen.
     fn run(
         &mut self,
         mut step: RuleStep,
         facts: &FtlFacts<'_>,
-        victim: &mut Option<LineId>,
+        chosen: &mut Option<ChosenLine>,
     ) -> RuleVerdict {
         loop {
             let (context, action) = match step {
@@ -238,8 +268,12 @@ impl DriveRules {
                 RuleStep::Do(context, action) => (context, action),
             };
             match action {
-                RuleAction::MoveValid { line, .. } => {
-                    victim.get_or_insert(LineId::new(line.get()));
+                RuleAction::MoveValid { line, stream } => {
+                    let stream = match stream {
+                        PlacementStream::Cold => RelocationStream::Cold,
+                        _ => RelocationStream::Gc,
+                    };
+                    chosen.get_or_insert(ChosenLine { line: LineId::new(line.get()), stream });
                 }
                 // The FTL erases its victims.
                 RuleAction::Erase { .. } | RuleAction::Pause => {}
@@ -264,29 +298,29 @@ impl DriveRules {
         is_timed: bool,
         lines: &VictimLines<'_>,
     ) -> VictimDecision {
-        let line = match self.polled.take() {
+        let chosen = match self.polled.take() {
             Some(polled) if is_timed && polled.due > now => {
                 self.polled = Some(polled);
                 return VictimDecision::None;
             }
-            Some(polled) => polled.line,
+            Some(polled) => polled.chosen,
             None => {
                 let is_idle = self.is_idle(outstanding, 0);
-                let line = self.poll(&FtlFacts::of_lines(lines, is_idle));
+                let chosen = self.poll(&FtlFacts::of_lines(lines, is_idle));
                 let time = self.time_of_last();
                 if is_timed && time > Nanos::ZERO {
                     let due = self.stations.enqueue(now, time, EngineWork::Victim).end;
-                    self.polled = Some(PolledVictim { due, line });
+                    self.polled = Some(PolledVictim { due, chosen });
                     self.has_polled = true;
                     return VictimDecision::None;
                 }
-                line
+                chosen
             }
         };
-        match line.filter(|line| lines.get(*line).is_some()) {
-            Some(line) => {
+        match chosen.filter(|chosen| lines.get(chosen.line).is_some()) {
+            Some(chosen) => {
                 self.stats.victims += 1;
-                VictimDecision::Line(line)
+                VictimDecision::Line(chosen)
             }
             None if lines.is_critical() => {
                 self.stats.policy_victims += 1;
@@ -297,14 +331,14 @@ impl DriveRules {
     }
 
     /// Runs the background rules once. Returns the line that they choose.
-    fn poll(&mut self, facts: &FtlFacts<'_>) -> Option<LineId> {
+    fn poll(&mut self, facts: &FtlFacts<'_>) -> Option<ChosenLine> {
         self.stats.polls += 1;
-        let mut victim = None;
+        let mut chosen = None;
         match self.engine.begin_background(APP, facts as &dyn DriveFacts) {
-            Some(step) => self.run(step, facts, &mut victim),
+            Some(step) => self.run(step, facts, &mut chosen),
             None => unreachable!("the context is free between two inputs"),
         };
-        victim
+        chosen
     }
 
     /// Checks the invariants of the engine.

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use ftl::ChosenLine;
 use nvme::Status;
 use time::Nanos;
 
@@ -20,6 +21,8 @@ pub(super) enum EngineWork {
     Nothing,
     /// The FTL learns of its victim.
     Victim,
+    /// A line is relocated.
+    Relocate(ChosenLine),
 }
 
 impl EngineWork {

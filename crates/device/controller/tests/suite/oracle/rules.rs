@@ -5,7 +5,7 @@ use rng::Rng;
 use time::Nanos;
 
 use super::case::{Blocks, Case, Medium};
-use crate::rules::harness::{RECLAIM, STORE_AND_LOAD, compiled, nand};
+use crate::rules::harness::{LEVEL, RECLAIM, STORE_AND_LOAD, compiled, nand};
 
 /// Gives a drive the page-mapped program, on engines of a random number and speed.
 fn add_rules(config: &mut DriveConfig, rng: &mut Rng) {
@@ -14,12 +14,13 @@ fn add_rules(config: &mut DriveConfig, rng: &mut Rng) {
         "app db {{ units = 0-{last}, spare = 0.01 }}\ntable map: addr[db.sectors] durable\n"
     );
     config.rules = Some(DriveRulesConfig {
-        program: compiled(&format!("{app}{STORE_AND_LOAD}{RECLAIM}"), config),
+        program: compiled(&format!("{app}{STORE_AND_LOAD}{RECLAIM}{LEVEL}"), config),
         engines: 1 + rng.below(3) as u16,
         op: Nanos(rng.below(2) * rng.below(200)),
         ops: 1 << 20,
         table_bytes: 1 << 20,
         misses: RuleMissConfig::default(),
+        idle_poll: (rng.below(2) == 1).then_some(Nanos(1_000 + rng.below(300_000))),
     });
 }
 

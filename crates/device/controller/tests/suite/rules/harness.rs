@@ -24,6 +24,11 @@ pub(crate) const RECLAIM: &str = "rule reclaim when idle(db) or db.free_lines < 
     set v = best line of db by line.sectors - line.valid where line.valid < line.sectors\n  \
     do move valid of v to db.gc; erase v\n";
 
+/// The relocation of the line that was closed first, once lines differ in their wear.
+pub(crate) const LEVEL: &str = "rule level priority 1 when idle(db) and db.wear.max > db.wear.min + 2\n  \
+    set v = best line of db by line.age - 100 * line.erases\n  \
+    do move valid of v to db.cold; erase v\n";
+
 pub(crate) fn nand(config: &DriveConfig) -> &NandConfig {
     match &config.media {
         MediaConfig::Nand(nand) => nand,
@@ -35,7 +40,15 @@ pub(crate) fn nand(config: &DriveConfig) -> &NandConfig {
 pub(super) fn settings() -> DriveRulesConfig {
     let (program, op) = (Vec::new(), Nanos::ZERO);
     let misses = RuleMissConfig { timeout: Nanos::ZERO, ..RuleMissConfig::default() };
-    DriveRulesConfig { program, engines: 1, op, ops: 4096, table_bytes: 1 << 20, misses }
+    DriveRulesConfig {
+        program,
+        engines: 1,
+        op,
+        ops: 4096,
+        table_bytes: 1 << 20,
+        misses,
+        idle_poll: None,
+    }
 }
 
 /// Returns a program in its encoded form.

@@ -1,5 +1,6 @@
 //! Drives with rules: verdicts, victims, the time of engines, misses, and programs that are refused.
 
+mod background;
 mod commands;
 pub(crate) mod harness;
 mod misses;

@@ -1,8 +1,8 @@
 //! Victims that the owner of the flash chooses in place of the FTL's policy.
 
 use ftl::{
-    ChunkReport, FlashGeometry, Ftl, FtlConfig, LineId, LineMetadata, VictimDecision, VictimLines,
-    VictimPolicyKind,
+    ChosenLine, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineId, LineMetadata, VictimDecision,
+    VictimLines, VictimPolicyKind,
 };
 use nvme::Status;
 use time::Nanos;
@@ -61,7 +61,7 @@ fn emptiest(lines: &VictimLines<'_>) -> VictimDecision {
             best = Some((gain, id));
         }
     }
-    best.map_or(VictimDecision::None, |(_, line)| VictimDecision::Line(line))
+    best.map_or(VictimDecision::None, |(_, line)| VictimDecision::Line(ChosenLine::new(line)))
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_choice_that_is_no_closed_line_is_no_victim() {
         assert_eq!(lines.get(LineId::new(1 << 20)), None);
         match lines.is_critical() {
             true => VictimDecision::Policy,
-            false => VictimDecision::Line(LineId::new(1 << 20)),
+            false => VictimDecision::Line(ChosenLine::new(LineId::new(1 << 20))),
         }
     }
     let chosen = run(1, VictimPolicyKind::Greedy, Some(wrong));

@@ -16,7 +16,10 @@ use crate::gc::{Relocation, VictimScan};
 use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, ToU32};
 use crate::space::ChunkErase;
 use crate::space::lines::LineState;
-use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest, VictimLines};
+use crate::{
+    BufferEntry, ChosenLine, FlashBackend, Ftl, L2pEntry, OpToken, ReadDest, RelocationStream,
+    VictimLines,
+};
 
 /// Number of members of a line whose P2L entries are prefetched together.
 const PREFETCH_MEMBERS: u32 = 16;
@@ -108,9 +111,13 @@ impl Ftl {
             return false;
         }
         let choose = |lines: &VictimLines<'_>| flash.choose_victim(now, lines);
-        let line = self.gc.pick_victim(&self.env, self.space.table(), free, room, choose);
-        let Some(line) = line else { return false };
+        let chosen = self.gc.pick_victim(&self.env, self.space.table(), free, room, choose);
+        let Some(ChosenLine { line, stream }) = chosen else { return false };
         self.space.begin_victim(line);
+        if stream == RelocationStream::Cold && !self.health.is_refreshing_any() {
+            self.stats.wear_leveled_lines += 1;
+            self.health.begin_refresh(line, true);
+        }
         self.gc.count_victim();
         self.health.count_victim();
         self.begin_victim_scan(line);

@@ -6,7 +6,7 @@ use crate::ftl::GC;
 use crate::ids::{LineId, NO_SECTOR};
 use crate::space::line_refresh::ChunkEvent;
 use crate::space::lines::LineState;
-use crate::{BufferEntry, Ftl};
+use crate::{BufferEntry, ChosenLine, Ftl, RelocationStream};
 use nvme::ChunkId;
 
 impl Ftl {
@@ -16,7 +16,22 @@ impl Ftl {
     /// (which is mirrored), or is being relocated already. An open line is finished with padding
     /// first if there is room for that; otherwise its data is relocated and the line stays open.
     pub fn refresh(&mut self, chunk: ChunkId) -> bool {
-        self.is_in_line(chunk) && self.space.request_refresh(self.space.line_of(chunk))
+        self.is_in_line(chunk)
+            && self.space.request_refresh(ChosenLine::new(self.space.line_of(chunk)))
+    }
+
+    /// Requests that a line be relocated soon and its chunks be erased, although no space is needed: as
+    /// [`refresh`](Ftl::refresh) does, and as gently. Call [`kick`](Ftl::kick) afterwards. Returns
+    /// whether it will be: not if it is none of [`victim_lines`](Ftl::victim_lines), or is to be
+    /// refreshed already. A relocation to [`RelocationStream::Cold`] goes to
+    /// [`RelocationStream::Gc`] if there is no space for another line.
+    pub fn relocate(&mut self, chosen: ChosenLine) -> bool {
+        self.victim_lines().get(chosen.line).is_some() && self.space.request_refresh(chosen)
+    }
+
+    /// Returns whether a line is being refreshed or relocated, or is to be.
+    pub fn is_relocating(&self) -> bool {
+        self.space.table().has_refresh_queued() || self.health.is_refreshing_any()
     }
 
     /// Returns whether a chunk exists and is in a line.
@@ -43,7 +58,7 @@ impl Ftl {
         self.space.close_open_chunk(&self.env, chunk);
         self.redispatch_unreadable(chunk);
         self.close_if_done(line);
-        self.space.request_refresh(line);
+        self.space.request_refresh(ChosenLine::new(line));
         self.space.emit_emptied(chunk);
         self.record_uncorrectable(chunk);
         true
@@ -68,12 +83,12 @@ impl Ftl {
 
     /// Removes and returns the line that has waited longest to be refreshed: a closed or an open
     /// one.
-    fn pop_refresh(&mut self) -> Option<LineId> {
-        let line = self.space.pop_refresh()?;
-        if self.space.table().line(line).state == LineState::Closed {
-            self.take_candidate(line);
+    fn pop_refresh(&mut self) -> Option<ChosenLine> {
+        let chosen = self.space.pop_refresh()?;
+        if self.space.table().line(chosen.line).state == LineState::Closed {
+            self.take_candidate(chosen.line);
         }
-        Some(line)
+        Some(chosen)
     }
 
     /// Makes a closed line a victim, whatever the victim policy says.
@@ -91,10 +106,10 @@ impl Ftl {
             return None;
         }
         let (line, levels) = match self.pop_refresh() {
-            Some(line) if self.finish_line(line) => return None,
-            Some(line) => {
+            Some(chosen) if self.finish_line(chosen.line) => return None,
+            Some(ChosenLine { line: chosen, stream }) => {
                 self.durability.record_host_change();
-                (line, false)
+                (chosen, stream == RelocationStream::Cold && room >= 2 * line)
             }
             // Cold data may need a new line.
             None if room >= 2 * line => (self.pick_static_wl_line()?, true),
