@@ -78,6 +78,9 @@ named_values! {
         /// I/O speculation [Spec14 §2]: programs that go on while their I/Os are in flight, on a modeled
         /// core; how long programs could, under an emulator; the cost of a checkpoint of their memory.
         Speculate = "speculate",
+        /// Rules in the drive, AppNVM [Thesis15 ch. 7]: their cost per command, engines, misses, and
+        /// collection by rules.
+        Appnvm = "appnvm",
     }
 }
 
@@ -228,6 +231,21 @@ named_values! {
 }
 
 named_values! {
+    /// A part of the group `appnvm`.
+    AppnvmPart {
+        /// A page-mapped drive with rules, compared with the block personality (real time).
+        Commands = "commands",
+        /// Commands by the number of rules that are tried, 1 to 256 (virtual time, and CPU time).
+        Rules = "rules",
+        /// A job beside a flood of commands that no rule matches (virtual time).
+        Misses = "misses",
+        /// Write amplification of garbage collection by a rule, compared with the drive's own policy
+        /// (virtual time).
+        Collection = "collection",
+    }
+}
+
+named_values! {
     /// Source of a modeled machine's costs.
     CostSource {
         /// Published values of one machine; the results are the same on every machine.
@@ -257,6 +275,8 @@ pub enum BenchPart {
     Thesis(ThesisPart),
     /// A part of the group `speculate`.
     Speculate(SpeculatePart),
+    /// A part of the group `appnvm`.
+    Appnvm(AppnvmPart),
 }
 
 impl BenchPart {
@@ -271,6 +291,7 @@ impl BenchPart {
             BenchPart::Scale(_) => BenchGroup::Scale,
             BenchPart::Thesis(_) => BenchGroup::Thesis,
             BenchPart::Speculate(_) => BenchGroup::Speculate,
+            BenchPart::Appnvm(_) => BenchGroup::Appnvm,
         }
     }
 
@@ -330,6 +351,14 @@ impl BenchPart {
         }
     }
 
+    /// Returns the part of the group `appnvm`, if it is one.
+    pub fn appnvm(self) -> Option<AppnvmPart> {
+        match self {
+            BenchPart::Appnvm(part) => Some(part),
+            _ => None,
+        }
+    }
+
     /// Returns the part of the group `exec`, if it is one.
     pub fn exec(self) -> Option<ExecPart> {
         match self {
@@ -385,6 +414,10 @@ impl NamedValue for BenchPart {
         BenchPart::Speculate(SpeculatePart::Strategies),
         BenchPart::Speculate(SpeculatePart::Profile),
         BenchPart::Speculate(SpeculatePart::Clone),
+        BenchPart::Appnvm(AppnvmPart::Commands),
+        BenchPart::Appnvm(AppnvmPart::Rules),
+        BenchPart::Appnvm(AppnvmPart::Misses),
+        BenchPart::Appnvm(AppnvmPart::Collection),
     ];
 
     fn name(self) -> &'static str {
@@ -397,6 +430,7 @@ impl NamedValue for BenchPart {
             BenchPart::Scale(part) => part.name(),
             BenchPart::Thesis(part) => part.name(),
             BenchPart::Speculate(part) => part.name(),
+            BenchPart::Appnvm(part) => part.name(),
         }
     }
 
@@ -410,6 +444,7 @@ impl NamedValue for BenchPart {
             BenchPart::Scale(part) => part.about(),
             BenchPart::Thesis(part) => part.about(),
             BenchPart::Speculate(part) => part.about(),
+            BenchPart::Appnvm(part) => part.about(),
         }
     }
 }
@@ -428,7 +463,8 @@ mod tests {
             + ExecPart::ALL.len()
             + ScalePart::ALL.len()
             + ThesisPart::ALL.len()
-            + SpeculatePart::ALL.len();
+            + SpeculatePart::ALL.len()
+            + AppnvmPart::ALL.len();
         assert_eq!(parts.len(), own);
         for (i, part) in parts.iter().enumerate() {
             let name = part.name();
@@ -443,6 +479,7 @@ mod tests {
                 part.scale().is_some(),
                 part.thesis().is_some(),
                 part.speculate().is_some(),
+                part.appnvm().is_some(),
             ];
             assert_eq!(of.iter().filter(|is| **is).count(), 1, "{name}");
         }

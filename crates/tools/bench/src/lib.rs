@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod appnvm;
 pub mod block;
 pub mod calibrate;
 mod device;
@@ -49,8 +50,8 @@ use std::io;
 pub use ::machine::Variation;
 pub use expected::{ExpectedMiss, ExpectedMisses};
 pub use groups::{
-    BenchGroup, BenchPart, BlockPart, CostSource, DirectPart, ExecPart, HiopsPart, LightnvmPart,
-    NamedValue, ScalePart, SpeculatePart, ThesisPart,
+    AppnvmPart, BenchGroup, BenchPart, BlockPart, CostSource, DirectPart, ExecPart, HiopsPart,
+    LightnvmPart, NamedValue, ScalePart, SpeculatePart, ThesisPart,
 };
 pub use measurement::{Bound, MeasuredInterval, Measurement, Reference, SampleSpread, Verdict};
 pub use on_first_cpu::on_first_cpu;

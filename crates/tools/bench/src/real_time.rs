@@ -61,22 +61,32 @@ fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Io(std::io::Error::other(error.to_string()))
 }
 
-fn measure(
-    effort: RunLength,
-    name: &str,
-    text: &str,
+/// A run of a job on a drive in real time.
+pub(super) struct LiveRun {
+    /// Requests per second.
+    pub(super) iops: f64,
+    /// The drive after it, and what its thread recorded.
+    live: DriveThreadState,
+}
+
+/// Runs a job of 4 KB requests on the first drive of a scenario, with one host thread and one drive
+/// thread. The ramp is not measured.
+///
+/// # Errors
+/// When the system refuses memory or threads, or a request fails.
+pub(super) fn run_live(
+    scenario: &Scenario,
     rw: &str,
     depth: u32,
-    sink: &mut Sink<'_>,
-) -> Result<(), BenchError> {
-    let scenario = Scenario::parse(Path::new("bench"), text).map_err(setup)?;
+    [runtime, ramp]: [&str; 2],
+) -> Result<LiveRun, BenchError> {
     let plan = &scenario.drives[0];
     let stack = Stack::build(plan, None).map_err(setup)?;
     let mut runner = time::VirtualRunner::new();
     let stack =
         precondition(stack, &scenario.precondition, &mut runner, 1, &mut |_| {}).map_err(setup)?;
     let Stack { drive, device, port, .. } = stack;
-    let (depth_text, runtime) = (depth.to_string(), effort.choose("3s", "50ms"));
+    let depth_text = depth.to_string();
     let pairs = [
         ("rw", rw),
         ("bs", "4k"),
@@ -84,7 +94,7 @@ fn measure(
         ("norandommap", "1"),
         ("time_based", "1"),
         ("runtime", runtime),
-        ("ramp_time", effort.choose("500ms", "10ms")),
+        ("ramp_time", ramp),
     ];
     let pairs = pairs.iter().enumerate().map(|(i, (k, v))| (*k, *v, i + 1));
     let (job, _) = JobSpec::from_pairs(rw, Path::new("bench"), pairs).map_err(setup)?;
@@ -111,10 +121,24 @@ fn measure(
     result?;
     let result = host.finish().map_err(setup)?;
 
-    let iops: f64 = result.jobs.iter().flat_map(|j| &j.directions).map(|d| d.iops()).sum();
+    let iops = result.jobs.iter().flat_map(|j| &j.directions).map(|d| d.iops()).sum();
+    Ok(LiveRun { iops, live })
+}
+
+fn measure(
+    effort: RunLength,
+    name: &str,
+    text: &str,
+    rw: &str,
+    depth: u32,
+    sink: &mut Sink<'_>,
+) -> Result<(), BenchError> {
+    let scenario = Scenario::parse(Path::new("bench"), text).map_err(setup)?;
+    let times = effort.choose(["3s", "500ms"], ["50ms", "10ms"]);
+    let LiveRun { iops, live } = run_live(&scenario, rw, depth, times)?;
     let case = format!("{name}, 4 KB {rw}, QD {depth}");
     let measured = Measurement::new(BENCH, case.clone(), "iops", iops, "1/s");
-    let limits = ClosedFormLimits::from_spec(plan);
+    let limits = ClosedFormLimits::from_spec(&scenario.drives[0]);
     let closed = if rw == "randread" { limits.random_read.as_ref() } else { None };
     sink.push(match closed.map(|l| l.iops()).filter(|iops| iops.is_finite()) {
         Some(iops) => {

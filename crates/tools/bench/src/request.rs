@@ -7,8 +7,8 @@ use super::groups::{
 };
 use super::{BenchError, RunLength, Sink};
 use super::{
-    block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, speculate, thesis,
-    uring,
+    appnvm, block, device, direct, exec, hiops, lightnvm, real_time, ring, scale, sim, speculate,
+    thesis, uring,
 };
 use crate::multicore::Machine;
 
@@ -117,7 +117,9 @@ impl BenchRequest {
         let of_scale: Vec<_> = self.parts.iter().filter_map(|part| part.scale()).collect();
         let of_thesis: Vec<_> = self.parts.iter().filter_map(|part| part.thesis()).collect();
         let of_speculate: Vec<_> = self.parts.iter().filter_map(|part| part.speculate()).collect();
+        let of_appnvm: Vec<_> = self.parts.iter().filter_map(|part| part.appnvm()).collect();
         match self.group {
+            BenchGroup::Appnvm => appnvm::run_parts(&of_appnvm, self.length, sink),
             BenchGroup::Thesis => thesis::run_parts(&of_thesis, self.length, sink),
             BenchGroup::Speculate => speculate::run_parts(&of_speculate, self.length, sink),
             BenchGroup::Scale => scale::run_parts(&of_scale, self.length, sink),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::{Figure, FigureClass, Recorded, ReproError, Sensitivity};
 
 /// Names of papers, and the keys that they stand for.
-const PAPER_NAMES: [(&str, &str); 1] = [("speculation14", "Spec14")];
+const PAPER_NAMES: [(&str, &str); 2] = [("speculation14", "Spec14"), ("appnvm15", "AppNVM15")];
 
 /// `PAPER:FIGURE`: the folder of the paper, and the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
