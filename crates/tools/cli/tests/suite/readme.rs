@@ -166,3 +166,59 @@ fn the_waits_of_the_slow_read_add_up() {
     let waits = waits.lines().map(|line| number(line.split_whitespace().next().unwrap()));
     assert_eq!(waits.sum::<u64>(), total);
 }
+
+/// Returns the cells of the row of a job's writes, behind the names.
+fn write_row(text: &str) -> Vec<&str> {
+    let mut rows = text.lines().map(cells).filter(|row| row.contains(&"write"));
+    let row = rows.next().unwrap_or_else(|| panic!("no row of writes:\n{text}"));
+    row.into_iter().skip_while(|cell| *cell != "write").collect()
+}
+
+#[test]
+fn the_rules_of_the_book_have_the_results_that_it_shows() {
+    let text = chapter("own/rules.md");
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, contents: &str| {
+        std::fs::write(folder.path().join(name), contents).unwrap();
+    };
+    let [store, load, reclaim, warm, level] = [
+        ("## Writes", "text"),
+        ("Here it is added to the file:", "text"),
+        ("reclaims a line while some are still free:", "text"),
+        ("This one counts writes", "text"),
+        ("and a rule can level the wear", "text"),
+    ]
+    .map(|(mark, language)| block(&text, mark, language));
+    let drive = block(&text, "A drive with this program", "toml");
+    let (drive, read_job) = drive.split_once("[[job]]").unwrap();
+    write("drive.rules", store);
+    write("drive.toml", &format!("{drive}[[job]]{read_job}"));
+    let explained = sluice(folder.path(), &["rules", "explain", "drive.rules"]);
+    assert!(explained.starts_with(block(&text, "sluice rules explain drive.rules", "text")));
+    let missed = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["sim", "drive.toml"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(missed.stderr).unwrap();
+    let shown = block(&text, "miss_timeout = \"1ms\"", "text");
+    assert!(printed.contains(shown.lines().nth(1).unwrap()), "{printed}");
+
+    let jobs = block(&text, "Let a job read and write a full drive:", "toml");
+    write("drive.toml", &format!("{drive}{jobs}"));
+    for (program, mark) in [
+        (format!("{store}{load}"), "Let a job read and write a full drive:"),
+        (format!("{store}{load}{reclaim}"), "moves those to lines of their own"),
+    ] {
+        write("drive.rules", &program);
+        let printed = sim(folder.path(), &["drive.toml"]);
+        assert_eq!(write_row(&printed), write_row(block(&text, mark, "text")));
+    }
+    write("drive.rules", &format!("{store}{load}{reclaim}{warm}{level}"));
+    let explained = sluice(folder.path(), &["rules", "explain", "drive.rules"]);
+    let of_writes = explained.lines().find(|line| line.starts_with("write of db")).unwrap();
+    assert_eq!(cells(of_writes), ["write of db", "17", "warm, store"]);
+    assert!(text.contains("a write now costs up to 17 operations"));
+    write("drive.toml", &drive.replace("[drive.rules]\n", "[drive.rules]\nidle_poll = \"1ms\"\n"));
+    sluice(folder.path(), &["drive", "show", "drive.toml"]);
+}
