@@ -65,5 +65,5 @@ pub use ::sim::analytic;
 pub use ::stack;
 pub use {
     block, controller, driver, event, ftl, kv, lnvm, media, mem, nvme, ocssd, pblk, share_proto,
-    time, transport, user_io, workload,
+    speculate, time, transport, user_io, workload,
 };
