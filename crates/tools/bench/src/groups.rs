@@ -227,6 +227,9 @@ named_values! {
         /// Time of a clone by the size of the process, and of an incremental checkpoint: figure 2 (real
         /// time).
         Clone = "clone",
+        /// Tickets of writes on the null device, and lookups whose reads are issued early on an emulated
+        /// drive (real time).
+        Library = "library",
     }
 }
 
@@ -414,6 +417,7 @@ impl NamedValue for BenchPart {
         BenchPart::Speculate(SpeculatePart::Strategies),
         BenchPart::Speculate(SpeculatePart::Profile),
         BenchPart::Speculate(SpeculatePart::Clone),
+        BenchPart::Speculate(SpeculatePart::Library),
         BenchPart::Appnvm(AppnvmPart::Commands),
         BenchPart::Appnvm(AppnvmPart::Rules),
         BenchPart::Appnvm(AppnvmPart::Misses),

@@ -5,8 +5,10 @@
 //! | `strategies` | figure 1: which strategy wins, by the latency of the device | virtual |
 //! | `profile` | table 2: how long programs could go on | counted instructions |
 //! | `clone` | figure 2: the cost of a checkpoint of a program's memory | real |
+//! | `library` | a ticket, and reads that are issued early | real |
 
 mod clone;
+mod library;
 mod profile;
 mod programs;
 mod strategies;
@@ -20,6 +22,7 @@ const PARTS: &[(SpeculatePart, BenchFn)] = &[
     (SpeculatePart::Strategies, strategies::run),
     (SpeculatePart::Profile, profile::run),
     (SpeculatePart::Clone, clone::run),
+    (SpeculatePart::Library, library::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.
