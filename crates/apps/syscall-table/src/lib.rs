@@ -11,6 +11,9 @@
 //! [`SystemCall::stops_paper_rule`] is the rule of [Spec14 §3]: every call with a side effect
 //! stops a speculation, also on the volume.
 //!
+//! A filter of system calls ([`SystemCall::stop`]) sees numbers and arguments, and no objects: it
+//! stops every call that waits on some object outside of the volume.
+//!
 //! The crate has no dependencies and allocates nothing, so that code in a signal handler can use it.
 
 #![forbid(unsafe_code)]
@@ -18,7 +21,9 @@
 mod object;
 mod rows;
 mod rule;
+mod stop;
 
 pub use object::Object;
 pub use rows::{CALLS_MAX, calls, find};
 pub use rule::{CallTransfer, Effect, Operands, Rule, SystemCall};
+pub use stop::StopCondition;

@@ -3,7 +3,7 @@
 use crate::SystemCall;
 use crate::rule::Rule::{
     self, Clone, Close, Control, Descriptor, FileControl, Map, Open, Output, Path, Position, Pure,
-    ReadDescriptor, ReadPath, Signal, Unknown,
+    ReadDescriptor, ReadPath, Replace, Signal, Unknown,
 };
 
 /// Numbers of calls are smaller than this. Larger ones are those of other interfaces (x32).
@@ -60,7 +60,7 @@ static CALLS: &[SystemCall] = &[
     call(30, "shmat", Output),
     call(31, "shmctl", Output),
     call(32, "dup", Pure),
-    call(33, "dup2", Pure),
+    call(33, "dup2", Replace(1)),
     call(34, "pause", Pure),
     call(35, "nanosleep", Pure),
     call(36, "getitimer", Pure),
@@ -87,7 +87,7 @@ static CALLS: &[SystemCall] = &[
     call(57, "fork", Output),
     call(58, "vfork", Output),
     call(59, "execve", Output),
-    call(60, "exit", Pure),
+    call(60, "exit", Output),
     call(61, "wait4", Pure),
     call(62, "kill", Signal(0)),
     call(63, "uname", Pure),
@@ -269,7 +269,7 @@ static CALLS: &[SystemCall] = &[
     call(289, "signalfd4", Pure),
     call(290, "eventfd2", Pure),
     call(291, "epoll_create1", Pure),
-    call(292, "dup3", Pure),
+    call(292, "dup3", Replace(1)),
     call(293, "pipe2", Pure),
     call(294, "inotify_init1", Pure),
     call(295, "preadv", ReadDescriptor(0)),
@@ -306,7 +306,7 @@ static CALLS: &[SystemCall] = &[
     call(427, "io_uring_register", Unknown),
     call(434, "pidfd_open", Pure),
     call(435, "clone3", Unknown),
-    call(436, "close_range", Pure),
+    call(436, "close_range", Output),
     call(437, "openat2", Path { directory: Some(0), path: 1 }),
     call(439, "faccessat2", ReadPath),
     call(441, "epoll_pwait2", Pure),

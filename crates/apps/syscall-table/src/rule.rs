@@ -51,6 +51,8 @@ pub enum Rule {
     Position(u8),
     /// Closes a descriptor: the peer of a pipe or socket may see its end.
     Close(u8),
+    /// Closes the descriptor that the argument names, if it is open, to use its number again.
+    Replace(u8),
     /// `ioctl`: known requests are pure, others are unknown outside of the volume.
     Control,
     /// `fcntl`: locks and leases are changes of the descriptor's object, other commands are pure.
@@ -64,7 +66,7 @@ pub enum Rule {
         /// Argument with the path.
         path: u8,
     },
-    /// Opens a path: pure, unless the flags create or truncate.
+    /// Opens a path: pure, unless the flags create or truncate, or the peer of a FIFO waits for it.
     Open {
         /// Argument with the directory's descriptor.
         directory: Option<u8>,
@@ -118,21 +120,24 @@ pub struct SystemCall {
     pub rule: Rule,
 }
 
-const O_CREAT: u64 = 0o100;
-const O_TRUNC: u64 = 0o1000;
-const CLONE_THREAD: u64 = 0x0001_0000;
-const MAP_SHARED_MASK: u64 = 0x03;
-const MAP_PRIVATE: u64 = 0x02;
-const MAP_ANONYMOUS: u64 = 0x20;
+pub(crate) const O_ACCMODE: u64 = 0o3;
+pub(crate) const O_CREAT: u64 = 0o100;
+pub(crate) const O_TRUNC: u64 = 0o1000;
+pub(crate) const CLONE_THREAD: u64 = 0x0001_0000;
+/// Bit of `MAP_SHARED` and `MAP_SHARED_VALIDATE`, which `MAP_PRIVATE` does not have. The kernel makes
+/// no mapping without either.
+pub(crate) const MAP_SHARED: u64 = 0x01;
+pub(crate) const MAP_ANONYMOUS: u64 = 0x20;
 const PROT_WRITE: u64 = 0x2;
 
 /// Requests of `ioctl` that change nothing outside of the process: `TCGETS`, `TIOCGPGRP`,
 /// `TIOCGWINSZ`, `FIONREAD`, `FIONBIO`, `FIONCLEX`, `FIOCLEX`, `FIOASYNC`.
-const PURE_REQUESTS: [u64; 8] = [0x5401, 0x540f, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x5452];
+pub(crate) const PURE_REQUESTS: [u64; 8] =
+    [0x5401, 0x540f, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x5452];
 
 /// Commands of `fcntl` that others can observe: `F_SETLK`, `F_SETLKW`, `F_OFD_SETLK`,
 /// `F_OFD_SETLKW`, `F_SETLEASE`, `F_NOTIFY`, `F_SETPIPE_SZ`, `F_ADD_SEALS`.
-const SHARED_COMMANDS: [u64; 8] = [6, 7, 37, 38, 1024, 1026, 1031, 1033];
+pub(crate) const SHARED_COMMANDS: [u64; 8] = [6, 7, 37, 38, 1024, 1026, 1031, 1033];
 
 impl SystemCall {
     /// Returns the effect of a call with these arguments on this object, made by the process
@@ -151,7 +156,7 @@ impl SystemCall {
             Rule::Unknown => Effect::Unknown,
             Rule::ReadDescriptor(_) | Rule::Position(_) => read,
             Rule::Descriptor(_) | Rule::Path { .. } => change,
-            Rule::Close(_) => match object {
+            Rule::Close(_) | Rule::Replace(_) => match object {
                 Object::Pipe | Object::Socket => Effect::Output,
                 _ => read,
             },
@@ -169,6 +174,11 @@ impl SystemCall {
             }
             Rule::Map => Effect::Pure,
             Rule::Open { flags, .. } if argument(flags) & (O_CREAT | O_TRUNC) != 0 => change,
+            Rule::Open { flags, .. }
+                if argument(flags) & O_ACCMODE != 0 && object == Object::Pipe =>
+            {
+                Effect::Output
+            }
             Rule::Open { .. } => Effect::Pure,
             Rule::Signal(of) if argument(of) & 0xffff_ffff == u64::from(process) => Effect::Pure,
             Rule::Signal(_) => Effect::Output,
@@ -195,7 +205,8 @@ impl SystemCall {
             Rule::ReadDescriptor(of)
             | Rule::Descriptor(of)
             | Rule::Position(of)
-            | Rule::Close(of) => descriptor(Some(of)),
+            | Rule::Close(of)
+            | Rule::Replace(of) => descriptor(Some(of)),
             Rule::Control | Rule::FileControl => descriptor(Some(0)),
             Rule::Map => descriptor(Some(4)),
             Rule::Path { directory, path } | Rule::Open { directory, path, .. } => {
@@ -220,7 +231,5 @@ impl SystemCall {
 
 fn is_shared_writable_file(arguments: &[u64; 6]) -> bool {
     let [_, _, protection, flags, ..] = *arguments;
-    flags & MAP_SHARED_MASK != MAP_PRIVATE
-        && flags & MAP_ANONYMOUS == 0
-        && protection & PROT_WRITE != 0
+    flags & MAP_SHARED != 0 && flags & MAP_ANONYMOUS == 0 && protection & PROT_WRITE != 0
 }

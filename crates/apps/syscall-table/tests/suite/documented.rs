@@ -18,9 +18,11 @@ fn described(rule: Rule) -> (u8, &'static str, &'static str) {
         Rule::Map => {
             (4, "pure; unknown for a writable shared mapping of a file outside", "the descriptor")
         }
-        Rule::Open { .. } => {
-            (5, "pure; like a write with `O_CREAT` or `O_TRUNC`", "the path, and the flags")
-        }
+        Rule::Open { .. } => (
+            5,
+            "pure; like a write with `O_CREAT` or `O_TRUNC`; output on a FIFO that is opened for writing",
+            "the path, and the flags",
+        ),
         Rule::Descriptor(_) => {
             (6, "volume; pure on `/dev/null`; output on other files", "the descriptor that changes")
         }
@@ -29,6 +31,11 @@ fn described(rule: Rule) -> (u8, &'static str, &'static str) {
             8,
             "output on pipes and sockets, whose peers see the end; else as a read",
             "the descriptor",
+        ),
+        Rule::Replace(_) => (
+            8,
+            "output on pipes and sockets, whose peers see the end; else as a read",
+            "the descriptor whose number is used again",
         ),
         Rule::FileControl => {
             (9, "pure; locks and leases like a write", "the descriptor, and the command")

@@ -2,7 +2,9 @@
 
 mod documented;
 
-use syscall_table::{CALLS_MAX, CallTransfer, Effect, Object, Rule, SystemCall, calls, find};
+use syscall_table::{
+    CALLS_MAX, CallTransfer, Effect, Object, Rule, StopCondition, SystemCall, calls, find,
+};
 
 fn named(name: &str) -> &'static SystemCall {
     calls().iter().find(|call| call.name == name).expect(name)
@@ -110,6 +112,58 @@ fn arguments_decide_signals_clones_controls_and_mappings() {
     assert_eq!(map(Object::OutsideFile, 2), Effect::Pure);
     assert_eq!(map(Object::Volume, 1), Effect::Pure);
     assert_eq!(map(Object::None, 0x21), Effect::Pure);
+}
+
+#[test]
+fn a_descriptor_that_is_replaced_is_closed() {
+    for name in ["dup2", "dup3"] {
+        assert_eq!(effect(name, Object::Pipe, [0; 6]), Effect::Output, "{name}");
+        assert_eq!(effect(name, Object::None, [0; 6]), Effect::Pure, "{name}");
+        assert_eq!(named(name).operands().descriptor, Some(1), "{name}");
+    }
+    assert_eq!(effect("open", Object::Pipe, [0, 1, 0, 0, 0, 0]), Effect::Output);
+    assert_eq!(effect("exit", Object::None, [0; 6]), Effect::Output);
+}
+
+/// A filter sees no objects: whatever the object is, no call that waits may pass it.
+/// guarantee: B-119
+#[test]
+fn a_filter_stops_every_call_that_waits() {
+    let interesting: Vec<u64> =
+        (0..26).map(|bit| 1 << bit).chain([0, 3, 0x21, 0x22, 0x5401]).collect();
+    let mut stopped = 0;
+    for call in calls() {
+        for index in 0..6 {
+            for (value, other) in
+                interesting.iter().flat_map(|v| interesting.iter().map(move |o| (v, o)))
+            {
+                let mut arguments = [*other; 6];
+                arguments[index] = *value;
+                let waits = |object: Object| {
+                    object != Object::Volume && call.effect(object, &arguments, 77).waits()
+                };
+                if Object::ALL.into_iter().any(waits) {
+                    assert!(call.stop().stops(&arguments), "{} {arguments:?}", call.name);
+                    stopped += 1;
+                }
+            }
+        }
+    }
+    assert!(stopped > 100_000, "{stopped}");
+    let reads = ["read", "pread64", "futex", "epoll_wait", "lseek", "stat", "munmap", "exit"];
+    let never = |name: &&str| named(name).stop() == StopCondition::Never;
+    assert_eq!(reads.iter().filter(|name| never(name)).count(), reads.len() - 1, "all but exit");
+    assert!(!named("openat").stop().stops(&[0; 6]) && !named("mmap").stop().stops(&[2; 6]));
+    assert!(named("clone3").is_denied() && !named("clone").is_denied());
+}
+
+#[test]
+fn calls_that_share_memory_with_others_are_known() {
+    assert!(named("vmsplice").shares_memory(&[0; 6]) && named("mmap").shares_memory(&[0; 6]));
+    assert!(named("sendto").shares_memory(&[3, 0, 0, 0x0400_4000, 0, 0]));
+    assert!(named("sendmsg").shares_memory(&[3, 0, 0x0400_0000, 0, 0, 0]));
+    assert!(!named("sendmsg").shares_memory(&[3, 0, 0x4000, 0x0400_0000, 0, 0]));
+    assert!(!named("write").shares_memory(&[u64::MAX; 6]));
 }
 
 #[test]
