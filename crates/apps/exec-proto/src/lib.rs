@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod adaptive_spin;
+pub mod gate;
 pub mod posted;
 pub mod slot_protocol;
 

@@ -22,7 +22,9 @@ pub mod program;
 mod service;
 mod session;
 mod shared_mappings;
+mod speculation;
 
 pub use connections::ServiceAddress;
 pub use invariants::{ServicePart, ServiceViolation};
 pub use service::{Service, ServiceError, ServiceStats, ServiceStopHandle};
+pub use speculation::{OutputSupervisor, SpeculationStats};

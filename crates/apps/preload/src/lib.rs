@@ -32,6 +32,7 @@ macro_rules! interpose {
 }
 
 mod descriptors;
+mod gate;
 mod libc_fns;
 mod mmap;
 mod namespace;

@@ -81,6 +81,11 @@ reals! {
     posix_fallocate: unsafe extern "C" fn(c_int, off_t, off_t) -> c_int;
     posix_fadvise: unsafe extern "C" fn(c_int, off_t, off_t, c_int) -> c_int;
     readahead: unsafe extern "C" fn(c_int, off_t, size_t) -> ssize_t;
+    send: unsafe extern "C" fn(c_int, Bytes, size_t, c_int) -> ssize_t;
+    sendto: unsafe extern "C" fn(
+        c_int, Bytes, size_t, c_int, *const libc::sockaddr, libc::socklen_t) -> ssize_t;
+    sendmsg: unsafe extern "C" fn(c_int, *const libc::msghdr, c_int) -> ssize_t;
+    sendmmsg: unsafe extern "C" fn(c_int, *mut libc::mmsghdr, c_uint, c_int) -> c_int;
     sendfile: unsafe extern "C" fn(c_int, c_int, *mut off_t, size_t) -> ssize_t;
     splice: unsafe extern "C" fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t;
     copy_file_range:

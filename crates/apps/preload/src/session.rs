@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use exec_proto::{AdaptiveSpin, Call, CallOp, posted, slot_protocol};
 use libc::{c_int, c_void};
 
-use crate::{Errno, libc_fns, start};
+use crate::{Errno, gate, libc_fns, start};
 
 /// State that the kernel clears in a forked process.
 #[repr(C)]
@@ -316,13 +316,13 @@ impl ProcessState {
         // SAFETY: a descriptor of this library; buffers on the stack.
         let descriptors = unsafe {
             let token = start::token();
-            let sent = libc::send(socket, token.as_ptr().cast(), token.len(), libc::MSG_NOSIGNAL);
+            let sent = gate::send(socket, token.as_ptr().cast(), token.len(), libc::MSG_NOSIGNAL);
             let sent = sent == token.len() as isize;
             let got = if sent { receive::<8, 2>(socket) } else { Err(libc::EIO) };
-            libc_fns::close()(socket);
+            gate::close(socket);
             let (greeting, descriptors) = got?;
             if u64::from_le_bytes(greeting) != exec_proto::MAGIC {
-                let _ = descriptors.map(|fd| libc_fns::close()(fd));
+                let _ = descriptors.map(|fd| gate::close(fd));
                 return Err(libc::EIO);
             }
             descriptors
@@ -333,9 +333,8 @@ impl ProcessState {
         for ((fd, len), base) in descriptors.into_iter().zip(lengths).zip(&mut bases) {
             // SAFETY: a new mapping of memory that the service has sealed at that length.
             *base = unsafe {
-                let mapped =
-                    libc_fns::mmap()(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
-                libc_fns::close()(fd);
+                let mapped = gate::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
+                gate::close(fd);
                 mapped
             };
         }
@@ -343,6 +342,7 @@ impl ProcessState {
             return Err(libc::ENOMEM);
         }
         self.doorbell.store(bases[1].cast(), Ordering::Release);
+        gate::set_doorbell(bases[1].cast());
         self.slots.store(bases[0].cast(), Ordering::Release);
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use libc::{c_char, c_int};
 
 use crate::{
-    Errno, descriptors::fd_table, descriptors::streams, libc_fns, mmap::mappings, namespace::paths,
-    session,
+    Errno, descriptors::fd_table, descriptors::streams, gate, libc_fns, mmap::mappings,
+    namespace::paths, session,
 };
 
 /// Address of the service, and the mount point.
@@ -28,6 +28,7 @@ static LOADED: extern "C" fn() = loaded;
 extern "C" fn loaded() {
     libc_fns::find_all();
     let Some(service) = from_environment() else { return };
+    gate::prepare();
     if !session::prepare() || !mappings::prepare() || SERVICE.set(service).is_err() {
         return;
     }
@@ -75,10 +76,10 @@ pub(crate) fn is_service_alive() -> bool {
         let socket = libc::socket(libc::AF_UNIX, kind, 0);
         let (to, len) = address(&service.name);
         let gone = socket >= 0
-            && libc::connect(socket, (&raw const to).cast(), len) != 0
+            && gate::connect(socket, (&raw const to).cast(), len) != 0
             && *libc::__errno_location() == libc::ECONNREFUSED;
         if socket >= 0 {
-            libc_fns::close()(socket);
+            gate::close(socket);
         }
         *libc::__errno_location() = errno;
         !gone
@@ -109,12 +110,12 @@ pub(crate) fn connect(named: bool) -> Result<c_int, Errno> {
         }
         let (to, len) = address(&service.name);
         let (own, own_len) = (address(b"").0, size_of::<libc::sa_family_t>() as u32);
-        let mut failed = named && libc::bind(socket, (&raw const own).cast(), own_len) != 0;
-        while !failed && libc::connect(socket, (&raw const to).cast(), len) != 0 {
+        let mut failed = named && gate::bind(socket, (&raw const own).cast(), own_len) != 0;
+        while !failed && gate::connect(socket, (&raw const to).cast(), len) != 0 {
             failed = *libc::__errno_location() != libc::EINTR;
         }
         if failed {
-            libc_fns::close()(socket);
+            gate::close(socket);
             return Err(libc::EIO);
         }
         Ok(socket)
@@ -174,6 +175,6 @@ fn adopt_descriptors() {
                 }
             }
         }
-        libc_fns::close()(dir);
+        gate::close(dir);
     }
 }

@@ -529,6 +529,10 @@ pub struct ExecArgs {
     /// Make every write durable before it returns, as if the program opened all files with `O_DSYNC`.
     #[arg(long)]
     pub sync: bool,
+    /// Whether syncs return before the data is durable. With `wait`, output of the program waits
+    /// until everything that was synced before it is durable (docs/speculation.md).
+    #[arg(long, value_enum, default_value_t = Speculate::Off, value_name = "MODE")]
+    pub speculate: Speculate,
     /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,
@@ -540,6 +544,15 @@ pub struct ExecArgs {
         value_name = "PROGRAM"
     )]
     pub program: Vec<std::ffi::OsString>,
+}
+
+/// Speculation of a program under `sluice exec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Speculate {
+    /// Syncs wait for the device.
+    Off,
+    /// Syncs return at once; output waits.
+    Wait,
 }
 
 /// `sluice profile`.

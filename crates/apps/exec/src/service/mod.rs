@@ -17,6 +17,7 @@ use block::notify::{CompletionMethod, CompletionPolicy};
 use event::RealClock;
 use exec_proto::{AdaptiveSpin, Call, CallOp, slot_protocol};
 use mem::{RegisterError, SharedRegion};
+use rustix::process::{Signal, pidfd_send_signal};
 use rustix::thread::futex;
 use time::{Component as _, Nanos};
 use volume::{Error, Time, Volume, VolumeCompletion, VolumeOp, VolumeRequest};
@@ -32,6 +33,7 @@ use crate::service::pipeline::mapping_sync::{MappingSync, SYNC_REQUEST_ID};
 use crate::service::pipeline::posted_writes::PostedWriteQueue;
 use crate::session::ProcessSession;
 use crate::shared_mappings::{MappingUpdate, SharedMappings};
+use crate::speculation::{OutputSupervisor, Speculation, SpeculationStats};
 
 /// Why a service stopped.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,8 @@ pub struct ServiceStats {
     pub written_back: u64,
     /// Files whose write-back failed after their last mapping was removed.
     pub writeback_failures: u64,
+    /// Counters of speculation; all 0 without.
+    pub speculation: SpeculationStats,
 }
 
 /// Session and slot of a call.
@@ -169,6 +173,15 @@ struct LastCalls {
     only_posted: bool,
 }
 
+/// When writes of the program become durable, beyond what it asks for.
+#[derive(Debug, Default)]
+struct DurabilityMode {
+    /// Every write is as one of a file opened with `O_DSYNC`.
+    has_sync_writes: bool,
+    /// Syncs return before the data is durable.
+    speculation: Option<Speculation>,
+}
+
 /// The file service of one volume.
 #[derive(Debug)]
 pub struct Service<D> {
@@ -186,7 +199,7 @@ pub struct Service<D> {
     scratch: Scratch,
     stats: ServiceStats,
     last_calls: LastCalls,
-    has_sync_writes: bool,
+    durability: DurabilityMode,
 }
 
 /// Memory that is used again and again.
@@ -219,13 +232,26 @@ impl<D: BlockDevice> Service<D> {
             scratch: Scratch::default(),
             stats: ServiceStats::default(),
             last_calls: LastCalls::default(),
-            has_sync_writes: false,
+            durability: DurabilityMode::default(),
         })
     }
 
     /// Makes every write durable before it returns, as if each file had been opened with `O_DSYNC`.
     pub fn set_sync_writes(&mut self) {
-        self.has_sync_writes = true;
+        self.durability.has_sync_writes = true;
+    }
+
+    /// Lets syncs return at once, as barriers of the volume, and returns the supervisor that stops
+    /// the program's output until they are durable. The program must be started with it. The
+    /// service ends when the program and all its descendants have ended.
+    ///
+    /// # Errors
+    /// [`ServiceError::Io`] if threads or memory are unavailable, or on a machine other than x86-64.
+    pub fn speculate(&mut self) -> Result<OutputSupervisor, ServiceError> {
+        let speculation = Speculation::new(self.doorbell.clone())?;
+        let supervisor = speculation.supervise()?;
+        self.durability.speculation = Some(speculation);
+        Ok(supervisor)
     }
 
     /// Returns the handle that stops the service.
@@ -235,7 +261,9 @@ impl<D: BlockDevice> Service<D> {
 
     /// Returns the counters.
     pub fn stats(&self) -> ServiceStats {
-        ServiceStats { store: self.volume.stats(), ..self.stats }
+        let speculation = self.durability.speculation.as_ref().map(Speculation::stats);
+        let speculation = speculation.unwrap_or_default();
+        ServiceStats { store: self.volume.stats(), speculation, ..self.stats }
     }
 
     /// Serves until [`stop`](ServiceStopHandle::stop) was called and no process with a session is left.
@@ -279,7 +307,9 @@ impl<D: BlockDevice> Service<D> {
                 continue;
             }
             let stopped = self.doorbell.atomic_u32(STOPPED_OFFSET).load(Ordering::SeqCst) != 0;
-            let at_rest = self.calls.pending.is_empty() && self.mapping_sync.is_empty();
+            let at_rest = self.calls.pending.is_empty()
+                && self.mapping_sync.is_empty()
+                && self.durability.speculation.as_ref().is_none_or(Speculation::is_over);
             if stopped
                 && at_rest
                 && self.sessions.iter().all(ProcessSession::is_reusable)
@@ -287,7 +317,7 @@ impl<D: BlockDevice> Service<D> {
             {
                 break;
             }
-            let busy = self.volume.in_flight() > 0;
+            let busy = self.is_device_working();
             if idle == 0 {
                 wait = if busy { 0 } else { 2 - usize::from(self.last_calls.sync) };
                 since = self.clock.now;
@@ -311,6 +341,25 @@ impl<D: BlockDevice> Service<D> {
             self.sleep(bell, busy, clock, completion.poll_interval)?;
         }
         self.close(clock)
+    }
+
+    /// Returns whether the volume waits for the device: for a request, or for a barrier, which has
+    /// none.
+    fn is_device_working(&self) -> bool {
+        let is_pending = self.volume.durable_barrier() < self.volume.last_barrier();
+        self.volume.in_flight() > 0 || is_pending && self.volume.failure().is_none()
+    }
+
+    /// Publishes the progress of barriers. If one has failed, the program is told by a signal, as in
+    /// \[Spec14 §4.4\].
+    fn publish_barriers(&mut self) {
+        let Some(speculation) = &mut self.durability.speculation else { return };
+        if speculation.publish(self.volume.durable_barrier(), self.volume.failure().is_some()) {
+            for process in self.sessions.iter().filter_map(|session| session.pidfd.as_ref()) {
+                // A process that has ended needs no signal.
+                let _ = pidfd_send_signal(process, Signal::BUS);
+            }
+        }
     }
 
     /// Advances calls and operations. Returns whether it made progress.
@@ -363,6 +412,7 @@ impl<D: BlockDevice> Service<D> {
                 _ => self.on_op_complete(id, result),
             }
         }
+        self.publish_barriers();
         ended |= self.step_mapping_sync();
         ended |= self.start_posted();
         self.reenable_posting();
@@ -437,6 +487,8 @@ impl<D: BlockDevice> Service<D> {
         time: Time,
         reserved_blocks: u64,
     ) -> StartResult {
+        let speculation = self.durability.speculation.as_mut();
+        let op = speculation.map_or(op, |speculation| speculation.replace(op));
         let effect = MappingUpdate::from_op(&op);
         if effect.changed_inode().is_some_and(|ino| self.mapping_sync.is_syncing(ino)) {
             return StartResult::Retry;
@@ -446,9 +498,12 @@ impl<D: BlockDevice> Service<D> {
         if self.volume.submit_reserved(self.clock.now, request, reserved_blocks).is_err() {
             return StartResult::Retry;
         }
-        self.calls
-            .pending
-            .insert(id, PendingCall { from, on_complete: then, mapping_update: effect });
+        let is_barrier = op == VolumeOp::Barrier;
+        if is_barrier && let Some(speculation) = &mut self.durability.speculation {
+            speculation.submitted();
+        }
+        let call = PendingCall { from, on_complete: then, mapping_update: effect, is_barrier };
+        self.calls.pending.insert(id, call);
         StartResult::Pending
     }
 
@@ -603,6 +658,7 @@ impl<D: BlockDevice> Service<D> {
             self.volume.poll(clock.now());
             while let Some(done) = self.volume.reap() {
                 if done.id == id {
+                    self.publish_barriers();
                     done.result.map_err(ServiceError::Close)?;
                     let counters = self.stats();
                     return Ok((self.volume.into_device(), counters));

@@ -38,7 +38,7 @@ fn host() -> String {
 }
 
 /// Builds the library once in the tests' folder, because no dependency builds it.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     static BUILD: Once = Once::new();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
     BUILD.call_once(|| {

@@ -1,10 +1,12 @@
 //! Reads, writes, and syncs. Transfers longer than a slot's data are split.
 
 use exec_proto::{CallOp, posted};
-use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
 use crate::session::{Slot, call};
-use crate::{Errno, count, descriptors::fd_table, descriptors::streams, fail, libc_fns, status};
+use crate::{
+    Errno, count, descriptors::fd_table, descriptors::streams, fail, gate, libc_fns, status,
+};
 
 /// Maximum bytes of one call, as on Linux.
 const BYTES_MAX: usize = 0x7fff_f000;
@@ -241,7 +243,13 @@ interpose! {
     }
     fn [write] (fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
         match fd_table::handle(fd) {
-            None => libc_fns::write()(fd, bytes, len),
+            None => {
+                let arguments = [fd.into(), bytes as c_long, len as c_long, 0, 0, 0];
+                match gate::output(libc::SYS_write, arguments) {
+                    Some(written) => written as ssize_t,
+                    None => libc_fns::write()(fd, bytes, len),
+                }
+            }
             Some(handle) => {
                 let parts = std::iter::once((bytes.cast(), len));
                 count(write_from(fd, handle, parts, FileOffset::Current))
@@ -266,7 +274,13 @@ interpose! {
     }
     fn [writev] (fd: c_int, parts: *const iovec, len: c_int) -> ssize_t {
         match fd_table::handle(fd) {
-            None => libc_fns::writev()(fd, parts, len),
+            None => {
+                let arguments = [fd.into(), parts as c_long, len.into(), 0, 0, 0];
+                match gate::output(libc::SYS_writev, arguments) {
+                    Some(written) => written as ssize_t,
+                    None => libc_fns::writev()(fd, parts, len),
+                }
+            }
             Some(handle) => writev_any(fd, handle, parts, len, FileOffset::Current),
         }
     }
@@ -344,7 +358,7 @@ interpose! {
             // `sync(2)` cannot fail.
             let _ = call(CallOp::SyncAll, 0, [0; 4]);
         }
-        libc_fns::sync()();
+        gate::sync();
     }
     fn [ftruncate ftruncate64] (fd: c_int, size: off_t) -> c_int {
         match fd_table::handle(fd) {

@@ -4,4 +4,5 @@ pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod fd_table;
 pub(crate) mod open;
+mod sockets;
 pub(crate) mod streams;

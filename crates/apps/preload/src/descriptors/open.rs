@@ -6,8 +6,8 @@ use libc::{c_char, c_int, c_uint, c_ulong, mode_t};
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::{Slot, call};
 use crate::{
-    Errno, descriptors::fd_table, descriptors::streams, fail, libc_fns, mmap::mappings, start,
-    unsupported,
+    Errno, descriptors::fd_table, descriptors::streams, fail, gate, libc_fns, mmap::mappings,
+    start, unsupported,
 };
 
 /// Applies the process's `umask(2)` to a mode. No call only reads the mask.
@@ -58,7 +58,7 @@ pub(crate) fn open_on_volume(
                 Ok(socket)
             }
             Err(errno) => {
-                libc_fns::close()(socket);
+                gate::close(socket);
                 Err(errno)
             }
         }
@@ -93,7 +93,7 @@ fn after_dup(from: c_int, to: c_int) -> c_int {
         match fd_table::handle(from) {
             Some(_) if !fd_table::is_in_range(to) => {
                 // SAFETY: the duplicate is new and not known to the program.
-                unsafe { libc_fns::close()(to) };
+                unsafe { gate::close(to) };
                 return fail(libc::EMFILE);
             }
             handle => fd_table::set(to, handle.unwrap_or(0)),
@@ -128,8 +128,13 @@ interpose! {
         if mappings::is_mapping_ref(fd) {
             return fail(libc::EBADF);
         }
+        let is_on_volume = fd_table::handle(fd).is_some();
         before_close(fd);
-        libc_fns::close()(fd)
+        if is_on_volume {
+            return gate::close(fd);
+        }
+        let closed = gate::output(libc::SYS_close, [fd.into(), 0, 0, 0, 0, 0]);
+        closed.map_or_else(|| libc_fns::close()(fd), |result| result as c_int)
     }
     fn [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
         // Neither with CLOSE_RANGE_CLOEXEC nor with unknown flags.
@@ -166,10 +171,18 @@ interpose! {
         if fd == to {
             return libc_fns::dup2()(fd, to);
         }
-        replacing(fd, to, || libc_fns::dup2()(fd, to))
+        replacing(fd, to, || {
+            // As the descriptors differ, it is `dup2`, which aarch64 does not have.
+            let copied = gate::output(libc::SYS_dup3, [fd.into(), to.into(), 0, 0, 0, 0]);
+            copied.map_or_else(|| libc_fns::dup2()(fd, to), |result| result as c_int)
+        })
     }
     fn [dup3] (fd: c_int, to: c_int, flags: c_int) -> c_int {
-        replacing(fd, to, || libc_fns::dup3()(fd, to, flags))
+        replacing(fd, to, || {
+            let arguments = [fd.into(), to.into(), flags.into(), 0, 0, 0];
+            let copied = gate::output(libc::SYS_dup3, arguments);
+            copied.map_or_else(|| libc_fns::dup3()(fd, to, flags), |result| result as c_int)
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use libc::c_int;
 
-use crate::{Errno, libc_fns};
+use crate::{Errno, gate, libc_fns};
 
 /// Maximum number of mappings of a process; adjacent ones are not merged.
 const MAPPINGS_MAX: usize = 1024;
@@ -297,7 +297,7 @@ impl Mappings {
         };
         if kept != socket {
             // SAFETY: a descriptor of this library.
-            unsafe { libc_fns::close()(socket) };
+            unsafe { gate::close(socket) };
         }
         let hold = known.or(free).ok_or(libc::ENOMEM)?;
         if known.is_none() {
@@ -396,7 +396,7 @@ impl Mappings {
         if hold.mappings == 0 {
             DESCRIPTORS[place].store(-1, Ordering::Release);
             // SAFETY: a descriptor of this library.
-            unsafe { libc_fns::close()(hold.fd) };
+            unsafe { gate::close(hold.fd) };
             *hold = NO_MAPPING_REF;
         }
     }

@@ -9,7 +9,7 @@ use crate::mmap::mappings::{
     AddressRange, MappedFileId, MappingSource, MappingsGuard, can_overlap,
 };
 use crate::session::{call, receive};
-use crate::{Errno, descriptors::fd_table, fail, libc_fns, start, status, unsupported_fd};
+use crate::{Errno, descriptors::fd_table, fail, gate, libc_fns, start, status, unsupported_fd};
 
 /// Smallest page size; the kernel enforces a larger one.
 const PAGE: usize = 4096;
@@ -56,15 +56,15 @@ impl MappingDescriptors {
         };
         asked().inspect_err(|_| {
             // SAFETY: a descriptor of this library.
-            unsafe { libc_fns::close()(socket) };
+            unsafe { gate::close(socket) };
         })
     }
 
     fn close(&self) {
         // SAFETY: descriptors of this library.
         unsafe {
-            libc_fns::close()(self.memory);
-            libc_fns::close()(self.socket);
+            gate::close(self.memory);
+            gate::close(self.socket);
         }
     }
 }
@@ -94,13 +94,13 @@ unsafe fn share(
         unsupported_fd("mmap", fd, "the process has too many shared mappings");
         return Err(libc::ENOMEM);
     }
-    let base = libc_fns::mmap()(at, len, access, flags, fetched.memory, offset);
+    let base = gate::mmap(at, len, access, flags, fetched.memory, offset);
     if base == libc::MAP_FAILED {
         let errno = errno();
         fetched.close();
         return Err(errno);
     }
-    libc_fns::close()(fetched.memory);
+    gate::close(fetched.memory);
     let (begin, end) = (base as usize, end_of(base as usize, len));
     // With `MAP_FIXED`, the range may have been mapped.
     locked.remove_range(begin, end);
@@ -211,7 +211,7 @@ unsafe fn make_writable(locked: &mut MappingsGuard, begin: usize, end: usize) ->
         let fetched = MappingDescriptors::request(locked.number(&mapping), offset, len, true)?;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let (place, access) = (from as *mut c_void, libc::PROT_READ);
-        let base = libc_fns::mmap()(place, len, access, flags, fetched.memory, offset as off_t);
+        let base = gate::mmap(place, len, access, flags, fetched.memory, offset as off_t);
         if base == libc::MAP_FAILED {
             let errno = errno();
             fetched.close();

@@ -8,7 +8,7 @@ use libc::{DIR, c_char, c_int, c_long};
 use crate::descriptors::open::{before_close, open_on_volume};
 use crate::namespace::paths::{PathTarget, ResolvedPath, resolve};
 use crate::session::Slot;
-use crate::{Errno, descriptors::fd_table, fail, libc_fns, namespace::stat};
+use crate::{Errno, descriptors::fd_table, fail, gate, libc_fns, namespace::stat};
 
 const MAGIC: u64 = 0x5249_4465_6369_756c;
 
@@ -179,7 +179,7 @@ interpose! {
         listing.magic = 0;
         drop(Box::from_raw(dir.cast::<Listing>()));
         before_close(fd);
-        libc_fns::close()(fd)
+        gate::close(fd)
     }
     fn [rewinddir] (dir: *mut DIR) -> () {
         match ours(dir) {

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 
-use exec::{Service, ServiceAddress, ServiceStats};
+use exec::{OutputSupervisor, Service, ServiceAddress, ServiceStats, SpeculationStats};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stack::WriteLogStats;
 
 use super::volume_command::{hexadecimal, open_store};
 use crate::CliError;
-use crate::args::{ExecArgs, VolumeDevice, VolumeFormatArgs};
+use crate::args::{ExecArgs, Speculate, VolumeDevice, VolumeFormatArgs};
 
 /// Environment variable with the path of the library, if it is not beside the executable.
 const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
@@ -57,6 +57,13 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
         .env(exec_proto::ENV_SERVICE, address.environment())
         .env(exec_proto::ENV_MOUNT, &at)
         .env_remove(exec_proto::ENV_CWD);
+    let supervisor = match args.speculate {
+        Speculate::Off => None,
+        Speculate::Wait => Some(service.speculate().map_err(other)?),
+    };
+    if let Some(supervisor) = &supervisor {
+        supervisor.prepare(&mut command);
+    }
     let stop = service.stop();
     let started = command.spawn();
     // The program keeps its own limit. In this process, every open file and every process needs a
@@ -80,6 +87,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     });
     if waiter.is_err() {
         service.stop().stop();
+        supervisor.iter().for_each(OutputSupervisor::cancel);
     }
     let served = match device.completion() {
         Some(completion) => service.run_with(device.clock(), completion),
@@ -88,6 +96,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let served = served.map_err(other);
     let waiter = waiter.map_err(|e| other(format!("{}: {e}", program.display())))?;
     let status = waiter.join().map_err(|_| other("the program could not be waited for"))?;
+    supervisor.map_or(Ok(()), OutputSupervisor::join).map_err(other)?;
     let (mut queue, counters) = served?;
     let log = stack::log_stats(&mut queue);
     drop((queue, device));
@@ -99,6 +108,9 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     }
     if args.stats {
         eprintln!("{}", stats_text(&counters));
+        if args.speculate == Speculate::Wait {
+            eprintln!("{}", speculation_text(&counters.speculation));
+        }
         log.iter().for_each(|log| eprintln!("{}", log_text(log)));
     }
     Ok(exit_code(status.map_err(other)?))
@@ -206,6 +218,16 @@ fn log_text(log: &WriteLogStats) -> String {
         "log: {logged_writes} writes of {logged_sectors} sectors, {persists} persists; {passed_changes} \
          changes passed, {absorbed_flushes} flushes absorbed, {device_flushes} of the device; \
          {destaged_sectors} sectors destaged, {space_waits} waits for space"
+    )
+}
+
+fn speculation_text(counters: &SpeculationStats) -> String {
+    let SpeculationStats { barriers, waited, stopped, passed, failed, .. } = counters;
+    let (total, max) = (counters.wait_total, counters.wait_max);
+    let ended = if counters.has_ended { "; ended, because the program shares memory" } else { "" };
+    format!(
+        "speculation: {barriers} barriers; {waited} outputs waited, {total} in total, {max} at most; \
+         {stopped} stopped without a wait, {passed} passed, {failed} failed{ended}"
     )
 }
 

@@ -196,7 +196,7 @@ impl<D: BlockDevice> Service<D> {
 
     /// Returns whether writes of an open file are durable before they return.
     pub(crate) fn syncs_writes(&self, file: &OpenFile) -> bool {
-        self.has_sync_writes || file.flags & f::SYNC != 0
+        self.durability.has_sync_writes || file.flags & f::SYNC != 0
     }
 
     /// Returns the value added to a write's reply: whether the client may post the next ones.

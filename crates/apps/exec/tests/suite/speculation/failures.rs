@@ -1,0 +1,83 @@
+//! Devices that fail, and programs that share memory with others.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use exec::SpeculationStats;
+
+use super::harness::{DeviceControl, Ended, Gate, Speculating, compile, new_device};
+
+/// A barrier that fails: the output that waits for it never comes, and the program gets `SIGBUS`.
+#[test]
+fn output_behind_a_failed_barrier_is_never_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    for kind in ["write", "printf", "raw", "exit", "spawn"] {
+        let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
+        let mut running =
+            Speculating::start(new_device(2), Gate::Installed, &at, &program, &[kind], pause);
+        running.until(kind, |running| running.supervisor.waiting() > 0);
+        running.control.fail();
+        let Ended { status, output, service, .. } = running.end();
+        assert!(output.is_empty(), "{kind}: {}", String::from_utf8_lossy(&output));
+        assert!(matches!(status.signal(), Some(7 | 9)), "{kind}: {status}");
+        assert!(service.is_err(), "{kind}: the volume was not closed in order");
+    }
+}
+
+/// A program that handles the signal: its outputs and later syncs fail, and so does its exit.
+#[test]
+fn a_program_that_survives_the_signal_sees_errors_and_no_exit_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("survivor", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
+    let mut running = Speculating::start(new_device(3), Gate::Installed, &at, &program, &[], pause);
+    running.until("a wait", |running| running.supervisor.waiting() > 0);
+    running.control.fail();
+    let Ended { status, output, service, .. } = running.end();
+    // The program executes an invalid instruction if anything is not as it should be.
+    assert_eq!(status.signal(), Some(9), "{status}");
+    assert!(output.is_empty() && service.is_err());
+}
+
+/// Memory that others see has no calls that could wait, so that syncs wait again before it is
+/// mapped.
+#[test]
+fn a_program_that_shares_memory_does_not_speculate() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let other = dir.path().join("other");
+    std::fs::write(&other, vec![b'.'; 4096]).unwrap();
+    let arguments = ["shared", other.to_str().unwrap()];
+    let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
+    let mut running =
+        Speculating::start(new_device(4), Gate::Installed, &at, &program, &arguments, pause);
+    running.until("the mapping", |running| running.supervisor.waiting() > 0);
+    running.control.go_on();
+    let Ended { status, output, service, .. } = running.end();
+    let stats = service.unwrap();
+    assert!(status.success() && output == b"out\n", "{status}");
+    assert_eq!(std::fs::read(&other).unwrap()[0], b'o');
+    let SpeculationStats { barriers, has_ended, .. } = stats.speculation;
+    // The second sync waits for the device.
+    assert_eq!((barriers, has_ended, stats.store.syncs), (1, true, 1), "{stats:?}");
+}
+
+/// Many syncs and one output at the end: the syncs do not wait, and the output does at most once.
+#[test]
+fn syncs_do_not_wait_and_outputs_without_pending_syncs_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let arguments = ["none", "500"];
+    let none = |_: &mut std::process::Command, _: &DeviceControl| {};
+    let running =
+        Speculating::start(new_device(5), Gate::Installed, &at, &program, &arguments, none);
+    let Ended { status, output, service, .. } = running.end();
+    let stats = service.unwrap();
+    assert!(status.success() && output == b"out\n", "{status}");
+    assert_eq!((stats.speculation.barriers, stats.store.syncs), (501, 0), "{stats:?}");
+    assert!(stats.store.barrier_commits <= 501 && !stats.speculation.has_ended, "{stats:?}");
+}

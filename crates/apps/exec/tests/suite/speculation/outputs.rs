@@ -1,0 +1,108 @@
+//! Each kind of output waits until the sync before it is durable.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+use super::harness::{Ended, Gate, Speculating, compile, new_device, recovered};
+
+/// Runs a program whose device completes nothing until its output waits. Nothing has come out
+/// then. Returns the end of the program, after the device has gone on.
+fn waits(program: &Path, at: &Path, kind: &str, other: &str) -> Ended {
+    let pause = |_: &mut std::process::Command, control: &super::harness::DeviceControl| {
+        control.pause();
+    };
+    let arguments = [kind, other];
+    let mut running =
+        Speculating::start(new_device(1), Gate::Installed, at, program, &arguments, pause);
+    running.until(kind, |running| {
+        running.supervisor.acknowledged() > 0 && running.supervisor.waiting() > 0
+    });
+    assert_eq!(running.supervisor.durable(), 0, "{kind}");
+    assert!(!running.has_output(), "{kind}: output before the sync is durable");
+    assert_eq!(
+        running.child.try_wait().unwrap(),
+        None,
+        "{kind}: an exit before the sync is durable"
+    );
+    running.control.go_on();
+    running.end()
+}
+
+#[test]
+fn every_kind_of_output_waits_for_the_syncs_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let other = dir.path().join("other");
+    let (says, is_silent) = ("out\n", "");
+    let kinds = [
+        ("write", says),
+        ("printf", says),
+        ("raw", says),
+        ("writev", says),
+        ("signal", says),
+        ("vfork", says),
+        ("spawn", says),
+        ("exec", says),
+        ("child", says),
+        ("thread", says),
+        ("rights", says),
+        ("file", says),
+        ("unlink", says),
+        ("kill", says),
+        ("close", is_silent),
+        ("dup2", is_silent),
+        ("o_dsync", says),
+        ("msync", says),
+        ("sync", says),
+        ("syncfs", says),
+    ];
+    for (kind, wanted) in kinds {
+        if kind == "unlink" {
+            std::fs::write(&other, "other").unwrap();
+        } else {
+            let _ = std::fs::remove_file(&other);
+        }
+        let Ended { status, output, service, device } =
+            waits(&program, &at, kind, other.to_str().unwrap());
+        let stats = service.unwrap().speculation;
+        assert_eq!(status.code(), Some(0), "{kind}: {status}");
+        assert_eq!(String::from_utf8_lossy(&output), wanted, "{kind}");
+        assert!(stats.barriers >= 1 && stats.waited >= 1 && stats.failed == 0, "{kind}: {stats:?}");
+        assert!(stats.wait_max <= stats.wait_total && stats.wait_max.0 > 0, "{kind}: {stats:?}");
+        assert_eq!(other.exists(), kind == "file", "{kind}");
+        let synced = if kind == "msync" { "mapped" } else { "synced" };
+        let contents = recovered(device, "file").0.unwrap();
+        assert!(contents.starts_with(synced.as_bytes()), "{kind}");
+    }
+    for kind in ["exit", "raw_exit"] {
+        let ended = waits(&program, &at, kind, "");
+        assert_eq!(ended.status.code(), Some(7), "{kind}: {}", ended.status);
+    }
+    let ended = waits(&program, &at, "abort", "");
+    assert_eq!(ended.status.signal(), Some(6), "{}", ended.status);
+}
+
+/// The same program without the filter: its output comes before the data is durable. So the test
+/// above fails without the gate.
+#[test]
+fn without_the_gate_output_does_not_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let mut running = Speculating::start(
+        new_device(1),
+        Gate::Removed,
+        &at,
+        &program,
+        &["write"],
+        |_, control| {
+            control.pause();
+        },
+    );
+    running.until("output", |running| running.has_output());
+    assert_eq!((running.supervisor.acknowledged(), running.supervisor.durable()), (1, 0));
+    running.control.go_on();
+    let ended = running.end();
+    assert!(ended.status.success() && ended.output == b"out\n", "{}", ended.status);
+}
