@@ -11,7 +11,7 @@ TEST_PACKAGES := python3 fio qemu-utils libnbd-bin e2fsprogs blktrace dpkg-dev g
 IN_GUEST := guest_ kernel_passed_commands kernel_block_devices kernel_driver_goes kernel_matrix
 BENCH_REDIS_PACKAGES := redis-server libnbd-bin e2fsprogs mount util-linux
 # The programs that `sluice bench speculate` profiles.
-SPECULATE_PACKAGES := qemu-user util-linux gcc binutils bzip2 tar git sqlite3 redis-server redis-tools postgresql mariadb-server sysbench
+SPECULATE_PACKAGES := qemu-user util-linux gcc binutils bzip2 tar git sqlite3 redis-server redis-tools rocksdb-tools postgresql mariadb-server sysbench
 
 .PHONY: help demo book install capi install-capi fio-engine python fuzz test test-long test-fio test-python test-guest test-loom test-sanitizer test-packages bench bench-redis instructions repro fmt lint docs pages
 

@@ -10,7 +10,7 @@ use output_gate::{Listener, StoppedCall};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use syscall_table::find;
+use syscall_table::{Rule, find};
 
 use crate::speculation::BarrierProgress;
 
@@ -144,8 +144,12 @@ impl Supervisor {
 }
 
 /// Has a call fail that depends on a barrier that failed. A process cannot go on after an exit that
-/// fails, and its status must not be seen, so it is killed.
+/// fails, and its status must not be seen, so it is killed. A handler of `SIGBUS` may end its own
+/// process by another signal.
 fn fail(listener: &Listener, call: &StoppedCall) -> io::Result<()> {
+    if is_signal_to_itself(call) {
+        return listener.allow(call.id);
+    }
     let is_exit = find(call.number).is_some_and(|row| matches!(row.name, "exit" | "exit_group"));
     if is_exit && listener.is_valid(call.id) {
         let process = i32::try_from(call.thread).ok().and_then(Pid::from_raw);
@@ -154,6 +158,20 @@ fn fail(listener: &Listener, call: &StoppedCall) -> io::Result<()> {
         return Ok(());
     }
     listener.fail(call.id, Errno::IO.raw_os_error())
+}
+
+/// Returns whether a call sends a signal to the process that makes it.
+fn is_signal_to_itself(call: &StoppedCall) -> bool {
+    let [to, ..] = call.arguments;
+    let is_signal = find(call.number).is_some_and(|row| matches!(row.rule, Rule::Signal(_)));
+    let own = process_of(call.thread);
+    is_signal && own.is_some() && own == process_of(to as u32)
+}
+
+/// Returns the process of a thread; `None` if it has ended.
+fn process_of(thread: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
 }
 
 fn is_mapping(call: &StoppedCall) -> bool {

@@ -83,6 +83,8 @@ pub(super) struct ProgramDir {
     volume: Option<Volume>,
     /// Whether the device has a log in its persistent memory region.
     has_write_log: bool,
+    /// Whether syncs of programs return at once, and output waits for them.
+    speculates: bool,
 }
 
 /// Device of a volume.
@@ -99,12 +101,23 @@ impl ProgramDir {
     pub(super) fn on_new_volume(directory: PathBuf, scenario: &Path) -> ProgramDir {
         let volume = Volume::New(scenario.to_string_lossy().into_owned());
         let processes = Vec::new();
-        ProgramDir { directory, processes, volume: Some(volume), has_write_log: false }
+        ProgramDir {
+            directory,
+            processes,
+            volume: Some(volume),
+            has_write_log: false,
+            speculates: false,
+        }
     }
 
     /// Gives the device a log in its whole persistent memory region.
     pub(super) fn with_write_log(self) -> ProgramDir {
         ProgramDir { has_write_log: true, ..self }
+    }
+
+    /// Lets syncs of programs return at once, and output wait for them.
+    pub(super) fn with_speculation(self) -> ProgramDir {
+        ProgramDir { speculates: true, ..self }
     }
 
     /// Returns a command without arguments whose files are in the directory. Its process may be
@@ -125,6 +138,9 @@ impl ProgramDir {
         };
         if self.has_write_log {
             command.args(["--write-log", "pmr"]);
+        }
+        if self.speculates {
+            command.args(["--speculate", "wait"]);
         }
         command.arg("--at").arg(&self.directory).args(["--", program]);
         Ok(command)
@@ -217,12 +233,14 @@ impl ExecHarness {
                 processes: drive.clone().collect(),
                 volume,
                 has_write_log: false,
+                speculates: false,
             },
             ProgramDir {
                 directory: mounted,
                 processes: drive.chain(fuse.iter().map(Fuse::process)).collect(),
                 volume: None,
                 has_write_log: false,
+                speculates: false,
             },
         ];
         Ok(ExecHarness {

@@ -85,7 +85,7 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
         let case = format!("sqlite, a transaction per insert, journal {journal}");
         measure(effort, sink, &case, |drive| {
             let dir = drive.program_dir(scratch.path())?;
-            Ok(sqlite::sample(&dir, "a.db", pragma, effort.choose(1_000, 100))?.rate())
+            Ok(sqlite::sample(&dir, "a.db", pragma, "FULL", effort.choose(1_000, 100))?.rate())
         })?;
     }
     // More than the memtable takes, so that a table is written.

@@ -28,6 +28,7 @@ mod resource_usage;
 pub mod rocksdb;
 mod rows;
 mod server;
+pub(crate) mod speculated;
 pub mod sql;
 pub mod sqlite;
 mod ycsb;

@@ -45,6 +45,15 @@ pub(super) fn synced_load(writes: u32) -> Load {
     }
 }
 
+/// Returns the load of [`synced_load`] without syncs.
+pub(super) fn unsynced_load(writes: u32) -> Load {
+    Load {
+        case: "rocksdb, fill",
+        benchmark: "fillrandom",
+        arguments: vec![format!("--num={writes}")],
+    }
+}
+
 /// Returns the loads in order; the last one reads the data of the one before it.
 fn loads(effort: RunLength) -> [Load; 3] {
     let filled = effort.choose(50_000, 1000);

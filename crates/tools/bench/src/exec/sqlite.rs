@@ -49,7 +49,13 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
             let samples = interleave(effort.choose(3, 1), IoPath::ALL.len(), |which| {
                 number += 1;
                 let name = format!("{journal}-{number}.db");
-                sample(harness.dir(IoPath::ALL[which]), &name, pragma, effort.choose(300, 100))
+                sample(
+                    harness.dir(IoPath::ALL[which]),
+                    &name,
+                    pragma,
+                    "FULL",
+                    effort.choose(300, 100),
+                )
             })?;
             report(sink, harness.backing, journal, &pair(samples)?)?;
         }
@@ -57,7 +63,8 @@ pub fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Runs the shell with inserts into a new file of this name.
+/// Runs the shell with inserts into a new file of this name, which are as durable as `synchronous`
+/// says (`PRAGMA synchronous`).
 ///
 /// # Errors
 /// If it fails.
@@ -65,12 +72,13 @@ pub(super) fn sample(
     place: &ProgramDir,
     name: &str,
     pragma: &str,
+    synchronous: &str,
     inserts: u32,
 ) -> Result<Sample, BenchError> {
     let (cpu, ended) =
         (resource_usage::usage_of(&place.processes).cpu, resource_usage::children_cpu_time());
     let mut script = format!(
-        "{pragma}\nPRAGMA synchronous = FULL;\nCREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);\n{NOW}"
+        "{pragma}\nPRAGMA synchronous = {synchronous};\nCREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);\n{NOW}"
     );
     script.extend((0..inserts).map(|_| "INSERT INTO t(b) VALUES(hex(randomblob(50)));\n"));
     script += NOW;

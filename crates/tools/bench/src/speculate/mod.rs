@@ -6,6 +6,7 @@
 //! | `profile` | table 2: how long programs could go on | counted instructions |
 //! | `clone` | figure 2: the cost of a checkpoint of a program's memory | real |
 //! | `library` | a ticket, and reads that are issued early | real |
+//! | `exec` | programs that do not sync, that speculate, and that wait | real |
 
 mod clone;
 mod library;
@@ -13,6 +14,7 @@ mod profile;
 mod programs;
 mod strategies;
 
+use super::exec::speculated;
 use super::{BenchError, BenchFn, RunLength, Sink, SpeculatePart};
 
 pub(super) const BENCH: &str = "speculate";
@@ -23,6 +25,7 @@ const PARTS: &[(SpeculatePart, BenchFn)] = &[
     (SpeculatePart::Profile, profile::run),
     (SpeculatePart::Clone, clone::run),
     (SpeculatePart::Library, library::run),
+    (SpeculatePart::Exec, speculated::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.

@@ -31,14 +31,18 @@ fn a_program_that_survives_the_signal_sees_errors_and_no_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     let program = compile("survivor", dir.path(), &[]);
     let at = dir.path().canonicalize().unwrap().join("at");
-    let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
-    let mut running = Speculating::start(new_device(3), Gate::Installed, &at, &program, &[], pause);
-    running.until("a wait", |running| running.supervisor.waiting() > 0);
-    running.control.fail();
-    let Ended { status, output, service, .. } = running.end();
-    // The program executes an invalid instruction if anything is not as it should be.
-    assert_eq!(status.signal(), Some(9), "{status}");
-    assert!(output.is_empty() && service.is_err());
+    // A handler may also end its process by a signal.
+    for (arguments, ends_by) in [(&[][..], 9), (&["signal"][..], 7)] {
+        let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
+        let mut running =
+            Speculating::start(new_device(3), Gate::Installed, &at, &program, arguments, pause);
+        running.until("a wait", |running| running.supervisor.waiting() > 0);
+        running.control.fail();
+        let Ended { status, output, service, .. } = running.end();
+        // The program executes an invalid instruction if anything is not as it should be.
+        assert_eq!(status.signal(), Some(ends_by), "{status}");
+        assert!(output.is_empty() && service.is_err());
+    }
 }
 
 /// Memory that others see has no calls that could wait, so that syncs wait again before it is

@@ -64,7 +64,8 @@ pub(crate) struct CrashHarness {
     /// Mount point of the volume; an empty directory on the host.
     at: tempfile::TempDir,
     server: Option<Child>,
-    sync_writes: bool,
+    /// Options of `sluice exec`.
+    options: Vec<&'static str>,
 }
 
 impl CrashHarness {
@@ -79,7 +80,7 @@ impl CrashHarness {
         // This process reaps orphans at once; the machine's init process might reap them late.
         set_child_subreaper(Some(getpid())).unwrap();
         let (dir, at) = (directory(), tempfile::tempdir().unwrap());
-        let mut harness = CrashHarness { cut, dir, at, server: None, sync_writes: false };
+        let mut harness = CrashHarness { cut, dir, at, server: None, options: Vec::new() };
         if cut == Cut::Service {
             File::create(harness.path("disk.img")).unwrap().set_len(160 << 20).unwrap();
         } else {
@@ -93,7 +94,13 @@ impl CrashHarness {
 
     /// Makes every write of programs durable before it returns.
     pub(crate) fn set_sync_writes(&mut self) {
-        self.sync_writes = true;
+        self.options.push("--sync");
+    }
+
+    /// Lets syncs of programs return at once, and output wait for them.
+    pub(crate) fn speculating(mut self) -> CrashHarness {
+        self.options.extend(["--speculate", "wait"]);
+        self
     }
 
     /// Returns a path in the directory of the test.
@@ -143,7 +150,7 @@ impl CrashHarness {
         let mut command = Command::new(SLUICE);
         let (volume, at) = (self.volume(), self.at());
         command.args(["exec", "--volume", &volume, "--at", &at]);
-        command.args(self.sync_writes.then_some("--sync")).arg("--").args(program);
+        command.args(&self.options).arg("--").args(program);
         // In a process group of their own, because a cut may kill service and program at once.
         command.current_dir(self.dir.path()).process_group(0);
         // A copy that other users can read.

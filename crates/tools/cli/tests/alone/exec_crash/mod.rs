@@ -17,5 +17,6 @@ mod engine;
 mod harness;
 mod redis;
 mod rocksdb;
+mod speculating;
 mod sqlite;
 mod tpcc;

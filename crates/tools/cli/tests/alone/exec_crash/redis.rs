@@ -154,13 +154,18 @@ fn verify(client: &mut Client, seed: u64, (model, at): (&mut Model, &mut u64), s
 
 /// Runs Redis, cuts, and recovers, `count` times.
 fn cuts(cut: Cut, count: u64, default_seed: u64) {
+    cuts_with(|| CrashHarness::new(cut), count, default_seed);
+}
+
+/// Runs the program with this harness, cuts, and recovers, `count` times.
+pub(crate) fn cuts_with(harness: impl FnOnce() -> CrashHarness, count: u64, default_seed: u64) {
     if !testkit::has_programs!(&["redis-server", "redis-check-aof"]) {
         return;
     }
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut harness = CrashHarness::new(cut);
+    let mut harness = harness();
     let (at, socket, log) = (harness.at(), harness.path("redis.sock"), harness.path("redis.log"));
     let (mut model, mut acknowledged, mut sent) = (Model::new(), 0, 0);
     for round in 0..=count {

@@ -44,13 +44,19 @@ fn acknowledged(line: &str) -> Option<u64> {
 
 /// Runs `db_bench`, cuts, and recovers, `count` times.
 fn cuts(cut: Cut, count: u64, default_seed: u64) {
+    cuts_with(|| CrashHarness::new(cut), count, default_seed);
+}
+
+/// Runs the program with this harness, cuts, and recovers, `count` times.
+pub(crate) fn cuts_with(harness: impl FnOnce() -> CrashHarness, count: u64, default_seed: u64) {
     if !testkit::has_programs!(&["db_bench", "ldb"]) {
         return;
     }
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut harness = CrashHarness::new(cut);
+    let mut harness = harness();
+    let cut = harness.cut;
     let mut before: Option<(String, u64)> = None;
     for round in 0..count {
         let (database, value_bytes) = (format!("{}/db{round}", harness.at()), 20 + rng.below(3000));

@@ -14,7 +14,7 @@ use super::tpcc;
 
 /// Journal mode of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Journal {
+pub(crate) enum Journal {
     /// A rollback journal, in one of its three modes.
     Rollback,
     /// A write-ahead log used by one process, which keeps the index in its memory.
@@ -125,13 +125,24 @@ const SHELL: [&str; 5] = ["stdbuf", "-oL", "sqlite3", "-batch", "-bail"];
 
 /// Runs SQLite, cuts, and recovers, `count` times.
 fn cuts(cut: Cut, journal: Journal, count: u64, default_seed: u64) {
+    cuts_with(|| CrashHarness::new(cut), journal, count, default_seed);
+}
+
+/// Runs SQLite with this harness, cuts, and recovers, `count` times.
+pub(crate) fn cuts_with(
+    harness: impl FnOnce() -> CrashHarness,
+    journal: Journal,
+    count: u64,
+    default_seed: u64,
+) {
     if !testkit::has_programs!(&["sqlite3", "stdbuf"]) {
         return;
     }
     let seed = seed(default_seed);
     let _repeat = Repeat(seed);
     let mut rng = Rng::new(seed);
-    let mut harness = CrashHarness::new(cut);
+    let mut harness = harness();
+    let cut = harness.cut;
     let database = harness.at() + "/tpcc.db";
     let mut reference = Reference { path: harness.path("reference.db"), seed, last: None };
     // Numbers of the last transaction committed and of the last one sent; `None` before there are

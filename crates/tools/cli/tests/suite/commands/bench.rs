@@ -509,7 +509,8 @@ fn bench_speculate_measures_every_part() {
         testkit::skip!("no qemu-x86_64, tar or bzip2");
         return;
     }
-    let out = bench(&["speculate", "--quick", "--json"]);
+    let parts = "strategies,profile,clone";
+    let out = bench(&["speculate", "--quick", "--json", "--part", parts]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let rows: Vec<serde_json::Value> =
         text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -74,6 +74,39 @@ fn programs_are_measured_both_ways_and_nothing_stays() {
     assert!(!directory.exists() && !is_used(&directory));
 }
 
+/// Rows of programs that do not sync, that speculate, and that wait; no timing is asserted.
+#[test]
+fn programs_are_measured_without_syncs_speculating_and_waiting() {
+    if !testkit::has_programs!(&["db_bench", "sqlite3", "redis-server"]) {
+        return;
+    }
+    let _built = Fixture::new(8 << 20);
+    let mut bench = Command::new(SLUICE);
+    bench.args(["bench", "speculate", "--json", "--quick", "--part", "exec"]);
+    let out = bench.output().unwrap();
+    // Exit code 3: a result is outside its bound, as on a busy machine.
+    assert!(matches!(out.status.code(), Some(0 | 3)), "{}", text(&out.stderr));
+    let lines: Vec<Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let programs = [
+        "sqlite, a transaction per insert, journal wal",
+        "rocksdb, fill with a sync per write",
+        "redis, YCSB A, 10 clients, appendfsync always",
+    ];
+    for program in programs {
+        for mode in ["not syncing", "speculating", "waiting"] {
+            let case = format!("{program}, {mode}");
+            let is_rate = |l: &&Value| l["case"] == case.as_str() && l["metric"] == "throughput";
+            let rate = lines.iter().find(is_rate).expect(&case);
+            assert!(rate["value"].as_f64().unwrap() > 0.0, "{rate}");
+            assert_eq!(rate["verdict"].is_string(), mode == "speculating", "{rate}");
+        }
+    }
+    let idle = "redis, YCSB A, 10 clients, appendfsync everysec, speculating";
+    let idle = lines.iter().find(|l| l["case"] == idle && l["metric"] == "throughput").expect(idle);
+    assert_eq!(idle["reference"]["what"], "waiting", "{idle}");
+}
+
 /// Rows of figures 6 and 7 of the LightNVM paper; no timing is asserted, except for an upper limit
 /// of the flash.
 #[test]

@@ -9,6 +9,7 @@ mod fixture;
 mod library;
 mod mappings;
 mod programs;
+mod speculation;
 mod whole_writes;
 
 use std::os::unix::process::ExitStatusExt as _;

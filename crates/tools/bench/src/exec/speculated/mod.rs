@@ -1,0 +1,222 @@
+//! Part `exec` of the group `speculate`: programs that do not sync, that speculate, and that wait,
+//! in turns within one run.
+//!
+//! The drive has the times of NAND and a volatile write buffer, so that a flush waits for programs.
+//! It is emulated in the process of `sluice exec`, with its data in memory, and every program has an
+//! empty volume.
+//!
+//! A closed loop such as that of Redis with `appendfsync always` answers right after its sync: it
+//! gains only what it does meanwhile.
+
+use std::path::Path;
+
+use super::harness::{ProgramDir, Scratch};
+use super::{child_process, harness, redis, rocksdb, sqlite};
+use crate::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
+
+/// Name of the group in results.
+const GROUP: &str = "speculate";
+
+/// Least share of the throughput of a program that does not sync.
+const SHARE_MIN: f64 = 0.85;
+
+/// Least throughput of a closed loop, as a multiple of that with waits.
+const CLOSED_LOOP_MIN: f64 = 1.2;
+
+/// Least share of the throughput without the option if nothing is pending.
+const IDLE_SHARE_MIN: f64 = 0.98;
+
+/// The drive: `consumer-nvme` with fewer blocks.
+const DRIVE: &str = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n\
+                     [drive.write_buffer]\nkind = \"volatile\"\n";
+
+/// What a program's syncs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SyncMode {
+    /// The program makes none.
+    None,
+    /// They return at once, and output waits.
+    Speculate,
+    /// They wait for the drive.
+    Wait,
+}
+
+impl SyncMode {
+    /// In the order of samples.
+    const ALL: [SyncMode; 3] = [SyncMode::None, SyncMode::Speculate, SyncMode::Wait];
+
+    /// Returns the name in results.
+    fn name(self) -> &'static str {
+        match self {
+            SyncMode::None => "not syncing",
+            SyncMode::Speculate => "speculating",
+            SyncMode::Wait => "waiting",
+        }
+    }
+
+    fn program_dir(self, scratch: &Path) -> Result<ProgramDir, BenchError> {
+        let scenario = scratch.join("drive.toml");
+        std::fs::write(&scenario, DRIVE)?;
+        let dir = ProgramDir::on_new_volume(scratch.join("volume"), &scenario);
+        Ok(if self == SyncMode::Speculate { dir.with_speculation() } else { dir })
+    }
+}
+
+/// Measures the part.
+///
+/// # Errors
+/// Whatever fails in setting a drive up or in a program.
+pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchError> {
+    for (program, package) in
+        [("sqlite3", "sqlite3"), ("db_bench", "rocksdb-tools"), ("redis-server", "redis-server")]
+    {
+        child_process::find(program, "it is measured", package)?;
+    }
+    child_process::find("setpriv", "a program ends with the measurement", "util-linux")?;
+    harness::remove_stale_scratch();
+    let scratch = Scratch::new()?;
+    let [_, (journal, pragma)] = sqlite::JOURNALS;
+    let case = format!("sqlite, a transaction per insert, journal {journal}");
+    measure(effort, sink, &case, share_bound, |mode| {
+        let synchronous = if mode == SyncMode::None { "OFF" } else { "FULL" };
+        let dir = mode.program_dir(scratch.path())?;
+        Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, effort.choose(5_000, 100))?.rate())
+    })?;
+    let writes = effort.choose(50_000, 10);
+    let loads = [rocksdb::unsynced_load(writes), rocksdb::synced_load(writes)];
+    let [unsynced, synced] = &loads;
+    measure(effort, sink, synced.case, share_bound, |mode| {
+        let load = if mode == SyncMode::None { unsynced } else { synced };
+        Ok(rocksdb::sample(&mode.program_dir(scratch.path())?, load)?.rate)
+    })?;
+    let case = format!("redis, YCSB A, {} clients, appendfsync always", redis::CLIENTS);
+    measure(effort, sink, &case, closed_loop_bound, |mode| {
+        let policy = if mode == SyncMode::None { "no" } else { "always" };
+        let dir = mode.program_dir(scratch.path())?;
+        Ok(redis::sample(effort, scratch.path(), &dir, policy, 0)?.rate())
+    })?;
+    idle(effort, sink, scratch.path())
+}
+
+/// Throughputs of the three modes.
+#[derive(Clone, Copy, Debug)]
+struct Medians {
+    none: f64,
+    wait: f64,
+}
+
+fn share_bound(medians: Medians) -> f64 {
+    SHARE_MIN * medians.none
+}
+
+fn closed_loop_bound(medians: Medians) -> f64 {
+    CLOSED_LOOP_MIN * medians.wait
+}
+
+fn samples(values: Vec<f64>, case: &str) -> Result<Samples, BenchError> {
+    let none = || BenchError::NoValue { case: case.to_owned(), metric: "throughput" };
+    Samples::new(values).ok_or_else(none)
+}
+
+/// Measures a load in all modes in turn, and writes its rows.
+fn measure(
+    effort: RunLength,
+    sink: &mut Sink<'_>,
+    case: &str,
+    bound: impl Fn(Medians) -> f64,
+    mut sample: impl FnMut(SyncMode) -> Result<f64, BenchError>,
+) -> Result<(), BenchError> {
+    let all = SyncMode::ALL;
+    let rates = interleave(effort.choose(5, 1), all.len(), |which| sample(SyncMode::ALL[which]))?;
+    let rates: Vec<Samples> =
+        rates.into_iter().map(|rates| samples(rates, case)).collect::<Result<_, _>>()?;
+    let [none, _, wait] = &rates[..] else {
+        return Err(BenchError::NoValue { case: case.to_owned(), metric: "throughput" });
+    };
+    let medians = Medians { none: none.median(), wait: wait.median() };
+    for (mode, rates) in all.into_iter().zip(&rates) {
+        let case = format!("{case}, {}", mode.name());
+        let row = Measurement::median(GROUP, &case, "throughput", rates, "1/s");
+        let row = match mode {
+            SyncMode::None => row,
+            _ => row.with_reference(SyncMode::None.name(), medians.none),
+        };
+        sink.push(match mode {
+            SyncMode::Speculate => row.at_least(bound(medians)),
+            _ => row,
+        })?;
+        let spread =
+            Measurement::new(GROUP, case, "throughput_spread", rates.spread() * 100.0, "%");
+        sink.push(spread)?;
+    }
+    Ok(())
+}
+
+/// Measures what the filter and the check before an output cost a program without pending syncs.
+fn idle(effort: RunLength, sink: &mut Sink<'_>, scratch: &Path) -> Result<(), BenchError> {
+    let case = format!("redis, YCSB A, {} clients, appendfsync everysec", redis::CLIENTS);
+    let modes = [SyncMode::Wait, SyncMode::Speculate];
+    let rates = interleave(effort.choose(9, 1), modes.len(), |which| {
+        let dir = modes[which].program_dir(scratch)?;
+        Ok::<f64, BenchError>(redis::sample(effort, scratch, &dir, "everysec", 0)?.rate())
+    })?;
+    let mut off = None;
+    for (mode, rates) in modes.into_iter().zip(rates) {
+        let case = format!("{case}, {}", mode.name());
+        let rates = samples(rates, &case)?;
+        let row = Measurement::median(GROUP, &case, "throughput", &rates, "1/s");
+        let reference = *off.get_or_insert(rates.median());
+        sink.push(match mode {
+            SyncMode::Speculate => row
+                .with_reference(SyncMode::Wait.name(), reference)
+                .at_least(IDLE_SHARE_MIN * reference),
+            _ => row,
+        })?;
+        let spread =
+            Measurement::new(GROUP, case, "throughput_spread", rates.spread() * 100.0, "%");
+        sink.push(spread)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use scenario::Scenario;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::Format;
+
+    #[test]
+    fn the_drive_has_a_volatile_buffer() {
+        let parsed = Scenario::parse(Path::new("bench"), DRIVE).unwrap();
+        let buffer = &parsed.drives[0].config.write_buffer;
+        assert!(matches!(buffer, controller::WriteBuffer::Volatile { .. }), "{buffer:?}");
+    }
+
+    #[test]
+    fn speculation_stands_beside_not_syncing_and_has_a_bound() {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, Format::Json);
+        let rate = |mode| match mode {
+            SyncMode::None => 100.0,
+            SyncMode::Speculate => 84.0,
+            SyncMode::Wait => 10.0,
+        };
+        measure(RunLength::Quick, &mut sink, "a", share_bound, |mode| Ok(rate(mode))).unwrap();
+        measure(RunLength::Quick, &mut sink, "b", closed_loop_bound, |mode| Ok(rate(mode)))
+            .unwrap();
+        sink.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let row = |case: &str| {
+            rows.iter().find(|row| row["case"] == case && row["metric"] == "throughput").unwrap()
+        };
+        assert_eq!(
+            (&row("a, speculating")["ratio"], &row("a, speculating")["verdict"]),
+            (&0.84.into(), &"fail".into())
+        );
+        assert_eq!(row("b, speculating")["verdict"], "pass");
+        assert_eq!(row("a, waiting")["ratio"], 0.1);
+    }
+}
