@@ -421,6 +421,7 @@ impl NamedValue for BenchPart {
         BenchPart::Speculate(SpeculatePart::Profile),
         BenchPart::Speculate(SpeculatePart::Clone),
         BenchPart::Speculate(SpeculatePart::Library),
+        BenchPart::Speculate(SpeculatePart::Exec),
         BenchPart::Appnvm(AppnvmPart::Commands),
         BenchPart::Appnvm(AppnvmPart::Rules),
         BenchPart::Appnvm(AppnvmPart::Misses),

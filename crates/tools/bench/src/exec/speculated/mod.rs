@@ -80,9 +80,9 @@ pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchErr
     measure(effort, sink, &case, share_bound, |mode| {
         let synchronous = if mode == SyncMode::None { "OFF" } else { "FULL" };
         let dir = mode.program_dir(scratch.path())?;
-        Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, effort.choose(5_000, 100))?.rate())
+        Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, effort.choose(2_000, 100))?.rate())
     })?;
-    let writes = effort.choose(50_000, 10);
+    let writes = effort.choose(12_000, 10);
     let loads = [rocksdb::unsynced_load(writes), rocksdb::synced_load(writes)];
     let [unsynced, synced] = &loads;
     measure(effort, sink, synced.case, share_bound, |mode| {
@@ -156,7 +156,7 @@ fn measure(
 fn idle(effort: RunLength, sink: &mut Sink<'_>, scratch: &Path) -> Result<(), BenchError> {
     let case = format!("redis, YCSB A, {} clients, appendfsync everysec", redis::CLIENTS);
     let modes = [SyncMode::Wait, SyncMode::Speculate];
-    let rates = interleave(effort.choose(9, 1), modes.len(), |which| {
+    let rates = interleave(effort.choose(7, 1), modes.len(), |which| {
         let dir = modes[which].program_dir(scratch)?;
         Ok::<f64, BenchError>(redis::sample(effort, scratch, &dir, "everysec", 0)?.rate())
     })?;
