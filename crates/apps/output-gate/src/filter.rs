@@ -3,6 +3,8 @@
 //! The kernel caches which calls pass whatever their arguments are, and does not run the filter for
 //! them. So numbers are decided first, by a binary search over runs of numbers with one decision.
 
+// guarantee: B-125
+
 use exec_proto::gate;
 use syscall_table::{CALLS_MAX, StopCondition, find};
 
@@ -51,7 +53,7 @@ const STOP: u32 = 0x7fc0_0000;
 /// `SECCOMP_RET_ERRNO` with `ENOSYS`.
 const DENY: u32 = 0x0005_0000 + 38;
 
-/// What the filter does with a number.
+/// Treatment of a number by the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Deny,

@@ -126,8 +126,8 @@ impl BarrierProgress {
         }
     }
 
-    /// Records that the barriers that are not durable will never be. Returns whether there are some
-    /// of which a process was told, for the first time.
+    /// Records that the barriers that are not durable will never be. Returns whether a process was
+    /// told of such a barrier, the first time.
     fn fail(&self) -> bool {
         let fails = self.has_pending() && !self.has_failed.swap(true, Ordering::SeqCst);
         if fails {
@@ -212,8 +212,8 @@ impl Speculation {
         }
     }
 
-    /// Publishes the progress of the volume. Returns whether a barrier has just failed of which a
-    /// process was told.
+    /// Publishes the progress of the volume. Returns whether a barrier has just failed and a process
+    /// was told of it.
     pub(crate) fn publish(&mut self, durable: u64, has_failed: bool) -> bool {
         self.progress.publish_durable(durable);
         self.is_ending |= self.progress.is_ending.load(Ordering::SeqCst);

@@ -126,7 +126,7 @@ fn a_descriptor_that_is_replaced_is_closed() {
 }
 
 /// A filter sees no objects: whatever the object is, no call that waits may pass it.
-/// guarantee: B-119
+/// guarantee: B-125
 #[test]
 fn a_filter_stops_every_call_that_waits() {
     let interesting: Vec<u64> =

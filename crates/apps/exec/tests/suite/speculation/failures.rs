@@ -1,5 +1,7 @@
 //! Devices that fail, and programs that share memory with others.
 
+// guarantee: B-125, B-126
+
 use std::os::unix::process::ExitStatusExt as _;
 
 use exec::SpeculationStats;
@@ -59,7 +61,7 @@ fn a_program_that_shares_memory_does_not_speculate() {
     let mut running =
         Speculating::start(new_device(4), Gate::Installed, &at, &program, &arguments, pause);
     running.until("the mapping", |running| running.supervisor.waiting() > 0);
-    running.control.go_on();
+    running.control.resume();
     let Ended { status, output, service, .. } = running.end();
     let stats = service.unwrap();
     assert!(status.success() && output == b"out\n", "{status}");

@@ -51,12 +51,12 @@ impl DeviceControl {
         self.latency.store(latency.0, Ordering::SeqCst);
     }
 
-    /// Completes no request until [`go_on`](DeviceControl::go_on).
+    /// Completes no request until [`resume`](DeviceControl::resume).
     pub(crate) fn pause(&self) {
         self.set(&self.is_paused, true);
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.set(&self.is_paused, false);
     }
 
@@ -211,7 +211,7 @@ pub(crate) struct Speculating {
     pub(crate) child: Child,
     pub(crate) supervisor: OutputSupervisor,
     pub(crate) control: Arc<DeviceControl>,
-    /// What the program writes to its standard output.
+    /// Standard output of the program.
     pub(crate) output: PipeReader,
     stop: exec::ServiceStopHandle,
     service: JoinHandle<ServiceResult>,

@@ -1,5 +1,7 @@
 //! Each kind of output waits until the sync before it is durable.
 
+// guarantee: B-125
+
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
@@ -24,7 +26,7 @@ fn waits(program: &Path, at: &Path, kind: &str, other: &str) -> Ended {
         None,
         "{kind}: an exit before the sync is durable"
     );
-    running.control.go_on();
+    running.control.resume();
     running.end()
 }
 
@@ -83,7 +85,7 @@ fn every_kind_of_output_waits_for_the_syncs_before_it() {
     assert_eq!(ended.status.signal(), Some(6), "{}", ended.status);
 }
 
-/// The same program without the filter: its output comes before the data is durable. So the test
+/// Without the filter, the output of a program comes before the data is durable. So the test
 /// above fails without the gate.
 #[test]
 fn without_the_gate_output_does_not_wait() {
@@ -102,7 +104,7 @@ fn without_the_gate_output_does_not_wait() {
     );
     running.until("output", |running| running.has_output());
     assert_eq!((running.supervisor.acknowledged(), running.supervisor.durable()), (1, 0));
-    running.control.go_on();
+    running.control.resume();
     let ended = running.end();
     assert!(ended.status.success() && ended.output == b"out\n", "{}", ended.status);
 }

@@ -1,5 +1,5 @@
 //! Part `exec` of the group `speculate`: programs that do not sync, that speculate, and that wait,
-//! in turns within one run.
+//! interleaved within one run.
 //!
 //! The drive has the times of NAND and a volatile write buffer, so that a flush waits for programs.
 //! It is emulated in the process of `sluice exec`, with its data in memory, and every program has an
@@ -30,7 +30,7 @@ const IDLE_SHARE_MIN: f64 = 0.98;
 const DRIVE: &str = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n\
                      [drive.write_buffer]\nkind = \"volatile\"\n";
 
-/// What a program's syncs do.
+/// Effect of a program's syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SyncMode {
     /// The program makes none.

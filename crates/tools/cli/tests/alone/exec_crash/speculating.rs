@@ -1,4 +1,4 @@
-//! The same cuts under programs that speculate: their syncs return at once, and what they have
+//! Cuts under programs that speculate: their syncs return at once, and what they have
 //! reported as durable has waited.
 
 // guarantee: B-119

@@ -27,7 +27,7 @@ fn every_call_is_as_on_the_host_when_syncs_return_at_once() {
 
 /// Pipelines, a statically linked program among them, and a program that is executed by another.
 #[test]
-fn pipelines_and_static_programs_are_stopped_and_go_on() {
+fn pipelines_and_static_programs_are_stopped_and_end() {
     let stage = Fixture::new(16 << 20);
     let (at, source, fixed) = (stage.path("at"), stage.path("fixed.c"), stage.path("fixed"));
     std::fs::write(
