@@ -404,7 +404,7 @@ pub struct BenchArgs {
     /// Permit overwriting the data on the device.
     #[arg(long, requires = "device")]
     pub destroy: bool,
-    /// Groups `lightnvm`, `direct`, `exec`, `scale`, `thesis` and `speculate`: run only these parts.
+    /// Groups `lightnvm`, `direct`, `exec`, `scale`, `thesis`, `speculate` and `appnvm`: run only these parts.
     #[arg(long, value_parser = named_value::<BenchPart>(), value_name = "PART", value_delimiter = ',')]
     pub part: Vec<BenchPart>,
     /// The list of expected misses.
