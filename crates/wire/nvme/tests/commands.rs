@@ -234,6 +234,12 @@ fn io_command() -> impl Strategy<Value = IoCommand> {
         }),
         (1..=MAX_RANGES, 0..1u64 << 48)
             .prop_map(|(ranges, sequence)| IoCommand::DeviceTrim { ranges, sequence }),
+        (0..RuleCommandKind::ALL.len(), any::<[u64; 3]>(), nlb(), 0..=RULE_BUFFER_BYTES_MAX)
+            .prop_map(|(kind, [slba, arg0, arg1], nlb, buffer_bytes)| {
+                let (kind, _) = RuleCommandKind::ALL[kind];
+                let buffer_bytes = if kind.returns_data() { buffer_bytes } else { 0 };
+                IoCommand::Rule(RuleCommand { kind, slba, nlb, arg0, arg1, buffer_bytes })
+            }),
     ]
 }
 

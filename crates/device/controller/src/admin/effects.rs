@@ -5,7 +5,8 @@
 
 use nvme::opcode::{admin, io};
 use nvme::{
-    AdminCommand, CommandEffects, IdentifyController, IoCommand, Sqe, Status, VendorExtensions,
+    AdminCommand, CommandEffects, IdentifyController, IoCommand, RuleCommandKind, Sqe, Status,
+    VendorExtensions,
 };
 
 use super::ControllerIdentity;
@@ -82,6 +83,7 @@ fn has_io_command(identity: &ControllerIdentity, opcode: u8) -> bool {
         io::FLUSH | io::WRITE | io::READ | io::DATASET_MANAGEMENT => true,
         io::LBA_STATUS => identity.optional.lba_status,
         io::DEVICE_TRIM => identity.extensions.has(VendorExtensions::DEVICE_L2P),
+        _ if RuleCommandKind::from_opcode(opcode).is_some() => identity.optional.rules,
         VENDOR_OPCODES.. => is_open_channel,
         _ => !is_open_channel,
     }

@@ -61,6 +61,7 @@ fn promises_durability(io: &IoCommand, is_cached: bool) -> bool {
         | IoCommand::Compare { .. }
         | IoCommand::Verify { .. }
         | IoCommand::VectorRead { .. }
-        | IoCommand::LbaStatus { .. } => false,
+        | IoCommand::LbaStatus { .. }
+        | IoCommand::Rule(_) => false,
     }
 }

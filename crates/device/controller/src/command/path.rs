@@ -22,7 +22,7 @@ use crate::faults::injection;
 use crate::host_interface::registers;
 use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
-use crate::personality::rules::commands as rules;
+use crate::personality::rules::{commands as rules, output};
 use crate::personality::{self, format};
 
 impl Controller {
@@ -99,6 +99,7 @@ impl Controller {
                 self.commands.get_mut(id).location = VectorHints::ERROR_LOCATION;
             }
         });
+        let parsed = parsed.map_err(|status| output::status_without_rules(self, sqe, status));
         let block = u64::from(self.config.lba_bytes());
         let command = self.commands.get_mut(id);
         command.nsid = nsid;
@@ -123,6 +124,7 @@ impl Controller {
             IoCommand::LbaStatus { nlb, max_descriptors, .. } => {
                 u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
             }
+            IoCommand::Rule(rule) => return output::parse_buffer(self, id, sqe, rule),
             IoCommand::Flush
             | IoCommand::WriteZeroes { .. }
             | IoCommand::Verify { .. }
@@ -272,9 +274,15 @@ impl Controller {
             tracepoint::trace_at(now, || Event::CommandCompleted { id });
             let command = self.commands.get(id);
             let bytes = command.dma_bytes;
-            let outgoing =
-                matches!(command.io, IoCommand::Read { .. } | IoCommand::VectorRead { .. });
-            if outgoing && is_timed && bytes > 0 && command.status.is_success() {
+            let outgoing = match command.io {
+                IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
+                    command.status.is_success()
+                }
+                // The buffer has what rules returned before they ended the command.
+                IoCommand::Rule(_) => true,
+                _ => false,
+            };
+            if outgoing && is_timed && bytes > 0 {
                 self.stages.enqueue(Stage::Dma, now, Nanos::transfer(bytes, rate), id);
             } else {
                 self.on_transferred(now, id);
@@ -317,6 +325,10 @@ impl Controller {
             | IoCommand::VectorCopy { .. } => {
                 self.stats.writes += 1;
                 self.stats.bytes_written += command.bytes;
+            }
+            IoCommand::Rule(_) => {
+                self.stats.others += 1;
+                self.stats.bytes_read += command.bytes;
             }
             _ => self.stats.others += 1,
         }

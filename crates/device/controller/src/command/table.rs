@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use collections::Slab;
-use nvme::{DsmRange, ErrorEntry, IoCommand, ProtectionRequest, Status};
+use nvme::{DsmRange, ErrorEntry, IoCommand, ProtectionRequest, RuleCommand, Status};
 use time::Nanos;
 use transport::Port;
 
@@ -248,7 +248,8 @@ impl Commands {
             | IoCommand::Compare { slba, .. }
             | IoCommand::Verify { slba, .. }
             | IoCommand::WriteUncorrectable { slba, .. }
-            | IoCommand::LbaStatus { slba, .. } => slba,
+            | IoCommand::LbaStatus { slba, .. }
+            | IoCommand::Rule(RuleCommand { slba, .. }) => slba,
             IoCommand::Copy { .. } => source_in_error(command).unwrap_or(command.first_sector),
             _ => return 0,
         };

@@ -377,8 +377,11 @@ impl AccessCheck {
             IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => (vector, writes) = (true, true),
-            // The device L2P is shared by all hosts, so a restricted host may not change it.
-            IoCommand::DeviceTrim { .. } => return Err(Status::INVALID_OPCODE.do_not_retry()),
+            // The device L2P is shared by all hosts, so a restricted host may not change it. Rules
+            // read sectors of the whole drive.
+            IoCommand::DeviceTrim { .. } | IoCommand::Rule(_) => {
+                return Err(Status::INVALID_OPCODE.do_not_retry());
+            }
         }
         if vector && !self.policy.vector_commands {
             return Err(Status::INVALID_OPCODE.do_not_retry());

@@ -331,7 +331,8 @@ impl BlockDrive {
             | IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. }
-            | IoCommand::DeviceTrim { .. } => commands.complete_op(id, Status::INVALID_OPCODE),
+            | IoCommand::DeviceTrim { .. }
+            | IoCommand::Rule(_) => commands.complete_op(id, Status::INVALID_OPCODE),
         }
     }
 

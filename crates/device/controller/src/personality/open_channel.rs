@@ -159,7 +159,8 @@ impl OpenChannelDrive {
             | IoCommand::Verify { .. }
             | IoCommand::WriteUncorrectable { .. }
             | IoCommand::Copy { .. }
-            | IoCommand::LbaStatus { .. } => Err((Status::INVALID_OPCODE, 0)),
+            | IoCommand::LbaStatus { .. }
+            | IoCommand::Rule(_) => Err((Status::INVALID_OPCODE, 0)),
         };
         if let Err((status, failed)) = result {
             commands.get_mut(id).result = failed;

@@ -12,7 +12,7 @@
 
 use crate::opcode::io;
 use crate::open_channel::vector_hints::LIMITED_RETRY;
-use crate::{Ppa, Sqe, Status, VectorHints};
+use crate::{Ppa, RuleCommand, Sqe, Status, VectorHints};
 
 /// Maximum number of logical blocks of a read or write: the field has 16 bits and is zero-based.
 pub const MAX_BLOCKS: u32 = 1 << 16;
@@ -199,6 +199,8 @@ pub enum IoCommand {
         /// Largest sequence number that is trimmed, below 2⁴⁸.
         sequence: u64,
     },
+    /// A command for the rules of a drive (vendor specific).
+    Rule(RuleCommand),
 }
 
 /// Reserved bits of CDW12 of Compare and Verify. The bits of protection information (PRINFO) have no
@@ -347,7 +349,7 @@ impl IoCommand {
             io::WRITE | io::COMPARE | io::VERIFY | io::WRITE_UNCORRECTABLE | io::COPY => {
                 return Err(Status::INVALID_FIELD);
             }
-            _ => return Err(Status::INVALID_OPCODE),
+            _ => IoCommand::Rule(RuleCommand::parse(sqe)?),
         })
     }
 }
@@ -596,6 +598,7 @@ impl IoCommand {
                 Sqe::vector_copy(nsid, from, to).with_hints(hints)
             }
             IoCommand::DeviceTrim { ranges, sequence } => Sqe::device_trim(nsid, ranges, sequence),
+            IoCommand::Rule(command) => command.to_sqe(nsid),
         }
     }
 

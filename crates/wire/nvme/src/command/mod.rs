@@ -6,5 +6,6 @@ pub mod feature;
 pub(crate) mod io_command;
 pub mod opcode;
 pub(crate) mod range;
+pub(crate) mod rule_command;
 pub(crate) mod sqe;
 pub(crate) mod status;

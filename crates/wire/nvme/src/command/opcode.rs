@@ -78,4 +78,18 @@ pub mod io {
     pub const VECTOR_COPY: u8 = 0x93;
     /// Device trim (vendor specific): unmaps logical addresses in the device L2P.
     pub const DEVICE_TRIM: u8 = 0x95;
+    /// A lookup of a key by the rules of a drive (vendor specific).
+    pub const RULE_GET: u8 = 0xc6;
+    /// A scan of a range by the rules of a drive (vendor specific).
+    pub const RULE_SCAN: u8 = 0xc2;
+    /// An acknowledgment to the rules of a drive (vendor specific).
+    pub const RULE_ACK: u8 = 0xc8;
+    /// An operation that rules define, with data for the host (vendor specific).
+    pub const RULE_USER0: u8 = 0xca;
+    /// An operation that rules define, with data for the host (vendor specific).
+    pub const RULE_USER1: u8 = 0xce;
+    /// An operation that rules define, without data (vendor specific).
+    pub const RULE_USER2: u8 = 0xcc;
+    /// An operation that rules define, without data (vendor specific).
+    pub const RULE_USER3: u8 = 0xd0;
 }

@@ -1,6 +1,6 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
-use nvme::{DsmRange, IoCommand, Status};
+use nvme::{DsmRange, IoCommand, RuleCommand, Status};
 use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVerdict};
 use time::Nanos;
 use tracepoint::{Event, StageKind};
@@ -9,7 +9,7 @@ use super::background;
 use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
-use super::{APP, DriveRules, admin};
+use super::{APP, DriveRules, admin, output};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -115,8 +115,10 @@ fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDec
     let (rules, command) = controller.commands.rules_and_command(id)?;
     let (program, is_idle) = (rules.program, rules.is_idle(outstanding, 1));
     let facts = FtlFacts::new(&drive.ftl, is_idle);
-    let capacity = drive.capacity_blocks();
-    let mut inputs = CommandInputs { rules, facts: &facts, capacity, time: Nanos::ZERO };
+    let (capacity, block_bytes) = (drive.capacity_blocks(), drive.blocks.block_bytes() as u64);
+    let is_for_rules = matches!(command.io, IoCommand::Rule(_));
+    let time = Nanos::ZERO;
+    let mut inputs = CommandInputs { rules, facts: &facts, capacity, block_bytes, time };
     let work = match inputs.decide(command, first as usize) {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
@@ -125,7 +127,11 @@ fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDec
             EngineWork::Miss(id)
         }
     };
-    Some(CommandDecision { time: inputs.time, work })
+    let time = inputs.time;
+    if is_for_rules && matches!(work, EngineWork::Start(_) | EngineWork::End(..)) {
+        output::leave_out_cmb(controller, id);
+    }
+    Some(CommandDecision { time, work })
 }
 
 /// Executes what was decided about a command, once the engine has taken its time; but a command that
@@ -267,6 +273,7 @@ struct CommandInputs<'a, 'f> {
     facts: &'a FtlFacts<'f>,
     /// Blocks of the drive.
     capacity: u64,
+    block_bytes: u64,
     /// Time of the inputs so far.
     time: Nanos,
 }
@@ -294,9 +301,46 @@ impl CommandInputs<'_, '_> {
                 self.sources(command, first)?;
                 InputOp::Write
             }
+            IoCommand::Rule(rule) => return self.rule_command(command, rule),
             _ => return Ok(()),
         };
         self.redirect(command, op)
+    }
+
+    /// Decides about a command for rules.
+    #[inline(never)]
+    fn rule_command(&mut self, command: &mut Command, rule: RuleCommand) -> Result<(), InputStop> {
+        let RuleCommand { kind, slba, nlb, arg0, arg1, buffer_bytes } = rule;
+        if slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity) {
+            return Err(InputStop::End(Status::LBA_OUT_OF_RANGE.do_not_retry()));
+        }
+        let (op, buffer_bytes) = (output::input_op(kind), buffer_bytes.into());
+        let input = RuleInput { arg0, arg1, buffer_bytes, ..RuleInput::new(op, slba, nlb.into()) };
+        match self.verdict(MissedInput { op, at: 0 }, &input) {
+            RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
+                output::read_instead(command, &rule, lba, self.block_bytes).map_err(InputStop::End)
+            }
+            RuleVerdict::Complete { status, value } => {
+                output::set_reply(command, &rule, value);
+                Err(InputStop::End(status_of(status)))
+            }
+            RuleVerdict::Miss => Err(InputStop::Miss(MissedInput { op, at: 0 })),
+            // Only writes are placed, and the drive has no names and tags of sectors.
+            RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
+                Err(InputStop::End(status_of(RuleStatus::BadAddress)))
+            }
+            RuleVerdict::PassThrough | RuleVerdict::Finished => {
+                unreachable!("a command for rules has a verdict of its own")
+            }
+        }
+    }
+
+    /// Runs an input.
+    #[inline]
+    fn verdict(&mut self, _missed: MissedInput, input: &RuleInput) -> RuleVerdict {
+        let verdict = self.rules.decide(input, self.facts);
+        self.time += self.rules.time_of_last();
+        verdict
     }
 
     /// Decides about the blocks that a command addresses, which then are those that a rule chose.
@@ -360,8 +404,7 @@ impl CommandInputs<'_, '_> {
         if lba.checked_add(blocks).is_none_or(|end| end > self.capacity) {
             return Ok(InputEnd::Unchanged);
         }
-        let verdict = self.rules.decide(&RuleInput::new(missed.op, lba, blocks), self.facts);
-        self.time += self.rules.time_of_last();
+        let verdict = self.verdict(missed, &RuleInput::new(missed.op, lba, blocks));
         Ok(match verdict {
             RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
             | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
@@ -409,7 +452,8 @@ fn addressed(io: &mut IoCommand) -> Option<(&mut u64, u32)> {
         | IoCommand::WriteZeroes { slba, nlb, .. }
         | IoCommand::Compare { slba, nlb, .. }
         | IoCommand::Verify { slba, nlb, .. }
-        | IoCommand::WriteUncorrectable { slba, nlb } => Some((slba, *nlb)),
+        | IoCommand::WriteUncorrectable { slba, nlb }
+        | IoCommand::Rule(RuleCommand { slba, nlb, .. }) => Some((slba, *nlb)),
         IoCommand::Copy { slba, .. } => Some((slba, 0)),
         _ => None,
     }

@@ -11,6 +11,7 @@ pub(crate) mod config;
 mod ftl_facts;
 pub(crate) mod installation;
 pub(crate) mod misses;
+pub(crate) mod output;
 mod stations;
 mod upload;
 

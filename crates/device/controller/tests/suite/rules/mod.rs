@@ -5,4 +5,5 @@ mod commands;
 pub(crate) mod harness;
 mod misses;
 mod refused;
+mod rule_commands;
 mod victims;
