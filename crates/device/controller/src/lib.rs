@@ -64,8 +64,10 @@ pub use namespaces::request::{NamespaceError, NamespaceReply, NamespaceRequest};
 pub use persistence::power::PoweredOffController;
 pub use persistence::saved_state::SavedDrive;
 pub use personality::rules::config::{DriveRulesConfig, DriveRulesError, check_executable};
+pub use personality::rules::fetches::{RULE_CONTEXTS, RULE_READ_AHEAD, RuleFetchStats};
 pub use personality::rules::installation::DriveRulesLimits;
 pub use personality::rules::misses::{RuleMissConfig, RuleMissRecord};
+pub use personality::rules::tables::RuleTableEdit;
 pub use personality::rules::{DriveRuleStats, NamedRuleStats};
 pub use transport::RegionCosts;
 

@@ -4,8 +4,9 @@
 use std::fmt;
 
 use crate::engine::PlacementStream;
+use crate::ids::AppId;
 use crate::instruction::{HeaderRegister, Instruction, RuleOp};
-use crate::program::{CodeRange, RuleLocation, RuleTrigger, TableKind};
+use crate::program::{CodeRange, OpMask, RuleDeclaration, RuleLocation, RuleTrigger, TableKind};
 use crate::verify::VerifiedProgram;
 
 /// Something that a drive executes for a program.
@@ -99,6 +100,26 @@ impl VerifiedProgram {
             }
         }
         needs
+    }
+}
+
+impl VerifiedProgram {
+    /// Returns the operations of commands of an application that may fetch sectors: those with a rule
+    /// that does, and those that a rule may match again as another operation if any rule fetches.
+    pub fn fetching_ops(&self, app: AppId) -> OpMask {
+        let program = self.program();
+        let has = |rule: &RuleDeclaration, op: RuleOp| {
+            [rule.condition, rule.action].iter().any(|CodeRange { start, len }| {
+                let code = &program.code[*start as usize..(start + len) as usize];
+                code.iter().any(|instruction| instruction.op == op)
+            })
+        };
+        let fetches_any = program.rules.iter().any(|rule| has(rule, RuleOp::Fetch));
+        let rules = program.rules.iter().filter(|rule| {
+            let is_own = rule.app == app && rule.trigger == RuleTrigger::Command;
+            is_own && (has(rule, RuleOp::Fetch) || fetches_any && has(rule, RuleOp::Again))
+        });
+        rules.fold(OpMask::NONE, |mask, rule| OpMask(mask.0 | rule.ops.0))
     }
 }
 

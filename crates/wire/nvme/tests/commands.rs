@@ -4,8 +4,9 @@
 use proptest::prelude::*;
 use sluice_nvme::{
     AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES,
-    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, SanitizeAction, SanitizeCommand,
-    SecureErase, SglDescriptor, Sqe, Status, VectorHints,
+    MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, RULE_BUFFER_BYTES_MAX,
+    RuleCommand, RuleCommandKind, SanitizeAction, SanitizeCommand, SecureErase, SglDescriptor, Sqe,
+    Status, VectorHints,
 };
 use zerocopy::IntoBytes;
 

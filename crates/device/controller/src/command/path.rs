@@ -519,7 +519,7 @@ impl Controller {
             Personality::Block(d) => {
                 let has_worked = d.run_ftl(now, &mut self.commands);
                 if has_worked && self.commands.follows_ftl {
-                    personality::follow_ftl(self);
+                    personality::follow_ftl(self, now);
                 }
                 has_worked
             }

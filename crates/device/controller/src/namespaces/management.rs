@@ -102,8 +102,8 @@ pub(crate) fn update_checks(controller: &mut Controller) {
     let commands = &mut controller.commands;
     let is_maintained = commands.is_formatting || commands.refused_with.is_some();
     commands.checks_namespaces = !is_direct || has_other_hosts || is_maintained;
-    let has_timed_rules = commands.rules.as_ref().is_some_and(|rules| rules.takes_time());
-    commands.follows_ftl = commands.checks_namespaces || has_timed_rules;
+    let has_rules_to_follow = commands.rules.as_ref().is_some_and(|rules| rules.follows_ftl());
+    commands.follows_ftl = commands.checks_namespaces || has_rules_to_follow;
 }
 
 /// Returns the drive, if its namespaces can be changed by a host.

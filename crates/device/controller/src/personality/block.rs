@@ -460,7 +460,12 @@ impl BlockDrive {
         let (OpOwner::FtlForCommand(_, tag), NandOpKind::Read) = (done.owner, done.kind) else {
             return;
         };
-        for (i, address) in self.array.addresses(done.op).iter().enumerate() {
+        // A sector for rules is in no range of its command.
+        let addresses = match tag.part {
+            CommandPart::Fetch => &[],
+            _ => self.array.addresses(done.op),
+        };
+        for (i, address) in addresses.iter().enumerate() {
             if done.failed >> i & 1 != 0 {
                 let block = self.block_position(commands, tag, address.position);
                 commands.sector_failed(tag.command, block);
@@ -610,7 +615,7 @@ impl BlockDrive {
     }
 
     #[inline(always)]
-    fn collect_completions(&mut self, now: Nanos, commands: &mut Commands) {
+    pub(super) fn collect_completions(&mut self, now: Nanos, commands: &mut Commands) {
         if self.ftl.has_completion() {
             self.collect_all_completions(now, commands);
         }

@@ -17,6 +17,7 @@ use crate::command::table::{Commands, nth_range, range_blocks, range_count};
 use crate::personality::block::BlockDrive;
 use crate::personality::block_flash::source_offset;
 use crate::personality::logical_blocks::{BlockRange, CommandPart, UnitRange};
+use crate::personality::rules::fetches::FetchRead;
 use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag, UnitChange};
 
 impl BlockDrive {
@@ -154,11 +155,42 @@ impl BlockDrive {
         }
     }
 
+    /// Starts the reads of sectors for the rules of a command.
+    pub(super) fn fetch(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        reads: &[FetchRead],
+        commands: &mut Commands,
+    ) {
+        for FetchRead { place, lba } in reads {
+            let tag = RequestTag::of_part(id, CommandPart::Fetch).of_range(*place).encode();
+            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            ftl.read(now, tag, *lba, 1, &mut flash);
+        }
+        // The controller resumes the rules after the FTL has worked.
+        self.kick = true;
+        self.collect_completions(now, commands);
+    }
+
+    /// Processes the completion of the read of a sector for the rules of a command.
+    #[cold]
+    fn on_fetched(&mut self, tag: RequestTag, status: Status, commands: &mut Commands) {
+        if let Some(rules) = &mut commands.rules {
+            rules.fetch_done(tag.command, tag.range, status);
+        }
+        self.kick = true;
+    }
+
     /// Processes the completion of the read of a source of a Copy. After the last one the data is
     /// written.
     #[cold]
     pub(super) fn on_source_read(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
-        let id = RequestTag::decode(done.tag).command;
+        let tag = RequestTag::decode(done.tag);
+        if tag.part == CommandPart::Fetch {
+            return self.on_fetched(tag, done.status, commands);
+        }
+        let id = tag.command;
         let protected = self.cache.is_durable;
         let command = commands.get_mut(id);
         if command.status.is_success() {

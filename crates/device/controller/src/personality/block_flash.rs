@@ -162,7 +162,7 @@ impl DriveFlash<'_> {
                     self.array.nand.read_bytes(*phys, self.changes.contents_mut(tag));
                 }
             }
-            CommandPart::Compare | CommandPart::Copy => {
+            CommandPart::Compare | CommandPart::Copy | CommandPart::Fetch => {
                 let mut unit = self.take_scratch();
                 for i in 0..self.array.addresses(done.op).len() {
                     let SectorAddress { phys, position } = self.array.addresses(done.op)[i];
@@ -208,6 +208,31 @@ impl DriveFlash<'_> {
                 let memory = command.port.memory();
                 command.data_buffer.write(memory, offset, &unit[skip..skip + len]);
             }
+            CommandPart::Fetch => {
+                if let Some((_, sector)) = self.fetched_sector(tag) {
+                    sector.copy_from_slice(unit);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the block of a sector that is read for rules, and the memory for it.
+    pub(super) fn fetched_sector(&mut self, tag: RequestTag) -> Option<(u64, &mut [u8])> {
+        let rules = self.commands.rules.as_mut();
+        rules.and_then(|rules| rules.fetched_sector_mut(tag.command, tag.range))
+    }
+
+    /// Uses the pattern of the logical address of a unit, on media that store no data.
+    #[cold]
+    fn use_pattern(&mut self, tag: RequestTag, position: u32) {
+        match tag.part {
+            CommandPart::Compare => self.compare_pattern(tag, position),
+            CommandPart::Fetch => {
+                if let Some((lba, sector)) = self.fetched_sector(tag) {
+                    media::fill_pattern(lba, sector);
+                }
+            }
             _ => {}
         }
     }
@@ -239,9 +264,9 @@ impl DriveFlash<'_> {
             CommandPart::Head | CommandPart::Tail => {
                 self.changes.stats.sectors_read += addresses.len() as u64;
             }
-            CommandPart::Compare if !self.stores_data => {
+            CommandPart::Compare | CommandPart::Fetch if !self.stores_data => {
                 for address in addresses {
-                    self.compare_pattern(tag, address.place);
+                    self.use_pattern(tag, address.place);
                 }
             }
             _ => {}
@@ -288,10 +313,7 @@ impl DriveFlash<'_> {
     #[inline(never)]
     fn use_slot(&mut self, tag: RequestTag, position: u32, slot: SlotId) {
         if !self.stores_data {
-            if tag.part == CommandPart::Compare {
-                self.compare_pattern(tag, position);
-            }
-            return;
+            return self.use_pattern(tag, position);
         }
         let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
             return self.use_zeros(tag, position);
@@ -488,6 +510,9 @@ impl FlashBackend for DriveFlash<'_> {
     #[cold]
     fn record_unreadable(&mut self, request: u64, sector: u32) {
         let tag = RequestTag::decode(request);
+        if tag.part == CommandPart::Fetch {
+            return;
+        }
         let offset = source_offset(self.commands.get(tag.command), self.blocks, tag, sector);
         let block = offset / self.blocks.block_bytes() as u64;
         self.commands.sector_failed(tag.command, block as u32);

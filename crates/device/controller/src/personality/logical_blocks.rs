@@ -22,6 +22,8 @@ pub(crate) enum CommandPart {
     Verify,
     /// All units of a source range of a Copy.
     Copy,
+    /// A unit that the rules of the drive fetch for a command.
+    Fetch,
 }
 
 /// A range of units.
@@ -142,7 +144,9 @@ impl LogicalBlocks {
         let first = match (part, io) {
             (CommandPart::Head | CommandPart::Compare | CommandPart::Verify, _)
             | (CommandPart::Whole, IoCommand::Read { .. }) => self.unit_of(slba),
-            (CommandPart::Whole | CommandPart::Copy, _) => self.whole_units(slba, nlb).first,
+            (CommandPart::Whole | CommandPart::Copy | CommandPart::Fetch, _) => {
+                self.whole_units(slba, nlb).first
+            }
             (CommandPart::Tail, _) => self.unit_of(slba.saturating_add(nlb.into()) - 1),
         };
         first + u64::from(position)

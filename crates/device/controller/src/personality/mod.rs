@@ -16,12 +16,17 @@ pub(crate) mod sanitize;
 mod spare;
 pub(crate) mod unit_changes;
 
+use time::Nanos;
+
 use crate::controller::Controller;
 use crate::faults::injection;
+use crate::personality::rules::sectors;
 
-/// Does what follows the work of an FTL: ends maintenance, and waits for engines of rules.
+/// Does what follows the work of an FTL: ends maintenance, waits for engines of rules, and resumes rules
+/// whose sectors it has read.
 #[cold]
-pub(crate) fn follow_ftl(controller: &mut Controller) {
+pub(crate) fn follow_ftl(controller: &mut Controller, now: Nanos) {
+    sectors::resume_ready(controller, now);
     if controller.commands.checks_namespaces {
         format::complete_finished(controller);
         sanitize::complete_finished(controller);

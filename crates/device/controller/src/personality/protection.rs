@@ -14,7 +14,7 @@
 use ftl::{Oob, SlotId, WriteUnit};
 use media::{BufferSlot, MediaError, PhysSector};
 use mem::Iova;
-use nvme::{IoCommand, ProtectionError, ProtectionInfo, Status};
+use nvme::{IoCommand, ProtectionError, ProtectionInfo, ProtectionRequest, Status};
 use serde::{Deserialize, Serialize};
 
 use super::block_flash::{DriveFlash, command_window, source_window};
@@ -348,6 +348,9 @@ impl DriveFlash<'_> {
     ) -> Result<(), (ProtectionError, u32)> {
         let command = self.commands.get(tag.command);
         let (contents, stored) = unit.split_at(self.blocks.unit_bytes());
+        if tag.part == CommandPart::Fetch {
+            return self.check_fetched(tag, contents, stored).map_err(|error| (error, 0));
+        }
         let covered = covered_blocks(command, self.blocks, tag, position);
         let data = contents.chunks(self.blocks.block_bytes()).skip(covered.first);
         for (i, data) in data.take(covered.count).enumerate() {
@@ -359,10 +362,39 @@ impl DriveFlash<'_> {
         Ok(())
     }
 
+    /// Checks guard and reference tag of a sector that rules fetch.
+    ///
+    /// # Errors
+    /// The error.
+    fn check_fetched(
+        &self,
+        tag: RequestTag,
+        contents: &[u8],
+        stored: &[u8],
+    ) -> Result<(), ProtectionError> {
+        let rules = self.commands.rules.as_ref();
+        let Some(lba) = rules.and_then(|rules| rules.fetched_block(tag.command, tag.range)) else {
+            return Ok(());
+        };
+        let request = ProtectionRequest {
+            checks_guard: true,
+            checks_reference_tag: true,
+            ..ProtectionRequest::default()
+        };
+        request.check(load(stored, 0), contents, lba as u32)
+    }
+
     /// Fails a command whose block at an index has failed a check.
     #[cold]
     fn fail_block(&mut self, tag: RequestTag, (error, block): (ProtectionError, u32)) {
-        self.commands.fail_block(tag.command, block, error.status());
+        match &mut self.commands.rules {
+            Some(rules) if tag.part == CommandPart::Fetch => {
+                rules.fail_fetch(tag.command, tag.range, error.status());
+            }
+            _ => {
+                self.commands.fail_block(tag.command, block, error.status());
+            }
+        }
         if let Some(protection) = self.protection.as_deref_mut() {
             protection.errors.count(error);
         }

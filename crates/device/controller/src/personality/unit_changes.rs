@@ -24,12 +24,13 @@ pub(crate) struct RequestTag {
     /// Index of the command in its table.
     pub(crate) command: u32,
     pub(crate) part: CommandPart,
-    /// Number of the source range of a Copy, or of the extent of a command that crosses the ends of
+    /// Number of the source range of a Copy, of the place for a sector that rules fetch, or of the extent of a command that crosses the ends of
     /// extents of its namespace; 0 for other commands.
     pub(crate) range: u16,
 }
 
-/// The smallest tag of the reads of a Copy. Tags of other commands are smaller.
+/// The smallest tag of the reads of a Copy. Tags of other commands are smaller, but for those of reads
+/// for rules.
 pub(crate) const COPY_TAGS: u64 = (CommandPart::Copy as u64) << 48;
 
 impl RequestTag {
@@ -63,7 +64,8 @@ impl RequestTag {
             2 => CommandPart::Tail,
             3 => CommandPart::Compare,
             4 => CommandPart::Verify,
-            _ => CommandPart::Copy,
+            5 => CommandPart::Copy,
+            _ => CommandPart::Fetch,
         };
         RequestTag { command: tag as u32, part, range: (tag >> 32) as u16 }
     }

@@ -339,7 +339,8 @@ impl RuleEngine {
         self.run(id, MatchBegin::Action, facts)
     }
 
-    /// Ends an input whose action the drive could not execute, such as a fetch of a bad sector.
+    /// Ends an input whose action the drive could not execute, such as a fetch of a bad sector. The
+    /// operations that it used are in the [sums](RuleEngine::totals).
     ///
     /// # Panics
     /// If the context is free.
@@ -347,7 +348,14 @@ impl RuleEngine {
         let context = &mut self.contexts[id.index()];
         assert!(context.origin.kind != InputKind::Free, "{id} is free");
         context.origin.kind = InputKind::Free;
+        self.totals.inputs += 1;
+        self.totals.ops += context.exec.used;
         self.free.push(id);
+    }
+
+    /// Returns the operations that an input has used so far, the matching of rules included.
+    pub fn used_ops(&self, id: ContextId) -> u64 {
+        self.contexts[id.index()].exec.used
     }
 
     /// Returns the fetched bytes of an input.
@@ -416,6 +424,17 @@ impl RuleEngine {
         let declared = self.verified.program().tables.get(table.index());
         declared.filter(|declared| declared.app == app).ok_or(RuleTableError::Unknown)?;
         self.tables[table.index()].load(key).ok_or(RuleTableError::OutOfRange)
+    }
+
+    /// Returns whether a set or a map has a key.
+    ///
+    /// # Errors
+    /// [`RuleTableError`] if the application has no such set or map.
+    pub fn contains(&self, app: AppId, table: TableId, key: u64) -> Result<bool, RuleTableError> {
+        let declared = self.verified.program().tables.get(table.index());
+        declared.filter(|declared| declared.app == app).ok_or(RuleTableError::Unknown)?;
+        let state = &self.tables[table.index()];
+        if state.is_hash() { Ok(state.has_key(key)) } else { Err(RuleTableError::OtherKind) }
     }
 
     /// Stores an element of an array, or the value of a key of a map. Returns the change of a durable

@@ -11,6 +11,7 @@ use crate::admin::{AdminState, FailedCommand};
 use crate::controller::Controller;
 use crate::faults::injection;
 use crate::host_interface::hosts::HostState;
+use crate::personality::rules::installation;
 
 /// Queues whose doorbells are checked in one poll.
 const DOORBELLS_PER_POLL: u16 = 8;
@@ -210,6 +211,7 @@ fn abandon(controller: &mut Controller, host: usize) {
     let is_unrestricted = controller.queues.ports[host].access.is_none();
     controller.async_events.attach(host, is_unrestricted);
     let port = controller.queues.ports[host].port.clone();
+    installation::abort_host(controller, &port);
     controller.commands.detach_commands(&port, &controller.queues.placeholder_port);
     controller.queues.abandon(host);
     controller.queues.ports[host].shadow_doorbells = None;

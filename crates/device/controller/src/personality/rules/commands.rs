@@ -1,15 +1,16 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
 use nvme::{DsmRange, IoCommand, RuleCommand, Status};
-use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleVerdict};
+use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep, RuleVerdict};
 use time::Nanos;
 use tracepoint::{Event, StageKind};
 
 use super::background;
+use super::fetches::WaitingInput;
 use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
-use super::{APP, DriveRules, admin, output};
+use super::{APP, DriveRules, EngineStage, admin, output, sectors};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -32,6 +33,21 @@ enum InputStop {
     End(Status),
     /// No rule matches this input.
     Miss(MissedInput),
+    /// Its rules wait for a sector.
+    Fetch,
+    /// This input waits until the engine has a context for it.
+    Wait(MissedInput),
+}
+
+/// How the first of the inputs of a command that are decided enters the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InputEntry {
+    /// As a new input.
+    New,
+    /// As a new input, for which there is a context.
+    Admitted,
+    /// Its rules have the sector that they waited for.
+    Resumed,
 }
 
 /// The decision of the engines about a command, and the time that it took them.
@@ -102,14 +118,34 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
 /// Has the engine match the inputs of a command from `first` on. Returns whether the command starts now.
 #[inline(never)]
 fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
-    let Some(decision) = decide(controller, id, first) else { return false };
+    let input = WaitingInput { id, at: first };
+    let Some(decision) = decide(controller, input, InputEntry::New) else { return false };
     enter_engine(controller, now, id, decision)
+}
+
+/// Has the engine match the inputs of a command from `input` on, and starts the command if that takes
+/// no time.
+pub(super) fn enter_decided(
+    controller: &mut Controller,
+    now: Nanos,
+    input: WaitingInput,
+    entry: InputEntry,
+) {
+    let Some(decision) = decide(controller, input, entry) else { return };
+    if enter_engine(controller, now, input.id, decision) {
+        execute(controller, now, EngineWork::Start(input.id));
+    }
 }
 
 /// Has the rules decide about the inputs of a command from `first` on, and changes the blocks that it
 /// addresses as they say.
 #[inline(always)]
-fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDecision> {
+fn decide(
+    controller: &mut Controller,
+    first: WaitingInput,
+    entry: InputEntry,
+) -> Option<CommandDecision> {
+    let WaitingInput { id, at: first } = first;
     let Personality::Block(drive) = &controller.personality else { return None };
     let outstanding = controller.commands.outstanding();
     let (rules, command) = controller.commands.rules_and_command(id)?;
@@ -118,7 +154,7 @@ fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDec
     let (capacity, block_bytes) = (drive.capacity_blocks(), drive.blocks.block_bytes() as u64);
     let is_for_rules = matches!(command.io, IoCommand::Rule(_));
     let time = Nanos::ZERO;
-    let mut inputs = CommandInputs { rules, facts: &facts, capacity, block_bytes, time };
+    let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, block_bytes, time };
     let work = match inputs.decide(command, first as usize) {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
@@ -126,6 +162,8 @@ fn decide(controller: &mut Controller, id: u32, first: u32) -> Option<CommandDec
             inputs.rules.misses.enter(id, missed, program);
             EngineWork::Miss(id)
         }
+        Err(InputStop::Fetch) => EngineWork::Fetch(id),
+        Err(InputStop::Wait(missed)) => EngineWork::Wait(id, missed.at),
     };
     let time = inputs.time;
     if is_for_rules && matches!(work, EngineWork::Start(_) | EngineWork::End(..)) {
@@ -178,6 +216,12 @@ pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
 }
 
 pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
+    if let EngineWork::Start(id) | EngineWork::End(id, _) | EngineWork::Miss(id) = work
+        && let Some(rules) = &mut controller.commands.rules
+        && rules.fetches.defer(id, work)
+    {
+        return;
+    }
     let Personality::Block(drive) = &mut controller.personality else { return };
     match work {
         EngineWork::Start(id) => {
@@ -188,6 +232,14 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
             controller.commands.complete(id, Status::from_bits(status));
         }
         EngineWork::Miss(id) => miss(controller, now, id),
+        EngineWork::Fetch(id) => sectors::begin(controller, now, id),
+        EngineWork::Wait(id, at) => {
+            if let Some(rules) = &mut controller.commands.rules {
+                rules.fetches.wait(WaitingInput { id, at });
+                // A context may have become free since.
+                drive.kick = true;
+            }
+        }
         EngineWork::Nothing => {}
         EngineWork::Victim => drive.kick = true,
         EngineWork::Relocate(chosen) => {
@@ -229,7 +281,8 @@ pub(super) fn release(controller: &mut Controller, now: Nanos) {
     let Some(rules) = &controller.commands.rules else { return };
     let parked: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().collect();
     for (key, ParkedCommand { id, missed, .. }) in parked {
-        let Some(mut decision) = decide(controller, id, missed.at) else { return };
+        let input = WaitingInput { id, at: missed.at };
+        let Some(mut decision) = decide(controller, input, InputEntry::New) else { return };
         let Some(rules) = &mut controller.commands.rules else { return };
         match rules.misses.leave(id) {
             Some((missed, _)) => {
@@ -271,6 +324,10 @@ pub(super) fn end_parked(
 struct CommandInputs<'a, 'f> {
     rules: &'a mut DriveRules,
     facts: &'a FtlFacts<'f>,
+    /// The command.
+    id: u32,
+    /// How the next input enters the engine.
+    entry: InputEntry,
     /// Blocks of the drive.
     capacity: u64,
     block_bytes: u64,
@@ -316,7 +373,10 @@ impl CommandInputs<'_, '_> {
         }
         let (op, buffer_bytes) = (output::input_op(kind), buffer_bytes.into());
         let input = RuleInput { arg0, arg1, buffer_bytes, ..RuleInput::new(op, slba, nlb.into()) };
-        match self.verdict(MissedInput { op, at: 0 }, &input) {
+        if self.entry != InputEntry::Resumed {
+            command.dma_bytes = 0;
+        }
+        match self.verdict(command, MissedInput { op, at: 0 }, &input)? {
             RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
                 output::read_instead(command, &rule, lba, self.block_bytes).map_err(InputStop::End)
             }
@@ -336,11 +396,36 @@ impl CommandInputs<'_, '_> {
     }
 
     /// Runs an input.
+    ///
+    /// # Errors
+    /// The reason for which it has not ended.
     #[inline]
-    fn verdict(&mut self, _missed: MissedInput, input: &RuleInput) -> RuleVerdict {
-        let verdict = self.rules.decide(input, self.facts);
-        self.time += self.rules.time_of_last();
-        verdict
+    fn verdict(
+        &mut self,
+        command: &mut Command,
+        missed: MissedInput,
+        input: &RuleInput,
+    ) -> Result<RuleVerdict, InputStop> {
+        let entry = std::mem::replace(&mut self.entry, InputEntry::New);
+        if entry == InputEntry::New && self.rules.fetches.must_wait(input.op) {
+            return Err(InputStop::Wait(missed));
+        }
+        let step = match entry {
+            InputEntry::Resumed => self.rules.resume_fetched(self.id, self.facts),
+            InputEntry::New | InputEntry::Admitted => {
+                self.rules.engine.begin_command(APP, input, self.facts)
+            }
+        };
+        let at = WaitingInput { id: self.id, at: missed.at };
+        let stage = match step {
+            Some(RuleStep::Done(verdict)) if entry != InputEntry::Resumed => {
+                EngineStage { verdict: Some(verdict), ops: self.rules.engine.ended_ops() }
+            }
+            Some(step) => self.rules.run_command(at, step, command, self.facts),
+            None => unreachable!("there is a context for the input"),
+        };
+        self.time += self.rules.time_of(stage.ops);
+        stage.verdict.ok_or(InputStop::Fetch)
     }
 
     /// Decides about the blocks that a command addresses, which then are those that a rule chose.
@@ -404,7 +489,7 @@ impl CommandInputs<'_, '_> {
         if lba.checked_add(blocks).is_none_or(|end| end > self.capacity) {
             return Ok(InputEnd::Unchanged);
         }
-        let verdict = self.verdict(missed, &RuleInput::new(missed.op, lba, blocks));
+        let verdict = self.verdict(command, missed, &RuleInput::new(missed.op, lba, blocks))?;
         Ok(match verdict {
             RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
             | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {

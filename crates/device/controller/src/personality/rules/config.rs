@@ -4,7 +4,7 @@
 use media::NandConfig;
 use rules::{
     PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed, RuleProgram,
-    RuleTrigger, VerifiedProgram, VerifyError, verify,
+    RuleTableError, RuleTrigger, VerifiedProgram, VerifyError, verify,
 };
 use time::Nanos;
 
@@ -103,10 +103,8 @@ pub fn check_executable(
 ) -> Result<(), DriveRulesError> {
     let is_executed = |need: &RuleNeed| {
         use PlacementStream::{Cold, Gc, Host};
-        matches!(
-            need.feature,
-            RuleFeature::Place(Host) | RuleFeature::Move(Gc | Cold) | RuleFeature::Periodic
-        )
+        use RuleFeature::{Fetch, Move, Periodic, Place};
+        matches!(need.feature, Place(Host) | Move(Gc | Cold) | Periodic | Fetch)
     };
     if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
         return Err(DriveRulesError::NotExecuted(need));
@@ -168,6 +166,16 @@ pub enum DriveRulesError {
     /// The drive has no rules.
     #[error("the drive has no rules: set personality = \"rules\"")]
     NoRules,
+    /// A table of the program does not take an entry, or has none with such a key.
+    #[error("table {table}, key {key}: {error}")]
+    Table {
+        /// The table.
+        table: String,
+        /// The index or the key.
+        key: u64,
+        /// The reason.
+        error: RuleTableError,
+    },
     /// The drive is not available: it has not recovered from a power cut.
     #[error("the drive has not recovered from a power cut")]
     NotReady,

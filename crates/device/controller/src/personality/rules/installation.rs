@@ -2,18 +2,24 @@
 //! of the previous program matched.
 //!
 //! A program is installed between two inputs: each input runs with the old program or with the new
-//! one. A program that is refused changes nothing.
+//! one. An input whose rules wait for a sector begins again with the new one. A program that is refused
+//! changes nothing.
+
+use std::sync::Arc;
 
 use nvme::Status;
 use rules::RuleGrant;
 use time::Nanos;
+use transport::Port;
 
-use super::DriveRules;
 use super::commands::{end_parked, release};
 use super::config::DriveRulesError;
 use super::misses::{MissEnd, UNMATCHED};
+use super::{DriveRules, sectors};
+use crate::command::table::Command;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
+use crate::namespaces::management;
 
 /// The resources that a program of a drive may use, and the drive that it is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +91,9 @@ pub(crate) fn install(
     let Some(rules) = &mut controller.commands.rules else { return Err(DriveRulesError::NoRules) };
     rules.replace(now, verified, &settings, &controller.config);
     controller.config.rules = Some(settings);
+    management::update_checks(controller);
     release(controller, now);
+    sectors::resume_ready(controller, now);
     injection::update_interrupt(controller);
     Ok(rules_of(controller)?.misses.len() as u64)
 }
@@ -105,16 +113,27 @@ pub(crate) fn reject(
     }))
 }
 
-/// Ends a parked command of a submission queue. Returns whether there is one.
+/// Ends a command of a submission queue that is parked, or whose rules wait for a sector. Returns
+/// whether there is one.
 pub(crate) fn abort(controller: &mut Controller, queue: u32, cid: u16) -> bool {
     let is_it = |queue_of: u32, cid_of: u16| (queue_of, cid_of) == (queue, cid);
-    end_parked(controller, MissEnd::Aborted, Status::ABORTED, |parked, command| {
+    let parked = end_parked(controller, MissEnd::Aborted, Status::ABORTED, |parked, command| {
         is_it(parked.queue, command.cid)
-    }) > 0
+    });
+    let is_ended = |command: &Command| is_it(command.queue, command.cid);
+    parked + sectors::end_fetching(controller, Status::ABORTED, is_ended) > 0
 }
 
-/// Ends the parked commands of a submission queue that is deleted.
+/// Ends the commands of a host that is reset whose rules wait for sectors.
+pub(crate) fn abort_host(controller: &mut Controller, port: &Arc<Port>) {
+    sectors::end_fetching(controller, Status::ABORTED, |command| Arc::ptr_eq(&command.port, port));
+}
+
+/// Ends the commands of a submission queue that is deleted which are parked, or whose rules wait for a
+/// sector.
 pub(crate) fn abort_queue(controller: &mut Controller, queue: u32) {
+    let is_ended = |command: &Command| command.queue == queue;
+    sectors::end_fetching(controller, Status::ABORTED_SQ_DELETED, is_ended);
     end_parked(controller, MissEnd::Aborted, Status::ABORTED_SQ_DELETED, |parked, _| {
         parked.queue == queue
     });

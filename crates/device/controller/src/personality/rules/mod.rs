@@ -1,32 +1,38 @@
 //! Rules of a drive that manages its flash: they decide about its commands and its victims, and the
 //! FTL executes that (ARCHITECTURE.md, "Rules in the drive").
 //!
-//! Invariant: an input of the engine runs to its end before the next one begins, so that one context
-//! suffices. The time that it takes comes after that ([`EngineStations`]).
+//! Invariant: an input of the engine runs to its end before the next one begins, unless its rules fetch
+//! a sector ([`RuleFetches`]). The time that it takes comes after that ([`EngineStations`]).
 
 pub(crate) mod admin;
 mod background;
 pub(crate) mod commands;
 pub(crate) mod config;
+pub(crate) mod fetches;
 mod ftl_facts;
 pub(crate) mod installation;
 pub(crate) mod misses;
 pub(crate) mod output;
+pub(crate) mod sectors;
 mod stations;
+pub(crate) mod tables;
 mod upload;
 
 use ftl::{ChosenLine, LineId, RelocationStream, VictimDecision, VictimLines};
+use nvme::Status;
 use rules::{
-    AppId, DriveFacts, EngineOptions, EngineTotals, PlacementStream, RuleAction, RuleCounters,
-    RuleEngine, RuleInput, RuleStep, RuleVerdict, VerifiedProgram,
+    AppId, DriveFacts, EngineOptions, EngineTotals, OpMask, PlacementStream, RuleAction,
+    RuleCounters, RuleEngine, RuleStep, RuleVerdict, VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
+use crate::command::table::Command;
 use crate::controller::Personality;
 use crate::{DriveConfig, DriveError};
 use background::BackgroundTimers;
 use config::DriveRulesConfig;
+use fetches::{RULE_CONTEXTS, RuleFetchStats, RuleFetches, WaitingInput};
 use ftl_facts::FtlFacts;
 use misses::{RuleMissRecord, RuleMisses};
 use stations::{EngineStations, EngineWork};
@@ -70,6 +76,8 @@ pub struct DriveRuleStats {
     pub policy_victims: u64,
     /// Time in which engines worked.
     pub engine_busy: Nanos,
+    /// Sectors that rules read.
+    pub sectors: RuleFetchStats,
 }
 
 /// Counters of a rule.
@@ -83,6 +91,15 @@ pub struct NamedRuleStats {
     pub faults: u64,
     /// Operations that it used.
     pub ops: u64,
+}
+
+/// The work of an engine on an input, up to its end or the next sector that its rules fetch.
+#[derive(Clone, Copy, Debug)]
+struct EngineStage {
+    /// `None` if the rules wait for a sector.
+    verdict: Option<RuleVerdict>,
+    /// Operations of the stage.
+    ops: u64,
 }
 
 /// A victim that the FTL learns of when an engine has chosen it.
@@ -103,6 +120,7 @@ pub(crate) struct DriveRules {
     /// The number of the program.
     program: u32,
     misses: RuleMisses,
+    fetches: RuleFetches,
     upload: RuleUpload,
     /// Whether the search of a victim has entered an engine since the controller has looked.
     has_polled: bool,
@@ -130,9 +148,12 @@ impl DriveRules {
         };
         let verified = settings.verified(nand, Some(drive.ftl.sectors()))?;
         let rules_before = vec![Default::default(); verified.program().rules.len()];
+        let sector_bytes = config.sector_bytes() as usize;
+        let fetches = RuleFetches::new(verified.fetching_ops(APP), sector_bytes);
         let engine = DriveRules::engine(verified, config);
         Ok(Some(Box::new(DriveRules {
             background: BackgroundTimers::new(&engine, settings.idle_poll, Nanos::ZERO),
+            fetches,
             engine,
             op: settings.op,
             stations: EngineStations::new(settings.engines),
@@ -149,7 +170,9 @@ impl DriveRules {
 
     fn engine(verified: VerifiedProgram, config: &DriveConfig) -> RuleEngine {
         let sector_bytes = config.sector_bytes() as usize;
-        let options = EngineOptions { contexts: 1, sector_bytes, pause_ops: PAUSE_OPS };
+        let contexts =
+            1 + if verified.fetching_ops(APP) == OpMask::NONE { 0 } else { RULE_CONTEXTS };
+        let options = EngineOptions { contexts, sector_bytes, pause_ops: PAUSE_OPS };
         RuleEngine::install(verified, options)
     }
 
@@ -161,6 +184,7 @@ impl DriveRules {
         settings: &DriveRulesConfig,
         config: &DriveConfig,
     ) {
+        self.fetches.replace(verified.fetching_ops(APP), &mut self.engine);
         let (totals, before) = (self.engine.totals(), self.totals_before);
         self.stats.inputs += totals.inputs - before.inputs;
         self.stats.ops += totals.ops - before.ops;
@@ -191,6 +215,7 @@ impl DriveRules {
             inputs: self.command_inputs(),
             ops: self.stats.ops + totals.ops - before.ops,
             engine_busy: self.stations.busy,
+            sectors: self.fetches.stats,
             ..self.stats.clone()
         }
     }
@@ -206,15 +231,16 @@ impl DriveRules {
     pub(crate) fn reset_stats(&mut self) {
         let installations = self.stats.installations;
         self.stats = DriveRuleStats { installations, ..DriveRuleStats::default() };
-        self.stations.busy = Nanos::ZERO;
+        (self.stations.busy, self.fetches.stats) = (Nanos::ZERO, RuleFetchStats::default());
         (self.rules_before, self.totals_before) = (self.engine.counters(), self.engine.totals());
         // The counter from which the timers see that the drive is idle begins with zero, too.
         self.background.reset_inputs();
     }
 
-    /// Whether engines take time.
-    pub(crate) fn takes_time(&self) -> bool {
-        self.op > Nanos::ZERO
+    /// Whether the drive has something to do for rules after the FTL has worked: engines take time, or
+    /// rules wait for sectors.
+    pub(crate) fn follows_ftl(&self) -> bool {
+        self.op > Nanos::ZERO || self.fetches.is_used()
     }
 
     /// Returns whether the search of a victim has entered an engine since the last call.
@@ -237,26 +263,89 @@ impl DriveRules {
     pub(crate) fn power_cut(&mut self) {
         self.engine.clear_volatile();
         self.stations.clear();
+        self.fetches.power_cut(&mut self.engine);
         self.misses.power_cut();
         self.upload.clear();
         self.polled = None;
     }
 
-    /// Returns the time of the input that ended last.
-    fn time_of_last(&self) -> Nanos {
-        Nanos(self.op.0.saturating_mul(self.engine.ended_ops()))
+    /// Returns the time of operations.
+    #[inline]
+    fn time_of(&self, ops: u64) -> Nanos {
+        Nanos(self.op.0.saturating_mul(ops))
     }
 
-    /// Runs a command's input to its end.
-    fn decide(&mut self, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
-        match self.engine.begin_command(APP, input, facts) {
-            Some(RuleStep::Done(verdict)) => verdict,
-            Some(step) => self.run(step, facts, &mut None),
-            None => unreachable!("the context is free between two inputs"),
+    /// Resumes the rules of a command with the sector that they waited for.
+    fn resume_fetched(&mut self, id: u32, facts: &FtlFacts<'_>) -> Option<RuleStep> {
+        let (context, bytes) = self.fetches.take_sector(id)?;
+        Some(self.engine.resume_with(context, bytes, facts))
+    }
+
+    /// Runs a command's input to its end, or until its rules fetch a sector.
+    fn run_command(
+        &mut self,
+        input: WaitingInput,
+        mut step: RuleStep,
+        command: &mut Command,
+        facts: &FtlFacts<'_>,
+    ) -> EngineStage {
+        let before = self.fetches.ops_before(input.id);
+        loop {
+            let (context, action) = match step {
+                RuleStep::Done(verdict) => {
+                    self.fetches.decided(input.id);
+                    let ops = self.engine.ended_ops() - before;
+                    return EngineStage { verdict: Some(verdict), ops };
+                }
+                RuleStep::Do(context, action) => (context, action),
+            };
+            match action {
+                RuleAction::Fetch { lba } => {
+                    let ops = self.engine.used_ops(context);
+                    self.fetches.suspend(input, command, context, lba, ops);
+                    return EngineStage { verdict: None, ops: ops - before };
+                }
+                RuleAction::Emit { offset, bytes } => {
+                    self.fetches.stats.emitted_bytes += bytes.len() as u64;
+                    output::emit(command, offset, &self.engine.fetched(context)[bytes]);
+                }
+                RuleAction::Pause => {}
+                RuleAction::MoveValid { .. }
+                | RuleAction::Erase { .. }
+                | RuleAction::Post { .. }
+                | RuleAction::Journal(_) => {
+                    unreachable!("a program with {action:?} for commands is not installed")
+                }
+            }
+            step = self.engine.resume(context, facts);
         }
     }
 
-    /// Runs an input to its end. The line of the first `move valid` is chosen.
+    /// Returns the block of a sector that is read for the rules of a command, and the memory for it.
+    pub(crate) fn fetched_sector_mut(
+        &mut self,
+        command: u32,
+        place: u16,
+    ) -> Option<(u64, &mut [u8])> {
+        self.fetches.sector_mut(command, place)
+    }
+
+    /// Returns the block of a sector that is read for the rules of a command.
+    pub(crate) fn fetched_block(&self, command: u32, place: u16) -> Option<u64> {
+        self.fetches.block(command, place)
+    }
+
+    /// Records that a sector for the rules of a command fails a check with this status.
+    pub(crate) fn fail_fetch(&mut self, command: u32, place: u16, status: Status) {
+        self.fetches.fail(command, place, status);
+    }
+
+    /// Records the end of a read for the rules of a command.
+    pub(crate) fn fetch_done(&mut self, command: u32, place: u16, status: Status) {
+        self.fetches.read_done(command, place, status);
+    }
+
+    /// Runs background rules to their end. The line of the first `move valid` is chosen.
     fn run(
         &mut self,
         mut step: RuleStep,
@@ -308,7 +397,7 @@ impl DriveRules {
             None => {
                 let is_idle = self.is_idle(outstanding, 0);
                 let chosen = self.poll(&FtlFacts::of_lines(lines, is_idle));
-                let time = self.time_of_last();
+                let time = self.time_of(self.engine.ended_ops());
                 if is_timed && time > Nanos::ZERO {
                     let due = self.stations.enqueue(now, time, EngineWork::Victim).end;
                     self.polled = Some(PolledVictim { due, chosen });
@@ -349,6 +438,10 @@ impl DriveRules {
     pub(crate) fn check_invariants(&self) {
         self.engine.check_invariants();
         self.misses.check_invariants();
-        assert_eq!(self.engine.free_contexts(), 1, "an input has not ended");
+        self.fetches.check_invariants();
+        let contexts =
+            if self.engine.program().fetching_ops(APP) == OpMask::NONE { 0 } else { RULE_CONTEXTS };
+        let in_use = self.fetches.in_use();
+        assert_eq!(self.engine.free_contexts() + in_use, 1 + usize::from(contexts), "contexts");
     }
 }

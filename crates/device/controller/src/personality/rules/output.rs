@@ -53,6 +53,14 @@ pub(crate) fn status_without_rules(controller: &Controller, sqe: &Sqe, status: S
     if is_unknown { Status::INVALID_OPCODE } else { status }
 }
 
+/// Returns bytes of a sector to the host, at an offset in its buffer.
+pub(super) fn emit(command: &mut Command, offset: u64, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        command.data_buffer.write(command.port.memory(), offset, bytes);
+        command.dma_bytes = offset + bytes.len() as u64;
+    }
+}
+
 /// Sets the result of a command that rules have completed with a value.
 pub(super) fn set_reply(command: &mut Command, rule: &RuleCommand, value: u64) {
     let bytes = command.dma_bytes;

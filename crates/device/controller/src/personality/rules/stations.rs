@@ -17,6 +17,10 @@ pub(super) enum EngineWork {
     End(u32, u16),
     /// No rule matches an input of the command.
     Miss(u32),
+    /// The rules of the command wait for a sector.
+    Fetch(u32),
+    /// An input of the command waits for a context: the input among those of the command.
+    Wait(u32, u32),
     /// Nothing.
     Nothing,
     /// The FTL learns of its victim.

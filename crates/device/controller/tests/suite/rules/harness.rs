@@ -64,3 +64,30 @@ pub(super) fn ruled(rules: &str) -> DriveConfig {
     let program = compiled(&format!("{APP}{rules}"), &base);
     DriveConfig { rules: Some(DriveRulesConfig { program, ..settings() }), ..base }
 }
+
+/// Returns a drive with a program of `demo/rules`, whose application has the whole drive.
+pub(super) fn demo(name: &str) -> DriveConfig {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/rules").join(name);
+    let source = std::fs::read_to_string(&path).expect("a demo");
+    let app = |line: &str| match line.strip_prefix("app ").and_then(|app| app.split(' ').next()) {
+        Some(name) => format!("app {name} {{ units = 0-15, spare = 0.1 }}\n"),
+        None => format!("{line}\n"),
+    };
+    program(&source.lines().map(app).collect::<String>(), 1 << 26)
+}
+
+/// Returns a drive with a program whose commands may use `ops` operations.
+pub(super) fn program(source: &str, ops: u64) -> DriveConfig {
+    let base = config();
+    let settings = DriveRulesConfig { ops, table_bytes: 1 << 24, ..settings() };
+    let options = CompileOptions { grant: settings.grant(nand(&base)), ..Default::default() };
+    let verified = check(Path::new("p.rules"), source.as_bytes(), &options);
+    let program = verified.unwrap_or_else(|error| panic!("{error}")).program().encode();
+    DriveConfig { rules: Some(DriveRulesConfig { program, ..settings }), ..base }
+}
+
+/// Returns a drive whose engines take `op` for an operation.
+pub(super) fn with_op(config: DriveConfig, op: Nanos) -> DriveConfig {
+    let rules = config.rules.clone().map(|rules| DriveRulesConfig { op, ..rules });
+    DriveConfig { rules, ..config }
+}

@@ -3,7 +3,9 @@
 mod background;
 mod commands;
 pub(crate) mod harness;
+mod lookups;
 mod misses;
 mod refused;
 mod rule_commands;
+mod scans;
 mod victims;

@@ -1,0 +1,462 @@
+//! [`RuleFetches`]: the commands whose rules wait for sectors of the drive, and the memory for these
+//! sectors. The FTL reads them as it reads for a host.
+//!
+//! A command with a range has the next sectors of it read ahead, as soon as its rules fetch the first
+//! one. Each is read once, at an instant between the begin and the end of the command.
+//!
+//! Invariants: an input that waits for a sector has a context of the engine, or its program was
+//! replaced; at most [`RULE_CONTEXTS`] have one, so that inputs that fetch nothing never wait for a
+//! context. A command ends after the last of its reads.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use nvme::{IoCommand, RuleCommand, Status};
+use rules::{ContextId, InputOp, OpMask, RuleEngine};
+use serde::{Deserialize, Serialize};
+
+use super::stations::EngineWork;
+use crate::command::table::Command;
+
+/// Inputs of a drive at most whose rules wait for sectors. Others that may fetch a sector wait before
+/// they begin, in the order of their arrival.
+pub const RULE_CONTEXTS: u16 = 128;
+
+/// Sectors of the range of a command at most that the drive reads ahead, the one that the rules wait for
+/// included.
+pub const RULE_READ_AHEAD: usize = 64;
+
+/// Counters of the sectors that rules read, and of the bytes that they return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleFetchStats {
+    /// Sectors that rules fetched.
+    pub fetches: u64,
+    /// Sectors that the drive read for that, those included that it read ahead.
+    pub reads: u64,
+    /// Bytes that rules returned to hosts.
+    pub emitted_bytes: u64,
+    /// Inputs that waited for a context.
+    pub waits: u64,
+}
+
+/// The contents of a place for a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceState {
+    Empty,
+    Reading,
+    Read,
+}
+
+/// A place for a sector.
+#[derive(Clone, Copy, Debug)]
+struct FetchPlace {
+    lba: u64,
+    state: PlaceState,
+    /// The status of the read.
+    status: Status,
+}
+
+/// The progress of an input that fetched a sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FetchProgress {
+    /// Its rules wait for a sector.
+    NeedsSector,
+    /// Its rules have ended. An engine still works on it.
+    Decided,
+    /// This follows the last read.
+    Ended(EngineWork),
+}
+
+/// A command whose rules fetched a sector.
+#[derive(Debug)]
+struct RuleFetch {
+    /// The input among those of its command.
+    at: u32,
+    /// `None` once the rules have ended, or if their program was replaced.
+    context: Option<ContextId>,
+    progress: FetchProgress,
+    /// Whether the input is in an engine, until that has taken its time.
+    is_in_engine: bool,
+    /// The sector that the rules wait for.
+    lba: u64,
+    /// Operations before the last fetch.
+    ops: u64,
+    places: Vec<FetchPlace>,
+    /// Contents of the places.
+    bytes: Vec<u8>,
+    /// Reads in progress.
+    reading: u32,
+}
+
+impl RuleFetch {
+    fn place_of(&self, lba: u64) -> usize {
+        (lba % self.places.len() as u64) as usize
+    }
+
+    /// Whether the next step can follow.
+    fn is_ready(&self) -> bool {
+        if self.is_in_engine {
+            return false;
+        }
+        match (self.progress, self.context) {
+            (FetchProgress::NeedsSector, Some(_)) => {
+                let place = self.places[self.place_of(self.lba)];
+                place.lba == self.lba && place.state == PlaceState::Read
+            }
+            _ => self.reading == 0,
+        }
+    }
+}
+
+/// An input that waits for a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaitingInput {
+    pub(super) id: u32,
+    /// The input among those of its command.
+    pub(super) at: u32,
+}
+
+/// A read of a sector for the rules of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FetchRead {
+    /// The place for the sector.
+    pub(crate) place: u16,
+    pub(crate) lba: u64,
+}
+
+/// The step of a command that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FetchStep {
+    /// The rules have their sector.
+    Resume(WaitingInput),
+    /// The sector cannot be read: the command ends with this status.
+    Fail(u64, Status),
+    /// The program was replaced: the input begins again.
+    Restart(WaitingInput),
+    /// The command has no reads any more.
+    Execute(EngineWork),
+}
+
+/// The commands whose rules fetch sectors.
+#[derive(Debug)]
+pub(super) struct RuleFetches {
+    /// The operations that may fetch a sector.
+    ops: OpMask,
+    sector_bytes: usize,
+    /// By command.
+    inside: BTreeMap<u32, RuleFetch>,
+    /// Contexts in use.
+    in_use: usize,
+    /// Commands that may be ready, in that order.
+    ready: VecDeque<u32>,
+    waiting: VecDeque<WaitingInput>,
+    /// Buffers for reuse.
+    spare: Vec<Vec<u8>>,
+    pub(super) stats: RuleFetchStats,
+}
+
+impl RuleFetches {
+    /// Creates the table of a program, whose operations `ops` may fetch a sector.
+    pub(super) fn new(ops: OpMask, sector_bytes: usize) -> RuleFetches {
+        RuleFetches {
+            ops,
+            sector_bytes,
+            inside: BTreeMap::new(),
+            in_use: 0,
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            stats: RuleFetchStats::default(),
+        }
+    }
+
+    /// Whether any input may fetch a sector, or a command still has reads.
+    pub(super) fn is_used(&self) -> bool {
+        self.ops != OpMask::NONE || !self.inside.is_empty()
+    }
+
+    /// Returns the number of contexts in use.
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Whether a new input must wait for a context.
+    #[inline]
+    pub(super) fn must_wait(&self, op: InputOp) -> bool {
+        self.ops.has(op) && (self.in_use >= RULE_CONTEXTS.into() || !self.waiting.is_empty())
+    }
+
+    /// Returns the operations of the input of a command before its last fetch.
+    #[inline]
+    pub(super) fn ops_before(&self, id: u32) -> u64 {
+        self.inside.get(&id).map_or(0, |fetch| fetch.ops)
+    }
+
+    /// Records that an input waits for a sector from now on. `ops` are its operations so far.
+    pub(super) fn suspend(
+        &mut self,
+        input: WaitingInput,
+        command: &Command,
+        context: ContextId,
+        lba: u64,
+        ops: u64,
+    ) {
+        let WaitingInput { id, at } = input;
+        let places = match command.io {
+            IoCommand::Rule(RuleCommand { nlb, .. }) => (nlb as usize).min(RULE_READ_AHEAD),
+            _ => 1,
+        };
+        let (sector_bytes, spare) = (self.sector_bytes, &mut self.spare);
+        let fetch = self.inside.entry(id).or_insert_with(|| {
+            let mut bytes = spare.pop().unwrap_or_default();
+            bytes.resize(places * sector_bytes, 0);
+            let empty = FetchPlace { lba: 0, state: PlaceState::Empty, status: Status::SUCCESS };
+            RuleFetch {
+                at,
+                context: None,
+                progress: FetchProgress::NeedsSector,
+                is_in_engine: true,
+                lba,
+                ops,
+                places: vec![empty; places],
+                bytes,
+                reading: 0,
+            }
+        });
+        self.in_use += usize::from(fetch.context.is_none());
+        (fetch.at, fetch.context, fetch.progress) = (at, Some(context), FetchProgress::NeedsSector);
+        (fetch.is_in_engine, fetch.lba, fetch.ops) = (true, lba, ops);
+    }
+
+    /// Records that the rules of an input have ended, and that its context is free.
+    pub(super) fn decided(&mut self, id: u32) {
+        let Some(fetch) = self.inside.get_mut(&id) else { return };
+        self.in_use -= usize::from(fetch.context.take().is_some());
+        (fetch.progress, fetch.is_in_engine) = (FetchProgress::Decided, true);
+        if fetch.reading == 0 {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: u32) {
+        if let Some(RuleFetch { mut bytes, .. }) = self.inside.remove(&id) {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Delays what follows the decision about a command until its reads have ended. Returns whether it
+    /// has to wait for them.
+    pub(super) fn defer(&mut self, id: u32, work: EngineWork) -> bool {
+        let Some(fetch) = self.inside.get_mut(&id) else { return false };
+        if fetch.reading == 0 {
+            self.remove(id);
+            return false;
+        }
+        (fetch.progress, fetch.is_in_engine) = (FetchProgress::Ended(work), false);
+        true
+    }
+
+    /// Returns the reads that begin, once the engine has taken its time: of the sector that the rules
+    /// wait for, and of those behind it in the range of the command. Past `capacity` there is no sector.
+    pub(super) fn begin(&mut self, id: u32, io: &IoCommand, capacity: u64) -> Vec<FetchRead> {
+        let Some(fetch) = self.inside.get_mut(&id) else { return Vec::new() };
+        fetch.is_in_engine = false;
+        let is_waiting = fetch.progress == FetchProgress::NeedsSector && fetch.context.is_some();
+        let (first, mut reads) = (fetch.lba, Vec::new());
+        if is_waiting && first >= capacity {
+            let place = fetch.place_of(first);
+            if fetch.places[place].state != PlaceState::Reading {
+                let status = Status::RULE_BAD_ADDRESS.do_not_retry();
+                fetch.places[place] = FetchPlace { lba: first, state: PlaceState::Read, status };
+            }
+        } else if is_waiting {
+            let end = match *io {
+                IoCommand::Rule(RuleCommand { slba, nlb, .. })
+                    if first >= slba && first < slba + u64::from(nlb) =>
+                {
+                    (first + fetch.places.len() as u64).min(slba + u64::from(nlb))
+                }
+                _ => first + 1,
+            };
+            for lba in first..end {
+                let place = fetch.place_of(lba);
+                let FetchPlace { lba: old, state, .. } = fetch.places[place];
+                if state == PlaceState::Reading || old == lba && state == PlaceState::Read {
+                    continue;
+                }
+                let (state, status) = (PlaceState::Reading, Status::SUCCESS);
+                fetch.places[place] = FetchPlace { lba, state, status };
+                fetch.reading += 1;
+                reads.push(FetchRead { place: place as u16, lba });
+            }
+        }
+        self.stats.reads += reads.len() as u64;
+        self.ready.push_back(id);
+        reads
+    }
+
+    /// Returns the block of a sector that is read, and the memory for it.
+    pub(super) fn sector_mut(&mut self, id: u32, place: u16) -> Option<(u64, &mut [u8])> {
+        let fetch = self.inside.get_mut(&id)?;
+        let bytes = fetch.bytes.chunks_mut(self.sector_bytes).nth(place.into())?;
+        Some((fetch.places.get(usize::from(place))?.lba, bytes))
+    }
+
+    /// Returns the block of a sector that is read.
+    pub(super) fn block(&self, id: u32, place: u16) -> Option<u64> {
+        Some(self.inside.get(&id)?.places.get(usize::from(place))?.lba)
+    }
+
+    /// Records that a sector fails a check.
+    pub(super) fn fail(&mut self, id: u32, place: u16, status: Status) {
+        let places = self.inside.get_mut(&id).map(|fetch| &mut fetch.places);
+        if let Some(place) = places.and_then(|places| places.get_mut(usize::from(place))) {
+            place.status = status;
+        }
+    }
+
+    /// Records the end of a read.
+    pub(super) fn read_done(&mut self, id: u32, place: u16, status: Status) {
+        let Some(fetch) = self.inside.get_mut(&id) else {
+            unreachable!("a command ends after its reads")
+        };
+        fetch.reading -= 1;
+        let place = &mut fetch.places[usize::from(place)];
+        place.state = PlaceState::Read;
+        if place.status.is_success() {
+            place.status = status;
+        }
+        // The rules may wait for another sector, whose place was in use.
+        self.ready.push_back(id);
+    }
+
+    /// Returns the next command whose step follows, or whose sector has to be read now that there is a
+    /// place for it.
+    pub(super) fn next_step(&mut self) -> Option<(u32, Option<FetchStep>)> {
+        loop {
+            let id = self.ready.pop_front()?;
+            let Some(fetch) = self.inside.get(&id) else { continue };
+            if !fetch.is_ready() {
+                let place = fetch.places[fetch.place_of(fetch.lba)];
+                let is_blocked = !fetch.is_in_engine
+                    && fetch.context.is_some()
+                    && place.state != PlaceState::Reading;
+                if is_blocked {
+                    return Some((id, None));
+                }
+                continue;
+            }
+            let input = WaitingInput { id, at: fetch.at };
+            let step = match (fetch.progress, fetch.context) {
+                (FetchProgress::NeedsSector, Some(_)) => {
+                    let place = fetch.places[fetch.place_of(fetch.lba)];
+                    match place.status.is_success() {
+                        true => FetchStep::Resume(input),
+                        false => FetchStep::Fail(fetch.lba, place.status),
+                    }
+                }
+                (FetchProgress::NeedsSector | FetchProgress::Decided, _) => {
+                    FetchStep::Restart(input)
+                }
+                (FetchProgress::Ended(work), _) => FetchStep::Execute(work),
+            };
+            if !matches!(step, FetchStep::Resume(_) | FetchStep::Fail(..)) {
+                self.remove(id);
+            }
+            return Some((id, Some(step)));
+        }
+    }
+
+    /// Returns the context of an input that is resumed, and its sector, which the next fetch reads again.
+    pub(super) fn take_sector(&mut self, id: u32) -> Option<(ContextId, &[u8])> {
+        let fetch = self.inside.get_mut(&id)?;
+        let (context, place) = (fetch.context?, fetch.place_of(fetch.lba));
+        fetch.places[place].state = PlaceState::Empty;
+        self.stats.fetches += 1;
+        Some((context, &fetch.bytes[place * self.sector_bytes..][..self.sector_bytes]))
+    }
+
+    /// Ends an input whose rules wait for a sector; `work` follows its reads. Returns whether there is
+    /// one.
+    pub(super) fn end(&mut self, id: u32, work: EngineWork, engine: &mut RuleEngine) -> bool {
+        let fetch = self.inside.get_mut(&id);
+        let Some(fetch) = fetch.filter(|fetch| fetch.progress == FetchProgress::NeedsSector) else {
+            return false;
+        };
+        if let Some(context) = fetch.context.take() {
+            engine.cancel(context);
+            self.in_use -= 1;
+        }
+        fetch.progress = FetchProgress::Ended(work);
+        self.ready.push_back(id);
+        true
+    }
+
+    /// Returns the commands whose rules wait for a sector, in the order of their numbers.
+    pub(super) fn needing_sectors(&self) -> Vec<u32> {
+        let needs = |fetch: &RuleFetch| fetch.progress == FetchProgress::NeedsSector;
+        self.inside.iter().filter(|(_, fetch)| needs(fetch)).map(|(id, _)| *id).collect()
+    }
+
+    /// Has the inputs that wait for sectors begin again, because their program is replaced.
+    pub(super) fn replace(&mut self, ops: OpMask, engine: &mut RuleEngine) {
+        self.ops = ops;
+        for (id, fetch) in &mut self.inside {
+            if let Some(context) = fetch.context.take() {
+                engine.cancel(context);
+                self.ready.push_back(*id);
+            }
+        }
+        self.in_use = 0;
+    }
+
+    /// Queues an input that waits for a context.
+    pub(super) fn wait(&mut self, input: WaitingInput) {
+        self.stats.waits += 1;
+        self.waiting.push_back(input);
+    }
+
+    /// Removes and returns the first input that waits, if there is a context for it.
+    pub(super) fn next_waiting(&mut self) -> Option<WaitingInput> {
+        match self.in_use < RULE_CONTEXTS.into() {
+            true => self.waiting.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Removes and returns the inputs that wait for a context and that `is_ended` selects.
+    pub(super) fn take_waiting(&mut self, is_ended: impl Fn(u32) -> bool) -> Vec<WaitingInput> {
+        let (ended, waiting) = self.waiting.drain(..).partition(|input| is_ended(input.id));
+        self.waiting = waiting;
+        ended.into()
+    }
+
+    /// Loses all inputs, as a power cut does.
+    pub(super) fn power_cut(&mut self, engine: &mut RuleEngine) {
+        for fetch in std::mem::take(&mut self.inside).into_values() {
+            fetch.context.into_iter().for_each(|context| engine.cancel(context));
+        }
+        (self.in_use, self.spare) = (0, Vec::new());
+        self.ready.clear();
+        self.waiting.clear();
+    }
+
+    /// Checks the invariants.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub(super) fn check_invariants(&self) {
+        let with_context = self.inside.values().filter(|fetch| fetch.context.is_some()).count();
+        assert_eq!(with_context, self.in_use, "contexts in use");
+        assert!(self.in_use <= RULE_CONTEXTS.into(), "{} contexts", self.in_use);
+        for (id, fetch) in &self.inside {
+            let is_read = |place: &&FetchPlace| place.state == PlaceState::Reading;
+            let reading = fetch.places.iter().filter(is_read).count();
+            assert_eq!(reading, fetch.reading as usize, "reads of command {id}");
+            assert!(
+                fetch.context.is_none() || fetch.progress == FetchProgress::NeedsSector,
+                "command {id} has a context after its end"
+            );
+        }
+    }
+}
