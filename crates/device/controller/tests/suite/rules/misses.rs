@@ -25,13 +25,13 @@ fn parking(rules: &str, parked_max: u32) -> DriveConfig {
     DriveConfig { rules: Some(DriveRulesConfig { misses, ..rules }), ..config }
 }
 
-fn poll(bench: &mut Bench) {
+pub(super) fn poll(bench: &mut Bench) {
     while bench.drive.poll(bench.host.now) {}
     bench.drive.check_invariants().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 /// Executes an admin command without time.
-fn admin(bench: &mut Bench, sqe: Sqe) -> Cqe {
+pub(super) fn admin(bench: &mut Bench, sqe: Sqe) -> Cqe {
     let host = &mut bench.host;
     host.cid += 1;
     let (sq, _) = &mut host.admin;
@@ -71,7 +71,7 @@ fn write(bench: &mut Bench, lba: u64) -> u16 {
 }
 
 /// Returns the completions until nothing is pending, with the times since `from`.
-fn ends(bench: &mut Bench, from: Nanos) -> Vec<(u16, Status, Nanos)> {
+pub(super) fn ends(bench: &mut Bench, from: Nanos) -> Vec<(u16, Status, Nanos)> {
     let mut ends = Vec::new();
     loop {
         poll(bench);
