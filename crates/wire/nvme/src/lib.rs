@@ -37,6 +37,7 @@ pub use command::cqe::Cqe;
 pub use command::io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
 pub use command::range::{CopyRange, DsmRange, LbaStatusDescriptor};
 pub use command::rule_command::{RULE_BUFFER_BYTES_MAX, RuleCommand, RuleCommandKind, RuleReply};
+pub use command::rule_table::{RULE_TABLE_ENTRIES_MAX, RuleTableAction, RuleTableEntry};
 pub use command::sqe::{DataPointer, SglDescriptor, Sqe};
 pub use command::status::{Status, StatusType};
 pub use command::{feature, opcode};

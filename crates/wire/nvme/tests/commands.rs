@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use sluice_nvme::{
     AdminCommand, DataPointer, FeatureSelect, IoCommand, MAX_BLOCKS, MAX_RANGES,
     MAX_VECTOR_ADDRESSES, PlaneMode, Ppa, PpaList, QueuePriority, RULE_BUFFER_BYTES_MAX,
-    RuleCommand, RuleCommandKind, SanitizeAction, SanitizeCommand, SecureErase, SglDescriptor, Sqe,
-    Status, VectorHints,
+    RULE_TABLE_ENTRIES_MAX, RuleCommand, RuleCommandKind, RuleTableAction, SanitizeAction,
+    SanitizeCommand, SecureErase, SglDescriptor, Sqe, Status, VectorHints,
 };
 use zerocopy::IntoBytes;
 
@@ -315,6 +315,14 @@ fn admin_command() -> impl Strategy<Value = AdminCommand> {
             .prop_map(|(offset, bytes)| AdminCommand::RuleDownload { offset, bytes }),
         Just(AdminCommand::RuleInstall),
         any::<Option<u8>>().prop_map(|op| AdminCommand::RuleReject { op }),
+        (any::<u8>(), 0..3u8, 1..=RULE_TABLE_ENTRIES_MAX).prop_map(|(table, action, entries)| {
+            use RuleTableAction::{Add, Remove, Set};
+            let action = [Set, Add, Remove][usize::from(action)];
+            AdminCommand::RuleTableEdit { table, action, entries }
+        }),
+        (any::<u8>(), any::<u64>(), 1..=RULE_TABLE_ENTRIES_MAX).prop_map(
+            |(table, first, entries)| AdminCommand::RuleTableRead { table, first, entries }
+        ),
         any::<u32>().prop_map(|nsid| AdminCommand::Geometry { nsid }),
     ]
 }

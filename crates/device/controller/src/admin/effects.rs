@@ -67,7 +67,11 @@ pub(super) fn has_admin_command(identity: &ControllerIdentity, opcode: u8) -> bo
         admin::FORMAT_NVM => identity.optional.format,
         admin::NAMESPACE_MANAGEMENT | admin::NAMESPACE_ATTACHMENT => identity.optional.namespaces,
         admin::SANITIZE => identity.optional.sanitize,
-        admin::RULE_DOWNLOAD | admin::RULE_INSTALL | admin::RULE_REJECT => identity.optional.rules,
+        admin::RULE_DOWNLOAD
+        | admin::RULE_INSTALL
+        | admin::RULE_TABLE_EDIT
+        | admin::RULE_TABLE_READ
+        | admin::RULE_REJECT => identity.optional.rules,
         _ => true,
     }
 }

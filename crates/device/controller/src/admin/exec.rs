@@ -347,6 +347,9 @@ impl Controller {
             }
             AdminCommand::RuleInstall => rule_admin::install(self, port, now).map(Some),
             AdminCommand::RuleReject { op } => rule_admin::reject(self, port, op).map(Some),
+            AdminCommand::RuleTableEdit { .. } | AdminCommand::RuleTableRead { .. } => {
+                rule_admin::access_table(self, port, sqe, &command).map(Some)
+            }
             AdminCommand::FormatNvm { nsid, lba_format, protection, erase } => {
                 if !self.admin_for_queue(queue).identity().optional.format {
                     return Err(Status::INVALID_OPCODE);

@@ -5,8 +5,9 @@
 //! of queues. [NVMe1.4 §5], [OC20 §3].
 
 use crate::command::io_command::flags_invalid;
+use crate::command::rule_table;
 use crate::opcode::admin;
-use crate::{SanitizeCommand, Sqe, Status};
+use crate::{RuleTableAction, SanitizeCommand, Sqe, Status};
 
 /// Priority of a submission queue under weighted arbitration ([NVMe1.4 §5.4], QPRIO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,6 +216,26 @@ pub enum AdminCommand {
         /// The operation of the commands; all of them for `None`.
         op: Option<u8>,
     },
+    /// Rule Table Edit (vendor specific): changes entries of a table, whose
+    /// [`RuleTableEntry`](crate::RuleTableEntry)s are sent. The drive stops at the first one that the table
+    /// does not take.
+    RuleTableEdit {
+        /// Number of the table in the program.
+        table: u8,
+        /// The change of each entry.
+        action: RuleTableAction,
+        /// Number of entries, 1 to [`RULE_TABLE_ENTRIES_MAX`](crate::RULE_TABLE_ENTRIES_MAX).
+        entries: u32,
+    },
+    /// Rule Table Read (vendor specific): returns the values of consecutive keys, 8 bytes each.
+    RuleTableRead {
+        /// Number of the table in the program.
+        table: u8,
+        /// The first key, or index.
+        first: u64,
+        /// Number of keys, 1 to [`RULE_TABLE_ENTRIES_MAX`](crate::RULE_TABLE_ENTRIES_MAX).
+        entries: u32,
+    },
     /// Geometry of an open-channel drive [OC20 §3.1].
     Geometry {
         /// The namespace.
@@ -371,6 +392,7 @@ impl AdminCommand {
                     op => Some(op.try_into().map_err(|_| Status::INVALID_FIELD)?),
                 },
             },
+            admin::RULE_TABLE_EDIT | admin::RULE_TABLE_READ => rule_table::parse(sqe)?,
             admin::GEOMETRY => AdminCommand::Geometry { nsid: sqe.nsid.get() },
             _ => return Err(Status::INVALID_OPCODE),
         })
@@ -432,6 +454,17 @@ impl AdminCommand {
                 Sqe::admin(admin::RULE_DOWNLOAD, 0, bytes.wrapping_sub(1) as u32, offset)
             }
             AdminCommand::RuleInstall => Sqe::admin(admin::RULE_INSTALL, 0, 0, 0),
+            AdminCommand::RuleTableEdit { table, action, entries } => {
+                let word = u32::from(table) | (action as u32) << 8;
+                Sqe::admin(admin::RULE_TABLE_EDIT, 0, entries.wrapping_sub(1), word)
+            }
+            AdminCommand::RuleTableRead { table, first, entries } => {
+                let count = entries.wrapping_sub(1);
+                let mut sqe = Sqe::admin(admin::RULE_TABLE_READ, 0, count, table.into());
+                sqe.cdw12 = (first as u32).into();
+                sqe.cdw13 = ((first >> 32) as u32).into();
+                sqe
+            }
             AdminCommand::RuleReject { op } => {
                 Sqe::admin(admin::RULE_REJECT, 0, op.map_or(u32::MAX, u32::from), 0)
             }
@@ -490,6 +523,8 @@ impl AdminCommand {
             AdminCommand::RuleDownload { .. } => "Rule Program Download",
             AdminCommand::RuleInstall => "Rule Program Install",
             AdminCommand::RuleReject { .. } => "Rule Miss Reject",
+            AdminCommand::RuleTableEdit { .. } => "Rule Table Edit",
+            AdminCommand::RuleTableRead { .. } => "Rule Table Read",
             AdminCommand::Geometry { .. } => "Geometry",
         }
     }

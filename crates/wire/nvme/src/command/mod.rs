@@ -7,5 +7,6 @@ pub(crate) mod io_command;
 pub mod opcode;
 pub(crate) mod range;
 pub(crate) mod rule_command;
+pub(crate) mod rule_table;
 pub(crate) mod sqe;
 pub(crate) mod status;

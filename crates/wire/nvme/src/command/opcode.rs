@@ -40,6 +40,10 @@ pub mod admin {
     pub const RULE_DOWNLOAD: u8 = 0xc1;
     /// Rule Program Install (vendor specific): installs the parts.
     pub const RULE_INSTALL: u8 = 0xc4;
+    /// Rule Table Edit (vendor specific): changes entries of a table of the rules.
+    pub const RULE_TABLE_EDIT: u8 = 0xc5;
+    /// Rule Table Read (vendor specific): returns elements of a table of the rules.
+    pub const RULE_TABLE_READ: u8 = 0xc6;
     /// Rule Miss Reject (vendor specific): ends commands that no rule matches.
     pub const RULE_REJECT: u8 = 0xc8;
     /// Geometry [OC20 §3.1].

@@ -1,12 +1,15 @@
 //! The admin commands of a drive with rules, and its log page (`docs/format/rule-program.md`). Hosts that
 //! are restricted to a part of the drive have none of them.
 
-use nvme::{RuleMissEntry, RuleMissLog, Sqe, Status};
-use rules::InputOp;
+use nvme::{
+    AdminCommand, RuleMissEntry, RuleMissLog, RuleTableAction, RuleTableEntry, Sqe, Status,
+};
+use rules::{InputOp, RuleTableError, TableId};
 use time::Nanos;
 
 use super::config::DriveRulesError;
 use super::installation;
+use super::tables::RuleTableEdit;
 use super::upload::RuleUpload;
 use crate::admin::async_events::EventClass;
 use crate::command::data_buffer::DataBuffer;
@@ -30,8 +33,79 @@ fn status_of(error: &DriveRulesError) -> Status {
         DriveRulesError::NoRules => Status::INVALID_OPCODE,
         DriveRulesError::NotReady => Status::NOT_READY,
         DriveRulesError::Upload { .. } => Status::INVALID_FIELD.do_not_retry(),
+        DriveRulesError::Table { error, .. } => match error {
+            RuleTableError::Unknown | RuleTableError::OtherKind => Status::INVALID_FIELD,
+            RuleTableError::OutOfRange => Status::RULE_INDEX,
+            RuleTableError::Full => Status::RULE_TABLE_FULL,
+        }
+        .do_not_retry(),
         _ => Status::RULE_PROGRAM.do_not_retry(),
     }
+}
+
+/// Returns the data that a host sends with a command.
+fn read_data(
+    controller: &Controller,
+    port: usize,
+    sqe: &Sqe,
+    bytes: u64,
+) -> Result<Vec<u8>, Status> {
+    let memory = controller.queues.ports[port].port.memory();
+    let buffer = DataBuffer::from_sqe(sqe, bytes, memory)?;
+    if !buffer.has_data() {
+        // Bit Bucket descriptors have no data for the drive [NVMe1.4 §4.4].
+        return Err(Status::SGL_LENGTH_INVALID);
+    }
+    let mut data = vec![0; bytes as usize];
+    buffer.read(memory, 0, &mut data);
+    Ok(data)
+}
+
+/// Executes Rule Table Edit or Rule Table Read.
+///
+/// # Errors
+/// The status with which the command is to complete. The entries before the one that the table does not
+/// take are stored.
+pub(crate) fn access_table(
+    controller: &mut Controller,
+    port: usize,
+    sqe: &Sqe,
+    command: &AdminCommand,
+) -> Result<u64, Status> {
+    check_controls(controller, port)?;
+    match *command {
+        AdminCommand::RuleTableEdit { table, action, entries } => {
+            let bytes = u64::from(entries) * RuleTableEntry::BYTES as u64;
+            let data = read_data(controller, port, sqe, bytes)?;
+            let edit = |entry: &[u8; RuleTableEntry::BYTES]| {
+                let entry = RuleTableEntry::from_bytes(*entry);
+                let (key, value) = (entry.key.get(), entry.value.get());
+                match action {
+                    RuleTableAction::Set => RuleTableEdit::Set { key, value },
+                    RuleTableAction::Add => RuleTableEdit::Add { key },
+                    RuleTableAction::Remove => RuleTableEdit::Remove { key },
+                }
+            };
+            let (entries, _) = data.as_chunks();
+            let edits: Vec<RuleTableEdit> = entries.iter().map(edit).collect();
+            let changed = controller.edit_rule_table(TableId::new(table), &edits);
+            changed.map_err(|error| status_of(&error))?;
+        }
+        AdminCommand::RuleTableRead { table, first, entries } => {
+            let value = |n: u32| {
+                let key = first.checked_add(n.into()).ok_or(Status::RULE_INDEX.do_not_retry())?;
+                let value = controller.rule_table_value(TableId::new(table), key);
+                value.map_err(|error| status_of(&error))
+            };
+            let values = (0..entries).map(value).collect::<Result<Vec<u64>, Status>>()?;
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let memory = controller.queues.ports[port].port.memory();
+            let buffer = DataBuffer::from_sqe(sqe, bytes.len() as u64, memory)?;
+            buffer.write(memory, 0, &bytes);
+        }
+        _ => return Err(Status::INVALID_OPCODE),
+    }
+    Ok(0)
 }
 
 /// Executes Rule Program Download.
@@ -49,14 +123,7 @@ pub(crate) fn download(
     if bytes > RuleUpload::BYTES_MAX as u64 {
         return Err(Status::INVALID_FIELD.do_not_retry());
     }
-    let memory = controller.queues.ports[port].port.memory();
-    let buffer = DataBuffer::from_sqe(sqe, bytes, memory)?;
-    if !buffer.has_data() {
-        // Bit Bucket descriptors have no data for the drive [NVMe1.4 §4.4].
-        return Err(Status::SGL_LENGTH_INVALID);
-    }
-    let mut part = vec![0; bytes as usize];
-    buffer.read(memory, 0, &mut part);
+    let part = read_data(controller, port, sqe, bytes)?;
     installation::upload(controller, offset.into(), &part).map_err(|error| status_of(&error))?;
     Ok(0)
 }

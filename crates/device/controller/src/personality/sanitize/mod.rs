@@ -86,6 +86,8 @@ fn is_allowed(command: &AdminCommand) -> bool {
         | AdminCommand::RuleDownload { .. }
         | AdminCommand::RuleInstall
         | AdminCommand::RuleReject { .. }
+        | AdminCommand::RuleTableEdit { .. }
+        | AdminCommand::RuleTableRead { .. }
         | AdminCommand::Geometry { .. } => false,
     }
 }

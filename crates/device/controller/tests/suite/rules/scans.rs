@@ -159,3 +159,63 @@ fn a_table_takes_entries_up_to_its_capacity() {
     let unknown = drive.rule_table("other").map_err(|error| error.to_string());
     assert_eq!(unknown, Err("table other, key 0: the application has no such table".into()));
 }
+
+#[test]
+fn a_host_reads_and_changes_tables() {
+    use nvme::{AdminCommand, RULE_TABLE_ENTRIES_MAX, RuleTableAction, RuleTableEntry};
+
+    let mut bench = Bench::new(demo("join.rules"));
+    // The table of addresses is the first one of the program.
+    let wanted = 1;
+    let edit = |bench: &mut Bench, table, action, keys: &[u64]| {
+        let entry = |key: &u64| RuleTableEntry { key: (*key).into(), value: 7.into() }.to_bytes();
+        let bytes: Vec<u8> = keys.iter().flat_map(entry).collect();
+        bench.host.memory.write(0, &bytes);
+        let entries = keys.len() as u32;
+        let mut sqe = AdminCommand::RuleTableEdit { table, action, entries }.to_sqe();
+        sqe.set_sgl(bench.host.block(0, bytes.len() as u32));
+        bench.host.admin(&mut bench.drive, sqe).status
+    };
+    let read = |bench: &mut Bench, table, first, entries: u32| {
+        let mut sqe = AdminCommand::RuleTableRead { table, first, entries }.to_sqe();
+        sqe.set_sgl(bench.host.block(0, entries * 8));
+        let status = bench.host.admin(&mut bench.drive, sqe).status;
+        let mut bytes = vec![0; entries as usize * 8];
+        bench.host.memory.read(0, &mut bytes);
+        let (words, _) = bytes.as_chunks();
+        (status, words.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<u64>>())
+    };
+    let keys: Vec<u64> = (0..10_000).map(|key| key * 3).collect();
+    assert_eq!(edit(&mut bench, wanted, RuleTableAction::Add, &keys), Status::SUCCESS);
+    assert_eq!(edit(&mut bench, wanted, RuleTableAction::Remove, &[3, 4]), Status::SUCCESS);
+    assert_eq!(read(&mut bench, wanted, 0, 7), (Status::SUCCESS, vec![1, 0, 0, 0, 0, 0, 1]));
+    let invalid = Status::INVALID_FIELD.do_not_retry();
+    let index = Status::RULE_INDEX.do_not_retry();
+    for (table, action, key, status) in [
+        (wanted, RuleTableAction::Add, 1 << 32, index),
+        (wanted, RuleTableAction::Set, 1, invalid),
+        (0, RuleTableAction::Set, 1, invalid),
+        (9, RuleTableAction::Remove, 1, invalid),
+    ] {
+        assert_eq!(edit(&mut bench, table, action, &[key]), status, "{table}, {action:?}, {key}");
+    }
+    assert_eq!(read(&mut bench, wanted, u64::MAX, 2).0, index);
+    assert_eq!(read(&mut bench, 9, 0, 1).0, invalid);
+    let rest: Vec<u64> = (100_000..100_000 + 10_000).collect();
+    let mut status = Status::SUCCESS;
+    for round in 0..6 {
+        assert_eq!(status, Status::SUCCESS, "{round}");
+        let keys: Vec<u64> = rest.iter().map(|key| key + round * 10_000).collect();
+        status = edit(&mut bench, wanted, RuleTableAction::Add, &keys);
+    }
+    assert_eq!(status, Status::RULE_TABLE_FULL.do_not_retry());
+    // Those before it are stored.
+    assert_eq!(read(&mut bench, wanted, 150_000, 1).1, [1]);
+    let mut sqe = AdminCommand::RuleTableRead { table: wanted, first: 0, entries: 1 }.to_sqe();
+    sqe.cdw10 = RULE_TABLE_ENTRIES_MAX.into();
+    assert_eq!(bench.host.admin(&mut bench.drive, sqe).status, Status::INVALID_FIELD);
+    // A host of a drive without rules has no such commands.
+    let mut plain = Bench::new(crate::block_commands::harness::config());
+    let key = [1];
+    assert_eq!(edit(&mut plain, wanted, RuleTableAction::Add, &key), Status::INVALID_OPCODE);
+}
