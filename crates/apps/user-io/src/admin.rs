@@ -71,7 +71,7 @@ impl IoDevice {
         Ok(lock(&way.controller).poll_event()?)
     }
 
-    fn no_drive_error(&self) -> DirectError {
+    pub(crate) fn no_drive_error(&self) -> DirectError {
         DirectError::NoDrive { device: self.name().to_owned() }
     }
 }

@@ -23,7 +23,7 @@ impl DirectError {
             DirectError::Drive(DriverError::NoSuchChunks { .. }) => libc::ERANGE,
             DirectError::Drive(DriverError::Removed)
             | DirectError::Queue(NvmeDeviceError::Driver(DriverError::Removed)) => libc::ECONNRESET,
-            DirectError::Drive(_) => libc::EIO,
+            DirectError::Drive(_) | DirectError::Rules { .. } => libc::EIO,
             DirectError::Queue(_)
             | DirectError::NoVector { .. }
             | DirectError::NoDrive { .. }

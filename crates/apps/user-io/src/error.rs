@@ -53,6 +53,12 @@ pub enum DirectError {
         /// The device.
         device: String,
     },
+    /// A command to the rules of a drive was not sent, or has no answer.
+    #[error("a command to the rules of the drive: {what}")]
+    Rules {
+        /// The reason.
+        what: String,
+    },
     /// The device has no health log.
     #[error("{device} has no health log: only a drive does")]
     NoHealth {

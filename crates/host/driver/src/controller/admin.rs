@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use mem::{Iova, NotRegistered, PAGE_BYTES, SharedRegion};
-use nvme::{AdminCommand, IDENTIFY_BYTES, NamespaceChange, Status};
+use nvme::{AdminCommand, IDENTIFY_BYTES, NamespaceChange, RuleTableEntry, Status};
 use transport::Port;
 
 use crate::{DriverError, QueuePair, RingAddresses, controller::init};
@@ -313,6 +313,18 @@ impl AdminQueue {
         Ok(bytes)
     }
 
+    /// Executes a command that reads `into.len()` bytes, at most [`RESPONSE_BYTES_MAX`].
+    pub(crate) fn read(
+        &mut self,
+        command: AdminCommand,
+        into: &mut [u8],
+        progress: ProgressFn<'_>,
+    ) -> Result<(), DriverError> {
+        self.run(command, 0, progress)?;
+        self.buffer.read(0, into);
+        Ok(())
+    }
+
     /// Reads a log page from byte `offset` on, with as many commands as needed. Offset and length
     /// are multiples of 4.
     pub(crate) fn log_page(
@@ -346,6 +358,10 @@ fn data_bytes(command: &AdminCommand) -> Option<u64> {
         }
         AdminCommand::NamespaceManagement { change: NamespaceChange::Create, .. }
         | AdminCommand::NamespaceAttachment { .. } => Some(PAGE_BYTES as u64),
+        AdminCommand::RuleTableEdit { entries, .. } => {
+            Some(u64::from(*entries) * RuleTableEntry::BYTES as u64)
+        }
+        AdminCommand::RuleTableRead { entries, .. } => Some(u64::from(*entries) * 8),
         _ => None,
     }
 }

@@ -61,6 +61,10 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
         "periodic": stats.periodic,
         "relocated": stats.relocated,
         "engine_busy_ns": stats.engine_busy.0,
+        "fetches": stats.sectors.fetches,
+        "fetch_reads": stats.sectors.reads,
+        "emitted_bytes": stats.sectors.emitted_bytes,
+        "context_waits": stats.sectors.waits,
         "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
     })
 }

@@ -3,5 +3,6 @@
 mod device_sleep;
 mod harness;
 mod policies;
+mod rules;
 mod transfers;
 mod wait_modes;

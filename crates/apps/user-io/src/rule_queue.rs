@@ -1,0 +1,183 @@
+//! [`RuleQueue`]: a queue of an NVMe drive for commands to its rules (`docs/rules.md`).
+//!
+//! Such commands are no requests of block devices: no file and no target has them, and schedulers and
+//! policies have nothing to do with them. So they have a queue pair of their own, beside those of
+//! [`Queue`](crate::Queue). Its owner has it alone (ARCHITECTURE.md, R4).
+
+use std::sync::Arc;
+
+use driver::{QueueFull, QueuePair};
+use nvme::{
+    RULE_BUFFER_BYTES_MAX, RuleCommand, RuleReply, RuleTableAction, RuleTableEntry, SglDescriptor,
+    Status,
+};
+use time::Nanos;
+
+use crate::device_inner::{Backend, DeviceInner, lock};
+use crate::{Buffer, DirectError, IoDevice, QueueConfig};
+
+/// A completed command for the rules of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleCompletion {
+    /// The number that the command was submitted with.
+    pub user: u64,
+    /// The status. Those of rules are `Status::RULE_NOT_FOUND` and others.
+    pub status: Status,
+    /// The value of the rule, and the number of bytes in the buffer.
+    pub reply: RuleReply,
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct InFlightRule {
+    user: u64,
+    has_buffer: bool,
+}
+
+/// A queue for commands to the rules of a drive. Dropping it abandons the outstanding ones.
+#[derive(Debug)]
+pub struct RuleQueue {
+    /// `None` only while it is dropped.
+    pair: Option<QueuePair>,
+    /// By tag.
+    in_flight: Box<[InFlightRule]>,
+    nsid: u32,
+    device: Arc<DeviceInner>,
+}
+
+impl IoDevice {
+    /// Creates a queue for commands to the rules of the drive. `config.interrupts` has no effect: the queue
+    /// is polled.
+    ///
+    /// # Errors
+    /// [`DirectError::NoDrive`] if the device is not an NVMe drive; [`DirectError::Drive`] if it has no queue
+    /// left.
+    pub fn rule_queue(&self, config: QueueConfig) -> Result<RuleQueue, DirectError> {
+        let device = self.inner().clone();
+        let Backend::Drive(way) = &device.backend else { return Err(self.no_drive_error()) };
+        let config = QueueConfig { interrupts: false, ..config };
+        let pair = device.wait_for_admin(|progress| {
+            way.create_queue_pair(config, progress).map_err(Into::into)
+        })?;
+        let in_flight = vec![InFlightRule::default(); usize::from(pair.capacity())].into();
+        let nsid = way.info.nsid;
+        Ok(RuleQueue { pair: Some(pair), in_flight, nsid, device })
+    }
+
+    /// Changes entries of a table of the drive's rules, in order. `table` is its number in the program.
+    ///
+    /// # Errors
+    /// [`DirectError::NoDrive`] if the device is not an NVMe drive; [`DirectError::Drive`] with the status of
+    /// the first entry that the table does not take. Those before it are stored.
+    pub fn edit_rule_table(
+        &self,
+        table: u8,
+        action: RuleTableAction,
+        entries: &[RuleTableEntry],
+    ) -> Result<(), DirectError> {
+        let Backend::Drive(way) = &self.inner().backend else { return Err(self.no_drive_error()) };
+        self.inner().wait_for_admin(|progress| {
+            Ok(lock(&way.controller).edit_rule_table(table, action, entries, progress)?)
+        })
+    }
+
+    /// Returns the values of `count` consecutive keys of a table of the drive's rules, from `first` on: 1
+    /// for each key that a set has.
+    ///
+    /// # Errors
+    /// As [`edit_rule_table`](IoDevice::edit_rule_table); also for indices past the end of an array.
+    pub fn rule_table_values(
+        &self,
+        table: u8,
+        first: u64,
+        count: u32,
+    ) -> Result<Vec<u64>, DirectError> {
+        let Backend::Drive(way) = &self.inner().backend else { return Err(self.no_drive_error()) };
+        self.inner().wait_for_admin(|progress| {
+            Ok(lock(&way.controller).rule_table_values(table, first, count, progress)?)
+        })
+    }
+}
+
+impl RuleQueue {
+    fn pair_mut(&mut self) -> &mut QueuePair {
+        match &mut self.pair {
+            Some(pair) => pair,
+            None => unreachable!("a queue that is dropped is not used"),
+        }
+    }
+
+    /// Submits a command. `buffer` receives what the rules return: its length replaces
+    /// `command.buffer_bytes`, [`RULE_BUFFER_BYTES_MAX`] at most. It must live until the command has completed.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; the command was not taken.
+    pub fn submit(
+        &mut self,
+        command: RuleCommand,
+        buffer: Option<&Buffer>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        let (nsid, mut command) = (self.nsid, command);
+        let limit = RULE_BUFFER_BYTES_MAX as usize;
+        command.buffer_bytes = buffer.map_or(0, |buffer| buffer.len().min(limit) as u32);
+        let mut sqe = command.to_sqe(nsid);
+        if let Some(buffer) = buffer {
+            let (address, length) = (buffer.iova().0, command.buffer_bytes);
+            sqe.set_sgl(SglDescriptor::DataBlock { address, length });
+        }
+        let pair = self.pair_mut();
+        let tag = pair.next_tag().ok_or(QueueFull)?;
+        pair.submit(sqe, tag.0.into())?;
+        pair.ring();
+        let has_buffer = command.buffer_bytes > 0;
+        self.in_flight[usize::from(tag.0)] = InFlightRule { user, has_buffer };
+        Ok(())
+    }
+
+    /// Returns the next completed command.
+    pub fn reap(&mut self) -> Option<RuleCompletion> {
+        let pair = self.pair_mut();
+        let done = pair.reap()?;
+        pair.release();
+        let InFlightRule { user, has_buffer } = *self.in_flight.get(done.user as usize)?;
+        let reply = RuleReply::from_result(done.result, has_buffer);
+        Some(RuleCompletion { user, status: done.status, reply })
+    }
+
+    /// Executes a command, and waits for its end while the drive runs. Other commands must not be
+    /// outstanding.
+    ///
+    /// # Errors
+    /// [`DirectError::Rules`] if the drive does not answer within the timeout of the device.
+    pub fn run(
+        &mut self,
+        command: RuleCommand,
+        buffer: Option<&Buffer>,
+    ) -> Result<RuleCompletion, DirectError> {
+        let refused = |error: QueueFull| DirectError::Rules { what: error.to_string() };
+        self.submit(command, buffer, 0).map_err(refused)?;
+        let (clock, timeout) = (self.device.clock, self.device.timeout);
+        let limit = Nanos(clock.now().0.saturating_add(timeout.0));
+        let progress = self.device.progress();
+        loop {
+            if let Some(done) = self.reap() {
+                return Ok(done);
+            }
+            if clock.now() > limit {
+                let what =
+                    format!("the drive has not answered within {} s", timeout.0 / 1_000_000_000);
+                return Err(DirectError::Rules { what });
+            }
+            progress();
+        }
+    }
+}
+
+impl Drop for RuleQueue {
+    fn drop(&mut self) {
+        if let Some(pair) = self.pair.take() {
+            self.device.delete_queue_pair(pair);
+        }
+    }
+}
