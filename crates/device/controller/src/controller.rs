@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use nvme::Status;
+use rules::TableId;
 use serde::{Deserialize, Serialize};
 use time::{Component, Nanos};
 use transport::{DrivePolls, Port};
@@ -42,7 +43,7 @@ use crate::stats::CommandTimes;
 use crate::{
     BlockCommandStats, DriveConfig, DriveRulesError, DriveStats, Fault, FaultError, FaultRecord,
     NamespaceError, NamespaceInfo, NamespaceReply, NamespaceRequest, PersonalityKind,
-    ProtectionErrors, PuBusy, ReadModifyWriteStats, WriteBuffer,
+    ProtectionErrors, PuBusy, ReadModifyWriteStats, RuleTableEdit, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -392,6 +393,37 @@ impl Controller {
     /// [`DriveRulesError::NoRules`].
     pub fn reject_rule_misses(&mut self, op: Option<&str>) -> Result<u64, DriveRulesError> {
         installation::reject(self, op)
+    }
+
+    /// Returns the number of a table of the rule program.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`], [`DriveRulesError::Table`].
+    pub fn rule_table(&self, name: &str) -> Result<TableId, DriveRulesError> {
+        self.commands.rules.as_ref().ok_or(DriveRulesError::NoRules)?.table(name)
+    }
+
+    /// Returns an element of an array, or the value of a key of a map: 0 if it is absent. For a key of
+    /// a set, it is 1 if the set has it.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`], [`DriveRulesError::Table`].
+    pub fn rule_table_value(&self, table: TableId, key: u64) -> Result<u64, DriveRulesError> {
+        self.commands.rules.as_ref().ok_or(DriveRulesError::NoRules)?.table_value(table, key)
+    }
+
+    /// Changes a table of the rule program: one entry after the other, all of them between two inputs.
+    /// A power cut and an installation remove what was stored in a volatile table.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`]; [`DriveRulesError::Table`] with the first entry that the table does not
+    /// take. Those before it are stored.
+    pub fn edit_rule_table(
+        &mut self,
+        table: TableId,
+        edits: &[RuleTableEdit],
+    ) -> Result<(), DriveRulesError> {
+        self.commands.rules.as_mut().ok_or(DriveRulesError::NoRules)?.edit_table(table, edits)
     }
 
     /// Whether no command and no flash operation is in flight.

@@ -17,6 +17,7 @@ use crate::command::host_flush;
 use crate::command::protection;
 use crate::command::ranges::copy_ranges;
 use crate::command::stage::Stage;
+use crate::command::table::{returns_data, sends_data};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::host_interface::registers;
@@ -274,15 +275,7 @@ impl Controller {
             tracepoint::trace_at(now, || Event::CommandCompleted { id });
             let command = self.commands.get(id);
             let bytes = command.dma_bytes;
-            let outgoing = match command.io {
-                IoCommand::Read { .. } | IoCommand::VectorRead { .. } => {
-                    command.status.is_success()
-                }
-                // The buffer has what rules returned before they ended the command.
-                IoCommand::Rule(_) => true,
-                _ => false,
-            };
-            if outgoing && is_timed && bytes > 0 {
+            if returns_data(command) && is_timed && bytes > 0 {
                 self.stages.enqueue(Stage::Dma, now, Nanos::transfer(bytes, rate), id);
             } else {
                 self.on_transferred(now, id);
@@ -526,15 +519,6 @@ impl Controller {
             _ => false,
         }
     }
-}
-
-/// Whether the host sends the data of a command, before the command starts.
-#[inline]
-fn sends_data(io: &IoCommand) -> bool {
-    matches!(
-        io,
-        IoCommand::Write { .. } | IoCommand::VectorWrite { .. } | IoCommand::Compare { .. }
-    )
 }
 
 impl Component for Controller {

@@ -73,6 +73,26 @@ pub(crate) fn nth_range(command: &Command, n: usize, whole: BlockRange) -> Block
     command.extents.get(n).copied().unwrap_or(whole)
 }
 
+/// Whether the host sends the data of a command, before the command starts.
+#[inline]
+pub(crate) fn sends_data(io: &IoCommand) -> bool {
+    matches!(
+        io,
+        IoCommand::Write { .. } | IoCommand::VectorWrite { .. } | IoCommand::Compare { .. }
+    )
+}
+
+/// Whether data of a completed command goes to its host.
+#[inline]
+pub(crate) fn returns_data(command: &Command) -> bool {
+    match command.io {
+        IoCommand::Read { .. } | IoCommand::VectorRead { .. } => command.status.is_success(),
+        // The buffer has what rules returned before they ended the command.
+        IoCommand::Rule(_) => true,
+        _ => false,
+    }
+}
+
 /// Returns the number of blocks of the ranges of a command.
 pub(crate) fn range_blocks(command: &Command) -> u64 {
     command.ranges.iter().map(|range| u64::from(range.nlb.get())).sum()

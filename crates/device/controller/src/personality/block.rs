@@ -26,7 +26,7 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block_flash::DriveFlash;
 use crate::personality::format::{DriveMaintenance, FORMAT_TAG};
 use crate::personality::logical_blocks::{BlockRange, CommandPart, LogicalBlocks, UnitRange};
-use crate::personality::protection::Protection;
+use crate::personality::protection::{Protection, contents_bytes};
 use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
 };
@@ -60,13 +60,6 @@ pub(crate) struct BlockDrive {
     /// Memory for the contents of a unit.
     #[serde(skip)]
     scratch: Vec<u8>,
-}
-
-/// Returns the bytes of the contents of a unit with its protection information, as far as the media
-/// store them.
-fn contents_bytes(stores_data: bool, unit_bytes: u32, protection: Option<&Protection>) -> usize {
-    let data_bytes = if stores_data { unit_bytes as usize } else { 0 };
-    data_bytes + protection.map_or(0, Protection::info_bytes)
 }
 
 /// The write buffer.
@@ -460,12 +453,11 @@ impl BlockDrive {
         let (OpOwner::FtlForCommand(_, tag), NandOpKind::Read) = (done.owner, done.kind) else {
             return;
         };
-        // A sector for rules is in no range of its command.
-        let addresses = match tag.part {
-            CommandPart::Fetch => &[],
-            _ => self.array.addresses(done.op),
-        };
-        for (i, address) in addresses.iter().enumerate() {
+        if tag.part == CommandPart::Fetch {
+            // A sector for rules is in no range of its command.
+            return;
+        }
+        for (i, address) in self.array.addresses(done.op).iter().enumerate() {
             if done.failed >> i & 1 != 0 {
                 let block = self.block_position(commands, tag, address.position);
                 commands.sector_failed(tag.command, block);

@@ -101,6 +101,17 @@ impl Protection {
     }
 }
 
+/// Returns the bytes of the contents of a unit with its protection information, as far as the media
+/// store them.
+pub(super) fn contents_bytes(
+    stores_data: bool,
+    unit_bytes: u32,
+    protection: Option<&Protection>,
+) -> usize {
+    let data_bytes = if stores_data { unit_bytes as usize } else { 0 };
+    data_bytes + protection.map_or(0, Protection::info_bytes)
+}
+
 /// Returns the number of out-of-band bytes of the information of a unit of `unit_blocks` blocks.
 pub(crate) fn info_bytes(unit_blocks: u32) -> usize {
     unit_blocks as usize * ProtectionInfo::BYTES

@@ -13,7 +13,6 @@ mod queue_table;
 mod queues;
 pub(crate) mod region;
 pub(crate) mod reset;
-mod rules;
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ pub struct RuleFetchStats {
 
 /// The contents of a place for a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PlaceState {
+enum SlotState {
     Empty,
     Reading,
     Read,
@@ -48,9 +48,9 @@ enum PlaceState {
 
 /// A place for a sector.
 #[derive(Clone, Copy, Debug)]
-struct FetchPlace {
+struct FetchSlot {
     lba: u64,
-    state: PlaceState,
+    state: SlotState,
     /// The status of the read.
     status: Status,
 }
@@ -80,7 +80,7 @@ struct RuleFetch {
     lba: u64,
     /// Operations before the last fetch.
     ops: u64,
-    places: Vec<FetchPlace>,
+    places: Vec<FetchSlot>,
     /// Contents of the places.
     bytes: Vec<u8>,
     /// Reads in progress.
@@ -100,7 +100,7 @@ impl RuleFetch {
         match (self.progress, self.context) {
             (FetchProgress::NeedsSector, Some(_)) => {
                 let place = self.places[self.place_of(self.lba)];
-                place.lba == self.lba && place.state == PlaceState::Read
+                place.lba == self.lba && place.state == SlotState::Read
             }
             _ => self.reading == 0,
         }
@@ -209,7 +209,7 @@ impl RuleFetches {
         let fetch = self.inside.entry(id).or_insert_with(|| {
             let mut bytes = spare.pop().unwrap_or_default();
             bytes.resize(places * sector_bytes, 0);
-            let empty = FetchPlace { lba: 0, state: PlaceState::Empty, status: Status::SUCCESS };
+            let empty = FetchSlot { lba: 0, state: SlotState::Empty, status: Status::SUCCESS };
             RuleFetch {
                 at,
                 context: None,
@@ -265,9 +265,9 @@ impl RuleFetches {
         let (first, mut reads) = (fetch.lba, Vec::new());
         if is_waiting && first >= capacity {
             let place = fetch.place_of(first);
-            if fetch.places[place].state != PlaceState::Reading {
+            if fetch.places[place].state != SlotState::Reading {
                 let status = Status::RULE_BAD_ADDRESS.do_not_retry();
-                fetch.places[place] = FetchPlace { lba: first, state: PlaceState::Read, status };
+                fetch.places[place] = FetchSlot { lba: first, state: SlotState::Read, status };
             }
         } else if is_waiting {
             let end = match *io {
@@ -280,12 +280,12 @@ impl RuleFetches {
             };
             for lba in first..end {
                 let place = fetch.place_of(lba);
-                let FetchPlace { lba: old, state, .. } = fetch.places[place];
-                if state == PlaceState::Reading || old == lba && state == PlaceState::Read {
+                let FetchSlot { lba: old, state, .. } = fetch.places[place];
+                if state == SlotState::Reading || old == lba && state == SlotState::Read {
                     continue;
                 }
-                let (state, status) = (PlaceState::Reading, Status::SUCCESS);
-                fetch.places[place] = FetchPlace { lba, state, status };
+                let (state, status) = (SlotState::Reading, Status::SUCCESS);
+                fetch.places[place] = FetchSlot { lba, state, status };
                 fetch.reading += 1;
                 reads.push(FetchRead { place: place as u16, lba });
             }
@@ -322,7 +322,7 @@ impl RuleFetches {
         };
         fetch.reading -= 1;
         let place = &mut fetch.places[usize::from(place)];
-        place.state = PlaceState::Read;
+        place.state = SlotState::Read;
         if place.status.is_success() {
             place.status = status;
         }
@@ -340,7 +340,7 @@ impl RuleFetches {
                 let place = fetch.places[fetch.place_of(fetch.lba)];
                 let is_blocked = !fetch.is_in_engine
                     && fetch.context.is_some()
-                    && place.state != PlaceState::Reading;
+                    && place.state != SlotState::Reading;
                 if is_blocked {
                     return Some((id, None));
                 }
@@ -371,7 +371,7 @@ impl RuleFetches {
     pub(super) fn take_sector(&mut self, id: u32) -> Option<(ContextId, &[u8])> {
         let fetch = self.inside.get_mut(&id)?;
         let (context, place) = (fetch.context?, fetch.place_of(fetch.lba));
-        fetch.places[place].state = PlaceState::Empty;
+        fetch.places[place].state = SlotState::Empty;
         self.stats.fetches += 1;
         Some((context, &fetch.bytes[place * self.sector_bytes..][..self.sector_bytes]))
     }
@@ -450,7 +450,7 @@ impl RuleFetches {
         assert_eq!(with_context, self.in_use, "contexts in use");
         assert!(self.in_use <= RULE_CONTEXTS.into(), "{} contexts", self.in_use);
         for (id, fetch) in &self.inside {
-            let is_read = |place: &&FetchPlace| place.state == PlaceState::Reading;
+            let is_read = |place: &&FetchSlot| place.state == SlotState::Reading;
             let reading = fetch.places.iter().filter(is_read).count();
             assert_eq!(reading, fetch.reading as usize, "reads of command {id}");
             assert!(

@@ -4,7 +4,6 @@ use rules::{RuleTableError, TableId, TableKind};
 
 use super::config::DriveRulesError;
 use super::{APP, DriveRules};
-use crate::controller::Controller;
 
 /// A change of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,75 +27,66 @@ pub enum RuleTableEdit {
     },
 }
 
-/// The tables of a drive's rules by their names in the program.
-impl Controller {
-    /// Returns the number of a table of the rule program.
+impl DriveRules {
+    fn kind(&self, table: TableId) -> Option<TableKind> {
+        let declared = self.engine.program().program().tables.get(table.index());
+        declared.map(|declared| declared.kind)
+    }
+
+    /// Returns the number of a table of the program.
     ///
     /// # Errors
-    /// [`DriveRulesError::NoRules`], [`DriveRulesError::Table`].
-    pub fn rule_table(&self, name: &str) -> Result<TableId, DriveRulesError> {
-        let rules = self.commands.rules.as_deref().ok_or(DriveRulesError::NoRules)?;
-        let tables = &rules.engine.program().program().tables;
+    /// [`DriveRulesError::Table`].
+    pub(crate) fn table(&self, name: &str) -> Result<TableId, DriveRulesError> {
+        let tables = &self.engine.program().program().tables;
         let found = tables.iter().position(|table| table.name == name);
-        found.map(TableId::from_index).ok_or_else(|| DriveRulesError::Table {
+        let unknown = || DriveRulesError::Table {
             table: name.to_owned(),
             key: 0,
             error: RuleTableError::Unknown,
-        })
-    }
-
-    /// Returns an element of an array, or the value of a key of a map: 0 if it is absent. For a key of
-    /// a set, it is 1 if the set has it.
-    ///
-    /// # Errors
-    /// [`DriveRulesError::NoRules`], [`DriveRulesError::Table`].
-    pub fn rule_table_value(&self, table: TableId, key: u64) -> Result<u64, DriveRulesError> {
-        let rules = self.commands.rules.as_deref().ok_or(DriveRulesError::NoRules)?;
-        let declared = rules.engine.program().program().tables.get(table.index());
-        let value = match declared.map(|declared| declared.kind) {
-            Some(TableKind::Set(_)) => rules.engine.contains(APP, table, key).map(u64::from),
-            _ => rules.engine.load(APP, table, key),
         };
-        value.map_err(|error| table_error(rules, table, key, error))
+        found.map(TableId::from_index).ok_or_else(unknown)
     }
 
-    /// Changes a table of the rule program: one entry after the other, all of them between two inputs.
-    /// A power cut and an installation remove what was stored in a volatile table.
+    /// Returns the element or the value of a key; for a key of a set, 1 if the set has it.
     ///
     /// # Errors
-    /// [`DriveRulesError::NoRules`]; [`DriveRulesError::Table`] with the first entry that the table does not
-    /// take. Those before it are stored.
-    pub fn edit_rule_table(
+    /// [`DriveRulesError::Table`].
+    pub(crate) fn table_value(&self, table: TableId, key: u64) -> Result<u64, DriveRulesError> {
+        let value = match self.kind(table) {
+            Some(TableKind::Set(_)) => self.engine.contains(APP, table, key).map(u64::from),
+            _ => self.engine.load(APP, table, key),
+        };
+        value.map_err(|error| table_error(self, table, key, error))
+    }
+
+    /// Changes one entry after the other.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::Table`] with the first entry that the table does not take.
+    pub(crate) fn edit_table(
         &mut self,
         table: TableId,
         edits: &[RuleTableEdit],
     ) -> Result<(), DriveRulesError> {
-        let rules = self.commands.rules.as_deref_mut().ok_or(DriveRulesError::NoRules)?;
+        let (is_set, is_map) = match self.kind(table) {
+            Some(TableKind::Set(_)) => (true, false),
+            Some(TableKind::Map { .. }) => (false, true),
+            _ => (false, false),
+        };
         for edit in edits {
+            let other = Err(RuleTableError::OtherKind);
             let (key, change) = match *edit {
+                RuleTableEdit::Set { key, .. } if is_set => (key, other),
                 RuleTableEdit::Set { key, value } => {
-                    let is_set = rules.engine.program().program().tables.get(table.index());
-                    let is_set = is_set.is_some_and(|t| matches!(t.kind, TableKind::Set(_)));
-                    match is_set {
-                        true => (key, Err(RuleTableError::OtherKind)),
-                        false => (key, rules.engine.store(APP, table, key, value)),
-                    }
+                    (key, self.engine.store(APP, table, key, value))
                 }
-                RuleTableEdit::Add { key } => {
-                    let is_map = rules.engine.program().program().tables.get(table.index());
-                    let is_map = is_map.is_some_and(|t| matches!(t.kind, TableKind::Map { .. }));
-                    match is_map {
-                        true => (key, Err(RuleTableError::OtherKind)),
-                        false => (key, rules.engine.insert(APP, table, key)),
-                    }
-                }
-                RuleTableEdit::Remove { key } => (key, rules.engine.remove(APP, table, key)),
+                RuleTableEdit::Add { key } if is_map => (key, other),
+                RuleTableEdit::Add { key } => (key, self.engine.insert(APP, table, key)),
+                RuleTableEdit::Remove { key } => (key, self.engine.remove(APP, table, key)),
             };
-            match change {
-                // The drive does not take programs with durable tables of integers.
-                Ok(_) => {}
-                Err(error) => return Err(table_error(rules, table, key, error)),
-            }
+            // The drive takes no program whose changes of tables are to be recorded.
+            change.map_err(|error| table_error(self, table, key, error))?;
         }
         Ok(())
     }
