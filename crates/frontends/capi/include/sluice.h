@@ -137,6 +137,21 @@
 #define SLUICE_NAMESPACE_REST 18446744073709551615ull
 
 /**
+ * Stores values in an array, or as those of keys of a map.
+ */
+#define SLUICE_RULE_TABLE_SET 0
+
+/**
+ * Adds keys to a set.
+ */
+#define SLUICE_RULE_TABLE_ADD 1
+
+/**
+ * Removes keys from a set or a map.
+ */
+#define SLUICE_RULE_TABLE_REMOVE 2
+
+/**
  * Busy-poll for completions: lowest latency, occupies a core. A new handle over a target of a
  * scenario that sets `path.completion` waits as that says instead.
  */
@@ -606,6 +621,47 @@ typedef struct sluice_namespace {
      */
     uint8_t nguid[16];
 } sluice_namespace;
+
+/**
+ * A command to the rules of a drive.
+ */
+typedef struct sluice_rule_request {
+    /**
+     * First sector, `header.lba`.
+     */
+    uint64_t lba;
+    /**
+     * Number of sectors, `header.sectors`, 1 to 65536.
+     */
+    uint64_t sectors;
+    /**
+     * First argument, `header.arg0`.
+     */
+    uint64_t arg0;
+    /**
+     * Second argument, `header.arg1`.
+     */
+    uint64_t arg1;
+} sluice_rule_request;
+
+/**
+ * The result of a command to the rules of a drive.
+ */
+typedef struct sluice_rule_reply {
+    /**
+     * The value of the rule. Of a command with a buffer, values above 4294967295 are 4294967295.
+     */
+    uint64_t value;
+    /**
+     * Bytes that the drive wrote to the begin of the buffer.
+     */
+    uint32_t bytes;
+    /**
+     * NVMe status without its *do not retry* bit, type in bits 10:8 and code in bits 7:0; 0 for success.
+     * Rules of a drive (`docs/rules.md`) lists the codes of rules.
+     */
+    uint32_t status;
+} sluice_rule_reply;
 
 /**
  * The commands of an operation that no rule of a drive matched.
@@ -1674,6 +1730,66 @@ int sluice_pmr_store(const struct sluice_device *device,
  * Any thread.
  */
 int sluice_pmr_persist(const struct sluice_device *device, uint64_t offset, uint64_t bytes);
+
+/**
+ * Sends a command to the rules of an NVMe drive, and waits for its end. The rules must be those of a
+ * drive with `personality = "rules"`, on which the device has all sectors.
+ *
+ * @param device The device.
+ * @param op The operation: `scan`, `get`, `ack`, `user0`, `user1`, `user2` or `user3`.
+ * @param request The fields of the command.
+ * @param buffer Receives what the rules return, or `NULL`. Must be `NULL` for `ack`, `user2` and `user3`.
+ * @param reply Receives the result.
+ *
+ * # Returns
+ *
+ * 0 if the drive has completed the command, also with an error: `reply->status` says which. Otherwise a
+ * negative errno:
+ *
+ * * `-EINVAL`: an invalid argument.
+ * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-ENOSPC`: the drive has no queue left.
+ * * `-EIO`: the drive does not answer.
+ *
+ * # Threads
+ *
+ * Any thread. A device has one such command at a time; others wait for its end.
+ */
+int sluice_rule_command(const struct sluice_device *device,
+                        const char *op,
+                        const struct sluice_rule_request *request,
+                        const struct sluice_buffer *buffer,
+                        struct sluice_rule_reply *reply);
+
+/**
+ * Changes entries of a table of the rules of an NVMe drive, in order.
+ *
+ * @param device The device; as for `sluice_rule_command()`.
+ * @param table Number of the table in the program, from 0 on.
+ * @param action `SLUICE_RULE_TABLE_SET`, `SLUICE_RULE_TABLE_ADD` or `SLUICE_RULE_TABLE_REMOVE`.
+ * @param keys The keys, or indices.
+ * @param values The values, for `SLUICE_RULE_TABLE_SET`; otherwise `NULL`.
+ * @param count Number of keys.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno; the entries before the one that failed are stored:
+ *
+ * * `-EINVAL`: an invalid argument.
+ * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-EIO`: the table does not take an entry, or the drive has no rules. `sluice_last_error()` has the
+ *   status.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive.
+ */
+int sluice_rule_table_edit(const struct sluice_device *device,
+                           uint32_t table,
+                           uint32_t action,
+                           const uint64_t *keys,
+                           const uint64_t *values,
+                           size_t count);
 
 /**
  * Compiles a rule program for an emulated NVMe drive behind a device, and installs it. The drive has

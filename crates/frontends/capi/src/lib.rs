@@ -32,6 +32,7 @@ pub use device::chunks::*;
 pub use device::faults::*;
 pub use device::namespaces::*;
 pub use device::pmr::*;
+pub use device::rule_commands::*;
 pub use device::rules::*;
 pub use device::*;
 pub use error::sluice_last_error;

@@ -7,14 +7,15 @@ pub(crate) mod faults;
 pub(crate) mod namespaces;
 pub(crate) mod open;
 pub(crate) mod pmr;
+pub(crate) mod rule_commands;
 pub(crate) mod rules;
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use ::open::{DriveControl, RegionLog};
 use time::Nanos;
-use user_io::{DeviceKind, Features, IoDevice};
+use user_io::{DeviceKind, Features, IoDevice, RuleQueue};
 
 use crate::device::device_ref::DeviceRef;
 use crate::device::open::{DeviceOpenOptions, open_device};
@@ -57,6 +58,8 @@ pub struct sluice_device {
     pub(crate) device: IoDevice,
     pub(crate) control: DriveControl,
     name: CString,
+    /// The queue for commands to the rules of the drive, once one was sent.
+    pub(crate) rule_queue: Mutex<Option<RuleQueue>>,
     pub(crate) owner: Arc<DeviceRef>,
 }
 
@@ -73,7 +76,8 @@ impl sluice_device {
         owner: DeviceRef,
     ) -> Box<sluice_device> {
         let name = CString::new(device.name().replace('\0', " ")).unwrap_or_default();
-        Box::new(sluice_device { device, control, name, owner: Arc::new(owner) })
+        let (rule_queue, owner) = (Mutex::default(), Arc::new(owner));
+        Box::new(sluice_device { device, control, name, rule_queue, owner })
     }
 }
 

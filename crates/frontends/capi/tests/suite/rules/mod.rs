@@ -95,3 +95,76 @@ fn rules_are_installed_and_refusals_have_codes() {
     );
     ok!(sluice_close(block));
 }
+
+const SEARCH: &str = "table wanted: set<u32>[1000] volatile\n\
+    record Word = { value: u32 }\n\
+    rule search when channel.app == db and header.op == scan\n  set found = 0\n  \
+    do for s in header.range up to 4 { for w: Word in s { \
+    if w.value in wanted { emit w; found = found + 1 } } } complete ok value found\n\
+    rule lookup when channel.app == db and header.op == user2\n  \
+    do if header.arg0 in wanted { complete ok value header.arg0 + header.arg1 } complete not_found\n";
+
+#[test]
+fn commands_to_rules_return_records_and_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = format!("{APP}{SEARCH}{LOAD}{STORE}");
+    std::fs::write(folder.path().join("search.rules"), program).unwrap();
+    let keys = "personality = \"rules\"\nrules = { program = \"search.rules\", ops = 1000000 }\n";
+    let device = open(folder.path(), keys);
+    let (mut queue, mut handle, mut buffer) = (null_mut(), null_mut(), null_mut());
+    ok!(sluice_queue_create(device, null(), &mut queue));
+    ok!(sluice_handle_create(queue, null(), &mut handle));
+    ok!(sluice_buffer_create(device, 4096, &mut buffer));
+    let data: Vec<u8> = (0..1024_u32).flat_map(u32::to_le_bytes).collect();
+    // SAFETY: the handle is open and the data is readable.
+    let written = unsafe { sluice_pwrite(handle, data.as_ptr().cast(), data.len(), 0) };
+    assert_eq!(written, 4096);
+    let wanted = [3_u64, 1000, 5000];
+    let (add, table, values) = (SLUICE_RULE_TABLE_ADD, 1, null());
+    ok!(sluice_rule_table_edit(device, table, add, wanted.as_ptr(), values, 3));
+
+    let request = sluice_rule_request { lba: 0, sectors: 1, arg0: 1000, arg1: 5 };
+    let mut reply = sluice_rule_reply { value: 9, bytes: 9, status: 9 };
+    ok!(sluice_rule_command(device, c"scan".as_ptr(), &request, buffer, &mut reply));
+    assert_eq!((reply.value, reply.bytes, reply.status), (2, 8, 0));
+    // SAFETY: the buffer has 4096 bytes, and the drive wrote 8 of them.
+    let found = unsafe { sluice_buffer_data(buffer).cast::<[u8; 8]>().read() };
+    assert_eq!(found, [3, 0, 0, 0, 0xe8, 3, 0, 0]);
+    ok!(sluice_rule_command(device, c"user2".as_ptr(), &request, null(), &mut reply));
+    assert_eq!((reply.value, reply.bytes, reply.status), (1005, 0, 0));
+    let remove = SLUICE_RULE_TABLE_REMOVE;
+    ok!(sluice_rule_table_edit(device, table, remove, wanted.as_ptr(), values, 3));
+    ok!(sluice_rule_command(device, c"user2".as_ptr(), &request, null(), &mut reply));
+    assert_eq!(reply.status, 0x7c1, "not found");
+
+    let large = [1_u64 << 32];
+    let edit = |table, action, keys: *const u64| {
+        // SAFETY: `keys` is NULL or has one element.
+        unsafe { sluice_rule_table_edit(device, table, action, keys, null(), 1) }
+    };
+    for (table, action, keys, error) in [
+        (table, add, large.as_ptr(), libc::EIO),
+        (9, add, large.as_ptr(), libc::EIO),
+        (300, add, large.as_ptr(), libc::EINVAL),
+        (table, 7, large.as_ptr(), libc::EINVAL),
+        (table, add, null(), libc::EINVAL),
+        (table, SLUICE_RULE_TABLE_SET, large.as_ptr(), libc::EINVAL),
+    ] {
+        assert_eq!(edit(table, action, keys), -error, "{table}, {action}");
+    }
+    let command = |op: &CStr, request: &sluice_rule_request, buffer| {
+        let mut reply = sluice_rule_reply { value: 0, bytes: 0, status: 0 };
+        // SAFETY: all pointers are those of live objects, or NULL.
+        unsafe { sluice_rule_command(device, op.as_ptr(), request, buffer, &mut reply) }
+    };
+    let empty = sluice_rule_request { sectors: 0, ..request };
+    let no_buffer: *const sluice_buffer = null();
+    assert_eq!(command(c"read", &request, no_buffer), -libc::EINVAL);
+    assert_eq!(command(c"scan", &empty, no_buffer), -libc::EINVAL);
+    assert_eq!(command(c"user2", &request, buffer), -libc::EINVAL);
+    // SAFETY: the buffer is not used any more.
+    unsafe { sluice_buffer_destroy(buffer) };
+    ok!(sluice_handle_destroy(handle));
+    ok!(sluice_queue_destroy(queue));
+    ok!(sluice_close(device));
+}
