@@ -26,7 +26,9 @@ use crate::personality::rules::sectors;
 /// whose sectors it has read.
 #[cold]
 pub(crate) fn follow_ftl(controller: &mut Controller, now: Nanos) {
-    sectors::resume_ready(controller, now);
+    if controller.commands.rules.as_ref().is_some_and(|rules| rules.has_steps()) {
+        sectors::resume_ready(controller, now);
+    }
     if controller.commands.checks_namespaces {
         format::complete_finished(controller);
         sanitize::complete_finished(controller);

@@ -118,6 +118,20 @@ fn errors_of_a_program_have_its_line_and_column() {
 }
 
 #[test]
+fn a_program_may_read_records() {
+    let folder = TempDir::new().expect("a folder");
+    let program = format!(
+        "{APP}{STORE}record r = {{ x: u8 }}\nrule find when channel.app == db and header.scan\n  \
+         do for s in header.range up to 4 {{ for p: r in s {{ emit p }} }} complete ok\n"
+    );
+    std::fs::write(folder.path().join("p.rules"), &program).expect("a file");
+    let keys = "personality = \"rules\"\nrules.program = \"p.rules\"\nrules.ops = 1000000\n";
+    let scenario = parse(&folder.path().join("t.toml"), keys).expect(&program);
+    let rules = scenario.drives[0].config.rules.as_ref().expect("rules");
+    assert_eq!(RuleProgram::decode(&rules.program).expect("a program").layouts.len(), 1);
+}
+
+#[test]
 fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
     let other = "app other { units = 2-3 }\n";
     let two = format!("app db {{ units = 0-1 }}\n{other}table db.map: addr[db.sectors] durable\n");
@@ -132,13 +146,6 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
                 do move valid of v to db.hot; erase v\n"
             ),
             "moves to the stream `hot`",
-            true,
-        ),
-        (
-            format!(
-                "record r = {{ x: u8 }}\n{APP}{get} do fetch p: r at header.lba; complete ok\n"
-            ),
-            "sectors that a rule reads",
             true,
         ),
         (

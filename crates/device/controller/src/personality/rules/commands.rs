@@ -1,7 +1,9 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
 use nvme::{DsmRange, IoCommand, RuleCommand, Status};
-use rules::{InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep, RuleVerdict};
+use rules::{
+    DriveFacts, InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep, RuleVerdict,
+};
 use time::Nanos;
 use tracepoint::{Event, StageKind};
 
@@ -14,6 +16,7 @@ use super::{APP, DriveRules, EngineStage, admin, output, sectors};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
+use crate::personality::logical_blocks::LogicalBlocks;
 
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,8 @@ enum InputStop {
     Miss(MissedInput),
     /// Its rules wait for a sector.
     Fetch,
-    /// This input waits until the engine has a context for it.
-    Wait(MissedInput),
+    /// An input waits until the engine has a context for it.
+    Wait,
 }
 
 /// How the first of the inputs of a command that are decided enters the engine.
@@ -151,10 +154,10 @@ fn decide(
     let (rules, command) = controller.commands.rules_and_command(id)?;
     let (program, is_idle) = (rules.program, rules.is_idle(outstanding, 1));
     let facts = FtlFacts::new(&drive.ftl, is_idle);
-    let (capacity, block_bytes) = (drive.capacity_blocks(), drive.blocks.block_bytes() as u64);
+    let (capacity, blocks) = (drive.capacity_blocks(), drive.blocks);
     let is_for_rules = matches!(command.io, IoCommand::Rule(_));
     let time = Nanos::ZERO;
-    let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, block_bytes, time };
+    let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, blocks, time };
     let work = match inputs.decide(command, first as usize) {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
@@ -163,7 +166,7 @@ fn decide(
             EngineWork::Miss(id)
         }
         Err(InputStop::Fetch) => EngineWork::Fetch(id),
-        Err(InputStop::Wait(missed)) => EngineWork::Wait(id, missed.at),
+        Err(InputStop::Wait) => EngineWork::Wait(id),
     };
     let time = inputs.time;
     if is_for_rules && matches!(work, EngineWork::Start(_) | EngineWork::End(..)) {
@@ -218,6 +221,7 @@ pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
 pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
     if let EngineWork::Start(id) | EngineWork::End(id, _) | EngineWork::Miss(id) = work
         && let Some(rules) = &mut controller.commands.rules
+        && !rules.fetches.is_empty()
         && rules.fetches.defer(id, work)
     {
         return;
@@ -233,9 +237,9 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
         }
         EngineWork::Miss(id) => miss(controller, now, id),
         EngineWork::Fetch(id) => sectors::begin(controller, now, id),
-        EngineWork::Wait(id, at) => {
+        EngineWork::Wait(id) => {
             if let Some(rules) = &mut controller.commands.rules {
-                rules.fetches.wait(WaitingInput { id, at });
+                rules.fetches.wait(id);
                 // A context may have become free since.
                 drive.kick = true;
             }
@@ -330,7 +334,7 @@ struct CommandInputs<'a, 'f> {
     entry: InputEntry,
     /// Blocks of the drive.
     capacity: u64,
-    block_bytes: u64,
+    blocks: LogicalBlocks,
     /// Time of the inputs so far.
     time: Nanos,
 }
@@ -378,7 +382,8 @@ impl CommandInputs<'_, '_> {
         }
         match self.verdict(command, MissedInput { op, at: 0 }, &input)? {
             RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
-                output::read_instead(command, &rule, lba, self.block_bytes).map_err(InputStop::End)
+                output::read_instead(command, &rule, lba, self.blocks.block_bytes() as u64)
+                    .map_err(InputStop::End)
             }
             RuleVerdict::Complete { status, value } => {
                 output::set_reply(command, &rule, value);
@@ -395,11 +400,31 @@ impl CommandInputs<'_, '_> {
         }
     }
 
+    /// Runs an input of an operation that may fetch nothing, or as [`verdict`](CommandInputs::verdict).
+    ///
+    /// # Errors
+    /// The reason for which it has not ended.
+    #[inline(always)]
+    fn plain_verdict(
+        &mut self,
+        command: &mut Command,
+        missed: MissedInput,
+        input: &RuleInput,
+    ) -> Result<RuleVerdict, InputStop> {
+        if self.rules.fetches.may_fetch(input.op) {
+            return self.verdict(command, missed, input);
+        }
+        self.entry = InputEntry::New;
+        let verdict = self.rules.decide(input, self.facts);
+        self.time += self.rules.time_of(self.rules.engine.ended_ops());
+        Ok(verdict)
+    }
+
     /// Runs an input.
     ///
     /// # Errors
     /// The reason for which it has not ended.
-    #[inline]
+    #[inline(never)]
     fn verdict(
         &mut self,
         command: &mut Command,
@@ -408,12 +433,15 @@ impl CommandInputs<'_, '_> {
     ) -> Result<RuleVerdict, InputStop> {
         let entry = std::mem::replace(&mut self.entry, InputEntry::New);
         if entry == InputEntry::New && self.rules.fetches.must_wait(input.op) {
-            return Err(InputStop::Wait(missed));
+            self.rules.fetches.enter(WaitingInput { id: self.id, at: missed.at });
+            return Err(InputStop::Wait);
         }
+        // Inputs that fetch nothing have an engine compiled for these facts alone.
+        let facts: &dyn DriveFacts = self.facts;
         let step = match entry {
-            InputEntry::Resumed => self.rules.resume_fetched(self.id, self.facts),
+            InputEntry::Resumed => self.rules.resume_fetched(self.id, facts),
             InputEntry::New | InputEntry::Admitted => {
-                self.rules.engine.begin_command(APP, input, self.facts)
+                self.rules.engine.begin_command(APP, input, facts)
             }
         };
         let at = WaitingInput { id: self.id, at: missed.at };
@@ -421,7 +449,7 @@ impl CommandInputs<'_, '_> {
             Some(RuleStep::Done(verdict)) if entry != InputEntry::Resumed => {
                 EngineStage { verdict: Some(verdict), ops: self.rules.engine.ended_ops() }
             }
-            Some(step) => self.rules.run_command(at, step, command, self.facts),
+            Some(step) => self.rules.run_command(at, step, command, facts),
             None => unreachable!("there is a context for the input"),
         };
         self.time += self.rules.time_of(stage.ops);
@@ -489,7 +517,8 @@ impl CommandInputs<'_, '_> {
         if lba.checked_add(blocks).is_none_or(|end| end > self.capacity) {
             return Ok(InputEnd::Unchanged);
         }
-        let verdict = self.verdict(command, missed, &RuleInput::new(missed.op, lba, blocks))?;
+        let verdict =
+            self.plain_verdict(command, missed, &RuleInput::new(missed.op, lba, blocks))?;
         Ok(match verdict {
             RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
             | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {

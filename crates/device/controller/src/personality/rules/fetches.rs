@@ -149,6 +149,9 @@ pub(super) struct RuleFetches {
     /// Commands that may be ready, in that order.
     ready: VecDeque<u32>,
     waiting: VecDeque<WaitingInput>,
+    /// The inputs that wait for a context once the engine has taken its time for those before them, by
+    /// command.
+    entering: BTreeMap<u32, u32>,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     pub(super) stats: RuleFetchStats,
@@ -164,6 +167,7 @@ impl RuleFetches {
             in_use: 0,
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
+            entering: BTreeMap::new(),
             spare: Vec::new(),
             stats: RuleFetchStats::default(),
         }
@@ -177,6 +181,12 @@ impl RuleFetches {
     /// Returns the number of contexts in use.
     pub(super) fn in_use(&self) -> usize {
         self.in_use
+    }
+
+    /// Whether an input of an operation may fetch a sector.
+    #[inline]
+    pub(super) fn may_fetch(&self, op: InputOp) -> bool {
+        self.ops.has(op)
     }
 
     /// Whether a new input must wait for a context.
@@ -242,6 +252,18 @@ impl RuleFetches {
             bytes.clear();
             self.spare.push(bytes);
         }
+    }
+
+    /// Whether any command has fetched a sector.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.inside.is_empty()
+    }
+
+    /// Whether a step of a command may follow, or an input waits for a context.
+    #[inline]
+    pub(super) fn has_steps(&self) -> bool {
+        !self.ready.is_empty() || !self.waiting.is_empty()
     }
 
     /// Delays what follows the decision about a command until its reads have ended. Returns whether it
@@ -410,10 +432,17 @@ impl RuleFetches {
         self.in_use = 0;
     }
 
-    /// Queues an input that waits for a context.
-    pub(super) fn wait(&mut self, input: WaitingInput) {
+    /// Records an input that will wait for a context.
+    pub(super) fn enter(&mut self, WaitingInput { id, at }: WaitingInput) {
         self.stats.waits += 1;
-        self.waiting.push_back(input);
+        self.entering.insert(id, at);
+    }
+
+    /// Queues the input of a command that waits for a context from now on.
+    pub(super) fn wait(&mut self, id: u32) {
+        if let Some(at) = self.entering.remove(&id) {
+            self.waiting.push_back(WaitingInput { id, at });
+        }
     }
 
     /// Removes and returns the first input that waits, if there is a context for it.
@@ -439,6 +468,7 @@ impl RuleFetches {
         (self.in_use, self.spare) = (0, Vec::new());
         self.ready.clear();
         self.waiting.clear();
+        self.entering.clear();
     }
 
     /// Checks the invariants.

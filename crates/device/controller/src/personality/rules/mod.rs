@@ -22,7 +22,7 @@ use ftl::{ChosenLine, LineId, RelocationStream, VictimDecision, VictimLines};
 use nvme::Status;
 use rules::{
     AppId, DriveFacts, EngineOptions, EngineTotals, OpMask, PlacementStream, RuleAction,
-    RuleCounters, RuleEngine, RuleStep, RuleVerdict, VerifiedProgram,
+    RuleCounters, RuleEngine, RuleInput, RuleStep, RuleVerdict, VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -275,8 +275,17 @@ impl DriveRules {
         Nanos(self.op.0.saturating_mul(ops))
     }
 
+    /// Runs a command's input, whose rules fetch nothing, to its end.
+    fn decide(&mut self, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
+        match self.engine.begin_command(APP, input, facts) {
+            Some(RuleStep::Done(verdict)) => verdict,
+            Some(step) => self.run(step, facts, &mut None),
+            None => unreachable!("a context is free for inputs that fetch nothing"),
+        }
+    }
+
     /// Resumes the rules of a command with the sector that they waited for.
-    fn resume_fetched(&mut self, id: u32, facts: &FtlFacts<'_>) -> Option<RuleStep> {
+    fn resume_fetched(&mut self, id: u32, facts: &dyn DriveFacts) -> Option<RuleStep> {
         let (context, bytes) = self.fetches.take_sector(id)?;
         Some(self.engine.resume_with(context, bytes, facts))
     }
@@ -287,7 +296,7 @@ impl DriveRules {
         input: WaitingInput,
         mut step: RuleStep,
         command: &mut Command,
-        facts: &FtlFacts<'_>,
+        facts: &dyn DriveFacts,
     ) -> EngineStage {
         let before = self.fetches.ops_before(input.id);
         loop {
@@ -330,6 +339,12 @@ impl DriveRules {
         self.fetches.sector_mut(command, place)
     }
 
+    /// Whether rules whose sectors are read may go on, or inputs wait for a context.
+    #[inline]
+    pub(crate) fn has_steps(&self) -> bool {
+        self.fetches.has_steps()
+    }
+
     /// Returns the block of a sector that is read for the rules of a command.
     pub(crate) fn fetched_block(&self, command: u32, place: u16) -> Option<u64> {
         self.fetches.block(command, place)
@@ -345,7 +360,7 @@ impl DriveRules {
         self.fetches.read_done(command, place, status);
     }
 
-    /// Runs background rules to their end. The line of the first `move valid` is chosen.
+    /// Runs an input that fetches nothing to its end. The line of the first `move valid` is chosen.
     fn run(
         &mut self,
         mut step: RuleStep,

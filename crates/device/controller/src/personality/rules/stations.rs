@@ -19,8 +19,8 @@ pub(super) enum EngineWork {
     Miss(u32),
     /// The rules of the command wait for a sector.
     Fetch(u32),
-    /// An input of the command waits for a context: the input among those of the command.
-    Wait(u32, u32),
+    /// An input of the command waits for a context.
+    Wait(u32),
     /// Nothing.
     Nothing,
     /// The FTL learns of its victim.
