@@ -16,7 +16,6 @@ use super::{APP, DriveRules, EngineStage, admin, output, sectors};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
-use crate::personality::logical_blocks::LogicalBlocks;
 
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +39,8 @@ enum InputStop {
     Fetch,
     /// An input waits until the engine has a context for it.
     Wait,
+    /// A rule makes the command a read.
+    Read,
 }
 
 /// How the first of the inputs of a command that are decided enters the engine.
@@ -134,7 +135,7 @@ pub(super) fn enter_decided(
     input: WaitingInput,
     entry: InputEntry,
 ) {
-    let Some(decision) = decide(controller, input, entry) else { return };
+    let Some(decision) = decide_again(controller, input, entry) else { return };
     if enter_engine(controller, now, input.id, decision) {
         execute(controller, now, EngineWork::Start(input.id));
     }
@@ -154,11 +155,11 @@ fn decide(
     let (rules, command) = controller.commands.rules_and_command(id)?;
     let (program, is_idle) = (rules.program, rules.is_idle(outstanding, 1));
     let facts = FtlFacts::new(&drive.ftl, is_idle);
-    let (capacity, blocks) = (drive.capacity_blocks(), drive.blocks);
-    let is_for_rules = matches!(command.io, IoCommand::Rule(_));
-    let time = Nanos::ZERO;
-    let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, blocks, time };
-    let work = match inputs.decide(command, first as usize) {
+    let (capacity, time) = (drive.capacity_blocks(), Nanos::ZERO);
+    let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, time };
+    let decided = inputs.decide(command, first as usize);
+    let time = inputs.time;
+    let work = match decided {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
         Err(InputStop::Miss(missed)) => {
@@ -167,12 +168,22 @@ fn decide(
         }
         Err(InputStop::Fetch) => EngineWork::Fetch(id),
         Err(InputStop::Wait) => EngineWork::Wait(id),
+        Err(InputStop::Read) => {
+            output::leave_out_cmb(controller, id);
+            EngineWork::Start(id)
+        }
     };
-    let time = inputs.time;
-    if is_for_rules && matches!(work, EngineWork::Start(_) | EngineWork::End(..)) {
-        output::leave_out_cmb(controller, id);
-    }
     Some(CommandDecision { time, work })
+}
+
+/// As [`decide`], for commands that were decided about before.
+#[inline(never)]
+fn decide_again(
+    controller: &mut Controller,
+    first: WaitingInput,
+    entry: InputEntry,
+) -> Option<CommandDecision> {
+    decide(controller, first, entry)
 }
 
 /// Executes what was decided about a command, once the engine has taken its time; but a command that
@@ -233,6 +244,9 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
             drive.start(now, id, &mut controller.commands, cache_enabled);
         }
         EngineWork::End(id, status) => {
+            if matches!(controller.commands.get(id).io, IoCommand::Rule(_)) {
+                output::leave_out_cmb(controller, id);
+            }
             controller.commands.complete(id, Status::from_bits(status));
         }
         EngineWork::Miss(id) => miss(controller, now, id),
@@ -286,7 +300,7 @@ pub(super) fn release(controller: &mut Controller, now: Nanos) {
     let parked: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().collect();
     for (key, ParkedCommand { id, missed, .. }) in parked {
         let input = WaitingInput { id, at: missed.at };
-        let Some(mut decision) = decide(controller, input, InputEntry::New) else { return };
+        let Some(mut decision) = decide_again(controller, input, InputEntry::New) else { return };
         let Some(rules) = &mut controller.commands.rules else { return };
         match rules.misses.leave(id) {
             Some((missed, _)) => {
@@ -334,7 +348,6 @@ struct CommandInputs<'a, 'f> {
     entry: InputEntry,
     /// Blocks of the drive.
     capacity: u64,
-    blocks: LogicalBlocks,
     /// Time of the inputs so far.
     time: Nanos,
 }
@@ -382,8 +395,9 @@ impl CommandInputs<'_, '_> {
         }
         match self.verdict(command, MissedInput { op, at: 0 }, &input)? {
             RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
-                output::read_instead(command, &rule, lba, self.blocks.block_bytes() as u64)
-                    .map_err(InputStop::End)
+                let block_bytes = self.rules.fetches.sector_bytes();
+                let read = output::read_instead(command, &rule, lba, block_bytes);
+                Err(read.map_or_else(InputStop::End, |()| InputStop::Read))
             }
             RuleVerdict::Complete { status, value } => {
                 output::set_reply(command, &rule, value);
@@ -400,26 +414,6 @@ impl CommandInputs<'_, '_> {
         }
     }
 
-    /// Runs an input of an operation that may fetch nothing, or as [`verdict`](CommandInputs::verdict).
-    ///
-    /// # Errors
-    /// The reason for which it has not ended.
-    #[inline(always)]
-    fn plain_verdict(
-        &mut self,
-        command: &mut Command,
-        missed: MissedInput,
-        input: &RuleInput,
-    ) -> Result<RuleVerdict, InputStop> {
-        if self.rules.fetches.may_fetch(input.op) {
-            return self.verdict(command, missed, input);
-        }
-        self.entry = InputEntry::New;
-        let verdict = self.rules.decide(input, self.facts);
-        self.time += self.rules.time_of(self.rules.engine.ended_ops());
-        Ok(verdict)
-    }
-
     /// Runs an input.
     ///
     /// # Errors
@@ -432,7 +426,13 @@ impl CommandInputs<'_, '_> {
         input: &RuleInput,
     ) -> Result<RuleVerdict, InputStop> {
         let entry = std::mem::replace(&mut self.entry, InputEntry::New);
-        if entry == InputEntry::New && self.rules.fetches.must_wait(input.op) {
+        let fetches = &self.rules.fetches;
+        let must_wait = match entry {
+            InputEntry::New => fetches.must_wait(input.op),
+            InputEntry::Admitted => fetches.is_full(),
+            InputEntry::Resumed => false,
+        };
+        if must_wait {
             self.rules.fetches.enter(WaitingInput { id: self.id, at: missed.at });
             return Err(InputStop::Wait);
         }
@@ -517,26 +517,50 @@ impl CommandInputs<'_, '_> {
         if lba.checked_add(blocks).is_none_or(|end| end > self.capacity) {
             return Ok(InputEnd::Unchanged);
         }
-        let verdict =
-            self.plain_verdict(command, missed, &RuleInput::new(missed.op, lba, blocks))?;
-        Ok(match verdict {
-            RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
-            | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
-                InputEnd::At(lba)
-            }
-            // Data that is not mapped could not be read again.
-            RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
-                InputEnd::Done(status_of(RuleStatus::BadAddress))
-            }
-            RuleVerdict::Complete { status, value } => {
-                command.result = value;
-                InputEnd::Done(status_of(status))
-            }
-            RuleVerdict::PassThrough => InputEnd::Unchanged,
-            RuleVerdict::Miss => return Err(InputStop::Miss(missed)),
-            RuleVerdict::Finished => unreachable!("only an input without a command is finished"),
-        })
+        let input = RuleInput::new(missed.op, lba, blocks);
+        if self.rules.fetches.may_fetch(missed.op) {
+            return self.fetching_end(command, missed, &input);
+        }
+        let verdict = self.rules.decide(&input, self.facts);
+        self.time += self.rules.time_of(self.rules.engine.ended_ops());
+        end_of(command, missed, verdict)
     }
+
+    /// Runs an input that may fetch a sector.
+    #[inline(never)]
+    fn fetching_end(
+        &mut self,
+        command: &mut Command,
+        missed: MissedInput,
+        input: &RuleInput,
+    ) -> Result<InputEnd, InputStop> {
+        let verdict = self.verdict(command, missed, input)?;
+        end_of(command, missed, verdict)
+    }
+}
+
+/// Returns how an input ends with a verdict.
+#[inline(always)]
+fn end_of(
+    command: &mut Command,
+    missed: MissedInput,
+    verdict: RuleVerdict,
+) -> Result<InputEnd, InputStop> {
+    Ok(match verdict {
+        RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
+        | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => InputEnd::At(lba),
+        // Data that is not mapped could not be read again.
+        RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
+            InputEnd::Done(status_of(RuleStatus::BadAddress))
+        }
+        RuleVerdict::Complete { status, value } => {
+            command.result = value;
+            InputEnd::Done(status_of(status))
+        }
+        RuleVerdict::PassThrough => InputEnd::Unchanged,
+        RuleVerdict::Miss => return Err(InputStop::Miss(missed)),
+        RuleVerdict::Finished => unreachable!("only an input without a command is finished"),
+    })
 }
 
 /// Returns the first block and the number of blocks that a command addresses; zeros for a flush.

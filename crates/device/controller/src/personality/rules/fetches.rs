@@ -183,6 +183,16 @@ impl RuleFetches {
         self.in_use
     }
 
+    /// Returns the bytes of a sector, which is a block of the host.
+    pub(super) fn sector_bytes(&self) -> u64 {
+        self.sector_bytes as u64
+    }
+
+    /// Whether all contexts for inputs that may fetch are in use.
+    pub(super) fn is_full(&self) -> bool {
+        self.in_use >= RULE_CONTEXTS.into()
+    }
+
     /// Whether an input of an operation may fetch a sector.
     #[inline]
     pub(super) fn may_fetch(&self, op: InputOp) -> bool {
@@ -192,7 +202,7 @@ impl RuleFetches {
     /// Whether a new input must wait for a context.
     #[inline]
     pub(super) fn must_wait(&self, op: InputOp) -> bool {
-        self.ops.has(op) && (self.in_use >= RULE_CONTEXTS.into() || !self.waiting.is_empty())
+        self.ops.has(op) && (self.is_full() || !self.waiting.is_empty())
     }
 
     /// Returns the operations of the input of a command before its last fetch.
