@@ -85,14 +85,14 @@ pub(crate) struct ControlledDevice {
     inner: VolatileDevice,
     control: Arc<DeviceControl>,
     accepted: VecDeque<AcceptedRequest>,
-    failed: VecDeque<Completion>,
+    completed: VecDeque<Completion>,
     was_cut: bool,
 }
 
 impl ControlledDevice {
     pub(crate) fn new(inner: VolatileDevice, control: Arc<DeviceControl>) -> ControlledDevice {
-        let (accepted, failed, was_cut) = (VecDeque::new(), VecDeque::new(), false);
-        ControlledDevice { inner, control, accepted, failed, was_cut }
+        let (accepted, completed, was_cut) = (VecDeque::new(), VecDeque::new(), false);
+        ControlledDevice { inner, control, accepted, completed, was_cut }
     }
 }
 
@@ -126,7 +126,7 @@ impl BlockDevice for ControlledDevice {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.failed.pop_front().or_else(|| self.inner.reap())
+        self.completed.pop_front().or_else(|| self.inner.reap())
     }
 
     fn memory(&self) -> &AddressSpace {
@@ -142,6 +142,10 @@ impl Component for ControlledDevice {
     fn poll(&mut self, now: Nanos) -> bool {
         let flag = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
         if flag(&self.control.is_cut) && !self.was_cut {
+            // The host may not have reaped all completions yet. They happened before the cut.
+            while let Some(completion) = self.inner.reap() {
+                self.completed.push_back(completion);
+            }
             for accepted in &self.accepted {
                 let _ = self.inner.submit(now, accepted.request);
             }
@@ -155,7 +159,7 @@ impl Component for ControlledDevice {
                 status: Status::INTERNAL,
                 result: 0,
             };
-            self.failed.extend(self.accepted.drain(..).map(failed));
+            self.completed.extend(self.accepted.drain(..).map(failed));
             return has_some;
         }
         if flag(&self.control.is_paused) {
