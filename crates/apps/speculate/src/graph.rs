@@ -1,7 +1,7 @@
 //! [`ReadGraph`]: lookups whose reads are issued before their results are needed.
 //!
 //! Reads have no effect, so that a lookup may name reads that it will perhaps not need: the blocks of all
-//! levels of a log-structured merge tree at once, of which the first one with the key counts. And
+//! levels of a log-structured merge tree at once, although only the first one with the key counts. And
 //! lookups do not depend on each other: while one waits for the child of a tree's node, others read theirs.
 //!
 //! With a depth of 1 a graph is the same lookups with one read at a time.
@@ -19,7 +19,7 @@ pub struct GraphRead {
     pub lba: u64,
 }
 
-/// What a lookup does after a page.
+/// The next step of a lookup, after a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GraphStep<T> {
     /// It needs the page of its next read. A lookup without another read ends without a result.

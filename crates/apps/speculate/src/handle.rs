@@ -22,7 +22,7 @@ use user_io::{Buffer, Completion, Handle, IoError, Limits, Op, Request};
 
 use crate::{FailedOperation, RefusedWrite, SpeculateError, Ticket};
 
-/// What a program does with its first failure.
+/// The reaction of a program to its first failure.
 type OnFailure = Box<dyn FnMut(&FailedOperation) + Send>;
 
 /// Counters of a handle.

@@ -41,7 +41,7 @@ impl GraphLookup for TreeLookup {
     }
 }
 
-/// A lookup in runs, of which the first one with the key counts. A page of a run has the key's value plus
+/// A lookup in runs: the first one with the key counts. A page of a run has the key's value plus
 /// 1, or 0.
 struct RunsLookup {
     key: u64,

@@ -15,7 +15,7 @@ use user_io::{Handle, IoDevice, Op, Queue, QueueConfig, Request};
 
 pub(crate) const SECTOR: usize = 4096;
 
-/// What a test sees and sets of the device.
+/// The part of the device that a test sees and sets.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     /// Requests that the device has taken, and not completed.

@@ -30,6 +30,7 @@ fn ruled() -> DriveConfig {
         ops: 1 << 24,
         table_bytes: 1 << 20,
         misses: RuleMissConfig::default(),
+        idle_poll: None,
     };
     let grant = settings.grant(nand);
     let options = rules_lang::CompileOptions { grant, ..Default::default() };

@@ -147,7 +147,7 @@ fn leave(controller: &mut Controller, now: Nanos, chosen: Option<ChosenLine>) {
     let zero_latency = controller.zero_latency;
     let Some(rules) = &mut controller.commands.rules else { return };
     let work = chosen.map_or(EngineWork::Nothing, EngineWork::Relocate);
-    match rules.time_of_last() {
+    match rules.time_of(rules.engine.ended_ops()) {
         time if time > Nanos::ZERO && !zero_latency => {
             rules.stations.enqueue(now, time, work);
             injection::update_interrupt(controller);
