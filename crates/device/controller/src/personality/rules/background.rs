@@ -34,6 +34,8 @@ pub(super) struct BackgroundTimers {
     /// Inputs of the engine at the last look: the drive was idle since if there are no more.
     inputs: u64,
     periodic: Vec<PeriodicRule>,
+    /// Time of the next rule.
+    next_at: Nanos,
 }
 
 impl BackgroundTimers {
@@ -48,7 +50,17 @@ impl BackgroundTimers {
             PeriodicRule { rule, period, due: now + period }
         };
         let periodic = engine.periodic_rules().map(timer).collect();
-        BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic }
+        let next_at = Nanos::MAX;
+        let mut timers =
+            BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic, next_at };
+        timers.update();
+        timers
+    }
+
+    /// Sets the time of the next rule.
+    fn update(&mut self) {
+        let periodic = self.periodic.iter().map(|timer| timer.due);
+        self.next_at = self.poll_at.into_iter().chain(periodic).min().unwrap_or(Nanos::MAX);
     }
 
     /// Whether a command must [wake](BackgroundTimers::wake) the tries of background rules.
@@ -61,6 +73,7 @@ impl BackgroundTimers {
     pub(super) fn wake(&mut self, now: Nanos) {
         if self.poll_at.is_none() {
             self.poll_at = self.idle_poll.map(|idle| now + idle);
+            self.update();
         }
     }
 
@@ -70,10 +83,9 @@ impl BackgroundTimers {
     }
 
     /// Returns the time of the next rule.
+    #[inline]
     pub(super) fn next_at(&self) -> Nanos {
-        let periodic = self.periodic.iter().map(|timer| timer.due).min();
-        let next = self.poll_at.into_iter().chain(periodic).min();
-        next.unwrap_or(Nanos::MAX)
+        self.next_at
     }
 
     /// Returns a periodic rule that is due. Periods that have passed without it are skipped.
@@ -81,16 +93,21 @@ impl BackgroundTimers {
         let timer = self.periodic.iter_mut().find(|timer| timer.due <= now)?;
         let passed = (now.0 - timer.due.0) / timer.period.0.max(1);
         timer.due = Nanos(timer.due.0.saturating_add((passed + 1) * timer.period.0.max(1)));
-        Some(timer.rule)
+        let rule = timer.rule;
+        self.update();
+        Some(rule)
     }
 
     /// Returns whether a try of the background rules is due, and ends it.
     fn pop_poll(&mut self, now: Nanos) -> bool {
-        self.poll_at.take_if(|at| *at <= now).is_some()
+        let is_due = self.poll_at.take_if(|at| *at <= now).is_some();
+        self.update();
+        is_due
     }
 }
 
 /// Runs the rules that are due at `now`.
+#[cold]
 pub(super) fn run_due(controller: &mut Controller, now: Nanos) {
     while let Some(rules) = &mut controller.commands.rules
         && let Some(rule) = rules.background.pop_periodic(now)
@@ -167,7 +184,11 @@ mod tests {
             due: Nanos(*period),
         };
         let periodic = periods.iter().enumerate().map(timer).collect();
-        BackgroundTimers { idle_poll: Some(Nanos(7)), poll_at: None, inputs: 0, periodic }
+        let (idle_poll, next_at) = (Some(Nanos(7)), Nanos::MAX);
+        let mut timers =
+            BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic, next_at };
+        timers.update();
+        timers
     }
 
     #[test]

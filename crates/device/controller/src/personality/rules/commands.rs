@@ -216,7 +216,11 @@ fn enter_engine(
 /// the background rules and periodic rules that are due.
 #[cold]
 pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
-    background::run_due(controller, now);
+    if let Some(rules) = &controller.commands.rules
+        && rules.background.next_at() <= now
+    {
+        background::run_due(controller, now);
+    }
     while let Some((at, work)) =
         controller.commands.rules.as_mut().and_then(|rules| rules.stations.pop_due(now))
     {
@@ -232,6 +236,7 @@ pub(crate) fn leave_engines(controller: &mut Controller, now: Nanos) {
 pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork) {
     if let EngineWork::Start(id) | EngineWork::End(id, _) | EngineWork::Miss(id) = work
         && let Some(rules) = &mut controller.commands.rules
+        && !rules.fetches.is_empty()
         && !rules.fetches.is_empty()
         && rules.fetches.defer(id, work)
     {
