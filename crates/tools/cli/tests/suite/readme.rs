@@ -189,7 +189,7 @@ fn the_rules_of_the_book_have_the_results_that_it_shows() {
         ("and a rule can level the wear", "text"),
     ]
     .map(|(mark, language)| block(&text, mark, language));
-    let drive = block(&text, "A drive with this program", "toml");
+    let drive = block(&text, "A drive with this program", "text");
     let (drive, read_job) = drive.split_once("[[job]]").unwrap();
     write("drive.rules", store);
     write("drive.toml", &format!("{drive}[[job]]{read_job}"));
