@@ -156,7 +156,7 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
         (
             format!(
                 "{APP}table n: u8[4] volatile\nrule cool when every 1ms set each h of n: h = 0\n\
-                rule warm when every 999us set each h of n: h = 1\n"
+                rule warm priority 1 when every 999us set each h of n: h = 1\n"
             ),
             "rule warm runs every 999000 ns",
             false,
