@@ -36,7 +36,7 @@ const RUNS: u64 = 4;
 const RUN: u64 = 1024;
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\n\
-    geometry = { channels = 4, pus = 4, chunks = 16, pages = 64 }\n";
+    geometry = { channels = 4, pus = 4, chunks = 64, pages = 64 }\n";
 
 fn setup(error: impl std::fmt::Display) -> BenchError {
     BenchError::Io(std::io::Error::other(error.to_string()))
