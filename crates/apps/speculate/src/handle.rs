@@ -84,6 +84,9 @@ impl Operation {
 
 /// A handle whose writes and flushes return at once.
 ///
+/// A handle that is dropped sends no more: call [`externalize`](SpeculativeHandle::externalize) or
+/// [`into_handle`](SpeculativeHandle::into_handle) before.
+///
 /// Invariant: operations are sent in the order of their calls; a flush alone, and a write only when no
 /// earlier operation of the same sectors is in flight.
 pub struct SpeculativeHandle<D> {
