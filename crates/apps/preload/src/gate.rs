@@ -91,10 +91,37 @@ unsafe fn through(gate: Gate, number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -
     }
 }
 
-/// Makes an output of the program if nothing is pending; `None` if the C library must make it, so
-/// that it stops.
-pub(crate) unsafe fn output(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
-    passable().map(|gate| through(gate, number, arguments))
+/// Makes an output of the program: through the gate if nothing is pending, else by `stopped`, a
+/// function of the C library, so that it stops.
+pub(crate) unsafe fn output(
+    number: c_long,
+    arguments: [c_long; 6],
+    stopped: impl FnOnce() -> c_long,
+) -> c_long {
+    match passable() {
+        Some(gate) => through(gate, number, arguments),
+        None => stopped_output(stopped),
+    }
+}
+
+/// Makes an output of the program that stops. If it fails because there is no supervisor any more,
+/// the process is killed: no output of it can ever be seen, nor can it exit, and its peers would
+/// wait for it.
+pub(crate) unsafe fn stopped_output(stopped: impl FnOnce() -> c_long) -> c_long {
+    let result = stopped();
+    // The kernel's answer without a supervisor, but a file system may answer so, too.
+    if result == -1 && *libc::__errno_location() == libc::ENOSYS {
+        if !is_supervised() {
+            let _ = own(libc::SYS_kill, [libc::getpid().into(), libc::SIGKILL.into(), 0, 0, 0, 0]);
+        }
+        *libc::__errno_location() = libc::ENOSYS;
+    }
+    result
+}
+
+/// Returns whether stopped calls are answered: closing no descriptor stops, too.
+unsafe fn is_supervised() -> bool {
+    libc_fns::close()(-1) == -1 && *libc::__errno_location() != libc::ENOSYS
 }
 
 /// Makes a call of the library itself, whose effect is part of the session: it does not stop.

@@ -245,10 +245,8 @@ interpose! {
         match fd_table::handle(fd) {
             None => {
                 let arguments = [fd.into(), bytes as c_long, len as c_long, 0, 0, 0];
-                match gate::output(libc::SYS_write, arguments) {
-                    Some(written) => written as ssize_t,
-                    None => libc_fns::write()(fd, bytes, len),
-                }
+                let stopped = || libc_fns::write()(fd, bytes, len) as c_long;
+                gate::output(libc::SYS_write, arguments, stopped) as ssize_t
             }
             Some(handle) => {
                 let parts = std::iter::once((bytes.cast(), len));
@@ -276,10 +274,8 @@ interpose! {
         match fd_table::handle(fd) {
             None => {
                 let arguments = [fd.into(), parts as c_long, len.into(), 0, 0, 0];
-                match gate::output(libc::SYS_writev, arguments) {
-                    Some(written) => written as ssize_t,
-                    None => libc_fns::writev()(fd, parts, len),
-                }
+                let stopped = || libc_fns::writev()(fd, parts, len) as c_long;
+                gate::output(libc::SYS_writev, arguments, stopped) as ssize_t
             }
             Some(handle) => writev_any(fd, handle, parts, len, FileOffset::Current),
         }

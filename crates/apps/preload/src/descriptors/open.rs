@@ -133,8 +133,8 @@ interpose! {
         if is_on_volume {
             return gate::close(fd);
         }
-        let closed = gate::output(libc::SYS_close, [fd.into(), 0, 0, 0, 0, 0]);
-        closed.map_or_else(|| libc_fns::close()(fd), |result| result as c_int)
+        let arguments = [fd.into(), 0, 0, 0, 0, 0];
+        gate::output(libc::SYS_close, arguments, || libc_fns::close()(fd).into()) as c_int
     }
     fn [close_range] (first: c_uint, last: c_uint, flags: c_int) -> c_int {
         // Neither with CLOSE_RANGE_CLOEXEC nor with unknown flags.
@@ -173,15 +173,15 @@ interpose! {
         }
         replacing(fd, to, || {
             // As the descriptors differ, it is `dup2`, which aarch64 does not have.
-            let copied = gate::output(libc::SYS_dup3, [fd.into(), to.into(), 0, 0, 0, 0]);
-            copied.map_or_else(|| libc_fns::dup2()(fd, to), |result| result as c_int)
+            let arguments = [fd.into(), to.into(), 0, 0, 0, 0];
+            gate::output(libc::SYS_dup3, arguments, || libc_fns::dup2()(fd, to).into()) as c_int
         })
     }
     fn [dup3] (fd: c_int, to: c_int, flags: c_int) -> c_int {
         replacing(fd, to, || {
             let arguments = [fd.into(), to.into(), flags.into(), 0, 0, 0];
-            let copied = gate::output(libc::SYS_dup3, arguments);
-            copied.map_or_else(|| libc_fns::dup3()(fd, to, flags), |result| result as c_int)
+            let stopped = || libc_fns::dup3()(fd, to, flags).into();
+            gate::output(libc::SYS_dup3, arguments, stopped) as c_int
         })
     }
 }

@@ -9,18 +9,24 @@ use crate::{gate, libc_fns};
 /// supervisor must see such a call.
 const ZEROCOPY: c_int = libc::MSG_ZEROCOPY;
 
-/// Makes a send through the gate if its data is copied at once and nothing is pending.
-unsafe fn through_gate(number: c_long, flags: c_int, arguments: [c_long; 6]) -> Option<c_long> {
-    if flags & ZEROCOPY != 0 { None } else { gate::output(number, arguments) }
+/// Makes a send, through the gate if its data is copied at once and nothing is pending.
+unsafe fn output(
+    number: c_long,
+    flags: c_int,
+    arguments: [c_long; 6],
+    stopped: impl FnOnce() -> c_long,
+) -> c_long {
+    match flags & ZEROCOPY {
+        0 => gate::output(number, arguments, stopped),
+        _ => gate::stopped_output(stopped),
+    }
 }
 
 interpose! {
     fn [send] (fd: c_int, bytes: *const c_void, len: size_t, flags: c_int) -> ssize_t {
         let arguments = [fd.into(), bytes as c_long, len as c_long, flags.into(), 0, 0];
-        match through_gate(libc::SYS_sendto, flags, arguments) {
-            Some(sent) => sent as ssize_t,
-            None => libc_fns::send()(fd, bytes, len, flags),
-        }
+        let stopped = || libc_fns::send()(fd, bytes, len, flags) as c_long;
+        output(libc::SYS_sendto, flags, arguments, stopped) as ssize_t
     }
     fn [sendto]
         (fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, to: *const sockaddr, to_len: socklen_t)
@@ -28,23 +34,17 @@ interpose! {
         let arguments = [
             fd.into(), bytes as c_long, len as c_long, flags.into(), to as c_long, to_len.into(),
         ];
-        match through_gate(libc::SYS_sendto, flags, arguments) {
-            Some(sent) => sent as ssize_t,
-            None => libc_fns::sendto()(fd, bytes, len, flags, to, to_len),
-        }
+        let stopped = || libc_fns::sendto()(fd, bytes, len, flags, to, to_len) as c_long;
+        output(libc::SYS_sendto, flags, arguments, stopped) as ssize_t
     }
     fn [sendmsg] (fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
         let arguments = [fd.into(), message as c_long, flags.into(), 0, 0, 0];
-        match through_gate(libc::SYS_sendmsg, flags, arguments) {
-            Some(sent) => sent as ssize_t,
-            None => libc_fns::sendmsg()(fd, message, flags),
-        }
+        let stopped = || libc_fns::sendmsg()(fd, message, flags) as c_long;
+        output(libc::SYS_sendmsg, flags, arguments, stopped) as ssize_t
     }
     fn [sendmmsg] (fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
         let arguments = [fd.into(), messages as c_long, count.into(), flags.into(), 0, 0];
-        match through_gate(libc::SYS_sendmmsg, flags, arguments) {
-            Some(sent) => sent as c_int,
-            None => libc_fns::sendmmsg()(fd, messages, count, flags),
-        }
+        let stopped = || libc_fns::sendmmsg()(fd, messages, count, flags) as c_long;
+        output(libc::SYS_sendmmsg, flags, arguments, stopped) as c_int
     }
 }

@@ -278,7 +278,8 @@ impl Running<'_> {
         Output { status, stdout, stderr: self.stderr_text().into_bytes() }
     }
 
-    /// Cuts. Processes that have lost their files end at their next access ([`Running::wait_all`]).
+    /// Cuts. Processes that have lost their files end at their next access ([`Running::wait_all`]),
+    /// or at an output that waits for what they have synced.
     pub(crate) fn cut(&mut self) {
         match self.harness.cut {
             Cut::Program => {
