@@ -3,7 +3,7 @@
 //!
 //! The preload library maps a page at a fixed address, with a function that makes the system call
 //! of its first argument with the others, as `syscall(3)` does. Before an output it compares the
-//! barrier acknowledged last with the last durable one, both in the doorbell's memory.
+//! number of acknowledged syncs with that of durable ones, both in the doorbell's memory.
 
 /// Address of the gate's page: where the kernel, allocators and sanitizers put nothing by default.
 pub const ADDRESS: usize = 0x2051_7ce0_0000;
@@ -27,9 +27,13 @@ const _: () = assert!(CODE[23] == 0x0f && CODE[24] == 0x05);
 
 /// Environment variable that says that the program has the filter.
 pub const ENV_FILTER: &str = "SLUICE_EXEC_FILTER";
-/// Offset of the word with the last acknowledged barrier, in the doorbell's memory.
+/// Offset of the word with the number of acknowledged syncs, in the doorbell's memory. Programs and
+/// the service count ([`slot_protocol::acknowledge_sync`](crate::slot_protocol::acknowledge_sync)).
 pub const ACKNOWLEDGED: usize = 320;
-/// Offset of the word with the last durable barrier, on the same cache line.
+/// Offset of the word with the number of the last sync that is durable with all earlier ones, on the
+/// same cache line.
 pub const DURABLE: usize = 328;
+/// Offset of the flag that programs may acknowledge syncs themselves.
+pub const POSTS_SYNCS: usize = 336;
 /// Offset of the counter of outputs that passed without a wait.
 pub const PASSED: usize = 384;

@@ -114,8 +114,8 @@ pub enum CallOp {
     /// Reads at the open file's offset. Length: bytes requested.
     Read,
     /// Writes at the open file's offset, or at the end with `O_APPEND`. Data: the bytes. Arguments
-    /// of a posted write, 1: time in nanoseconds since 1970; 2: its ticket. Reply: bytes, plus
-    /// [`MAY_POST`](posted::MAY_POST).
+    /// of a posted write, 1: time in nanoseconds since 1970; 2: its ticket; 3: the number of syncs
+    /// acknowledged before it. Reply: bytes, plus [`MAY_POST`](posted::MAY_POST).
     Write,
     /// Reads at argument 0.
     ReadAt,

@@ -14,6 +14,12 @@
 //! If a posted write races with the first shared mapping, the program makes a call before it
 //! continues ([`slot_protocol::is_mmap_active`](crate::slot_protocol::is_mmap_active)); the write
 //! is executed by then.
+//!
+//! **Posted syncs.** A program that speculates acknowledges syncs itself
+//! ([`slot_protocol::post_sync`](crate::slot_protocol::post_sync)). Every posted write has the number
+//! of syncs acknowledged before it. Before the service executes a write or starts a call, it issues a
+//! barrier for the syncs before. A sync is a call while shared mappings exist, as the service has to
+//! copy their changes, and after a posted write has failed, so that it can report the error.
 
 use crate::{DATA_BYTES, SLOTS};
 

@@ -7,7 +7,9 @@
 //! - The client sees what was written before the reply.
 //! - No wakeup is lost.
 //! - A write posted before a call or another posted write, by any threads, is found by a scan after
-//!   that call or write was found.
+//!   that call or write was found. So is one that was posted before a sync, by a scan after the
+//!   number of that sync was read.
+//! - A sync that a program acknowledges itself is noticed without a call, unless it makes one.
 //!
 //! Under `--cfg loom` the atomics are those of the model checker, which explores every interleaving
 //! (`make test-loom`).
@@ -61,6 +63,71 @@ pub fn is_mmap_active(watched: &AtomicU32) -> bool {
 #[inline]
 pub fn set_mmap_active(watched: &AtomicU32) {
     watched.store(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// A sync that a program has acknowledged itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostedSync {
+    /// The doorbell must be rung: no earlier sync keeps the service awake.
+    pub needs_doorbell: bool,
+}
+
+/// Acknowledges a sync, so that outputs wait for it, and the service makes it durable after
+/// everything posted before. Returns `None` if the program must make a call, because it may not
+/// acknowledge syncs, or not any more.
+#[inline]
+#[must_use]
+pub fn post_sync(
+    acknowledged: &AtomicU64,
+    durable: &AtomicU64,
+    posts_syncs: &AtomicU32,
+    watched: &AtomicU32,
+) -> Option<PostedSync> {
+    let may_post =
+        || posts_syncs.load(Ordering::Relaxed) != 0 && watched.load(Ordering::Relaxed) == 0;
+    if !may_post() {
+        return None;
+    }
+    let before = acknowledged.fetch_add(1, Ordering::AcqRel);
+    // Either these loads see what the service stored last, or the service, which has a fence after
+    // its stores, reads the new number.
+    fence(Ordering::SeqCst);
+    may_post().then(|| PostedSync { needs_doorbell: durable.load(Ordering::Relaxed) >= before })
+}
+
+/// Acknowledges a sync of a call, and returns its number. The service does so before it replies.
+#[inline]
+pub fn acknowledge_sync(acknowledged: &AtomicU64) -> u64 {
+    acknowledged.fetch_add(1, Ordering::AcqRel) + 1
+}
+
+/// Returns the number of acknowledged syncs. The service scans for posted writes after this, and
+/// then makes all of these syncs durable.
+#[inline]
+pub fn acknowledged_syncs(acknowledged: &AtomicU64) -> u64 {
+    acknowledged.load(Ordering::Acquire)
+}
+
+/// Publishes the last durable sync. The service reads the number of acknowledged ones after this,
+/// before it sleeps.
+#[inline]
+pub fn publish_durable_sync(durable: &AtomicU64, sync: u64) {
+    durable.store(sync, Ordering::Release);
+    fence(Ordering::SeqCst);
+}
+
+/// Lets programs acknowledge syncs.
+#[inline]
+pub fn allow_posted_syncs(posts_syncs: &AtomicU32) {
+    posts_syncs.store(1, Ordering::Relaxed);
+}
+
+/// Makes programs call for every sync. A program that acknowledges a sync after the service has then
+/// read their number makes a call, too.
+#[inline]
+pub fn stop_posted_syncs(posts_syncs: &AtomicU32) {
+    posts_syncs.store(0, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
@@ -173,6 +240,25 @@ mod tests {
         assert!(!is_mmap_active(&watched));
         set_mmap_active(&watched);
         assert!(is_mmap_active(&watched));
+    }
+
+    #[test]
+    fn a_sync_is_posted_while_that_is_allowed() {
+        let [acknowledged, durable] = [(); 2].map(|()| AtomicU64::new(0));
+        let [posts_syncs, watched] = [(); 2].map(|()| AtomicU32::new(0));
+        let post = || post_sync(&acknowledged, &durable, &posts_syncs, &watched);
+        assert_eq!(post(), None);
+        allow_posted_syncs(&posts_syncs);
+        assert_eq!(post(), Some(PostedSync { needs_doorbell: true }));
+        assert_eq!(post(), Some(PostedSync { needs_doorbell: false }));
+        assert_eq!((acknowledge_sync(&acknowledged), acknowledged_syncs(&acknowledged)), (3, 3));
+        publish_durable_sync(&durable, 3);
+        assert_eq!(post(), Some(PostedSync { needs_doorbell: true }));
+        set_mmap_active(&watched);
+        assert_eq!(post(), None);
+        watched.store(0, Ordering::Relaxed);
+        stop_posted_syncs(&posts_syncs);
+        assert_eq!((post(), acknowledged_syncs(&acknowledged)), (None, 4));
     }
 
     #[test]
@@ -467,6 +553,82 @@ mod loom_tests {
             let seen = shared.take_left(&mut Vec::new()) == [0];
             let calls = writer.join().unwrap();
             assert!(seen || calls, "left, not seen, and not waited for");
+        });
+    }
+
+    /// Syncs that programs acknowledge themselves.
+    #[derive(Default)]
+    struct Syncs {
+        bell: AtomicU32,
+        asleep: AtomicU32,
+        sleeps: Futex,
+        acknowledged: AtomicU64,
+        durable: AtomicU64,
+        posts_syncs: AtomicU32,
+        watched: AtomicU32,
+        /// Number of the last posted write.
+        written: AtomicU64,
+        left: AtomicU64,
+    }
+
+    impl Syncs {
+        /// Posts a write and a sync. Returns whether the sync was posted.
+        fn write_and_sync(&self, number: u64) -> bool {
+            self.written.store(number, Ordering::Relaxed);
+            self.left.fetch_or(1, Ordering::AcqRel);
+            let (posts_syncs, watched) = (&self.posts_syncs, &self.watched);
+            let posted = post_sync(&self.acknowledged, &self.durable, posts_syncs, watched);
+            if posted.is_some_and(|posted| posted.needs_doorbell)
+                && ring_doorbell(&self.bell, &self.asleep)
+            {
+                self.sleeps.wake();
+            }
+            posted.is_some()
+        }
+    }
+
+    #[test]
+    fn loom_a_posted_sync_is_noticed_after_the_writes_before_it() {
+        check(3, || {
+            let shared = Arc::new(Syncs::default());
+            allow_posted_syncs(&shared.posts_syncs);
+            let theirs = shared.clone();
+            let program = thread::spawn(move || {
+                assert!(theirs.write_and_sync(1));
+                assert!(theirs.write_and_sync(2));
+            });
+            let (mut durable, mut written) = (0, 0);
+            while durable < 2 {
+                let bell = read_doorbell(&shared.bell);
+                let acknowledged = acknowledged_syncs(&shared.acknowledged);
+                if take_bits(&shared.left) != 0 {
+                    written = shared.written.load(Ordering::Relaxed);
+                }
+                assert!(written >= acknowledged, "{acknowledged} syncs, and write {written}");
+                if acknowledged > durable {
+                    durable = acknowledged;
+                    publish_durable_sync(&shared.durable, durable);
+                    continue;
+                }
+                park(&shared.asleep);
+                shared.sleeps.wait(&shared.bell, bell);
+                unpark(&shared.asleep);
+            }
+            program.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_sync_that_the_service_does_not_count_is_a_call() {
+        check(3, || {
+            let shared = Arc::new(Syncs::default());
+            allow_posted_syncs(&shared.posts_syncs);
+            let theirs = shared.clone();
+            let program = thread::spawn(move || theirs.write_and_sync(1));
+            stop_posted_syncs(&shared.posts_syncs);
+            let counted = acknowledged_syncs(&shared.acknowledged);
+            let posted = program.join().unwrap();
+            assert!(!posted || counted == 1, "posted {posted}, counted {counted}");
         });
     }
 }

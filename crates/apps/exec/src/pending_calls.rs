@@ -14,8 +14,6 @@ pub(crate) struct PendingCall {
     pub(crate) from: CallId,
     pub(crate) on_complete: OnComplete,
     pub(crate) mapping_update: MappingUpdate,
-    /// The operation is a sync that returns as a barrier.
-    pub(crate) is_barrier: bool,
 }
 
 /// Pending calls by operation id; free slots provide the next ids.
@@ -90,7 +88,6 @@ mod tests {
             from: CallId { session: 0, slot },
             on_complete: OnComplete::Answer,
             mapping_update: MappingUpdate::Write(Ino(slot as u64)),
-            is_barrier: false,
         };
         for slot in 0..3 {
             assert_eq!(calls.next(), slot as u64);

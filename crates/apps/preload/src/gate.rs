@@ -2,7 +2,7 @@
 //! ([`exec_proto::gate`]).
 //!
 //! The library makes two kinds of calls through the gate: its own calls to the service, which no one
-//! else can observe, and outputs of the program while every acknowledged barrier is durable. All
+//! else can observe, and outputs of the program while every acknowledged sync is durable. All
 //! other outputs stop in the filter, until the supervisor lets them go.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -62,7 +62,7 @@ fn active() -> Option<Gate> {
     Some(unsafe { std::mem::transmute::<usize, Gate>(gate::ADDRESS) })
 }
 
-/// Returns the gate if every acknowledged barrier is durable, and counts an output.
+/// Returns the gate if every acknowledged sync is durable, and counts an output.
 fn passable() -> Option<Gate> {
     let gate = active()?;
     let doorbell = DOORBELL.load(Ordering::Acquire);

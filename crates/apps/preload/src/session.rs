@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use exec_proto::{AdaptiveSpin, Call, CallOp, posted, slot_protocol};
+use exec_proto::{AdaptiveSpin, Call, CallOp, gate as gate_words, posted, slot_protocol};
 use libc::{c_int, c_void};
 
 use crate::{Errno, gate, libc_fns, start};
@@ -71,10 +71,36 @@ pub(crate) fn prepare() -> bool {
     true
 }
 
+/// The doorbell's memory, which is never unmapped.
+#[derive(Clone, Copy)]
+struct Doorbell(*mut u8);
+
+impl Doorbell {
+    fn flag(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: within the mapping; aligned; shared words are atomics.
+        unsafe { AtomicU32::from_ptr(self.0.add(at).cast()) }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: as in `flag`.
+        unsafe { AtomicU64::from_ptr(self.0.add(at).cast()) }
+    }
+
+    /// Rings the doorbell; returns whether the service was sleeping.
+    fn ring(&self) -> bool {
+        let bell = self.flag(exec_proto::DOORBELL);
+        let sleeps = slot_protocol::ring_doorbell(bell, self.flag(exec_proto::SERVICE_PARKED));
+        if sleeps {
+            futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
+        }
+        sleeps
+    }
+}
+
 /// A slot, claimed by this thread.
 pub(crate) struct Slot {
     base: *mut u8,
-    doorbell: *mut u8,
+    doorbell: Doorbell,
     index: usize,
 }
 
@@ -90,12 +116,12 @@ impl Slot {
         while own.slots.load(Ordering::Acquire).is_null() {
             own.create()?;
         }
-        let (base, bell) =
-            (own.slots.load(Ordering::Acquire), own.doorbell.load(Ordering::Acquire));
+        let base = own.slots.load(Ordering::Acquire);
+        let doorbell = Doorbell(own.doorbell.load(Ordering::Acquire));
         let first = LAST.with(Cell::get);
         loop {
             for i in 0..exec_proto::SLOTS {
-                let slot = Slot { base, doorbell: bell, index: (first + i) % exec_proto::SLOTS };
+                let slot = Slot { base, doorbell, index: (first + i) % exec_proto::SLOTS };
                 if slot_protocol::claim(slot.state()) {
                     LAST.with(|last| last.set(slot.index));
                     return Ok(slot);
@@ -150,7 +176,7 @@ impl Slot {
     ) -> Result<i64, Errno> {
         let header = self.write_call(&Call { op, handle, args, len });
         slot_protocol::submit(self.state(), self.word(exec_proto::SUBMITTED_BITS), self.index);
-        let slept = self.ring_doorbell();
+        let slept = self.doorbell.ring();
         let late = slept || matches!(op, CallOp::Sync | CallOp::SyncAll);
         self.wait(if late { &SPIN_DEVICE_CALL } else { &SPIN_FAST_CALL })?;
         let answer = self.word(header + exec_proto::REPLY_OFFSET).load(Ordering::Relaxed) as i64;
@@ -160,7 +186,7 @@ impl Slot {
     /// Posts a write of `len` bytes in the slot, at byte `at` or at the open file's offset. Does
     /// not wait. Returns the slot if the write may not be posted ([`exec_proto::posted`]).
     pub(crate) fn post_write(self, handle: u64, at: Option<u64>, len: usize) -> Result<(), Slot> {
-        let watched = self.doorbell_word(exec_proto::MMAP_ACTIVE);
+        let watched = self.doorbell.flag(exec_proto::MMAP_ACTIVE);
         let left = self.word(exec_proto::POSTED_WRITE_BITS);
         let ends = at.is_none_or(|at| at.saturating_add(len as u64) < posted::POSTED_END_MAX);
         if !ends
@@ -173,16 +199,13 @@ impl Slot {
         {
             return Err(self);
         }
-        // SAFETY: within the doorbell's mapping, which is never unmapped; aligned; shared words are
-        // atomics.
-        let tickets =
-            unsafe { AtomicU64::from_ptr(self.doorbell.add(exec_proto::TICKET_COUNTER).cast()) };
-        let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+        let syncs = slot_protocol::acknowledged_syncs(self.doorbell.word(gate_words::ACKNOWLEDGED));
+        let ticket = self.doorbell.word(exec_proto::TICKET_COUNTER).fetch_add(1, Ordering::Relaxed);
         let (op, at) = at.map_or((CallOp::Write, 0), |at| (CallOp::WriteAt, at));
-        self.write_call(&Call { op, handle, args: [at, now(), ticket, 0], len });
+        self.write_call(&Call { op, handle, args: [at, now(), ticket, syncs], len });
         let count = slot_protocol::post_write(self.state(), left, self.index);
         if count.is_multiple_of(posted::POSTED_WRITES_PER_DOORBELL) {
-            self.ring_doorbell();
+            self.doorbell.ring();
         }
         let is_watched = slot_protocol::is_mmap_active(watched);
         // The service owns the slot now, and frees it.
@@ -202,24 +225,6 @@ impl Slot {
             self.word(header + exec_proto::CALL_OFFSET + i * 8).store(*word, Ordering::Relaxed);
         }
         header
-    }
-
-    fn doorbell_word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: as in `state`, within the doorbell's mapping.
-        unsafe { AtomicU32::from_ptr(self.doorbell.add(at).cast()) }
-    }
-
-    /// Rings the doorbell; returns whether the service was sleeping.
-    fn ring_doorbell(&self) -> bool {
-        let (bell, asleep) = (
-            self.doorbell_word(exec_proto::DOORBELL),
-            self.doorbell_word(exec_proto::SERVICE_PARKED),
-        );
-        let sleeps = slot_protocol::ring_doorbell(bell, asleep);
-        if sleeps {
-            futex(bell, libc::FUTEX_WAKE, 1, std::ptr::null());
-        }
-        sleeps
     }
 
     fn wait(&self, statistics: &AdaptiveSpin) -> Result<(), Errno> {
@@ -248,6 +253,30 @@ impl Drop for Slot {
     fn drop(&mut self) {
         slot_protocol::free(self.state());
     }
+}
+
+/// Acknowledges a sync of a file on the volume without a call, if the program speculates
+/// ([`exec_proto::posted`]). If not, the program must make a call.
+pub(crate) fn post_sync() -> bool {
+    let own = PROCESS_STATE.load(Ordering::Acquire);
+    if own.is_null() || SERVICE_GONE.load(Ordering::Relaxed) {
+        return false;
+    }
+    // SAFETY: the page is never unmapped; it has only atomics, for which zero is valid.
+    let doorbell = Doorbell(unsafe { (*own).doorbell.load(Ordering::Acquire) });
+    if doorbell.0.is_null() {
+        return false;
+    }
+    let posted = slot_protocol::post_sync(
+        doorbell.word(gate_words::ACKNOWLEDGED),
+        doorbell.word(gate_words::DURABLE),
+        doorbell.flag(gate_words::POSTS_SYNCS),
+        doorbell.flag(exec_proto::MMAP_ACTIVE),
+    );
+    if posted.is_some_and(|posted| posted.needs_doorbell) {
+        doorbell.ring();
+    }
+    posted.is_some()
 }
 
 /// Makes a call without data.

@@ -2,6 +2,7 @@
 
 use time::Nanos;
 
+use crate::on_media::journal::TXN_BYTES;
 use crate::{Owner, VolumeOpenError};
 
 /// Options of a mount.
@@ -19,6 +20,9 @@ pub struct Options {
     pub requests_max: u32,
     /// Age at which buffered changes are written and made durable without a request.
     pub dirty_expire: Nanos,
+    /// Maximum bytes of a transaction, 256 KiB to 16 MiB; a quarter of the journal bounds it, too.
+    /// Ordered barriers that are not durable journal at most half of it, and changes beyond wait.
+    pub txn_bytes: u32,
     /// Whether to discard freed blocks.
     pub discard: bool,
 }
@@ -32,6 +36,7 @@ impl Default for Options {
             cache_pages: 4096,
             requests_max: 256,
             dirty_expire: Nanos::from_secs(5),
+            txn_bytes: TXN_BYTES as u32,
             discard: true,
         }
     }
@@ -46,6 +51,9 @@ impl Options {
             }
             Options { requests_max: requests @ (0 | 65_537..), .. } => {
                 unfit(format!("{requests} requests; there are 1 to 65536"))
+            }
+            Options { txn_bytes: bytes @ (..262_144 | 16_777_217..), .. } => {
+                unfit(format!("{bytes} bytes of a transaction; there are 262144 to 16777216"))
             }
             _ => Ok(()),
         }

@@ -169,6 +169,16 @@ impl<D: BlockDevice> Volume<D> {
         self.core.atomic_bytes_max()
     }
 
+    /// Acknowledges a barrier, as [`VolumeOp::Barrier`](crate::VolumeOp::Barrier) does, at once: it
+    /// covers the requests that have completed, and no other one. Returns its number.
+    ///
+    /// # Errors
+    /// [`Error::Barrier`] if an earlier barrier cannot become durable.
+    pub fn barrier(&mut self, now: Nanos) -> Result<u64, Error> {
+        self.core.set_now(now);
+        self.core.issue_barrier()
+    }
+
     /// Returns the last acknowledged barrier; 0 if there was none since the volume was opened.
     pub fn last_barrier(&self) -> u64 {
         self.core.barrier_order().issued()

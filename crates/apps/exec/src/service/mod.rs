@@ -154,6 +154,8 @@ struct OpenCalls {
     received: Vec<ReceivedCall>,
     deferred: VecDeque<DeferredCall>,
     pending: PendingCalls,
+    /// An operation has completed since deferred calls were retried.
+    has_completed: bool,
 }
 
 /// Time of the current iteration.
@@ -324,7 +326,7 @@ impl<D: BlockDevice> Service<D> {
             }
             idle = u32::saturating_add(idle, 1);
             // Posted writes do not justify a spin: they arrive in bulk, or before a call.
-            slept |= self.last_calls.only_posted && !busy;
+            slept |= self.last_calls.only_posted && (!busy || !self.is_awaited());
             let rounds = match (busy, completion.method, completion.poll_interval) {
                 (false, ..) | (true, CompletionMethod::Hybrid, _) => waits[wait].0.budget(),
                 (true, CompletionMethod::Poll, None) => u32::MAX,
@@ -350,9 +352,15 @@ impl<D: BlockDevice> Service<D> {
         self.volume.in_flight() > 0 || is_pending && self.volume.failure().is_none()
     }
 
-    /// Publishes the progress of barriers. If one has failed, the program is told by a signal, as in
+    /// Returns whether the program waits for the volume: for the reply of a call, or to make an output.
+    fn is_awaited(&self) -> bool {
+        let speculation = self.durability.speculation.as_ref();
+        !self.calls.pending.is_empty() || speculation.is_some_and(Speculation::has_waiting_outputs)
+    }
+
+    /// Publishes the progress of syncs. If one has failed, the program is told by a signal, as in
     /// \[Spec14 §4.4\].
-    fn publish_barriers(&mut self) {
+    fn publish_syncs(&mut self) {
         let Some(speculation) = &mut self.durability.speculation else { return };
         if speculation.publish(self.volume.durable_barrier(), self.volume.failure().is_some()) {
             for process in self.sessions.iter().filter_map(|session| session.pidfd.as_ref()) {
@@ -382,6 +390,9 @@ impl<D: BlockDevice> Service<D> {
         if moved {
             self.revoke_reservations(&received);
         }
+        if let Some(speculation) = &mut self.durability.speculation {
+            speculation.count_syncs();
+        }
         let hears =
             self.connections.has_pending_event() || moved && self.depends_on_closes(&received);
         if hears {
@@ -390,6 +401,7 @@ impl<D: BlockDevice> Service<D> {
         if self.drain_posted() {
             (self.last_calls.only_posted, moved) = (received.is_empty(), true);
         }
+        moved |= self.cover_due_syncs();
         if hears {
             moved |= self.handle_events();
         }
@@ -403,18 +415,12 @@ impl<D: BlockDevice> Service<D> {
             }
         }
         self.calls.received = received;
-        moved |= self.volume.poll(self.clock.now);
-        let mut ended = false;
-        while let Some(VolumeCompletion { id, result }) = self.volume.reap() {
-            ended = true;
-            match id {
-                SYNC_REQUEST_ID => self.on_sync_op_complete(result),
-                _ => self.on_op_complete(id, result),
-            }
-        }
-        self.publish_barriers();
-        ended |= self.step_mapping_sync();
+        moved |= self.poll_volume();
+        self.publish_syncs();
+        let mut ended = self.step_mapping_sync();
         ended |= self.start_posted();
+        ended |= self.cover_due_syncs();
+        ended |= std::mem::take(&mut self.calls.has_completed);
         self.reenable_posting();
         if ended {
             for _ in 0..self.calls.deferred.len() {
@@ -424,6 +430,19 @@ impl<D: BlockDevice> Service<D> {
             }
         }
         Ok(moved | ended)
+    }
+
+    /// Polls the volume, and handles its completions. Returns whether it made progress.
+    pub(crate) fn poll_volume(&mut self) -> bool {
+        let moved = self.volume.poll(self.clock.now);
+        while let Some(VolumeCompletion { id, result }) = self.volume.reap() {
+            self.calls.has_completed = true;
+            match id {
+                SYNC_REQUEST_ID => self.on_sync_op_complete(result),
+                _ => self.on_op_complete(id, result),
+            }
+        }
+        moved
     }
 
     /// Returns whether a call among these may depend on earlier closes.
@@ -487,22 +506,25 @@ impl<D: BlockDevice> Service<D> {
         time: Time,
         reserved_blocks: u64,
     ) -> StartResult {
-        let speculation = self.durability.speculation.as_mut();
-        let op = speculation.map_or(op, |speculation| speculation.replace(op));
         let effect = MappingUpdate::from_op(&op);
         if effect.changed_inode().is_some_and(|ino| self.mapping_sync.is_syncing(ino)) {
             return StartResult::Retry;
         }
         let id = self.calls.pending.next();
+        let call = PendingCall { from, on_complete: then, mapping_update: effect };
+        if matches!(op, VolumeOp::Sync { .. } | VolumeOp::SyncAll)
+            && self.volume.failure().is_none()
+            && let Some(speculation) = &mut self.durability.speculation
+            && speculation.takes_syncs()
+        {
+            speculation.acknowledge(id);
+            self.calls.pending.insert(id, call);
+            return StartResult::Pending;
+        }
         let request = VolumeRequest { id, op, time };
         if self.volume.submit_reserved(self.clock.now, request, reserved_blocks).is_err() {
             return StartResult::Retry;
         }
-        let is_barrier = op == VolumeOp::Barrier;
-        if is_barrier && let Some(speculation) = &mut self.durability.speculation {
-            speculation.submitted();
-        }
-        let call = PendingCall { from, on_complete: then, mapping_update: effect, is_barrier };
         self.calls.pending.insert(id, call);
         StartResult::Pending
     }
@@ -658,7 +680,7 @@ impl<D: BlockDevice> Service<D> {
             self.volume.poll(clock.now());
             while let Some(done) = self.volume.reap() {
                 if done.id == id {
-                    self.publish_barriers();
+                    self.publish_syncs();
                     done.result.map_err(ServiceError::Close)?;
                     let counters = self.stats();
                     return Ok((self.volume.into_device(), counters));

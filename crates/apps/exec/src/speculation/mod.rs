@@ -1,18 +1,19 @@
-//! Speculation: syncs return at once as ordered barriers of the volume, and output of the program
+//! Speculation: syncs return at once, ordered by barriers of the volume, and output of the program
 //! waits until they are durable.
 //!
 //! # Guarantee
 //!
-//! A call of the program that others can observe is executed only when every barrier that was
-//! acknowledged to any process of the session before the call is durable. If a barrier fails, no
-//! such call is executed any more.
+//! A call of the program that others can observe is executed only when every sync that was
+//! acknowledged to any process of the session before the call is durable. If a sync fails, no such
+//! call is executed any more.
 //!
 //! # Concurrency
 //!
-//! The service's thread acknowledges barriers and publishes durable ones. It never waits for the
-//! program or for the supervisor. The supervisor's thread receives the calls that the filter stops
-//! ([`output_gate`]) and answers each when its barrier is durable; it never waits for the program
-//! either. A barrier becomes durable without further calls of the program, so every wait ends.
+//! Programs acknowledge syncs, or the service's thread does so for them. This thread covers syncs by
+//! barriers, and publishes durable ones. It never waits for the program or for the supervisor. The
+//! supervisor's thread receives the calls that the filter stops ([`output_gate`]) and answers each
+//! when the syncs before it are durable; it never waits for the program either. A sync becomes durable
+//! without further calls of the program, so every wait ends.
 //!
 //! # References
 //!
@@ -20,6 +21,7 @@
 
 mod supervisor;
 
+use std::collections::VecDeque;
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
@@ -27,11 +29,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use event::Parker;
-use exec_proto::gate;
+use exec_proto::{gate, slot_protocol};
 use mem::SharedRegion;
 use output_gate::FilterInstaller;
 use time::Nanos;
-use volume::VolumeOp;
 
 use crate::connections::ring_doorbell;
 use supervisor::Supervisor;
@@ -39,15 +40,15 @@ use supervisor::Supervisor;
 /// Counters of a session that speculates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpeculationStats {
-    /// Syncs that returned as barriers.
+    /// Barriers that covered syncs.
     pub barriers: u64,
-    /// Outputs that waited for a barrier.
+    /// Outputs that waited for a sync.
     pub waited: u64,
     /// Outputs that the filter stopped, and that had nothing to wait for.
     pub stopped: u64,
     /// Outputs that the library let pass without a stop.
     pub passed: u64,
-    /// Outputs that failed, because a barrier did.
+    /// Outputs that failed, because a sync did.
     pub failed: u64,
     /// Sum of all waits.
     pub wait_total: Nanos,
@@ -57,17 +58,18 @@ pub struct SpeculationStats {
     pub has_ended: bool,
 }
 
-/// Barriers of a session, shared by the service's thread and the supervisor's.
+/// Syncs of a session, shared by the service's thread and the supervisor's. The number of acknowledged
+/// ones is in the doorbell's memory, because programs count them, too.
 #[derive(Debug)]
-struct BarrierProgress {
-    /// Last barrier that a process was told of.
-    acknowledged: AtomicU64,
+struct SyncProgress {
+    /// The last sync that is durable with all earlier ones.
     durable: AtomicU64,
-    /// A barrier cannot become durable any more.
+    /// A sync cannot become durable any more.
     has_failed: AtomicBool,
     /// The program shares memory with others, who would see it without a call.
     is_ending: AtomicBool,
-    /// The service acknowledges no further barrier since it saw `is_ending`.
+    /// All syncs that were acknowledged before the service saw `is_ending` are covered by barriers,
+    /// and all others wait for the device.
     has_ended: AtomicBool,
     /// No process has the filter any more.
     is_over: AtomicBool,
@@ -89,10 +91,9 @@ struct SupervisorCounters {
     wait_max: AtomicU64,
 }
 
-impl BarrierProgress {
-    fn new(doorbell: Arc<SharedRegion>) -> io::Result<BarrierProgress> {
-        Ok(BarrierProgress {
-            acknowledged: AtomicU64::new(0),
+impl SyncProgress {
+    fn new(doorbell: Arc<SharedRegion>) -> io::Result<SyncProgress> {
+        Ok(SyncProgress {
             durable: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
@@ -104,30 +105,32 @@ impl BarrierProgress {
         })
     }
 
+    /// Returns the number of acknowledged syncs.
+    fn acknowledged(&self) -> u64 {
+        slot_protocol::acknowledged_syncs(self.doorbell.atomic_u64(gate::ACKNOWLEDGED))
+    }
+
+    fn stop_posting(&self) {
+        slot_protocol::stop_posted_syncs(self.doorbell.atomic_u32(gate::POSTS_SYNCS));
+    }
+
     fn set_ended(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.parker.waker().wake();
         }
     }
 
-    /// Records a barrier whose number a process will be told, before it is.
-    fn acknowledge(&self, barrier: u64) {
-        if barrier > self.acknowledged.fetch_max(barrier, Ordering::SeqCst) {
-            self.doorbell.atomic_u64(gate::ACKNOWLEDGED).store(barrier, Ordering::SeqCst);
-        }
-    }
-
-    /// Publishes the last durable barrier.
-    fn publish_durable(&self, barrier: u64) {
-        if barrier > self.durable.load(Ordering::Relaxed) {
-            self.durable.store(barrier, Ordering::SeqCst);
-            self.doorbell.atomic_u64(gate::DURABLE).store(barrier, Ordering::SeqCst);
+    /// Publishes the last durable sync.
+    fn publish_durable(&self, sync: u64) {
+        if sync > self.durable.load(Ordering::Relaxed) {
+            self.durable.store(sync, Ordering::SeqCst);
+            slot_protocol::publish_durable_sync(self.doorbell.atomic_u64(gate::DURABLE), sync);
             self.parker.waker().wake();
         }
     }
 
-    /// Records that the barriers that are not durable will never be. Returns whether a process was
-    /// told of such a barrier, the first time.
+    /// Records that the syncs that are not durable will never be. Returns whether a process was told
+    /// of such a sync, the first time.
     fn fail(&self) -> bool {
         let fails = self.has_pending() && !self.has_failed.swap(true, Ordering::SeqCst);
         if fails {
@@ -136,12 +139,12 @@ impl BarrierProgress {
         fails
     }
 
-    /// Returns whether a process was told of a barrier that is not durable.
+    /// Returns whether a process was told of a sync that is not durable.
     fn has_pending(&self) -> bool {
-        self.acknowledged.load(Ordering::SeqCst) > self.durable.load(Ordering::SeqCst)
+        self.acknowledged() > self.durable.load(Ordering::SeqCst)
     }
 
-    /// Ends speculation: the service acknowledges no further barrier soon.
+    /// Ends speculation: the service replaces no further sync soon.
     fn end(&self) {
         if !self.is_ending.swap(true, Ordering::SeqCst) {
             ring_doorbell(&self.doorbell);
@@ -168,64 +171,153 @@ impl BarrierProgress {
     }
 }
 
-/// Speculation of a service: which syncs return as barriers.
+/// A barrier, and the syncs that it covers.
+#[derive(Clone, Copy, Debug)]
+struct CoveredSyncs {
+    barrier: u64,
+    /// The last one.
+    sync: u64,
+}
+
+/// A call that is a sync, and waits until a barrier covers it.
+#[derive(Clone, Copy, Debug)]
+struct SyncCall {
+    sync: u64,
+    /// Its operation in [`PendingCalls`](crate::pending_calls::PendingCalls).
+    id: u64,
+}
+
+/// Speculation of a service: which barriers cover the program's syncs.
 #[derive(Debug)]
 pub(crate) struct Speculation {
-    progress: Arc<BarrierProgress>,
-    /// The program shares memory with others: no further sync becomes a barrier.
-    is_ending: bool,
-    /// Barriers without an answer.
-    in_flight: usize,
+    progress: Arc<SyncProgress>,
+    /// The syncs that were acknowledged when the service began to take no more, because the program
+    /// shares memory with others.
+    end: Option<u64>,
+    /// Syncs counted before the last scan for posted writes.
+    counted: u64,
+    /// The last sync that a barrier covers.
+    covered: u64,
+    /// Barriers that are not durable.
+    pending: VecDeque<CoveredSyncs>,
+    calls: VecDeque<SyncCall>,
+    /// A write failed before a sync that its program has acknowledged itself.
+    has_failed_write: bool,
     barriers: u64,
 }
 
 impl Speculation {
     pub(crate) fn new(doorbell: Arc<SharedRegion>) -> io::Result<Speculation> {
-        let progress = Arc::new(BarrierProgress::new(doorbell)?);
-        Ok(Speculation { progress, is_ending: false, in_flight: 0, barriers: 0 })
+        slot_protocol::allow_posted_syncs(doorbell.atomic_u32(gate::POSTS_SYNCS));
+        Ok(Speculation {
+            progress: Arc::new(SyncProgress::new(doorbell)?),
+            end: None,
+            counted: 0,
+            covered: 0,
+            pending: VecDeque::new(),
+            calls: VecDeque::new(),
+            has_failed_write: false,
+            barriers: 0,
+        })
     }
 
     pub(crate) fn supervise(&self) -> io::Result<OutputSupervisor> {
         OutputSupervisor::start(self.progress.clone())
     }
 
-    /// Returns the operation that answers a sync: a barrier, unless speculation has ended.
-    pub(crate) fn replace(&mut self, op: VolumeOp) -> VolumeOp {
-        self.is_ending |= self.progress.is_ending.load(Ordering::SeqCst);
-        match op {
-            VolumeOp::Sync { .. } | VolumeOp::SyncAll if !self.is_ending => VolumeOp::Barrier,
-            op => op,
+    /// Counts the syncs acknowledged so far. The writes posted before them are found by a scan after
+    /// this.
+    pub(crate) fn count_syncs(&mut self) {
+        self.note_end();
+        self.counted = self.progress.acknowledged();
+    }
+
+    /// Takes no more syncs if the program shares memory with others.
+    fn note_end(&mut self) {
+        if self.end.is_none() && self.progress.is_ending.load(Ordering::SeqCst) {
+            self.progress.stop_posting();
+            self.end = Some(self.progress.acknowledged());
         }
     }
 
-    /// Counts a barrier that the volume has accepted.
-    pub(crate) fn submitted(&mut self) {
-        self.in_flight += 1;
+    /// Returns whether a sync is answered when a barrier covers it; otherwise it waits for the
+    /// device.
+    pub(crate) fn takes_syncs(&mut self) -> bool {
+        self.note_end();
+        self.end.is_none()
     }
 
-    /// Records the completion of a barrier, before its caller is answered.
-    pub(crate) fn completed(&mut self, barrier: Option<u64>) {
-        self.in_flight -= 1;
+    /// Acknowledges a sync that is a call; it is answered when it is [covered](Speculation::cover).
+    pub(crate) fn acknowledge(&mut self, id: u64) {
+        let acknowledged = self.progress.doorbell.atomic_u64(gate::ACKNOWLEDGED);
+        let sync = slot_protocol::acknowledge_sync(acknowledged);
+        self.calls.push_back(SyncCall { sync, id });
+    }
+
+    /// Returns whether no barrier covers a sync.
+    pub(crate) fn is_due(&self, sync: u64) -> bool {
+        sync > self.covered
+    }
+
+    /// Returns the last counted sync if it is not covered.
+    pub(crate) fn due(&self) -> Option<u64> {
+        Some(self.counted).filter(|sync| self.is_due(*sync))
+    }
+
+    /// Records the barrier that covers all syncs up to this one; `None` if the volume has failed.
+    pub(crate) fn cover(&mut self, sync: u64, barrier: Option<u64>) {
+        self.covered = sync;
         if let Some(barrier) = barrier {
             self.barriers += 1;
-            self.progress.acknowledge(barrier);
+            self.pending.push_back(CoveredSyncs { barrier, sync });
         }
     }
 
-    /// Publishes the progress of the volume. Returns whether a barrier has just failed and a process
-    /// was told of it.
+    /// Removes a covered call, and returns its operation.
+    pub(crate) fn next_covered_call(&mut self) -> Option<u64> {
+        self.calls.pop_front_if(|call| call.sync <= self.covered).map(|call| call.id)
+    }
+
+    /// Records that a posted write has failed. The next sync of its file reports the error, unless
+    /// the program may have acknowledged it already.
+    pub(crate) fn on_posted_write_error(&mut self) {
+        self.progress.stop_posting();
+        // No barrier was issued while the write was in flight.
+        self.has_failed_write |= self.is_due(self.progress.acknowledged());
+    }
+
+    /// Publishes the progress of the volume. Returns whether a sync has just failed and a process was
+    /// told of it.
     pub(crate) fn publish(&mut self, durable: u64, has_failed: bool) -> bool {
-        self.progress.publish_durable(durable);
-        self.is_ending |= self.progress.is_ending.load(Ordering::SeqCst);
-        if self.is_ending && self.in_flight == 0 {
-            self.progress.set_ended();
+        while let Some(covered) = self.pending.pop_front_if(|covered| covered.barrier <= durable) {
+            if !self.has_failed_write {
+                self.progress.publish_durable(covered.sync);
+            }
         }
-        has_failed && self.progress.fail()
+        self.note_end();
+        if self.end.is_some_and(|end| self.covered >= end) && !has_failed {
+            // Later numbers are of syncs that are calls, too, and wait for the device.
+            self.covered = u64::MAX;
+            self.progress.set_ended();
+            if self.pending.is_empty() && !self.has_failed_write {
+                self.progress.publish_durable(u64::MAX);
+            }
+        }
+        let fails = has_failed || self.has_failed_write;
+        if fails {
+            self.progress.stop_posting();
+        }
+        fails && self.progress.fail()
     }
 
-    /// Returns whether no process can ask for a barrier or wait for one.
+    /// Returns whether no process can sync or wait for a sync.
     pub(crate) fn is_over(&self) -> bool {
         self.progress.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether an output waits for a sync.
+    pub(crate) fn has_waiting_outputs(&self) -> bool {
+        self.progress.counters.waiting.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn stats(&self) -> SpeculationStats {
@@ -240,17 +332,17 @@ impl Drop for Speculation {
     }
 }
 
-/// The supervisor of a program: it stops the program's output until the barriers before it are
+/// The supervisor of a program: it stops the program's output until the syncs before it are
 /// durable. One supervisor has one program, with all its descendants.
 #[derive(Debug)]
 pub struct OutputSupervisor {
-    progress: Arc<BarrierProgress>,
+    progress: Arc<SyncProgress>,
     installer: FilterInstaller,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl OutputSupervisor {
-    fn start(progress: Arc<BarrierProgress>) -> io::Result<OutputSupervisor> {
+    fn start(progress: Arc<SyncProgress>) -> io::Result<OutputSupervisor> {
         let installer = FilterInstaller::new()?;
         let supervisor = Supervisor::new(progress.clone());
         let of = installer.clone();
@@ -279,12 +371,13 @@ impl OutputSupervisor {
         self.installer.cancel();
     }
 
-    /// Returns the last barrier that a process was told of.
+    /// Returns the number of acknowledged syncs.
     pub fn acknowledged(&self) -> u64 {
-        self.progress.acknowledged.load(Ordering::SeqCst)
+        self.progress.acknowledged()
     }
 
-    /// Returns the last durable barrier.
+    /// Returns the last sync that is durable with all earlier ones; `u64::MAX` after speculation has
+    /// ended.
     pub fn durable(&self) -> u64 {
         self.progress.durable.load(Ordering::SeqCst)
     }

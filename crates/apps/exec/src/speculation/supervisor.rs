@@ -12,15 +12,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use syscall_table::{Rule, find};
 
-use crate::speculation::BarrierProgress;
+use crate::speculation::SyncProgress;
 
 /// A stopped call that waits.
 #[derive(Clone, Copy, Debug)]
 struct WaitingCall {
     call: StoppedCall,
-    /// The barrier that must be durable.
-    barrier: u64,
-    /// It must wait until the service acknowledges no further barrier, too.
+    /// The sync that must be durable.
+    sync: u64,
+    /// It must wait until the service has stopped to replace syncs, too.
     ends_speculation: bool,
     /// Nanoseconds of the monotonic clock.
     since: u64,
@@ -28,11 +28,11 @@ struct WaitingCall {
 
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    progress: Arc<BarrierProgress>,
+    progress: Arc<SyncProgress>,
 }
 
 impl Supervisor {
-    pub(super) fn new(progress: Arc<BarrierProgress>) -> Supervisor {
+    pub(super) fn new(progress: Arc<SyncProgress>) -> Supervisor {
         Supervisor { progress }
     }
 
@@ -91,8 +91,8 @@ impl Supervisor {
         if ends_speculation {
             self.progress.end();
         }
-        let barrier = self.progress.acknowledged.load(Ordering::SeqCst);
-        let waiter = WaitingCall { call, barrier, ends_speculation, since: monotonic_now() };
+        let sync = self.progress.acknowledged();
+        let waiter = WaitingCall { call, sync, ends_speculation, since: monotonic_now() };
         if self.is_ready(&waiter) && !self.has_failed() {
             self.progress.counters.stopped.fetch_add(1, Ordering::Relaxed);
             return listener.allow(call.id);
@@ -109,15 +109,15 @@ impl Supervisor {
     /// Returns whether nothing that a call depends on is pending.
     fn is_ready(&self, waiter: &WaitingCall) -> bool {
         let has_ended = !waiter.ends_speculation || self.progress.has_ended.load(Ordering::SeqCst);
-        // The service may have acknowledged barriers before it saw the end.
-        let barrier = match waiter.ends_speculation {
-            true => self.progress.acknowledged.load(Ordering::SeqCst),
-            false => waiter.barrier,
+        // Syncs may have been acknowledged before the service saw the end.
+        let sync = match waiter.ends_speculation {
+            true => self.progress.acknowledged(),
+            false => waiter.sync,
         };
-        has_ended && self.progress.durable.load(Ordering::SeqCst) >= barrier
+        has_ended && self.progress.durable.load(Ordering::SeqCst) >= sync
     }
 
-    /// Answers the calls whose barrier is durable, or all of them once a barrier failed.
+    /// Answers the calls whose sync is durable, or all of them once a sync failed.
     fn answer_ready(&self, listener: &Listener, waiting: &mut Vec<WaitingCall>) -> io::Result<()> {
         let counters = &self.progress.counters;
         let has_failed = self.has_failed();
@@ -143,7 +143,7 @@ impl Supervisor {
     }
 }
 
-/// Has a call fail that depends on a barrier that failed. A process cannot go on after an exit that
+/// Has a call fail that depends on a sync that failed. A process cannot go on after an exit that
 /// fails, and its status must not be seen, so it is killed. A handler of `SIGBUS` may end its own
 /// process by another signal.
 fn fail(listener: &Listener, call: &StoppedCall) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use exec_proto::{CallOp, posted};
 use libc::{c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
-use crate::session::{Slot, call};
+use crate::session::{Slot, call, post_sync};
 use crate::{
     Errno, count, descriptors::fd_table, descriptors::streams, fail, gate, libc_fns, status,
 };
@@ -210,6 +210,11 @@ unsafe fn write_atomic(
     Ok(answer & !posted::MAY_POST)
 }
 
+/// Syncs a file or the volume.
+fn sync_volume(op: CallOp, handle: u64, args: [u64; 4]) -> c_int {
+    if post_sync() { 0 } else { status(call(op, handle, args)) }
+}
+
 interpose! {
     fn [read] (fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
         match fd_table::handle(fd) {
@@ -325,20 +330,20 @@ interpose! {
     fn [fsync] (fd: c_int) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::fsync()(fd),
-            Some(handle) => status(call(CallOp::Sync, handle, [0; 4])),
+            Some(handle) => sync_volume(CallOp::Sync, handle, [0; 4]),
         }
     }
     fn [fdatasync] (fd: c_int) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::fdatasync()(fd),
-            Some(handle) => status(call(CallOp::Sync, handle, [1, 0, 0, 0])),
+            Some(handle) => sync_volume(CallOp::Sync, handle, [1, 0, 0, 0]),
         }
     }
     fn [sync_file_range] (fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::sync_file_range()(fd, at, len, flags),
             // Syncs the whole file, which is more than requested.
-            Some(handle) if flags & 4 != 0 => status(call(CallOp::Sync, handle, [1, 0, 0, 0])),
+            Some(handle) if flags & 4 != 0 => sync_volume(CallOp::Sync, handle, [1, 0, 0, 0]),
             // Starting or awaiting writeback guarantees nothing, so nothing is done.
             Some(_) => 0,
         }
@@ -346,13 +351,13 @@ interpose! {
     fn [syncfs] (fd: c_int) -> c_int {
         match fd_table::handle(fd) {
             None => libc_fns::syncfs()(fd),
-            Some(_) => status(call(CallOp::SyncAll, 0, [0; 4])),
+            Some(_) => sync_volume(CallOp::SyncAll, 0, [0; 4]),
         }
     }
     fn [sync] () -> () {
         if crate::start::mount_point().is_some() {
             // `sync(2)` cannot fail.
-            let _ = call(CallOp::SyncAll, 0, [0; 4]);
+            let _ = sync_volume(CallOp::SyncAll, 0, [0; 4]);
         }
         gate::sync();
     }

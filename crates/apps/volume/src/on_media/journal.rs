@@ -9,8 +9,8 @@ use crate::on_media::superblock::Superblock;
 
 /// Bytes of a sector's header.
 pub(crate) const HEADER_BYTES: usize = 40;
-/// Maximum bytes of a transaction.
-const TXN_BYTES_MAX: usize = 256 << 10;
+/// Maximum bytes of a transaction, unless the mount's options say more.
+pub(crate) const TXN_BYTES: usize = 256 << 10;
 const MAGIC: u16 = u16::from_le_bytes(*b"SJ");
 const SEAL: Seal = Seal::of_bytes_behind(0);
 const FLAG_FIRST: u32 = 1;
@@ -35,9 +35,10 @@ pub(crate) enum Sector<'a> {
     Damaged,
 }
 
-/// Returns the maximum bytes of a transaction in a journal of this many sectors.
-pub(crate) fn txn_bytes_max(sectors: u64, sector_bytes: u32) -> usize {
-    TXN_BYTES_MAX.min((sectors / 4) as usize * (sector_bytes as usize - HEADER_BYTES))
+/// Returns the maximum bytes of a transaction in a journal of this many sectors: `limit`, and at
+/// most a quarter of the journal.
+pub(crate) fn txn_bytes_max(sectors: u64, sector_bytes: u32, limit: usize) -> usize {
+    limit.min((sectors / 4) as usize * (sector_bytes as usize - HEADER_BYTES))
 }
 
 /// Encodes a sector of `header` and `payload`, which must fit.

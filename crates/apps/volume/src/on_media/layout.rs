@@ -3,7 +3,7 @@
 use block::{AtomicLimits, Limits};
 
 use crate::VolumeOpenError;
-use crate::on_media::journal::txn_bytes_max;
+use crate::on_media::journal::{TXN_BYTES, txn_bytes_max};
 use crate::on_media::record::{DATA_BYTES, INODE_BYTES};
 
 /// Bytes of a block, the unit of allocation.
@@ -148,9 +148,9 @@ impl VolumeLayout {
         Ok(layout)
     }
 
-    /// Returns the largest unit that half a transaction can hold, or 1.
+    /// Returns the largest unit that half a transaction can hold with any options, or 1.
     pub(crate) fn journal_unit_blocks(&self) -> u32 {
-        let bytes = txn_bytes_max(self.journal_sectors(), self.sector_bytes) / 2;
+        let bytes = txn_bytes_max(self.journal_sectors(), self.sector_bytes, TXN_BYTES) / 2;
         let fits = |unit: &u32| *unit as usize * (BLOCK + DATA_BYTES) + INODE_BYTES <= bytes;
         units().filter(fits).max().unwrap_or(1)
     }

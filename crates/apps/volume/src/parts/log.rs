@@ -100,15 +100,17 @@ pub(crate) struct MetadataLog {
 }
 
 impl MetadataLog {
-    /// Creates an empty log; `next_txn` is the number of its first transaction, and `has_units`
-    /// whether the volume's units have several blocks.
+    /// Creates an empty log; `next_txn` is the number of its first transaction, `txn_bytes` the
+    /// limit of a transaction's bytes in the mount's options, and `has_units` whether the volume's
+    /// units have several blocks.
     pub(crate) fn new(
         ring: JournalRing,
         next_txn: u64,
+        txn_bytes: usize,
         has_units: bool,
         memory: &AddressSpace,
     ) -> Result<MetadataLog, RegisterError> {
-        let txn_bytes = journal::txn_bytes_max(ring.sectors(), ring.sector_bytes());
+        let txn_bytes = journal::txn_bytes_max(ring.sectors(), ring.sector_bytes(), txn_bytes);
         let bytes = (ring.sectors_for(2 * txn_bytes) + 1) * u64::from(ring.sector_bytes());
         let (region, iova) = memory.allocate_registered(bytes as usize)?;
         Ok(MetadataLog {

@@ -88,7 +88,8 @@ impl Core {
         }
     }
 
-    pub(super) fn barrier(&mut self) -> StepResult {
+    /// Acknowledges a barrier that covers all completed requests, and returns its number.
+    pub(crate) fn issue_barrier(&mut self) -> Result<u64, Error> {
         self.check_barriers()?;
         let was_pending = self.barriers.ordered.is_pending();
         let barrier = self.barriers.ordered.issue();
@@ -96,7 +97,9 @@ impl Core {
         if !was_pending {
             self.count_pages_before_barrier();
         }
-        Ok(OpStep::Done(OpResult::Barrier(barrier)))
+        self.stats.barriers += 1;
+        self.made_progress = true;
+        Ok(barrier)
     }
 
     pub(super) fn await_barrier(&mut self, barrier: u64) -> StepResult {

@@ -133,7 +133,8 @@ impl Core {
         let StartState { superblock, tree, allocator } = start;
         let (ring, layout) = (JournalRing::new(&superblock), superblock.layout);
         let has_units = layout.unit_blocks > 1;
-        let log = MetadataLog::new(ring, superblock.journal_txn, has_units, memory)?;
+        let txn_bytes = options.txn_bytes as usize;
+        let log = MetadataLog::new(ring, superblock.journal_txn, txn_bytes, has_units, memory)?;
         let mut transfers = DeviceTransfers::new(limits);
         transfers.set_atomic(atomic_unit(&layout, limits, options.cache_pages));
         let staging = StagingBuffers::new(memory)?;
@@ -346,8 +347,7 @@ impl Core {
                 stats.bytes_written += bytes;
             }
             VolumeOp::Sync { .. } | VolumeOp::SyncAll => stats.syncs += 1,
-            VolumeOp::Barrier => stats.barriers += u64::from(result.is_ok()),
-            VolumeOp::AwaitBarrier { .. } => {}
+            VolumeOp::Barrier | VolumeOp::AwaitBarrier { .. } => {}
             _ => stats.changes += 1,
         }
         stats.failed += u64::from(result.is_err());
@@ -405,7 +405,7 @@ impl Core {
             VolumeOp::Sync { ino, data_only } => self.sync(active, ino, data_only),
             VolumeOp::SyncAll => self.sync_all(active),
             VolumeOp::Close => self.close(active),
-            VolumeOp::Barrier => self.barrier(),
+            VolumeOp::Barrier => Ok(OpStep::Done(OpResult::Barrier(self.issue_barrier()?))),
             VolumeOp::AwaitBarrier { barrier } => self.await_barrier(barrier),
         }
     }

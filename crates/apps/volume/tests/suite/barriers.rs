@@ -234,6 +234,43 @@ fn creations_after_a_barrier(session: &mut Session) -> usize {
     done
 }
 
+/// The option makes transactions larger; the journal bounds them.
+#[test]
+fn a_large_transaction_has_the_blocks_of_many_barriers() {
+    let captured = |txn_bytes: u32| {
+        let mut device = Ram::for_volume(512, 64 * BLOCKS);
+        let shape = FormatOptions { journal_blocks: Some(2048), ..FormatOptions::default() };
+        format(&mut device, &shape, tick).unwrap();
+        let mut session = Session::on(device, Options { txn_bytes, ..Options::default() });
+        let file = session.fs.create(ROOT, "file").unwrap();
+        session.fs.run(VolumeOp::SyncAll).unwrap();
+        for at in 0..200 {
+            session.fs.run(session.write(file, 2 * at * BLOCK as u64, BLOCK as u32)).unwrap();
+        }
+        session.submit(VolumeOp::Barrier);
+        session.poll();
+        let barrier = session.barriers().0;
+        let wait = session.submit(VolumeOp::AwaitBarrier { barrier });
+        assert_eq!(session.wait(wait), Ok(OpResult::Done));
+        let stats = session.fs.volume().stats();
+        let mut fs = open(cut(session.fs));
+        let bytes = fs.read_all(file).unwrap();
+        let is_there = |at: usize| bytes[2 * at * BLOCK..][..BLOCK] == pattern(5, BLOCK);
+        assert!((0..200).all(is_there));
+        (stats.barrier_captured_blocks, stats.barrier_in_place_blocks)
+    };
+    assert_eq!(captured(Options::default().txn_bytes), (0, 200));
+    assert_eq!(captured(2 << 20), (200, 0));
+    let refused = |txn_bytes| {
+        let mut device = Ram::for_volume(512, BLOCKS);
+        format(&mut device, &FormatOptions::default(), tick).unwrap();
+        try_open(device, Options { txn_bytes, ..Options::default() }).unwrap_err().to_string()
+    };
+    for bytes in [0, (256 << 10) - 1, (16 << 20) + 1] {
+        assert!(refused(bytes).contains(&format!("{bytes} bytes of a transaction")));
+    }
+}
+
 /// A transaction of this volume has 30 KB, which is 85 such changes.
 #[test]
 fn changes_after_a_barrier_leave_space_for_what_it_covers() {

@@ -224,8 +224,9 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
 pub(crate) fn open_store(
     device: &VolumeDevice,
     new: Option<&VolumeFormatArgs>,
+    options: Options,
 ) -> Result<(Volume<Queue>, user_io::IoDevice, VolumeLock), CliError> {
-    let OpenedVolume { session, device, lock: claim } = opened_session(device, false, new)?;
+    let OpenedVolume { session, device, lock: claim } = opened_session(device, options, new)?;
     Ok((session.into_volume(), device, claim))
 }
 
@@ -251,14 +252,15 @@ struct OpenedVolume<T> {
 /// Opens the volume, which `new` creates first; takes over the mark of a process that has ended.
 fn opened_session(
     device: &VolumeDevice,
-    read_only: bool,
+    options: Options,
     new: Option<&VolumeFormatArgs>,
 ) -> Result<OpenedVolume<impl FnMut(&mut Queue) -> Nanos>, CliError> {
-    let claim = if read_only { VolumeLock::acquire_shared } else { VolumeLock::acquire_exclusive };
+    let claim =
+        if options.read_only { VolumeLock::acquire_shared } else { VolumeLock::acquire_exclusive };
     let claim = claim(&device.device)?;
     let boot = hexadecimal("/proc/sys/kernel/random/boot_id")?;
     let owner = Owner { boot, process: std::process::id().into() };
-    let mut options = Options { owner, read_only, ..Options::default() };
+    let mut options = Options { owner, ..options };
     let is_gone = |process: u64| {
         claim.is_exclusive()
             || process == owner.process
@@ -286,7 +288,8 @@ fn opened_session(
 }
 
 fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
-    let OpenedVolume { session, lock: _claim, .. } = opened_session(device, true, None)?;
+    let read_only = Options { read_only: true, ..Options::default() };
+    let OpenedVolume { session, lock: _claim, .. } = opened_session(device, read_only, None)?;
     let store = session.volume();
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
@@ -306,7 +309,8 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
 }
 
 fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), CliError> {
-    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, true, None)?;
+    let read_only = Options { read_only: true, ..Options::default() };
+    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, read_only, None)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = session.volume().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];
@@ -332,7 +336,8 @@ fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), CliError> {
 fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
     let there = |error| other(format!("cannot read {}: {error}", file.display()));
     let mut from = File::open(file).map_err(there)?;
-    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, false, None)?;
+    let OpenedVolume { mut session, lock: _claim, .. } =
+        opened_session(device, Options::default(), None)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() {

@@ -42,15 +42,8 @@ impl OnComplete {
 impl<D: BlockDevice> Service<D> {
     pub(crate) fn on_op_complete(&mut self, id: u64, result: Result<OpResult, Error>) {
         let pending = self.calls.pending.remove(id);
-        let PendingCall { from, on_complete: then, mapping_update: effect, is_barrier } = pending
+        let PendingCall { from, on_complete: then, mapping_update: effect } = pending
             .unwrap_or_else(|| panic!("calls: operation {id} completes, and no call waits for it"));
-        if is_barrier && let Some(speculation) = &mut self.durability.speculation {
-            let barrier = match result {
-                Ok(OpResult::Barrier(barrier)) => Some(barrier),
-                _ => None,
-            };
-            speculation.completed(barrier);
-        }
         let number = |error: Error| -i64::from(error.errno());
         let result = result.map_err(number).and_then(|outcome| {
             let (region, at) =

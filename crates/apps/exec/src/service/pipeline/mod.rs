@@ -5,3 +5,4 @@ pub(crate) mod completion;
 mod invariants;
 pub(crate) mod mapping_sync;
 pub(crate) mod posted_writes;
+pub(crate) mod syncs;

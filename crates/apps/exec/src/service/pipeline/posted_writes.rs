@@ -4,6 +4,9 @@
 //! after it, by any thread. The service collects calls first and posted writes second, so none
 //! posted before a collected call is missed. It scans twice and executes, in ticket order, all
 //! writes up to the largest ticket of the first scan; later tickets wait for the next iteration.
+//!
+//! **Order of syncs.** A write that was posted after acknowledged syncs starts after the barrier that
+//! covers them ([`syncs`](crate::service::pipeline::syncs)).
 
 use std::collections::VecDeque;
 
@@ -104,13 +107,15 @@ impl<D: BlockDevice> Service<D> {
     pub(crate) fn start_posted(&mut self) -> bool {
         let mut moved = false;
         while let Some(ReceivedCall { from, call }) = self.posted_writes.ready.front().copied() {
+            let syncs = call.map_or(0, |call| call.args[3]);
+            if !self.cover_syncs(syncs) {
+                break;
+            }
             match call.map(|call| (call.handle, self.start_posted_write(from, &call))) {
                 Some((_, Ok(StartResult::Retry))) => break,
                 Some((_, Ok(_))) => {}
                 Some((handle, Err(error))) => {
-                    if let Some(file) = self.files.get_mut(&handle) {
-                        file.posted_write_error.get_or_insert(error);
-                    }
+                    self.fail_posted_write(handle, error);
                     self.free_slot(from);
                 }
                 None => {
@@ -174,16 +179,20 @@ impl<D: BlockDevice> Service<D> {
     ) {
         let PostedWrite { handle, len, reserved_blocks: room, moves_offset: moves } = left;
         let mut hung_up = false;
+        let written = match result {
+            Ok(OpResult::Bytes { offset, len: written }) if written == len => Ok(offset),
+            Ok(_) => Err(negative_errno(Errno::NOSPC)),
+            Err(error) => Err(error),
+        };
         if let Some(file) = self.files.get_mut(&handle) {
             file.posted_writes -= 1;
-            match result {
-                Ok(OpResult::Bytes { offset, len: written }) if written == len => {
-                    file.offset = if moves { offset + u64::from(len) } else { file.offset };
-                }
-                Ok(_) => drop(file.posted_write_error.get_or_insert(negative_errno(Errno::NOSPC))),
-                Err(error) => drop(file.posted_write_error.get_or_insert(error)),
+            if let Ok(offset) = written {
+                file.offset = if moves { offset + u64::from(len) } else { file.offset };
             }
             hung_up = file.hung_up;
+        }
+        if let Err(error) = written {
+            self.fail_posted_write(handle, error);
         }
         self.free_slot(from);
         if room > 0 && !self.sessions[from.session].is_reusable() && self.volume.reserve(room) {
@@ -191,6 +200,16 @@ impl<D: BlockDevice> Service<D> {
         }
         if hung_up {
             self.close_if_unused(handle);
+        }
+    }
+
+    /// Records the error of a posted write, for the next sync of the open file.
+    fn fail_posted_write(&mut self, handle: u64, error: i64) {
+        if let Some(file) = self.files.get_mut(&handle) {
+            file.posted_write_error.get_or_insert(error);
+        }
+        if let Some(speculation) = &mut self.durability.speculation {
+            speculation.on_posted_write_error();
         }
     }
 
@@ -215,7 +234,12 @@ impl<D: BlockDevice> Service<D> {
         posted::MAY_POST
     }
 
-    /// Returns whether a call must wait for a write that was posted before it.
+    /// Returns whether all posted writes that were found have been started.
+    pub(crate) fn has_started_posted(&self) -> bool {
+        self.posted_writes.ready.is_empty()
+    }
+
+    /// Returns whether a call must wait for a write or a sync that was posted before it.
     pub(crate) fn must_wait_for_posted(&self, call: &Call) -> bool {
         if !self.posted_writes.ready.is_empty() {
             return true;
@@ -235,9 +259,10 @@ impl<D: BlockDevice> Service<D> {
             | CallOp::Allocate
             | CallOp::Mmap => {
                 let file = self.files.get(&call.handle);
-                file.is_some_and(|file| self.calls.pending.has_posted_write(Some(file.ino)))
+                self.has_due_syncs()
+                    || file.is_some_and(|file| self.calls.pending.has_posted_write(Some(file.ino)))
             }
-            _ => self.calls.pending.has_posted_write(None),
+            _ => self.has_due_syncs() || self.calls.pending.has_posted_write(None),
         }
     }
 
