@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use exec::SpeculationStats;
 
-use super::harness::{DeviceControl, Ended, Gate, Speculating, compile, new_device};
+use super::harness::{DeviceControl, Ended, Gate, Speculating, compile, new_device, with_file};
 
 /// A barrier that fails: the output that waits for it never comes, and the program gets `SIGBUS`.
 #[test]
@@ -44,6 +44,31 @@ fn a_program_that_survives_the_signal_sees_errors_and_no_exit_status() {
         // The program executes an invalid instruction if anything is not as it should be.
         assert_eq!(status.signal(), Some(ends_by), "{status}");
         assert!(output.is_empty() && service.is_err());
+    }
+}
+
+/// A write that was posted fails before its sync, which needs no call and so cannot report it: the
+/// output behind the sync never comes. If the service finds the failure first, the sync reports it.
+#[test]
+fn output_behind_a_sync_of_a_failed_write_is_never_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("failed_write", dir.path(), &[]);
+    let at = dir.path().canonicalize().unwrap().join("at");
+    for arguments in [&[][..], &["late"]] {
+        let device = with_file(new_device(6), "f", &[7; 2 * 4096]);
+        let fail_reads = |_: &mut std::process::Command, control: &DeviceControl| {
+            control.fail_reads();
+        };
+        let running =
+            Speculating::start(device, Gate::Installed, &at, &program, arguments, fail_reads);
+        let Ended { status, output, service, .. } = running.end();
+        if arguments.is_empty() {
+            assert!(output.is_empty(), "{status}");
+            assert!(matches!(status.signal(), Some(7 | 9)), "{status}");
+        } else {
+            assert!(status.success() && output == b"out\n", "{status}");
+        }
+        service.unwrap();
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use block::{BlockDevice, Completion, Limits, QueueFull, Request};
+use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
 use event::{RealClock, Waker};
 use exec::{OutputSupervisor, Service, ServiceAddress, ServiceError, ServiceStats};
 use mem::AddressSpace;
@@ -30,6 +30,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct DeviceControl {
     is_paused: AtomicBool,
     fails: AtomicBool,
+    reads_fail: AtomicBool,
     is_cut: AtomicBool,
     /// Nanoseconds that every request takes.
     latency: AtomicU64,
@@ -63,6 +64,11 @@ impl DeviceControl {
     /// Has every request fail from now on, also those in flight.
     pub(crate) fn fail(&self) {
         self.set(&self.fails, true);
+    }
+
+    /// Has every read fail from now on.
+    pub(crate) fn fail_reads(&self) {
+        self.set(&self.reads_fail, true);
     }
 
     /// Loses the power: requests in flight may be executed in part, data that was not flushed may
@@ -152,13 +158,13 @@ impl Component for ControlledDevice {
             self.inner.power_cut();
             self.was_cut = true;
         }
+        let failed = |accepted: AcceptedRequest| Completion {
+            tag: accepted.request.tag,
+            status: Status::INTERNAL,
+            result: 0,
+        };
         if self.was_cut || flag(&self.control.fails) {
             let has_some = !self.accepted.is_empty();
-            let failed = |accepted: AcceptedRequest| Completion {
-                tag: accepted.request.tag,
-                status: Status::INTERNAL,
-                result: 0,
-            };
             self.completed.extend(self.accepted.drain(..).map(failed));
             return has_some;
         }
@@ -168,9 +174,14 @@ impl Component for ControlledDevice {
         while self.accepted.front().is_some_and(|accepted| accepted.due <= now)
             && let Some(accepted) = self.accepted.pop_front()
         {
+            if flag(&self.control.reads_fail) && accepted.request.op == Op::Read {
+                self.completed.push_back(failed(accepted));
+                continue;
+            }
             self.inner.submit(now, accepted.request).unwrap();
         }
-        self.inner.poll(now)
+        let has_completed = !self.completed.is_empty();
+        self.inner.poll(now) || has_completed
     }
 
     fn deadline(&self) -> Nanos {
@@ -179,12 +190,25 @@ impl Component for ControlledDevice {
     }
 }
 
-/// Creates a device with a new volume.
+/// Creates a device with a new volume, which has space for the reservations of posted writes.
 pub(crate) fn new_device(seed: u64) -> VolatileDevice {
-    let mut device = VolatileDevice::for_volume(4096, 2048);
+    let mut device = VolatileDevice::for_volume(4096, 12_288);
     device.rng = Rng::new(seed);
-    format(&mut device, &FormatOptions::default(), |_| Nanos(1)).unwrap();
+    let shape = FormatOptions { metadata_blocks: Some(256), ..FormatOptions::default() };
+    format(&mut device, &shape, |_| Nanos(1)).unwrap();
     device.settle();
+    device
+}
+
+/// Writes a file of the volume on a device.
+pub(crate) fn with_file(device: VolatileDevice, name: &str, bytes: &[u8]) -> VolatileDevice {
+    let tick = |_: &mut VolatileDevice| Nanos(1);
+    let mut volume = BlockingVolume::open(device, Options::default(), tick).unwrap();
+    let file = volume.create(volume::Ino::ROOT, name).unwrap();
+    volume.write(file, 0, bytes).unwrap();
+    let mut device = volume.close().unwrap();
+    device.settle();
+    device.forget_memory();
     device
 }
 
