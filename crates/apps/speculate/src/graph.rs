@@ -47,7 +47,7 @@ pub struct GraphStats {
     pub lookups: u64,
     /// Reads that were issued.
     pub reads: u64,
-    /// Those of them whose pages no lookup took.
+    /// Those of them whose pages no lookup will take.
     pub unused: u64,
 }
 
@@ -71,18 +71,27 @@ struct ActiveLookup<L> {
 }
 
 /// Reads on a handle of its own, with a buffer for each that may be outstanding.
+///
+/// A read that is dropped uses its buffer until it ends, but no lookup waits for that. When the graph is
+/// dropped, it waits for all reads.
 #[derive(Debug)]
-pub struct ReadGraph<D> {
-    handle: Handle<D>,
+pub struct ReadGraph<D: BlockDevice> {
+    /// `None` after [`into_handle`](ReadGraph::into_handle).
+    handle: Option<Handle<D>>,
     page_sectors: u32,
+    depth: usize,
+    /// Twice the depth.
     buffers: Vec<Buffer>,
     free: Vec<u32>,
+    /// Outstanding reads that were dropped.
+    dropped: usize,
     stats: GraphStats,
 }
 
 impl<D: BlockDevice> ReadGraph<D> {
-    /// Creates a graph of reads of `page_sectors` sectors, at most `depth` at a time (at least 1), on a
-    /// handle of `device` without outstanding requests.
+    /// Creates a graph of reads of `page_sectors` sectors on a handle of `device` without outstanding
+    /// requests. Lookups wait for at most `depth` reads at a time (at least 1); as many may be
+    /// outstanding that were dropped.
     ///
     /// # Errors
     /// [`DirectError::Memory`] without memory for the buffers.
@@ -94,9 +103,17 @@ impl<D: BlockDevice> ReadGraph<D> {
     ) -> Result<ReadGraph<D>, DirectError> {
         let bytes = handle.limits().sector_bytes as usize * page_sectors as usize;
         let depth = depth.max(1);
-        let buffers = (0..depth).map(|_| device.buffer(bytes)).collect::<Result<_, _>>()?;
-        let free = (0..depth).rev().collect();
-        Ok(ReadGraph { handle, page_sectors, buffers, free, stats: GraphStats::default() })
+        let count = depth.saturating_mul(2);
+        let buffers = (0..count).map(|_| device.buffer(bytes)).collect::<Result<_, _>>()?;
+        Ok(ReadGraph {
+            handle: Some(handle),
+            page_sectors,
+            depth: depth as usize,
+            buffers,
+            free: (0..count).rev().collect(),
+            dropped: 0,
+            stats: GraphStats::default(),
+        })
     }
 
     /// Returns the counters.
@@ -104,9 +121,38 @@ impl<D: BlockDevice> ReadGraph<D> {
         self.stats
     }
 
-    /// Returns the handle below.
-    pub fn into_handle(self) -> Handle<D> {
-        self.handle
+    /// Waits for the reads that were dropped, and returns the handle below.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn into_handle(mut self) -> Handle<D> {
+        self.wait();
+        self.handle.take().expect("graph: it has its handle until here")
+    }
+
+    fn handle(&mut self) -> &mut Handle<D> {
+        self.handle.as_mut().expect("graph: it has its handle until it is consumed")
+    }
+
+    /// Waits until no read is outstanding.
+    fn wait(&mut self) {
+        while self.handle.as_mut().and_then(Handle::wait).is_some() {}
+    }
+
+    /// Returns whether a lookup may issue a read.
+    fn has_room(&self) -> bool {
+        let wanted = self.buffers.len() - self.free.len() - self.dropped;
+        !self.free.is_empty() && wanted < self.depth
+    }
+
+    /// Drops a read that no lookup will take.
+    fn drop_read(&mut self, read: &IssuedRead) {
+        let Some(buffer) = read.buffer else { return };
+        match read.status {
+            Some(_) => self.free.push(buffer),
+            None => self.dropped += 1,
+        }
+        self.stats.unused += 1;
     }
 
     /// Runs lookups. Returns their results in their order; `None` for a lookup that ended without one.
@@ -120,16 +166,22 @@ impl<D: BlockDevice> ReadGraph<D> {
     ) -> Result<Vec<Option<L::Output>>, IoError> {
         let mut run = GraphRun { graph: self, active: VecDeque::new(), results: Vec::new() };
         let ended = run.run(lookups.into_iter());
-        let results = run.results;
-        // After an error, reads that no lookup waits for any more use buffers until they end.
-        while self.handle.wait().is_some() {}
-        self.free = (0..self.buffers.len() as u32).rev().collect();
+        let GraphRun { active, results, .. } = run;
+        // After an error, other lookups have reads.
+        active.iter().flat_map(|active| &active.reads).for_each(|read| self.drop_read(read));
         ended.map(|()| results)
     }
 }
 
+impl<D: BlockDevice> Drop for ReadGraph<D> {
+    /// The device writes to the buffers until then.
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
 /// Lookups that are run.
-struct GraphRun<'g, D, L: GraphLookup> {
+struct GraphRun<'g, D: BlockDevice, L: GraphLookup> {
     graph: &'g mut ReadGraph<D>,
     active: VecDeque<ActiveLookup<L>>,
     results: Vec<Option<L::Output>>,
@@ -140,7 +192,7 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
         let mut named = Vec::new();
         loop {
             self.issue()?;
-            while !self.graph.free.is_empty()
+            while self.graph.has_room()
                 && let Some(mut lookup) = lookups.next()
             {
                 lookup.begin(&mut named);
@@ -151,13 +203,13 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
                 self.advance(self.active.len() - 1, &mut named)?;
                 self.issue()?;
             }
-            if self.active.is_empty() && self.graph.free.len() == self.graph.buffers.len() {
+            if self.active.is_empty() {
                 return Ok(());
             }
-            let Some(completion) = self.graph.handle.wait() else { return Ok(()) };
+            let Some(completion) = self.graph.handle().wait() else { return Ok(()) };
             self.complete(completion.tag as u32, completion.status, &mut named)?;
             // All that are there, before others are issued.
-            while let Some(completion) = self.graph.handle.reap() {
+            while let Some(completion) = self.graph.handle().reap() {
                 self.complete(completion.tag as u32, completion.status, &mut named)?;
             }
         }
@@ -165,24 +217,27 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
 
     /// Issues reads of the lookups, oldest first, as long as there are buffers.
     fn issue(&mut self) -> Result<(), IoError> {
-        let ReadGraph { handle, page_sectors, buffers, free, stats } = &mut *self.graph;
+        let graph = &mut *self.graph;
         let named = self.active.iter_mut().flat_map(|active| &mut active.reads);
         for read in named.filter(|read| read.buffer.is_none()) {
-            let Some(buffer) = free.pop() else { break };
-            let payload = buffers[buffer as usize].payload();
-            let request = Request::read(read.lba, *page_sectors, payload, buffer.into());
-            match handle.submit(request) {
+            if !graph.has_room() {
+                break;
+            }
+            let Some(buffer) = graph.free.pop() else { break };
+            let payload = graph.buffers[buffer as usize].payload();
+            let request = Request::read(read.lba, graph.page_sectors, payload, buffer.into());
+            match graph.handle().submit(request) {
                 Ok(()) => {}
                 Err(error) => {
-                    free.push(buffer);
+                    graph.free.push(buffer);
                     match error {
-                        IoError::Busy(_) if handle.outstanding() > 0 => break,
+                        IoError::Busy(_) if graph.handle().outstanding() > 0 => break,
                         error => return Err(error),
                     }
                 }
             }
             read.buffer = Some(buffer);
-            stats.reads += 1;
+            graph.stats.reads += 1;
         }
         Ok(())
     }
@@ -201,9 +256,9 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
                 return self.advance(at, named);
             }
         }
-        // Its lookup has ended.
+        // It was dropped.
         self.graph.free.push(buffer);
-        self.graph.stats.unused += 1;
+        self.graph.dropped -= 1;
         Ok(())
     }
 
@@ -234,12 +289,7 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
         let Some(ended) = self.active.remove(at) else { return Ok(()) };
         self.results[ended.index] = result;
         self.graph.stats.lookups += 1;
-        for read in ended.reads {
-            if let (Some(buffer), Some(_)) = (read.buffer, read.status) {
-                self.graph.free.push(buffer);
-                self.graph.stats.unused += 1;
-            }
-        }
+        ended.reads.iter().for_each(|read| self.graph.drop_read(read));
         Ok(())
     }
 }

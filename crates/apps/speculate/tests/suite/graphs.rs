@@ -123,6 +123,7 @@ fn runs_are_read_early_and_the_newest_counts() {
         let stats = graph.stats();
         assert!(stats.unused <= stats.reads);
         reads.push((stats.reads, stats.unused));
+        assert_eq!(graph.into_handle().outstanding(), 0);
     }
     let wanted: u64 = (0..RUN).map(|key| (key % 5 + 1).min(4)).sum();
     assert_eq!(reads[0], (3 * wanted, 0), "one at a time reads what it needs");
