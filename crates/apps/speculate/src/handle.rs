@@ -243,6 +243,7 @@ impl<D: BlockDevice> SpeculativeHandle<D> {
     /// # Errors
     /// [`RefusedWrite`] with the buffer if the write has failed, or was not sent because another
     /// operation has. Without a buffer for the ticket of another handle.
+    #[inline]
     pub fn take(&mut self, ticket: Ticket) -> Result<Buffer, RefusedWrite> {
         let slot = self.own_slot(&ticket)?;
         self.wait_until(|handle| !handle.operations[slot as usize].is_pending());
@@ -268,12 +269,19 @@ impl<D: BlockDevice> SpeculativeHandle<D> {
 
     /// Sends what can be sent, and collects what is done. Returns whether anything was.
     pub fn poll(&mut self) -> bool {
+        let moved = self.collect();
+        self.issue();
+        moved
+    }
+
+    /// Collects what is done. Returns whether anything was.
+    #[inline]
+    fn collect(&mut self) -> bool {
         let mut moved = self.handle.poll();
         while let Some(completion) = self.handle.reap() {
             self.complete(completion);
             moved = true;
         }
-        self.issue();
         moved
     }
 
@@ -386,11 +394,13 @@ impl<D: BlockDevice> SpeculativeHandle<D> {
             self.flushes = op == Op::Flush;
             sent = true;
         }
+        // The doorbell is rung; what is done already needs no poll of its own.
         if sent {
-            self.handle.poll();
+            self.collect();
         }
     }
 
+    #[inline]
     fn complete(&mut self, completion: Completion) {
         let slot = completion.tag as u32;
         let Some(at) = self.in_flight.iter().position(|other| *other == slot) else { return };
@@ -428,7 +438,11 @@ impl<D: BlockDevice> SpeculativeHandle<D> {
     }
 
     /// Waits until a condition holds. It must hold once nothing is pending.
+    #[inline]
     fn wait_until(&mut self, is_over: impl Fn(&Self) -> bool) {
+        if is_over(self) {
+            return;
+        }
         self.poll();
         while !is_over(self) {
             let Some(completion) = self.handle.wait() else { return };
