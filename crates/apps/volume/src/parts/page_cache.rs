@@ -206,6 +206,36 @@ pub(crate) struct WrittenPage {
     pub(crate) is_dirty: bool,
 }
 
+/// The pages with journaled bytes that are not in place. Allocates nothing.
+#[derive(Debug)]
+struct JournaledPages {
+    ids: Vec<PageId>,
+    /// By page: its position in `ids`, if it is there.
+    positions: Vec<u32>,
+}
+
+impl JournaledPages {
+    fn new(pages: u32) -> JournaledPages {
+        JournaledPages {
+            ids: Vec::with_capacity(pages as usize),
+            positions: vec![0; pages as usize],
+        }
+    }
+
+    fn insert(&mut self, id: PageId) {
+        self.positions[id.0 as usize] = self.ids.len() as u32;
+        self.ids.push(id);
+    }
+
+    fn remove(&mut self, id: PageId) {
+        let at = self.positions[id.0 as usize];
+        self.ids.swap_remove(at as usize);
+        if let Some(moved) = self.ids.get(at as usize) {
+            self.positions[moved.0 as usize] = at;
+        }
+    }
+}
+
 /// All pages.
 #[derive(Debug)]
 pub(crate) struct PageCache {
@@ -217,8 +247,7 @@ pub(crate) struct PageCache {
     /// Pages that cannot be evicted: dirty, being written, or with journaled bytes that are not in
     /// place.
     unevictable: usize,
-    /// Pages with journaled bytes that are not in place.
-    journaled: usize,
+    journaled: JournaledPages,
     /// Pages that are being read.
     loading: usize,
     barrier: BarrierPages,
@@ -233,7 +262,7 @@ impl PageCache {
             iova,
             dirty_seq: 0,
             unevictable: 0,
-            journaled: 0,
+            journaled: JournaledPages::new(count),
             loading: 0,
             barrier: BarrierPages { epoch: 1, is_counting: false, before: 0, after: 0 },
         })
@@ -259,11 +288,6 @@ impl PageCache {
         &self.pages[id.0]
     }
 
-    /// Returns the page with an index.
-    pub(crate) fn by_index(&self, index: usize) -> &Page {
-        &self.pages[index as u32]
-    }
-
     fn get_mut(&mut self, id: PageId) -> &mut Page {
         &mut self.pages[id.0]
     }
@@ -279,7 +303,12 @@ impl PageCache {
 
     /// Returns the number of pages with journaled bytes that are not in place.
     pub(crate) fn journaled_len(&self) -> usize {
-        self.journaled
+        self.journaled.ids.len()
+    }
+
+    /// Returns one of them.
+    pub(crate) fn journaled(&self, at: usize) -> &Page {
+        self.get(self.journaled.ids[at])
     }
 
     /// Returns the sequence number of the last page that became dirty.
@@ -323,7 +352,9 @@ impl PageCache {
         let frame = std::mem::take(self.get_mut(id));
         assert!(frame.owner.is_some(), "pages: {id:?} is freed twice");
         self.unevictable -= usize::from(frame.is_only_copy());
-        self.journaled -= usize::from(frame.journaled_txn > 0);
+        if frame.journaled_txn > 0 {
+            self.journaled.remove(id);
+        }
         self.loading -= usize::from(frame.loading);
         self.pages.release(id.0);
     }
@@ -453,7 +484,7 @@ impl PageCache {
         page.on_device_bytes = file_bytes;
         if page.journaled_txn == 0 {
             page.journaled_txn = txn;
-            self.journaled += 1;
+            self.journaled.insert(id);
         }
     }
 
@@ -461,7 +492,7 @@ impl PageCache {
     pub(crate) fn pin_journaled(&mut self, id: PageId, is_hole: bool) {
         let page = self.get_mut(id);
         (page.journaled_txn, page.has_delalloc) = (1, is_hole);
-        self.journaled += 1;
+        self.journaled.insert(id);
         self.unevictable += 1;
     }
 
@@ -486,7 +517,9 @@ impl PageCache {
         page.on_device_bytes = file_bytes;
         (page.journaled_txn, page.is_journaled_whole) = (0, false);
         let is_dirty = page.dirty;
-        self.journaled -= usize::from(was_journaled);
+        if was_journaled {
+            self.journaled.remove(id);
+        }
         self.unevictable -= usize::from(!is_dirty);
         WrittenPage { was_journaled, is_dirty }
     }
@@ -527,7 +560,15 @@ impl PageCache {
             self.unevictable
         );
         let journaled = self.pages.iter().filter(|page| page.journaled_txn > 0).count();
-        require_eq!(Pages, "the count of journaled pages", "all pages", journaled, self.journaled);
+        let listed =
+            self.journaled.ids.iter().filter(|id| self.get(**id).journaled_txn > 0).count();
+        require_eq!(
+            Pages,
+            "the journaled pages are listed",
+            "all pages",
+            (journaled, journaled),
+            (listed, self.journaled.ids.len())
+        );
         let listed = self.pages.free_indices();
         let free: BTreeSet<u32> = listed.iter().copied().collect();
         require_eq!(Pages, "a free page is free once", "all pages", free.len(), listed.len());
@@ -584,6 +625,6 @@ impl PageCache {
 
     #[cfg(test)]
     pub(crate) fn break_count(&mut self) {
-        self.journaled += 1;
+        self.journaled.ids.push(PageId(0));
     }
 }

@@ -47,7 +47,7 @@ impl Core {
     /// Returns the maximum number of blocks with journaled data; each keeps a sector of the journal
     /// free.
     pub(super) fn journaled_blocks_max(&self) -> usize {
-        (self.page_cache.len() / 4).min((self.log.ring().sectors() / 8) as usize)
+        (self.page_cache.len() / 4).min((self.log.ring().sectors() / 4) as usize)
     }
 
     /// Journals a file's dirty data in the running transaction, if it is small and must wait for
@@ -145,20 +145,21 @@ impl Core {
     /// because journal space is kept for these records, nor for requests that will remove the
     /// blocks.
     pub(super) fn write_journaled_in_place(&mut self, below: u64) -> bool {
-        if self.page_cache.journaled_len() == 0 {
-            return true;
-        }
         let mut all = true;
-        for index in 0..self.page_cache.len() {
-            let frame = *self.page_cache.by_index(index);
-            let Some(FileBlock { ino, block }) = frame.owner else { continue };
-            if !(1..below).contains(&frame.journaled_txn) {
+        for at in 0..self.page_cache.journaled_len() {
+            let page = self.page_cache.journaled(at);
+            let Some(FileBlock { ino, block }) = page.owner else { continue };
+            if page.journaled_txn >= below {
                 continue;
             }
             all = false;
-            let held = self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
-            let is_permitted = self.barriers.ordered.permits_in_place(frame.order.last_epoch);
-            if frame.writing || held || !is_permitted || self.staging.is_exhausted() {
+            if self.staging.is_exhausted() {
+                break;
+            }
+            let is_permitted = self.barriers.ordered.permits_in_place(page.order.last_epoch);
+            let is_writing = page.writing;
+            let is_paused = self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
+            if is_writing || is_paused || !is_permitted {
                 continue;
             }
             if self.has_segments() {

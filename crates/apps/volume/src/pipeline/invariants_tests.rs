@@ -79,7 +79,7 @@ fn a_broken_invariant_is_reported_by_name() {
             let file = first_file(core);
             core.tree.existing_mut(file).state.io.begin();
         }),
-        (VolumePart::Pages, "the count of journaled pages", |core| core.page_cache.break_count()),
+        (VolumePart::Pages, "the journaled pages are listed", |core| core.page_cache.break_count()),
         (VolumePart::Pages, "a journaled block is listed", |core| {
             let file = first_file(core);
             core.tree.existing_mut(file).state.pages.mark_journaled(0);

@@ -35,11 +35,14 @@ pub(super) struct Sample {
     cpu: Nanos,
 }
 
+/// Case of [`synced_load`].
+pub(super) const SYNCED_FILL: &str = "rocksdb, fill with a sync per write";
+
 /// Returns a load of this number of writes, each with a sync.
 pub(super) fn synced_load(writes: u32) -> Load {
     // `fillsync` executes only a thousandth of the requested operations.
     Load {
-        case: "rocksdb, fill with a sync per write",
+        case: SYNCED_FILL,
         benchmark: "fillrandom",
         arguments: vec![format!("--num={writes}"), "--sync=1".to_owned()],
     }

@@ -4,6 +4,7 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
+use std::thread;
 
 use time::Nanos;
 
@@ -87,11 +88,11 @@ pub(super) fn sample(
     command.arg("-bail").arg(place.directory.join(name));
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn()?;
-    // The statements are shorter than a pipe's buffer.
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(script.as_bytes())?;
-    }
+    let stdin = child.stdin.take();
+    // Statements may be longer than a pipe's buffer. A shell that fails reads no more of them.
+    let writer = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(script.as_bytes())));
     let out = child.wait_with_output()?;
+    drop(writer.join());
     if !out.status.success() {
         return Err(failed(&command, out.status, &out.stderr));
     }

@@ -14,6 +14,7 @@ use exec::{OutputSupervisor, Service, ServiceAddress, ServiceStats, SpeculationS
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stack::WriteLogStats;
+use volume::Options;
 
 use super::volume_command::{hexadecimal, open_store};
 use crate::CliError;
@@ -22,9 +23,10 @@ use crate::args::{ExecArgs, Speculate, VolumeDevice, VolumeFormatArgs};
 /// Environment variable with the path of the library, if it is not beside the executable.
 const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
 const LIBRARY: &str = "libsluice_preload.so";
-/// Bytes of a transaction of a program that speculates: what it changes while the drive makes a
-/// transaction durable is the next one.
+/// Bytes of a transaction and pages of a program that speculates: what it changes while the drive makes
+/// a transaction durable is the next one, and its pages stay in memory meanwhile.
 const SPECULATION_TXN_BYTES: u32 = 8 << 20;
+const SPECULATION_PAGES: u32 = 16_384;
 
 fn other(error: impl std::fmt::Display) -> CliError {
     CliError::Other(error.to_string())
@@ -47,12 +49,14 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let address = ServiceAddress { name, token: format!("{token:032x}") };
     let on = VolumeDevice { device: args.volume.clone(), write_log: args.write_log.clone() };
     let new = VolumeFormatArgs { on, size: None, label: String::new(), unit: None, force: false };
-    let defaults = volume::Options::default();
-    let txn_bytes = match args.speculate {
-        Speculate::Off => defaults.txn_bytes,
-        Speculate::Wait => SPECULATION_TXN_BYTES,
+    let options = match args.speculate {
+        Speculate::Off => Options::default(),
+        Speculate::Wait => Options {
+            txn_bytes: SPECULATION_TXN_BYTES,
+            cache_pages: SPECULATION_PAGES,
+            ..Options::default()
+        },
     };
-    let options = volume::Options { txn_bytes, ..defaults };
     let (store, device, _claim) = open_store(&new.on, args.format.then_some(&new), options)?;
     let mut service = Service::new(store, &address).map_err(other)?;
     if args.sync {

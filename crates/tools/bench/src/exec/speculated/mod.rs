@@ -54,6 +54,15 @@ impl SyncMode {
         }
     }
 
+    /// Returns the operations of a sample, when the other modes have `operations`: waits take most of
+    /// the time.
+    fn operations(self, operations: u32) -> u32 {
+        match self {
+            SyncMode::Wait => (operations / 100).max(10),
+            _ => operations,
+        }
+    }
+
     fn program_dir(self, scratch: &Path) -> Result<ProgramDir, BenchError> {
         let scenario = scratch.join("drive.toml");
         std::fs::write(&scenario, DRIVE)?;
@@ -80,14 +89,16 @@ pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchErr
     measure(effort, sink, &case, share_bound, |mode| {
         let synchronous = if mode == SyncMode::None { "OFF" } else { "FULL" };
         let dir = mode.program_dir(scratch.path())?;
-        Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, effort.choose(2_000, 100))?.rate())
+        let inserts = mode.operations(effort.choose(30_000, 100));
+        Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, inserts)?.rate())
     })?;
-    let writes = effort.choose(12_000, 10);
-    let loads = [rocksdb::unsynced_load(writes), rocksdb::synced_load(writes)];
-    let [unsynced, synced] = &loads;
-    measure(effort, sink, synced.case, share_bound, |mode| {
-        let load = if mode == SyncMode::None { unsynced } else { synced };
-        Ok(rocksdb::sample(&mode.program_dir(scratch.path())?, load)?.rate)
+    let writes = effort.choose(200_000, 100);
+    measure(effort, sink, rocksdb::SYNCED_FILL, share_bound, |mode| {
+        let load = match mode {
+            SyncMode::None => rocksdb::unsynced_load(writes),
+            _ => rocksdb::synced_load(mode.operations(writes)),
+        };
+        Ok(rocksdb::sample(&mode.program_dir(scratch.path())?, &load)?.rate)
     })?;
     let case = format!("redis, YCSB A, {} clients, appendfsync always", redis::CLIENTS);
     measure(effort, sink, &case, closed_loop_bound, |mode| {
