@@ -71,7 +71,7 @@ fn parse_operation(text: &str) -> Result<RejectedMisses, String> {
 /// `sluice rules check`.
 #[derive(Debug, Args)]
 pub struct RulesCheckArgs {
-    /// Source files of rule programs.
+    /// Source files of rule programs, or scenarios whose drives have one.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Grants.
@@ -82,7 +82,7 @@ pub struct RulesCheckArgs {
 /// `sluice rules explain`.
 #[derive(Debug, Args)]
 pub struct RulesExplainArgs {
-    /// Source file of a rule program.
+    /// Source file of a rule program, or a scenario whose drives have one.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Grants.
@@ -90,30 +90,30 @@ pub struct RulesExplainArgs {
     pub grant: RulesGrantArgs,
 }
 
-/// The drive and what it grants.
+/// The drive and what it grants. A scenario says that itself.
 #[derive(Debug, Args)]
 pub struct RulesGrantArgs {
-    /// Parallel units of the drive.
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
-    pub units: u32,
-    /// Sectors of a parallel unit.
-    #[arg(long, value_name = "N", default_value_t = 1 << 18, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    pub unit_sectors: u64,
-    /// Bytes of a sector.
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(512..=65536))]
-    pub sector_bytes: u32,
-    /// Lines of an application at most: the bound of `best line of`.
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
-    pub lines: u32,
-    /// Operations of a command in the worst case, for example 4096 or 32M.
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = super::super::commands::rules_command::count)]
-    pub ops: u64,
-    /// Operations of background rules in the worst case.
-    #[arg(long, value_name = "N", default_value = "16M", value_parser = super::super::commands::rules_command::count)]
-    pub background_ops: u64,
-    /// Memory of all tables.
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = super::super::commands::rules_command::count)]
-    pub table_memory: u64,
+    /// Parallel units of the drive; 128 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub units: Option<u32>,
+    /// Sectors of a parallel unit; 262144 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub unit_sectors: Option<u64>,
+    /// Bytes of a sector; 4096 by default.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(512..=65536))]
+    pub sector_bytes: Option<u32>,
+    /// Lines of an application at most: the bound of `best line of`; 4096 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub lines: Option<u32>,
+    /// Operations of a command in the worst case, for example 4096 or 32M; 4096 by default.
+    #[arg(long, value_name = "N", value_parser = super::super::commands::rules_command::count)]
+    pub ops: Option<u64>,
+    /// Operations of background rules in the worst case; 16M by default.
+    #[arg(long, value_name = "N", value_parser = super::super::commands::rules_command::count)]
+    pub background_ops: Option<u64>,
+    /// Memory of all tables; 64M by default.
+    #[arg(long, value_name = "SIZE", value_parser = super::super::commands::rules_command::count)]
+    pub table_memory: Option<u64>,
     /// Grant global rules: collection and wear leveling of the whole drive.
     #[arg(long)]
     pub global: bool,

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use media::MediaConfig;
 use rules::{AppId, InputOp, RuleGrant, RuleId, RuleTrigger, TableId, TableKind, VerifiedProgram};
 use rules_lang::CompileOptions;
 use serde_json::{Value, json};
 
 use super::rules_admin;
 use crate::args::{RulesArgs, RulesGrantArgs};
-use crate::{CliError, print};
+use crate::{CliError, load_scenario, print};
 
 /// Runs `sluice rules …`.
 ///
@@ -20,32 +21,41 @@ pub fn run(args: &RulesArgs) -> Result<(), CliError> {
         RulesArgs::Check(args) => {
             let mut checked = Vec::new();
             for file in &args.files {
-                checked.push((file.as_path(), load(file, &args.grant)?));
+                checked.extend(load(file, &args.grant)?);
             }
             if args.grant.json {
-                let programs = checked.iter().map(|(file, verified)| summary(file, verified));
-                let programs: Vec<Value> = programs.collect();
+                let programs: Vec<Value> = checked.iter().map(summary).collect();
                 return print(&format!("{:#}\n", json!({ "programs": programs })));
             }
-            let line = |(file, verified): &(&Path, VerifiedProgram)| {
-                let program = verified.program();
+            let line = |checked: &CheckedProgram| {
+                let program = checked.verified.program();
                 format!(
                     "{}: {} rules, {} operations per command and {} in the background at most, {} of tables\n",
-                    file.display(),
+                    checked.name,
                     program.rules.len(),
-                    command_max(verified),
-                    background_max(verified),
-                    scenario::format::bytes_binary(table_bytes(verified)),
+                    command_max(&checked.verified),
+                    background_max(&checked.verified),
+                    scenario::format::bytes_binary(table_bytes(&checked.verified)),
                 )
             };
             print(&checked.iter().map(line).collect::<String>())
         }
         RulesArgs::Explain(args) => {
-            let verified = load(&args.file, &args.grant)?;
-            match args.grant.json {
-                true => print(&format!("{:#}\n", explain_json(&args.file, &verified))),
-                false => print(&explain_text(&verified)),
+            let explained = load(&args.file, &args.grant)?;
+            if args.grant.json {
+                let programs: Vec<Value> = explained.iter().map(explain_json).collect();
+                return print(&match &programs[..] {
+                    [program] => format!("{program:#}\n"),
+                    programs => format!("{:#}\n", json!({ "programs": programs })),
+                });
             }
+            let is_alone = explained.len() == 1;
+            let text = |explained: &CheckedProgram| {
+                let title =
+                    if is_alone { String::new() } else { format!("{}\n\n", explained.name) };
+                format!("{title}{}", explain_text(&explained.verified))
+            };
+            print(&explained.iter().map(text).collect::<Vec<_>>().join("\n"))
         }
         RulesArgs::Install { drive, file } => rules_admin::install(drive, file),
         RulesArgs::List(drive) => rules_admin::list(drive),
@@ -64,24 +74,66 @@ pub fn count(text: &str) -> Result<u64, String> {
     text.parse().ok().or_else(|| scenario::units::size(text)).ok_or_else(|| allowed.to_owned())
 }
 
+/// A program, and where it is.
+struct CheckedProgram {
+    /// The file, and the drive of a scenario.
+    name: String,
+    verified: VerifiedProgram,
+}
+
 fn options(args: &RulesGrantArgs) -> CompileOptions {
     CompileOptions {
         grant: RuleGrant {
-            units: args.units,
-            unit_sectors: args.unit_sectors,
+            units: args.units.unwrap_or(128),
+            unit_sectors: args.unit_sectors.unwrap_or(1 << 18),
             apps: None,
-            table_bytes: args.table_memory,
-            command_ops: args.ops,
-            background_ops: args.background_ops,
+            table_bytes: args.table_memory.unwrap_or(64 << 20),
+            command_ops: args.ops.unwrap_or(4096),
+            background_ops: args.background_ops.unwrap_or(16 << 20),
             allows_global: args.global,
         },
-        sector_bytes: args.sector_bytes,
-        lines: args.lines,
+        sector_bytes: args.sector_bytes.unwrap_or(4096),
+        lines: args.lines.unwrap_or(4096),
     }
 }
 
-fn load(file: &Path, args: &RulesGrantArgs) -> Result<VerifiedProgram, CliError> {
-    compile(file, &options(args))
+/// Returns whether an option says what a drive grants.
+fn has_grants(args: &RulesGrantArgs) -> bool {
+    let RulesGrantArgs { units, unit_sectors, sector_bytes, lines, .. } = args;
+    let RulesGrantArgs { ops, background_ops, table_memory, global, .. } = args;
+    let has_number = units.is_some() || sector_bytes.is_some() || lines.is_some();
+    has_number
+        || [unit_sectors, ops, background_ops, table_memory].iter().any(|n| n.is_some())
+        || *global
+}
+
+/// Checks the program of a source file, or those of the drives of a scenario.
+fn load(file: &Path, args: &RulesGrantArgs) -> Result<Vec<CheckedProgram>, CliError> {
+    let name = file.display().to_string();
+    if file.extension().is_none_or(|extension| extension != "toml") {
+        let verified = compile(file, &options(args))?;
+        return Ok(vec![CheckedProgram { name, verified }]);
+    }
+    if has_grants(args) {
+        let text = format!("{name} is a scenario, whose drives say what they grant");
+        return Err(CliError::Usage(text));
+    }
+    let mut checked = Vec::new();
+    for drive in &load_scenario(file)?.drives {
+        let (config, sector_bytes) = (&drive.config, u64::from(drive.config.sector_bytes().max(1)));
+        let (Some(rules), MediaConfig::Nand(nand)) = (&config.rules, &config.media) else {
+            continue;
+        };
+        let capacity = drive.capacity.as_ref().map(|c| c.logical_bytes() / sector_bytes);
+        let name = format!("{name}, {}", config.name);
+        let verified = rules.verified(nand, capacity);
+        let verified = verified.map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
+        checked.push(CheckedProgram { name, verified });
+    }
+    match checked.is_empty() {
+        true => Err(CliError::Usage(format!("{name} has no drive with personality = \"rules\""))),
+        false => Ok(checked),
+    }
 }
 
 /// Compiles and verifies the program of a file.
@@ -125,10 +177,10 @@ fn table_bytes(verified: &VerifiedProgram) -> u64 {
     table_ids(verified).map(|table| verified.table_bytes(table)).sum()
 }
 
-fn summary(file: &Path, verified: &VerifiedProgram) -> Value {
+fn summary(CheckedProgram { name, verified }: &CheckedProgram) -> Value {
     let program = verified.program();
     json!({
-        "file": file.to_string_lossy(),
+        "file": name,
         "apps": program.apps.len(),
         "rules": program.rules.len(),
         "tables": program.tables.len(),
@@ -191,10 +243,11 @@ fn names(verified: &VerifiedProgram, rules: &[RuleId]) -> Vec<String> {
     rules.iter().map(|rule| verified.program().rules[rule.index()].name.clone()).collect()
 }
 
-fn explain_json(file: &Path, verified: &VerifiedProgram) -> Value {
+fn explain_json(checked: &CheckedProgram) -> Value {
+    let verified = &checked.verified;
     let program = verified.program();
     let app_name = |app: AppId| program.apps.get(app.index()).map_or("drive", |app| &app.name);
-    let mut explained = summary(file, verified);
+    let mut explained = summary(checked);
     let rules = program.rules.iter().enumerate().map(|(at, rule)| {
         json!({
             "name": rule.name,

@@ -44,6 +44,51 @@ fn programs_of_the_demo_are_checked_and_explained() {
 }
 
 #[test]
+fn the_programs_of_a_scenario_are_checked_for_their_drives() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("drives.toml");
+    let drive = |name: &str, rules: &str| {
+        format!(
+            "[[drive]]\nname = \"{name}\"\npreset = \"femu-default\"\n\
+             geometry = {{ channels = 2, pus = 2, chunks = 64, pages = 64 }}\n{rules}"
+        )
+    };
+    let with = |rules: &str| format!("personality = \"rules\"\nrules = {{ {rules} }}\n");
+    let page = std::fs::read_to_string(demo("page.rules")).unwrap();
+    std::fs::write(folder.path().join("page.rules"), page.replace("0-63", "0-3")).unwrap();
+    let own = "program = \"page.rules\"";
+    let drives = [
+        drive("plain", ""),
+        drive("own", &with(own)),
+        drive("shipped", &with("template = \"throughput\"")),
+    ];
+    std::fs::write(&scenario, drives.concat()).unwrap();
+    let checked = json(&sluice(&["check", "--json"], &scenario));
+    let programs = checked["programs"].as_array().unwrap();
+    let name = |drive: &str| format!("{}, {drive}", scenario.display());
+    let files: Vec<&Value> = programs.iter().map(|program| &program["file"]).collect();
+    assert_eq!(files, [&Value::from(name("own")), &Value::from(name("shipped"))]);
+    let alone = json(&sluice(&["check", "--json"], &demo("page.rules")));
+    assert_eq!(programs[0]["rules"], alone["programs"][0]["rules"]);
+    let explained = json(&sluice(&["explain", "--json"], &scenario));
+    assert_eq!(explained["programs"][1]["file"], name("shipped"));
+    let text = sluice(&["explain"], &scenario);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with(&name("own")) && text.contains(&name("shipped")), "{text}");
+    // Options say what a drive grants, and the scenario does.
+    let refused = sluice(&["check", "--ops", "4"], &scenario);
+    assert_eq!(refused.status.code(), Some(2));
+    std::fs::write(&scenario, drive("plain", "")).unwrap();
+    let refused = sluice(&["check"], &scenario);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no drive with personality"));
+    // A program that the drive does not grant.
+    let few = drive("own", &with(&format!("{own}, ops = 4")));
+    std::fs::write(&scenario, few).unwrap();
+    assert_eq!(sluice(&["check"], &scenario).status.code(), Some(2));
+}
+
+#[test]
 fn errors_have_a_location_and_the_exit_code_of_invalid_requests() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("bad.rules");
