@@ -1,9 +1,10 @@
 //! The gate: the one instruction whose calls pass the filter of system calls that a program has
-//! under `sluice exec --speculate wait` (docs/speculation.md).
+//! under `sluice exec --speculate` (docs/speculation.md).
 //!
 //! The preload library maps a page at a fixed address, with a function that makes the system call
 //! of its first argument with the others, as `syscall(3)` does. Before an output it compares the
-//! number of acknowledged syncs with that of durable ones, both in the doorbell's memory.
+//! number of acknowledged syncs with that of durable ones, and checks that the outbox is empty. All
+//! three words are in the doorbell's memory.
 
 /// Address of the gate's page: where the kernel, allocators and sanitizers put nothing by default.
 pub const ADDRESS: usize = 0x2051_7ce0_0000;
@@ -35,5 +36,8 @@ pub const ACKNOWLEDGED: usize = 320;
 pub const DURABLE: usize = 328;
 /// Offset of the flag that programs may acknowledge syncs themselves.
 pub const POSTS_SYNCS: usize = 336;
+/// Offset of the word with the number of sends in the outbox, on the same cache line. The supervisor
+/// adds a send before it answers the call, and removes it after the kernel has taken the data.
+pub const BUFFERED: usize = 344;
 /// Offset of the counter of outputs that passed without a wait.
 pub const PASSED: usize = 384;

@@ -27,4 +27,7 @@ mod speculation;
 pub use connections::ServiceAddress;
 pub use invariants::{ServicePart, ServiceViolation};
 pub use service::{Service, ServiceError, ServiceStats, ServiceStopHandle};
-pub use speculation::{OutputSupervisor, SpeculationStats};
+pub use speculation::{
+    OUTBOX_BYTES_MAX, OUTBOX_SENDS_MAX, OUTBOX_TARGET_BYTES_MAX, OutboxLimits, OutboxStats,
+    OutputSupervisor, SpeculationStats,
+};

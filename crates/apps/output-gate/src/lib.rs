@@ -5,8 +5,9 @@
 //! program is executed. Every call that the [table](syscall_table) does not know as harmless then
 //! stops, whether the C library makes it, the program itself, a signal handler or a descendant
 //! without the preload library. The supervisor receives it as a [`StoppedCall`] from the
-//! [`Listener`], and lets it go or has it fail. Calls whose instruction is the one at
-//! [`exec_proto::gate::CALL_END`] pass: the preload library has made the supervisor's check itself.
+//! [`Listener`], and lets it go, has it fail, or makes it later if it only sends data
+//! ([`DataSend`]). Calls whose instruction is the one at [`exec_proto::gate::CALL_END`] pass: the
+//! preload library has made the supervisor's check itself.
 //!
 //! # Guarantees
 //!
@@ -21,10 +22,12 @@
 //!
 //! docs/speculation.md; `seccomp_unotify(2)`.
 
+mod data_send;
 mod filter;
 mod install;
 mod listener;
 
+pub use data_send::{DataSend, copy_descriptor};
 pub use filter::{FilterInstruction, filter};
 pub use install::FilterInstaller;
 pub use listener::{Listener, StoppedCall};

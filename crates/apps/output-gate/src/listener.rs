@@ -75,7 +75,17 @@ impl Listener {
     /// The kernel's error.
     pub fn allow(&self, id: u64) -> io::Result<()> {
         let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
-        self.answer(libc::seccomp_notif_resp { id, val: 0, error: 0, flags })
+        self.answer(libc::seccomp_notif_resp { id, val: 0, error: 0, flags }).map(drop)
+    }
+
+    /// Has the call return a value, although the kernel does not execute it. Returns whether its
+    /// thread received the value; otherwise it has ended, or was interrupted and makes the call
+    /// again.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn complete(&self, id: u64, value: i64) -> io::Result<bool> {
+        self.answer(libc::seccomp_notif_resp { id, val: value, error: 0, flags: 0 })
     }
 
     /// Has the call fail with an error number. A call whose thread has ended is ignored.
@@ -83,7 +93,7 @@ impl Listener {
     /// # Errors
     /// The kernel's error.
     pub fn fail(&self, id: u64, errno: i32) -> io::Result<()> {
-        self.answer(libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 })
+        self.answer(libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 }).map(drop)
     }
 
     /// Returns whether the thread of a call still waits for the answer.
@@ -96,7 +106,8 @@ impl Listener {
         valid == 0
     }
 
-    fn answer(&self, answer: libc::seccomp_notif_resp) -> io::Result<()> {
+    /// Returns whether the thread of the call received the answer.
+    fn answer(&self, answer: libc::seccomp_notif_resp) -> io::Result<bool> {
         loop {
             // SAFETY: the answer outlives the call.
             let sent = unsafe {
@@ -104,12 +115,12 @@ impl Listener {
                 libc::ioctl(self.descriptor.as_raw_fd(), command, &raw const answer)
             };
             if sent == 0 {
-                return Ok(());
+                return Ok(true);
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 // The thread was interrupted or has ended.
-                Some(libc::ENOENT) => return Ok(()),
+                Some(libc::ENOENT) => return Ok(false),
                 Some(libc::EINTR) => {}
                 _ => return Err(error),
             }

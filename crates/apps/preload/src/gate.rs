@@ -1,9 +1,9 @@
-//! The gate of the filter of system calls under `sluice exec --speculate wait`
+//! The gate of the filter of system calls under `sluice exec --speculate`
 //! ([`exec_proto::gate`]).
 //!
 //! The library makes two kinds of calls through the gate: its own calls to the service, which no one
-//! else can observe, and outputs of the program while every acknowledged sync is durable. All
-//! other outputs stop in the filter, until the supervisor lets them go.
+//! else can observe, and outputs of the program while every acknowledged sync is durable and the
+//! outbox is empty. All other outputs stop in the filter, until the supervisor lets them go.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -62,7 +62,14 @@ fn active() -> Option<Gate> {
     Some(unsafe { std::mem::transmute::<usize, Gate>(gate::ADDRESS) })
 }
 
-/// Returns the gate if every acknowledged sync is durable, and counts an output.
+/// Returns the gate if every acknowledged sync is durable and the outbox is empty, and counts an
+/// output.
+///
+/// **Order.** An output of this thread, or one that it knows to have returned, is in the outbox or
+/// was sent. If it is in the outbox, the supervisor had counted it before it answered the call, so
+/// that this thread sees the count. If this thread sees no count, the supervisor had sent it before.
+/// So an output through the gate never overtakes one in the outbox, and the order of the three loads
+/// does not matter.
 fn passable() -> Option<Gate> {
     let gate = active()?;
     let doorbell = DOORBELL.load(Ordering::Acquire);
@@ -74,6 +81,9 @@ fn passable() -> Option<Gate> {
     let word = |at: usize| unsafe { AtomicU64::from_ptr(doorbell.add(at).cast()) };
     let acknowledged = word(gate::ACKNOWLEDGED).load(Ordering::Acquire);
     if word(gate::DURABLE).load(Ordering::Acquire) < acknowledged {
+        return None;
+    }
+    if word(gate::BUFFERED).load(Ordering::Acquire) != 0 {
         return None;
     }
     word(gate::PASSED).fetch_add(1, Ordering::Relaxed);

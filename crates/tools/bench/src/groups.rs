@@ -230,7 +230,7 @@ named_values! {
         /// Tickets of writes on the null device, and lookups whose reads are issued early on an emulated
         /// drive (real time).
         Library = "library",
-        /// SQLite, RocksDB and Redis that do not sync, that speculate under `sluice exec --speculate wait`,
+        /// SQLite, RocksDB and Redis that do not sync, that speculate under `sluice exec --speculate`,
         /// and that wait (real time).
         Exec = "exec",
     }

@@ -530,7 +530,8 @@ pub struct ExecArgs {
     #[arg(long)]
     pub sync: bool,
     /// Whether syncs return before the data is durable. With `wait`, output of the program waits
-    /// until everything that was synced before it is durable (docs/speculation.md).
+    /// until everything that was synced before it is durable; with `buffer`, data for sockets and
+    /// pipes is copied, and sent then (docs/speculation.md).
     #[arg(long, value_enum, default_value_t = Speculate::Off, value_name = "MODE")]
     pub speculate: Speculate,
     /// Print the statistics of the file service on standard error when the program has ended.
@@ -553,6 +554,9 @@ pub enum Speculate {
     Off,
     /// Syncs return at once; output waits.
     Wait,
+    /// Syncs return at once, and so do sends to sockets and pipes, as long as the outbox has room;
+    /// other output waits.
+    Buffer,
 }
 
 /// `sluice profile`.

@@ -33,7 +33,7 @@ use crate::service::pipeline::mapping_sync::{MappingSync, SYNC_REQUEST_ID};
 use crate::service::pipeline::posted_writes::PostedWriteQueue;
 use crate::session::ProcessSession;
 use crate::shared_mappings::{MappingUpdate, SharedMappings};
-use crate::speculation::{OutputSupervisor, Speculation, SpeculationStats};
+use crate::speculation::{OutboxLimits, OutputSupervisor, Speculation, SpeculationStats};
 
 /// Why a service stopped.
 #[derive(Debug, thiserror::Error)]
@@ -244,14 +244,15 @@ impl<D: BlockDevice> Service<D> {
     }
 
     /// Lets syncs return at once, as barriers of the volume, and returns the supervisor that stops
-    /// the program's output until they are durable. The program must be started with it. The
-    /// service ends when the program and all its descendants have ended.
+    /// the program's output until they are durable. The program must be started with it. Data sent
+    /// to sockets and pipes does not wait if it fits into the outbox. The service ends when the
+    /// program and all its descendants have ended, and the outbox is empty.
     ///
     /// # Errors
     /// [`ServiceError::Io`] if threads or memory are unavailable, or on a machine other than x86-64.
-    pub fn speculate(&mut self) -> Result<OutputSupervisor, ServiceError> {
+    pub fn speculate(&mut self, outbox: OutboxLimits) -> Result<OutputSupervisor, ServiceError> {
         let speculation = Speculation::new(self.doorbell.clone())?;
-        let supervisor = speculation.supervise()?;
+        let supervisor = speculation.supervise(outbox)?;
         self.durability.speculation = Some(speculation);
         Ok(supervisor)
     }

@@ -1,25 +1,29 @@
 //! Speculation: syncs return at once, ordered by barriers of the volume, and output of the program
-//! waits until they are durable.
+//! waits until they are durable, or is copied to a bounded outbox and sent then.
 //!
 //! # Guarantee
 //!
 //! A call of the program that others can observe is executed only when every sync that was
 //! acknowledged to any process of the session before the call is durable. If a sync fails, no such
-//! call is executed any more.
+//! call is executed any more. Data of a call that returned early is sent under the same conditions,
+//! in the order of the calls.
 //!
 //! # Concurrency
 //!
 //! Programs acknowledge syncs, or the service's thread does so for them. This thread covers syncs by
 //! barriers, and publishes durable ones. It never waits for the program or for the supervisor. The
 //! supervisor's thread receives the calls that the filter stops ([`output_gate`]) and answers each
-//! when the syncs before it are durable; it never waits for the program either. A sync becomes durable
-//! without further calls of the program, so every wait ends.
+//! when the syncs before it are durable, or when its data is in the outbox, which only this thread
+//! uses. It never waits for the program or for a peer. A sync becomes durable without further calls
+//! of the program, so every wait ends.
 //!
 //! # References
 //!
 //! docs/speculation.md; \[Spec14 §4.4\].
 
+mod outbox;
 mod supervisor;
+mod target;
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,6 +39,10 @@ use output_gate::FilterInstaller;
 use time::Nanos;
 
 use crate::connections::ring_doorbell;
+pub use outbox::{
+    OUTBOX_BYTES_MAX, OUTBOX_SENDS_MAX, OUTBOX_TARGET_BYTES_MAX, OutboxLimits, OutboxStats,
+};
+use outbox::{Outbox, OutboxCounters};
 use supervisor::Supervisor;
 
 /// Counters of a session that speculates.
@@ -56,6 +64,8 @@ pub struct SpeculationStats {
     pub wait_max: Nanos,
     /// Whether speculation ended early, because the program shares memory with others.
     pub has_ended: bool,
+    /// Counters of the outbox; all 0 without.
+    pub outbox: OutboxStats,
 }
 
 /// Syncs of a session, shared by the service's thread and the supervisor's. The number of acknowledged
@@ -89,6 +99,7 @@ struct SupervisorCounters {
     failed: AtomicU64,
     wait_total: AtomicU64,
     wait_max: AtomicU64,
+    outbox: OutboxCounters,
 }
 
 impl SyncProgress {
@@ -129,6 +140,16 @@ impl SyncProgress {
         }
     }
 
+    /// Returns the number of sends in the outbox.
+    fn buffered(&self) -> u64 {
+        self.doorbell.atomic_u64(gate::BUFFERED).load(Ordering::SeqCst)
+    }
+
+    /// Publishes the number of sends in the outbox, which the library's gate reads.
+    fn publish_buffered(&self, sends: usize) {
+        self.doorbell.atomic_u64(gate::BUFFERED).store(sends as u64, Ordering::SeqCst);
+    }
+
     /// Records that the syncs that are not durable will never be. Returns whether a process was told
     /// of such a sync, the first time.
     fn fail(&self) -> bool {
@@ -167,6 +188,7 @@ impl SyncProgress {
             wait_total: Nanos(read(&self.counters.wait_total)),
             wait_max: Nanos(read(&self.counters.wait_max)),
             has_ended: self.is_ending.load(Ordering::Relaxed),
+            outbox: self.counters.outbox.stats(),
         }
     }
 }
@@ -221,19 +243,19 @@ impl Speculation {
         })
     }
 
-    pub(crate) fn supervise(&self) -> io::Result<OutputSupervisor> {
-        OutputSupervisor::start(self.progress.clone())
+    pub(crate) fn supervise(&self, limits: OutboxLimits) -> io::Result<OutputSupervisor> {
+        OutputSupervisor::start(self.progress.clone(), Outbox::new(limits))
     }
 
     /// Counts the syncs acknowledged so far. The writes posted before them are found by a scan after
     /// this.
     pub(crate) fn count_syncs(&mut self) {
-        self.note_end();
+        self.check_end();
         self.counted = self.progress.acknowledged();
     }
 
     /// Takes no more syncs if the program shares memory with others.
-    fn note_end(&mut self) {
+    fn check_end(&mut self) {
         if self.end.is_none() && self.progress.is_ending.load(Ordering::SeqCst) {
             self.progress.stop_posting();
             self.end = Some(self.progress.acknowledged());
@@ -243,7 +265,7 @@ impl Speculation {
     /// Returns whether a sync is answered when a barrier covers it; otherwise it waits for the
     /// device.
     pub(crate) fn takes_syncs(&mut self) -> bool {
-        self.note_end();
+        self.check_end();
         self.end.is_none()
     }
 
@@ -294,7 +316,7 @@ impl Speculation {
                 self.progress.publish_durable(covered.sync);
             }
         }
-        self.note_end();
+        self.check_end();
         if self.end.is_some_and(|end| self.covered >= end) && !has_failed {
             // Later numbers are of syncs that are calls, too, and wait for the device.
             self.covered = u64::MAX;
@@ -315,9 +337,9 @@ impl Speculation {
         self.progress.is_over.load(Ordering::SeqCst)
     }
 
-    /// Returns whether an output waits for a sync.
+    /// Returns whether an output waits for a sync, or its data does.
     pub(crate) fn has_waiting_outputs(&self) -> bool {
-        self.progress.counters.waiting.load(Ordering::Relaxed) > 0
+        self.progress.counters.waiting.load(Ordering::Relaxed) > 0 || self.progress.buffered() > 0
     }
 
     pub(crate) fn stats(&self) -> SpeculationStats {
@@ -342,9 +364,9 @@ pub struct OutputSupervisor {
 }
 
 impl OutputSupervisor {
-    fn start(progress: Arc<SyncProgress>) -> io::Result<OutputSupervisor> {
+    fn start(progress: Arc<SyncProgress>, outbox: Outbox) -> io::Result<OutputSupervisor> {
         let installer = FilterInstaller::new()?;
-        let supervisor = Supervisor::new(progress.clone());
+        let mut supervisor = Supervisor::new(progress.clone(), outbox);
         let of = installer.clone();
         let run = move || {
             let listener = of.listener();
@@ -387,7 +409,12 @@ impl OutputSupervisor {
         self.progress.counters.waiting.load(Ordering::SeqCst)
     }
 
-    /// Waits until no process has the filter any more.
+    /// Returns the number of calls whose data is in the outbox now.
+    pub fn buffered(&self) -> u64 {
+        self.progress.buffered()
+    }
+
+    /// Waits until no process has the filter any more, and the outbox is empty.
     ///
     /// # Errors
     /// If the kernel's interface failed; the program's output has failed with `ENOSYS` since then.

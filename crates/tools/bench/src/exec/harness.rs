@@ -84,7 +84,7 @@ pub(super) struct ProgramDir {
     /// Whether the device has a log in its persistent memory region.
     has_write_log: bool,
     /// Whether syncs of programs return at once, and output waits for them.
-    speculates: bool,
+    speculation: Option<&'static str>,
 }
 
 /// Device of a volume.
@@ -106,7 +106,7 @@ impl ProgramDir {
             processes,
             volume: Some(volume),
             has_write_log: false,
-            speculates: false,
+            speculation: None,
         }
     }
 
@@ -115,9 +115,9 @@ impl ProgramDir {
         ProgramDir { has_write_log: true, ..self }
     }
 
-    /// Lets syncs of programs return at once, and output wait for them.
-    pub(super) fn with_speculation(self) -> ProgramDir {
-        ProgramDir { speculates: true, ..self }
+    /// Lets syncs of programs return at once, with a value of `--speculate` for the output.
+    pub(super) fn with_speculation(self, mode: &'static str) -> ProgramDir {
+        ProgramDir { speculation: Some(mode), ..self }
     }
 
     /// Returns a command without arguments whose files are in the directory. Its process may be
@@ -139,8 +139,8 @@ impl ProgramDir {
         if self.has_write_log {
             command.args(["--write-log", "pmr"]);
         }
-        if self.speculates {
-            command.args(["--speculate", "wait"]);
+        if let Some(mode) = self.speculation {
+            command.args(["--speculate", mode]);
         }
         command.arg("--at").arg(&self.directory).args(["--", program]);
         Ok(command)
@@ -233,14 +233,14 @@ impl ExecHarness {
                 processes: drive.clone().collect(),
                 volume,
                 has_write_log: false,
-                speculates: false,
+                speculation: None,
             },
             ProgramDir {
                 directory: mounted,
                 processes: drive.chain(fuse.iter().map(Fuse::process)).collect(),
                 volume: None,
                 has_write_log: false,
-                speculates: false,
+                speculation: None,
             },
         ];
         Ok(ExecHarness {

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 
-use exec::{OutputSupervisor, Service, ServiceAddress, ServiceStats, SpeculationStats};
+use exec::{
+    OutboxLimits, OutboxStats, OutputSupervisor, Service, ServiceAddress, ServiceStats,
+    SpeculationStats,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stack::WriteLogStats;
@@ -51,7 +54,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let new = VolumeFormatArgs { on, size: None, label: String::new(), unit: None, force: false };
     let options = match args.speculate {
         Speculate::Off => Options::default(),
-        Speculate::Wait => Options {
+        Speculate::Wait | Speculate::Buffer => Options {
             txn_bytes: SPECULATION_TXN_BYTES,
             cache_pages: SPECULATION_PAGES,
             ..Options::default()
@@ -70,10 +73,12 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
         .env(exec_proto::ENV_SERVICE, address.environment())
         .env(exec_proto::ENV_MOUNT, &at)
         .env_remove(exec_proto::ENV_CWD);
-    let supervisor = match args.speculate {
+    let outbox = match args.speculate {
         Speculate::Off => None,
-        Speculate::Wait => Some(service.speculate().map_err(other)?),
+        Speculate::Wait => Some(OutboxLimits::NONE),
+        Speculate::Buffer => Some(OutboxLimits::default()),
     };
+    let supervisor = outbox.map(|outbox| service.speculate(outbox)).transpose().map_err(other)?;
     if let Some(supervisor) = &supervisor {
         supervisor.prepare(&mut command);
     }
@@ -121,8 +126,11 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     }
     if args.stats {
         eprintln!("{}", stats_text(&counters));
-        if args.speculate == Speculate::Wait {
+        if args.speculate != Speculate::Off {
             eprintln!("{}", speculation_text(&counters.speculation));
+        }
+        if args.speculate == Speculate::Buffer {
+            eprintln!("{}", outbox_text(&counters.speculation.outbox));
         }
         log.iter().for_each(|log| eprintln!("{}", log_text(log)));
     }
@@ -241,6 +249,15 @@ fn speculation_text(counters: &SpeculationStats) -> String {
     format!(
         "speculation: {barriers} barriers; {waited} outputs waited, {total} in total, {max} at most; \
          {stopped} stopped without a wait, {passed} passed, {failed} failed{ended}"
+    )
+}
+
+fn outbox_text(counters: &OutboxStats) -> String {
+    let OutboxStats { buffered, bytes, sent, failed, dropped, overflows, .. } = counters;
+    let (total, max) = (counters.delay_total, counters.delay_max);
+    format!(
+        "outbox: {buffered} sends of {bytes} bytes, {total} in total, {max} at most; {sent} sent, \
+         {failed} without a peer, {dropped} dropped, {overflows} did not fit"
     )
 }
 

@@ -11,13 +11,16 @@ use super::harness::{DeviceControl, Ended, Gate, Speculating, compile, new_devic
 /// A barrier that fails: the output that waits for it never comes, and the program gets `SIGBUS`.
 #[test]
 fn output_behind_a_failed_barrier_is_never_made() {
+    Gate::all_installed().into_iter().for_each(fails_behind_a_barrier);
+}
+
+fn fails_behind_a_barrier(gate: Gate) {
     let dir = tempfile::tempdir().unwrap();
     let program = compile("outputs", dir.path(), &[]);
     let at = dir.path().canonicalize().unwrap().join("at");
     for kind in ["write", "printf", "raw", "exit", "spawn"] {
         let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
-        let mut running =
-            Speculating::start(new_device(2), Gate::Installed, &at, &program, &[kind], pause);
+        let mut running = Speculating::start(new_device(2), gate, &at, &program, &[kind], pause);
         running.until(kind, |running| running.supervisor.waiting() > 0);
         running.control.fail();
         let Ended { status, output, service, .. } = running.end();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Completion, Limits, Op, QueueFull, Request};
 use event::{RealClock, Waker};
-use exec::{OutputSupervisor, Service, ServiceAddress, ServiceError, ServiceStats};
+use exec::{OutboxLimits, OutputSupervisor, Service, ServiceAddress, ServiceError, ServiceStats};
 use mem::AddressSpace;
 use nvme::Status;
 use rng::Rng;
@@ -229,7 +229,16 @@ pub(crate) fn recovered(device: VolatileDevice, name: &str) -> (Option<Vec<u8>>,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     Installed,
+    /// It has, and data that it sends is copied to an outbox of this capacity.
+    Buffers(OutboxLimits),
     Removed,
+}
+
+impl Gate {
+    /// The filter, without and with an outbox.
+    pub(crate) fn all_installed() -> [Gate; 2] {
+        [Gate::Installed, Gate::Buffers(OutboxLimits::default())]
+    }
 }
 
 type ServiceResult = Result<(ControlledDevice, ServiceStats), ServiceError>;
@@ -267,10 +276,11 @@ impl Speculating {
         };
         let (created, handles) = mpsc::channel();
         let to = address.clone();
+        let outbox = if let Gate::Buffers(limits) = gate { limits } else { OutboxLimits::NONE };
         // The service stays in its thread.
         let service = std::thread::spawn(move || {
             let mut service = Service::new(store, &to).unwrap();
-            created.send((service.speculate().unwrap(), service.stop())).unwrap();
+            created.send((service.speculate(outbox).unwrap(), service.stop())).unwrap();
             service.run(RealClock::start())
         });
         let (supervisor, stop) = handles.recv().unwrap();
@@ -281,7 +291,7 @@ impl Speculating {
         command.env(exec_proto::ENV_SERVICE, address.environment());
         configure(&mut command, &control);
         match gate {
-            Gate::Installed => supervisor.prepare(&mut command),
+            Gate::Installed | Gate::Buffers(_) => supervisor.prepare(&mut command),
             Gate::Removed => supervisor.cancel(),
         }
         let child = command.spawn().unwrap();

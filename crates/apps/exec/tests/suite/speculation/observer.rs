@@ -68,6 +68,7 @@ impl Observer {
         }
         let Ended { output, device, .. } = running.end();
         let received = numbers(&output);
+        assert!(received.is_sorted_by(|one, next| one < next), "{how}: {received:?}");
         let (contents, _) = recovered(device, "numbers");
         let found = numbers(&contents.unwrap_or_default());
         let wanted: Vec<u64> = (1..=received.last().copied().unwrap_or(0)).collect();
@@ -91,10 +92,12 @@ fn seed() -> u64 {
 #[test]
 fn an_observer_has_no_answer_that_a_recovery_lacks() {
     let dir = tempfile::tempdir().unwrap();
-    let observed = Observer::new(dir.path(), seed()).run(100, Gate::Installed);
-    assert_eq!(observed.violations, 0, "{observed:?}, SLUICE_SEED={}", seed());
-    // The program is cut after its first answer.
-    assert!(observed.received >= observed.cuts as usize, "{observed:?}");
+    for gate in Gate::all_installed() {
+        let observed = Observer::new(dir.path(), seed()).run(100, gate);
+        assert_eq!(observed.violations, 0, "{gate:?}, {observed:?}, SLUICE_SEED={}", seed());
+        // The program is cut after its first answer.
+        assert!(observed.received >= observed.cuts as usize, "{gate:?}, {observed:?}");
+    }
 }
 
 /// Without the filter answers come before their data is durable, and cuts lose it.
@@ -109,8 +112,10 @@ fn without_the_gate_an_observer_has_answers_that_a_recovery_lacks() {
 #[ignore = "10,000 cuts take minutes: `make test-long`"]
 fn an_observer_has_no_answer_that_a_recovery_lacks_after_many_cuts() {
     let dir = tempfile::tempdir().unwrap();
-    let observed = Observer::new(dir.path(), seed() ^ 0x10_000).run(10_000, Gate::Installed);
-    assert_eq!(observed.violations, 0, "{observed:?}, SLUICE_SEED={}", seed());
+    for gate in Gate::all_installed() {
+        let observed = Observer::new(dir.path(), seed() ^ 0x10_000).run(10_000, gate);
+        assert_eq!(observed.violations, 0, "{gate:?}, {observed:?}, SLUICE_SEED={}", seed());
+    }
     let without = Observer::new(dir.path(), seed()).run(200, Gate::Removed);
     assert!(without.violations > 100, "{without:?}");
 }

@@ -97,9 +97,9 @@ impl CrashHarness {
         self.options.push("--sync");
     }
 
-    /// Lets syncs of programs return at once, and output wait for them.
-    pub(crate) fn speculating(mut self) -> CrashHarness {
-        self.options.extend(["--speculate", "wait"]);
+    /// Lets syncs of programs return at once, with a value of `--speculate` for their output.
+    pub(crate) fn speculating(mut self, mode: &'static str) -> CrashHarness {
+        self.options.extend(["--speculate", mode]);
         self
     }
 

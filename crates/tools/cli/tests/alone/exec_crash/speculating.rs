@@ -9,10 +9,19 @@ use super::{redis, rocksdb, sqlite};
 
 const CUTS: [Cut; 4] = [Cut::Program, Cut::Service, Cut::Server, Cut::Power];
 
-/// Cuts of each kind, with a seed for each.
+/// Cuts of each kind with output that waits, with a seed for each.
 fn each(count: u64, first_seed: u64, run: impl Fn(&dyn Fn() -> CrashHarness, u64, u64)) {
+    each_with("wait", count, first_seed, run);
+}
+
+fn each_with(
+    mode: &'static str,
+    count: u64,
+    first_seed: u64,
+    run: impl Fn(&dyn Fn() -> CrashHarness, u64, u64),
+) {
     for (cut, seed) in CUTS.into_iter().zip(first_seed..) {
-        run(&|| CrashHarness::new(cut).speculating(), count, seed);
+        run(&|| CrashHarness::new(cut).speculating(mode), count, seed);
     }
 }
 
@@ -25,6 +34,11 @@ fn sqlite_with(journal: Journal, count: u64, first_seed: u64) {
 #[test]
 fn redis_that_speculates_survives_cuts() {
     each(5, 119, |harness, count, seed| redis::cuts_with(harness, count, seed));
+}
+
+#[test]
+fn redis_with_an_outbox_survives_cuts() {
+    each_with("buffer", 5, 139, |harness, count, seed| redis::cuts_with(harness, count, seed));
 }
 
 #[test]
@@ -50,7 +64,9 @@ fn rocksdb_that_speculates_survives_cuts() {
 #[test]
 #[ignore = "200 cuts of each kind: make test-long"]
 fn programs_that_speculate_survive_many_cuts() {
-    each(200, 219, |harness, count, seed| redis::cuts_with(harness, count, seed));
+    for (mode, seed) in [("wait", 219), ("buffer", 239)] {
+        each_with(mode, 200, seed, |harness, count, seed| redis::cuts_with(harness, count, seed));
+    }
     for (journal, seed) in
         [(Journal::Wal, 223), (Journal::Rollback, 227), (Journal::SharedWal, 231)]
     {

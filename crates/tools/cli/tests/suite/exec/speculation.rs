@@ -1,7 +1,7 @@
-//! `sluice exec --speculate wait`: programs see what they see without it, and nothing of an unsynced
+//! `sluice exec --speculate wait` and `buffer`: programs see what they see without it, and nothing of an unsynced
 //! state leaves them.
 
-// guarantee: B-126
+// guarantee: B-126, B-127
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,8 @@ use super::fixture::{Fixture, text};
 use super::library::SLUICE;
 
 const SPECULATES: [&str; 2] = ["--speculate", "wait"];
+const BUFFERS: [&str; 2] = ["--speculate", "buffer"];
+const BOTH: [[&str; 2]; 2] = [SPECULATES, BUFFERS];
 
 #[test]
 fn every_call_is_as_on_the_host_when_syncs_return_at_once() {
@@ -18,16 +20,23 @@ fn every_call_is_as_on_the_host_when_syncs_return_at_once() {
     let host = stage.path("host");
     std::fs::create_dir(&host).unwrap();
     let wanted = stage.run(&program, &[&host]);
-    let at = stage.path("at");
-    let got = stage.command_with(&SPECULATES, &[&program, &at]).output().unwrap();
-    assert!(got.status.success(), "{}", text(&got.stderr));
-    assert_eq!(text(&got.stdout), text(&wanted.stdout));
-    stage.is_clean();
+    for mode in BOTH {
+        let stage = Fixture::new(64 << 20);
+        let at = stage.path("at");
+        let got = stage.command_with(&mode, &[&program, &at]).output().unwrap();
+        assert!(got.status.success(), "{mode:?}: {}", text(&got.stderr));
+        assert_eq!(text(&got.stdout), text(&wanted.stdout), "{mode:?}");
+        stage.is_clean();
+    }
 }
 
 /// Pipelines, a statically linked program among them, and a program that is executed by another.
 #[test]
 fn pipelines_and_static_programs_are_stopped_and_end() {
+    BOTH.iter().for_each(|mode| pipelines_end(mode));
+}
+
+fn pipelines_end(mode: &[&str]) {
     let stage = Fixture::new(16 << 20);
     let (at, source, fixed) = (stage.path("at"), stage.path("fixed.c"), stage.path("fixed"));
     std::fs::write(
@@ -41,7 +50,7 @@ fn pipelines_and_static_programs_are_stopped_and_end() {
         "for i in 1 2 3; do echo line $i >> {at}/f; sync {at}/f; echo said $i; done; \
          cat {at}/f | {fixed} | tr a-z A-Z; (echo in the background; sync {at}/f) & wait; exec cat {at}/f"
     );
-    let options = [&SPECULATES[..], &["--stats"]].concat();
+    let options = [mode, &["--stats"]].concat();
     let out = stage.command_with(&options, &["sh", "-c", &script]).output().unwrap();
     let lines = "said 1\nsaid 2\nsaid 3\nLINE 1\nLINE 2\nLINE 3\nin the background\nline 1\nline 2\nline 3\n";
     let said = text(&out.stderr);
@@ -89,6 +98,10 @@ fn a_statically_linked_program_is_refused_with_a_line() {
 /// A client of a socket that has gone: the program gets the error that it gets without speculation.
 #[test]
 fn a_peer_that_has_gone_is_an_error_of_the_output() {
+    BOTH.iter().for_each(|mode| fails_without_a_peer(mode));
+}
+
+fn fails_without_a_peer(mode: &[&str]) {
     let stage = Fixture::new(16 << 20);
     let at = stage.path("at");
     let script = format!(
@@ -100,7 +113,7 @@ fn a_peer_that_has_gone_is_an_error_of_the_output() {
          try:\n    here.send(b'out')\n\
          except BrokenPipeError: print('gone')\n"
     );
-    let out = stage.command_with(&SPECULATES, &["python3", "-c", &script]).output().unwrap();
+    let out = stage.command_with(mode, &["python3", "-c", &script]).output().unwrap();
     assert_eq!(text(&out.stdout), "gone\n", "{}", text(&out.stderr));
     stage.is_clean();
 }
@@ -115,10 +128,14 @@ fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The service is killed while an output waits: it is never made, and the program ends, although it
-/// ignores errors of its output.
+/// The service is killed while an output waits, with an outbox when it is full: it is never made,
+/// and the program ends, although it ignores errors of its output.
 #[test]
 fn output_that_waits_for_a_killed_service_is_never_made() {
+    BOTH.iter().for_each(|mode| is_never_made(mode));
+}
+
+fn is_never_made(mode: &[&str]) {
     const DRIVE: &str = "[drive]\npreset = \"femu-default\"\ndata = \"file\"\npath = \"drive.img\"\n\
         geometry = { channels = 2, pus = 4, chunks = 64, pages = 64 }\n\
         write_buffer = { kind = \"volatile\", size = \"1m\" }\n";
@@ -141,7 +158,7 @@ fn output_that_waits_for_a_killed_service_is_never_made() {
     let cc = Command::new("cc").args(["-w", "-o", &program, &source]).output().unwrap();
     assert!(cc.status.success(), "{}", text(&cc.stderr));
     let mut command = Command::new(SLUICE);
-    command.args(["exec", "--volume", &drive, "--at", &at]).args(SPECULATES);
+    command.args(["exec", "--volume", &drive, "--at", &at]).args(mode);
     command.args(["--", &program, &format!("{at}/f")]).stdout(Stdio::piped());
     let mut service = command.spawn().unwrap();
     let begun = Instant::now();

@@ -1,0 +1,146 @@
+//! [`SendTarget`]: a socket or a pipe to which the supervisor sends data for a program.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use output_gate::{DataSend, copy_descriptor};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open};
+use rustix::io::Errno;
+use rustix::net::sockopt::{socket_domain, socket_linger, socket_type};
+use rustix::net::{AddressFamily, SendFlags, SocketType, getpeername, send};
+
+/// Identifies a socket or a pipe, also among copies of its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// The file of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenFile {
+    pub(super) id: FileId,
+    /// It has `O_NONBLOCK`.
+    pub(super) is_non_blocking: bool,
+}
+
+impl OpenFile {
+    /// Returns the file of a descriptor of a stopped thread.
+    pub(super) fn of(thread: u32, descriptor: i32) -> Option<OpenFile> {
+        let copy = copy_descriptor(thread, descriptor).ok()?;
+        let stat = fstat(&copy).ok()?;
+        let id = FileId { device: stat.st_dev, inode: stat.st_ino };
+        let is_non_blocking = fcntl_getfl(&copy).ok()?.contains(OFlags::NONBLOCK);
+        Some(OpenFile { id, is_non_blocking })
+    }
+}
+
+/// Whether a target takes data now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TargetState {
+    Writable,
+    /// The peer has not read the data that was sent before.
+    Full,
+    /// The peer has gone, or the target has an error.
+    Broken,
+}
+
+/// A connected stream socket or the writing end of a pipe. Sends never block the supervisor, and
+/// the flags of the program's open file are not changed.
+#[derive(Debug)]
+pub(super) struct SendTarget {
+    pub(super) id: FileId,
+    descriptor: OwnedFd,
+    is_socket: bool,
+    /// The program's call returns `EAGAIN` rather than block.
+    pub(super) is_non_blocking: bool,
+    flags: SendFlags,
+}
+
+impl SendTarget {
+    /// Returns the target of a call; `None` if its data cannot be sent later. The reasons are in
+    /// docs/speculation.md.
+    pub(super) fn of(thread: u32, call: &DataSend) -> Option<SendTarget> {
+        let descriptor = copy_descriptor(thread, call.descriptor).ok()?;
+        let stat = fstat(&descriptor).ok()?;
+        let id = FileId { device: stat.st_dev, inode: stat.st_ino };
+        let flags = fcntl_getfl(&descriptor).ok()?;
+        let is_non_blocking = flags.contains(OFlags::NONBLOCK);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => {
+                let wanted = SendFlags::from_bits_retain(call.flags.unwrap_or(0));
+                let known = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::MORE;
+                if !known.contains(wanted) || !is_connected_stream(&descriptor) {
+                    return None;
+                }
+                let is_non_blocking = is_non_blocking || wanted.contains(SendFlags::DONTWAIT);
+                let flags = wanted | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                Some(SendTarget { id, descriptor, is_socket: true, is_non_blocking, flags })
+            }
+            FileType::Fifo if call.flags.is_none() && flags & OFlags::RWMODE != OFlags::RDONLY => {
+                let descriptor = reopen(&descriptor, flags)?;
+                let flags = SendFlags::empty();
+                Some(SendTarget { id, descriptor, is_socket: false, is_non_blocking, flags })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether the target takes data now.
+    pub(super) fn state(&self) -> TargetState {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut end = [PollFd::new(self, PollFlags::OUT)];
+        if poll(&mut end, Some(&now)).is_err() {
+            return TargetState::Broken;
+        }
+        let [end] = end;
+        let events = end.revents();
+        if events.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            TargetState::Broken
+        } else if events.contains(PollFlags::OUT) {
+            TargetState::Writable
+        } else {
+            TargetState::Full
+        }
+    }
+
+    /// Sends as much as the target takes, with the flags of the call. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// `AGAIN` if the target is full; the kernel's error otherwise.
+    pub(super) fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+        rustix::io::retry_on_intr(|| match self.is_socket {
+            true => send(self, bytes, flags),
+            false => rustix::io::write(self, bytes),
+        })
+    }
+
+    /// Returns the flags with which the call sends.
+    pub(super) fn flags(&self) -> SendFlags {
+        self.flags
+    }
+}
+
+impl AsFd for SendTarget {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Returns whether a socket is a connected stream, and closing it does not block.
+fn is_connected_stream(socket: &OwnedFd) -> bool {
+    let families = [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6];
+    socket_type(socket) == Ok(SocketType::STREAM)
+        && socket_domain(socket).is_ok_and(|family| families.contains(&family))
+        && socket_linger(socket) == Ok(None)
+        && getpeername(socket).is_ok()
+}
+
+/// Opens a pipe again for writing, so that only this open file does not block.
+fn reopen(pipe: &OwnedFd, flags: OFlags) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    // With `O_DIRECT` each write is a packet.
+    let packets = flags & OFlags::DIRECT;
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | packets;
+    open(path, flags, Mode::empty()).ok()
+}
