@@ -140,7 +140,7 @@ impl<D: BlockDevice> ReadGraph<D> {
     }
 
     /// Returns whether a lookup may issue a read.
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         let wanted = self.buffers.len() - self.free.len() - self.dropped;
         !self.free.is_empty() && wanted < self.depth
     }
@@ -192,7 +192,7 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
         let mut named = Vec::new();
         loop {
             self.issue()?;
-            while self.graph.has_room()
+            while self.graph.has_capacity()
                 && let Some(mut lookup) = lookups.next()
             {
                 lookup.begin(&mut named);
@@ -220,7 +220,7 @@ impl<D: BlockDevice, L: GraphLookup> GraphRun<'_, D, L> {
         let graph = &mut *self.graph;
         let named = self.active.iter_mut().flat_map(|active| &mut active.reads);
         for read in named.filter(|read| read.buffer.is_none()) {
-            if !graph.has_room() {
+            if !graph.has_capacity() {
                 break;
             }
             let Some(buffer) = graph.free.pop() else { break };
