@@ -317,15 +317,15 @@ impl Speculation {
             }
         }
         self.check_end();
-        if self.end.is_some_and(|end| self.covered >= end) && !has_failed {
+        let fails = has_failed || self.has_failed_write;
+        if self.end.is_some_and(|end| self.covered >= end) {
             // Later numbers are of syncs that are calls, too, and wait for the device.
             self.covered = u64::MAX;
             self.progress.set_ended();
-            if self.pending.is_empty() && !self.has_failed_write {
+            if self.pending.is_empty() && !fails {
                 self.progress.publish_durable(u64::MAX);
             }
         }
-        let fails = has_failed || self.has_failed_write;
         if fails {
             self.progress.stop_posting();
         }
