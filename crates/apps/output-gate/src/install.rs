@@ -49,7 +49,8 @@ impl FilterInstaller {
     }
 
     /// Makes the command install the filter before it executes the program, which stops until the
-    /// supervisor answers. Another thread must call [`listener`](FilterInstaller::listener)
+    /// supervisor answers. The program is killed when the thread that has started it ends: without a
+    /// supervisor, not even a thread of it could exit. Another thread must call [`listener`](FilterInstaller::listener)
     /// meanwhile. The command fails if the kernel refuses the filter.
     pub fn prepare(&self, command: &mut Command) {
         let program: Vec<libc::sock_filter> = filter()
@@ -116,7 +117,9 @@ fn install(program: &[libc::sock_filter]) -> io::Result<i32> {
     };
     // SAFETY: the kernel copies the filter, which outlives both calls, and does not change it.
     let listener = unsafe {
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) != 0
+        {
             return Err(io::Error::last_os_error());
         }
         // A signal that does not end the process does not interrupt a call that the supervisor has

@@ -114,19 +114,26 @@ pub(crate) unsafe fn output(
     }
 }
 
-/// Makes an output of the program that stops. If it fails because there is no supervisor any more,
-/// the process is killed: no output of it can ever be seen, nor can it exit, and its peers would
-/// wait for it.
+/// Makes an output of the program that stops. The process [ends](end_unsupervised) if it fails
+/// because there is no supervisor any more.
 pub(crate) unsafe fn stopped_output(stopped: impl FnOnce() -> c_long) -> c_long {
     let result = stopped();
     // The kernel's answer without a supervisor, but a file system may answer so, too.
     if result == -1 && *libc::__errno_location() == libc::ENOSYS {
-        if !is_supervised() {
-            let _ = own(libc::SYS_kill, [libc::getpid().into(), libc::SIGKILL.into(), 0, 0, 0, 0]);
-        }
-        *libc::__errno_location() = libc::ENOSYS;
+        end_unsupervised();
     }
     result
+}
+
+/// Kills this process if it has the filter, and the supervisor has gone: no output of it can ever be
+/// seen, so that its peers would wait for it, and neither the process nor a thread of it can exit.
+/// Otherwise preserves `errno`.
+pub(crate) unsafe fn end_unsupervised() {
+    let errno = *libc::__errno_location();
+    if active().is_some() && !is_supervised() {
+        let _ = own(libc::SYS_kill, [libc::getpid().into(), libc::SIGKILL.into(), 0, 0, 0, 0]);
+    }
+    *libc::__errno_location() = errno;
 }
 
 /// Returns whether stopped calls are answered: closing no descriptor stops, too.

@@ -242,6 +242,8 @@ impl Slot {
             }
             if !start::is_service_alive() {
                 SERVICE_GONE.store(true, Ordering::Relaxed);
+                // SAFETY: ends the process, or does nothing.
+                unsafe { gate::end_unsupervised() };
                 return Err(libc::EIO);
             }
             patience = libc::timespec { tv_sec: 1, tv_nsec: 0 };

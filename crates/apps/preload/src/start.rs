@@ -116,6 +116,7 @@ pub(crate) fn connect(named: bool) -> Result<c_int, Errno> {
         }
         if failed {
             gate::close(socket);
+            gate::end_unsupervised();
             return Err(libc::EIO);
         }
         Ok(socket)

@@ -382,7 +382,8 @@ impl OutputSupervisor {
     }
 
     /// Makes the command start the program with the filter. Exactly one program may be started with
-    /// it, while the service runs or will run.
+    /// it, while the service runs or will run, and by a thread that outlives it: the program is killed
+    /// when that thread ends.
     pub fn prepare(&self, command: &mut Command) {
         command.env(gate::ENV_FILTER, "1");
         self.installer.prepare(command);
