@@ -99,7 +99,7 @@ pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchErr
     measure(effort, sink, &case, SyncMode::BATCHES, SHARE_BOUND, |mode| {
         let synchronous = if mode == SyncMode::None { "OFF" } else { "FULL" };
         let dir = mode.program_dir(scratch.path())?;
-        let inserts = mode.operations(effort.choose(30_000, 100));
+        let inserts = mode.operations(effort.choose(30_000, 3_000));
         Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, inserts)?.rate())
     })?;
     let writes = effort.choose(200_000, 100);
