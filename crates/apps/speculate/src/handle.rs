@@ -361,9 +361,17 @@ impl<D: BlockDevice> SpeculativeHandle<D> {
         !sent.any(|sent| sent.overlaps(operation.lba, operation.sectors))
     }
 
-    /// Sends operations in the order of their calls, as far as order allows.
+    /// Sends operations in the order of their calls, as far as order allows, and collects what is done
+    /// then, which may allow others.
     #[inline]
     fn issue(&mut self) {
+        // The doorbell is rung; what is done already needs no poll of its own.
+        while self.send() && self.collect() {}
+    }
+
+    /// Sends operations. Returns whether it sent some.
+    #[inline]
+    fn send(&mut self) -> bool {
         let mut sent = false;
         while let Some(&slot) = self.waiting.front() {
             let operation = &self.operations[slot as usize];
@@ -394,10 +402,7 @@ impl<D: BlockDevice> SpeculativeHandle<D> {
             self.flushes = op == Op::Flush;
             sent = true;
         }
-        // The doorbell is rung; what is done already needs no poll of its own.
-        if sent {
-            self.collect();
-        }
+        sent
     }
 
     #[inline]
