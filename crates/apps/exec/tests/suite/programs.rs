@@ -64,7 +64,8 @@ fn compile(name: &str, dir: &Path) -> PathBuf {
     compiled(&folder.join(format!("{name}.c")), dir.join(name))
 }
 
-fn compiled(source: &Path, program: PathBuf) -> PathBuf {
+/// Compiles a source file.
+pub(crate) fn compiled(source: &Path, program: PathBuf) -> PathBuf {
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-w", "-pthread", "-D_FILE_OFFSET_BITS=64", "-o"]).arg(&program).arg(source);
     if sanitizes() {

@@ -36,7 +36,7 @@ impl Buffering {
         (first, first_theirs): (UnixStream, UnixStream),
     ) -> Buffering {
         let dir = tempfile::tempdir().unwrap();
-        let program = compile("buffered", dir.path(), &[]);
+        let program = compile("buffered", dir.path());
         let at = dir.path().canonicalize().unwrap().join("at");
         let (second, second_theirs) = UnixStream::pair().unwrap();
         let configure = |command: &mut Command, control: &DeviceControl| {
@@ -238,7 +238,7 @@ fn a_peer_that_reads_nothing_delays_no_other() {
 #[test]
 fn data_arrives_in_the_order_of_the_calls() {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("buffered", dir.path(), &[]);
+    let program = compile("buffered", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     let gate = Gate::Buffers(OutboxLimits::default());
     let configure = |_: &mut Command, control: &DeviceControl| {

@@ -16,7 +16,7 @@ fn output_behind_a_failed_barrier_is_never_made() {
 
 fn fails_behind_a_barrier(gate: Gate) {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("outputs", dir.path(), &[]);
+    let program = compile("outputs", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     for kind in ["write", "printf", "raw", "exit", "spawn"] {
         let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
@@ -34,7 +34,7 @@ fn fails_behind_a_barrier(gate: Gate) {
 #[test]
 fn a_program_that_survives_the_signal_sees_errors_and_no_exit_status() {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("survivor", dir.path(), &[]);
+    let program = compile("survivor", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     // A handler may also end its process by a signal.
     for (arguments, ends_by) in [(&[][..], 9), (&["signal"][..], 7)] {
@@ -55,7 +55,7 @@ fn a_program_that_survives_the_signal_sees_errors_and_no_exit_status() {
 #[test]
 fn output_behind_a_sync_of_a_failed_write_is_never_made() {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("failed_write", dir.path(), &[]);
+    let program = compile("failed_write", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     for arguments in [&[][..], &["late"]] {
         let device = with_file(new_device(6), "f", &[7; 2 * 4096]);
@@ -80,7 +80,7 @@ fn output_behind_a_sync_of_a_failed_write_is_never_made() {
 #[test]
 fn a_program_that_shares_memory_does_not_speculate() {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("outputs", dir.path(), &[]);
+    let program = compile("outputs", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     let other = dir.path().join("other");
     std::fs::write(&other, vec![b'.'; 4096]).unwrap();
@@ -103,7 +103,7 @@ fn a_program_that_shares_memory_does_not_speculate() {
 #[test]
 fn syncs_do_not_wait_and_outputs_without_pending_syncs_pass() {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("outputs", dir.path(), &[]);
+    let program = compile("outputs", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     let arguments = ["none", "500"];
     let none = |_: &mut std::process::Command, _: &DeviceControl| {};

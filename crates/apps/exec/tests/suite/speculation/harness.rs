@@ -20,7 +20,7 @@ use testkit::volatile_device::VolatileDevice;
 use time::{Component, Nanos};
 use volume::{BlockingVolume, FormatOptions, Options, format};
 
-use crate::programs::library;
+use crate::programs::{compiled, library};
 
 /// Longer than any step on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -353,14 +353,7 @@ pub(crate) struct Ended {
 }
 
 /// Compiles a program of these tests.
-pub(crate) fn compile(name: &str, dir: &Path, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/suite/speculation")
-        .join(format!("{name}.c"));
-    let program = dir.join(name);
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-w", "-pthread", "-D_FILE_OFFSET_BITS=64"]).args(flags);
-    let out = cc.arg("-o").arg(&program).arg(source).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    program
+pub(crate) fn compile(name: &str, dir: &Path) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/speculation");
+    compiled(&folder.join(format!("{name}.c")), dir.join(name))
 }

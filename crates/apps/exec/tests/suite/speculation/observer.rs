@@ -40,7 +40,7 @@ struct Observer {
 impl Observer {
     fn new(dir: &Path, seed: u64) -> Observer {
         Observer {
-            program: compile("acknowledges", dir, &[]),
+            program: compile("acknowledges", dir),
             at: dir.canonicalize().unwrap().join("at"),
             rng: Rng::new(seed),
             observed: Observed::default(),

@@ -1,5 +1,6 @@
 /* Writes to a file of the volume, syncs it, and then makes one output: outputs DIR KIND [FILE].
- * Standard output is a pipe of the observer. */
+ * Standard output is a pipe of the observer. Programs that it starts are itself, so that a library with a
+ * sanitizer can be loaded in them, too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,6 +48,8 @@ static atomic_int *shared;
 
 int main(int argc, char **argv) {
     const char *kind = argv[2];
+    if (!strcmp(kind, "echo")) return printf("out\n") != 4 || fflush(stdout);
+    char *echo[] = {argv[0], argv[1], "echo", 0};
     char path[512];
     snprintf(path, sizeof path, "%s/file", argv[1]);
     int null = open("/dev/null", O_WRONLY);
@@ -91,16 +94,15 @@ int main(int argc, char **argv) {
         while (!handled) usleep(100);
     } else if (!strcmp(kind, "vfork")) {
         if (vfork() == 0) {
-            execl("/bin/echo", "echo", "out", (char *)0);
+            execv(argv[0], echo);
             _exit(91);
         }
         wait(0);
     } else if (!strcmp(kind, "spawn")) {
-        char *arguments[] = {"echo", "out", 0};
-        if (posix_spawn(&child, "/bin/echo", 0, 0, arguments, environ)) return 92;
+        if (posix_spawn(&child, argv[0], 0, 0, echo, environ)) return 92;
         waitpid(child, 0, 0);
     } else if (!strcmp(kind, "exec")) {
-        execl("/bin/echo", "echo", "out", (char *)0);
+        execv(argv[0], echo);
     } else if (!strcmp(kind, "child")) {
         atomic_store(shared, 1);
         waitpid(child, 0, 0);

@@ -36,7 +36,7 @@ fn every_kind_of_output_waits_for_the_syncs_before_it() {
 
 fn every_kind_waits(gate: Gate) {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("outputs", dir.path(), &[]);
+    let program = compile("outputs", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     let other = dir.path().join("other");
     let (says, is_silent) = ("out\n", "");
@@ -93,7 +93,7 @@ fn every_kind_waits(gate: Gate) {
 #[test]
 fn without_the_gate_output_does_not_wait() {
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("outputs", dir.path(), &[]);
+    let program = compile("outputs", dir.path());
     let at = dir.path().canonicalize().unwrap().join("at");
     let mut running = Speculating::start(
         new_device(1),
