@@ -1,10 +1,16 @@
-//! Finds the program to run, and checks whether it can load the preload library. Statically linked
-//! and set-user-ID programs never load it (`ld.so(8)`).
+//! Finds the program to run, and checks whether it can load the preload library, and calls it. Statically
+//! linked and set-user-ID programs never load it (`ld.so(8)`). Go programs make their system calls
+//! themselves.
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+use object::LittleEndian;
+use object::elf::{ELFMAG, FileHeader64, PT_INTERP};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 /// Why a program cannot run on a volume.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +35,15 @@ pub enum ProgramError {
         path.display()
     )]
     Static {
+        /// The program.
+        path: PathBuf,
+    },
+    /// The program makes system calls without the C library, although it is linked with it.
+    #[error(
+        "{} is a Go program: it makes its system calls itself, so that they cannot be taken over",
+        path.display()
+    )]
+    Go {
         /// The program.
         path: PathBuf,
     },
@@ -103,35 +118,45 @@ fn check(path: &Path) -> Result<Option<PathBuf>, ProgramError> {
     if other_user || other_group {
         return Err(ProgramError::Privileged { path: path.into() });
     }
-    match has_interpreter(&file, &head) {
-        None => Err(ProgramError::OtherMachine { path: path.into() }),
-        Some(Ok(true)) => Ok(None),
-        Some(Ok(false)) => Err(ProgramError::Static { path: path.into() }),
-        Some(Err(source)) => Err(wrong(source)),
+    if !head.starts_with(&ELFMAG) {
+        return Err(ProgramError::OtherMachine { path: path.into() });
+    }
+    match linkage(&file) {
+        Err(_) => Err(ProgramError::OtherMachine { path: path.into() }),
+        Ok(Linkage::Dynamic) => Ok(None),
+        Ok(Linkage::Static) => Err(ProgramError::Static { path: path.into() }),
+        Ok(Linkage::Go) => Err(ProgramError::Go { path: path.into() }),
     }
 }
 
-/// Returns whether an ELF file has a program header `PT_INTERP` (3); `None` if it is not such a
-/// file.
-fn has_interpreter(file: &File, head: &[u8]) -> Option<std::io::Result<bool>> {
-    let number = |bytes: &[u8], at: usize, len: usize| -> Option<u64> {
-        let mut word = [0; 8];
-        word[..len].copy_from_slice(bytes.get(at..at + len)?);
-        Some(u64::from_le_bytes(word))
-    };
-    if !head.starts_with(b"\x7fELF\x02\x01") {
-        return None;
+/// How a program makes its system calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linkage {
+    /// Through libraries that the dynamic linker loads.
+    Dynamic,
+    /// Through a C library within the program, or none.
+    Static,
+    /// Itself, with a dynamic linker for its parts in C.
+    Go,
+}
+
+/// Returns how an ELF file of 64 bits, little-endian, is linked. The Go linker marks its programs
+/// with an ELF note whose owner is `Go`.
+fn linkage(file: &File) -> object::read::Result<Linkage> {
+    let data = &ReadCache::new(file);
+    let header = FileHeader64::<LittleEndian>::parse(data)?;
+    let endian = header.endian()?;
+    let segments = header.program_headers(endian, data)?;
+    if !segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP) {
+        return Ok(Linkage::Static);
     }
-    let (table, size, count) = (number(head, 32, 8)?, number(head, 54, 2)?, number(head, 56, 2)?);
-    for i in 0..count {
-        let mut kind = [0; 4];
-        let at = table.checked_add(i * size)?;
-        if let Err(error) = file.read_exact_at(&mut kind, at) {
-            return Some(Err(error));
-        }
-        if u32::from_le_bytes(kind) == 3 {
-            return Some(Ok(true));
+    for segment in segments {
+        let Ok(Some(mut notes)) = segment.notes(endian, data) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"Go" {
+                return Ok(Linkage::Go);
+            }
         }
     }
-    Some(Ok(false))
+    Ok(Linkage::Dynamic)
 }

@@ -27,7 +27,8 @@ fn works(command: &mut Command) -> Output {
     out
 }
 
-fn sanitizes() -> bool {
+/// Whether the tests and the library have the sanitizer.
+pub(crate) fn sanitizes() -> bool {
     std::env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer=address"))
 }
 

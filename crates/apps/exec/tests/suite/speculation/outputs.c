@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -63,6 +64,11 @@ int main(int argc, char **argv) {
             _exit(0);
         }
     }
+    if (!strcmp(kind, "go")) {
+        /* FILE is a program that writes when the name of its parent is "synced". */
+        char *only[] = {argv[3], 0};
+        if (posix_spawn(&child, argv[3], 0, 0, only, environ)) return 96;
+    }
     int fd = open(path, O_RDWR | O_CREAT | (strcmp(kind, "o_dsync") ? 0 : O_DSYNC), 0600);
     if (fd < 0 || write(fd, "synced", 6) != 6) return 80;
     if (!strcmp(kind, "o_dsync") || !strcmp(kind, "o_dsync_fdatasync")) kind = "write";
@@ -100,6 +106,9 @@ int main(int argc, char **argv) {
         wait(0);
     } else if (!strcmp(kind, "spawn")) {
         if (posix_spawn(&child, argv[0], 0, 0, echo, environ)) return 92;
+        waitpid(child, 0, 0);
+    } else if (!strcmp(kind, "go")) {
+        if (prctl(PR_SET_NAME, "synced")) return 97;
         waitpid(child, 0, 0);
     } else if (!strcmp(kind, "exec")) {
         execv(argv[0], echo);

@@ -3,14 +3,19 @@
 // guarantee: B-125
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use exec::program::ProgramError;
+
+use crate::programs::sanitizes;
 
 use super::harness::{Ended, Gate, Speculating, compile, new_device, recovered};
 
 /// Runs a program whose device completes nothing until its output or its exit waits. Nothing has come out
 /// then. Returns the end of the program, after the device has gone on.
 fn waits(gate: Gate, program: &Path, at: &Path, kind: &str, other: &str) -> Ended {
-    let pause = |_: &mut std::process::Command, control: &super::harness::DeviceControl| {
+    let pause = |_: &mut Command, control: &super::harness::DeviceControl| {
         control.pause();
     };
     let arguments = [kind, other];
@@ -86,6 +91,38 @@ fn every_kind_waits(gate: Gate) {
     }
     let ended = waits(gate, &program, &at, "abort", "");
     assert_eq!(ended.status.signal(), Some(6), "{}", ended.status);
+}
+
+/// Builds the Go program of these tests, of its own system calls only, for a build mode.
+fn build_go(mode: &str, dir: &Path) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/speculation");
+    let program = dir.join(mode);
+    let mut go = Command::new("go");
+    go.args(["build", "-buildmode", mode, "-o"]).arg(&program).arg(folder.join("after_sync.go"));
+    go.env("CGO_ENABLED", "0").env("GOFLAGS", "").env("GOTOOLCHAIN", "local");
+    let out = go.env("GOCACHE", dir.join("cache")).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    program
+}
+
+/// Go programs have no C library, or do not use it. As the program they are refused; as descendants of
+/// it, their output waits.
+#[test]
+fn a_go_program_is_refused_and_its_output_waits_as_a_descendant() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path());
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let [fixed, dynamic] = ["exe", "pie"].map(|mode| build_go(mode, dir.path()));
+    let refused = |path: &Path| exec::program::find(path.to_str().unwrap(), "").unwrap_err();
+    assert!(matches!(refused(&fixed), ProgramError::Static { path } if path == fixed));
+    assert!(matches!(refused(&dynamic), ProgramError::Go { path } if path == dynamic));
+    // A library with the sanitizer needs a runtime in the program, which Go programs do not have.
+    let dynamic = if sanitizes() { fixed.clone() } else { dynamic };
+    for (gate, go) in Gate::all_installed().into_iter().zip([fixed, dynamic]) {
+        let ended = waits(gate, &program, &at, "go", go.to_str().unwrap());
+        assert_eq!(ended.status.code(), Some(0), "{gate:?}: {}", ended.status);
+        assert_eq!(String::from_utf8_lossy(&ended.output), "out\n", "{gate:?}");
+    }
 }
 
 /// Without the filter, the output of a program comes before the data is durable. So the test
