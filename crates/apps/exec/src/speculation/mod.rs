@@ -48,7 +48,9 @@ use supervisor::Supervisor;
 /// Counters of a session that speculates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpeculationStats {
-    /// Barriers that covered syncs.
+    /// Syncs that returned before they were durable, with and without a call.
+    pub syncs: u64,
+    /// Barriers that covered them. One covers all syncs without a change between them.
     pub barriers: u64,
     /// Outputs that waited for a sync.
     pub waited: u64,
@@ -180,6 +182,7 @@ impl SyncProgress {
     fn stats(&self, barriers: u64) -> SpeculationStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SpeculationStats {
+            syncs: self.acknowledged(),
             barriers,
             waited: read(&self.counters.waited),
             stopped: read(&self.counters.stopped),

@@ -243,12 +243,12 @@ fn log_text(log: &WriteLogStats) -> String {
 }
 
 fn speculation_text(counters: &SpeculationStats) -> String {
-    let SpeculationStats { barriers, waited, stopped, passed, failed, .. } = counters;
+    let SpeculationStats { syncs, barriers, waited, stopped, passed, failed, .. } = counters;
     let (total, max) = (counters.wait_total, counters.wait_max);
     let ended = if counters.has_ended { "; ended, because the program shares memory" } else { "" };
     format!(
-        "speculation: {barriers} barriers; {waited} outputs waited, {total} in total, {max} at most; \
-         {stopped} stopped without a wait, {passed} passed, {failed} failed{ended}"
+        "speculation: {syncs} syncs, {barriers} barriers; {waited} outputs waited, {total} in total, \
+         {max} at most; {stopped} stopped without a wait, {passed} passed, {failed} failed{ended}"
     )
 }
 

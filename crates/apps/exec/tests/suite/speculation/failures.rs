@@ -94,9 +94,31 @@ fn a_program_that_shares_memory_does_not_speculate() {
     let stats = service.unwrap();
     assert!(status.success() && output == b"out\n", "{status}");
     assert_eq!(std::fs::read(&other).unwrap()[0], b'o');
-    let SpeculationStats { barriers, has_ended, .. } = stats.speculation;
+    let SpeculationStats { syncs, barriers, has_ended, .. } = stats.speculation;
     // The second sync waits for the device.
-    assert_eq!((barriers, has_ended, stats.store.syncs), (1, true, 1), "{stats:?}");
+    assert_eq!((syncs, barriers, has_ended), (1, 1, true), "{stats:?}");
+    assert_eq!(stats.store.syncs, 1, "{stats:?}");
+}
+
+/// The barrier that a mapping of memory of others waits for fails: the program never gets the memory.
+#[test]
+fn memory_of_others_is_not_mapped_behind_a_failed_barrier() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path());
+    let at = dir.path().canonicalize().unwrap().join("at");
+    let other = dir.path().join("other");
+    std::fs::write(&other, vec![b'.'; 4096]).unwrap();
+    let arguments = ["shared", other.to_str().unwrap()];
+    let pause = |_: &mut std::process::Command, control: &DeviceControl| control.pause();
+    for gate in Gate::all_installed() {
+        let mut running = Speculating::start(new_device(4), gate, &at, &program, &arguments, pause);
+        running.until("the mapping", |running| running.supervisor.waiting() > 0);
+        running.control.fail();
+        let Ended { status, output, service, .. } = running.end();
+        assert!(output.is_empty() && service.is_err(), "{gate:?}: {status}");
+        assert!(matches!(status.signal(), Some(7 | 9)), "{gate:?}: {status}");
+        assert_eq!(std::fs::read(&other).unwrap()[0], b'.', "{gate:?}");
+    }
 }
 
 /// Many syncs and one output at the end: the syncs do not wait, and the output does at most once.
@@ -112,6 +134,7 @@ fn syncs_do_not_wait_and_outputs_without_pending_syncs_pass() {
     let Ended { status, output, service, .. } = running.end();
     let stats = service.unwrap();
     assert!(status.success() && output == b"out\n", "{status}");
-    assert_eq!((stats.speculation.barriers, stats.store.syncs), (501, 0), "{stats:?}");
+    let SpeculationStats { syncs, barriers, .. } = stats.speculation;
+    assert_eq!((syncs, barriers, stats.store.syncs), (501, 501, 0), "{stats:?}");
     assert!(stats.store.barrier_commits <= 501 && !stats.speculation.has_ended, "{stats:?}");
 }

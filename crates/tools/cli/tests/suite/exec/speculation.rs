@@ -57,7 +57,10 @@ fn pipelines_end(mode: &[&str]) {
     assert_eq!((text(&out.stdout).as_str(), out.status.code()), (lines, Some(0)), "{said}");
     let counted = said.lines().find_map(|line| line.strip_prefix("speculation: "));
     let counted = counted.unwrap_or_else(|| panic!("{said}"));
-    assert!(counted.starts_with("4 barriers; ") && counted.ends_with(" 0 failed"), "{said}");
+    assert!(
+        counted.starts_with("4 syncs, 4 barriers; ") && counted.ends_with(" 0 failed"),
+        "{said}"
+    );
     stage.is_clean();
 }
 
@@ -78,9 +81,9 @@ fn sqlite_commits_without_waiting() {
         let said = text(&out.stderr);
         assert!(text(&out.stdout).ends_with("\n200\nok\n"), "{}{said}", text(&out.stdout));
         let counted = said.lines().find_map(|line| line.strip_prefix("speculation: "));
-        let barriers = counted.and_then(|line| line.split_once(" barriers"));
-        let barriers: u32 = barriers.unwrap_or_else(|| panic!("{said}")).0.parse().unwrap();
-        assert!(barriers >= 200 && !said.contains("ended"), "{said}");
+        let syncs = counted.and_then(|line| line.split_once(" syncs"));
+        let syncs: u32 = syncs.unwrap_or_else(|| panic!("{said}")).0.parse().unwrap();
+        assert!(syncs >= 200 && !said.contains("ended"), "{said}");
         stage.is_clean();
     }
 }
