@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, TypeAlias, final
 
@@ -189,6 +189,30 @@ class Drive:
     def namespaces(self, *, drive: str | None = None) -> dict[str, Any]: ...
     def rules(self, *, drive: str | None = None) -> dict[str, Any]: ...
     def install_rules(self, source: str, /, *, drive: str | None = None) -> int: ...
+    def rule_table(
+        self, table: str, first: SupportsIndex = 0, count: SupportsIndex = 1, /, *, drive: str | None = None
+    ) -> list[int]: ...
+    def edit_rule_table(
+        self,
+        table: str,
+        /,
+        *,
+        values: Mapping[int, int] | None = None,
+        add: Sequence[int] = ...,
+        remove: Sequence[int] = ...,
+        drive: str | None = None,
+    ) -> None: ...
+    def rule_command(
+        self,
+        op: str,
+        lba: SupportsIndex,
+        sectors: SupportsIndex = 1,
+        /,
+        *,
+        arg0: SupportsIndex = 0,
+        arg1: SupportsIndex = 0,
+        nbytes: SupportsIndex = 0,
+    ) -> tuple[int, int, bytes]: ...
     def reject_misses(self, op: str | None = None, /, *, drive: str | None = None) -> int: ...
     def create_namespace(self, nbytes: SupportsIndex | None = None, /, *, drive: str | None = None) -> int: ...
     def delete_namespace(self, nsid: SupportsIndex | None, /, *, drive: str | None = None) -> None: ...

@@ -1,28 +1,28 @@
-//! `open()`, and `Drive`: a drive in real time.
+//! `Drive`: a drive in real time.
 //!
 //! Invariant: a drive that has been closed, or that belongs to the parent process, is not accessed;
 //! calls on it end with [`CallFailure::Closed`] or [`CallFailure::Forked`].
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 use sluice::controller::NamespaceRequest;
 use sluice::driver::{PersistentRegion, RegionError};
-use sluice::open::{
-    CloseError, DriveControl, DriveControlError, FileOptions, OpenOptions, RegionLog, Target,
-    TargetOpenError,
+use sluice::nvme::RuleCommand;
+use sluice::open::{CloseError, DriveControl, DriveControlError};
+use sluice::scenario::FaultValue;
+use sluice::user_io::{
+    DeviceKind, DirectError, Handle, IoDevice, Limits, QueueConfig, RuleQueue, WaitMode,
 };
-use sluice::scenario::{FaultValue, Scenario};
-use sluice::time::Nanos;
-use sluice::user_io::{DeviceKind, DirectError, Handle, IoDevice, Limits, QueueConfig, WaitMode};
 
 use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
-use crate::scenario::PyScenario;
+use crate::rules;
 use crate::stats::{drive_stats, namespace_listing, one_drive, rule_report};
 use crate::transfers::{BlockingCalls, WriteFlags, bytes_of};
 
@@ -33,6 +33,8 @@ struct OpenedDrive {
     /// Receives an error if the drive is not closed cleanly.
     closed: Receiver<CloseError>,
     queues: Vec<Weak<QueueShared>>,
+    /// Queue for commands to rules, which the first of them creates.
+    rules: Option<RuleQueue>,
 }
 
 /// A drive, open or closed. It is closed when the object and all of its queues are dropped.
@@ -67,7 +69,13 @@ impl DriveShared {
             name: device.name().to_owned(),
             kind: device.kind(),
             limits: *device.limits(),
-            open: Mutex::new(Some(OpenedDrive { device, control, closed, queues: Vec::new() })),
+            open: Mutex::new(Some(OpenedDrive {
+                device,
+                control,
+                closed,
+                queues: Vec::new(),
+                rules: None,
+            })),
         })
     }
 
@@ -149,7 +157,8 @@ impl DriveShared {
         self.check_process()?;
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(open) = open else { return Ok(()) };
-        let OpenedDrive { device, closed, queues, .. } = open;
+        let OpenedDrive { device, closed, queues, rules, .. } = open;
+        drop(rules);
         let mut first = Ok(());
         for queue in queues.iter().filter_map(Weak::upgrade) {
             first = first.and(queue.close());
@@ -181,124 +190,21 @@ pub(crate) struct PyDrive {
     own_queue: OnceLock<Arc<QueueShared>>,
 }
 
-/// Options of [`open`] that only files and block devices have.
-#[derive(Clone, Copy)]
-struct PlainFileOptions {
-    buffered: bool,
-    shared: bool,
-    sector_bytes: Option<u32>,
-}
-
-impl PlainFileOptions {
-    /// Refuses options that the device ignores.
-    fn refuse(self, what: &str) -> Result<(), CallFailure> {
-        let flags = [(self.buffered, "buffered = True"), (self.shared, "shared = True")];
-        let set = flags.into_iter().find(|(set, _)| *set).map(|(_, text)| text.to_owned());
-        match set.or_else(|| self.sector_bytes.map(|bytes| format!("sector_bytes = {bytes}"))) {
-            None => Ok(()),
-            Some(set) => {
-                let text = format!("{set} for {what}: only files and block devices are opened so");
-                Err(CallFailure::Value(text))
-            }
-        }
-    }
-}
-
-/// Reads the size of a log: bytes, a text such as `"16M"`, or `"pmr"` for the whole region.
-fn region_log(from: &Bound<'_, PyAny>) -> PyResult<RegionLog> {
-    let bytes = match from.extract::<&str>() {
-        Ok("pmr") => return Ok(RegionLog::Whole),
-        Ok(text) => sluice::scenario::units::size(text),
-        Err(_) => from.extract().ok(),
-    };
-    bytes.map(RegionLog::Bytes).ok_or_else(|| {
-        let text = "log: bytes, a size such as \"16M\", or \"pmr\" for the whole region";
-        CallFailure::Value(text.into()).into_exception(from.py())
-    })
-}
-
-/// Opens a drive of a scenario, or any device by its name.
-#[pyfunction]
-#[pyo3(signature = (what, *, drive=None, depth=None, queues=None, read_only=false, buffered=false,
-                    shared=false, sector_bytes=None, timeout=None, core=None, log=None))]
-#[allow(clippy::too_many_arguments, reason = "the arguments of a Python function have names")]
-pub(crate) fn open(
-    what: &Bound<'_, PyAny>,
-    drive: Option<String>,
-    depth: Option<u16>,
-    queues: Option<u16>,
-    read_only: bool,
-    buffered: bool,
-    shared: bool,
-    sector_bytes: Option<u32>,
-    timeout: Option<f64>,
-    core: Option<usize>,
-    log: Option<&Bound<'_, PyAny>>,
-) -> PyResult<PyDrive> {
-    let py = what.py();
-    let invalid = |text: &str| CallFailure::Value(text.into()).into_exception(py);
-    let timeout = match timeout {
-        None => None,
-        Some(seconds) if seconds > 0.0 && seconds < 1e9 => Some(Nanos((seconds * 1e9) as u64)),
-        Some(_) => return Err(invalid("timeout: seconds, above 0")),
-    };
-    let log = log.map(region_log).transpose()?;
-    let plain = PlainFileOptions { buffered, shared, sector_bytes };
-    let (close_errors, closed) = channel();
-    let file = FileOptions {
-        sector_bytes,
-        direct: !buffered,
-        exclusive: !shared,
-        ..FileOptions::default()
-    };
-    let options = OpenOptions {
-        depth,
-        queues,
-        read_only,
-        drive_core: core,
-        timeout,
-        close_errors: Some(close_errors),
-        log,
-        file,
-        ..OpenOptions::default()
-    };
-    let of_scenario = |scenario: &Scenario, drive: Option<&str>| {
-        plain.refuse("a drive of a scenario")?;
-        Ok(sluice::open::open_scenario(scenario, drive, &options)?)
-    };
-    let opened = if let Ok(scenario) = what.cast::<PyScenario>() {
-        let scenario = &scenario.get().scenario;
-        py.detach(|| of_scenario(scenario, drive.as_deref()))
-    } else {
-        let what: String = what.extract()?;
-        py.detach(|| match what.parse::<Target>()? {
-            Target::Scenario { file, drive: of_file } => {
-                let scenario = Scenario::load(&file).map_err(TargetOpenError::from)?;
-                of_scenario(&scenario, drive.or(of_file).as_deref())
-            }
-            _ if drive.is_some() => {
-                Err(CallFailure::Value("drive: only a scenario has drives to choose from".into()))
-            }
-            target => {
-                if !matches!(target, Target::File(_)) {
-                    plain.refuse(&what)?;
-                }
-                Ok(sluice::open::open_with_control(&target, &options)?)
-            }
-        })
-    };
-    let (device, control) = opened.map_err(|failure: CallFailure| failure.into_exception(py))?;
-    drop(options);
-    let drive = DriveShared::new(device, control, closed);
-    Ok(PyDrive { drive, own_queue: OnceLock::new() })
-}
-
 /// Returns the exception for a refused fault or change of namespaces.
 fn control_failure(py: Python<'_>, error: &DriveControlError) -> PyErr {
     CallFailure::Value(error.to_string()).into_exception(py)
 }
 
 impl PyDrive {
+    /// Creates the object of a drive that was opened.
+    pub(crate) fn new(
+        device: IoDevice,
+        control: DriveControl,
+        closed: Receiver<CloseError>,
+    ) -> PyDrive {
+        PyDrive { drive: DriveShared::new(device, control, closed), own_queue: OnceLock::new() }
+    }
+
     /// Runs `body` without the interpreter's lock.
     fn call<T: Send>(
         &self,
@@ -600,6 +506,68 @@ impl PyDrive {
         let control = self.control(py)?;
         let rejected = py.detach(|| control.reject_misses(drive, op));
         rejected.map_err(|error| control_failure(py, &error))
+    }
+    /// Values of `count` consecutive keys of a table of the rules of a drive, from `first` on: the
+    /// elements of an array, the values of a map (0 of an absent key), or 1 for each key that a set has.
+    ///
+    /// `drive` names one of several drives. Raises `ValueError` for a table that the rules do not have,
+    /// and for indices past the end of an array.
+    #[pyo3(signature = (table, first=0, count=1, /, *, drive=None))]
+    fn rule_table(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        first: u64,
+        count: u32,
+        drive: Option<&str>,
+    ) -> PyResult<Vec<u64>> {
+        let control = self.control(py)?;
+        let values = py.detach(|| control.rule_table_values(drive, table, first, count));
+        values.map_err(|error| control_failure(py, &error))
+    }
+    /// Changes a table of the rules of a drive, in this order: `remove` removes keys from a set or a map,
+    /// `add` adds keys to a set, and `values` stores values in an array, or as those of keys of a map.
+    ///
+    /// `drive` names one of several drives. Raises `ValueError` if the table does not take an entry; those
+    /// before it are stored.
+    #[pyo3(signature = (table, /, *, values=None, add=Vec::new(), remove=Vec::new(), drive=None))]
+    fn edit_rule_table(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        values: Option<BTreeMap<u64, u64>>,
+        add: Vec<u64>,
+        remove: Vec<u64>,
+        drive: Option<&str>,
+    ) -> PyResult<()> {
+        let edits = rules::edits(values.unwrap_or_default(), add, remove);
+        let control = self.control(py)?;
+        let edited = py.detach(|| control.edit_rule_table(drive, table, edits));
+        edited.map_err(|error| control_failure(py, &error))
+    }
+    /// Sends a command to the rules of an NVMe drive: `op` is `scan`, `get`, `ack`, `user0`, `user1`,
+    /// `user2` or `user3`. Returns its status (type in bits 10:8, code in bits 7:0; 0 for success), the
+    /// value of the rule, and what the rules return, `nbytes` at most.
+    ///
+    /// Raises `ValueError` for an unknown operation, and for `nbytes` of one that returns no data;
+    /// `sluice.IoError` if the device is not an NVMe drive, or does not answer.
+    #[pyo3(signature = (op, lba, sectors=1, /, *, arg0=0, arg1=0, nbytes=0))]
+    #[allow(clippy::too_many_arguments, reason = "the arguments of a Python function have names")]
+    fn rule_command<'py>(
+        &self,
+        py: Python<'py>,
+        op: &str,
+        lba: u64,
+        sectors: u32,
+        arg0: u64,
+        arg1: u64,
+        nbytes: usize,
+    ) -> PyResult<(u16, u64, Bound<'py, PyBytes>)> {
+        let done = self.call(py, |drive| {
+            let command = RuleCommand { arg0, arg1, ..rules::command(op, lba, sectors, nbytes)? };
+            drive.with(|open| rules::run(&open.device, &mut open.rules, command, nbytes))
+        })?;
+        Ok((done.status, done.value, PyBytes::new(py, &done.data)))
     }
     /// Creates a namespace of `nbytes`, rounded up to whole blocks, or of the whole unallocated
     /// capacity. Returns its identifier. It is not attached.

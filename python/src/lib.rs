@@ -16,8 +16,10 @@ mod buffer;
 mod columns;
 mod drive;
 mod errors;
+mod open;
 mod queue;
 mod requests;
+mod rules;
 mod scenario;
 mod simulation;
 mod stats;
@@ -33,7 +35,9 @@ mod _sluice {
     #[pymodule_export]
     use crate::buffer::PyDriveBuffer;
     #[pymodule_export]
-    use crate::drive::{PyDrive, open};
+    use crate::drive::PyDrive;
+    #[pymodule_export]
+    use crate::open::open;
     #[pymodule_export]
     use crate::queue::PyQueue;
     #[pymodule_export]

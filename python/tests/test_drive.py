@@ -309,6 +309,56 @@ def test_rules_are_installed_while_a_drive_is_open() -> None:
             drive.rules()
 
 
+def test_rules_have_tables_and_commands() -> None:
+    ruled = {**DRIVE["drive"], "name": "d", "data": "memory", "personality": "rules"}
+    ruled["rules"] = {"template": "throughput", "ops": 100_000}
+    with sluice.open({"drive": ruled}) as drive:
+        source = (
+            f"app db {{ units = 0-{drive.rules()['units'] - 1}, spare = 0.05 }}\n"
+            "table map: addr[db.sectors] durable\n"
+            "table wanted: set<u32>[10] volatile\n"
+            "table sums: map<u32, u64>[10] volatile\n"
+            "record Word = { value: u32 }\n"
+            "rule search when channel.app == db and header.op == scan "
+            "do for s in header.range up to 4 { for w: Word in s { "
+            "if w.value in wanted { emit w } } } complete ok value sums[header.arg0]\n"
+            "rule lookup when channel.app == db and header.op == user2 "
+            "do if header.arg0 in wanted { complete ok value header.arg1 } complete not_found\n"
+            "rule store when channel.app == db and header.write "
+            "set map[header.lba] = next_addr(db.host) "
+            "do header.addr = map[header.lba]; insert lun\n"
+        )
+        drive.install_rules(source)
+        assert [table["name"] for table in drive.rules()["tables"]] == ["map", "wanted", "sums"]
+        drive.write(0, np.arange(1024, dtype="<u4").tobytes())
+        drive.edit_rule_table("wanted", add=[3, 1000, 5000])
+        drive.edit_rule_table("sums", values={7: 70, 8: (1 << 32) - 2}, drive="d")
+        assert drive.rule_table("wanted", 2, 3) == [0, 1, 0]
+        assert drive.rule_table("sums", 7, 2) == [70, (1 << 32) - 2]
+        found = np.array([3, 1000], dtype="<u4").tobytes()
+        assert drive.rule_command("scan", 0, 1, arg0=7, nbytes=4096) == (0, 70, found)
+        # The buffer has space for one record.
+        assert drive.rule_command("scan", 0, nbytes=4)[::2] == (0x7D3, found[:4])
+        assert drive.rule_command("user2", 0, arg0=3, arg1=5) == (0, 5, b"")
+        drive.edit_rule_table("wanted", remove=[3, 4])
+        assert drive.rule_command("user2", 0, arg0=3)[0] == 0x7C1
+        refused: list[tuple[Callable[[], object], str]] = [
+            (lambda: drive.rule_table("other"), "other"),
+            (lambda: drive.edit_rule_table("sums", add=[1]), "sums"),
+            (lambda: drive.edit_rule_table("wanted", add=[1 << 32]), "wanted"),
+            (lambda: drive.rule_command("read", 0), "op = read"),
+            (lambda: drive.rule_command("user2", 0, nbytes=4), "returns no data"),
+            (lambda: drive.rule_command("scan", 0, 0), "sectors = 0"),
+        ]
+        for call, message in refused:
+            with pytest.raises(ValueError, match=message):
+                call()
+    with sluice.open({"drive": {**DRIVE["drive"], "name": "d"}}) as drive:
+        with pytest.raises(ValueError, match="the drive has no rules"):
+            drive.rule_table("wanted")
+        assert drive.rule_command("scan", 0)[0] != 0
+
+
 # guarantee: B-42
 def test_namespaces_change_while_a_drive_is_open() -> None:
     two = {**DRIVE["drive"], "name": "d", "data": "memory", "namespaces": ["1M", "1M"]}

@@ -43,7 +43,7 @@ use crate::stats::CommandTimes;
 use crate::{
     BlockCommandStats, DriveConfig, DriveRulesError, DriveStats, Fault, FaultError, FaultRecord,
     NamespaceError, NamespaceInfo, NamespaceReply, NamespaceRequest, PersonalityKind,
-    ProtectionErrors, PuBusy, ReadModifyWriteStats, RuleTableEdit, WriteBuffer,
+    ProtectionErrors, PuBusy, ReadModifyWriteStats, RuleTableEdit, RuleTableInfo, WriteBuffer,
 };
 
 /// The interface of the drive, with the media below it.
@@ -401,6 +401,14 @@ impl Controller {
     /// [`DriveRulesError::NoRules`], [`DriveRulesError::Table`].
     pub fn rule_table(&self, name: &str) -> Result<TableId, DriveRulesError> {
         self.commands.rules.as_ref().ok_or(DriveRulesError::NoRules)?.table(name)
+    }
+
+    /// Returns the tables of the rule program, in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`].
+    pub fn rule_tables(&self) -> Result<Vec<RuleTableInfo>, DriveRulesError> {
+        Ok(self.commands.rules.as_ref().ok_or(DriveRulesError::NoRules)?.tables())
     }
 
     /// Returns an element of an array, or the value of a key of a map: 0 if it is absent. For a key of

@@ -1,5 +1,7 @@
 //! [`RuleProgram`]: declarations and code, decoded but not verified.
 
+use std::fmt;
+
 use crate::ids::AppId;
 use crate::instruction::Instruction;
 
@@ -154,6 +156,19 @@ pub enum TableKind {
         /// Width of a value.
         value: IntWidth,
     },
+}
+
+impl fmt::Display for TableKind {
+    /// Writes the kind as the language has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = |width: IntWidth| 8 * width.bytes();
+        match self {
+            TableKind::Address => f.write_str("addr"),
+            TableKind::Array(width) => write!(f, "u{}", bits(*width)),
+            TableKind::Set(width) => write!(f, "set<u{}>", bits(*width)),
+            TableKind::Map { key, value } => write!(f, "map<u{},u{}>", bits(*key), bits(*value)),
+        }
+    }
 }
 
 /// A table of an application.

@@ -129,6 +129,8 @@ impl ControlThread {
             | Message::InstallRules { .. }
             | Message::RejectMisses { .. }
             | Message::ReadRules { .. }
+            | Message::EditRuleTable { .. }
+            | Message::ReadRuleTable { .. }
                 if !admin =>
             {
                 let text = format!(
@@ -185,6 +187,13 @@ impl ControlThread {
                 drive.control.reject(op).map_err(|error| drive.error(error)).and_then(reply_done)
             }
             Message::ReadRules { device, offset } => self.rule_report(client, device, offset),
+            Message::EditRuleTable { device, table, action, entries } => {
+                self.rules_of(device)?.edit_table(table, action, &entries).and_then(reply_done)
+            }
+            Message::ReadRuleTable { device, table, first, count } => {
+                let values = self.rules_of(device)?.table_values(table, first, count)?;
+                Ok((Message::RuleTableValues { values }, Vec::new()))
+            }
             answer => order(&format!("{} is for the server to say", answer.title())),
         }
     }

@@ -1,12 +1,16 @@
 //! [`RuleControl`]: the rules of a drive, read and replaced on the thread that owns it.
 
-use controller::{Controller, DriveRuleStats, DriveRulesError};
+use controller::{Controller, DriveRuleStats, DriveRulesError, RuleTableEdit, RuleTableInfo};
 use event::RealClock;
-use rules::RuleGrant;
+use nvme::{RuleTableAction, RuleTableEntry};
+use rules::{RuleGrant, TableId};
 use serde::{Deserialize, Serialize};
-use share_proto::{Code, ProtocolError, ResourceName};
+use share_proto::{Code, ProtocolError, ResourceName, ValuePart};
 
 use super::owner_call::{OwnerChannel, OwnerStopped};
+
+/// Values of a table in a message at most.
+const VALUES_MAX: u32 = (ValuePart::LEN_MAX / size_of::<u64>()) as u32;
 
 /// Why the rules of a drive are neither read nor replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +40,8 @@ pub struct RuleReport {
     pub command_ops: u64,
     /// Operations of background rules at most.
     pub background_ops: u64,
+    /// The tables of the program, in the order of their numbers.
+    pub tables: Vec<RuleTableInfo>,
     /// The counters.
     pub stats: DriveRuleStats,
 }
@@ -50,6 +56,24 @@ impl RuleReport {
             command_ops: self.command_ops,
             background_ops: self.background_ops,
             ..RuleGrant::default()
+        }
+    }
+}
+
+/// A table of the rules of a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleTableKey {
+    /// By its number in the program.
+    Number(u8),
+    /// By its name.
+    Name(String),
+}
+
+impl RuleTableKey {
+    fn find(&self, drive: &Controller) -> Result<TableId, DriveRulesError> {
+        match self {
+            RuleTableKey::Number(number) => Ok(TableId::new(*number)),
+            RuleTableKey::Name(name) => drive.rule_table(name),
         }
     }
 }
@@ -72,8 +96,9 @@ impl RuleControl {
     /// # Errors
     /// [`RuleControlError`].
     pub fn report(&self) -> Result<RuleReport, RuleControlError> {
-        let (limits, stats) =
-            self.owner.call(|drive| (drive.rule_limits(), drive.stats().rules))?;
+        let (limits, tables, stats) = self
+            .owner
+            .call(|drive| (drive.rule_limits(), drive.rule_tables(), drive.stats().rules))?;
         let (limits, stats) = (limits?, stats.ok_or(DriveRulesError::NoRules)?);
         Ok(RuleReport {
             units: limits.grant.units,
@@ -83,6 +108,7 @@ impl RuleControl {
             table_bytes: limits.grant.table_bytes,
             command_ops: limits.grant.command_ops,
             background_ops: limits.grant.background_ops,
+            tables: tables?,
             stats,
         })
     }
@@ -121,6 +147,41 @@ impl RuleControl {
     pub fn reject(&self, op: Option<String>) -> Result<u64, RuleControlError> {
         Ok(self.owner.call(move |drive| drive.reject_rule_misses(op.as_deref()))??)
     }
+
+    /// Changes entries of a table, in order and between two inputs.
+    ///
+    /// # Errors
+    /// [`RuleControlError`]; the entries before the one that the table does not take are stored.
+    pub fn edit_table(
+        &self,
+        table: RuleTableKey,
+        edits: Vec<RuleTableEdit>,
+    ) -> Result<(), RuleControlError> {
+        let edit = move |drive: &mut Controller| {
+            let table = table.find(drive)?;
+            drive.edit_rule_table(table, &edits)
+        };
+        Ok(self.owner.call(edit)??)
+    }
+
+    /// Returns the values of `count` consecutive keys of a table, from `first` on: the elements of an
+    /// array, the values of a map (0 of an absent key), or 1 for each key that a set has.
+    ///
+    /// # Errors
+    /// [`RuleControlError`], also for indices past the end of an array.
+    pub fn table_values(
+        &self,
+        table: RuleTableKey,
+        first: u64,
+        count: u32,
+    ) -> Result<Vec<u64>, RuleControlError> {
+        let read = move |drive: &mut Controller| {
+            let table = table.find(drive)?;
+            let keys = (0..u64::from(count)).map(|n| first.saturating_add(n));
+            keys.map(|key| drive.rule_table_value(table, key)).collect::<Result<Vec<u64>, _>>()
+        };
+        Ok(self.owner.call(read)??)
+    }
 }
 
 /// A drive, and the access to its rules.
@@ -140,6 +201,43 @@ impl NamedRules {
             RuleControlError::Stopped(_) => Code::Drive,
         };
         ProtocolError::new(code, format!("{}: {error}", self.name))
+    }
+
+    /// Changes a table as a message demands. Returns the number of entries.
+    ///
+    /// # Errors
+    /// [`Code::RuleProgram`] if the table does not take an entry, [`Code::Drive`].
+    pub(super) fn edit_table(
+        &self,
+        table: u8,
+        action: RuleTableAction,
+        entries: &ValuePart,
+    ) -> Result<u64, ProtocolError> {
+        let (entries, _) = entries.bytes().as_chunks::<{ RuleTableEntry::BYTES }>();
+        let edits: Vec<RuleTableEdit> = entries
+            .iter()
+            .map(|entry| RuleTableEdit::new(action, RuleTableEntry::from_bytes(*entry)))
+            .collect();
+        let count = edits.len() as u64;
+        let edited = self.control.edit_table(RuleTableKey::Number(table), edits);
+        edited.map(|()| count).map_err(|error| self.error(error))
+    }
+
+    /// Returns the values of keys of a table, as many as a message has.
+    ///
+    /// # Errors
+    /// As [`edit_table`](NamedRules::edit_table).
+    pub(super) fn table_values(
+        &self,
+        table: u8,
+        first: u64,
+        count: u32,
+    ) -> Result<ValuePart, ProtocolError> {
+        let count = count.min(VALUES_MAX);
+        let values = self.control.table_values(RuleTableKey::Number(table), first, count);
+        let values = values.map_err(|error| self.error(error))?;
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Ok(ValuePart::of(&bytes, 0))
     }
 
     /// Returns the report as JSON.

@@ -25,7 +25,8 @@ pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
 pub use namespace::NamespaceSubcommand;
 pub use repro::{ReproArgs, ReproFolder, ReproReportArgs, ReproRunArgs, ReproVaryArgs};
 pub use rules::{
-    RejectedMisses, RulesArgs, RulesCheckArgs, RulesDriveArgs, RulesExplainArgs, RulesGrantArgs,
+    RejectedMisses, RuleTableArgs, RulesArgs, RulesCheckArgs, RulesDriveArgs, RulesExplainArgs,
+    RulesGrantArgs,
 };
 pub use sim_args::SimArgs;
 pub use states::StateArgs;

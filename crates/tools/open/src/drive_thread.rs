@@ -13,13 +13,14 @@ use std::thread::{Builder, JoinHandle};
 
 use controller::{
     Controller, DriveRulesError, DriveStats, Fault, FaultError, FaultRecord, NamespaceError,
-    NamespaceRequest,
+    NamespaceRequest, RuleTableEdit,
 };
 use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, ThreadUse};
+use nvme::RULE_TABLE_ENTRIES_MAX;
 use rules_lang::{CompileOptions, RuleSourceError};
 use share_server::{
     NamespaceControl, NamespaceControlError, NamespaceListing, OwnerChannel, OwnerStopped,
-    RuleControl, RuleControlError, RuleReport,
+    RuleControl, RuleControlError, RuleReport, RuleTableKey,
 };
 use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
@@ -245,6 +246,46 @@ impl DriveControl {
         op: Option<&str>,
     ) -> Result<u64, DriveControlError> {
         Ok(self.owner(drive)?.rules().reject(op.map(str::to_owned))?)
+    }
+
+    /// Changes entries of a table of the rules of a drive, in order and between two inputs. `drive` is as
+    /// for [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// # Errors
+    /// [`DriveControlError`]; the entries before the one that the table does not take are stored.
+    pub fn edit_rule_table(
+        &self,
+        drive: Option<&str>,
+        table: &str,
+        edits: Vec<RuleTableEdit>,
+    ) -> Result<(), DriveControlError> {
+        let table = RuleTableKey::Name(table.to_owned());
+        Ok(self.owner(drive)?.rules().edit_table(table, edits)?)
+    }
+
+    /// Returns the values of `count` consecutive keys of a table of the rules of a drive, from `first`
+    /// on: the elements of an array, the values of a map (0 of an absent key), or 1 for each key that a
+    /// set has. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
+    ///
+    /// # Errors
+    /// [`DriveControlError`], also for indices past the end of an array.
+    pub fn rule_table_values(
+        &self,
+        drive: Option<&str>,
+        table: &str,
+        first: u64,
+        count: u32,
+    ) -> Result<Vec<u64>, DriveControlError> {
+        let (rules, mut values) = (self.owner(drive)?.rules(), Vec::new());
+        // The drive does nothing else meanwhile.
+        while values.len() < count as usize {
+            let done = values.len();
+            let first = first.saturating_add(done as u64);
+            let count = (count - done as u32).min(RULE_TABLE_ENTRIES_MAX);
+            let table = RuleTableKey::Name(table.to_owned());
+            values.extend(rules.table_values(table, first, count)?);
+        }
+        Ok(values)
     }
 
     /// Returns the namespaces of a drive. `drive` is as for

@@ -1,5 +1,6 @@
 //! [`Message`]: messages on the socket of `sluice serve --socket`.
 
+use nvme::RuleTableAction;
 use transport::PortDescriptor;
 
 use crate::acl::{AclRule, Grant, PartitionSpan, Principal};
@@ -156,6 +157,34 @@ pub enum Message {
         total: u64,
         /// A part of it.
         part: ValuePart,
+    },
+    /// Administrator: changes entries of a table of the rules of a drive, in order. The reply is
+    /// [`Message::Done`] with the number of entries. After an error those before it are stored.
+    EditRuleTable {
+        /// The drive.
+        device: ResourceName,
+        /// Number of the table in the program.
+        table: u8,
+        /// The change.
+        action: RuleTableAction,
+        /// The entries, of [`RuleTableEntry::BYTES`](nvme::RuleTableEntry::BYTES) each.
+        entries: ValuePart,
+    },
+    /// Administrator: requests the values of consecutive keys of a table of the rules of a drive.
+    ReadRuleTable {
+        /// The drive.
+        device: ResourceName,
+        /// Number of the table in the program.
+        table: u8,
+        /// The first key.
+        first: u64,
+        /// Number of keys. The reply may have fewer.
+        count: u32,
+    },
+    /// Reply to `ReadRuleTable`.
+    RuleTableValues {
+        /// The values, of 8 bytes each.
+        values: ValuePart,
     },
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use nvme::{RuleTableAction, RuleTableEntry};
 use time::Nanos;
 
 use super::error::RemoteDeviceError;
@@ -236,6 +237,58 @@ impl Admin {
                 }
             }
         }
+    }
+
+    /// Changes entries of a table of the rules of a drive, in order. `table` is its number in the
+    /// program.
+    ///
+    /// # Errors
+    /// [`RemoteDeviceError`]; [`Code::Unknown`] for an unknown name, [`Code::RuleProgram`] if the drive has
+    /// no rules or the table does not take an entry. Those before it are stored.
+    pub fn edit_rule_table(
+        &mut self,
+        device: ResourceName,
+        table: u8,
+        action: RuleTableAction,
+        entries: &[RuleTableEntry],
+    ) -> Result<(), RemoteDeviceError> {
+        for entries in entries.chunks(ValuePart::LEN_MAX / RuleTableEntry::BYTES) {
+            let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_bytes()).collect();
+            let entries = ValuePart::of(&bytes, 0);
+            self.call_for_count(Message::EditRuleTable { device, table, action, entries })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the values of `count` consecutive keys of a table of the rules of a drive, from `first`
+    /// on: 1 for each key that a set has.
+    ///
+    /// # Errors
+    /// As [`edit_rule_table`](Admin::edit_rule_table); also for indices past the end of an array.
+    pub fn rule_table_values(
+        &mut self,
+        device: ResourceName,
+        table: u8,
+        first: u64,
+        count: u32,
+    ) -> Result<Vec<u64>, RemoteDeviceError> {
+        let mut values = Vec::new();
+        while values.len() < count as usize {
+            let done = values.len();
+            let first = first.saturating_add(done as u64);
+            let count = count - done as u32;
+            let message = Message::ReadRuleTable { device, table, first, count };
+            match self.client.call(message, &[], 0)? {
+                (Message::RuleTableValues { values: part }, _) if !part.bytes().is_empty() => {
+                    let (words, _) = part.bytes().as_chunks();
+                    values.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
+                }
+                (answer, _) => {
+                    return Err(RemoteDeviceError::UnexpectedReply { reply: answer.title() });
+                }
+            }
+        }
+        Ok(values)
     }
 
     /// Returns the statistics of each drive since the previous call on this connection. The first

@@ -21,17 +21,6 @@ pub const SLUICE_RULE_TABLE_REMOVE: u32 = 2;
 /// Entries of the queue for commands to rules: a device has one such command at a time.
 const QUEUE_DEPTH: u16 = 2;
 
-/// The names of the operations.
-const OPS: [(&str, RuleCommandKind); 7] = [
-    ("scan", RuleCommandKind::Scan),
-    ("get", RuleCommandKind::Get),
-    ("ack", RuleCommandKind::Ack),
-    ("user0", RuleCommandKind::User0),
-    ("user1", RuleCommandKind::User1),
-    ("user2", RuleCommandKind::User2),
-    ("user3", RuleCommandKind::User3),
-];
-
 /// A command to the rules of a drive.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -100,8 +89,7 @@ pub unsafe extern "C" fn sluice_rule_command(
             return Err(CallError::Null("reply"));
         }
         let sluice_rule_request { lba, sectors, arg0, arg1 } = *request;
-        let named = OPS.iter().find(|(name, _)| *name == op);
-        let (_, kind) = *named.ok_or(CallError::Value {
+        let kind = RuleCommandKind::from_name(op).ok_or(CallError::Value {
             what: "op",
             value: 0,
             allowed: "scan, get, ack, user0, user1, user2, user3",
@@ -139,6 +127,64 @@ pub unsafe extern "C" fn sluice_rule_command(
     })
 }
 
+/// Reads the values of consecutive keys of a table of the rules of an NVMe drive: the elements of an array,
+/// the values of a map (0 of an absent key), or 1 for each key that a set has.
+///
+/// @param device The device; as for `sluice_rule_command()`.
+/// @param table Number of the table in the program, from 0 on.
+/// @param first The first key, or index.
+/// @param values Receives the values.
+/// @param count Number of keys.
+///
+/// # Returns
+///
+/// 0, or a negative errno:
+///
+/// * `-EINVAL`: an invalid argument.
+/// * `-EOPNOTSUPP`: the device is not an NVMe drive.
+/// * `-EIO`: the drive has no rules, or no such table; an index is past the end of an array.
+///   `sluice_last_error()` has the status.
+///
+/// # Threads
+///
+/// Any thread. The call waits for the drive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_rule_table_read(
+    device: *const sluice_device,
+    table: u32,
+    first: u64,
+    values: *mut u64,
+    count: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let device = unsafe { object_ref("device", device) }?;
+        let number = table_number(table)?;
+        let count = u32::try_from(count).map_err(|_| CallError::Value {
+            what: "count",
+            value: count as u64,
+            allowed: "0 to 4294967295",
+        })?;
+        if values.is_null() && count > 0 {
+            return Err(CallError::Null("values"));
+        }
+        let read = device.device.rule_table_values(number, first, count)?;
+        for (at, value) in read.into_iter().enumerate() {
+            // SAFETY: `at` is less than `count`, the number of elements that the header demands.
+            unsafe { values.add(at).write(value) };
+        }
+        Ok(0)
+    })
+}
+
+fn table_number(table: u32) -> Result<u8, CallError> {
+    u8::try_from(table).map_err(|_| CallError::Value {
+        what: "table",
+        value: table.into(),
+        allowed: "0 to 255",
+    })
+}
+
 /// Changes entries of a table of the rules of an NVMe drive, in order.
 ///
 /// @param device The device; as for `sluice_rule_command()`.
@@ -172,11 +218,7 @@ pub unsafe extern "C" fn sluice_rule_table_edit(
     call(|| {
         // SAFETY: pointers are as the header demands.
         let device = unsafe { object_ref("device", device) }?;
-        let number = u8::try_from(table).map_err(|_| CallError::Value {
-            what: "table",
-            value: table.into(),
-            allowed: "0 to 255",
-        })?;
+        let number = table_number(table)?;
         let action = match action {
             SLUICE_RULE_TABLE_SET => RuleTableAction::Set,
             SLUICE_RULE_TABLE_ADD => RuleTableAction::Add,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use nvme::RuleTableEntry;
 use rules::InputOp;
 use share_proto::ResourceName;
 
@@ -28,6 +29,18 @@ pub enum RulesArgs {
     List(RulesDriveArgs),
     /// Print the counters of the rules of a drive that `sluice serve` serves.
     Stats(RulesDriveArgs),
+    /// Print or change entries of a table of the rules of a drive that `sluice serve` serves.
+    Table {
+        /// The drive.
+        #[command(flatten)]
+        drive: RulesDriveArgs,
+        /// Name of the table (`sluice rules list`).
+        #[arg(value_name = "TABLE")]
+        table: String,
+        /// The access.
+        #[command(subcommand)]
+        access: RuleTableArgs,
+    },
     /// Print the classes of commands that no rule of a drive matched, or end those that are parked.
     Miss {
         /// The drive.
@@ -37,6 +50,55 @@ pub enum RulesArgs {
         #[arg(long, value_name = "OP", value_parser = parse_operation)]
         reject: Option<RejectedMisses>,
     },
+}
+
+/// An access to a table. Keys and values are decimal, or hexadecimal with `0x`.
+#[derive(Debug, Subcommand)]
+pub enum RuleTableArgs {
+    /// Print the values of consecutive keys: 1 for each key that a set has.
+    Get {
+        /// The first key, or index.
+        #[arg(value_name = "KEY", value_parser = number)]
+        first: u64,
+        /// Number of keys.
+        #[arg(long, value_name = "N", default_value_t = 1,
+              value_parser = clap::value_parser!(u32).range(1..=i64::from(nvme::RULE_TABLE_ENTRIES_MAX)))]
+        count: u32,
+    },
+    /// Store values in an array, or as those of keys of a map.
+    Set {
+        /// The keys, or indices, and their values.
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = entry)]
+        entries: Vec<RuleTableEntry>,
+    },
+    /// Add keys to a set.
+    Add {
+        /// The keys.
+        #[arg(required = true, value_name = "KEY", value_parser = key)]
+        keys: Vec<RuleTableEntry>,
+    },
+    /// Remove keys from a set or a map. They may be absent.
+    Remove {
+        /// The keys.
+        #[arg(required = true, value_name = "KEY", value_parser = key)]
+        keys: Vec<RuleTableEntry>,
+    },
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x");
+    let number = digits.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
+    number.map_err(|_| "expected a number such as 17 or 0x11".to_owned())
+}
+
+fn key(text: &str) -> Result<RuleTableEntry, String> {
+    Ok(RuleTableEntry { key: number(text)?.into(), value: 0.into() })
+}
+
+fn entry(text: &str) -> Result<RuleTableEntry, String> {
+    let parts = text.split_once('=').ok_or_else(|| "expected KEY=VALUE".to_owned());
+    let (key, value) = parts?;
+    Ok(RuleTableEntry { key: number(key)?.into(), value: number(value)?.into() })
 }
 
 /// A drive of a server.

@@ -1,8 +1,10 @@
-//! `sluice rules install|list|stats|miss`: the rules of a drive that is served.
+//! `sluice rules install|list|stats|table|miss`: the rules of a drive that is served.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use controller::RuleTableInfo;
+use nvme::{RuleTableAction, RuleTableEntry};
 use rules_lang::CompileOptions;
 use serde_json::json;
 use share_proto::ResourceName;
@@ -10,7 +12,7 @@ use share_server::RuleReport;
 use user_io::remote::Admin;
 
 use super::rules_command::compile;
-use crate::args::{RejectedMisses, RulesDriveArgs};
+use crate::args::{RejectedMisses, RuleTableArgs, RulesDriveArgs};
 use crate::{CliError, print};
 
 /// Reads the report about the rules of a drive.
@@ -59,10 +61,11 @@ pub(super) fn list(drive: &RulesDriveArgs) -> Result<(), CliError> {
                 "unit_sectors": report.unit_sectors, "sector_bytes": report.sector_bytes,
                 "lines": report.lines, "table_bytes": report.table_bytes,
                 "command_ops": report.command_ops, "background_ops": report.background_ops,
+                "tables": report.tables,
             })
         ));
     }
-    print(&format!(
+    let mut text = format!(
         "{}: {} rules, {} programs installed since it is served\n  {}\n\
          a program may use {} parallel units of {} sectors, {} of tables, {} operations per command\n",
         drive.name,
@@ -73,7 +76,56 @@ pub(super) fn list(drive: &RulesDriveArgs) -> Result<(), CliError> {
         report.unit_sectors,
         scenario::format::bytes_binary(report.table_bytes),
         report.command_ops,
-    ))
+    );
+    if !report.tables.is_empty() {
+        text.push_str("table                            kind             capacity\n");
+    }
+    for RuleTableInfo { name, kind, capacity, durable } in &report.tables {
+        let durable = if *durable { "durable" } else { "volatile" };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<32} {kind:<12} {capacity:>12}  {durable}");
+    }
+    print(&text)
+}
+
+/// Prints or changes entries of a table of the rules of a drive.
+///
+/// # Errors
+/// [`CliError`], also for a table that the program does not have, and for an entry that it does not take.
+pub(super) fn table(
+    drive: &RulesDriveArgs,
+    table: &str,
+    access: &RuleTableArgs,
+) -> Result<(), CliError> {
+    let mut admin = Admin::connect(&drive.socket)?;
+    let tables = report(&mut admin, drive.name)?.tables;
+    let number = tables.iter().position(|declared| declared.name == table);
+    let number = number.and_then(|number| u8::try_from(number).ok()).ok_or_else(|| {
+        let names: Vec<&str> = tables.iter().map(|declared| declared.name.as_str()).collect();
+        let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+        let name = drive.name;
+        CliError::Usage(format!("the rules of {name} have no table {table}; they have: {names}"))
+    })?;
+    let (action, entries): (RuleTableAction, &[RuleTableEntry]) = match access {
+        RuleTableArgs::Get { first, count } => {
+            let values = admin.rule_table_values(drive.name, number, *first, *count)?;
+            if drive.json {
+                return print(&format!("{:#}\n", json!({ "first": first, "values": values })));
+            }
+            let keys = (0..).map(|n| first.saturating_add(n));
+            let line = |(key, value): (u64, &u64)| format!("{key} {value}\n");
+            return print(&keys.zip(&values).map(line).collect::<String>());
+        }
+        RuleTableArgs::Set { entries } => (RuleTableAction::Set, entries),
+        RuleTableArgs::Add { keys } => (RuleTableAction::Add, keys),
+        RuleTableArgs::Remove { keys } => (RuleTableAction::Remove, keys),
+    };
+    admin.edit_rule_table(drive.name, number, action, entries)?;
+    let changed = entries.len();
+    print(&match drive.json {
+        true => format!("{:#}\n", json!({ "device": drive.name.as_str(), "changed": changed })),
+        false => format!("{}: {changed} entries of {table} changed\n", drive.name),
+    })
 }
 
 /// Prints the counters of the rules of a drive.

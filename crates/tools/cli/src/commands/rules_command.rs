@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use media::MediaConfig;
-use rules::{AppId, InputOp, RuleGrant, RuleId, RuleTrigger, TableId, TableKind, VerifiedProgram};
+use rules::{AppId, InputOp, RuleGrant, RuleId, RuleTrigger, TableId, VerifiedProgram};
 use rules_lang::CompileOptions;
 use serde_json::{Value, json};
 
@@ -60,6 +60,7 @@ pub fn run(args: &RulesArgs) -> Result<(), CliError> {
         RulesArgs::Install { drive, file } => rules_admin::install(drive, file),
         RulesArgs::List(drive) => rules_admin::list(drive),
         RulesArgs::Stats(drive) => rules_admin::stats(drive),
+        RulesArgs::Table { drive, table, access } => rules_admin::table(drive, table, access),
         RulesArgs::Miss { drive, reject: Some(rejected) } => rules_admin::reject(drive, *rejected),
         RulesArgs::Miss { drive, reject: None } => rules_admin::print_missed(drive),
     }
@@ -192,16 +193,6 @@ fn summary(CheckedProgram { name, verified }: &CheckedProgram) -> Value {
     })
 }
 
-fn kind(kind: TableKind) -> String {
-    let bits = |width: rules::IntWidth| 8 * width.bytes();
-    match kind {
-        TableKind::Address => "addr".into(),
-        TableKind::Array(width) => format!("u{}", bits(width)),
-        TableKind::Set(width) => format!("set<u{}>", bits(width)),
-        TableKind::Map { key, value } => format!("map<u{},u{}>", bits(key), bits(value)),
-    }
-}
-
 fn trigger(trigger: RuleTrigger) -> String {
     match trigger {
         RuleTrigger::Command => "command".into(),
@@ -265,7 +256,7 @@ fn explain_json(checked: &CheckedProgram) -> Value {
         json!({
             "name": table.name,
             "app": app_name(table.app),
-            "kind": kind(table.kind),
+            "kind": table.kind.to_string(),
             "capacity": table.capacity,
             "durable": table.is_durable,
             "bytes": verified.table_bytes(id),
@@ -306,7 +297,7 @@ fn explain_text(verified: &VerifiedProgram) -> String {
     }
     for id in table_ids(verified) {
         let table = &program.tables[id.index()];
-        let (name, kind, capacity) = (&table.name, kind(table.kind), table.capacity);
+        let (name, kind, capacity) = (&table.name, table.kind.to_string(), table.capacity);
         let (bytes, durable) = (verified.table_bytes(id), table.is_durable);
         let durable = if durable { "durable" } else { "volatile" };
         let _ = writeln!(text, "{name:<32} {kind:<12} {capacity:>12} {bytes:>12}  {durable}");

@@ -38,6 +38,24 @@ impl RuleCommandKind {
         (RuleCommandKind::User3, io::RULE_USER3),
     ];
 
+    /// Returns the operation with a name of the language of rules, such as `scan`.
+    pub fn from_name(name: &str) -> Option<RuleCommandKind> {
+        RuleCommandKind::ALL.iter().map(|(kind, _)| *kind).find(|kind| kind.name() == name)
+    }
+
+    /// Returns the name of the operation in the language of rules.
+    pub fn name(self) -> &'static str {
+        match self {
+            RuleCommandKind::Scan => "scan",
+            RuleCommandKind::Get => "get",
+            RuleCommandKind::Ack => "ack",
+            RuleCommandKind::User0 => "user0",
+            RuleCommandKind::User1 => "user1",
+            RuleCommandKind::User2 => "user2",
+            RuleCommandKind::User3 => "user3",
+        }
+    }
+
     /// Returns the operation of an opcode.
     pub fn from_opcode(opcode: u8) -> Option<RuleCommandKind> {
         RuleCommandKind::ALL.iter().find(|(_, code)| *code == opcode).map(|(kind, _)| *kind)

@@ -23,6 +23,18 @@ pub enum RuleTableAction {
     Remove = 2,
 }
 
+impl RuleTableAction {
+    /// Returns the action with a code.
+    pub fn from_code(code: u32) -> Option<RuleTableAction> {
+        match code {
+            0 => Some(RuleTableAction::Set),
+            1 => Some(RuleTableAction::Add),
+            2 => Some(RuleTableAction::Remove),
+            _ => None,
+        }
+    }
+}
+
 /// An entry of a table.
 #[derive(
     Clone,
@@ -64,11 +76,6 @@ pub(super) fn parse(sqe: &Sqe) -> Result<AdminCommand, Status> {
             _ => Err(Status::INVALID_FIELD),
         };
     }
-    let action = match word >> 8 {
-        0 => RuleTableAction::Set,
-        1 => RuleTableAction::Add,
-        2 => RuleTableAction::Remove,
-        _ => return Err(Status::INVALID_FIELD),
-    };
+    let action = RuleTableAction::from_code(word >> 8).ok_or(Status::INVALID_FIELD)?;
     Ok(AdminCommand::RuleTableEdit { table, action, entries })
 }

@@ -4,6 +4,7 @@
 //! its kind. Every byte is checked; a packet with an invalid field is refused.
 
 use collections::{PutBytes, Reader, SliceWriter};
+use nvme::{RuleTableAction, RuleTableEntry};
 
 use crate::acl::{AclRule, Grant, PartitionSpan, Principal};
 use crate::codec::{PutField, ReadField, TEXT_BYTES_MAX};
@@ -106,6 +107,9 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         33 => 32 + 32,
         34 => 32 + 8,
         35 => 8 + ValuePart::WIRE_BYTES,
+        36 => 32 + 8 + ValuePart::WIRE_BYTES,
+        37 => 32 + 8 + 8,
+        38 => ValuePart::WIRE_BYTES,
         _ => return None,
     })
 }
@@ -141,6 +145,9 @@ impl Message {
             Message::RejectMisses { .. } => 33,
             Message::ReadRules { .. } => 34,
             Message::Rules { .. } => 35,
+            Message::EditRuleTable { .. } => 36,
+            Message::ReadRuleTable { .. } => 37,
+            Message::RuleTableValues { .. } => 38,
         }
     }
 
@@ -172,6 +179,9 @@ impl Message {
             Message::RejectMisses { .. } => "Rejection of misses",
             Message::ReadRules { .. } => "Request for rules",
             Message::Rules { .. } => "Rules",
+            Message::EditRuleTable { .. } => "Change of a table",
+            Message::ReadRuleTable { .. } => "Request for a table",
+            Message::RuleTableValues { .. } => "Values of a table",
         }
     }
 
@@ -233,6 +243,14 @@ impl Message {
             Message::RejectMisses { device, op } => drop(w.put_name(*device).put_name(*op)),
             Message::ReadRules { device, offset } => drop(w.put_name(*device).put_u64(*offset)),
             Message::Rules { total, part } => part.encode(w.put_u64(*total)),
+            Message::EditRuleTable { device, table, action, entries } => {
+                w.put_name(*device).put_u32((*table).into()).put_u32(*action as u32);
+                entries.encode(w);
+            }
+            Message::ReadRuleTable { device, table, first, count } => {
+                w.put_name(*device).put_u32((*table).into()).put_u32(*count).put_u64(*first);
+            }
+            Message::RuleTableValues { values } => values.encode(w),
         }
     }
 
@@ -325,6 +343,23 @@ impl Message {
             33 => Message::RejectMisses { device: r.name()?, op: r.name()? },
             34 => Message::ReadRules { device: r.name()?, offset: r.u64()? },
             35 => Message::Rules { total: r.u64()?, part: ValuePart::decode(&mut r)? },
+            36 => {
+                let (device, table) = (r.name()?, u8::try_from(r.u32()?).ok()?);
+                let action = RuleTableAction::from_code(r.u32()?)?;
+                let entries = ValuePart::decode(&mut r)?;
+                let is_whole = entries.bytes().len().is_multiple_of(RuleTableEntry::BYTES);
+                is_whole.then_some(Message::EditRuleTable { device, table, action, entries })?
+            }
+            37 => {
+                let (device, table) = (r.name()?, u8::try_from(r.u32()?).ok()?);
+                let (count, first) = (r.u32()?, r.u64()?);
+                Message::ReadRuleTable { device, table, first, count }
+            }
+            38 => {
+                let values = ValuePart::decode(&mut r)?;
+                let is_whole = values.bytes().len().is_multiple_of(8);
+                is_whole.then_some(Message::RuleTableValues { values })?
+            }
             _ => return None,
         };
         r.finish(message)

@@ -202,6 +202,43 @@ fn rules_are_sent_in_parts_and_wrong_ones_are_refused() {
 }
 
 #[test]
+fn changes_and_values_of_tables_are_whole() {
+    let (device, table) = ("d".parse().unwrap(), 200);
+    let entries = |bytes: usize| ValuePart::of(&vec![7; bytes], 0);
+    let edit = |action, bytes| {
+        let entries = entries(bytes);
+        Message::EditRuleTable { device, table, action, entries }
+    };
+    let values = |bytes| Message::RuleTableValues { values: entries(bytes) };
+    for message in [
+        edit(RuleTableAction::Set, 0),
+        edit(RuleTableAction::Add, 16),
+        edit(RuleTableAction::Remove, 240),
+        Message::ReadRuleTable { device, table, first: u64::MAX, count: u32::MAX },
+        values(0),
+        values(240),
+    ] {
+        assert_eq!(Packet::decode(&encoded(message.clone())).unwrap().message, message);
+    }
+    // A part that ends within an entry or a value.
+    for (message, kind) in [(edit(RuleTableAction::Set, 16), 36), (values(16), 38)] {
+        let mut bytes = encoded(message);
+        let at = bytes.len() - ValuePart::WIRE_BYTES;
+        bytes[at] = 15;
+        bytes[at + 8 + 15] = 0;
+        assert_eq!(Packet::decode(&bytes), Err(WireError::Field { kind }));
+    }
+    // A table above 255, and an unknown action.
+    let bytes = encoded(edit(RuleTableAction::Remove, 16));
+    let at = bytes.len() - ValuePart::WIRE_BYTES;
+    for byte in [at - 7, at - 4] {
+        let mut other = bytes.clone();
+        other[byte] = 3;
+        assert_eq!(Packet::decode(&other), Err(WireError::Field { kind: 36 }));
+    }
+}
+
+#[test]
 fn namespaces_keep_every_field_and_wrong_ones_are_refused() {
     let device = ResourceName::new("d").unwrap();
     let refused = |bytes: &[u8], at: usize, value: u8| {

@@ -1,9 +1,7 @@
 //! The admin commands of a drive with rules, and its log page (`docs/format/rule-program.md`). Hosts that
 //! are restricted to a part of the drive have none of them.
 
-use nvme::{
-    AdminCommand, RuleMissEntry, RuleMissLog, RuleTableAction, RuleTableEntry, Sqe, Status,
-};
+use nvme::{AdminCommand, RuleMissEntry, RuleMissLog, RuleTableEntry, Sqe, Status};
 use rules::{InputOp, RuleTableError, TableId};
 use time::Nanos;
 
@@ -78,13 +76,7 @@ pub(crate) fn access_table(
             let bytes = u64::from(entries) * RuleTableEntry::BYTES as u64;
             let data = read_data(controller, port, sqe, bytes)?;
             let edit = |entry: &[u8; RuleTableEntry::BYTES]| {
-                let entry = RuleTableEntry::from_bytes(*entry);
-                let (key, value) = (entry.key.get(), entry.value.get());
-                match action {
-                    RuleTableAction::Set => RuleTableEdit::Set { key, value },
-                    RuleTableAction::Add => RuleTableEdit::Add { key },
-                    RuleTableAction::Remove => RuleTableEdit::Remove { key },
-                }
+                RuleTableEdit::new(action, RuleTableEntry::from_bytes(*entry))
             };
             let (entries, _) = data.as_chunks();
             let edits: Vec<RuleTableEdit> = entries.iter().map(edit).collect();

@@ -1,9 +1,24 @@
 //! Tables of the rules of a drive, as their administrator reads and changes them between two inputs.
 
-use rules::{RuleTableError, TableId, TableKind};
+use nvme::{RuleTableAction, RuleTableEntry};
+use rules::{RuleTableError, TableDeclaration, TableId, TableKind};
+use serde::{Deserialize, Serialize};
 
 use super::config::DriveRulesError;
 use super::{APP, DriveRules};
+
+/// A table of the program of a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleTableInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kind, as the language has it: `addr`, `u32`, `set<u64>`, `map<u32,u64>` …
+    pub kind: String,
+    /// Elements, or keys at most.
+    pub capacity: u64,
+    /// Whether its contents survive a power cut.
+    pub durable: bool,
+}
 
 /// A change of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +42,31 @@ pub enum RuleTableEdit {
     },
 }
 
+impl RuleTableEdit {
+    /// Creates the change that an action makes with an entry.
+    pub fn new(action: RuleTableAction, entry: RuleTableEntry) -> RuleTableEdit {
+        let (key, value) = (entry.key.get(), entry.value.get());
+        match action {
+            RuleTableAction::Set => RuleTableEdit::Set { key, value },
+            RuleTableAction::Add => RuleTableEdit::Add { key },
+            RuleTableAction::Remove => RuleTableEdit::Remove { key },
+        }
+    }
+}
+
 impl DriveRules {
+    /// Returns the tables of the program, in their order.
+    pub(crate) fn tables(&self) -> Vec<RuleTableInfo> {
+        let declared = &self.engine.program().program().tables;
+        let table = |table: &TableDeclaration| RuleTableInfo {
+            name: table.name.clone(),
+            kind: table.kind.to_string(),
+            capacity: table.capacity,
+            durable: table.is_durable,
+        };
+        declared.iter().map(table).collect()
+    }
+
     fn kind(&self, table: TableId) -> Option<TableKind> {
         let declared = self.engine.program().program().tables.get(table.index());
         declared.map(|declared| declared.kind)

@@ -132,6 +132,13 @@ fn commands_to_rules_return_records_and_values() {
     assert_eq!(found, [3, 0, 0, 0, 0xe8, 3, 0, 0]);
     ok!(sluice_rule_command(device, c"user2".as_ptr(), &request, null(), &mut reply));
     assert_eq!((reply.value, reply.bytes, reply.status), (1005, 0, 0));
+    let mut has = [9_u64; 4];
+    ok!(sluice_rule_table_read(device, table, 999, has.as_mut_ptr(), 3));
+    assert_eq!(has, [0, 1, 0, 9]);
+    ok!(sluice_rule_table_read(device, table, 999, null_mut(), 0));
+    expect!(sluice_rule_table_read(device, table, 0, null_mut(), 1), EINVAL, "values");
+    expect!(sluice_rule_table_read(device, 300, 0, has.as_mut_ptr(), 1), EINVAL, "table");
+    expect!(sluice_rule_table_read(device, 9, 0, has.as_mut_ptr(), 1), EIO, "invalid field");
     let remove = SLUICE_RULE_TABLE_REMOVE;
     ok!(sluice_rule_table_edit(device, table, remove, wanted.as_ptr(), values, 3));
     ok!(sluice_rule_command(device, c"user2".as_ptr(), &request, null(), &mut reply));

@@ -1,4 +1,4 @@
-//! `sluice rules install|list|stats|miss`: the rules of a drive that is served.
+//! `sluice rules install|list|stats|table|miss`: the rules of a drive that is served.
 
 // guarantee: B-115
 
@@ -122,6 +122,64 @@ fn a_program_is_installed_while_commands_wait_for_it() {
         let output = served.rules(command, &["drive0"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && text.lines().count() > 1, "{command}: {text}");
+    }
+}
+
+const TABLES: &str = "table wanted: set<u16>[4] volatile\ntable sums: map<u32, u64>[100] volatile\n\
+    table counts: u8[300] volatile\n\
+    rule ask when channel.app == db and header.op == user2\n  \
+    do if header.arg0 in wanted { complete ok value sums[header.arg0] + counts[0] } complete not_found\n";
+
+#[test]
+fn entries_of_tables_are_read_and_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::start(folder.path(), "1s");
+    let program = served.program("tables.rules", &format!("{APP}{TABLES}{LOAD}{STORE}"));
+    served.json("install", &[&program]);
+    let tables = served.json("list", &[])["tables"].clone();
+    let kinds = ["addr", "set<u16>", "map<u32,u64>", "u8"];
+    let found: Vec<&Value> = (0..4).map(|at| &tables[at]["kind"]).collect();
+    assert_eq!(found, kinds.map(Value::from).iter().collect::<Vec<_>>());
+    assert_eq!((&tables[2]["name"], &tables[2]["capacity"]), (&json!("sums"), &json!(100)));
+    assert_eq!((&tables[0]["durable"], &tables[3]["durable"]), (&json!(true), &json!(false)));
+
+    let table = |args: &[&str]| served.json("table", args);
+    assert_eq!(table(&["wanted", "add", "3", "0x10", "65535"])["changed"], 3);
+    assert_eq!(table(&["wanted", "get", "2", "--count", "3"])["values"], json!([0, 1, 0]));
+    assert_eq!(table(&["wanted", "remove", "3", "4"])["changed"], 2);
+    assert_eq!(table(&["wanted", "get", "3"])["values"], json!([0]));
+    let large = u64::MAX.to_string();
+    table(&["sums", "set", "7=70", &format!("0x8={large}"), "7=71"]);
+    let sums = table(&["sums", "get", "6", "--count", "3"]);
+    assert_eq!(sums, json!({ "first": 6, "values": [0, 71, u64::MAX] }));
+    // Many entries and keys are several messages.
+    let all: Vec<String> = (0..300).map(|at| format!("{at}={}", at % 256)).collect();
+    let set = ["counts", "set"].into_iter().chain(all.iter().map(String::as_str));
+    assert_eq!(table(&set.collect::<Vec<_>>())["changed"], 300);
+    let values: Vec<u32> = (0..300).map(|at| at % 256).collect();
+    assert_eq!(table(&["counts", "get", "0", "--count", "300"])["values"], json!(values));
+    let text = served.rules("table", &["drive0", "counts", "get", "254", "--count", "3"]);
+    assert_eq!(String::from_utf8_lossy(&text.stdout), "254 254\n255 255\n256 0\n");
+    let text = served.rules("table", &["drive0", "counts", "set", "1=9"]);
+    assert_eq!(String::from_utf8_lossy(&text.stdout), "drive0: 1 entries of counts changed\n");
+
+    for (args, message) in [
+        (&["other", "get", "0"][..], "have no table other; they have: map, wanted, sums, counts"),
+        (&["counts", "get", "299", "--count", "2"], "key 300"),
+        (&["counts", "get", "0", "--count", "0"], "--count"),
+        (&["counts", "set", "300=1"], "key 300"),
+        (&["counts", "set", "1"], "expected KEY=VALUE"),
+        (&["counts", "set", "1=x"], "expected a number"),
+        (&["counts", "add", "1"], "counts"),
+        (&["wanted", "set", "1=1"], "wanted"),
+        (&["wanted", "add", "65536"], "wanted"),
+        (&["wanted", "add", "1", "2", "3", "4"], "wanted"),
+        (&["map", "get", "0"], "map"),
+    ] {
+        let refused = served.rules("table", &[&["drive0"], args].concat());
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains(message), "{args:?}: {text}");
     }
 }
 
