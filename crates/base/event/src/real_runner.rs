@@ -12,7 +12,7 @@ use crate::{Parker, RealClock, Waker};
 ///
 /// Waking a parked thread takes tens of microseconds, more than the latency of most devices. A
 /// runner therefore spins through short waits and parks for long ones.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePolicy {
     /// Time without progress after which the runner parks.
     pub spin_time: Nanos,
@@ -22,6 +22,14 @@ pub struct IdlePolicy {
     /// Maximum time that the runner is parked, for one that polls on a timer; [`Nanos::MAX`] for
     /// others.
     pub poll_interval: Nanos,
+}
+
+impl IdlePolicy {
+    /// Parks as soon as there is nothing to do, for a machine with fewer cores than threads: a thread
+    /// that spins keeps others from running. What is due is then late by the wake-up latency of the
+    /// machine.
+    pub const PARK: IdlePolicy =
+        IdlePolicy { spin_time: Nanos::ZERO, wake_margin: Nanos::ZERO, poll_interval: Nanos::MAX };
 }
 
 impl Default for IdlePolicy {
@@ -192,6 +200,9 @@ mod tests {
         let timer = IdleWait::new(IdlePolicy { poll_interval: Nanos(150), ..idle });
         assert_eq!(timer.park_timeout(Nanos(2_000), Nanos::MAX), Nanos(150));
         assert_eq!(timer.park_timeout(Nanos(2_000), Nanos(2_200)), Nanos(100));
+        let mut parks = IdleWait::new(IdlePolicy::PARK);
+        assert!(!parks.must_spin(Nanos(2_000), || Nanos(2_001)), "also shortly before a deadline");
+        assert_eq!(parks.park_timeout(Nanos(2_000), Nanos(2_001)), Nanos(1));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use controller::{
     Controller, DriveRulesError, DriveStats, Fault, FaultError, FaultRecord, NamespaceError,
     NamespaceRequest, RuleTableEdit,
 };
-use event::{AllowedCpus, IdlePolicy, RealClock, RealRunner, StopHandle, ThreadUse};
+use event::{AllowedCpus, RealClock, RealRunner, StopHandle, ThreadUse};
 use nvme::RULE_TABLE_ENTRIES_MAX;
 use rules_lang::{CompileOptions, RuleSourceError};
 use share_server::{
@@ -26,8 +26,8 @@ use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, EmulatedDevice, SnapshotCell, SnapshotSource,
 };
 
-use super::CloseError;
 use super::target_queue::TargetQueues;
+use super::{CloseError, OpenOptions};
 
 /// A device to start a thread for, and the parts of it that hosts in this process share.
 #[derive(Debug)]
@@ -363,22 +363,21 @@ impl DriveThreadGuard {
     pub(super) fn start(
         drives: Vec<PoweredDevice>,
         clock: RealClock,
-        core: Option<usize>,
+        options: &OpenOptions,
         target: Option<Arc<TargetQueues>>,
-        closed: Option<Sender<CloseError>>,
     ) -> io::Result<(DriveThreadGuard, DriveControl)> {
         let mut view = DriveControl::default();
+        let (core, close_errors) = (options.drive_core, options.close_errors.clone());
         // After an error the guard ends the threads that have started.
         let threads = Vec::with_capacity(drives.len());
-        let mut guard =
-            DriveThreadGuard { clock, threads, target, close_errors: closed, real: Vec::new() };
+        let mut guard = DriveThreadGuard { clock, threads, target, close_errors, real: Vec::new() };
         for PoweredDevice { device: drive, ports } in drives {
             if let EmulatedDevice::Real(_) = drive {
                 // It works by itself, and is open as long as its queues.
                 guard.real.extend(ports);
                 continue;
             }
-            let runner = RealRunner::new(clock, IdlePolicy::default())?;
+            let runner = RealRunner::new(clock, options.drive_idle)?;
             for port in &ports {
                 port.set_drive_waker(runner.waker())?;
             }

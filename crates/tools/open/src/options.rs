@@ -4,6 +4,7 @@
 use std::sync::mpsc::Sender;
 
 use driver::{DoorbellUse, Polling, SubmissionThread, TaskWork};
+use event::IdlePolicy;
 use scenario::RegionLog;
 use time::Nanos;
 
@@ -30,6 +31,8 @@ pub struct OpenOptions {
     /// CPU to pin the drive's thread to: an index into the CPUs allowed for the process, modulo
     /// their number. `None` leaves it unpinned. Applies to scenarios.
     pub drive_core: Option<usize>,
+    /// Wait of the threads of the drives while these have nothing to do. Applies to scenarios.
+    pub drive_idle: IdlePolicy,
     /// Timeout of a served drive or a real controller; other targets have none.
     ///
     /// For a served drive, it limits the server's answers (`user_io::RemoteDeviceConfig`); `None` is

@@ -117,8 +117,7 @@ pub fn open_scenario(
     };
     // Real time continues from the drives' time after preconditioning.
     let clock = RealClock::starting_at(prepared);
-    let closed = options.close_errors.clone();
-    let start = |host| DriveThreadGuard::start(drives, clock, options.drive_core, host, closed);
+    let start = |host| DriveThreadGuard::start(drives, clock, options, host);
     let (device, view) = match host {
         HostHandles::Controller(controller) => {
             let granted = controller.info().io_queues;

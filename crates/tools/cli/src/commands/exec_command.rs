@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 
+use event::IdlePolicy;
 use exec::{
     OutboxLimits, OutboxStats, OutputSupervisor, Service, ServiceAddress, ServiceStats,
     SpeculationStats,
@@ -26,6 +27,8 @@ use crate::args::{ExecArgs, Speculate, VolumeDevice, VolumeFormatArgs};
 /// Environment variable with the path of the library, if it is not beside the executable.
 const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
 const LIBRARY: &str = "libsluice_preload.so";
+/// Threads that run at a time when a program speculates: its own, the service's and the drive's.
+const SPECULATION_THREADS: usize = 3;
 /// Bytes of a transaction and pages of a program that speculates: what it changes while the drive makes
 /// a transaction durable is the next one, and its pages stay in memory meanwhile.
 const SPECULATION_TXN_BYTES: u32 = 8 << 20;
@@ -52,15 +55,18 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let address = ServiceAddress { name, token: format!("{token:032x}") };
     let on = VolumeDevice { device: args.volume.clone(), write_log: args.write_log.clone() };
     let new = VolumeFormatArgs { on, size: None, label: String::new(), unit: None, force: false };
-    let options = match args.speculate {
-        Speculate::Off => Options::default(),
-        Speculate::Wait | Speculate::Buffer => Options {
-            txn_bytes: SPECULATION_TXN_BYTES,
-            cache_pages: SPECULATION_PAGES,
-            ..Options::default()
-        },
+    let (options, idle) = match args.speculate {
+        Speculate::Off => (Options::default(), IdlePolicy::default()),
+        Speculate::Wait | Speculate::Buffer => {
+            let options = Options {
+                txn_bytes: SPECULATION_TXN_BYTES,
+                cache_pages: SPECULATION_PAGES,
+                ..Options::default()
+            };
+            (options, drive_idle(thread::available_parallelism().map_or(1, usize::from)))
+        }
     };
-    let (store, device, _claim) = open_store(&new.on, args.format.then_some(&new), options)?;
+    let (store, device, _claim) = open_store(&new.on, args.format.then_some(&new), options, idle)?;
     let mut service = Service::new(store, &address).map_err(other)?;
     if args.sync {
         service.set_sync_writes();
@@ -222,6 +228,12 @@ fn forward(process: u32, signal: i32) {
     }
 }
 
+/// Returns the wait of an emulated drive's thread under a program that speculates, on a machine with
+/// this many cores. The program does not wait for the drive, but may wait for a core.
+fn drive_idle(cores: usize) -> IdlePolicy {
+    if cores < SPECULATION_THREADS { IdlePolicy::PARK } else { IdlePolicy::default() }
+}
+
 /// Ends as the program did: by the same signal or with the same status.
 pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
@@ -282,4 +294,15 @@ fn stats_text(counters: &ServiceStats) -> String {
          {logged_blocks} blocks, {whole_writes_journaled} parts of writes to keep them whole; {data_bytes} bytes in place, {flushes} flushes, {checkpoints} snapshots; \
          {device_bytes_written} bytes written to the device"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_s_thread_spins_only_on_a_core_that_none_else_needs() {
+        assert_eq!([1, 2].map(drive_idle), [IdlePolicy::PARK; 2]);
+        assert_eq!([3, 64].map(drive_idle), [IdlePolicy::default(); 2]);
+    }
 }

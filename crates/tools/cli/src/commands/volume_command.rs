@@ -9,6 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use event::IdlePolicy;
 use open::{OpenOptions, RegionLog};
 use time::Nanos;
 use user_io::{Queue, QueueConfig};
@@ -46,9 +47,12 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
     }
 }
 
-fn device_queue(device: &VolumeDevice) -> Result<(Queue, user_io::IoDevice), CliError> {
+fn device_queue(
+    device: &VolumeDevice,
+    drive_idle: IdlePolicy,
+) -> Result<(Queue, user_io::IoDevice), CliError> {
     let log = device.write_log.is_some().then_some(RegionLog::Whole);
-    let options = OpenOptions { log, ..OpenOptions::default() };
+    let options = OpenOptions { log, drive_idle, ..OpenOptions::default() };
     let opened = open::open(&device.device, &options).map_err(other)?;
     let queue = opened.create_queue(QueueConfig::default()).map_err(other)?;
     Ok((queue, opened))
@@ -57,7 +61,7 @@ fn device_queue(device: &VolumeDevice) -> Result<(Queue, user_io::IoDevice), Cli
 /// Returns a queue of the device, and a function that returns its time. The device's other side
 /// runs on its own thread.
 fn queue(device: &VolumeDevice) -> Result<(Queue, impl FnMut(&mut Queue) -> Nanos), CliError> {
-    let (queue, opened) = device_queue(device)?;
+    let (queue, opened) = device_queue(device, IdlePolicy::default())?;
     Ok((queue, ticker(opened)))
 }
 
@@ -216,7 +220,7 @@ fn fsck(args: &VolumeFsckArgs) -> Result<(), CliError> {
 
 /// Opens a volume for a caller that polls it, and creates it first with `new`. Also returns its device,
 /// whose clock gives the time for the polls, and the lock, which the caller must keep as long as the
-/// volume.
+/// volume. `idle` is the wait of the threads of emulated drives.
 ///
 /// # Errors
 /// [`CliError`] if the device cannot be opened, has no valid volume, or has one and `new` would
@@ -225,8 +229,9 @@ pub(crate) fn open_store(
     device: &VolumeDevice,
     new: Option<&VolumeFormatArgs>,
     options: Options,
+    idle: IdlePolicy,
 ) -> Result<(Volume<Queue>, user_io::IoDevice, VolumeLock), CliError> {
-    let OpenedVolume { session, device, lock: claim } = opened_session(device, options, new)?;
+    let OpenedVolume { session, device, lock: claim } = opened_session(device, options, idle, new)?;
     Ok((session.into_volume(), device, claim))
 }
 
@@ -253,6 +258,7 @@ struct OpenedVolume<T> {
 fn opened_session(
     device: &VolumeDevice,
     options: Options,
+    idle: IdlePolicy,
     new: Option<&VolumeFormatArgs>,
 ) -> Result<OpenedVolume<impl FnMut(&mut Queue) -> Nanos>, CliError> {
     let claim =
@@ -268,7 +274,7 @@ fn opened_session(
     };
     loop {
         // Close the queue before the next attempt: a drive can be opened once.
-        let (mut queue, opened) = device_queue(device)?;
+        let (mut queue, opened) = device_queue(device, idle)?;
         if let Some(args) = new {
             format_queue(&mut queue, args, ticker(opened.clone()))?;
         }
@@ -289,7 +295,8 @@ fn opened_session(
 
 fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
     let read_only = Options { read_only: true, ..Options::default() };
-    let OpenedVolume { session, lock: _claim, .. } = opened_session(device, read_only, None)?;
+    let OpenedVolume { session, lock: _claim, .. } =
+        opened_session(device, read_only, IdlePolicy::default(), None)?;
     let store = session.volume();
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = store.lookup(Ino::ROOT, path).map_err(wrong)?;
@@ -310,7 +317,8 @@ fn ls(device: &VolumeDevice, path: &str) -> Result<(), CliError> {
 
 fn get(device: &VolumeDevice, path: &str, file: &Path) -> Result<(), CliError> {
     let read_only = Options { read_only: true, ..Options::default() };
-    let OpenedVolume { mut session, lock: _claim, .. } = opened_session(device, read_only, None)?;
+    let OpenedVolume { mut session, lock: _claim, .. } =
+        opened_session(device, read_only, IdlePolicy::default(), None)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let ino = session.volume().lookup(Ino::ROOT, path).map_err(wrong)?;
     let mut bytes = vec![0; CHUNK];
@@ -337,7 +345,7 @@ fn put(device: &VolumeDevice, file: &Path, path: &str) -> Result<(), CliError> {
     let there = |error| other(format!("cannot read {}: {error}", file.display()));
     let mut from = File::open(file).map_err(there)?;
     let OpenedVolume { mut session, lock: _claim, .. } =
-        opened_session(device, Options::default(), None)?;
+        opened_session(device, Options::default(), IdlePolicy::default(), None)?;
     let wrong = |error| other(format!("{path}: {error}"));
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() {
