@@ -176,7 +176,7 @@ fn measure(
 fn idle(effort: RunLength, sink: &mut Sink<'_>, scratch: &Path) -> Result<(), BenchError> {
     let case = format!("redis, YCSB A, {} clients, appendfsync everysec", redis::CLIENTS);
     let modes = [SyncMode::Wait, SyncMode::Speculate];
-    let rates = interleave(effort.choose(7, 1), modes.len(), |which| {
+    let rates = interleave(effort.choose(21, 1), modes.len(), |which| {
         let dir = modes[which].program_dir(scratch)?;
         Ok::<f64, BenchError>(redis::sample(effort, scratch, &dir, "everysec", 0)?.rate())
     })?;
