@@ -100,6 +100,10 @@ pub struct FtlConfig {
     pub victim_policy: VictimPolicyKind,
     /// Whether relocated (cold) data is written to lines of its own, apart from host writes (hot).
     pub hot_cold: bool,
+    /// Whether [`HostStream::Hot`](crate::HostStream) has lines, and a ring of the write buffer, of its
+    /// own. It costs a line in reserve, and as much write buffer as that of the other host writes.
+    /// Rejected on a drive that keeps the map.
+    pub hot_stream: bool,
     /// Free lines that only garbage collection may use.
     pub gc_low_watermark_lines: u32,
     /// Free lines beyond the reserve at which garbage collection starts, but no more than half of the
@@ -176,6 +180,9 @@ impl FtlConfig {
         if self.vector_copy {
             return Err(CapacityError::VectorCopyOnDeviceL2p);
         }
+        if self.hot_stream {
+            return Err(CapacityError::HotStreamOnDeviceL2p);
+        }
         if self.atomic_writes {
             return Err(CapacityError::AtomicOnDeviceL2p);
         }
@@ -190,6 +197,7 @@ impl Default for FtlConfig {
             active_pus: 0,
             victim_policy: VictimPolicyKind::Greedy,
             hot_cold: true,
+            hot_stream: false,
             gc_low_watermark_lines: 2,
             gc_high_watermark_lines: 2,
             write_buffer_sectors: 0,

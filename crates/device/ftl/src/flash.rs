@@ -6,7 +6,7 @@ use time::Nanos;
 use tracepoint::Cause;
 
 use crate::buffer::unit_id::UnitId;
-use crate::ftl::HOST;
+use crate::ftl::{HOST, HOT};
 use crate::ids::{Lba, LbaRun, SlotId, ToIndex, ToU32, WriteSeq};
 use crate::{BufferEntry, Oob, VictimDecision, VictimLines};
 
@@ -65,7 +65,10 @@ impl OpToken {
     pub fn cause(self) -> Cause {
         match self.kind() {
             OpKind::HostRead => Cause::Host,
-            OpKind::Program if UnitId::from_raw(self.index()).ring() == HOST => Cause::Host,
+            // Padding of whole write units, which has no ring, is for others.
+            OpKind::Program if matches!(UnitId::from_raw(self.index()).ring(), HOST | HOT) => {
+                Cause::Host
+            }
             OpKind::Program | OpKind::GcRead | OpKind::Erase => Cause::Gc,
             OpKind::Journal => Cause::Journal,
             OpKind::Trim | OpKind::Meta => Cause::Metadata,

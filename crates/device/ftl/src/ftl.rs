@@ -36,16 +36,48 @@ pub struct Completion {
     pub status: Status,
 }
 
-/// Index of the host ring; the next one is the GC ring.
+/// Index of the host ring, and of the stream of its data.
 pub(crate) const HOST: usize = 0;
+/// Index of the ring of garbage collection, and of the stream of relocated data.
 pub(crate) const GC: usize = 1;
+/// Index of the ring of [`HostStream::Hot`]. Without [`FtlConfig::hot_stream`] it has no slots.
+pub(crate) const HOT: usize = 2;
+/// The rings of the host, whose entries share one count of positions.
+pub(crate) const HOST_RINGS: [usize; 2] = [HOST, HOT];
+/// All rings, in the order in which their units are dispatched. The host's come first: admission has
+/// limited them already, and victims may wait for their data to be durable.
+pub(crate) const RINGS: [usize; 3] = [HOST, HOT, GC];
 /// The stream of data relocated for static wear leveling; it uses the GC ring.
 pub(crate) const GC_COLD: usize = 2;
 /// The stream of translation pages of a map cache. They are rewritten so often that data beside them
 /// would be relocated again and again. It uses the host ring.
 pub(crate) const MAP_PAGES: usize = 3;
+/// The stream of [`HostStream::Hot`].
+pub(crate) const HOT_DATA: usize = 4;
 /// Streams: each has open lines of its own.
-pub(crate) const STREAM_COUNT: usize = 4;
+pub(crate) const STREAM_COUNT: usize = 5;
+
+/// The stream of a host write: data of different streams is written to different lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostStream {
+    /// The stream of all writes that name no other.
+    #[default]
+    Host,
+    /// Data that the host expects to overwrite soon. Without [`FtlConfig::hot_stream`] it is written
+    /// to the stream of the host.
+    Hot,
+}
+
+impl HostStream {
+    /// The ring of a write of this stream.
+    #[inline]
+    pub(crate) fn ring(self) -> usize {
+        match self {
+            HostStream::Host => HOST,
+            HostStream::Hot => HOT,
+        }
+    }
+}
 
 /// A page-mapped FTL. See the crate's first page for the path of a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -227,14 +259,16 @@ impl Ftl {
     /// never written to and must be zeros, those for reads of map pages, those for line metadata,
     /// and the journal's.
     pub fn slots(&self) -> u32 {
-        let rings = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
         let meta = self.mapping.slots() + self.metadata_slots();
-        rings + self.env.geometry.ws_opt + meta + Ftl::journal_slots(&self.env.geometry)
+        self.buffer.capacity()
+            + self.env.geometry.ws_opt
+            + meta
+            + Ftl::journal_slots(&self.env.geometry)
     }
 
     /// Returns the number of used sectors of the host's write buffer.
     pub fn buffered(&self) -> u32 {
-        self.buffer.ring(HOST).used()
+        HOST_RINGS.into_iter().map(|ring| self.buffer.ring(ring).used()).sum()
     }
 
     /// Free lines, those being erased included, in whole lines and fractions of the open ones.
@@ -305,7 +339,7 @@ impl Ftl {
         let chunks = self.space.free_chunks() + self.space.erasing();
         self.space
             .writable_sectors(&self.env, chunks)
-            .saturating_sub(self.buffer.undispatched_sectors(&self.env.geometry, HOST))
+            .saturating_sub(self.buffer.undispatched_host_sectors(&self.env.geometry, 1))
     }
 
     /// Returns whether garbage collection may place a write unit. It may not use the space of
@@ -320,7 +354,7 @@ impl Ftl {
     pub(crate) fn committed_sectors(&self) -> u64 {
         let unit = u64::from(self.env.geometry.ws_opt);
         let pages = u64::from(self.env.plan.page_reserve(self.durability.has_device_l2p()));
-        self.buffer.undispatched_sectors(&self.env.geometry, HOST).next_multiple_of(unit)
+        self.buffer.undispatched_host_sectors(&self.env.geometry, unit)
             + pages.next_multiple_of(unit)
     }
 
@@ -411,7 +445,7 @@ impl Ftl {
         let open = open.map(|o| o.iter().map(|l| (l.line, l.free_units)).collect::<Vec<_>>());
         format!(
             "free {} sectors (share {:.2}), {} free chunks, {} erasing, pending {:?}, waiting {:?}, \
-             user ring durable {} of {}, free {}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
+             host rings durable {} of {}, free {:?}; gc ring ready {:?}, free {}; open {open:?}; {:?}; \
              journal failed {:?}; {:?}, {}; lines: {}",
             self.free_sectors(),
             self.gc.limiter().headroom(self.free_sectors()),
@@ -419,9 +453,9 @@ impl Ftl {
             self.space.erasing(),
             self.requests.writes().front(),
             self.durability.barriers().front(),
-            self.buffer.ring(HOST).durable_pos(),
-            self.buffer.ring(HOST).head_pos(),
-            self.buffer.ring(HOST).free(),
+            self.buffer.durable_pos(),
+            self.buffer.head_pos(),
+            HOST_RINGS.map(|ring| self.buffer.ring(ring).free()),
             self.buffer.ring(GC).ready(),
             self.buffer.ring(GC).free(),
             self.gc,

@@ -137,6 +137,9 @@ pub enum CapacityError {
     /// one.
     #[error("atomic is on, but this drive keeps the map")]
     AtomicOnDeviceL2p,
+    /// The stream of hot data is asked for on a drive that keeps the map, whose host has one stream.
+    #[error("hot_stream is on, but this drive keeps the map")]
+    HotStreamOnDeviceL2p,
     /// The reverse map is to be in the metadata of lines, and they have none.
     #[error(
         "reverse_map is \"media\", but lines have no metadata: {}",
@@ -261,7 +264,8 @@ pub struct CapacityPlan {
     pub logical: u32,
     /// Map pages, as logical sectors behind the host's.
     pub map_pages: u32,
-    /// Write units of the host's ring.
+    /// Write units of each ring of the host: one, and another with
+    /// [`hot_stream`](FtlConfig::hot_stream).
     pub host_buffer_units: u32,
     /// Write units of garbage collection's ring.
     pub gc_buffer_units: u32,
@@ -316,8 +320,9 @@ impl CapacityPlan {
         let line = u64::from(self.line_sectors);
         // Free sectors of open lines are counted as free; up to a line of garbage collection's
         // stream is not available to the host.
-        let low = u64::from(config.gc_low_watermark_lines.max(1) + u32::from(config.hot_cold))
-            * line
+        // The same holds for the other stream of the host.
+        let other_streams = u32::from(config.hot_cold) + u32::from(config.hot_stream);
+        let low = u64::from(config.gc_low_watermark_lines.max(1) + other_streams) * line
             + u64::from(self.padding_reserve)
             + u64::from(self.map_cache.write_reserve);
         // Garbage collection must be able to reach where it stops, with every sector mapped.
@@ -381,7 +386,7 @@ impl CapacityPlan {
         let lines = counted.saturating_sub(journal) / active;
         // One partly filled line per stream; and space for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
-        let streams = 1 + u32::from(config.hot_cold);
+        let streams = 1 + u32::from(config.hot_cold) + u32::from(config.hot_stream);
         let line_meta = line_meta::metadata_units(config.line_metadata, shape, active)?;
         if line_meta == 0 && config.p2l_location == P2lLocation::Media {
             let off = config.line_metadata == LineMetadata::Off;
@@ -422,7 +427,8 @@ impl CapacityPlan {
         // Pages are at most one part in 64 of what is written.
         let auto = (64 * meta).max(4 * u64::from(line_sectors));
         let (user_units, gc_units) = (least.max(asked_units), least + window);
-        let slots = u64::from(user_units + gc_units) * u64::from(shape.ws_opt);
+        let host_rings = 1 + u32::from(config.hot_stream);
+        let slots = u64::from(host_rings * user_units + gc_units) * u64::from(shape.ws_opt);
         // The others are for metadata.
         number("slots of the write buffer", slots, SLOTS_MAX - (1 << 24))?;
         let spare = physical - total;

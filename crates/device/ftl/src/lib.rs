@@ -57,7 +57,7 @@ pub use durability::journal;
 pub use flash::{FlashBackend, OpToken, ReadAddress, ReadDest, WriteUnit};
 pub use ftl::pipeline::control::{ControlChange, ControlError, ControlSettings};
 pub use ftl::pipeline::stall::{Blocker, Stall};
-pub use ftl::{Completion, Ftl, NewFtlError};
+pub use ftl::{Completion, Ftl, HostStream, NewFtlError};
 pub use gc::limiter::RateLimiter;
 pub use gc::limiter_history::LimiterSample;
 pub use gc::steady_lines::{SteadyLine, SteadyLines, WriteClass};

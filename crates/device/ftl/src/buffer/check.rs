@@ -8,24 +8,62 @@ use super::WriteBuffer;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::env::Env;
-use crate::ftl::{GC, HOST};
-use crate::ids::{LineId, WriteSeq};
+use crate::ftl::{GC, HOST, HOST_RINGS, HOT, RINGS};
+use crate::ids::{Lba, LineId, ToIndex, WriteSeq};
 
 impl WriteBuffer {
     /// Checks the rings, the units that are redispatched, the chains and the sequence numbers.
     pub(crate) fn check_invariants(&self, env: &Env) -> Result<(), Violation> {
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             self.ring(ring).check()?;
         }
         self.check_redispatch()?;
         self.check_chains(env)?;
         self.check_sequence_numbers()?;
-        require_eq!(
+        for ring in HOST_RINGS {
+            require_eq!(
+                Buffer,
+                "the host's data is there when it is admitted",
+                Subject::Ring(ring),
+                0,
+                self.fills_pending(ring)
+            );
+        }
+        self.check_positions()?;
+        self.check_unsequenced()
+    }
+
+    /// Checks the positions of the host's entries.
+    fn check_positions(&self) -> Result<(), Violation> {
+        let first = HOST_RINGS.map(|ring| self.ring(ring).first_undurable_pos());
+        let durable = first.into_iter().flatten().min().unwrap_or(self.head_pos);
+        require!(
+            self.durable_pos <= durable && durable <= self.head_pos,
             Buffer,
-            "the host's data is there when it is admitted",
-            Subject::Ring(HOST),
-            0,
-            self.fills_pending(HOST)
+            "the host's entries are durable up to a position",
+            Subject::Part,
+            format_args!("{} to {}", self.durable_pos, self.head_pos),
+            durable
+        );
+        Ok(())
+    }
+
+    /// Checks that a sector without a sequence number is in one of the host's rings.
+    fn check_unsequenced(&self) -> Result<(), Violation> {
+        let [host, hot] = [HOST, HOT].map(|ring| {
+            let units =
+                self.ring(ring).occupied().filter(|(id, _)| self.unit(*id).is_unsequenced());
+            let entries = units
+                .flat_map(|(id, filled)| self.ring(ring).entries(id).iter().take(filled.index()));
+            entries.filter_map(crate::BufferEntry::lba).collect::<BTreeSet<Lba>>()
+        });
+        require!(
+            host.is_disjoint(&hot),
+            Buffer,
+            "a sector without a sequence number is in one of the host's rings",
+            Subject::Ring(HOT),
+            "no sector of ring 0",
+            format_args!("{:?}", host.intersection(&hot))
         );
         Ok(())
     }
@@ -52,10 +90,10 @@ impl WriteBuffer {
                 2
             );
             let u = self.unit(id);
-            let keeps_number = ring == HOST && u.redispatch_from == LineId::NONE;
+            let keeps_number = ring != GC && u.redispatch_from == LineId::NONE;
             let expected = if keeps_number { UnitState::Programming } else { UnitState::Filling };
             require!(
-                u.state == expected || ring == HOST && u.state == UnitState::Programming,
+                u.state == expected || ring != GC && u.state == UnitState::Programming,
                 Buffer,
                 "a unit queued for redispatch is not on the media",
                 subject,
@@ -64,7 +102,7 @@ impl WriteBuffer {
             );
         }
         let mut redispatched = 0;
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             for (unit, _) in self.ring(ring).occupied() {
                 let u = self.ring(ring).unit(unit);
                 redispatched += u32::from(u.redispatch_from != LineId::NONE);
@@ -136,7 +174,7 @@ impl WriteBuffer {
             );
         }
         let mut expected = 0;
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             for (unit, _) in self.ring(ring).occupied() {
                 let state = self.ring(ring).unit(unit).state;
                 let has_place = matches!(state, UnitState::Programming | UnitState::Persisted);
@@ -155,7 +193,7 @@ impl WriteBuffer {
 
     fn check_sequence_numbers(&self) -> Result<(), Violation> {
         let mut programming: Vec<WriteSeq> = Vec::new();
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             for (unit, _) in self.ring(ring).occupied() {
                 let u = self.ring(ring).unit(unit);
                 if u.state == UnitState::Programming {

@@ -7,7 +7,7 @@ pub(crate) mod unit_id;
 pub(crate) mod write_ring;
 
 use crate::env::Env;
-use crate::ftl::{GC, HOST};
+use crate::ftl::{GC, HOST, HOST_RINGS, HOT};
 use crate::ids::{LOST_SECTOR, Lba, LineId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
 use nvme::{ChunkId, PhysSector};
@@ -42,12 +42,32 @@ pub(crate) struct DurableUnit {
 
 /// The rings of the host and of garbage collection, and the sequence numbers of their units.
 ///
+/// # Positions
+///
+/// The entries of the host's rings share one count. An entry's position is the number of entries that
+/// were put into any of these rings before it. A barrier waits until all entries in front of its position
+/// are durable, whatever their ring. So durability has one order, and a stream adds no case to it.
+///
+/// # Order
+///
+/// Units get sequence numbers when they are dispatched, ring by ring. So a sector without a sequence
+/// number is in one of the host's rings only: a write of a sector goes to the ring that holds an entry of
+/// it that has none ([`unsequenced_ring`](WriteBuffer::unsequenced_ring)). Relocated data is compared
+/// with the map instead, before it gets a number.
+///
 /// Invariants: released ≤ persisted ≤ dispatched ≤ head of each ring; units that are programming, and only
 /// they, have unfinished sequence numbers; a unit with a location is in the chain of its chunk, which ascends,
-/// unless it is queued for redispatch.
+/// unless it is queued for redispatch; a sector without a sequence number is in one of the host's rings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WriteBuffer {
-    rings: [WriteRing; 2],
+    /// By index: [`HOST`], [`GC`], [`HOT`].
+    rings: [WriteRing; 3],
+    /// The position behind the last entry, and the one up to which everything is durable.
+    head_pos: u64,
+    durable_pos: u64,
+    /// By ring of the host, the units that there were at the last trim of an entry. The map does not name
+    /// such entries, which may have no sequence number yet.
+    trimmed_until: [u64; HOST_RINGS.len()],
     sequencer: WriteSequencer,
     redispatch: RedispatchTracker,
     /// By chunk.
@@ -60,16 +80,22 @@ impl WriteBuffer {
         let host = WriteRing::new(HOST, &env.geometry, env.plan.host_buffer_units, SlotId(0));
         let gc =
             WriteRing::new(GC, &env.geometry, env.plan.gc_buffer_units, SlotId(host.capacity()));
+        let hot_units = if env.config.hot_stream { env.plan.host_buffer_units } else { 0 };
+        let first_hot = SlotId(host.capacity() + gc.capacity());
+        let hot = WriteRing::new(HOT, &env.geometry, hot_units, first_hot);
         let chunks = env.geometry.total_chunks().index();
         WriteBuffer {
-            rings: [host, gc],
+            rings: [host, gc, hot],
+            head_pos: 0,
+            durable_pos: 0,
+            trimmed_until: [0; HOST_RINGS.len()],
             sequencer: WriteSequencer::starting_at(first_seq),
             redispatch: RedispatchTracker::default(),
             chains: vec![Chain { first: None, last: None }; chunks].into(),
         }
     }
 
-    /// Slots of both rings.
+    /// Slots of all rings.
     pub(crate) fn capacity(&self) -> u32 {
         self.rings.iter().map(WriteRing::capacity).sum()
     }
@@ -98,11 +124,51 @@ impl WriteBuffer {
         self.sequencer.low_watermark()
     }
 
+    /// The position behind the last entry of the host; it grows with every entry.
+    #[inline]
+    pub(crate) fn head_pos(&self) -> u64 {
+        self.head_pos
+    }
+
+    /// The position up to which all entries of the host are durable.
+    #[inline]
+    pub(crate) fn durable_pos(&self) -> u64 {
+        self.durable_pos
+    }
+
     /// Appends an entry to a ring and returns its slot; `pending` if its data is still to be read. The
     /// caller has checked that a slot is free.
     #[inline]
     pub(crate) fn push(&mut self, ring: usize, entry: BufferEntry, pending: bool) -> SlotId {
-        self.rings[ring].push(entry, pending)
+        let slot = self.rings[ring].push(entry, pending, self.head_pos);
+        self.head_pos += u64::from(ring != GC);
+        slot
+    }
+
+    /// Returns the ring of the host that holds an entry of a sector without a sequence number. `at` is
+    /// where the map has the sector: in the buffer, or it may have been trimmed since.
+    pub(crate) fn unsequenced_ring(&self, lba: Lba, at: L2pEntry) -> Option<usize> {
+        if let L2pEntry::Buffer(slot) = at {
+            let (ring, unit) = (self.ring_of_slot(slot), self.unit_of(slot));
+            return (ring != GC && unit.is_unsequenced()).then_some(ring);
+        }
+        let trimmed = HOST_RINGS.into_iter().zip(self.trimmed_until);
+        let mut may_have = trimmed.filter(|(ring, until)| self.rings[*ring].dispatched() < *until);
+        may_have.find(|(ring, until)| self.rings[*ring].has_undispatched(lba, *until)).map(|r| r.0)
+    }
+
+    /// Records that the sector of a slot was trimmed.
+    pub(crate) fn record_trimmed(&mut self, slot: SlotId) {
+        let trimmed_in = self.ring_of_slot(slot);
+        for (ring, until) in HOST_RINGS.into_iter().zip(&mut self.trimmed_until) {
+            *until = if ring == trimmed_in { self.rings[ring].units_begun() } else { *until };
+        }
+    }
+
+    /// Returns a ring of the host whose open unit began more than `distance` entries ago.
+    pub(crate) fn late_open_unit(&self, distance: u64) -> Option<usize> {
+        let is_late = |pos: u64| pos + distance < self.head_pos;
+        HOST_RINGS.into_iter().find(|ring| self.rings[*ring].open_unit_pos().is_some_and(is_late))
     }
 
     /// Records that the data of a slot of the GC ring has been read. It is written as padding unless
@@ -122,6 +188,14 @@ impl WriteBuffer {
     pub(crate) fn undispatched_sectors(&self, geometry: &FlashGeometry, ring: usize) -> u64 {
         let queued = self.redispatch.queued(ring) * u64::from(geometry.ws_opt);
         self.rings[ring].undispatched() + queued
+    }
+
+    /// Sectors of the host that wait for a location, for the first time or again. Those of each ring are
+    /// rounded up to a multiple of `round_to`.
+    #[inline]
+    pub(crate) fn undispatched_host_sectors(&self, geometry: &FlashGeometry, round_to: u64) -> u64 {
+        let sectors = |ring| self.undispatched_sectors(geometry, ring).next_multiple_of(round_to);
+        HOST_RINGS.into_iter().map(sectors).sum()
     }
 
     /// A unit.
@@ -254,8 +328,14 @@ impl WriteBuffer {
 
     /// Delays flushes until all host units that have a location are durable.
     pub(crate) fn raise_flush_floor(&mut self) {
-        let dispatched = self.rings[HOST].dispatched_pos();
+        let dispatched = HOST_RINGS.map(|ring| self.rings[ring].dispatched());
         self.redispatch.raise_flush_floor(dispatched);
+    }
+
+    /// Returns whether flushes must wait for re-dispatched units, or for those that superseded them.
+    #[inline]
+    pub(crate) fn defers_flushes(&self) -> bool {
+        self.redispatch.defers_flush_at(HOST_RINGS.map(|ring| self.rings[ring].persisted()))
     }
 
     /// Returns whether the copy of a redispatched unit, overwritten in the buffer, is still the
@@ -270,11 +350,15 @@ impl WriteBuffer {
         now: L2pEntry,
     ) -> bool {
         let unit = self.unit(id);
+        let is_being_written = |lba: Lba| {
+            let mut rings = HOST_RINGS.into_iter().map(|ring| &self.rings[ring]);
+            rings.any(|ring| ring.is_being_written(lba, unit.sequence))
+        };
         match now {
             L2pEntry::Buffer(at) if unit.redispatch_from != LineId::NONE => {
                 self.unit_of(at).state == UnitState::Filling
                     && self.durable_copy_of(geometry, now).0 == entry.durable_copy
-                    && !self.rings[HOST].is_being_written(Lba(entry.lba_plus_1 - 1), unit.sequence)
+                    && !is_being_written(Lba(entry.lba_plus_1 - 1))
             }
             L2pEntry::Buffer(_) | L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => false,
         }
@@ -352,11 +436,12 @@ impl WriteBuffer {
         }
     }
 
-    /// Moves the watermarks of both rings over all units that are durable, and readable.
+    /// Moves the watermarks of all rings over all units that are durable, and readable.
     #[inline]
     pub(crate) fn advance_watermarks(&mut self) {
-        self.rings[HOST].advance_watermarks();
-        self.rings[GC].advance_watermarks();
+        self.rings.iter_mut().for_each(WriteRing::advance_watermarks);
+        let first = |ring: usize| self.rings[ring].first_undurable_pos();
+        self.durable_pos = HOST_RINGS.into_iter().filter_map(first).min().unwrap_or(self.head_pos);
     }
 
     /// Returns the chunks whose next write unit would free slots, in rings full of units that wait
@@ -367,7 +452,9 @@ impl WriteBuffer {
 
     #[inline]
     fn ring_of_slot(&self, slot: SlotId) -> usize {
-        usize::from(slot >= SlotId(self.rings[HOST].capacity()))
+        // The slots of the rings follow each other in the order of their indices.
+        usize::from(slot >= self.rings[GC].first_slot())
+            + usize::from(slot >= self.rings[HOT].first_slot())
     }
 
     /// The entry of a slot.

@@ -50,6 +50,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::unit_id::UnitId;
+use crate::ftl::HOST_RINGS;
 
 /// Re-dispatched units, and the position that flushes must wait for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -58,8 +59,8 @@ pub(crate) struct RedispatchTracker {
     queue: VecDeque<UnitId>,
     /// Re-dispatched units that are not durable at their new location.
     in_flight: u32,
-    /// Position of the host ring that must be durable because of entries replaced by padding.
-    flush_floor: u64,
+    /// By ring of the host, the units that must be durable because of entries replaced by padding.
+    flush_floor: [u64; HOST_RINGS.len()],
 }
 
 impl RedispatchTracker {
@@ -108,10 +109,10 @@ impl RedispatchTracker {
         self.in_flight > 0
     }
 
-    /// Returns whether barriers must wait although this position of the host ring is durable.
+    /// Returns whether flushes must wait although these units of each ring of the host are durable.
     #[inline]
-    pub(crate) fn defers_flush_at(&self, durable: u64) -> bool {
-        self.in_flight > 0 || self.flush_floor > durable
+    pub(crate) fn defers_flush_at(&self, durable: [u64; HOST_RINGS.len()]) -> bool {
+        self.in_flight > 0 || self.flush_floor.iter().zip(durable).any(|(floor, at)| *floor > at)
     }
 
     /// Records that a durable unit is redispatched.
@@ -124,8 +125,10 @@ impl RedispatchTracker {
         self.in_flight -= 1;
     }
 
-    /// Delays flushes until this position of the host ring is durable.
-    pub(super) fn raise_flush_floor(&mut self, position: u64) {
-        self.flush_floor = self.flush_floor.max(position);
+    /// Delays flushes until these units of each ring of the host are durable.
+    pub(super) fn raise_flush_floor(&mut self, units: [u64; HOST_RINGS.len()]) {
+        for (floor, units) in self.flush_floor.iter_mut().zip(units) {
+            *floor = units.max(*floor);
+        }
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ToIndex, ToU32};
 
 /// Bits of the index in the ring.
-const INDEX_BITS: u32 = 27;
+const INDEX_BITS: u32 = 26;
 
 /// A write unit of the buffer: its ring and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,10 +13,10 @@ const INDEX_BITS: u32 = 27;
 pub struct UnitId(u32);
 
 impl UnitId {
-    /// The unit with this index of a ring (0 host, 1 garbage collection).
+    /// The unit with this index of a ring (0 host, 1 garbage collection, 2 hot data of the host).
     #[inline]
     pub(crate) fn new(ring: usize, index: u32) -> UnitId {
-        debug_assert!(ring < 2 && index < 1 << INDEX_BITS, "unit {index} of ring {ring}");
+        debug_assert!(ring < 3 && index < 1 << INDEX_BITS, "unit {index} of ring {ring}");
         UnitId(ring.to_u32() << INDEX_BITS | index)
     }
 
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn ring_and_index_survive_the_token() {
-        for ring in [0, 1] {
+        for ring in [0, 1, 2] {
             for index in [0, 1, 77, (1 << INDEX_BITS) - 1] {
                 let id = UnitId::new(ring, index);
                 assert_eq!((id.ring(), id.index()), (ring, index));

@@ -88,6 +88,8 @@ pub(crate) struct BufferUnit {
     pub(crate) state: UnitState,
     /// Entries whose data is still being read.
     pub(crate) fills_pending: u32,
+    /// Position of its first entry, in a ring of the host.
+    pub(crate) first_pos: u64,
     pub(crate) chunk: ChunkId,
     pub(crate) sector: u32,
     /// Its sequence number.
@@ -98,6 +100,14 @@ pub(crate) struct BufferUnit {
     /// [`LineId::NONE`]. That line is not erased until this unit is durable
     /// elsewhere.
     pub(crate) redispatch_from: LineId,
+}
+
+impl BufferUnit {
+    /// Whether it has never had a sequence number.
+    #[inline]
+    pub(crate) fn is_unsequenced(&self) -> bool {
+        self.state == UnitState::Filling && self.redispatch_from == LineId::NONE
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,6 +137,7 @@ impl WriteRing {
         let blank = BufferUnit {
             state: UnitState::Filling,
             fills_pending: 0,
+            first_pos: 0,
             chunk: ChunkId(0),
             sector: 0,
             sequence: WriteSeq(0),
@@ -149,7 +160,20 @@ impl WriteRing {
         }
     }
 
+    /// The first slot.
+    #[inline]
+    pub(super) fn first_slot(&self) -> SlotId {
+        self.base
+    }
+
+    /// Whether a slot is one of the ring's.
+    #[inline]
+    pub(crate) fn has_slot(&self, slot: SlotId) -> bool {
+        (self.base..self.base + self.capacity()).contains(&slot)
+    }
+
     /// Slots.
+    #[inline]
     pub(crate) fn capacity(&self) -> u32 {
         self.entries.len().to_u32()
     }
@@ -166,16 +190,23 @@ impl WriteRing {
         self.capacity() - self.free()
     }
 
-    /// Returns the position behind the last entry; it grows with every entry.
+    /// Returns the number of units that are durable, with all units before them.
     #[inline]
-    pub(crate) fn head_pos(&self) -> u64 {
-        self.head * u64::from(self.ws_opt) + u64::from(self.fill_sectors)
+    pub(crate) fn persisted(&self) -> u64 {
+        self.persisted
     }
 
-    /// Returns the position up to which everything is durable.
+    /// Returns the position of the first entry that is not durable.
     #[inline]
-    pub(crate) fn durable_pos(&self) -> u64 {
-        self.persisted * u64::from(self.ws_opt)
+    pub(crate) fn first_undurable_pos(&self) -> Option<u64> {
+        let has_some = self.persisted < self.head || self.fill_sectors > 0;
+        has_some.then(|| self.units[(self.persisted % self.unit_count).index()].first_pos)
+    }
+
+    /// Returns the position of the first entry of the unit that is being filled.
+    #[inline]
+    pub(crate) fn open_unit_pos(&self) -> Option<u64> {
+        (self.fill_sectors > 0).then(|| self.units[self.head_index.index()].first_pos)
     }
 
     /// The slot that [`push`](WriteRing::push) fills next.
@@ -184,10 +215,10 @@ impl WriteRing {
         self.base + self.head_index * self.ws_opt + self.fill_sectors
     }
 
-    /// Fills the next slot; `pending` if its data is still to be read. The caller has checked
-    /// [`free`](WriteRing::free).
+    /// Fills the next slot; `pending` if its data is still to be read. The entry is at position `pos`.
+    /// The caller has checked [`free`](WriteRing::free).
     #[inline]
-    pub(super) fn push(&mut self, entry: BufferEntry, pending: bool) -> SlotId {
+    pub(super) fn push(&mut self, entry: BufferEntry, pending: bool, pos: u64) -> SlotId {
         debug_assert!(self.free() > 0);
         let at = self.head_index * self.ws_opt + self.fill_sectors;
         self.entries[at.index()] = entry;
@@ -195,6 +226,7 @@ impl WriteRing {
             let unit = &mut self.units[self.head_index.index()];
             unit.state = UnitState::Filling;
             unit.fills_pending = 0;
+            unit.first_pos = pos;
             unit.redispatch_from = LineId::NONE;
         }
         if pending {
@@ -238,11 +270,6 @@ impl WriteRing {
         self.unit_mut(id).fills_pending -= 1;
     }
 
-    /// The position behind the units that have a location.
-    pub(crate) fn dispatched_pos(&self) -> u64 {
-        self.dispatched * u64::from(self.ws_opt)
-    }
-
     /// Returns the number of free slots of the open unit; 0 if no unit is open.
     pub(crate) fn free_in_unit(&self) -> u32 {
         if self.fill_sectors == 0 { 0 } else { self.ws_opt - self.fill_sectors }
@@ -250,7 +277,7 @@ impl WriteRing {
 
     /// Returns the entries of the unit that is being filled.
     pub(crate) fn open_entries(&self) -> &[BufferEntry] {
-        let first = (self.head % self.unit_count).index() * self.ws_opt.index();
+        let first = self.head_index.index() * self.ws_opt.index();
         &self.entries[first..first + self.fill_sectors.index()]
     }
 
@@ -312,6 +339,21 @@ impl WriteRing {
         (oldest.state == UnitState::Persisted).then_some(oldest.chunk)
     }
 
+    /// Returns the number of units so far, the one that is being filled included.
+    pub(super) fn units_begun(&self) -> u64 {
+        self.head + u64::from(self.fill_sectors > 0)
+    }
+
+    /// Returns whether one of the first `until` units, without a location, holds a logical sector.
+    pub(super) fn has_undispatched(&self, lba: Lba, until: u64) -> bool {
+        let is_it = |at: u64| {
+            let filled = if at < self.head { self.ws_opt } else { self.fill_sectors };
+            let entries = &self.entries(self.unit_at(at))[..filled.index()];
+            entries.iter().any(|entry| entry.lba() == Some(lba))
+        };
+        (self.dispatched..until).any(is_it)
+    }
+
     /// Records that the next unit is being programmed.
     #[inline]
     pub(super) fn advance_dispatched(&mut self) {
@@ -347,7 +389,7 @@ impl WriteRing {
     /// Returns the number of sectors without a location on the media.
     #[inline]
     pub(crate) fn undispatched(&self) -> u64 {
-        self.head_pos() - self.dispatched * u64::from(self.ws_opt)
+        (self.head - self.dispatched) * u64::from(self.ws_opt) + u64::from(self.fill_sectors)
     }
 
     /// Advances `persisted` and `released` over all persisted and released units.
@@ -397,7 +439,7 @@ impl WriteRing {
             Buffer,
             "the unit at the head",
             subject,
-            self.head % self.unit_count,
+            self.head.checked_rem(self.unit_count).unwrap_or(0),
             u64::from(self.head_index)
         );
         for at in self.released..self.head {
@@ -496,13 +538,13 @@ mod tests {
         let mut r = ring();
         assert_eq!((r.free(), r.free_in_unit(), r.ready()), (16, 0, None));
         for i in 0..5 {
-            assert_eq!(r.push(BufferEntry::PADDING, false), SlotId(100 + i));
+            assert_eq!(r.push(BufferEntry::PADDING, false, 7 + u64::from(i)), SlotId(100 + i));
         }
         assert_eq!((r.free(), r.free_in_unit(), r.ready()), (11, 3, Some(UnitId::new(0, 0))));
         r.advance_dispatched();
         assert_eq!(r.ready(), None, "the second unit is not full");
         for _ in 0..3 {
-            r.push(BufferEntry::PADDING, true);
+            r.push(BufferEntry::PADDING, true, 30);
         }
         assert_eq!(r.ready(), None, "its data is not there");
         r.units[1].fills_pending = 0;
@@ -510,13 +552,16 @@ mod tests {
         r.advance_dispatched();
         r.units[1].state = UnitState::Released;
         r.advance_watermarks();
-        assert_eq!((r.durable_pos(), r.free()), (0, 8), "unit 0 comes first");
+        assert_eq!((r.persisted(), r.free()), (0, 8), "unit 0 comes first");
+        assert_eq!(r.first_undurable_pos(), Some(7));
         assert_eq!(r.unreadable_chunks(4).count(), 0, "no more than half of it waits");
         r.units[0].state = UnitState::Persisted;
         r.advance_watermarks();
-        assert_eq!((r.durable_pos(), r.free()), (8, 8), "durable, but not readable");
+        assert_eq!((r.persisted(), r.free()), (2, 8), "durable, but not readable");
         r.units[0].state = UnitState::Released;
         r.advance_watermarks();
-        assert_eq!((r.durable_pos(), r.free(), r.head_pos()), (8, 16, 8));
+        assert_eq!((r.persisted(), r.free(), r.first_undurable_pos()), (2, 16, None));
+        r.push(BufferEntry::PADDING, false, 50);
+        assert_eq!((r.first_undurable_pos(), r.open_unit_pos()), (Some(50), Some(50)));
     }
 }

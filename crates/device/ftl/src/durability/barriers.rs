@@ -29,7 +29,7 @@ pub(crate) enum TrimDep {
     AfterSeq(WriteSeq),
 }
 
-/// A wait for everything in front of a position of the host ring to be durable.
+/// A wait for everything in front of a position of the host's rings to be durable.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Barrier {
     pub(crate) position: u64,
@@ -122,7 +122,7 @@ impl BarrierQueue {
         Some(tag)
     }
 
-    /// Checks the invariants; returns the lines that wait to be erased. `head` is the host ring's position,
+    /// Checks the invariants; returns the lines that wait to be erased. `head` is the position of the host's rings,
     /// `trim_epoch` the number of sectors trimmed so far.
     pub(crate) fn check(&self, head: u64, trim_epoch: u64) -> Result<Vec<LineId>, Violation> {
         let (mut host, mut position, mut lines) = (0, 0, Vec::new());

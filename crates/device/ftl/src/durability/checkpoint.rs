@@ -29,7 +29,7 @@ enum Phase {
     Idle,
     /// Pages are written, from this one on.
     WritePages(PageCursor),
-    /// Waits until the pages are durable, up to this position of the host ring.
+    /// Waits until the pages are durable, up to this position of the host's rings.
     AwaitPages(u64),
     /// The snapshot must be durable.
     AwaitSnapshot(Lsn),
@@ -38,7 +38,7 @@ enum Phase {
 /// Facts that a checkpoint depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckpointFacts {
-    /// The position up to which the host ring is durable.
+    /// The position up to which the host's rings are durable.
     pub(crate) durable_pos: u64,
     pub(crate) next_seq: WriteSeq,
     pub(crate) low_watermark: WriteSeq,

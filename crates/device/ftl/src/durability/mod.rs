@@ -112,7 +112,7 @@ impl Durability {
         Some(self.journal.flush())
     }
 
-    /// Adds a barrier at a position of the host ring.
+    /// Adds a barrier at a position of the host's rings.
     pub(crate) fn add_barrier(&mut self, position: u64, owner: BarrierOwner, trim_dep: TrimDep) {
         let trim_epoch = self.trims.epoch();
         self.barriers.add(Barrier { position, owner, trim_dep, trim_epoch });
@@ -231,7 +231,7 @@ impl Durability {
     }
 
     /// Checks barriers, trims and checkpoints, and returns the lines that wait to be erased; `head` is the
-    /// position of the host ring, `low` and `next` the limits of sequence numbers in flight.
+    /// position of the host's rings, `low` and `next` the limits of sequence numbers in flight.
     pub(crate) fn check_invariants(
         &self,
         head: u64,

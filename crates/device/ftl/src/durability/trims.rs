@@ -20,7 +20,7 @@ pub(crate) struct TrimLog {
     page_epoch: Vec<u64>,
     /// Number of trims of mapped sectors.
     epoch: u64,
-    /// Position of the host ring behind the translation page written last.
+    /// Position of the host's rings behind the translation page written last.
     pages_pos: u64,
 }
 
@@ -51,7 +51,7 @@ impl TrimLog {
         self.epoch
     }
 
-    /// Returns the position of the host ring behind the translation page written last.
+    /// Returns the position of the host's rings behind the translation page written last.
     #[inline]
     pub(crate) fn pages_pos(&self) -> u64 {
         self.pages_pos
@@ -128,7 +128,7 @@ impl TrimLog {
     }
 
     /// Checks the invariant; `cursor` is a page that was taken and is not settled, `head` the position of
-    /// the host ring.
+    /// the host's rings.
     pub(crate) fn check(&self, cursor: Option<MapPageId>, head: u64) -> Result<(), Violation> {
         require!(
             self.pages_pos <= head,

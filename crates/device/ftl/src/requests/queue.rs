@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::HostStream;
 use crate::check::{Subject, Violation, require};
 use crate::ids::Lba;
 
@@ -31,6 +32,8 @@ pub(crate) struct QueuedWrite {
     pub(crate) sectors: u32,
     /// Whether it is a write that completes only when it is on the media.
     pub(crate) durable: bool,
+    /// The stream of a write.
+    pub(crate) stream: HostStream,
 }
 
 impl QueuedWrite {

@@ -14,7 +14,7 @@ pub(crate) struct EraseGate {
     relocations_in_flight: u32,
     /// Chunks being erased.
     erasing: u32,
-    /// Position of the host ring that must be durable: a sector of the line was overwritten before
+    /// Position of the host's rings that must be durable: a sector of the line was overwritten before
     /// it, and until the new copy is durable the old one may be needed.
     after_pos: u64,
     /// Whether a trim of a sector of the line must be durable.
@@ -22,7 +22,7 @@ pub(crate) struct EraseGate {
 }
 
 impl EraseGate {
-    /// Delays the erase until what supersedes a sector is durable: the host ring up to position
+    /// Delays the erase until what supersedes a sector is durable: the host's rings up to position
     /// `after`, or a trim.
     #[inline]
     pub(super) fn wait_for(&mut self, after: Option<u64>) {
@@ -32,7 +32,7 @@ impl EraseGate {
         }
     }
 
-    /// The position of the host ring that must be durable.
+    /// The position of the host's rings that must be durable.
     pub(crate) fn after_pos(&self) -> u64 {
         self.after_pos
     }

@@ -77,7 +77,7 @@ pub(crate) struct Line {
 
 impl Line {
     /// Records that a sector is obsolete, but still the durable version until position `after` of
-    /// the host ring, or a trim, is durable.
+    /// the host's rings, or a trim, is durable.
     #[inline]
     pub(crate) fn gate(&self) -> &EraseGate {
         &self.gate
@@ -440,7 +440,7 @@ impl LineTable {
     }
 
     /// Records that a sector of a line is superseded, but needed until that is durable: up to
-    /// position `after` of the host ring, or a trim.
+    /// position `after` of the host's rings, or a trim.
     #[inline]
     pub(crate) fn wait_before_erase(&mut self, line: LineId, after: Option<u64>) {
         self.lines[line.index()].gate.wait_for(after);
@@ -513,7 +513,7 @@ impl LineTable {
     }
 
     /// Records that a sector of the line is not valid any more: because of a copy that ends at
-    /// position `after` of the host ring, or a trim.
+    /// position `after` of the host's rings, or a trim.
     #[inline]
     #[must_use]
     pub(crate) fn invalidate(

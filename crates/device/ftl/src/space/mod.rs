@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Space {
     lines: LineTable,
     /// Open lines by stream: the host's (and all data without hot/cold separation), relocated data,
-    /// cold data that static wear leveling relocates, translation pages.
+    /// cold data that static wear leveling relocates, translation pages, hot data of the host.
     open_lines: [Vec<OpenLine>; STREAM_COUNT],
     /// Write units that can still be placed on open lines.
     open_units: u32,
@@ -260,7 +260,7 @@ impl Space {
         self.lines.program_ended(line);
     }
 
-    /// Records that a sector of a line is needed until what supersedes it is durable: the host ring
+    /// Records that a sector of a line is needed until what supersedes it is durable: the host's rings
     /// up to this position, or a trim.
     #[inline]
     pub(crate) fn wait_before_erase(&mut self, line: LineId, after: Option<u64>) {
@@ -268,7 +268,7 @@ impl Space {
     }
 
     /// Records that a sector is not valid any more: because of a copy that ends at position `after`
-    /// of the host ring, or a trim. Returns the change for garbage collection.
+    /// of the host's rings, or a trim. Returns the change for garbage collection.
     #[inline]
     pub(crate) fn invalidate(
         &mut self,

@@ -3,6 +3,7 @@
 use crate::FlashGeometry;
 use crate::check::{Subject, Violation, require_eq};
 use crate::durability::journal::Lsn;
+use crate::ftl::RINGS;
 use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
 use crate::space::line_meta::data_end;
 use crate::space::lines::{Footer, LineTable};
@@ -74,7 +75,7 @@ pub(crate) struct OpenLine {
     footer_bound_units: u32,
     /// By ring, the first unit in a tail. Later units find slots only within the ring's length
     /// behind it. [`NO_RETAINED_UNIT`] if there is none.
-    pub(crate) retained: [u64; 2],
+    pub(crate) retained: [u64; RINGS.len()],
     /// Position of the journal's record of its opening. It takes units only when that is durable.
     pub(crate) recorded_lsn: Lsn,
     /// Whether the header is still to be written, in front of the data in the first chunk.
@@ -113,7 +114,7 @@ impl OpenLine {
             by_position: MemberPositions::new(shape, &members),
             line,
             footer_bound_units: 0,
-            retained: [NO_RETAINED_UNIT; 2],
+            retained: [NO_RETAINED_UNIT; RINGS.len()],
             free_units: room.sum(),
             // The header is written to the first chunk first.
             cursor: usize::from(members.len() > 1),
@@ -330,7 +331,7 @@ impl OpenLine {
         let line = &mut lines.lines[self.line.index()];
         line.footer = Footer::Absent;
         line.sectors += lines.metadata_units.saturating_sub(1) * shape.ws_opt;
-        self.retained = [NO_RETAINED_UNIT; 2];
+        self.retained = [NO_RETAINED_UNIT; RINGS.len()];
         for at in 0..self.members.len() {
             let member = &mut self.members[at];
             if !lines.chunk(member.chunk).bad {

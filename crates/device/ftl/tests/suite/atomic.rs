@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 use crate::common;
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{
-    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, GcReadPriority, L2pEntry,
-    NewFtlError, VictimPolicyKind,
+    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, GcReadPriority, HostStream,
+    L2pEntry, NewFtlError, VictimPolicyKind,
 };
 use nvme::{ChunkId, Status};
 use rng::Rng;
@@ -28,6 +28,16 @@ const PAGE_SECTORS: u64 = 112;
 
 /// Requests in flight at most.
 const IN_FLIGHT_MAX: usize = 6;
+
+/// A variation of the cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// A map cache.
+    Paged,
+    /// Writes to both streams of the host.
+    Streams,
+}
 
 struct Case {
     ftl: Ftl,
@@ -56,7 +66,8 @@ struct Case {
 }
 
 impl Case {
-    fn new(seed: u64, atomic_writes: bool, is_paged: bool) -> Case {
+    fn new(seed: u64, atomic_writes: bool, kind: Kind) -> Case {
+        let (is_paged, hot_stream) = (kind == Kind::Paged, kind == Kind::Streams);
         let mut rng = Rng::new(seed ^ 0xa70_31c);
         let (channels, pus) = (1 + rng.below(2) as u32, 1 + rng.below(3) as u32);
         let unit = [2, 4, 6, 8][rng.below(4) as usize];
@@ -84,6 +95,7 @@ impl Case {
             gc_read_priority: [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global]
                 [rng.below(3) as usize],
             atomic_writes,
+            hot_stream,
             ..FtlConfig::default()
         };
         let mut config = with_metadata(&shape, &config);
@@ -176,9 +188,16 @@ impl Case {
         let values: Vec<u64> = (1..=u64::from(count)).map(|i| self.value + i).collect();
         self.value += u64::from(count);
         self.flash.requests.insert(self.tag, values.clone());
-        self.ftl.write(self.tag, lba, count, durable);
+        let stream = self.stream_of_next();
+        self.ftl.write_to(stream, self.tag, lba, count, durable);
         let order = self.model.change(lba as usize, &values, is_atomic);
         self.changes.insert(self.tag, order);
+    }
+
+    /// Chooses the stream of the next write.
+    fn stream_of_next(&mut self) -> HostStream {
+        let is_hot = self.config.hot_stream && self.rng.chance(0.5);
+        if is_hot { HostStream::Hot } else { HostStream::Host }
     }
 
     /// A trim is not atomic.
@@ -206,7 +225,8 @@ impl Case {
             }
             2 => {
                 let (lba, count) = self.range(unit);
-                self.ftl.write_zeroes(self.tag, lba, count, false);
+                let stream = self.stream_of_next();
+                self.ftl.write_zeroes_to(stream, self.tag, lba, count, false);
                 let order = self.model.change(lba as usize, &vec![0; count as usize], true);
                 self.changes.insert(self.tag, order);
             }
@@ -346,17 +366,25 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn no_atomic_write_is_torn() {
-    run_seeds(400, 20_000, false);
+    run_seeds(400, 20_000, Kind::Plain);
 }
 
 /// The pages of a write that spans two are in the smallest cache together.
 #[test]
 fn no_atomic_write_is_torn_with_a_map_cache() {
-    run_seeds(100, 5_000, true);
+    run_seeds(100, 5_000, Kind::Paged);
+}
+
+// guarantee: B-128
+
+/// A write whose sectors are in the buffer for both streams waits for the ones to get a location.
+#[test]
+fn no_atomic_write_is_torn_in_two_streams() {
+    run_seeds(200, 10_000, Kind::Streams);
 }
 
 /// Runs seeds, by default so many, with at least so many power cuts.
-fn run_seeds(count: u64, cuts_min: u64, is_paged: bool) {
+fn run_seeds(count: u64, cuts_min: u64, kind: Kind) {
     let seeds = match number("SLUICE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_CASES").unwrap_or(count),
@@ -366,7 +394,7 @@ fn run_seeds(count: u64, cuts_min: u64, is_paged: bool) {
     let mut map_misses = 0;
     for seed in seeds {
         let run = || {
-            let mut case = Case::new(seed, true, is_paged);
+            let mut case = Case::new(seed, true, kind);
             case.run();
             let kills = case.flash.dead.iter().filter(|dead| **dead).count();
             (case.flash.cuts, case.redispatched, case.padding, case.map_misses, kills)
@@ -386,16 +414,16 @@ fn run_seeds(count: u64, cuts_min: u64, is_paged: bool) {
     assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
     assert!(cuts >= cuts_min || !is_usual, "{cuts} cuts");
     assert!(kills.min(redispatched as usize).min(padding as usize) > 0 || !is_usual);
-    assert!((map_misses > cuts) == is_paged || !is_usual);
+    assert!((map_misses > cuts) == (kind == Kind::Paged) || !is_usual);
 }
 
 /// The test above can fail.
 #[test]
 fn without_atomic_writes_some_are_torn() {
-    for is_paged in [false, true] {
+    for kind in [Kind::Plain, Kind::Paged, Kind::Streams] {
         let mut torn = 0;
         for seed in 0..20 {
-            let mut case = Case::new(seed, false, is_paged);
+            let mut case = Case::new(seed, false, kind);
             case.run();
             torn += case.torn;
             assert_eq!(case.padding, 0);
@@ -406,13 +434,20 @@ fn without_atomic_writes_some_are_torn() {
 }
 
 #[test]
-fn atomic_writes_are_refused_where_the_drive_keeps_the_map() {
+fn atomic_writes_and_streams_are_refused_where_the_drive_keeps_the_map() {
     let shape = FlashGeometry::from_geometry(&geometry(1, 2, 60, 64, 4, 0));
     let config = FtlConfig { atomic_writes: true, over_provisioning: 0.5, ..FtlConfig::default() };
     let refused = Ftl::new_with_device_l2p(shape, config, |_| ChunkReport::Free, ftl::WriteSeq(1));
     let refused = refused.map(|_| ()).unwrap_err();
     assert!(
         matches!(refused, NewFtlError::Capacity(CapacityError::AtomicOnDeviceL2p)),
+        "{refused}"
+    );
+    let config = FtlConfig { atomic_writes: false, hot_stream: true, ..config };
+    let refused = Ftl::new_with_device_l2p(shape, config, |_| ChunkReport::Free, ftl::WriteSeq(1));
+    let refused = refused.map(|_| ()).unwrap_err();
+    assert!(
+        matches!(refused, NewFtlError::Capacity(CapacityError::HotStreamOnDeviceL2p)),
         "{refused}"
     );
 }

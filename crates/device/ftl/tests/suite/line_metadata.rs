@@ -25,6 +25,7 @@ const MEDIA: FtlConfig = FtlConfig {
     active_pus: 0,
     victim_policy: ftl::VictimPolicyKind::Greedy,
     hot_cold: true,
+    hot_stream: false,
     gc_low_watermark_lines: 2,
     gc_high_watermark_lines: 2,
     // In this flash, a parallel unit may run far ahead of the others.

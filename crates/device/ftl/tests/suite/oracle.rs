@@ -6,17 +6,20 @@
 
 // guarantee: D-01, D-06, D-07, D-31, D-35
 
+mod seeds;
+
 use crate::common;
 use nvme::ChunkId;
 
 use common::golden::{CallHash, assert_calls};
 use common::{TestFlash, geometry, map_cache_min, with_metadata};
 use ftl::{
-    ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, GcReadPriority, LineMetadata,
+    ChunkReport, FlashGeometry, Ftl, FtlConfig, FtlStats, GcReadPriority, HostStream, LineMetadata,
     P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 use nvme::Status;
 use rng::Rng;
+use seeds::{FOUND, FOUND_REWRITTEN, FOUND_SMALL, number, seeds};
 use testkit::oracle::{SearchOrder, SectorModel};
 use time::Nanos;
 
@@ -43,6 +46,9 @@ struct Case {
     ahead: u64,
     /// Chooses when the FTL rewrites units that are on the media but not readable yet.
     rewrites: Option<Rng>,
+    /// Chooses the streams of writes, if the FTL has the stream of hot data.
+    streams: Option<Rng>,
+    hot_writes: u64,
 }
 
 /// The chunk size.
@@ -65,6 +71,17 @@ fn limiter(rng: &mut Rng) -> RateLimiterKind {
 
 impl Case {
     fn new(seed: u64, size: Chunks) -> Case {
+        Case::build(seed, size, false)
+    }
+
+    /// Creates a case whose writes go to both streams of the host.
+    fn with_streams(seed: u64, size: Chunks) -> Case {
+        let (streams, rewrites) = (Rng::new(seed ^ 0x407_57e), Rng::new(seed ^ 0x4e_e3a1));
+        let rewrites = Some(rewrites).filter(|_| seed.is_multiple_of(3));
+        Case { streams: Some(streams), rewrites, ..Case::build(seed, size, true) }
+    }
+
+    fn build(seed: u64, size: Chunks, hot_stream: bool) -> Case {
         let mut rng = Rng::new(seed);
         // These choices are drawn separately, so that older seeds keep their meaning.
         let mut controls = Rng::new(seed ^ 0xc0_7201);
@@ -106,13 +123,14 @@ impl Case {
             active_pus: (rng.below(u64::from(channels * pus) + 1) as u32).min(shape.pus),
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
+            hot_stream,
             gc_low_watermark_lines: 1 + rng.below(2) as u32,
             gc_high_watermark_lines: 1 + rng.below(3) as u32,
             write_buffer_sectors: 0,
             checkpoint_sectors: [0, 1, 200, 1_000][rng.below(4) as usize],
             gc_queue_depth_units: rng.below(20) as u32,
             map_cache_sectors: 0,
-            instance_id: 0,
+            instance_id: if hot_stream { seed as u32 % 4 } else { 0 },
             dynamic_wear_leveling: seed.is_multiple_of(2),
             static_wear_leveling: [0, 1, 3][seed as usize % 3],
             rate_limiter: limiter(&mut controls),
@@ -185,6 +203,8 @@ impl Case {
             mishaps: if size == Chunks::Small { 6 } else { 2 },
             ahead: 0,
             rewrites: None,
+            streams: None,
+            hot_writes: 0,
         };
         case.steer();
         case
@@ -298,10 +318,11 @@ impl Case {
             (0..u64::from(n)).map(|i| if zeroes { 0 } else { self.value + i + 1 }).collect();
         self.value += u64::from(n);
         self.flash.requests.insert(self.tag, values.clone());
+        let stream = self.stream_of_next();
         if zeroes {
-            self.ftl.write_zeroes(self.tag, lba, n, durable);
+            self.ftl.write_zeroes_to(stream, self.tag, lba, n, durable);
         } else {
-            self.ftl.write(self.tag, lba, n, durable);
+            self.ftl.write_to(stream, self.tag, lba, n, durable);
         }
         self.ftl.kick(Nanos(0), &mut self.flash);
         let status = self.wait(self.tag);
@@ -326,6 +347,14 @@ impl Case {
         if !status.is_success() {
             self.see(lba, n);
         }
+    }
+
+    /// Chooses the stream of the next write. In half of the cases one of the streams is rare.
+    fn stream_of_next(&mut self) -> HostStream {
+        let share = [0.5, 0.98, 0.5, 0.02][self.config.instance_id as usize % 4];
+        let is_hot = self.streams.as_mut().is_some_and(|rng| rng.chance(share));
+        self.hot_writes += u64::from(is_hot);
+        if is_hot { HostStream::Hot } else { HostStream::Host }
     }
 
     /// Reads the sectors of a failed request, and records their values in the oracle.
@@ -473,26 +502,6 @@ impl Case {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// Additional seeds that once failed.
-const FOUND_SMALL: [u64; 3] = [1_362, 2_205, 2_526];
-const FOUND: [u64; 1] = [1_281];
-const FOUND_REWRITTEN: [u64; 5] = [261, 336, 394, 453, 859];
-
-/// Returns the given seed; otherwise the usual or the given number of seeds, and those that once
-/// failed.
-fn seeds(usual: u64, found: &[u64]) -> Vec<u64> {
-    match number("SLUICE_SEED") {
-        Some(seed) => vec![seed],
-        None => {
-            let cases = number("SLUICE_CASES").unwrap_or(usual);
-            (0..cases).chain(found.iter().copied().filter(|seed| *seed >= cases)).collect()
-        }
-    }
-}
 // guarantee: D-08
 
 #[test]
@@ -656,4 +665,35 @@ fn a_rewrite_is_cut_after_every_operation() {
     println!("{cuts} cuts of renewals of {renewals} sectors");
     assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
     assert!(renewals > 0 || number("SLUICE_SEED").is_some(), "nothing was rewritten");
+}
+
+// guarantee: B-128
+
+#[test]
+fn writes_of_both_streams_survive_power_cuts_in_their_order() {
+    let (mut cuts, mut hot, mut lines, mut rescued, mut failed) = (0, 0, 0, 0, vec![]);
+    for seed in seeds(400, &[]) {
+        for size in [Chunks::Small, Chunks::Any] {
+            let run = || {
+                let mut case = Case::with_streams(seed, size);
+                case.run();
+                let Case { stats, flash, hot_writes, .. } = case;
+                (flash.cuts, hot_writes, stats.lines_reclaimed, stats.redispatched_sectors)
+            };
+            match std::panic::catch_unwind(run) {
+                Ok((cut, writes, reclaimed, sectors)) => {
+                    (cuts, hot) = (cuts + cut, hot + writes);
+                    (lines, rescued) = (lines + reclaimed, rescued + sectors);
+                }
+                Err(_) => failed.push((seed, size)),
+            }
+        }
+    }
+    println!(
+        "{cuts} power cuts, {hot} hot writes, {lines} lines reclaimed, {rescued} sectors again"
+    );
+    assert!(failed.is_empty(), "failing seeds: {failed:?}; replay one with SLUICE_SEED");
+    let is_usual = number("SLUICE_SEED").or(number("SLUICE_CASES")).is_none();
+    assert!(cuts >= 40_000 || !is_usual, "{cuts} cuts");
+    assert!(hot.min(lines).min(rescued) > 0 || !is_usual, "{hot} {lines} {rescued}");
 }

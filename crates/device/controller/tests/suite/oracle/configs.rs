@@ -91,6 +91,7 @@ pub(super) fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> Dr
             active_pus: rng.below(u64::from(nand.geometry.total_pus()) + 1) as u32,
             victim_policy: policies[rng.below(3) as usize],
             hot_cold: rng.chance(0.5),
+            hot_stream: false,
             gc_low_watermark_lines: 1 + rng.below(2) as u32,
             gc_high_watermark_lines: 1 + rng.below(3) as u32,
             write_buffer_sectors: 0,

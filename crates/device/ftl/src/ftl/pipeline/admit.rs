@@ -32,13 +32,14 @@ use nvme::Status;
 use time::Nanos;
 use tracepoint::{Admission, Event};
 
-use crate::buffer::write_ring::WriteRing;
+use crate::buffer::WriteBuffer;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
 use crate::ids::{Lba, NO_SECTOR, SlotId, ToU32};
+use crate::mapping::Mapping;
 use crate::requests::batch::{AcceptedWrite, BatchWrite};
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
-use crate::{BufferEntry, FlashBackend, Ftl, L2pEntry};
+use crate::{BufferEntry, FlashBackend, Ftl, HostStream, L2pEntry};
 
 /// Trimmed sectors per [`Ftl::kick`] at most, so that a trim of the whole drive does not block
 /// other requests.
@@ -47,18 +48,73 @@ const TRIM_SLICE: u32 = 1 << 16;
 /// Writes of a batch whose map entries are prefetched together.
 const PREFETCH_WRITES: usize = 64;
 
+/// The ring that takes the next sectors of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) ring: usize,
+    /// Number of the sectors; 0 if the write is not split, and some of its sectors have to get a
+    /// location in another ring first.
+    pub(crate) sectors: u32,
+}
+
+/// Returns the ring that takes the next sectors of a write: that of its stream, but sectors without a
+/// sequence number keep theirs. With `whole`, all of the write or nothing.
+fn route(mapping: &Mapping, buffer: &WriteBuffer, p: &QueuedWrite, whole: bool) -> Route {
+    // A sector in the buffer pins its translation page.
+    let ring_of = |lba: Lba| {
+        let at = mapping.get_resident(lba).unwrap_or(L2pEntry::Unmapped);
+        buffer.unsequenced_ring(lba, at)
+    };
+    let left = p.left();
+    let sectors = || p.next_lba().run(left);
+    if whole {
+        let first = sectors().find_map(ring_of).unwrap_or(p.stream.ring());
+        let fits = sectors().filter_map(ring_of).all(|ring| ring == first);
+        return Route { ring: first, sectors: if fits { left } else { 0 } };
+    }
+    let choose = |lba: Lba| ring_of(lba).unwrap_or(p.stream.ring());
+    let ring = choose(p.next_lba());
+    Route { ring, sectors: sectors().take_while(|lba| choose(*lba) == ring).count().to_u32() }
+}
+
 impl Ftl {
     /// Writes `sectors` at `slba`; the data is taken from request `tag` during a
     /// [`kick`](Ftl::kick). Completes when it is in the write buffer, or with `durable` when it is
     /// on the media.
     #[inline]
     pub fn write(&mut self, tag: u64, slba: u64, sectors: u32, durable: bool) {
-        self.enqueue(QueuedWriteKind::Write, tag, slba, sectors, durable);
+        self.write_to(HostStream::Host, tag, slba, sectors, durable);
+    }
+
+    /// Writes as [`write`](Ftl::write) does, to a stream. Sectors that are in the write buffer for
+    /// another stream, and have no location yet, follow there.
+    #[inline]
+    pub fn write_to(
+        &mut self,
+        stream: HostStream,
+        tag: u64,
+        slba: u64,
+        sectors: u32,
+        durable: bool,
+    ) {
+        self.enqueue(QueuedWriteKind::Write, stream, tag, slba, sectors, durable);
     }
 
     /// Writes zeros, as mapped sectors.
     pub fn write_zeroes(&mut self, tag: u64, slba: u64, sectors: u32, durable: bool) {
-        self.enqueue(QueuedWriteKind::Zeroes, tag, slba, sectors, durable);
+        self.write_zeroes_to(HostStream::Host, tag, slba, sectors, durable);
+    }
+
+    /// Writes zeros to a stream, as [`write_to`](Ftl::write_to) writes data.
+    pub fn write_zeroes_to(
+        &mut self,
+        stream: HostStream,
+        tag: u64,
+        slba: u64,
+        sectors: u32,
+        durable: bool,
+    ) {
+        self.enqueue(QueuedWriteKind::Zeroes, stream, tag, slba, sectors, durable);
     }
 
     /// Marks sectors as unreadable, as mapped sectors: reads fail with
@@ -68,18 +124,27 @@ impl Ftl {
         if self.durability.has_device_l2p() {
             return self.complete(tag, Status::INVALID_OPCODE.do_not_retry());
         }
-        self.enqueue(QueuedWriteKind::Uncorrectable, tag, slba, sectors, durable);
+        let stream = HostStream::Host;
+        self.enqueue(QueuedWriteKind::Uncorrectable, stream, tag, slba, sectors, durable);
     }
 
     /// Unmaps sectors. A trim is as durable as a buffered write: the next flush makes it durable.
     /// With a map cache a trim can fail with [`Status::CAPACITY_EXCEEDED`]: its translation page
     /// needs a frame, and the dirty page in that frame cannot be written, because nothing can.
     pub fn trim(&mut self, tag: u64, slba: u64, sectors: u32) {
-        self.enqueue(QueuedWriteKind::Trim, tag, slba, sectors, false);
+        self.enqueue(QueuedWriteKind::Trim, HostStream::Host, tag, slba, sectors, false);
     }
 
     #[inline]
-    fn enqueue(&mut self, kind: QueuedWriteKind, tag: u64, slba: u64, sectors: u32, durable: bool) {
+    fn enqueue(
+        &mut self,
+        kind: QueuedWriteKind,
+        stream: HostStream,
+        tag: u64,
+        slba: u64,
+        sectors: u32,
+        durable: bool,
+    ) {
         let Some(lba) = self.host_sector(slba, sectors) else {
             return self.complete(tag, Status::LBA_OUT_OF_RANGE.do_not_retry());
         };
@@ -94,6 +159,7 @@ impl Ftl {
             done_sectors: 0,
             sectors,
             durable,
+            stream,
         });
     }
 
@@ -106,13 +172,14 @@ impl Ftl {
         let is_direct = self.requests.writes().is_empty()
             && !self.mapping.is_cached()
             && !self.env.config.atomic_writes
+            && !self.env.config.hot_stream
             && !tracepoint::is_on();
         for &BatchWrite { tag, slba, sectors } in writes {
             match self.host_sector(slba, sectors) {
                 Some(lba) if is_direct => {
                     self.requests.batch_mut().push(AcceptedWrite { tag, lba, sectors });
                 }
-                _ => self.enqueue(QueuedWriteKind::Write, tag, slba, sectors, false),
+                _ => self.write(tag, slba, sectors, false),
             }
         }
     }
@@ -136,7 +203,7 @@ impl Ftl {
             for &AcceptedWrite { lba, sectors, .. } in writes {
                 let n = self.admissible(sectors, slots, free, idle).0;
                 for i in 0..n {
-                    self.admit(lba + i);
+                    self.admit(HOST, lba + i);
                 }
                 self.account_admitted(n, free);
                 (free, slots) = (free.saturating_sub(n.into()), slots - n);
@@ -168,8 +235,9 @@ impl Ftl {
     #[cold]
     fn queue_rest(&mut self, writes: &[AcceptedWrite], mut done_sectors: u32) {
         for &AcceptedWrite { tag, lba, sectors } in writes {
-            let kind = QueuedWriteKind::Write;
-            let write = QueuedWrite { kind, tag, lba, done_sectors, sectors, durable: false };
+            let (kind, stream) = (QueuedWriteKind::Write, HostStream::Host);
+            let write =
+                QueuedWrite { kind, tag, lba, done_sectors, sectors, durable: false, stream };
             self.requests.writes_mut().push(write);
             done_sectors = 0;
         }
@@ -187,13 +255,13 @@ impl Ftl {
         std::hint::black_box(seen);
     }
 
-    /// Puts one sector into the host ring and points the map at it.
+    /// Puts one sector into a ring of the host and points the map at it.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, lba: Lba) -> SlotId {
-        let slot = self.buffer.ring(HOST).next_slot();
+    pub(crate) fn admit(&mut self, ring: usize, lba: Lba) -> SlotId {
+        let slot = self.buffer.ring(ring).next_slot();
         let old = self.mapping.set(lba, L2pEntry::Buffer(slot));
         if let L2pEntry::Flash(phys) = old {
-            let until = self.buffer.ring(HOST).head_pos() + 1;
+            let until = self.buffer.head_pos() + 1;
             if let Some(change) = self.space.invalidate(phys, Some(until)) {
                 self.gc.on_candidate(change);
             }
@@ -208,7 +276,7 @@ impl Ftl {
             trim_dep: trim,
             source: NO_SECTOR,
         };
-        let slot = self.buffer.push(HOST, entry, false);
+        let slot = self.buffer.push(ring, entry, false);
         self.mapping.pin(lba);
         slot
     }
@@ -233,14 +301,17 @@ impl Ftl {
         if self.requests.writes().is_empty() {
             return false;
         }
-        match self.env.config.atomic_writes {
-            false => self.admit_queued::<false>(now, flash),
-            true => self.admit_queued::<true>(now, flash),
+        match (self.env.config.atomic_writes, self.env.config.hot_stream) {
+            (false, false) => self.admit_queued::<false, false>(now, flash),
+            (false, true) => self.admit_queued::<false, true>(now, flash),
+            (true, false) => self.admit_queued::<true, false>(now, flash),
+            (true, true) => self.admit_queued::<true, true>(now, flash),
         }
     }
 
-    /// Admits queued requests. With `ATOMIC`, writes of at most a write unit are admitted as a whole.
-    fn admit_queued<const ATOMIC: bool>(
+    /// Admits queued requests. With `ATOMIC`, writes of at most a write unit are admitted as a whole. With
+    /// `STREAMS`, a write goes to a ring of the host; otherwise there is only one.
+    fn admit_queued<const ATOMIC: bool, const STREAMS: bool>(
         &mut self,
         now: Nanos,
         flash: &mut impl FlashBackend,
@@ -248,7 +319,8 @@ impl Ftl {
         let (mut moved, mut written) = (false, 0);
         // In this loop only the admitted sectors change these counts, and evictions of
         // translation pages, after which the counts are taken again.
-        let (mut free, mut slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+        let (mut ring, mut free) = (HOST, self.free_sectors());
+        let mut slots = self.buffer.ring(ring).free();
         let idle = !self.gc.is_relocating();
         let mut admission = Admission::Open;
         while let Some(mut p) = self.requests.writes().front() {
@@ -259,20 +331,30 @@ impl Ftl {
             if is_pinned {
                 // Pages that are evicted for it may take slots, and space in the open unit.
                 let is_ready = self.prepare_whole_write(now, p.lba, p.sectors, flash);
-                (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+                (free, slots) = (self.free_sectors(), self.buffer.ring(ring).free());
                 if !is_ready {
                     admission = Admission::MapPage;
                     break;
                 }
             }
-            if ATOMIC && self.is_too_long_for_unit(&p) {
-                if self.fill_open_unit(flash) {
+            let mut left = p.left();
+            if STREAMS && !p.is_trim() {
+                let route = self.route(&p, ATOMIC);
+                (ring, left) = (route.ring, route.sectors);
+                (free, slots) = (self.free_sectors(), self.buffer.ring(ring).free());
+                if left == 0 {
+                    // It continues when the units with its sectors have their locations.
+                    moved |= self.pad_open_host_units(flash);
+                    break;
+                }
+            }
+            if ATOMIC && self.is_too_long_for_unit(ring, &p) {
+                if self.fill_open_unit(ring, flash) {
                     continue;
                 }
-                (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+                (free, slots) = (self.free_sectors(), self.buffer.ring(ring).free());
                 moved = true;
             }
-            let left = p.left();
             let took = match p.kind {
                 QueuedWriteKind::Trim => {
                     admission = Admission::MapPage;
@@ -296,13 +378,16 @@ impl Ftl {
                             self.mapping.set_head_write_page(None);
                             n
                         }
-                        n => self.prepare_modify(now, p.next_lba(), n, WriteRing::free, flash),
+                        n => {
+                            let room = |buffer: &WriteBuffer| buffer.ring(ring).free();
+                            self.prepare_modify(now, p.next_lba(), n, room, flash)
+                        }
                     };
                     if self.mapping.is_cached() {
-                        (free, slots) = (self.free_sectors(), self.buffer.ring(HOST).free());
+                        (free, slots) = (self.free_sectors(), self.buffer.ring(ring).free());
                     }
                     for i in p.done_sectors..p.done_sectors + n {
-                        let slot = self.admit(p.lba + i);
+                        let slot = self.admit(if STREAMS { ring } else { HOST }, p.lba + i);
                         match p.kind {
                             QueuedWriteKind::Write => flash.copy_from_host(p.tag, i, slot),
                             kind => {
@@ -324,6 +409,10 @@ impl Ftl {
             if p.done_sectors < p.sectors {
                 if took > 0 {
                     self.requests.writes_mut().update_front(p);
+                }
+                if STREAMS && took > 0 && took == left {
+                    // The next sectors go to another ring.
+                    continue;
                 }
                 // A trim continues with the next stage run; a write waits for free
                 // slots.
@@ -372,24 +461,38 @@ impl Ftl {
     /// from which their paired pages are programmed. Returns whether there is a shorter write.
     #[cold]
     #[inline(never)]
-    fn fill_open_unit(&mut self, flash: &mut impl FlashBackend) -> bool {
-        let sectors = self.buffer.ring(HOST).free_in_unit();
+    fn fill_open_unit(&mut self, ring: usize, flash: &mut impl FlashBackend) -> bool {
+        let sectors = self.buffer.ring(ring).free_in_unit();
         // A write that waits for a translation page would let the pages of the first one go.
-        let (env, mapping) = (&self.env, &self.mapping);
+        let (env, mapping, buffer) = (&self.env, &self.mapping, &self.buffer);
         let is_ready = |write: &QueuedWrite| {
             !mapping.is_cached() || mapping.are_pages_resident(env, write.lba, write.sectors)
         };
-        if self.requests.writes_mut().promote(sectors, is_ready) {
+        let is_of_ring = |write: &QueuedWrite| {
+            let route = route(mapping, buffer, write, true);
+            !env.config.hot_stream || route.ring == ring && route.sectors == write.sectors
+        };
+        let fits = |write: &QueuedWrite| is_ready(write) && is_of_ring(write);
+        if self.requests.writes_mut().promote(sectors, fits) {
             return true;
         }
         self.stats.atomic_padding += u64::from(sectors);
-        self.pad_open_host_unit(flash);
+        self.pad_open_unit(ring, flash);
         false
     }
 
+    /// Returns the ring of the host that takes the next sectors of a write, and how many of them. With
+    /// `whole`, a write of at most a write unit is not split.
+    pub(crate) fn route(&self, p: &QueuedWrite, whole: bool) -> Route {
+        if !self.env.config.hot_stream {
+            return Route { ring: HOST, sectors: p.left() };
+        }
+        route(&self.mapping, &self.buffer, p, whole && self.is_atomic(p))
+    }
+
     /// Whether a queued request is an atomic write that does not fit the open unit.
-    fn is_too_long_for_unit(&self, p: &QueuedWrite) -> bool {
-        let free = self.buffer.ring(HOST).free_in_unit();
+    fn is_too_long_for_unit(&self, ring: usize, p: &QueuedWrite) -> bool {
+        let free = self.buffer.ring(ring).free_in_unit();
         self.is_atomic(p) && free > 0 && free < p.sectors
     }
 
@@ -457,10 +560,14 @@ impl Ftl {
             let rest = self.mapping.raw_range(at, lba + sectors - at);
             let Some(skip) = rest.iter().position(|w| *w != 0) else { break };
             at += skip.to_u32();
-            if let L2pEntry::Flash(phys) = self.mapping.set(at, L2pEntry::Unmapped)
-                && let Some(change) = self.space.invalidate(phys, None)
-            {
-                self.gc.on_candidate(change);
+            match self.mapping.set(at, L2pEntry::Unmapped) {
+                L2pEntry::Flash(phys) => {
+                    if let Some(change) = self.space.invalidate(phys, None) {
+                        self.gc.on_candidate(change);
+                    }
+                }
+                L2pEntry::Buffer(slot) => self.buffer.record_trimmed(slot),
+                L2pEntry::Unmapped | L2pEntry::Lost => {}
             }
             self.stats.trimmed += 1;
             self.durability.trimmed(at, self.env.pages.page_of(at));

@@ -9,7 +9,7 @@ use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::{BufferUnit, UnitState};
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
-use crate::ftl::{GC, GC_COLD, HOST, MAP_PAGES, STREAM_COUNT};
+use crate::ftl::{GC, GC_COLD, HOST, HOT, HOT_DATA, MAP_PAGES, RINGS, STREAM_COUNT};
 use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
@@ -46,9 +46,7 @@ impl Ftl {
                 return self.write_footers(now, flash) || moved;
             }
         }
-        // The host ring first: admission has limited it already, and victims may wait for its
-        // data to be durable.
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             self.update_avoided_pus(ring, flash);
             while let Some(id) = self.buffer.ring(ring).ready() {
                 if !self.dispatch_unit(now, id, flash) {
@@ -233,6 +231,8 @@ impl Ftl {
             MAP_PAGES
         } else if id.ring() == GC && self.is_cold(id) {
             GC_COLD
+        } else if id.ring() == HOT {
+            HOT_DATA
         } else if self.env.config.hot_cold {
             id.ring()
         } else {
@@ -481,7 +481,7 @@ impl Ftl {
         let ring = self.buffer.ring(id.ring());
         let first_phys = self.env.geometry.first_sector_of(chunk) + ring.unit(id).sector;
         let first_slot = ring.slot_of_unit(id);
-        let head = self.buffer.ring(HOST).head_pos();
+        let head = self.buffer.head_pos();
         let line = self.space.line_of(chunk);
         for (i, entry) in (0..).zip(ring.entries(id)) {
             if entry.source != NO_SECTOR {

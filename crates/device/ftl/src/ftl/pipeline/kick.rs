@@ -37,11 +37,13 @@ impl Ftl {
         moved || self.gc.is_deferring() && !was_deferring
     }
 
-    /// Completes barriers, and pads the partly filled unit if host requests or a line wait for it.
+    /// Completes barriers, and pads the partly filled units if host requests or a line wait for them.
     fn pad_for_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         if self.needs_padding() {
             self.complete_barriers(now, flash);
-            self.pad_open_host_unit(flash);
+            self.pad_open_host_units(flash);
+        } else if self.env.config.hot_stream {
+            self.pad_late_unit(flash);
         }
     }
 

@@ -80,7 +80,7 @@ impl Ftl {
                 continue;
             }
             let chunk = geometry.chunk_of(entry.durable_copy);
-            let head = self.buffer.ring(crate::ftl::HOST).head_pos();
+            let head = self.buffer.head_pos();
             let after = Some(head).filter(|_| now != L2pEntry::Unmapped);
             let line = self.space.line_of(chunk);
             self.space.wait_before_erase(line, after);

@@ -8,7 +8,7 @@ use crate::ids::MapPageId;
 use nvme::ChunkId;
 
 use crate::Ftl;
-use crate::ftl::{GC, HOST, STREAM_COUNT};
+use crate::ftl::{GC, RINGS, STREAM_COUNT};
 use crate::space::lines::LineState;
 
 /// A condition that keeps host requests from completing.
@@ -37,7 +37,7 @@ pub enum Blocker {
         /// Frames of the map cache whose pages are pinned, of all.
         pinned_frames: u32,
     },
-    /// A full unit of this ring (0 host, 1 garbage collection) has no location.
+    /// A full unit of this ring (0 host, 1 garbage collection, 2 hot data of the host) has no location.
     NoLocation {
         /// The ring.
         ring: usize,
@@ -60,7 +60,7 @@ pub enum Blocker {
     SequenceNumbers,
     /// The journal takes no more records.
     JournalFailed,
-    /// The first barrier waits for this position of the host ring to be durable.
+    /// The first barrier waits for this position of the host's rings to be durable.
     Position {
         /// The barrier's position.
         position: u64,
@@ -180,7 +180,8 @@ impl Ftl {
         if first.is_trim() {
             return;
         }
-        let (slots, free_sectors) = (self.buffer.ring(HOST).free(), self.free_sectors());
+        let ring = self.route(&first, self.env.config.atomic_writes).ring;
+        let (slots, free_sectors) = (self.buffer.ring(ring).free(), self.free_sectors());
         if slots == 0 {
             blockers.push(Blocker::BufferFull);
         } else if self.gc.limiter().admissible_sectors(
@@ -195,7 +196,7 @@ impl Ftl {
 
     /// Adds what the full units of the write buffer wait for.
     fn push_dispatch(&self, blockers: &mut Vec<Blocker>) {
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             if let Some(chunk) = self.buffer.ring(ring).pair_blocked_chunk() {
                 blockers.push(Blocker::PairedPages { chunk });
             }
@@ -225,7 +226,7 @@ impl Ftl {
     /// Adds what flushes wait for.
     fn push_durability(&self, blockers: &mut Vec<Blocker>) {
         if let Some(barrier) = self.durability.barriers().front() {
-            let durable = self.buffer.ring(HOST).durable_pos();
+            let durable = self.buffer.durable_pos();
             if barrier.position > durable {
                 blockers.push(Blocker::Position { position: barrier.position, durable });
             } else if self.durability.trims().has_dirty() || self.durability.trims().has_redirtied()

@@ -186,6 +186,12 @@ impl Mapping {
         self.l2p.frames()?.page_of(lba)
     }
 
+    /// The location of a host sector; `None` if its page is not in memory.
+    pub(crate) fn get_resident(&self, lba: Lba) -> Option<L2pEntry> {
+        let page = self.page_of(lba);
+        page.is_none_or(|page| self.l2p.is_page_resident(page)).then(|| self.l2p.get(lba))
+    }
+
     /// Whether a page is pinned in its frame; not if all of the map is in memory.
     pub(crate) fn is_unpinned(&self, page: MapPageId) -> bool {
         self.l2p.frames().is_some_and(|frames| !frames.is_pinned(page))

@@ -2,12 +2,11 @@
 
 use crate::Ftl;
 use crate::check::{Subject, Violation, require_eq};
-use crate::ftl::HOST;
 use crate::space::lines::LineState;
 
 impl Ftl {
     pub(super) fn check_durability(&self) -> Result<(), Violation> {
-        let head = self.buffer.ring(HOST).head_pos();
+        let head = self.buffer.head_pos();
         let mut waits = vec![0u32; self.space.table().len()];
         let (low, next) = (self.buffer.low_watermark(), self.buffer.next_seq());
         for line in self.durability.check_invariants(head, low, next)? {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ftl::{GC, HOST};
+use crate::ftl::RINGS;
 use crate::ids::{Lba, LineId, MapPageId, ToIndex};
 use crate::space::lines::LineState;
 use crate::{Ftl, L2pEntry};
@@ -41,7 +41,7 @@ impl Ftl {
         match self.mapping.get(lba) {
             L2pEntry::Unmapped | L2pEntry::Lost => {}
             L2pEntry::Buffer(slot) => {
-                let slots = self.buffer.ring(HOST).capacity() + self.buffer.ring(GC).capacity();
+                let slots = self.buffer.capacity();
                 require!(
                     slot.get() < slots,
                     Mapping,
@@ -109,7 +109,7 @@ impl Ftl {
     fn check_pins(&self) -> Result<(), Violation> {
         let Some(frames) = self.mapping.frames() else { return Ok(()) };
         let mut pins: BTreeMap<MapPageId, u32> = BTreeMap::new();
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             for (unit, filled) in self.buffer.ring(ring).occupied() {
                 if self.buffer.ring(ring).unit(unit).state == UnitState::Released {
                     continue;

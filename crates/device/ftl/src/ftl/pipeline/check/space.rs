@@ -3,7 +3,7 @@
 use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ftl::{GC, HOST};
+use crate::ftl::RINGS;
 use crate::ids::{LineId, ToIndex};
 use crate::space::lines::LineState;
 use nvme::ChunkId;
@@ -135,7 +135,7 @@ impl Ftl {
             on_line[line.index()] += 1;
             Ok(())
         };
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             for (unit, _) in self.buffer.ring(ring).occupied() {
                 let u = self.buffer.ring(ring).unit(unit);
                 if u.state == UnitState::Programming && !self.buffer.redispatch().contains(unit) {
@@ -150,7 +150,7 @@ impl Ftl {
             program(chunk, sector, Subject::Chunk(chunk))?;
         }
         // A redispatched unit keeps its former line open.
-        for ring in [HOST, GC] {
+        for ring in RINGS {
             for (unit, _) in self.buffer.ring(ring).occupied() {
                 let from = self.buffer.ring(ring).unit(unit).redispatch_from;
                 if from != LineId::NONE {

@@ -80,7 +80,7 @@ impl Ftl {
 
     fn advance_checkpoint(&mut self) -> bool {
         let facts = CheckpointFacts {
-            durable_pos: self.buffer.ring(HOST).durable_pos(),
+            durable_pos: self.buffer.durable_pos(),
             next_seq: self.buffer.next_seq(),
             low_watermark: self.buffer.low_watermark(),
             is_blocked: self.mapping.reconcile().is_running()
@@ -192,10 +192,10 @@ impl Ftl {
             self.encode_map_page(page, low, &mut bytes);
         }
         self.durability.page_made(page, unpinned);
-        let slot = self.admit(self.env.plan.page_sector(page));
+        let slot = self.admit(HOST, self.env.plan.page_sector(page));
         flash.write_slot(slot, &bytes);
         self.mapping.return_page_buffer(bytes);
-        self.durability.page_written(self.buffer.ring(HOST).head_pos());
+        self.durability.page_written(self.buffer.head_pos());
         self.stats.metadata += 1;
     }
 

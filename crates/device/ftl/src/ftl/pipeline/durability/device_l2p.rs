@@ -8,7 +8,7 @@ use time::Nanos;
 use crate::buffer::write_ring::UnitState;
 use crate::durability::device_l2p::TrimSync;
 use crate::flash::OpKind;
-use crate::ftl::{GC, HOST};
+use crate::ftl::GC;
 use crate::{FlashBackend, Ftl, L2pEntry, OpToken};
 
 impl Ftl {
@@ -21,7 +21,7 @@ impl Ftl {
         }
         match old {
             L2pEntry::Unmapped if self.durability.is_trim_pending(lba) => {
-                self.buffer.ring(HOST).head_pos() + 1
+                self.buffer.head_pos() + 1
             }
             L2pEntry::Buffer(slot) => self.trim_dep_of(slot),
             L2pEntry::Unmapped | L2pEntry::Flash(_) | L2pEntry::Lost => 0,
@@ -30,8 +30,9 @@ impl Ftl {
 
     /// Returns the trim that precedes a buffered host sector, as long as the sector is not durable.
     fn trim_dep_of(&self, slot: SlotId) -> u64 {
-        let is_host = slot < SlotId(self.buffer.ring(HOST).capacity());
-        if is_host && self.buffer.unit_of(slot).state < UnitState::Persisted {
+        if !self.buffer.ring(GC).has_slot(slot)
+            && self.buffer.unit_of(slot).state < UnitState::Persisted
+        {
             self.buffer.entry(slot).trim_dep
         } else {
             0
@@ -48,13 +49,12 @@ impl Ftl {
         flash: &mut impl FlashBackend,
     ) -> TrimSync {
         let (mapping, buffer) = (&self.mapping, &self.buffer);
-        let host_slots = buffer.ring(HOST).capacity();
         // Whether no copy of the trimmed sector written after its trim is durable.
         let needs_sync = |lba| match mapping.get(lba) {
             L2pEntry::Unmapped => true,
             L2pEntry::Flash(_) | L2pEntry::Lost => false,
             L2pEntry::Buffer(slot) => {
-                slot < SlotId(host_slots)
+                !buffer.ring(GC).has_slot(slot)
                     && buffer.unit_of(slot).state < UnitState::Persisted
                     && buffer.entry(slot).trim_dep != 0
             }

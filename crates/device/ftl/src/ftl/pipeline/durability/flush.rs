@@ -6,7 +6,7 @@ use tracepoint::Event;
 
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::durability::device_l2p::TrimSync;
-use crate::ftl::HOST;
+use crate::ftl::{HOST, HOST_RINGS};
 use crate::ids::{LOST_SECTOR, MapPageId, NO_SECTOR, WriteSeq};
 use crate::mapping::translation_page::{PageEntry, TranslationPage};
 use crate::{BufferEntry, FlashBackend, Ftl};
@@ -22,13 +22,13 @@ impl Ftl {
     }
 
     pub(crate) fn add_barrier(&mut self, owner: BarrierOwner, trims: TrimDep) {
-        self.durability.add_barrier(self.buffer.ring(HOST).head_pos(), owner, trims);
+        self.durability.add_barrier(self.buffer.head_pos(), owner, trims);
     }
 
     /// Completes the barriers whose position is durable.
     pub(crate) fn complete_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         while let Some(w) = self.durability.barriers().front() {
-            if w.position > self.buffer.ring(HOST).durable_pos() {
+            if w.position > self.buffer.durable_pos() {
                 break;
             }
             if w.trim_dep != TrimDep::None {
@@ -65,7 +65,7 @@ impl Ftl {
                 }
                 // An earlier barrier may have written these pages, and waits for them as
                 // well.
-                if self.durability.trims().pages_pos() > self.buffer.ring(HOST).durable_pos() {
+                if self.durability.trims().pages_pos() > self.buffer.durable_pos() {
                     self.durability.pop_barrier();
                     self.add_barrier(w.owner, TrimDep::None);
                     continue;
@@ -79,7 +79,7 @@ impl Ftl {
         }
     }
 
-    /// Returns whether the host ring's partly filled unit is to be padded: a request, or a line
+    /// Returns whether the partly filled units of the host's rings are to be padded: a request, or a line
     /// whose space is needed, waits for it.
     #[inline]
     pub(crate) fn needs_padding(&self) -> bool {
@@ -111,12 +111,30 @@ impl Ftl {
         TranslationPage::encode(&self.env.geometry, page.get(), low, mapped, out);
     }
 
-    /// Pads the partly filled unit, because a barrier waits for it.
-    pub(crate) fn pad_open_host_unit(&mut self, flash: &mut impl FlashBackend) {
-        for _ in 0..self.buffer.ring(HOST).free_in_unit() {
-            let slot = self.buffer.push(HOST, BufferEntry::PADDING, false);
+    /// Pads the partly filled units of all rings of the host, because a barrier waits for them. Returns
+    /// whether there was one.
+    pub(crate) fn pad_open_host_units(&mut self, flash: &mut impl FlashBackend) -> bool {
+        let padded = HOST_RINGS.map(|ring| self.pad_open_unit(ring, flash));
+        padded.contains(&true)
+    }
+
+    /// Pads the partly filled unit of a ring of the host. Returns whether there was one.
+    pub(crate) fn pad_open_unit(&mut self, ring: usize, flash: &mut impl FlashBackend) -> bool {
+        let missing = self.buffer.ring(ring).free_in_unit();
+        for _ in 0..missing {
+            let slot = self.buffer.push(ring, BufferEntry::PADDING, false);
             flash.write_slot(slot, &[]);
             self.stats.padding += 1;
+        }
+        missing > 0
+    }
+
+    /// Pads a unit of one stream of the host that has been open while a line's worth of data was written
+    /// to another. Erases, checkpoints and trims wait for all that is in front of a position.
+    #[cold]
+    pub(crate) fn pad_late_unit(&mut self, flash: &mut impl FlashBackend) {
+        if let Some(ring) = self.buffer.late_open_unit(self.env.plan.line_sectors.into()) {
+            self.pad_open_unit(ring, flash);
         }
     }
 }

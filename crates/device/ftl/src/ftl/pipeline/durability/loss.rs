@@ -12,7 +12,6 @@
 
 use nvme::{ChunkId, PuId, Status};
 
-use crate::ftl::HOST;
 use crate::ids::{LOST_SECTOR, Lba, LineId, MapPageId, SlotId, WriteSeq};
 use crate::space::lines::LineState;
 use crate::{FlashBackend, Ftl, L2pEntry};
@@ -149,8 +148,7 @@ impl Ftl {
     /// Returns whether flushes must not complete yet.
     #[inline]
     pub(crate) fn must_defer_flushes(&self) -> bool {
-        self.durability.checkpoint().has_undurable_loss()
-            || self.buffer.redispatch().defers_flush_at(self.buffer.ring(HOST).durable_pos())
+        self.durability.checkpoint().has_undurable_loss() || self.buffer.defers_flushes()
     }
 
     /// Completes a flush, or defers it until the lost sectors are recorded.

@@ -10,7 +10,7 @@ use tracepoint::Event;
 use crate::buffer::unit_id::UnitId;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::flash::OpKind;
-use crate::ftl::{GC, HOST};
+use crate::ftl::GC;
 use crate::gc::defer::{MemberUnit, VictimUnit};
 use crate::gc::{Relocation, VictimScan};
 use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, ToU32};
@@ -388,9 +388,9 @@ impl Ftl {
 
     /// Returns the `i`-th slot after `first`; the ring wraps around.
     fn relocation_slot(&self, first: SlotId, i: u32) -> SlotId {
-        let end = self.buffer.capacity();
-        let slot = first.get() + i;
-        SlotId(if slot >= end { slot - self.buffer.ring(GC).capacity() } else { slot })
+        let ring = self.buffer.ring(GC);
+        let slot = first + i;
+        if ring.has_slot(slot) { slot } else { SlotId(slot.get() - ring.capacity()) }
     }
 
     /// Pads the ring's last unit when no other relocation will fill it and space is short, so that
@@ -471,7 +471,7 @@ impl Ftl {
         );
         // A drive that keeps the L2P drops the entries of a chunk with its erase.
         let trimmed = l.gate().is_after_trims() && !self.durability.has_device_l2p();
-        if trimmed || l.gate().after_pos() > self.buffer.ring(HOST).durable_pos() {
+        if trimmed || l.gate().after_pos() > self.buffer.durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
             self.add_barrier(BarrierOwner::Erase(line), trims);
         } else {

@@ -4,8 +4,8 @@
 use nvme::PhysSector;
 use time::Nanos;
 
+use crate::buffer::WriteBuffer;
 use crate::buffer::unit_id::UnitId;
-use crate::buffer::write_ring::WriteRing;
 use crate::ftl::HOST;
 use crate::gc::defer::VictimUnit;
 use crate::ids::{FrameId, Lba, LineId, MapPageId, ToIndex};
@@ -54,13 +54,13 @@ impl Ftl {
     }
 
     /// Returns the number of sectors from `lba` on that can be written or trimmed now, for which the
-    /// host ring has `room`. If it is 0, their page is being fetched, or waits for a frame.
+    /// write buffer has `room`. If it is 0, their page is being fetched, or waits for a frame.
     pub(crate) fn prepare_modify(
         &mut self,
         now: Nanos,
         lba: Lba,
         sectors: u32,
-        room: impl Fn(&WriteRing) -> u32,
+        room: impl Fn(&WriteBuffer) -> u32,
         flash: &mut impl FlashBackend,
     ) -> u32 {
         let Some(run) = self.mapping.run_in_page(lba, sectors) else { return sectors };
@@ -78,7 +78,7 @@ impl Ftl {
             return 0;
         }
         // The eviction of a page may have taken the last slots.
-        let run = run.min(room(self.buffer.ring(HOST)));
+        let run = run.min(room(&self.buffer));
         if run == 0 {
             self.mapping.pin_head_page(0);
         } else {
