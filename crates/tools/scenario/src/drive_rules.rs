@@ -46,6 +46,7 @@ struct RuleKeys {
     table_bytes: u64,
     misses: RuleMissConfig,
     idle_poll: Option<Nanos>,
+    hot_stream: bool,
 }
 
 /// Builder of the rules of a drive.
@@ -83,6 +84,7 @@ impl RuleKeys {
             table_bytes: 64 << 20,
             misses: RuleMissConfig::default(),
             idle_poll: None,
+            hot_stream: false,
         };
         let engines = 1..=u32::from(DriveRulesConfig::ENGINES_MAX);
         s.set("engines", &mut keys.engines, |v| v.u32_in(&engines))?;
@@ -94,6 +96,7 @@ impl RuleKeys {
         if let Some(value) = s.get("idle_poll") {
             keys.idle_poll = Some(value.duration_in(&IDLE_POLL)?);
         }
+        s.set("hot_stream", &mut keys.hot_stream, |v| v.boolean())?;
         s.finish()?;
         Ok(keys)
     }
@@ -139,6 +142,11 @@ impl RulesBuilder {
             self.keys = Some((RuleKeys::read(&value)?, value.source_span()));
         }
         Ok(())
+    }
+
+    /// Whether the drive has the stream `hot`.
+    pub(crate) fn has_hot_stream(&self) -> bool {
+        self.keys.as_ref().is_some_and(|(keys, _)| keys.hot_stream)
     }
 
     /// Compiles the rules of a drive. `at` is the personality of the drive, or its section.
@@ -217,7 +225,7 @@ impl RuleKeys {
         let (path, text) = self.source(nand, ftl);
         let compiled = compile(&path, &text, &options).map_err(|error| program_error(*error))?;
         let verified = compiled.verify(&options.grant).map_err(|error| program_error(*error))?;
-        if let Err(error) = check_executable(&verified, nand, capacity) {
+        if let Err(error) = check_executable(&verified, nand, ftl.hot_stream, capacity) {
             return Err(self.not_executable(&path, &text, error));
         }
         config.program = verified.program().encode();
@@ -228,10 +236,12 @@ impl RuleKeys {
     fn not_executable(&self, path: &Path, text: &[u8], error: DriveRulesError) -> ScenarioError {
         let help = match &error {
             DriveRulesError::NotExecuted(_) => "docs/rules.md has what a drive executes",
+            DriveRulesError::NoHotStream(_) => "set rules.hot_stream = true, or place it in host",
             _ => "change the program, or the drive",
         };
         let problem = ProblemKind::Conflict { message: error.to_string(), help: help.into() };
-        let DriveRulesError::NotExecuted(need) = &error else {
+        let (DriveRulesError::NotExecuted(need) | DriveRulesError::NoHotStream(need)) = &error
+        else {
             return self.text_span.error(problem);
         };
         let text = String::from_utf8_lossy(text);

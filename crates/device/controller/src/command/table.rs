@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use collections::Slab;
+use ftl::HostStream;
 use nvme::{DsmRange, ErrorEntry, IoCommand, ProtectionRequest, RuleCommand, Status};
 use time::Nanos;
 use transport::Port;
@@ -60,6 +61,8 @@ pub(crate) struct Command {
     pub(crate) extents: Vec<BlockRange>,
     /// The host has been detached.
     detached: bool,
+    /// The stream of what it writes: that of the host, unless rules choose another one.
+    pub(crate) stream: HostStream,
 }
 
 /// Returns the number of ranges of the drive's blocks that a command has: 1 unless it crosses ends of
@@ -188,6 +191,7 @@ impl Commands {
                 first_sector: 0,
                 extents: Vec::new(),
                 detached: false,
+                stream: HostStream::Host,
             }),
         }
     }

@@ -272,9 +272,9 @@ impl BlockDrive {
         if let Err(status) = sanitize::record_command(self, &commands.get(id).io) {
             return commands.complete_op(id, status);
         }
+        let stream = std::mem::take(&mut commands.get_mut(id).stream);
         let through = self.writes_through(cache_enabled);
-        let protected = self.cache.is_durable;
-        let tag = u64::from(id);
+        let (protected, tag) = (self.cache.is_durable, u64::from(id));
         match commands.get(id).io {
             IoCommand::Read { slba, nlb, .. } => {
                 self.read_ranges(now, id, CommandPart::Whole, BlockRange { slba, nlb }, commands);
@@ -288,11 +288,12 @@ impl BlockDrive {
                 }
                 let durable = through || fua && !protected;
                 let range = BlockRange { slba, nlb };
-                let change = BlockChange { range, kind: ChangeKind::Write, durable };
+                let change = BlockChange { range, kind: ChangeKind::Write(stream), durable };
                 self.change(now, id, change, commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
-                let kind = if deallocate && !fua { ChangeKind::Trim } else { ChangeKind::Zeroes };
+                let is_trim = deallocate && !fua;
+                let kind = if is_trim { ChangeKind::Trim } else { ChangeKind::Zeroes(stream) };
                 let durable = through || fua && !protected;
                 let range = BlockRange { slba, nlb };
                 self.change(now, id, BlockChange { range, kind, durable }, commands);
@@ -306,7 +307,10 @@ impl BlockDrive {
             IoCommand::WriteUncorrectable { slba, nlb } => {
                 self.start_uncorrectable(id, BlockRange { slba, nlb }, through, commands);
             }
-            IoCommand::Copy { .. } => self.start_copy(now, id, through, commands),
+            IoCommand::Copy { .. } => {
+                commands.get_mut(id).stream = stream;
+                self.start_copy(now, id, through, commands);
+            }
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
                 let (ftl, mut flash) = self.split_ftl_and_flash(commands);
@@ -376,10 +380,11 @@ impl BlockDrive {
     pub(super) fn execute(&mut self, change: UnitChange) {
         let UnitChange { units: UnitRange { first, count }, durable, .. } = change;
         let tag = change.tag.encode();
+        let stream = change.kind.stream();
         match change.kind {
-            _ if change.is_partial() => self.ftl.write(tag, first, count, durable),
-            ChangeKind::Write => self.ftl.write(tag, first, count, durable),
-            ChangeKind::Zeroes => self.ftl.write_zeroes(tag, first, count, durable),
+            _ if change.is_partial() => self.ftl.write_to(stream, tag, first, count, durable),
+            ChangeKind::Write(_) => self.ftl.write_to(stream, tag, first, count, durable),
+            ChangeKind::Zeroes(_) => self.ftl.write_zeroes_to(stream, tag, first, count, durable),
             ChangeKind::Trim => self.ftl.trim(tag, first, count),
         }
         self.kick = true;

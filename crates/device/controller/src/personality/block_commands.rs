@@ -193,6 +193,7 @@ impl BlockDrive {
         let id = tag.command;
         let protected = self.cache.is_durable;
         let command = commands.get_mut(id);
+        let stream = command.stream;
         if command.status.is_success() {
             command.status = done.status;
         }
@@ -210,7 +211,7 @@ impl BlockDrive {
         self.command_stats.copied_blocks += u64::from(nlb);
         command.io = IoCommand::Write { slba, nlb, fua, limited_retry };
         command.ops_left = 1;
-        let (range, kind) = (BlockRange { slba, nlb }, ChangeKind::Write);
+        let (range, kind) = (BlockRange { slba, nlb }, ChangeKind::Write(stream));
         let durable = fua && !protected;
         self.change(now, id, BlockChange { range, kind, durable }, commands);
     }

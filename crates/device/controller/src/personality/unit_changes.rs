@@ -10,6 +10,7 @@
 //! waits only for earlier ones, so that no cycle exists. Each change is removed exactly once, when the
 //! FTL has completed it.
 
+use ftl::HostStream;
 use nvme::Status;
 use serde::{Deserialize, Serialize};
 
@@ -74,12 +75,22 @@ impl RequestTag {
 /// The effect of a change on its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChangeKind {
-    /// Data of the command are written.
-    Write,
-    /// Zeros are written.
-    Zeroes,
+    /// Data of the command are written, to a stream.
+    Write(HostStream),
+    /// Zeros are written, to a stream.
+    Zeroes(HostStream),
     /// The units are deallocated.
     Trim,
+}
+
+impl ChangeKind {
+    /// Returns the stream of what is written.
+    pub(crate) fn stream(self) -> HostStream {
+        match self {
+            ChangeKind::Write(stream) | ChangeKind::Zeroes(stream) => stream,
+            ChangeKind::Trim => HostStream::Host,
+        }
+    }
 }
 
 /// A change of logical blocks.

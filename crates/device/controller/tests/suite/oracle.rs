@@ -101,6 +101,21 @@ fn everything_flushed_survives_power_cuts_of_a_drive_with_rules() {
     }
 }
 
+// guarantee: B-128
+
+#[test]
+fn everything_flushed_survives_power_cuts_in_either_stream_of_a_drive_with_rules() {
+    let replay = "cargo test -p sluice-controller --test suite oracle::";
+    let run = run_seeds(300, &[], replay, |seed| {
+        let mut case = Case::with_hot_rules(seed, Medium::Memory);
+        case.run();
+        (case.cuts, case.reclaimed, case.hot_sectors)
+    });
+    let sum = |of: fn(&(u64, u64, u64)) -> u64| run.results.iter().map(of).sum::<u64>();
+    let (cuts, reclaimed, hot) = (sum(|r| r.0), sum(|r| r.1), sum(|r| r.2));
+    assert!(cuts > 0 && reclaimed > 0 && hot > 0, "{cuts} cuts, {reclaimed} lines, {hot} sectors");
+}
+
 #[test]
 fn everything_flushed_is_in_the_image_of_a_killed_process() {
     let sums = run(Medium::Image, Blocks::Units, 100);

@@ -141,6 +141,7 @@ pub(super) fn stats(drive: &RulesDriveArgs) -> Result<(), CliError> {
         "{}: {} inputs, {} commands missed, {} operations, engines busy for {}\n\
          {} polls, {} victims by rules, {} by the policy\n\
          {} polls while idle, {} periodic runs, {} lines relocated for them\n\
+         {} sectors placed in hot\n\
          rule                                  matches       faults          ops\n",
         drive.name,
         stats.inputs,
@@ -153,6 +154,7 @@ pub(super) fn stats(drive: &RulesDriveArgs) -> Result<(), CliError> {
         stats.idle_polls,
         stats.periodic,
         stats.relocated,
+        stats.hot_sectors,
     );
     for rule in &stats.rules {
         // Writing to a string does not fail.

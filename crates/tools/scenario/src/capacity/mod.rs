@@ -5,7 +5,7 @@
 //! chunks       = PUs × chunks per PU × (1 − expected share of bad chunks) − chunks of the journal
 //! lines        = floor(chunks / active PUs)
 //! line sectors = active PUs × sectors per chunk
-//! held lines   = reserve lines + 1 per open stream (1, or 2 with hot_cold) + 1 for padding
+//! held lines   = reserve lines + 1 per open stream (1, one more with hot_cold, and with hot_stream) + 1 for padding
 //! logical      = floor((lines − held lines) × line sectors / (1 + over-provisioning)) − map pages
 //! ```
 //!

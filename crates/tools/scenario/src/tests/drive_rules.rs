@@ -57,6 +57,22 @@ fn a_program_is_compiled_for_its_drive() {
 }
 
 #[test]
+fn a_program_with_hot_data_needs_the_stream() {
+    let hot = format!("{APP}{}", STORE.replace("db.host", "db.hot"));
+    let error = refused_program(&hot);
+    assert!(error.contains("no stream `hot`") && error.contains("p.rules:"), "{error}");
+    let folder = TempDir::new().expect("a folder");
+    std::fs::write(folder.path().join("p.rules"), &hot).expect("a file");
+    let keys = "personality = \"rules\"\nrules.program = \"p.rules\"\n";
+    let with_stream = format!("{keys}rules.hot_stream = true\n");
+    let scenario = parse(&folder.path().join("t.toml"), &with_stream).expect("a scenario");
+    let plain = parse(Path::new("t.toml"), "personality = \"block\"\n").expect("a scenario");
+    let bytes = |scenario: &Scenario| scenario.drives[0].capacity.map(|c| c.logical_bytes());
+    assert!(scenario.drives[0].config.ftl.hot_stream && !plain.drives[0].config.ftl.hot_stream);
+    assert!(bytes(&scenario) < bytes(&plain), "the stream has a line in reserve");
+}
+
+#[test]
 fn keys_that_contradict_each_other_are_refused() {
     let template = "rules.template = \"throughput\"\n";
     let ruled = |keys: &str| format!("personality = \"rules\"\n{template}{keys}");
@@ -88,6 +104,7 @@ fn keys_that_contradict_each_other_are_refused() {
             "template/endurance:",
         ),
         ("personality = \"rules\"\nrules = 1\n".to_owned(), "a table"),
+        (ruled("rules.hot_stream = 1\n"), "hot_stream"),
     ] {
         let found = refused(&keys);
         assert!(found.contains(message), "{keys}: {found}");
@@ -139,7 +156,7 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
     let get = "rule find when channel.app == db and header.get";
     let cases = [
         (format!("{two}{STORE}"), "several applications", false),
-        (format!("{APP}{hot}"), "writes in the stream `hot`", true),
+        (format!("{APP}{hot}"), "has no stream `hot`, in which `store` places data", true),
         (
             format!(
                 "{APP}{STORE}rule level when idle(db)\n  set v = best line of db by line.age\n  \

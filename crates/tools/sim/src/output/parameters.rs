@@ -245,7 +245,7 @@ fn drive(plan: &DriveSpec) -> Value {
         set("namespaces", sizes.map(size).collect());
     }
     if let Some(rules) = &config.rules {
-        set("rules", rule_settings(rules));
+        set("rules", rule_settings(rules, config.ftl.hot_stream));
     }
     set("controller", controller(config));
     set("pu_scheduling", pu_policy(&config.pu_scheduling));

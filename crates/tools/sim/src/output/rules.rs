@@ -5,7 +5,8 @@ use rules::RuleProgram;
 use serde_json::{Value, json};
 
 /// Returns the settings of the rules, with the names of the application's rules.
-pub(crate) fn rule_settings(rules: &DriveRulesConfig) -> Value {
+/// `hot_stream` tells whether the drive has the stream `hot`.
+pub(crate) fn rule_settings(rules: &DriveRulesConfig, hot_stream: bool) -> Value {
     let program = RuleProgram::decode(&rules.program).unwrap_or_default();
     let names = |names: Vec<&String>| json!(names);
     json!({
@@ -19,6 +20,7 @@ pub(crate) fn rule_settings(rules: &DriveRulesConfig) -> Value {
         "miss_timeout_ns": rules.misses.timeout.0,
         "parked": rules.misses.parked_max,
         "idle_poll_ns": rules.idle_poll.map(|idle| idle.0),
+        "hot_stream": hot_stream,
     })
 }
 
@@ -60,6 +62,7 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
         "idle_polls": stats.idle_polls,
         "periodic": stats.periodic,
         "relocated": stats.relocated,
+        "hot_sectors": stats.hot_sectors,
         "engine_busy_ns": stats.engine_busy.0,
         "fetches": stats.sectors.fetches,
         "fetch_reads": stats.sectors.reads,

@@ -1,5 +1,6 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
+use ftl::HostStream;
 use nvme::{DsmRange, IoCommand, RuleCommand, Status};
 use rules::{
     DriveFacts, InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep, RuleVerdict,
@@ -20,8 +21,8 @@ use crate::faults::injection;
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputEnd {
-    /// It is executed at this block.
-    At(u64),
+    /// It is executed at this block; a write in this stream.
+    At(u64, HostStream),
     /// It is executed as without rules.
     Unchanged,
     /// It ends with this status.
@@ -467,15 +468,21 @@ impl CommandInputs<'_, '_> {
         let (lba, blocks) = addressed_blocks(command);
         let missed = MissedInput { op, at: command.ranges.len() as u32 };
         match self.end(command, missed, lba, blocks)? {
-            InputEnd::At(chosen) if chosen != lba => {
-                if let Some((slba, _)) = addressed(&mut command.io) {
+            InputEnd::At(chosen, stream) => {
+                if stream != HostStream::Host {
+                    self.rules.stats.hot_sectors += blocks;
+                    command.stream = stream;
+                }
+                if chosen != lba
+                    && let Some((slba, _)) = addressed(&mut command.io)
+                {
                     command.first_sector =
                         command.first_sector.wrapping_add(chosen.wrapping_sub(*slba));
                     *slba = chosen;
                 }
                 Ok(())
             }
-            InputEnd::At(_) | InputEnd::Unchanged => Ok(()),
+            InputEnd::Unchanged => Ok(()),
             InputEnd::Done(status) => Err(InputStop::End(status)),
         }
     }
@@ -490,7 +497,7 @@ impl CommandInputs<'_, '_> {
                     command.ranges.remove(at);
                 }
                 InputEnd::Done(status) => return Err(InputStop::End(status)),
-                InputEnd::At(_) | InputEnd::Unchanged => at += 1,
+                InputEnd::At(..) | InputEnd::Unchanged => at += 1,
             }
         }
         Ok(())
@@ -502,7 +509,7 @@ impl CommandInputs<'_, '_> {
             let DsmRange { slba, nlb, .. } = command.ranges[at];
             let missed = MissedInput { op: InputOp::Read, at: at as u32 };
             match self.end(command, missed, slba.get(), nlb.get().into())? {
-                InputEnd::At(lba) => command.ranges[at].slba = lba.into(),
+                InputEnd::At(lba, _) => command.ranges[at].slba = lba.into(),
                 InputEnd::Done(status) => return Err(InputStop::End(status)),
                 InputEnd::Unchanged => {}
             }
@@ -553,7 +560,12 @@ fn end_of(
 ) -> Result<InputEnd, InputStop> {
     Ok(match verdict {
         RuleVerdict::Place { stream: PlacementStream::Host, mapped: Some(lba), tag: 0 }
-        | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => InputEnd::At(lba),
+        | RuleVerdict::Read { address: RuleAddress::Mapped { lba }, tag: 0 } => {
+            InputEnd::At(lba, HostStream::Host)
+        }
+        RuleVerdict::Place { stream: PlacementStream::Hot, mapped: Some(lba), tag: 0 } => {
+            InputEnd::At(lba, HostStream::Hot)
+        }
         // Data that is not mapped could not be read again.
         RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
             InputEnd::Done(status_of(RuleStatus::BadAddress))

@@ -67,14 +67,15 @@ impl DriveRulesConfig {
         }
     }
 
-    /// Decodes and verifies the program for a drive with this medium, and a capacity in sectors if it is
-    /// known.
+    /// Decodes and verifies the program for a drive with this medium, with or without the stream `hot`,
+    /// and with a capacity in sectors if it is known.
     ///
     /// # Errors
     /// [`DriveRulesError`].
     pub fn verified(
         &self,
         nand: &NandConfig,
+        hot_stream: bool,
         capacity: Option<u64>,
     ) -> Result<VerifiedProgram, DriveRulesError> {
         if let Some(idle_poll) = self.idle_poll.filter(|idle| *idle < Self::IDLE_POLL_MIN) {
@@ -82,7 +83,7 @@ impl DriveRulesConfig {
         }
         let program = RuleProgram::decode(&self.program)?;
         let verified = verify(program, &self.grant(nand)).map_err(Box::new)?;
-        check_executable(&verified, nand, capacity)?;
+        check_executable(&verified, nand, hot_stream, capacity)?;
         Ok(verified)
     }
 }
@@ -92,22 +93,28 @@ fn unit_sectors(nand: &NandConfig) -> u64 {
     nand.host_geometry().total_sectors() / u64::from(nand.geometry.total_pus().max(1))
 }
 
-/// Checks that a drive executes everything that a verified program needs.
+/// Checks that a drive executes everything that a verified program needs. `hot_stream` tells whether the
+/// drive has the stream `hot` ([`FtlConfig::hot_stream`](ftl::FtlConfig)).
 ///
 /// # Errors
 /// [`DriveRulesError`].
 pub fn check_executable(
     verified: &VerifiedProgram,
     nand: &NandConfig,
+    hot_stream: bool,
     capacity: Option<u64>,
 ) -> Result<(), DriveRulesError> {
     let is_executed = |need: &RuleNeed| {
-        use PlacementStream::{Cold, Gc, Host};
+        use PlacementStream::{Cold, Gc, Host, Hot};
         use RuleFeature::{Fetch, Move, Periodic, Place};
-        matches!(need.feature, Place(Host) | Move(Gc | Cold) | Periodic | Fetch)
+        matches!(need.feature, Place(Host | Hot) | Move(Gc | Cold) | Periodic | Fetch)
     };
     if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
         return Err(DriveRulesError::NotExecuted(need));
+    }
+    let is_hot = |need: &RuleNeed| need.feature == RuleFeature::Place(PlacementStream::Hot);
+    if let Some(need) = verified.needs().into_iter().find(|need| !hot_stream && is_hot(need)) {
+        return Err(DriveRulesError::NoHotStream(need));
     }
     for rule in &verified.program().rules {
         if let RuleTrigger::Every { period_ns } = rule.trigger
@@ -143,6 +150,12 @@ pub enum DriveRulesError {
     /// The program needs something that the drive does not execute.
     #[error("the drive does not execute {} yet, which `{}` needs", .0.feature, .0.part)]
     NotExecuted(RuleNeed),
+    /// The program places data in the stream `hot`, and the drive has no lines for it.
+    #[error(
+        "the drive has no stream `hot`, in which `{}` places data: power it on with hot_stream = true",
+        .0.part
+    )]
+    NoHotStream(RuleNeed),
     /// A periodic rule runs too often.
     #[error(
         "rule {rule} runs every {period_ns} ns: the period must be at least {} ns",

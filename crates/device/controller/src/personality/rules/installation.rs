@@ -87,7 +87,8 @@ pub(crate) fn install(
         return Err(DriveRulesError::NotReady);
     };
     let settings = super::config::DriveRulesConfig { program, ..settings.clone() };
-    let verified = settings.verified(nand(controller)?, Some(drive.ftl.sectors()))?;
+    let hot_stream = controller.config.ftl.hot_stream;
+    let verified = settings.verified(nand(controller)?, hot_stream, Some(drive.ftl.sectors()))?;
     let Some(rules) = &mut controller.commands.rules else { return Err(DriveRulesError::NoRules) };
     rules.replace(now, verified, &settings, &controller.config);
     controller.config.rules = Some(settings);

@@ -76,6 +76,8 @@ pub struct DriveRuleStats {
     pub policy_victims: u64,
     /// Time in which engines worked.
     pub engine_busy: Nanos,
+    /// Sectors of writes that rules placed in the stream `hot`.
+    pub hot_sectors: u64,
     /// Sectors that rules read.
     pub sectors: RuleFetchStats,
 }
@@ -146,7 +148,7 @@ impl DriveRules {
         else {
             return Ok(None);
         };
-        let verified = settings.verified(nand, Some(drive.ftl.sectors()))?;
+        let verified = settings.verified(nand, config.ftl.hot_stream, Some(drive.ftl.sectors()))?;
         let rules_before = vec![Default::default(); verified.program().rules.len()];
         let sector_bytes = config.sector_bytes() as usize;
         let fetches = RuleFetches::new(verified.fetching_ops(APP), sector_bytes);

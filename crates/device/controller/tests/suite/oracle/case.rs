@@ -77,6 +77,7 @@ pub(crate) struct Case {
     pub(crate) host_file: Option<HostFile>,
     _folder: Option<tempfile::TempDir>,
     pub(crate) reclaimed: u64,
+    pub(crate) hot_sectors: u64,
     pub(crate) cuts: u64,
     pub(crate) partial_units: u64,
     steps: u64,
@@ -170,6 +171,7 @@ impl Case {
             _folder: folder,
             host_file,
             reclaimed: 0,
+            hot_sectors: 0,
             cuts: 0,
             partial_units: 0,
             steps: 0,
@@ -486,6 +488,7 @@ impl Case {
         self.cuts += 1;
         let mut drive = self.drive.take().unwrap();
         self.reclaimed += drive.ftl().unwrap().stats().lines_reclaimed;
+        self.hot_sectors += drive.stats().rules.map_or(0, |rules| rules.hot_sectors);
         let partial = drive.stats().read_modify_write;
         assert_eq!(partial.is_some(), self.unit_blocks > 1);
         self.partial_units += partial.map_or(0, |stats| stats.units);

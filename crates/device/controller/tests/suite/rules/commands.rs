@@ -1,11 +1,14 @@
 //! Commands of a drive with rules.
 
-use controller::{DriveConfig, DriveRuleStats, DriveRulesConfig};
+use std::collections::BTreeSet;
+
+use controller::{Controller, DriveConfig, DriveRuleStats, DriveRulesConfig, DriveRulesError};
+use ftl::L2pEntry;
 use mem::PAGE_BYTES;
-use nvme::{CopyRange, DsmRange, Sqe, Status};
+use nvme::{ChunkId, CopyRange, DsmRange, Sqe, Status};
 use time::Nanos;
 
-use super::harness::{STORE_AND_LOAD, ruled};
+use super::harness::{STORE_AND_LOAD, ruled, ruled_with_hot_stream, with_op};
 use crate::block_commands::harness::{Bench, RANGES_PAGE};
 
 fn stats(bench: &Bench) -> DriveRuleStats {
@@ -221,4 +224,47 @@ fn a_power_cut_clears_volatile_tables() {
     while time::Component::poll(&mut bench.drive, bench.host.now) {}
     bench.write(3, 1, 4096, 11);
     assert_eq!(bench.io(Sqe::write(1, 3, 1, false), 4096).status, denied);
+}
+
+/// Blocks below 64 are written to the stream `hot`, by each command that writes.
+#[test]
+fn writes_go_to_the_stream_that_a_rule_chooses() {
+    let hot = "rule hot priority 2 when channel.app == db and header.write and header.lba < 64\n  \
+        set map[header.lba] = next_addr(db.hot)\n  do header.addr = map[header.lba]; insert lun\n";
+    for op in [0, 50] {
+        let config = ruled_with_hot_stream(&format!("{hot}{STORE_AND_LOAD}"));
+        let program = config.rules.as_ref().expect("rules").program.clone();
+        let mut bench = Bench::new(with_op(config, Nanos(op)));
+        let zeroed = bench.io(Sqe::write_zeroes(1, 32, 16, false), 0).status;
+        assert_eq!(zeroed, Status::SUCCESS);
+        for lba in (0..32).chain(100..164) {
+            assert_eq!(bench.io(Sqe::write(1, lba, 1, false), 4096).status, Status::SUCCESS);
+        }
+        let ranges_at = RANGES_PAGE as usize * PAGE_BYTES;
+        bench.host.memory.write(ranges_at, &CopyRange::new(100, 8).to_bytes());
+        let mut copy = Sqe::copy(1, 48, 1);
+        copy.set_sgl(bench.host.block(RANGES_PAGE, 32));
+        assert_eq!(bench.host.io(&mut bench.drive, copy).status, Status::SUCCESS);
+        assert_eq!(bench.io(Sqe::flush(1), 0).status, Status::SUCCESS);
+        assert_eq!(stats(&bench).hot_sectors, 16 + 32 + 8);
+        let ftl = bench.drive.ftl().expect("an FTL");
+        let chunks = |lbas: std::ops::Range<u64>| -> BTreeSet<ChunkId> {
+            let on_flash = lbas.filter_map(|lba| match ftl.location(lba) {
+                Some(L2pEntry::Flash(phys)) => Some(ftl.geometry().chunk_of(phys)),
+                _ => None,
+            });
+            on_flash.collect()
+        };
+        let [hot, host] = [chunks(0..56), chunks(100..164)];
+        assert!(!hot.is_empty() && !host.is_empty(), "{hot:?} {host:?}");
+        assert!(hot.is_disjoint(&host), "{hot:?} {host:?}");
+        // A drive without the stream does not take the program.
+        let install = |config: DriveConfig| {
+            let mut drive = Controller::new(config).expect("a drive");
+            drive.install_rules(Nanos::ZERO, &program)
+        };
+        let refused = install(ruled(STORE_AND_LOAD));
+        assert!(matches!(refused, Err(DriveRulesError::NoHotStream(_))), "{refused:?}");
+        assert_eq!(install(ruled_with_hot_stream(STORE_AND_LOAD)), Ok(0));
+    }
 }

@@ -65,6 +65,13 @@ pub(super) fn ruled(rules: &str) -> DriveConfig {
     DriveConfig { rules: Some(DriveRulesConfig { program, ..settings() }), ..base }
 }
 
+/// Returns a drive with the stream `hot`, and with rules behind [`APP`].
+pub(super) fn ruled_with_hot_stream(rules: &str) -> DriveConfig {
+    let mut config = ruled(rules);
+    config.ftl.hot_stream = true;
+    config
+}
+
 /// Returns a drive with a program of `demo/rules`, whose application has the whole drive.
 pub(super) fn demo(name: &str) -> DriveConfig {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/rules").join(name);

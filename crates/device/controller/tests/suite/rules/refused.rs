@@ -4,7 +4,7 @@ use controller::{
     Controller, DriveConfig, DriveError, DriveRulesConfig, DriveRulesError, NamespaceLayout,
     PersonalityKind,
 };
-use rules::{RuleFeature, VerifyError};
+use rules::{PlacementStream, RuleFeature, VerifyError};
 
 use super::harness::{APP, STORE_AND_LOAD, compiled, ruled, settings};
 use crate::block_commands::harness::config;
@@ -53,12 +53,16 @@ fn programs_that_need_more_are_refused() {
     assert!(matches!(error, DriveRulesError::Capacity { .. }), "{error}");
     let error = with_rules(program("\n"));
     assert_eq!(error, DriveRulesError::NoApp);
-    let hot = STORE_AND_LOAD.replace("db.host", "db.hot");
-    let DriveRulesError::NotExecuted(need) = with_rules(program(&format!("{APP}{hot}"))) else {
-        panic!("the drive has no stream `hot`")
-    };
-    assert_eq!((need.part.as_str(), need.location.line), ("store", 3));
-    assert!(matches!(need.feature, RuleFeature::Place(rules::PlacementStream::Hot)));
+    for (stream, name) in [(PlacementStream::Hot, "db.hot"), (PlacementStream::Gc, "db.gc")] {
+        let source = STORE_AND_LOAD.replace("db.host", name);
+        let need = match with_rules(program(&format!("{APP}{source}"))) {
+            DriveRulesError::NoHotStream(need) if stream == PlacementStream::Hot => need,
+            DriveRulesError::NotExecuted(need) if stream == PlacementStream::Gc => need,
+            error => panic!("{error}"),
+        };
+        assert_eq!((need.part.as_str(), need.location.line), ("store", 3));
+        assert_eq!(need.feature, RuleFeature::Place(stream));
+    }
 }
 
 #[test]
