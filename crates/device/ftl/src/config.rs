@@ -161,6 +161,11 @@ pub struct FtlConfig {
     /// Rejected with a map cache, where the translation pages of a write are fetched one by one, and
     /// on a drive that keeps the map.
     pub atomic_writes: bool,
+    /// Bytes of a state that the owner of the FTL keeps in the journal
+    /// ([`Ftl::change_owner_state`](crate::Ftl::change_owner_state)); 0 for none. The journal's chunks, and
+    /// with them the capacity, depend on it, so that it cannot be changed later: media written with
+    /// another number are refused. Rejected on a drive that keeps the map.
+    pub owner_bytes: u32,
 }
 
 impl FtlConfig {
@@ -185,6 +190,9 @@ impl FtlConfig {
         }
         if self.atomic_writes {
             return Err(CapacityError::AtomicOnDeviceL2p);
+        }
+        if self.owner_bytes > 0 {
+            return Err(CapacityError::OwnerStateOnDeviceL2p);
         }
         Ok(FtlConfig { line_metadata: LineMetadata::Off, ..self })
     }
@@ -213,6 +221,7 @@ impl Default for FtlConfig {
             gc_read_priority: GcReadPriority::Off,
             vector_copy: false,
             atomic_writes: false,
+            owner_bytes: 0,
         }
     }
 }

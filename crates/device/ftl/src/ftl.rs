@@ -160,7 +160,8 @@ impl Ftl {
         let first_seq = drive_map_from.unwrap_or(WriteSeq(1));
         let device_l2p = drive_map_from.map(|from| DeviceL2p::new(&shape, &layout, from, &[]));
         let env = Env { geometry: shape, pages: MapPages::new(&shape), config, plan: layout };
-        let durability = Durability::new(&env, journal, WriteSeq(1), device_l2p);
+        let owner_state = vec![0; env.config.owner_bytes.index()];
+        let durability = Durability::new(&env, journal, WriteSeq(1), device_l2p, owner_state);
         let mut ftl = Ftl::empty(env, durability, first_seq)?;
         // The journal takes the good ones of its chunks; a bad one belongs to nothing.
         let is_journals = |chunk: &ChunkId| reserved.contains(chunk) && good(chunk);

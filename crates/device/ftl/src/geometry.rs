@@ -19,6 +19,9 @@ const OWNER: u32 = 0x006c_7466;
 /// Owner of the journal of an FTL whose drive keeps the map.
 const OWNER_DEVICE_L2P: u32 = 0x6d6c_7466;
 
+/// Flushes of changes of the owner's state that fit the journal between two snapshots.
+const OWNER_FLUSHES: u64 = 16;
+
 /// Division of logical sectors into pages of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MapPages {
@@ -140,6 +143,11 @@ pub enum CapacityError {
     /// The stream of hot data is asked for on a drive that keeps the map, whose host has one stream.
     #[error("hot_stream is on, but this drive keeps the map")]
     HotStreamOnDeviceL2p,
+    /// The journal is to keep a state of the owner, on a drive that keeps the map.
+    #[error(
+        "owner_bytes is for the journal of a layer that has its own map, but this drive keeps the map"
+    )]
+    OwnerStateOnDeviceL2p,
     /// The reverse map is to be in the metadata of lines, and they have none.
     #[error(
         "reverse_map is \"media\", but lines have no metadata: {}",
@@ -271,6 +279,8 @@ pub struct CapacityPlan {
     pub gc_buffer_units: u32,
     /// The map cache.
     pub map_cache: MapCachePlan,
+    /// Bytes of the state that the journal keeps for the owner of the FTL.
+    pub owner_bytes: u32,
 }
 
 /// The logical sectors in [`CapacityError::TooManySectors`].
@@ -374,12 +384,17 @@ impl CapacityPlan {
         // not depend on bad chunks.
         let page = u64::from(TranslationPage::entries_per_page(shape));
         let all = u64::from(owned) * u64::from(shape.sectors_per_chunk);
-        let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page).to_u32(), owned);
+        let owner_bytes = config.owner_bytes;
+        let snapshot_bytes = Snapshot::bytes_max(all.div_ceil(page).to_u32(), owned, owner_bytes);
         // A snapshot has all lines and pages. On large drives, the records between two snapshots
         // have as many frames as a snapshot, so that an opened line costs the same on all of them.
         let snapshot_frames = snapshot_bytes.div_ceil(frame_payload_bytes(shape).max(1));
         let opened = u64::from(owned / active / 4).clamp(8, snapshot_frames.max(256));
-        let record_bytes = opened * (frame_payload_bytes(shape) + 4 * u64::from(active));
+        let mut record_bytes = opened * (frame_payload_bytes(shape) + 4 * u64::from(active));
+        if owner_bytes > 0 {
+            // Each flush of changes of the state fills up a frame.
+            record_bytes += OWNER_FLUSHES * frame_payload_bytes(shape) + u64::from(owner_bytes);
+        }
         let owner = OWNER ^ config.instance_id;
         let wanted = JournalConfig { owner, snapshot_bytes, record_bytes };
         let journal = chunks_needed(shape, &wanted).map_err(CapacityError::Journal)?;
@@ -458,6 +473,7 @@ impl CapacityPlan {
             host_buffer_units: user_units,
             gc_buffer_units: gc_units,
             map_cache,
+            owner_bytes,
         })
     }
 

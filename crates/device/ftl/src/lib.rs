@@ -54,6 +54,7 @@ pub use config::{
     FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
 };
 pub use durability::journal;
+pub use durability::owner_state::OwnerChange;
 pub use flash::{FlashBackend, OpToken, ReadAddress, ReadDest, WriteUnit};
 pub use ftl::pipeline::control::{ControlChange, ControlError, ControlSettings};
 pub use ftl::pipeline::stall::{Blocker, Stall};

@@ -37,15 +37,26 @@ pub(crate) struct Barrier {
     pub(crate) trim_dep: TrimDep,
     /// Sectors trimmed before.
     pub(crate) trim_epoch: u64,
+    /// Changes of the owner's state that must be durable; 0 for none.
+    pub(crate) owner_changes: u64,
 }
 
-/// Barriers in the order of their positions, and flushes that only wait until lost sectors are recorded.
+/// A flush that has passed its barrier, and does not complete yet.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct DeferredFlush {
+    pub(crate) tag: u64,
+    /// As in its barrier.
+    pub(crate) owner_changes: u64,
+}
+
+/// Barriers in the order of their positions, and flushes that only wait until lost sectors are recorded, or
+/// the owner's state is durable.
 ///
 /// Invariants: positions ascend; the number of host requests counts those in both lists.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BarrierQueue {
     queue: VecDeque<Barrier>,
-    deferred: VecDeque<u64>,
+    deferred: VecDeque<DeferredFlush>,
     host_requests: u32,
 }
 
@@ -105,21 +116,22 @@ impl BarrierQueue {
     }
 
     /// Defers the completion of a host request that has passed its barrier.
-    pub(crate) fn defer(&mut self, tag: u64) {
-        self.deferred.push_back(tag);
+    pub(crate) fn defer(&mut self, flush: DeferredFlush) {
+        self.deferred.push_back(flush);
         self.host_requests += 1;
     }
 
+    /// Returns the oldest deferred request.
     #[inline]
-    pub(crate) fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
+    pub(crate) fn front_deferred(&self) -> Option<DeferredFlush> {
+        self.deferred.front().copied()
     }
 
     /// Removes the oldest deferred request, and returns its tag.
     pub(crate) fn pop_deferred(&mut self) -> Option<u64> {
-        let tag = self.deferred.pop_front()?;
+        let flush = self.deferred.pop_front()?;
         self.host_requests -= 1;
-        Some(tag)
+        Some(flush.tag)
     }
 
     /// Checks the invariants; returns the lines that wait to be erased. `head` is the position of the host's rings,

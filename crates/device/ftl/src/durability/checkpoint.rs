@@ -303,6 +303,7 @@ impl Durability {
     pub(crate) fn write_checkpoint_snapshot(&mut self, snapshot: Vec<u8>) -> bool {
         let Ok(at) = self.journal.snapshot(snapshot) else { return false };
         (self.checkpoint.needs_journal_space, self.checkpoint.snapshot_lsn) = (false, at);
+        self.on_owner_snapshot(at);
         self.checkpoint.phase = Phase::AwaitSnapshot(at);
         true
     }
@@ -323,6 +324,7 @@ impl Durability {
     pub(crate) fn write_space_snapshot(&mut self, snapshot: Vec<u8>) -> bool {
         let Ok(at) = self.journal.snapshot(snapshot) else { return false };
         (self.checkpoint.needs_journal_space, self.checkpoint.snapshot_lsn) = (false, at);
+        self.on_owner_snapshot(at);
         true
     }
 

@@ -383,7 +383,7 @@ impl Durability {
         for page in map.encode_maybe_lost(&env.geometry, &env.plan) {
             snapshot.put_page(page);
         }
-        let Ok(at) = self.journal.snapshot(snapshot.finish()) else {
+        let Ok(at) = self.journal.snapshot(snapshot.finish(&[])) else {
             self.checkpoint.abort_reservation(self.journal.failed().is_some());
             return false;
         };

@@ -1,4 +1,5 @@
-//! Durability: barriers, trims, checkpoints, the map that a drive keeps, and the journal.
+//! Durability: barriers, trims, checkpoints, the map that a drive keeps, the state that the owner keeps,
+//! and the journal.
 
 pub(crate) mod barriers;
 pub(crate) mod checkpoint;
@@ -7,6 +8,7 @@ pub(crate) mod device_l2p;
 mod dirty_pages;
 pub mod journal;
 mod loss_epochs;
+pub(crate) mod owner_state;
 pub(crate) mod snapshot;
 pub(crate) mod trims;
 
@@ -17,10 +19,11 @@ use time::Nanos;
 use crate::check::Violation;
 use crate::env::Env;
 use crate::ids::{Lba, LineId, MapPageId, WriteSeq};
-use barriers::{Barrier, BarrierOwner, BarrierQueue, TrimDep};
+use barriers::{Barrier, BarrierOwner, BarrierQueue, DeferredFlush, TrimDep};
 use checkpoint::Checkpoint;
 use device_l2p::DeviceL2p;
 use journal::{Journal, JournalFlash, Lsn};
+use owner_state::DurableOwnerState;
 use snapshot::LineOpened;
 use trims::TrimLog;
 
@@ -36,16 +39,20 @@ pub(crate) struct Durability {
     device_l2p: Option<Box<DeviceL2p>>,
     barriers: BarrierQueue,
     trims: TrimLog,
+    /// Present if the journal keeps a state of the owner.
+    owner_state: Option<Box<DurableOwnerState>>,
 }
 
 impl Durability {
     /// Creates the state without pending work. All units with sequence numbers below `base_seq` are
-    /// in translation pages. `device_l2p` is present if the drive keeps the map.
+    /// in translation pages. `device_l2p` is present if the drive keeps the map. `owner_state` is empty if
+    /// there is none.
     pub(crate) fn new(
         env: &Env,
         journal: Journal,
         base_seq: WriteSeq,
         device_l2p: Option<DeviceL2p>,
+        owner_state: Vec<u8>,
     ) -> Durability {
         Durability {
             journal,
@@ -53,6 +60,8 @@ impl Durability {
             device_l2p: device_l2p.map(Box::new),
             barriers: BarrierQueue::default(),
             trims: TrimLog::new(env.plan.map_pages),
+            owner_state: (!owner_state.is_empty())
+                .then(|| Box::new(DurableOwnerState::new(owner_state))),
         }
     }
 
@@ -112,10 +121,17 @@ impl Durability {
         Some(self.journal.flush())
     }
 
-    /// Adds a barrier at a position of the host's rings.
-    pub(crate) fn add_barrier(&mut self, position: u64, owner: BarrierOwner, trim_dep: TrimDep) {
+    /// Adds a barrier at a position of the host's rings. It waits for `owner_changes` changes of the owner's
+    /// state.
+    pub(crate) fn add_barrier(
+        &mut self,
+        position: u64,
+        owner: BarrierOwner,
+        trim_dep: TrimDep,
+        owner_changes: u64,
+    ) {
         let trim_epoch = self.trims.epoch();
-        self.barriers.add(Barrier { position, owner, trim_dep, trim_epoch });
+        self.barriers.add(Barrier { position, owner, trim_dep, trim_epoch, owner_changes });
     }
 
     /// Replaces the first barrier's dependency on trims.
@@ -134,8 +150,8 @@ impl Durability {
     }
 
     /// Defers the completion of a host request that has passed its barrier.
-    pub(crate) fn defer_flush(&mut self, tag: u64) {
-        self.barriers.defer(tag);
+    pub(crate) fn defer_flush(&mut self, flush: DeferredFlush) {
+        self.barriers.defer(flush);
     }
 
     /// Removes the oldest deferred request, and returns its tag.
@@ -243,6 +259,9 @@ impl Durability {
         self.trims.check(cursor, head)?;
         self.checkpoint.check(low)?;
         self.journal.check_invariants()?;
+        if let Some(state) = &self.owner_state {
+            state.check()?;
+        }
         if let Some(map) = &self.device_l2p {
             map.check(next)?;
         }
@@ -253,6 +272,12 @@ impl Durability {
     #[cfg(test)]
     pub(crate) fn break_host_requests(&mut self) {
         self.barriers.break_host_requests();
+    }
+
+    /// The owner's state, for tests that break an invariant.
+    #[cfg(test)]
+    pub(crate) fn owner_state_mut(&mut self) -> Option<&mut DurableOwnerState> {
+        self.owner_state.as_deref_mut()
     }
 
     /// The journal, for tests that break an invariant.

@@ -4,17 +4,19 @@
 //! ```text
 //! snapshot
 //! bytes 0..4     0x50616e53 ("Snap"), little endian as everything
-//! bytes 4..8     version, 1
+//! bytes 4..8     version: 1, or 2 if the owner of the FTL keeps a state
 //! bytes 8..48    ten words: parallel units, chunks, sectors, write unit, pair, bytes per sector, chunks
 //!                per line, host sectors, map pages, usable chunks
 //! bytes 48..56   base: every write unit with a smaller sequence number is included in the map pages
 //! bytes 56..60   lines
 //! bytes 60..64   write units of metadata in a full line, 0 if lines have none
+//! bytes 64..72   in version 2 only: bytes of the owner's state (4 bytes), 0 (4 bytes)
 //! then           per map page: physical sector + 1, 0 if it was never written, or 0xffffffff
 //!                if it was and its latest version is lost
 //! then           per line: stream (1 byte), state (1 byte: bit 0 open, bit 1 with
 //!                footer), chunks (2 bytes), 0 (4 bytes), the
 //!                largest sequence number of a unit in it (8 bytes), its chunks (4 bytes each)
+//! then           in version 2 only: the owner's state
 //!
 //! record: a line was opened
 //! byte 0         1
@@ -23,9 +25,10 @@
 //! then           its chunks (4 bytes each)
 //! ```
 //!
-//! The checksum is in the journal's frames.
+//! Other records are those of [`device_l2p`](crate::durability::device_l2p) and
+//! [`owner_state`](crate::durability::owner_state). The checksum is in the journal's frames.
 
-use crate::ids::WriteSeq;
+use crate::ids::{ToIndex, WriteSeq};
 use collections::{PutBytes, Reader, put_at, u32_at};
 use nvme::ChunkId;
 
@@ -33,7 +36,11 @@ use crate::{CapacityPlan, FlashGeometry};
 
 const MAGIC: u32 = 0x5061_6e53;
 const VERSION: u32 = 1;
+/// The version of a snapshot with the state of the owner.
+const VERSION_OWNER_STATE: u32 = 2;
 const HEADER_BYTES: usize = 64;
+/// Bytes that the header has more in version 2.
+const OWNER_HEADER_BYTES: u32 = 8;
 /// Offset of the number of lines in the header.
 const LINES_AT: usize = 56;
 const LINE_BYTES: usize = 16;
@@ -62,6 +69,8 @@ pub(crate) struct Snapshot {
     /// Physical sector plus 1 of each page; 0 or [`LOST_PAGE`](Snapshot::LOST_PAGE).
     pub(crate) pages: Vec<u32>,
     pub(crate) lines: Vec<LineEntry>,
+    /// The state of the owner; empty if it keeps none.
+    pub(crate) owner_state: Vec<u8>,
 }
 
 /// A property of the medium that differs from the configuration.
@@ -104,8 +113,14 @@ impl Snapshot {
     const LOST_PAGE: u32 = crate::ids::LOST_SECTOR.get() + 1;
 
     /// Returns the largest size of a snapshot in bytes.
-    pub(crate) fn bytes_max(pages: u32, chunks: u32) -> u64 {
-        HEADER_BYTES as u64 + 4 * u64::from(pages) + (LINE_BYTES as u64 + 4) * u64::from(chunks)
+    pub(crate) fn bytes_max(pages: u32, chunks: u32, owner_bytes: u32) -> u64 {
+        let owner = if owner_bytes > 0 { OWNER_HEADER_BYTES.into() } else { 0 };
+        let (pages, chunks) = (u64::from(pages), u64::from(chunks));
+        HEADER_BYTES as u64
+            + 4 * pages
+            + (LINE_BYTES as u64 + 4) * chunks
+            + owner
+            + u64::from(owner_bytes)
     }
 
     /// Returns the number of usable chunks, from which the layout that [`decode`](Snapshot::decode)
@@ -121,8 +136,21 @@ impl Snapshot {
     ) -> Result<Snapshot, SnapshotError> {
         let mut r = Reader::new(bytes);
         let garbled = SnapshotError::Malformed;
-        if r.u32() != Some(MAGIC) || r.u32() != Some(VERSION) {
-            return Err(garbled);
+        let owner_bytes = match (r.u32(), r.u32()) {
+            (Some(MAGIC), Some(VERSION)) => 0,
+            (Some(MAGIC), Some(VERSION_OWNER_STATE)) => {
+                u32_at(bytes, HEADER_BYTES).ok_or(garbled)?
+            }
+            _ => return Err(garbled),
+        };
+        if owner_bytes != layout.owner_bytes {
+            // It changes the capacity.
+            return Err(SnapshotError::ConfigMismatch(ConfigMismatch {
+                what: "the number of bytes that the journal keeps for the owner of the FTL \
+                       (durable_memory)",
+                was: owner_bytes,
+                is: layout.owner_bytes,
+            }));
         }
         let of_lines = u32_at(bytes, 60).ok_or(garbled)?;
         let of_lines = ConfigMismatch {
@@ -148,6 +176,9 @@ impl Snapshot {
         let base = r.u64()?;
         let count = r.u32()?;
         r.u32()?;
+        if layout.owner_bytes > 0 {
+            r.bytes(OWNER_HEADER_BYTES.index())?;
+        }
         let physical = shape.total_sectors();
         let known = |w: &u32| u64::from(*w) <= physical || *w == Snapshot::LOST_PAGE;
         let page = |r: &mut Reader<'_>| r.u32().filter(known);
@@ -169,11 +200,13 @@ impl Snapshot {
                 chunks,
             });
         }
-        Some(Snapshot { usable_chunks: counted, base_seq: WriteSeq(base), pages, lines })
+        let owner_state = r.bytes(layout.owner_bytes.index())?.to_vec();
+        let base_seq = WriteSeq(base);
+        Some(Snapshot { usable_chunks: counted, base_seq, pages, lines, owner_state })
     }
 }
 
-/// Writes a snapshot: first its pages, then its lines. It needs no memory per line besides the
+/// Writes a snapshot: first its pages, then its lines, then the state of the owner. It needs no memory per line besides the
 /// snapshot's own.
 #[derive(Debug)]
 pub(crate) struct SnapshotEncoder {
@@ -190,14 +223,19 @@ impl SnapshotEncoder {
         lines_max: u32,
     ) -> SnapshotEncoder {
         let chunks = lines_max.min(shape.total_chunks()) * layout.active_pus;
-        let bytes = Snapshot::bytes_max(layout.map_pages, chunks.min(shape.total_chunks()));
+        let chunks = chunks.min(shape.total_chunks());
+        let bytes = Snapshot::bytes_max(layout.map_pages, chunks, layout.owner_bytes);
         let mut out = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
-        out.put_u32(MAGIC).put_u32(VERSION);
+        let has_owner = layout.owner_bytes > 0;
+        out.put_u32(MAGIC).put_u32(if has_owner { VERSION_OWNER_STATE } else { VERSION });
         for (_, fact) in fingerprint(shape, layout) {
             out.put_u32(fact);
         }
         out.put_u32(layout.usable_chunks).put_u64(base_seq.get());
         out.put_u32(0).put_u32(layout.line_metadata_units);
+        if has_owner {
+            out.put_u32(layout.owner_bytes).put_u32(0);
+        }
         SnapshotEncoder { out, lines: 0 }
     }
 
@@ -222,8 +260,9 @@ impl SnapshotEncoder {
         self.lines += 1;
     }
 
-    /// Returns the snapshot.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    /// Returns the snapshot, with the state of the owner.
+    pub(crate) fn finish(mut self, owner_state: &[u8]) -> Vec<u8> {
+        self.out.put(owner_state);
         put_at(&mut self.out, LINES_AT, &self.lines.to_le_bytes());
         self.out
     }

@@ -29,7 +29,8 @@ impl RecoveredState {
             .has_device_l2p
             .then(|| DeviceL2p::new(&env.geometry, &env.plan, self.next_seq, &self.poison));
         let base_seq = self.base_seq.min(self.next_seq);
-        let durability = Durability::new(&env, journal, base_seq, device_l2p);
+        let owner_state = std::mem::take(&mut self.owner_state);
+        let durability = Durability::new(&env, journal, base_seq, device_l2p, owner_state);
         let mut ftl = Ftl::empty(env, durability, self.next_seq)?;
         self.fill_map(&mut ftl);
         if self.env.plan.map_cache.frames > 0 {

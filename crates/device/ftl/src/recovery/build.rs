@@ -54,6 +54,7 @@ impl Recovery {
             lines,
             journal_chunks,
             lost,
+            owner_state: self.baseline.owner_state,
         };
         Ok(state.restore(journal)?)
     }
@@ -86,4 +87,6 @@ pub(crate) struct RecoveredState {
     pub(crate) journal_chunks: Vec<ChunkId>,
     /// Logical sectors whose latest version is lost.
     pub(crate) lost: Vec<Lba>,
+    /// The state that the owner keeps in the journal.
+    pub(crate) owner_state: Vec<u8>,
 }

@@ -5,6 +5,7 @@ use nvme::PhysSector;
 use super::journal::JournalStep;
 use super::{LineMetaScan, NewestCopies, Phase, Recovery, RecoveryError, RecoveryOp};
 use crate::durability::journal::Recovered;
+use crate::durability::owner_state;
 use crate::durability::snapshot::{LineOpened, Snapshot, SnapshotError};
 use crate::ftl::owned_chunks;
 use crate::ids::{MapPageId, WriteSeq};
@@ -36,11 +37,15 @@ impl Recovery {
     }
 
     /// Takes the result of the journal's recovery.
-    fn on_journal_recovered(&mut self, recovered: Recovered) -> Result<(), RecoveryError> {
+    fn on_journal_recovered(&mut self, mut recovered: Recovered) -> Result<(), RecoveryError> {
         self.journal = Some(recovered.journal);
         if let Some(bytes) = &recovered.snapshot {
             self.baseline.snapshot = self.import_snapshot(bytes)?;
         }
+        if let Some(snapshot) = &mut self.baseline.snapshot {
+            self.baseline.owner_state = std::mem::take(&mut snapshot.owner_state);
+        }
+        self.apply_owner_records(&mut recovered.records);
         self.baseline.full_scan = self.baseline.snapshot.is_none() || recovered.truncated;
         if self.device_l2p.is_some() {
             return self.begin_with_device_l2p(&recovered.records);
@@ -62,6 +67,19 @@ impl Recovery {
             self.queue_line_scans();
         }
         Ok(())
+    }
+
+    /// Removes the changes of the owner's state from the records, and applies them.
+    fn apply_owner_records(&mut self, records: &mut Vec<Vec<u8>>) {
+        if self.baseline.owner_state.is_empty() {
+            // Records that no FTL with this configuration writes have the media scanned.
+            return;
+        }
+        for record in records.extract_if(.., |record| owner_state::is_owner_record(record)) {
+            if !owner_state::apply_record(&record, &mut self.baseline.owner_state) {
+                tracing::warn!("a change of the owner's state in the journal does not fit it");
+            }
+        }
     }
 
     fn import_snapshot(&mut self, bytes: &[u8]) -> Result<Option<Snapshot>, RecoveryError> {

@@ -151,6 +151,8 @@ struct Baseline {
     snapshot: Option<Snapshot>,
     /// Whether all of the media is read, because the snapshot or a part of it is missing.
     full_scan: bool,
+    /// The state that the owner keeps in the journal.
+    owner_state: Vec<u8>,
 }
 
 impl Baseline {
@@ -254,7 +256,10 @@ impl Recovery {
         Ok(Recovery {
             phase: Phase::Journal(Box::new(reader)),
             journal: None,
-            baseline: Baseline::default(),
+            baseline: Baseline {
+                owner_state: vec![0; env.config.owner_bytes.index()],
+                ..Baseline::default()
+            },
             lines: RecoveredLines::new(reserved),
             scan: ChunkScan::new(geometry.total_chunks()),
             line_metas: LineMetaScan::default(),

@@ -42,6 +42,7 @@ const MEDIA: FtlConfig = FtlConfig {
     gc_read_priority: ftl::GcReadPriority::Off,
     vector_copy: false,
     atomic_writes: false,
+    owner_bytes: 0,
 };
 const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };

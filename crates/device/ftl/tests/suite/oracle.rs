@@ -138,6 +138,7 @@ impl Case {
                 [controls.below(3) as usize],
             vector_copy: false,
             atomic_writes: false,
+            owner_bytes: 0,
             line_metadata: LineMetadata::Off,
             p2l_location: P2lLocation::Memory,
         };

@@ -114,6 +114,7 @@ pub(super) fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> Dr
                 [(nand.seed % 3) as usize],
             vector_copy: false,
             atomic_writes: false,
+            owner_bytes: 0,
         },
         transfers: random_transfers(nand.seed),
         ..crate::common::drive(nand)

@@ -422,7 +422,7 @@ impl Ftl {
             admission = Admission::Open;
             tracepoint::trace_at(now, || Event::FtlAdmitted { tag: p.tag, durable: p.durable });
             if p.durable {
-                self.add_barrier(BarrierOwner::Host(p.tag), TrimDep::None);
+                self.add_barrier(BarrierOwner::Host(p.tag), TrimDep::None, 0);
             } else {
                 self.complete(p.tag, Status::SUCCESS);
             }

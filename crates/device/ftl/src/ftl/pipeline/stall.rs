@@ -73,6 +73,8 @@ pub enum Blocker {
     LossCheckpoint,
     /// Deferred flushes wait for redispatched units to be durable.
     Redispatch,
+    /// Deferred flushes wait for changes of the owner's state to be durable.
+    OwnerState,
     /// This drained line cannot be erased before its barrier completes.
     DrainedLine {
         /// The line.
@@ -113,6 +115,7 @@ impl fmt::Display for Blocker {
             Blocker::Trims => f.write_str("a barrier waits for trims to be durable"),
             Blocker::LossCheckpoint => f.write_str("lost sectors are not in a durable checkpoint"),
             Blocker::Redispatch => f.write_str("redispatched units are not durable"),
+            Blocker::OwnerState => f.write_str("changes of the owner's state are not durable"),
             Blocker::DrainedLine { line } => write!(f, "drained line {line} waits for a barrier"),
         }
     }
@@ -234,7 +237,10 @@ impl Ftl {
                 blockers.push(Blocker::Trims);
             }
         }
-        if self.durability.barriers().has_deferred() {
+        if let Some(flush) = self.durability.barriers().front_deferred() {
+            if !self.durability.is_owner_state_durable(flush.owner_changes) {
+                blockers.push(Blocker::OwnerState);
+            }
             if self.durability.checkpoint().has_undurable_loss() {
                 blockers.push(Blocker::LossCheckpoint);
             }

@@ -9,6 +9,7 @@
 //! | `bytes` | changed bytes with correct checksums |
 //! | `damage` | flipped bytes, foreign data |
 //! | `limits` | capacity, refusals, errors |
+//! | `owner_state` | the state that the owner of an FTL keeps in the journal |
 //! | `faults` | single faults, one at a time |
 //! | `script` | a deterministic owner for `faults` and `damage` |
 
@@ -22,4 +23,5 @@ mod format;
 mod limits;
 mod model;
 mod oracle;
+mod owner_state;
 mod script;

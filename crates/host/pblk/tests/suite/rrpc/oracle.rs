@@ -106,6 +106,7 @@ impl Case {
                 [(seed % 3) as usize],
             vector_copy: false,
             atomic_writes: false,
+            owner_bytes: 0,
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];

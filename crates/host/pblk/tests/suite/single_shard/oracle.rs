@@ -149,6 +149,7 @@ impl Case {
                 [(seed % 3) as usize],
             vector_copy: copies,
             atomic_writes: false,
+            owner_bytes: 0,
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);

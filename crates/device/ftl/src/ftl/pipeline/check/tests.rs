@@ -78,7 +78,7 @@ fn busy() -> (Ftl, QueueFlash) {
         ws_opt: 4,
         mw_cunits: 8,
     });
-    let config = FtlConfig::default();
+    let config = FtlConfig { owner_bytes: 16, ..FtlConfig::default() };
     let mut ftl = Ftl::new(geometry, config, |_| ChunkReport::Free).expect("a small FTL");
     let mut flash = QueueFlash::default();
     let sectors = ftl.sectors();
@@ -218,6 +218,9 @@ fn a_broken_invariant_is_reported_by_name() {
         }),
         (Part::Durability, "journal: readable ≤ committed ≤ next generation", |f| {
             f.durability.journal_mut().break_generations();
+        }),
+        (Part::Durability, "changes of the owner's state are durable in their order", |f| {
+            f.durability.owner_state_mut().expect("a state").break_order();
         }),
         (Part::Durability, "pages of a checkpoint", |f| {
             f.durability.checkpoint_mut().break_pages();

@@ -6,6 +6,7 @@ use time::Nanos;
 
 use crate::durability::checkpoint::{CheckpointFacts, CheckpointStep, PageCursor};
 use crate::durability::journal::{Journal, JournalFlash, OPS_MAX};
+use crate::durability::owner_state::OwnerChange;
 use crate::durability::snapshot::{LineEntry, SnapshotEncoder};
 use crate::flash::OpKind;
 use crate::ftl::HOST;
@@ -177,7 +178,7 @@ impl Ftl {
             entry.max_seq = if entry.open { WriteSeq::MAX } else { line.max_seq };
             snapshot.put_line(&entry);
         }
-        snapshot.finish()
+        snapshot.finish(self.durability.owner_state())
     }
 
     /// Writes a translation page with the entries that point to the media now.
@@ -203,5 +204,24 @@ impl Ftl {
     pub(crate) fn journal_program_done(&mut self, op: u32, status: Status) {
         self.durability.journal_program_done(op, status);
         self.space.unblock();
+        if self.durability.advance_owner_state() {
+            self.complete_deferred();
+        }
+    }
+
+    /// Returns the state that the journal keeps for the owner of this FTL: zeros, changed by
+    /// [`change_owner_state`](Ftl::change_owner_state). Empty without
+    /// [`FtlConfig::owner_bytes`](crate::FtlConfig::owner_bytes).
+    pub fn owner_state(&self) -> &[u8] {
+        self.durability.owner_state()
+    }
+
+    /// Changes parts of the owner's state. After a power cut, the state is that after a prefix of all
+    /// changes, which includes those before a completed flush.
+    ///
+    /// # Panics
+    /// If a part of the change is outside of the state.
+    pub fn change_owner_state(&mut self, change: &OwnerChange) {
+        self.durability.change_owner_state(change);
     }
 }

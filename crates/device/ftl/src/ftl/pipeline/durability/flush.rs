@@ -4,7 +4,7 @@
 use time::Nanos;
 use tracepoint::Event;
 
-use crate::durability::barriers::{BarrierOwner, TrimDep};
+use crate::durability::barriers::{BarrierOwner, DeferredFlush, TrimDep};
 use crate::durability::device_l2p::TrimSync;
 use crate::ftl::{HOST, HOST_RINGS};
 use crate::ids::{LOST_SECTOR, MapPageId, NO_SECTOR, WriteSeq};
@@ -16,13 +16,16 @@ impl Ftl {
     pub fn flush(&mut self, now: Nanos, tag: u64, flash: &mut impl FlashBackend) {
         self.stats.flushes += 1;
         tracepoint::trace_at(now, || Event::FtlFlush { tag });
-        self.add_barrier(BarrierOwner::Host(tag), TrimDep::All);
+        let owner_changes = self.durability.flush_owner_state();
+        self.add_barrier(BarrierOwner::Host(tag), TrimDep::All, owner_changes);
         self.complete_barriers(now, flash);
         self.kick(now, flash);
     }
 
-    pub(crate) fn add_barrier(&mut self, owner: BarrierOwner, trims: TrimDep) {
-        self.durability.add_barrier(self.buffer.head_pos(), owner, trims);
+    /// Adds a barrier behind everything in the host's rings. It waits for `owner_changes` changes of the owner's
+    /// state.
+    pub(crate) fn add_barrier(&mut self, owner: BarrierOwner, trims: TrimDep, owner_changes: u64) {
+        self.durability.add_barrier(self.buffer.head_pos(), owner, trims, owner_changes);
     }
 
     /// Completes the barriers whose position is durable.
@@ -67,13 +70,16 @@ impl Ftl {
                 // well.
                 if self.durability.trims().pages_pos() > self.buffer.durable_pos() {
                     self.durability.pop_barrier();
-                    self.add_barrier(w.owner, TrimDep::None);
+                    self.add_barrier(w.owner, TrimDep::None, w.owner_changes);
                     continue;
                 }
             }
             self.durability.pop_barrier();
             match w.owner {
-                BarrierOwner::Host(tag) => self.complete_flush(tag),
+                BarrierOwner::Host(tag) => {
+                    let owner_changes = w.owner_changes;
+                    self.complete_flush(DeferredFlush { tag, owner_changes });
+                }
                 BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
             }
         }

@@ -12,6 +12,7 @@
 
 use nvme::{ChunkId, PuId, Status};
 
+use crate::durability::barriers::DeferredFlush;
 use crate::ids::{LOST_SECTOR, Lba, LineId, MapPageId, SlotId, WriteSeq};
 use crate::space::lines::LineState;
 use crate::{FlashBackend, Ftl, L2pEntry};
@@ -151,20 +152,28 @@ impl Ftl {
         self.durability.checkpoint().has_undurable_loss() || self.buffer.defers_flushes()
     }
 
-    /// Completes a flush, or defers it until the lost sectors are recorded.
+    /// Completes a flush, or defers it until the lost sectors are recorded, and the changes of the owner's
+    /// state before it.
     #[inline]
-    pub(crate) fn complete_flush(&mut self, tag: u64) {
-        if self.must_defer_flushes() {
-            self.durability.defer_flush(tag);
+    pub(crate) fn complete_flush(&mut self, flush: DeferredFlush) {
+        if self.must_defer_flushes() || !self.durability.is_owner_state_durable(flush.owner_changes)
+        {
+            self.durability.defer_flush(flush);
         } else {
-            self.complete(tag, Status::SUCCESS);
+            self.complete(flush.tag, Status::SUCCESS);
         }
     }
 
-    /// Completes the deferred flushes once nothing defers them any more.
+    /// Completes the deferred flushes that nothing defers any more.
     pub(crate) fn complete_deferred(&mut self) {
-        if self.durability.barriers().has_deferred() && !self.must_defer_flushes() {
-            self.complete_deferred_with(Status::SUCCESS);
+        if self.must_defer_flushes() {
+            return;
+        }
+        while let Some(flush) = self.durability.barriers().front_deferred()
+            && self.durability.is_owner_state_durable(flush.owner_changes)
+        {
+            self.durability.pop_deferred();
+            self.complete(flush.tag, Status::SUCCESS);
         }
     }
 

@@ -473,7 +473,7 @@ impl Ftl {
         let trimmed = l.gate().is_after_trims() && !self.durability.has_device_l2p();
         if trimmed || l.gate().after_pos() > self.buffer.durable_pos() {
             let trims = if trimmed { TrimDep::All } else { TrimDep::None };
-            self.add_barrier(BarrierOwner::Erase(line), trims);
+            self.add_barrier(BarrierOwner::Erase(line), trims, 0);
         } else {
             self.erase_line(now, line, flash);
         }
