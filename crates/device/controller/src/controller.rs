@@ -37,6 +37,7 @@ use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::personality::rules::DriveRules;
+use crate::personality::rules::durable;
 use crate::personality::rules::installation::{self, DriveRulesLimits};
 use crate::personality::sanitize;
 use crate::stats::CommandTimes;
@@ -210,6 +211,7 @@ impl Controller {
         };
         management::update_checks(&mut controller);
         sanitize::restore(&mut controller);
+        durable::restore(&mut controller);
         // Periodic rules are due without a command.
         injection::update_interrupt(&mut controller);
         Ok(controller)
@@ -421,7 +423,8 @@ impl Controller {
     }
 
     /// Changes a table of the rule program: one entry after the other, all of them between two inputs.
-    /// A power cut and an installation remove what was stored in a volatile table.
+    /// A power cut removes what was stored in a volatile table, and what was stored in a durable one since
+    /// the last flush; an installation removes both.
     ///
     /// # Errors
     /// [`DriveRulesError::NoRules`]; [`DriveRulesError::Table`] with the first entry that the table does not
@@ -431,7 +434,10 @@ impl Controller {
         table: TableId,
         edits: &[RuleTableEdit],
     ) -> Result<(), DriveRulesError> {
-        self.commands.rules.as_mut().ok_or(DriveRulesError::NoRules)?.edit_table(table, edits)
+        let rules = self.commands.rules.as_mut().ok_or(DriveRulesError::NoRules)?;
+        let edited = rules.edit_table(table, edits);
+        durable::record(self);
+        edited
     }
 
     /// Whether no command and no flash operation is in flight.

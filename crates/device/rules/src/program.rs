@@ -61,6 +61,13 @@ pub struct RuleProgram {
     pub code: Vec<Instruction>,
 }
 
+impl RuleProgram {
+    /// Returns the bytes of the image of the durable tables, without those of addresses.
+    pub fn durable_bytes(&self) -> u64 {
+        crate::engine::durable_bytes(&self.tables)
+    }
+}
+
 /// An application and its space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppDeclaration {

@@ -44,6 +44,8 @@ struct RuleKeys {
     op: Nanos,
     ops: u64,
     table_bytes: u64,
+    /// Bytes that the journal of the FTL keeps for durable tables.
+    durable_bytes: u32,
     misses: RuleMissConfig,
     idle_poll: Option<Nanos>,
     hot_stream: bool,
@@ -82,6 +84,7 @@ impl RuleKeys {
             op: Nanos::ZERO,
             ops: 4096,
             table_bytes: 64 << 20,
+            durable_bytes: 0,
             misses: RuleMissConfig::default(),
             idle_poll: None,
             hot_stream: false,
@@ -91,6 +94,9 @@ impl RuleKeys {
         s.set("op", &mut keys.op, |v| v.duration_in(&STEP_TIME))?;
         s.set("ops", &mut keys.ops, |v| v.u64())?;
         s.set("table_memory", &mut keys.table_bytes, |v| v.size())?;
+        if let Some(value) = s.get("durable_memory") {
+            keys.durable_bytes = value.size_u32()?;
+        }
         s.set("miss_timeout", &mut keys.misses.timeout, |v| v.duration_in(&STEP_TIME))?;
         s.set("parked", &mut keys.misses.parked_max, |v| v.u32_in(&PARKED))?;
         if let Some(value) = s.get("idle_poll") {
@@ -147,6 +153,11 @@ impl RulesBuilder {
     /// Whether the drive has the stream `hot`.
     pub(crate) fn has_hot_stream(&self) -> bool {
         self.keys.as_ref().is_some_and(|(keys, _)| keys.hot_stream)
+    }
+
+    /// Returns the bytes that the journal of the FTL keeps for durable tables, which are part of its capacity.
+    pub(crate) fn owner_bytes(&self) -> u32 {
+        self.keys.as_ref().map_or(0, |(keys, _)| keys.durable_bytes)
     }
 
     /// Compiles the rules of a drive. `at` is the personality of the drive, or its section.
@@ -225,7 +236,7 @@ impl RuleKeys {
         let (path, text) = self.source(nand, ftl);
         let compiled = compile(&path, &text, &options).map_err(|error| program_error(*error))?;
         let verified = compiled.verify(&options.grant).map_err(|error| program_error(*error))?;
-        if let Err(error) = check_executable(&verified, nand, ftl.hot_stream, capacity) {
+        if let Err(error) = check_executable(&verified, nand, ftl, capacity) {
             return Err(self.not_executable(&path, &text, error));
         }
         config.program = verified.program().encode();
@@ -237,6 +248,9 @@ impl RuleKeys {
         let help = match &error {
             DriveRulesError::NotExecuted(_) => "docs/rules.md has what a drive executes",
             DriveRulesError::NoHotStream(_) => "set rules.hot_stream = true, or place it in host",
+            DriveRulesError::DurableTables { .. } => {
+                "`durable_memory` of `rules` takes space of the drive, and cannot be changed later"
+            }
             _ => "change the program, or the drive",
         };
         let problem = ProblemKind::Conflict { message: error.to_string(), help: help.into() };

@@ -13,6 +13,7 @@ use crate::faults::injection;
 use crate::namespaces::management;
 use crate::persistence::power::KeptMemory;
 use crate::personality::null::NullDrive;
+use crate::personality::rules::durable;
 use crate::personality::{format, sanitize};
 use crate::{DriveConfig, WriteBuffer};
 
@@ -52,6 +53,7 @@ pub(super) fn power_cycle(controller: &mut Controller, now: Nanos) -> u64 {
             controller.report_internal_error();
         }
     }
+    durable::restore(controller);
     management::update_checks(controller);
     if let (Personality::Block(drive), Some(report)) = (&mut controller.personality, report) {
         sanitize::set_report(drive, report);

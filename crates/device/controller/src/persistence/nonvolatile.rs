@@ -27,6 +27,8 @@ const SEAL: Seal = Seal::of_bytes_behind(0);
 pub(crate) enum SettingsSection {
     /// The state of Sanitize.
     Sanitize,
+    /// The number of installations of rule programs.
+    RuleInstallations,
     /// The namespaces of the drive.
     Namespaces,
 }
@@ -34,7 +36,8 @@ pub(crate) enum SettingsSection {
 impl SettingsSection {
     const fn range(self) -> Range<usize> {
         match self {
-            SettingsSection::Sanitize => 64..128,
+            SettingsSection::Sanitize => 64..96,
+            SettingsSection::RuleInstallations => 96..128,
             SettingsSection::Namespaces => 128..BYTES,
         }
     }

@@ -670,6 +670,9 @@ impl BlockDrive {
             return;
         }
         let instant = std::mem::replace(&mut self.array.zero_latency, true);
+        if let Some(rules) = &mut commands.rules {
+            rules.record_changes(&mut self.ftl);
+        }
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         ftl.flush(now, INTERNAL_TAG, &mut flash);
         self.run_ftl(now, commands);

@@ -23,6 +23,7 @@ use crate::namespaces::table::{DriveNamespace, NamespaceExtent};
 use crate::namespaces::{NamespaceTable, management};
 use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::BlockDrive;
+use crate::personality::rules::durable;
 use crate::personality::sanitize::{self, SanitizeState};
 
 /// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
@@ -156,11 +157,12 @@ impl FormatRun {
 }
 
 impl BlockDrive {
-    /// Starts a run that waited: removes deleted namespaces, and trims the sectors of the run.
-    fn start_format(&mut self) {
+    /// Starts a run that waited: removes deleted namespaces, and trims the sectors of the run. Returns
+    /// whether a format has begun.
+    fn start_format(&mut self) -> bool {
         let DriveMaintenance { settings, format, .. } = &mut self.maintenance;
         let Some(run) = format.as_mut().filter(|run| run.phase == FormatPhase::Waiting) else {
-            return;
+            return false;
         };
         let table = &mut self.namespaces;
         let extents_of = |table: &NamespaceTable, nsid: Option<u32>, has_detached: bool| {
@@ -186,11 +188,12 @@ impl BlockDrive {
                     run.removed.clear();
                     run.phase = FormatPhase::Done(status);
                     self.kick = true;
-                    return;
+                    return false;
                 }
                 extents
             }
         };
+        let is_format = matches!(run.task, FormatTask::Format { .. });
         run.phase = match extents.len() {
             0 => FormatPhase::Done(Status::SUCCESS),
             count => FormatPhase::Trimming(count as u32),
@@ -200,6 +203,7 @@ impl BlockDrive {
             self.ftl.trim(FORMAT_TAG, extent.first, sectors);
         }
         self.kick = true;
+        is_format
     }
 
     /// Removes the command of a host that is detached, whose format goes on. Returns its queue.
@@ -369,8 +373,8 @@ pub(crate) fn request(
 pub(crate) fn start_if_idle(controller: &mut Controller) {
     let Personality::Block(drive) = &mut controller.personality else { return };
     let waits_for = drive.maintenance.format.as_ref().and_then(|run| run.waits_for());
-    if waits_for.is_none_or(|nsid| !controller.commands.has_any(nsid)) {
-        drive.start_format();
+    if waits_for.is_none_or(|nsid| !controller.commands.has_any(nsid)) && drive.start_format() {
+        durable::clear_tables(controller);
     }
 }
 

@@ -11,6 +11,7 @@ mod atomic_writes;
 mod block_commands;
 mod case;
 mod configs;
+mod durable_tables;
 mod host_file;
 mod rules;
 mod sector;

@@ -29,7 +29,7 @@ use installed::InstalledRules;
 use interpret::RuleMachine;
 use matching::MatchBegin;
 use tables::TableState;
-pub(crate) use tables::table_bytes;
+pub(crate) use tables::{durable_bytes, table_bytes};
 
 /// Sizes of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -504,6 +504,46 @@ impl RuleEngine {
             Some(value) => drop(self.tables[at].store(change.key, value)),
             None => drop(self.tables[at].remove(change.key)),
         }
+    }
+
+    /// Calls `part` with the parts of the image of the durable tables, an offset and bytes each, that a
+    /// change has changed: the image has all durable tables in the order of their declarations, and
+    /// [`durable_bytes`](crate::RuleProgram::durable_bytes) bytes. The bytes are those of now.
+    pub fn image_of(&self, change: &TableChange, mut part: impl FnMut(u64, &[u8])) {
+        let (at, tables) = (change.table.index(), &self.verified.program().tables);
+        let before = durable_bytes(&tables[..at]);
+        self.tables[at].image_of(change.key, |offset, bytes| part(before + offset as u64, bytes));
+    }
+
+    /// Gives the durable tables the contents of an image, whose bytes behind the tables are ignored. If it
+    /// is not an image of these tables, returns `false`, and all durable tables have zeros, or no keys.
+    pub fn load_image(&mut self, image: &[u8]) -> bool {
+        let declared = &self.verified.program().tables;
+        let mut rest = image;
+        let mut is_valid = true;
+        for (table, declared) in self.tables.iter_mut().zip(declared) {
+            let bytes = durable_bytes(std::slice::from_ref(declared));
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            if !declared.is_durable || bytes == 0 {
+                continue;
+            }
+            let Some((own, behind)) = rest.split_at_checked(bytes) else {
+                is_valid = false;
+                break;
+            };
+            is_valid &= table.load_image(own);
+            rest = behind;
+        }
+        if !is_valid {
+            self.clear_durable();
+        }
+        is_valid
+    }
+
+    /// Sets all durable tables to zeros, or removes their keys.
+    pub fn clear_durable(&mut self) {
+        let tables = self.tables.iter_mut().zip(&self.durable);
+        tables.filter(|(_, is_durable)| **is_durable).for_each(|(table, _)| table.clear());
     }
 
     /// Sets all tables that are not durable to zeros, or removes their keys, as a power cut does.

@@ -26,6 +26,12 @@ fn buckets(capacity: u64) -> usize {
     (capacity.saturating_mul(2).div_ceil(BUCKET as u64)).next_power_of_two().max(2) as usize
 }
 
+/// Returns the bytes of the image of all durable tables but those of addresses, one after the other.
+pub(crate) fn durable_bytes(tables: &[TableDeclaration]) -> u64 {
+    let durable = tables.iter().filter(|table| table.is_durable);
+    durable.fold(0, |bytes, table| bytes.saturating_add(table_bytes(table)))
+}
+
 /// An array of integers.
 #[derive(Clone, Debug)]
 pub(super) struct IntArray {
@@ -125,6 +131,42 @@ impl HashTable {
         Ok(true)
     }
 
+    /// Returns the parts of the image that a change of a key has changed: the use of both buckets, and
+    /// the slot of the key.
+    fn image_of(&self, key: u64, mut part: impl FnMut(usize, &[u8])) {
+        for bucket in self.buckets(key) {
+            part(bucket, &self.used[bucket..=bucket]);
+        }
+        if let Some(slot) = self.find(key) {
+            part(self.used.len() + 8 * slot, &self.keys[slot].to_le_bytes());
+            if let Some(value) = self.values.get(slot) {
+                part(self.used.len() + 8 * (self.keys.len() + slot), &value.to_le_bytes());
+            }
+        }
+    }
+
+    /// Takes the contents of an image. Returns `false` if a table has no such contents.
+    fn load_image(&mut self, image: &[u8]) -> bool {
+        let Some((used, slots)) = image.split_at_checked(self.used.len()) else { return false };
+        let (numbers, rest) = slots.as_chunks::<8>();
+        if !rest.is_empty() || numbers.len() != self.keys.len() + self.values.len() {
+            return false;
+        }
+        self.used.copy_from_slice(used);
+        let numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let slots = self.keys.iter_mut().chain(&mut self.values);
+        slots.zip(numbers).for_each(|(slot, number)| *slot = number);
+        self.len = self.used.iter().map(|bucket| u64::from(bucket.count_ones())).sum();
+        let mut in_use = (0..self.keys.len())
+            .filter(|slot| self.used[slot / BUCKET] >> (slot % BUCKET) & 1 == 1);
+        let is_valid = |slot: usize| {
+            self.keys[slot] <= self.key_max
+                && self.find(self.keys[slot]) == Some(slot)
+                && self.values.get(slot).is_none_or(|value| *value <= self.value_max)
+        };
+        self.len <= self.capacity && in_use.all(is_valid)
+    }
+
     fn remove(&mut self, key: u64) -> bool {
         let Some(slot) = self.find(key) else { return false };
         self.used[slot / BUCKET] &= !(1 << (slot % BUCKET));
@@ -217,6 +259,33 @@ impl TableState {
         }
     }
 
+    /// Calls `part` with the parts of the table's image, an offset and bytes each, that a change of a key
+    /// has changed.
+    pub(super) fn image_of(&self, key: u64, mut part: impl FnMut(usize, &[u8])) {
+        match self {
+            TableState::Array(array) => {
+                let start = (key as usize) << array.shift;
+                part(start, &array.bytes[start..start + (1 << array.shift)]);
+            }
+            TableState::Hash(hash) => hash.image_of(key, part),
+            TableState::Address => {}
+        }
+    }
+
+    /// Takes the contents of an image. Returns `false`, and leaves other contents, if a table has no such
+    /// contents.
+    pub(super) fn load_image(&mut self, image: &[u8]) -> bool {
+        match self {
+            TableState::Array(array) if array.bytes.len() == image.len() => {
+                array.bytes.copy_from_slice(image);
+                true
+            }
+            TableState::Hash(hash) => hash.load_image(image),
+            TableState::Array(_) => false,
+            TableState::Address => image.is_empty(),
+        }
+    }
+
     pub(super) fn is_hash(&self) -> bool {
         matches!(self, TableState::Hash(_))
     }
@@ -263,6 +332,56 @@ mod tests {
             assert_eq!(set.store(0, 0), Ok(false), "a key that is there");
             assert!(set.has_key(0) && !set.has_key(3) && !set.remove(3) && set.remove(0));
             assert_eq!((set.has_key(0), set.free(), set.store(3, 0)), (false, 1, Ok(true)));
+        }
+    }
+
+    #[test]
+    fn an_image_has_every_change() {
+        let mut rng = rng::Rng::new(2);
+        let (key, value) = (IntWidth::U32, IntWidth::U16);
+        for (kind, capacity) in [
+            (TableKind::Array(IntWidth::U8), 100),
+            (TableKind::Array(IntWidth::U64), 100),
+            (TableKind::Set(IntWidth::U32), 100),
+            (TableKind::Map { key, value }, 60),
+        ] {
+            let mut table = state(kind, capacity);
+            let (name, app) = ("t".to_owned(), AppId::new(0));
+            let declared = TableDeclaration { name, app, kind, capacity, is_durable: true };
+            let mut image = vec![0; table_bytes(&declared) as usize];
+            assert_eq!(durable_bytes(std::slice::from_ref(&declared)), image.len() as u64);
+            for _ in 0..3_000 {
+                let key = rng.below(100);
+                if table.is_hash() && rng.chance(0.4) {
+                    table.remove(key);
+                } else if table.store(key, rng.next_u64()).is_err() {
+                    continue;
+                }
+                table.image_of(key, |at, bytes| {
+                    image[at..at + bytes.len()].copy_from_slice(bytes);
+                });
+            }
+            let mut copy = state(kind, capacity);
+            assert!(copy.load_image(&image));
+            for key in 0..100 {
+                assert_eq!(
+                    (copy.load(key), copy.has_key(key)),
+                    (table.load(key), table.has_key(key))
+                );
+            }
+            assert_eq!(copy.free(), table.free());
+            assert!(!copy.load_image(&image[1..]) && !copy.load_image(&[]));
+            if let TableState::Hash(hash) = &table {
+                // A key that the table would not find, or is too large for it.
+                let used = hash.used.len();
+                let slot = (0..).find(|slot| hash.used[slot / BUCKET] >> (slot % BUCKET) & 1 == 1);
+                let slot = used + 8 * slot.expect("a key");
+                let mut other = image.clone();
+                other[slot + 7] = 1;
+                assert!(!copy.load_image(&other));
+                image[..used].fill(0xff);
+                assert!(!copy.load_image(&image));
+            }
         }
     }
 

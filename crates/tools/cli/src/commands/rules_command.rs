@@ -127,7 +127,7 @@ fn load(file: &Path, args: &RulesGrantArgs) -> Result<Vec<CheckedProgram>, CliEr
         };
         let capacity = drive.capacity.as_ref().map(|c| c.logical_bytes() / sector_bytes);
         let name = format!("{name}, {}", config.name);
-        let verified = rules.verified(nand, config.ftl.hot_stream, capacity);
+        let verified = rules.verified(nand, &config.ftl, capacity);
         let verified = verified.map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
         checked.push(CheckedProgram { name, verified });
     }

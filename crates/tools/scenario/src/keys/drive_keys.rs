@@ -388,6 +388,7 @@ impl DriveBuilder {
         let sector_bytes = self.media.sector_bytes();
         let mut ftl = self.ftl.config(sector_bytes);
         ftl.hot_stream = self.rules.has_hot_stream();
+        ftl.owner_bytes = self.rules.owner_bytes();
         let target_draft = self.target.as_ref().or(target);
         let mut target = target_draft.map_or(HostTarget::None, |t| t.finish(sector_bytes));
         let patrol = target_draft.map_or(Ok(None), |t| t.scrub(sector_bytes))?;

@@ -97,7 +97,7 @@ fn keys_that_contradict_each_other_are_refused() {
         ("personality = \"rules\"\nrules.template = \"fast\"\n".to_owned(), "rules.template"),
         (
             "personality = \"rules\"\nrules.template = \"nameless\"\n".to_owned(),
-            "durable tables of integers yet",
+            "tags of sectors yet",
         ),
         (
             "personality = \"rules\"\nrules.template = \"endurance\"\n".to_owned(),
@@ -135,6 +135,33 @@ fn errors_of_a_program_have_its_line_and_column() {
 }
 
 #[test]
+fn durable_tables_take_space_of_the_drive() {
+    let folder = TempDir::new().expect("a folder");
+    let program = format!("{APP}table n: u8[4] durable\n{STORE}");
+    std::fs::write(folder.path().join("p.rules"), &program).expect("a file");
+    let with = |bytes: &str| {
+        let keys = format!(
+            "personality = \"rules\"\nrules = {{ program = \"p.rules\", durable_memory = \"{bytes}\" }}\n"
+        );
+        parse(&folder.path().join("t.toml"), &keys)
+    };
+    let refused = with("27").map(|_| ()).expect_err("28 bytes").to_string();
+    assert!(
+        refused.contains("need 28 bytes") && refused.contains("cannot be changed"),
+        "{refused}"
+    );
+    let mut capacities = Vec::new();
+    for (size, bytes) in [("28", 28), ("1M", 1 << 20)] {
+        let scenario = with(size).expect(size);
+        assert_eq!(scenario.drives[0].config.ftl.owner_bytes, bytes);
+        capacities.push(scenario.drives[0].capacity.expect("a capacity").logical_bytes());
+        let drive = controller::Controller::new(scenario.drives[0].config.clone()).expect(size);
+        assert_eq!(drive.sectors() * 4096, capacities[capacities.len() - 1]);
+    }
+    assert!(capacities[0] > capacities[1], "{capacities:?}");
+}
+
+#[test]
 fn a_program_may_read_records() {
     let folder = TempDir::new().expect("a folder");
     let program = format!(
@@ -167,7 +194,7 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
         ),
         (
             format!("{APP}table n: u8[4] durable\n{STORE}"),
-            "durable tables of integers yet, which `n` needs",
+            "table n and the durable tables after it need 28 bytes in the journal, which keeps 0",
             false,
         ),
         (

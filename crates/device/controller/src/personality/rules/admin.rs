@@ -30,6 +30,7 @@ fn status_of(error: &DriveRulesError) -> Status {
     match error {
         DriveRulesError::NoRules => Status::INVALID_OPCODE,
         DriveRulesError::NotReady => Status::NOT_READY,
+        DriveRulesError::NonVolatile(_) => Status::INTERNAL,
         DriveRulesError::Upload { .. } => Status::INVALID_FIELD.do_not_retry(),
         DriveRulesError::Table { error, .. } => match error {
             RuleTableError::Unknown | RuleTableError::OtherKind => Status::INVALID_FIELD,

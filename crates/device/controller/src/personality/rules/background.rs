@@ -11,6 +11,7 @@ use ftl::ChosenLine;
 use rules::{RuleEngine, RuleId};
 use time::Nanos;
 
+use super::durable;
 use super::ftl_facts::FtlFacts;
 use super::stations::EngineWork;
 use super::{APP, DriveRules};
@@ -133,6 +134,7 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
     };
     rules.stats.periodic += 1;
     rules.background.wake(now);
+    durable::record(controller);
     leave(controller, now, chosen);
 }
 
@@ -156,6 +158,7 @@ fn poll_if_idle(controller: &mut Controller, now: Nanos) {
     if chosen.is_some() {
         rules.background.wake(now);
     }
+    durable::record(controller);
     leave(controller, now, chosen);
 }
 

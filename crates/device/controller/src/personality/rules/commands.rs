@@ -9,6 +9,7 @@ use time::Nanos;
 use tracepoint::{Event, StageKind};
 
 use super::background;
+use super::durable;
 use super::fetches::WaitingInput;
 use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
@@ -159,7 +160,7 @@ fn decide(
     let (capacity, time) = (drive.capacity_blocks(), Nanos::ZERO);
     let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, time };
     let decided = inputs.decide(command, first as usize);
-    let time = inputs.time;
+    let (time, has_changes) = (inputs.time, inputs.rules.durable.has_changes());
     let work = match decided {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
@@ -174,6 +175,9 @@ fn decide(
             EngineWork::Start(id)
         }
     };
+    if has_changes {
+        durable::record(controller);
+    }
     Some(CommandDecision { time, work })
 }
 

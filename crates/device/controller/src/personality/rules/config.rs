@@ -1,6 +1,7 @@
 //! [`DriveRulesConfig`]: the rules of a drive that manages its flash, and the reasons for which it does
 //! not take a program.
 
+use ftl::FtlConfig;
 use media::NandConfig;
 use rules::{
     PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed, RuleProgram,
@@ -8,6 +9,7 @@ use rules::{
 };
 use time::Nanos;
 
+use super::durable::IDENTITY_BYTES;
 use super::installation::DriveRulesLimits;
 use super::misses::RuleMissConfig;
 
@@ -53,7 +55,7 @@ impl DriveRulesConfig {
     }
 
     /// Returns what a program of a drive with this medium is compiled for. `active_pus` is that of
-    /// [`FtlConfig`](ftl::FtlConfig).
+    /// [`FtlConfig`].
     pub fn limits(&self, nand: &NandConfig, active_pus: u32) -> DriveRulesLimits {
         let pus = nand.geometry.total_pus();
         let line_units = if active_pus == 0 { pus } else { active_pus.min(pus) };
@@ -67,15 +69,15 @@ impl DriveRulesConfig {
         }
     }
 
-    /// Decodes and verifies the program for a drive with this medium, with or without the stream `hot`,
-    /// and with a capacity in sectors if it is known.
+    /// Decodes and verifies the program for a drive with this medium and this translation layer, and with
+    /// a capacity in sectors if it is known.
     ///
     /// # Errors
     /// [`DriveRulesError`].
     pub fn verified(
         &self,
         nand: &NandConfig,
-        hot_stream: bool,
+        ftl: &FtlConfig,
         capacity: Option<u64>,
     ) -> Result<VerifiedProgram, DriveRulesError> {
         if let Some(idle_poll) = self.idle_poll.filter(|idle| *idle < Self::IDLE_POLL_MIN) {
@@ -83,7 +85,7 @@ impl DriveRulesConfig {
         }
         let program = RuleProgram::decode(&self.program)?;
         let verified = verify(program, &self.grant(nand)).map_err(Box::new)?;
-        check_executable(&verified, nand, hot_stream, capacity)?;
+        check_executable(&verified, nand, ftl, capacity)?;
         Ok(verified)
     }
 }
@@ -93,28 +95,36 @@ fn unit_sectors(nand: &NandConfig) -> u64 {
     nand.host_geometry().total_sectors() / u64::from(nand.geometry.total_pus().max(1))
 }
 
-/// Checks that a drive executes everything that a verified program needs. `hot_stream` tells whether the
-/// drive has the stream `hot` ([`FtlConfig::hot_stream`](ftl::FtlConfig)).
+/// Checks that a drive with this translation layer executes everything that a verified program needs.
 ///
 /// # Errors
 /// [`DriveRulesError`].
 pub fn check_executable(
     verified: &VerifiedProgram,
     nand: &NandConfig,
-    hot_stream: bool,
+    ftl: &FtlConfig,
     capacity: Option<u64>,
 ) -> Result<(), DriveRulesError> {
     let is_executed = |need: &RuleNeed| {
         use PlacementStream::{Cold, Gc, Host, Hot};
-        use RuleFeature::{Fetch, Move, Periodic, Place};
-        matches!(need.feature, Place(Host | Hot) | Move(Gc | Cold) | Periodic | Fetch)
+        use RuleFeature::{DurableTables, Fetch, Move, Periodic, Place};
+        let feature = need.feature;
+        matches!(feature, Place(Host | Hot) | Move(Gc | Cold) | Periodic | Fetch | DurableTables)
     };
+    let is_durable = |need: &RuleNeed| need.feature == RuleFeature::DurableTables;
     if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
         return Err(DriveRulesError::NotExecuted(need));
     }
     let is_hot = |need: &RuleNeed| need.feature == RuleFeature::Place(PlacementStream::Hot);
-    if let Some(need) = verified.needs().into_iter().find(|need| !hot_stream && is_hot(need)) {
+    if let Some(need) = verified.needs().into_iter().find(|need| !ftl.hot_stream && is_hot(need)) {
         return Err(DriveRulesError::NoHotStream(need));
+    }
+    if let Some(need) = verified.needs().into_iter().find(is_durable) {
+        let bytes = verified.program().durable_bytes().saturating_add(IDENTITY_BYTES.into());
+        if bytes > ftl.owner_bytes.into() {
+            let (table, available) = (need.part, ftl.owner_bytes.into());
+            return Err(DriveRulesError::DurableTables { table, bytes, available });
+        }
     }
     for rule in &verified.program().rules {
         if let RuleTrigger::Every { period_ns } = rule.trigger
@@ -156,6 +166,19 @@ pub enum DriveRulesError {
         .0.part
     )]
     NoHotStream(RuleNeed),
+    /// The journal has no space for the durable tables.
+    #[error(
+        "table {table} and the durable tables after it need {bytes} bytes in the journal, which keeps \
+         {available}: set durable_memory to {bytes} or more, or declare smaller tables"
+    )]
+    DurableTables {
+        /// The first of the tables.
+        table: String,
+        /// Bytes of all of them, and of the identity of the program.
+        bytes: u64,
+        /// Bytes that the journal keeps.
+        available: u64,
+    },
     /// A periodic rule runs too often.
     #[error(
         "rule {rule} runs every {period_ns} ns: the period must be at least {} ns",
@@ -192,6 +215,9 @@ pub enum DriveRulesError {
     /// The drive is not available: it has not recovered from a power cut.
     #[error("the drive has not recovered from a power cut")]
     NotReady,
+    /// The installation cannot be counted in non-volatile memory, as one of a drive with durable tables is.
+    #[error("the non-volatile memory of the drive cannot be written: {0}")]
+    NonVolatile(String),
     /// A part of a program does not follow the parts before, or the program is too long.
     #[error(
         "a part of a program from byte {offset} to {end}, after {has} bytes: send the parts in order, \

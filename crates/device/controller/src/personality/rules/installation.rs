@@ -14,6 +14,7 @@ use transport::Port;
 
 use super::commands::{end_parked, release};
 use super::config::DriveRulesError;
+use super::durable;
 use super::misses::{MissEnd, UNMATCHED};
 use super::{DriveRules, sectors};
 use crate::command::table::Command;
@@ -87,11 +88,17 @@ pub(crate) fn install(
         return Err(DriveRulesError::NotReady);
     };
     let settings = super::config::DriveRulesConfig { program, ..settings.clone() };
-    let hot_stream = controller.config.ftl.hot_stream;
-    let verified = settings.verified(nand(controller)?, hot_stream, Some(drive.ftl.sectors()))?;
+    let (nand, ftl) = (nand(controller)?, &controller.config.ftl);
+    let verified = settings.verified(nand, ftl, Some(drive.ftl.sectors()))?;
+    let Personality::Block(drive) = &mut controller.personality else {
+        return Err(DriveRulesError::NotReady);
+    };
     let Some(rules) = &mut controller.commands.rules else { return Err(DriveRulesError::NoRules) };
-    rules.replace(now, verified, &settings, &controller.config);
+    let number = durable::next_installation(&drive.ftl, &mut drive.maintenance.settings);
+    let number = number.map_err(|error| DriveRulesError::NonVolatile(error.to_string()))?;
+    rules.replace(now, number, verified, &settings, &controller.config);
     controller.config.rules = Some(settings);
+    durable::record_installation(controller);
     management::update_checks(controller);
     release(controller, now);
     sectors::resume_ready(controller, now);

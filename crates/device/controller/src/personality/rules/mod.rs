@@ -8,6 +8,7 @@ pub(crate) mod admin;
 mod background;
 pub(crate) mod commands;
 pub(crate) mod config;
+pub(crate) mod durable;
 pub(crate) mod fetches;
 mod ftl_facts;
 pub(crate) mod installation;
@@ -32,6 +33,7 @@ use crate::controller::Personality;
 use crate::{DriveConfig, DriveError};
 use background::BackgroundTimers;
 use config::DriveRulesConfig;
+use durable::DurableTables;
 use fetches::{RULE_CONTEXTS, RuleFetchStats, RuleFetches, WaitingInput};
 use ftl_facts::FtlFacts;
 use misses::{RuleMissRecord, RuleMisses};
@@ -124,6 +126,7 @@ pub(crate) struct DriveRules {
     misses: RuleMisses,
     fetches: RuleFetches,
     upload: RuleUpload,
+    durable: DurableTables,
     /// Whether the search of a victim has entered an engine since the controller has looked.
     has_polled: bool,
     /// The counters that the engine does not have, and those of engines of earlier programs.
@@ -148,7 +151,7 @@ impl DriveRules {
         else {
             return Ok(None);
         };
-        let verified = settings.verified(nand, config.ftl.hot_stream, Some(drive.ftl.sectors()))?;
+        let verified = settings.verified(nand, &config.ftl, Some(drive.ftl.sectors()))?;
         let rules_before = vec![Default::default(); verified.program().rules.len()];
         let sector_bytes = config.sector_bytes() as usize;
         let fetches = RuleFetches::new(verified.fetching_ops(APP), sector_bytes);
@@ -163,6 +166,7 @@ impl DriveRules {
             program: 0,
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
+            durable: DurableTables::new(&settings.program, 0),
             has_polled: false,
             stats: DriveRuleStats::default(),
             rules_before,
@@ -178,10 +182,11 @@ impl DriveRules {
         RuleEngine::install(verified, options)
     }
 
-    /// Replaces the program. Its tables have zeros, or no keys.
+    /// Replaces the program by the installation with this number. Its tables have zeros, or no keys.
     fn replace(
         &mut self,
         now: Nanos,
+        installation: u64,
         verified: VerifiedProgram,
         settings: &DriveRulesConfig,
         config: &DriveConfig,
@@ -196,6 +201,7 @@ impl DriveRules {
         self.background = BackgroundTimers::new(&self.engine, settings.idle_poll, now);
         self.background.wake(now);
         self.polled = None;
+        self.durable = DurableTables::new(&settings.program, installation);
         self.program = self.program.wrapping_add(1);
         self.stats.installations += 1;
     }
@@ -320,11 +326,11 @@ impl DriveRules {
                     self.fetches.stats.emitted_bytes += bytes.len() as u64;
                     output::emit(command, offset, &self.engine.fetched(context)[bytes]);
                 }
+                RuleAction::Journal(change) => self.durable.push(change),
                 RuleAction::Pause => {}
                 RuleAction::MoveValid { .. }
                 | RuleAction::Erase { .. }
-                | RuleAction::Post { .. }
-                | RuleAction::Journal(_) => {
+                | RuleAction::Post { .. } => {
                     unreachable!("a program with {action:?} for commands is not installed")
                 }
             }
@@ -384,10 +390,8 @@ impl DriveRules {
                 }
                 // The FTL erases its victims.
                 RuleAction::Erase { .. } | RuleAction::Pause => {}
-                RuleAction::Fetch { .. }
-                | RuleAction::Emit { .. }
-                | RuleAction::Post { .. }
-                | RuleAction::Journal(_) => {
+                RuleAction::Journal(change) => self.durable.push(change),
+                RuleAction::Fetch { .. } | RuleAction::Emit { .. } | RuleAction::Post { .. } => {
                     unreachable!("a program with {action:?} is not installed")
                 }
             }

@@ -124,8 +124,8 @@ impl DriveRules {
                 RuleTableEdit::Add { key } => (key, self.engine.insert(APP, table, key)),
                 RuleTableEdit::Remove { key } => (key, self.engine.remove(APP, table, key)),
             };
-            // The drive takes no program whose changes of tables are to be recorded.
-            change.map_err(|error| table_error(self, table, key, error))?;
+            let change = change.map_err(|error| table_error(self, table, key, error))?;
+            change.into_iter().for_each(|change| self.durable.push(change));
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ use crate::nand_array::{NandOpCompletion, NandOpKind};
 use crate::personality::block::BlockDrive;
 use crate::personality::format::DriveMaintenance;
 use crate::personality::recovery::erased_ftl;
+use crate::personality::rules::durable;
 use run::{SanitizeEstimates, SanitizePhase, SanitizeRun};
 
 /// Log page of reservation notifications, which a host may ask for during Sanitize, although no drive
@@ -333,6 +334,7 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
         refuse(controller, None);
         controller.report_internal_error();
     }
+    durable::clear_tables(controller);
     controller.stats.sanitizes += 1;
     let info = match record.status == SanitizeLog::SUCCEEDED_DEALLOCATED as u8 {
         true => AsyncEvent::SANITIZE_DEALLOCATED,

@@ -2,6 +2,7 @@
 
 mod background;
 mod commands;
+mod durable;
 mod fetches;
 pub(crate) mod harness;
 mod lookups;
