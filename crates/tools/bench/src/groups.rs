@@ -248,6 +248,9 @@ named_values! {
         /// Write amplification of garbage collection by a rule, compared with the drive's own policy
         /// (virtual time).
         Collection = "collection",
+        /// Write amplification of skewed overwrites by rules with a stream for hot data, and without
+        /// (virtual time).
+        Temperature = "temperature",
     }
 }
 
@@ -426,6 +429,7 @@ impl NamedValue for BenchPart {
         BenchPart::Appnvm(AppnvmPart::Rules),
         BenchPart::Appnvm(AppnvmPart::Misses),
         BenchPart::Appnvm(AppnvmPart::Collection),
+        BenchPart::Appnvm(AppnvmPart::Temperature),
     ];
 
     fn name(self) -> &'static str {

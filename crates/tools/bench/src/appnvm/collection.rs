@@ -37,7 +37,7 @@ fn run_one(program: Option<&str>, jobs: &str) -> Result<SimOutcome, BenchError> 
 }
 
 /// Returns the programmed sectors per written sector.
-fn write_amplification(outcome: &SimOutcome) -> Result<f64, BenchError> {
+pub(super) fn write_amplification(outcome: &SimOutcome) -> Result<f64, BenchError> {
     let ftl = outcome.paths.first().and_then(|path| path.ftl);
     let amplification = ftl.and_then(|ftl| ftl.write_amplification());
     amplification.ok_or_else(|| setup("the drive wrote nothing"))

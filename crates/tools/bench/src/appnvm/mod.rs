@@ -9,11 +9,13 @@
 //! | `rules` | commands by the number of rules that are tried | virtual, CPU time |
 //! | `misses` | what a flood of misses costs another job | virtual |
 //! | `collection` | write amplification of collection by a rule | virtual |
+//! | `temperature` | write amplification with a stream for hot data | virtual |
 
 mod collection;
 mod commands;
 mod misses;
 mod rule_count;
+mod temperature;
 
 use std::fmt::Display;
 
@@ -31,6 +33,7 @@ const PARTS: &[(AppnvmPart, BenchFn)] = &[
     (AppnvmPart::Rules, rule_count::run),
     (AppnvmPart::Misses, misses::run),
     (AppnvmPart::Collection, collection::run),
+    (AppnvmPart::Temperature, temperature::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.
