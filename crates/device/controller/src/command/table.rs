@@ -160,7 +160,7 @@ impl Commands {
                 c.extents.clear();
                 (c.location, c.failed_sector) = (ErrorEntry::NONE, NO_SECTOR);
                 (c.ops_left, c.status, c.result) = (0, Status::SUCCESS, 0);
-                c.data_buffer = DataBuffer::Empty;
+                (c.data_buffer, c.stream) = (DataBuffer::Empty, HostStream::Host);
                 if !Arc::ptr_eq(&c.port, port) {
                     c.port = port.clone();
                 }

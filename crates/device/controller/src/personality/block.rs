@@ -272,7 +272,6 @@ impl BlockDrive {
         if let Err(status) = sanitize::record_command(self, &commands.get(id).io) {
             return commands.complete_op(id, status);
         }
-        let stream = std::mem::take(&mut commands.get_mut(id).stream);
         let through = self.writes_through(cache_enabled);
         let (protected, tag) = (self.cache.is_durable, u64::from(id));
         match commands.get(id).io {
@@ -286,16 +285,14 @@ impl BlockDrive {
                 {
                     return commands.complete_op(id, status);
                 }
-                let durable = through || fua && !protected;
-                let range = BlockRange { slba, nlb };
-                let change = BlockChange { range, kind: ChangeKind::Write(stream), durable };
-                self.change(now, id, change, commands);
+                let (durable, range) = (through || fua && !protected, BlockRange { slba, nlb });
+                let kind = ChangeKind::Write(commands.get(id).stream);
+                self.change(now, id, BlockChange { range, kind, durable }, commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
-                let is_trim = deallocate && !fua;
+                let (is_trim, stream) = (deallocate && !fua, commands.get(id).stream);
                 let kind = if is_trim { ChangeKind::Trim } else { ChangeKind::Zeroes(stream) };
-                let durable = through || fua && !protected;
-                let range = BlockRange { slba, nlb };
+                let (durable, range) = (through || fua && !protected, BlockRange { slba, nlb });
                 self.change(now, id, BlockChange { range, kind, durable }, commands);
             }
             IoCommand::Compare { slba, nlb, .. } => {
@@ -307,10 +304,7 @@ impl BlockDrive {
             IoCommand::WriteUncorrectable { slba, nlb } => {
                 self.start_uncorrectable(id, BlockRange { slba, nlb }, through, commands);
             }
-            IoCommand::Copy { .. } => {
-                commands.get_mut(id).stream = stream;
-                self.start_copy(now, id, through, commands);
-            }
+            IoCommand::Copy { .. } => self.start_copy(now, id, through, commands),
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
                 let (ftl, mut flash) = self.split_ftl_and_flash(commands);
@@ -377,14 +371,16 @@ impl BlockDrive {
 
     /// Gives a change to the FTL. A part of a unit is written with the contents of its unit, also if
     /// its blocks are zeroed.
+    #[inline]
     pub(super) fn execute(&mut self, change: UnitChange) {
         let UnitChange { units: UnitRange { first, count }, durable, .. } = change;
         let tag = change.tag.encode();
-        let stream = change.kind.stream();
         match change.kind {
-            _ if change.is_partial() => self.ftl.write_to(stream, tag, first, count, durable),
-            ChangeKind::Write(_) => self.ftl.write_to(stream, tag, first, count, durable),
-            ChangeKind::Zeroes(_) => self.ftl.write_zeroes_to(stream, tag, first, count, durable),
+            ChangeKind::Write(stream) => self.ftl.write_to(stream, tag, first, count, durable),
+            kind if change.is_partial() => {
+                self.ftl.write_to(kind.stream(), tag, first, count, durable);
+            }
+            ChangeKind::Zeroes(to) => self.ftl.write_zeroes_to(to, tag, first, count, durable),
             ChangeKind::Trim => self.ftl.trim(tag, first, count),
         }
         self.kick = true;

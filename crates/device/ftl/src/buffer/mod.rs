@@ -100,6 +100,12 @@ impl WriteBuffer {
         self.rings.iter().map(WriteRing::capacity).sum()
     }
 
+    /// Whether [`HOT`] has slots.
+    #[inline]
+    fn has_hot(&self) -> bool {
+        self.rings[HOT].has_slots()
+    }
+
     /// A ring, read-only.
     #[inline]
     pub(crate) fn ring(&self, ring: usize) -> &WriteRing {
@@ -195,7 +201,8 @@ impl WriteBuffer {
     #[inline]
     pub(crate) fn undispatched_host_sectors(&self, geometry: &FlashGeometry, round_to: u64) -> u64 {
         let sectors = |ring| self.undispatched_sectors(geometry, ring).next_multiple_of(round_to);
-        HOST_RINGS.into_iter().map(sectors).sum()
+        let host = sectors(HOST);
+        if self.has_hot() { host + sectors(HOT) } else { host }
     }
 
     /// A unit.
@@ -439,7 +446,20 @@ impl WriteBuffer {
     /// Moves the watermarks of all rings over all units that are durable, and readable.
     #[inline]
     pub(crate) fn advance_watermarks(&mut self) {
-        self.rings.iter_mut().for_each(WriteRing::advance_watermarks);
+        self.rings[HOST].advance_watermarks();
+        self.rings[GC].advance_watermarks();
+        if self.has_hot() {
+            self.advance_hot();
+        } else {
+            // Every entry of the host is one of this ring's.
+            self.durable_pos = self.rings[HOST].persisted_entries();
+        }
+    }
+
+    /// Moves the watermarks of [`HOT`], after those of [`HOST`].
+    #[inline(never)]
+    fn advance_hot(&mut self) {
+        self.rings[HOT].advance_watermarks();
         let first = |ring: usize| self.rings[ring].first_undurable_pos();
         self.durable_pos = HOST_RINGS.into_iter().filter_map(first).min().unwrap_or(self.head_pos);
     }
@@ -447,7 +467,9 @@ impl WriteBuffer {
     /// Returns the chunks whose next write unit would free slots, in rings full of units that wait
     /// for their paired pages.
     pub(crate) fn pair_blocked_chunks(&self) -> impl Iterator<Item = ChunkId> {
-        self.rings.iter().filter_map(WriteRing::pair_blocked_chunk)
+        // The ring without slots, if there is one, is the last.
+        let used = if self.has_hot() { &self.rings[..] } else { &self.rings[..HOT] };
+        used.iter().filter_map(WriteRing::pair_blocked_chunk)
     }
 
     #[inline]

@@ -166,6 +166,12 @@ impl WriteRing {
         self.base
     }
 
+    /// Whether it has slots.
+    #[inline]
+    pub(super) fn has_slots(&self) -> bool {
+        self.unit_count > 0
+    }
+
     /// Whether a slot is one of the ring's.
     #[inline]
     pub(crate) fn has_slot(&self, slot: SlotId) -> bool {
@@ -194,6 +200,12 @@ impl WriteRing {
     #[inline]
     pub(crate) fn persisted(&self) -> u64 {
         self.persisted
+    }
+
+    /// Returns the number of entries of these units.
+    #[inline]
+    pub(super) fn persisted_entries(&self) -> u64 {
+        self.persisted * u64::from(self.ws_opt)
     }
 
     /// Returns the position of the first entry that is not durable.
@@ -393,7 +405,7 @@ impl WriteRing {
     }
 
     /// Advances `persisted` and `released` over all persisted and released units.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance_watermarks(&mut self) {
         while self.persisted < self.dispatched
             && self.units[(self.persisted % self.unit_count).index()].state >= UnitState::Persisted

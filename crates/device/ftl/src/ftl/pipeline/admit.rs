@@ -294,6 +294,7 @@ impl Ftl {
         std::hint::black_box(seen);
     }
 
+    #[inline(always)]
     pub(crate) fn admit_pending(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         if !self.requests.batch().is_empty() {
             return self.admit_batch();
@@ -301,10 +302,18 @@ impl Ftl {
         if self.requests.writes().is_empty() {
             return false;
         }
+        match self.env.config.atomic_writes || self.env.config.hot_stream {
+            false => self.admit_queued::<false, false>(now, flash),
+            true => self.admit_queued_in_order(now, flash),
+        }
+    }
+
+    /// Admits queued requests to a drive with atomic writes, the stream of hot data, or both.
+    #[inline(never)]
+    fn admit_queued_in_order(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         match (self.env.config.atomic_writes, self.env.config.hot_stream) {
-            (false, false) => self.admit_queued::<false, false>(now, flash),
-            (false, true) => self.admit_queued::<false, true>(now, flash),
             (true, false) => self.admit_queued::<true, false>(now, flash),
+            (false, _) => self.admit_queued::<false, true>(now, flash),
             (true, true) => self.admit_queued::<true, true>(now, flash),
         }
     }

@@ -9,7 +9,7 @@ use crate::buffer::unit_id::UnitId;
 use crate::buffer::write_ring::{BufferUnit, UnitState};
 use crate::durability::snapshot::LineOpened;
 use crate::flash::OpKind;
-use crate::ftl::{GC, GC_COLD, HOST, HOT, HOT_DATA, MAP_PAGES, RINGS, STREAM_COUNT};
+use crate::ftl::{GC, GC_COLD, HOST, HOT, HOT_DATA, MAP_PAGES, STREAM_COUNT};
 use crate::ids::{Lba, LineId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::space::active_pus::WIDTH_UNLIMITED;
 use crate::space::open_line::{NO_RETAINED_UNIT, OpenLine, PlacementBudget};
@@ -46,18 +46,28 @@ impl Ftl {
                 return self.write_footers(now, flash) || moved;
             }
         }
-        for ring in RINGS {
-            self.update_avoided_pus(ring, flash);
-            while let Some(id) = self.buffer.ring(ring).ready() {
-                if !self.dispatch_unit(now, id, flash) {
-                    break;
-                }
-                self.buffer.advance_dispatched(ring);
-                moved = true;
-            }
+        moved |= self.dispatch_ring(now, HOST, flash);
+        if self.env.config.hot_stream {
+            moved |= self.dispatch_ring(now, HOT, flash);
         }
+        self.update_avoided_pus(flash);
+        moved |= self.dispatch_ring(now, GC, flash);
         self.gc.end_placement();
         self.write_footers(now, flash) || moved
+    }
+
+    /// Dispatches the units of a ring that are ready.
+    #[inline(always)]
+    fn dispatch_ring(&mut self, now: Nanos, ring: usize, flash: &mut impl FlashBackend) -> bool {
+        let mut moved = false;
+        while let Some(id) = self.buffer.ring(ring).ready() {
+            if !self.dispatch_unit(now, id, flash) {
+                break;
+            }
+            self.buffer.advance_dispatched(ring);
+            moved = true;
+        }
+        moved
     }
 
     #[inline]

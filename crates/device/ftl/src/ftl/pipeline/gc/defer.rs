@@ -25,10 +25,10 @@ impl Ftl {
         }
     }
 
-    /// Updates, before a ring's units are placed, the parallel units that garbage collection avoids:
+    /// Updates, before relocated units are placed, the parallel units that garbage collection avoids:
     /// those with host reads in flight.
-    pub(crate) fn update_avoided_pus(&mut self, ring: usize, flash: &impl FlashBackend) {
-        if ring != GC || self.gc.read_priority() == GcReadPriority::Off {
+    pub(crate) fn update_avoided_pus(&mut self, flash: &impl FlashBackend) {
+        if self.gc.read_priority() == GcReadPriority::Off {
             return;
         }
         self.gc.begin_placement();
