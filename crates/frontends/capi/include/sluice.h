@@ -1762,6 +1762,35 @@ int sluice_rule_command(const struct sluice_device *device,
                         struct sluice_rule_reply *reply);
 
 /**
+ * Reads the values of consecutive keys of a table of the rules of an NVMe drive: the elements of an array,
+ * the values of a map (0 of an absent key), or 1 for each key that a set has.
+ *
+ * @param device The device; as for `sluice_rule_command()`.
+ * @param table Number of the table in the program, from 0 on.
+ * @param first The first key, or index.
+ * @param values Receives the values.
+ * @param count Number of keys.
+ *
+ * # Returns
+ *
+ * 0, or a negative errno:
+ *
+ * * `-EINVAL`: an invalid argument.
+ * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-EIO`: the drive has no rules, or no such table; an index is past the end of an array.
+ *   `sluice_last_error()` has the status.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive.
+ */
+int sluice_rule_table_read(const struct sluice_device *device,
+                           uint32_t table,
+                           uint64_t first,
+                           uint64_t *values,
+                           size_t count);
+
+/**
  * Changes entries of a table of the rules of an NVMe drive, in order.
  *
  * @param device The device; as for `sluice_rule_command()`.
