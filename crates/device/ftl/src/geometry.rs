@@ -330,7 +330,7 @@ impl CapacityPlan {
         let line = u64::from(self.line_sectors);
         // Free sectors of open lines are counted as free; up to a line of garbage collection's
         // stream is not available to the host.
-        // The same holds for the other stream of the host.
+        // Nor can a write of one stream of the host use the open line of the other stream.
         let other_streams = u32::from(config.hot_cold) + u32::from(config.hot_stream);
         let low = u64::from(config.gc_low_watermark_lines.max(1) + other_streams) * line
             + u64::from(self.padding_reserve)
