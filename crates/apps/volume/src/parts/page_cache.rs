@@ -212,6 +212,9 @@ struct JournaledPages {
     ids: Vec<PageId>,
     /// By page: its position in `ids`, if it is there.
     positions: Vec<u32>,
+    /// Position of the page with which the next search for pages to be written begins. It may be
+    /// past the end.
+    next: usize,
 }
 
 impl JournaledPages {
@@ -219,6 +222,7 @@ impl JournaledPages {
         JournaledPages {
             ids: Vec::with_capacity(pages as usize),
             positions: vec![0; pages as usize],
+            next: 0,
         }
     }
 
@@ -306,9 +310,18 @@ impl PageCache {
         self.journaled.ids.len()
     }
 
-    /// Returns one of them.
-    pub(crate) fn journaled(&self, at: usize) -> &Page {
-        self.get(self.journaled.ids[at])
+    /// Returns the next one of them, in a cycle: the same one until
+    /// [`skip_journaled`](PageCache::skip_journaled).
+    pub(crate) fn next_journaled(&self) -> Option<&Page> {
+        let JournaledPages { ids, next, .. } = &self.journaled;
+        let id = ids.get(*next).or(ids.first())?;
+        Some(self.get(*id))
+    }
+
+    /// Goes on to the one after [`next_journaled`](PageCache::next_journaled).
+    pub(crate) fn skip_journaled(&mut self) {
+        let JournaledPages { ids, next, .. } = &mut self.journaled;
+        *next = if *next < ids.len() { *next + 1 } else { 1 };
     }
 
     /// Returns the sequence number of the last page that became dirty.

@@ -146,20 +146,19 @@ impl Core {
     /// blocks.
     pub(super) fn write_journaled_in_place(&mut self, below: u64) -> bool {
         let mut all = true;
-        for at in 0..self.page_cache.journaled_len() {
-            let page = self.page_cache.journaled(at);
-            let Some(FileBlock { ino, block }) = page.owner else { continue };
-            if page.journaled_txn >= below {
-                continue;
+        for _ in 0..self.page_cache.journaled_len() {
+            let Some(page) = self.page_cache.next_journaled() else { break };
+            let is_due = page.journaled_txn < below;
+            // The search goes on here when a buffer is free.
+            if is_due && self.staging.is_exhausted() {
+                return false;
             }
-            all = false;
-            if self.staging.is_exhausted() {
-                break;
-            }
+            all &= !is_due;
             let is_permitted = self.barriers.ordered.permits_in_place(page.order.last_epoch);
-            let is_writing = page.writing;
-            let is_paused = self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
-            if is_writing || is_paused || !is_permitted {
+            let owner = page.owner.filter(|_| is_due && is_permitted && !page.writing);
+            self.page_cache.skip_journaled();
+            let Some(FileBlock { ino, block }) = owner else { continue };
+            if self.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused()) {
                 continue;
             }
             if self.has_segments() {

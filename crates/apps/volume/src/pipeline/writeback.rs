@@ -121,6 +121,10 @@ impl Core {
     /// Writes an inode's dirty pages; returns `false` if some remain that can be written later.
     fn write_inode(&mut self, ino: Ino) -> bool {
         let (mut from, mut is_complete) = (0, true);
+        // A search for pages would be repeated with each completion until a buffer is free.
+        if self.staging.is_exhausted() {
+            return false;
+        }
         loop {
             let Some(node) = self.tree.find(ino) else { return true };
             if node.state.writeback.is_paused() {
