@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read as _};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,6 +17,8 @@ use exec::{OutboxLimits, OutputSupervisor, Service, ServiceAddress, ServiceError
 use mem::AddressSpace;
 use nvme::Status;
 use rng::Rng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use testkit::volatile_device::VolatileDevice;
 use time::{Component, Nanos};
 use volume::{BlockingVolume, FormatOptions, Options, format};
@@ -312,24 +315,24 @@ impl Speculating {
 
     /// Returns whether the observer can read something, or sees the end of the output.
     pub(crate) fn has_output(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut end = [PollFd::new(&self.output, PollFlags::IN)];
-        poll(&mut end, Some(&now)).unwrap() > 0
+        becomes_readable(&self.output, Duration::ZERO)
+    }
+
+    /// Waits until the observer can read something, or sees the end of the output.
+    pub(crate) fn await_output(&mut self) {
+        if !becomes_readable(&self.output, TEST_TIMEOUT) {
+            let _ = self.child.kill();
+            panic!("output: not within {TEST_TIMEOUT:?}");
+        }
     }
 
     /// Waits for the end of the program and of the service.
     pub(crate) fn end(mut self) -> Ended {
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            if begun.elapsed() > TEST_TIMEOUT {
-                self.child.kill().unwrap();
-            }
-            sleep(Duration::from_micros(200));
-        };
+        let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
+        if !becomes_readable(&process, TEST_TIMEOUT) {
+            self.child.kill().unwrap();
+        }
+        let status = self.child.wait().unwrap();
         self.stop.stop();
         let service = self.service.join().unwrap().map(|(device, stats)| {
             drop(device);
@@ -341,6 +344,13 @@ impl Speculating {
         self.output.read_to_end(&mut output).unwrap();
         Ended { status, output, service, device }
     }
+}
+
+/// Waits until a file is readable, or has an end or an error. Returns whether that was in time.
+fn becomes_readable(file: impl AsFd, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).unwrap();
+    let mut events = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
+    poll(&mut events, Some(&timeout)).unwrap() > 0
 }
 
 /// The end of a program.

@@ -56,7 +56,7 @@ impl Observer {
             Speculating::start(device, gate, &self.at, &self.program, &[how], |_, control| {
                 control.set_latency(latency);
             });
-        running.until("a number", |running| running.has_output());
+        running.await_output();
         std::thread::sleep(Duration::from_micros(self.rng.below(8000)));
         let (kills, loses_power) =
             [(true, false), (false, true), (true, true), (false, true)][self.rng.below(4) as usize];

@@ -142,7 +142,7 @@ fn without_the_gate_output_does_not_wait() {
             control.pause();
         },
     );
-    running.until("output", |running| running.has_output());
+    running.await_output();
     assert_eq!((running.supervisor.acknowledged(), running.supervisor.durable()), (1, 0));
     running.control.resume();
     let ended = running.end();
