@@ -142,6 +142,9 @@ impl Default for ErrorModel {
 pub enum DataStore {
     /// In memory, sparsely allocated.
     Memory,
+    /// In memory. When the medium is created, the kernel allocates memory for this many bytes of
+    /// data, and until then no I/O is accepted; a first write to them does not wait for it.
+    Preallocated(u64),
     /// In an image file that survives restarts.
     File(PathBuf),
     /// In an image file that survives restarts. Flushed data survives a crash of the host as well
@@ -215,13 +218,18 @@ pub enum MediaConfig {
 }
 
 impl DataStore {
+    /// Returns how many bytes of memory are allocated when the medium is created.
+    pub(crate) fn preallocated(&self) -> u64 {
+        if let DataStore::Preallocated(bytes) = self { *bytes } else { 0 }
+    }
+
     /// Returns the path of the image, if the data is in one or over one.
     pub fn image(&self) -> Option<&Path> {
         match self {
             DataStore::File(path) | DataStore::DurableFile(path) | DataStore::Overlay(path) => {
                 Some(path)
             }
-            DataStore::Memory | DataStore::None => None,
+            DataStore::Memory | DataStore::Preallocated(_) | DataStore::None => None,
         }
     }
 

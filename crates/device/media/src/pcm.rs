@@ -217,10 +217,15 @@ impl Pcm {
         let bytes = config.bytes as usize;
         let cells = match &config.data {
             DataStore::None => PcmStorage::None,
-            DataStore::Memory => PcmStorage::Memory(
-                SharedRegion::anonymous(bytes)
-                    .map_err(|error| OpenError::Memory { bytes: config.bytes, error })?,
-            ),
+            DataStore::Memory | DataStore::Preallocated(_) => {
+                let no_memory = |error| OpenError::Memory { bytes: config.bytes, error };
+                let region = SharedRegion::anonymous(bytes).map_err(no_memory)?;
+                let prealloc = config.data.preallocated().min(config.bytes) as usize;
+                if prealloc > 0 {
+                    region.populate(0, prealloc).map_err(no_memory)?;
+                }
+                PcmStorage::Memory(region)
+            }
             DataStore::File(path) | DataStore::DurableFile(path) | DataStore::Overlay(path) => {
                 let extents = bytes.div_ceil(EXTENT_BYTES);
                 let data = (PAGE_BYTES + extents).next_multiple_of(PAGE_BYTES);

@@ -105,7 +105,7 @@ fn open_emulated(config: &DriveConfig, bytes: usize) -> Result<PersistentMemory,
             let region = sidecar::open_overlay(&path, kind, bytes, identity)?;
             (path, region)
         }
-        DataStore::Memory | DataStore::None => {
+        DataStore::Memory | DataStore::Preallocated(_) | DataStore::None => {
             return PersistentMemory::new(bytes).map_err(DriveError::Memory);
         }
     };

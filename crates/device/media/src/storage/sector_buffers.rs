@@ -142,6 +142,18 @@ impl SectorBuffers {
         Ok(())
     }
 
+    /// Allocates the memory of the first buffers that will be used, `bytes` in all. Freed buffers are
+    /// used again before others, so that less data than this needs no more memory.
+    ///
+    /// # Errors
+    /// The error that `madvise(2)` returns.
+    pub(crate) fn populate(&self, bytes: usize) -> io::Result<()> {
+        match self.slabs.first() {
+            Some(slab) if bytes > 0 => slab.region.populate(0, bytes.min(slab.region.len())),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the counters.
     pub(crate) fn stats(&self) -> SectorBufferStats {
         SectorBufferStats { in_use: self.unused - self.free.len() as u32, ..self.stats }

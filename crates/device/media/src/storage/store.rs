@@ -173,9 +173,12 @@ impl Store {
             |bytes: usize| move |error| OpenError::Memory { bytes: bytes as u64, error };
         match &config.data {
             DataStore::None => {}
-            DataStore::Memory => {
+            DataStore::Memory | DataStore::Preallocated(_) => {
                 let buffers = SectorBuffers::new(sectors, each);
-                store.buffers = Some(buffers.map_err(no_memory(sectors * each))?);
+                let buffers = buffers.map_err(no_memory(sectors * each))?;
+                let prealloc = config.data.preallocated().min((sectors * each) as u64) as usize;
+                buffers.populate(prealloc).map_err(no_memory(prealloc))?;
+                store.buffers = Some(buffers);
                 if oob_each > 0 {
                     let bytes = sectors * oob_each;
                     let region = SharedRegion::anonymous(bytes).map_err(no_memory(bytes))?;
@@ -614,7 +617,7 @@ pub fn estimate_memory(config: &MediaConfig) -> u64 {
     match config {
         MediaConfig::Null { .. } => 0,
         MediaConfig::Pcm(PcmConfig { data, bytes, .. }) => match data {
-            DataStore::Memory => *bytes,
+            DataStore::Memory | DataStore::Preallocated(_) => *bytes,
             DataStore::Overlay(_) => *bytes + bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64),
             DataStore::File(_) | DataStore::DurableFile(_) => {
                 bytes.div_ceil(crate::pcm::EXTENT_BYTES as u64)
@@ -630,7 +633,7 @@ pub fn estimate_memory(config: &MediaConfig) -> u64 {
                 DataStore::None => records,
                 DataStore::File(_) => records + chunks,
                 DataStore::DurableFile(_) => 2 * records + chunks,
-                DataStore::Memory => {
+                DataStore::Memory | DataStore::Preallocated(_) => {
                     let table = SectorBuffers::TABLE_BYTES_PER_SECTOR;
                     records + sectors * (u64::from(g.sector_bytes) + u64::from(g.oob_bytes) + table)
                 }
@@ -656,6 +659,7 @@ mod tests {
             (DataStore::None, 20 * 8),
             (DataStore::File("x".into()), 20 * 9),
             (DataStore::Memory, 20 * 8 + 20 * 48 * 533),
+            (DataStore::Preallocated(4096), 20 * 8 + 20 * 48 * 533),
         ] {
             nand.data = data;
             assert_eq!(estimate_memory(&MediaConfig::Nand(nand.clone())), bytes);

@@ -76,6 +76,7 @@ const NVME_KEYS: &[&str] = &[
     "capacity",
     "data",
     "flush",
+    "prealloc",
     "lba_bytes",
     "atomic",
     "protection",

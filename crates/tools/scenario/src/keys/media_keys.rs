@@ -49,6 +49,8 @@ pub(crate) struct MediaBuilder {
     pair_distance: u32,
     capacity: u64,
     data: Data,
+    /// Bytes of memory that are allocated at the start.
+    prealloc: u64,
     image: Option<PathBuf>,
     flush: FlushLevel,
     pub(crate) seed: Option<u64>,
@@ -98,6 +100,7 @@ impl Default for MediaBuilder {
             pair_distance: 0,
             capacity: 0,
             data: Data::Memory,
+            prealloc: 0,
             image: None,
             flush: FlushLevel::Process,
             seed: None,
@@ -134,6 +137,8 @@ impl MediaBuilder {
         ];
         let place = drive.set("data", &mut self.data, |v| v.choice(&stores))?;
         self.record_span("data", place);
+        let place = drive.set("prealloc", &mut self.prealloc, |v| v.size())?;
+        self.record_span("prealloc", place);
         let source = drive.source;
         let place = drive
             .set("path", &mut self.image, |v| v.string().map(|path| Some(source.resolve(path))))?;
@@ -241,7 +246,8 @@ impl MediaBuilder {
     ) -> Result<MediaConfig> {
         let at = |key: &str| self.span(key).unwrap_or(whole);
         let data = match (self.data, &self.image) {
-            (Data::Memory, None) => DataStore::Memory,
+            (Data::Memory, None) if self.prealloc == 0 => DataStore::Memory,
+            (Data::Memory, None) => DataStore::Preallocated(self.prealloc),
             (Data::None, None) => DataStore::None,
             (Data::File, Some(path)) => match self.flush {
                 FlushLevel::Process => DataStore::File(path.clone()),
@@ -261,6 +267,13 @@ impl MediaBuilder {
                 }));
             }
         };
+        let is_in_memory = matches!(data, DataStore::Preallocated(_)) && kind != MediaKind::Null;
+        if self.prealloc > 0 && !is_in_memory {
+            return Err(at("prealloc").error(ProblemKind::Conflict {
+                message: "`prealloc` is memory for data, and the drive keeps none in memory".into(),
+                help: "set data = \"memory\", or remove `prealloc`".into(),
+            }));
+        }
         if self.flush == FlushLevel::Host && !(data.flushes_to_host() && kind != MediaKind::Null) {
             return Err(at("flush").error(ProblemKind::Conflict {
                 message: "flush = \"host\" writes an image to its device, and the drive has none"

@@ -570,6 +570,27 @@ fn flushes_reach_the_host_only_with_an_image() {
 }
 
 #[test]
+fn memory_for_data_is_allocated_at_the_start_on_request() {
+    let text = format!("{SMALL}prealloc = \"1M\"\n");
+    assert_eq!(nand(&parse(&text).unwrap()).data, DataStore::Preallocated(1 << 20));
+    let pcm = parse("[drive]\npreset = \"pcm\"\nprealloc = \"4k\"\n").unwrap();
+    assert_eq!(*pcm.drives[0].config.media.data(), DataStore::Preallocated(4096));
+    let none = parse(&format!("{SMALL}prealloc = 0\n")).unwrap();
+    assert_eq!(nand(&none).data, DataStore::Memory);
+    for keeps in ["data = \"none\"\n", "data = \"file\"\npath = \"x\"\n"] {
+        let line = 3 + keeps.lines().count();
+        let text = format!("{SMALL}{keeps}prealloc = \"1M\"\n");
+        assert_refused(&text, line, "\"1M\"", &["keeps none in memory", "data = \"memory\""]);
+    }
+    let null = "[drive]\npersonality = \"null\"\nmedia = \"null\"\ncapacity = \"1M\"\nprealloc = \"4k\"\n";
+    assert_refused(null, 5, "\"4k\"", &["keeps none in memory"]);
+    for kind in ["ahci", "file", "kernel"] {
+        let text = format!("[drive]\nkind = \"{kind}\"\nprealloc = \"4k\"\n");
+        assert_refused(&text, 3, "prealloc", &[kind]);
+    }
+}
+
+#[test]
 fn the_latency_monitor_has_four_thresholds() {
     let text = |value: &str| format!("{SMALL}controller = {{ latency_monitor = {value} }}\n");
     let monitor =

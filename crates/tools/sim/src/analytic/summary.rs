@@ -45,7 +45,7 @@ impl Memory {
             None => 0,
         };
         let data = match data {
-            Some(DataStore::Memory) => sectors * sector_bytes,
+            Some(DataStore::Memory | DataStore::Preallocated(_)) => sectors * sector_bytes,
             _ => 0,
         };
         Memory { tables, data }
@@ -133,6 +133,9 @@ pub(super) fn bandwidth(bytes_per_sec: u64) -> String {
 fn data(data: &DataStore) -> String {
     match data {
         DataStore::Memory => "kept in memory, sparse".into(),
+        DataStore::Preallocated(bytes) => {
+            format!("kept in memory, {} of it allocated at the start", bytes_binary(*bytes))
+        }
         DataStore::File(path) => format!("kept in the image {}", path.display()),
         DataStore::DurableFile(path) => {
             format!("kept in the image {}, and flushed to its device", path.display())

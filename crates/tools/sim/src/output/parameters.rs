@@ -283,7 +283,8 @@ fn personality(config: &DriveConfig) -> &'static str {
 
 fn data(data: &DataStore) -> Value {
     match data {
-        DataStore::Memory => json!("memory"),
+        // The results do not depend on when the host allocates memory.
+        DataStore::Memory | DataStore::Preallocated(_) => json!("memory"),
         DataStore::None => json!("none"),
         DataStore::File(path) | DataStore::Overlay(path) => {
             json!({ "file": path.display().to_string() })
