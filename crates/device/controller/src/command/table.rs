@@ -61,7 +61,8 @@ pub(crate) struct Command {
     pub(crate) extents: Vec<BlockRange>,
     /// The host has been detached.
     detached: bool,
-    /// The stream of what it writes: that of the host, unless rules choose another one.
+    /// The stream of what it will write, from the choice of rules until it starts; otherwise that of the
+    /// host.
     pub(crate) stream: HostStream,
 }
 
@@ -160,7 +161,7 @@ impl Commands {
                 c.extents.clear();
                 (c.location, c.failed_sector) = (ErrorEntry::NONE, NO_SECTOR);
                 (c.ops_left, c.status, c.result) = (0, Status::SUCCESS, 0);
-                (c.data_buffer, c.stream) = (DataBuffer::Empty, HostStream::Host);
+                c.data_buffer = DataBuffer::Empty;
                 if !Arc::ptr_eq(&c.port, port) {
                     c.port = port.clone();
                 }

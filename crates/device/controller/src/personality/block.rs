@@ -269,6 +269,7 @@ impl BlockDrive {
     /// Starts a command that is no read of one range.
     #[inline(never)]
     fn start_change(&mut self, now: Nanos, id: u32, commands: &mut Commands, cache_enabled: bool) {
+        let stream = std::mem::take(&mut commands.get_mut(id).stream);
         if let Err(status) = sanitize::record_command(self, &commands.get(id).io) {
             return commands.complete_op(id, status);
         }
@@ -286,11 +287,11 @@ impl BlockDrive {
                     return commands.complete_op(id, status);
                 }
                 let (durable, range) = (through || fua && !protected, BlockRange { slba, nlb });
-                let kind = ChangeKind::Write(commands.get(id).stream);
+                let kind = ChangeKind::Write(stream);
                 self.change(now, id, BlockChange { range, kind, durable }, commands);
             }
             IoCommand::WriteZeroes { slba, nlb, deallocate, fua } => {
-                let (is_trim, stream) = (deallocate && !fua, commands.get(id).stream);
+                let is_trim = deallocate && !fua;
                 let kind = if is_trim { ChangeKind::Trim } else { ChangeKind::Zeroes(stream) };
                 let (durable, range) = (through || fua && !protected, BlockRange { slba, nlb });
                 self.change(now, id, BlockChange { range, kind, durable }, commands);
@@ -304,7 +305,7 @@ impl BlockDrive {
             IoCommand::WriteUncorrectable { slba, nlb } => {
                 self.start_uncorrectable(id, BlockRange { slba, nlb }, through, commands);
             }
-            IoCommand::Copy { .. } => self.start_copy(now, id, through, commands),
+            IoCommand::Copy { .. } => self.start_copy(now, id, stream, through, commands),
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
                 let (ftl, mut flash) = self.split_ftl_and_flash(commands);

@@ -7,7 +7,7 @@
 //! into memory of the drive, and is a write of that memory from then on. Invariant: a Copy writes
 //! nothing unless all of its sources could be read.
 
-use ftl::Completion;
+use ftl::{Completion, HostStream};
 use mem::SharedRegion;
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
 use time::Nanos;
@@ -118,11 +118,12 @@ impl BlockDrive {
         self.kick = true;
     }
 
-    /// Starts the reads of a Copy. `through` tells whether writes complete only on the media.
+    /// Starts the reads of a Copy, whose target is written to a stream. `through` tells whether writes complete only on the media.
     pub(super) fn start_copy(
         &mut self,
         now: Nanos,
         id: u32,
+        stream: HostStream,
         through: bool,
         commands: &mut Commands,
     ) {
@@ -147,7 +148,7 @@ impl BlockDrive {
         };
         let units: Vec<_> =
             sources.map(|(slba, nlb)| self.blocks.covering_units(slba, nlb as u32)).collect();
-        command.ops_left = units.len() as u32;
+        (command.ops_left, command.stream) = (units.len() as u32, stream);
         let (ftl, mut flash) = self.split_ftl_and_flash(commands);
         for (range, units) in (0..=u16::MAX).zip(units) {
             let tag = RequestTag { command: id, part: CommandPart::Copy, range };
@@ -193,7 +194,6 @@ impl BlockDrive {
         let id = tag.command;
         let protected = self.cache.is_durable;
         let command = commands.get_mut(id);
-        let stream = command.stream;
         if command.status.is_success() {
             command.status = done.status;
         }
@@ -201,6 +201,7 @@ impl BlockDrive {
         if command.ops_left > 0 {
             return;
         }
+        let stream = std::mem::take(&mut command.stream);
         let IoCommand::Copy { slba, fua, limited_retry, .. } = command.io else { return };
         if !command.status.is_success() {
             let status = command.status;

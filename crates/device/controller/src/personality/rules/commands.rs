@@ -242,7 +242,6 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
     if let EngineWork::Start(id) | EngineWork::End(id, _) | EngineWork::Miss(id) = work
         && let Some(rules) = &mut controller.commands.rules
         && !rules.fetches.is_empty()
-        && !rules.fetches.is_empty()
         && rules.fetches.defer(id, work)
     {
         return;
