@@ -263,6 +263,9 @@ pub(crate) struct InodeWriteback {
     is_paused: bool,
     /// Number of failed writes.
     errors: u64,
+    /// The events of the volume ([`WritebackQueue`](crate::parts::writeback_queue::WritebackQueue))
+    /// before the last search through all its dirty and journaled blocks.
+    searched: Option<u64>,
 }
 
 impl InodeWriteback {
@@ -273,6 +276,17 @@ impl InodeWriteback {
 
     pub(crate) fn end_aging(&mut self) {
         self.is_aging = false;
+    }
+
+    /// Records a search through its dirty and journaled blocks after this many events, and that those
+    /// that were ready are being written.
+    pub(crate) fn end_search(&mut self, events: u64) {
+        self.searched = Some(events);
+    }
+
+    /// Returns whether such a search would find no block.
+    pub(crate) fn was_searched(&self, events: u64) -> bool {
+        self.searched == Some(events)
     }
 
     /// Requests writeback; returns whether the inode must be queued as due.

@@ -25,6 +25,10 @@ pub(crate) struct WritebackQueue {
     /// Number of failed data writes, and the last status.
     errors: u64,
     last_error: Status,
+    /// Number of events after which more blocks may be ready to be written in place.
+    events: u64,
+    /// The events before the last search through all journaled blocks.
+    searched: Option<u64>,
 }
 
 impl WritebackQueue {
@@ -34,7 +38,32 @@ impl WritebackQueue {
             due: VecDeque::new(),
             errors: 0,
             last_error: Status::SUCCESS,
+            events: 0,
+            searched: None,
         }
+    }
+
+    /// Records that blocks may be ready to be written in place that were not before: a transfer
+    /// completed, a barrier became durable, blocks were journaled, or changed with no barrier to wait
+    /// for, a checkpoint began, or writes are tried again after an error.
+    pub(crate) fn record_event(&mut self) {
+        self.events += 1;
+    }
+
+    /// Returns the number of these events.
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Records that all journaled blocks were searched, and that those that were ready are being
+    /// written.
+    pub(crate) fn end_search(&mut self) {
+        self.searched = Some(self.events);
+    }
+
+    /// Returns whether a search through all journaled blocks would find none that is ready.
+    pub(crate) fn was_searched(&self) -> bool {
+        self.searched == Some(self.events)
     }
 
     pub(crate) fn oldest(&self) -> Option<AgedInode> {

@@ -116,6 +116,7 @@ impl Core {
     /// Counts the dirty pages before the only pending barrier, and decides whether to journal them.
     fn count_pages_before_barrier(&mut self) {
         self.page_cache.begin_counting();
+        self.writeback.record_event();
         for ino in self.writeback.by_age() {
             let Some(node) = self.tree.find_mut(ino) else { continue };
             if !node.state.pages.dirty().is_empty() {
@@ -229,6 +230,7 @@ impl Core {
             && self.barriers.require_flushed(write_seq)
         {
             self.barriers.ordered.end_commit();
+            self.writeback.record_event();
             self.made_progress = true;
         }
     }

@@ -26,6 +26,7 @@ impl Core {
             owner: self.options.owner,
         };
         self.checkpoint.begin(start, &self.tree);
+        self.writeback.record_event();
         self.made_progress = true;
         true
     }

@@ -137,6 +137,7 @@ impl Core {
         let file_bytes = bytes_within(node.size, block);
         self.barriers.ordered.record_contents(self.page_cache.get(id).order.last_epoch);
         self.page_cache.mark_journaled(id, self.log.running_txn(), span, file_bytes);
+        self.writeback.record_event();
         node.state.pages.mark_journaled(block);
     }
 
@@ -145,7 +146,10 @@ impl Core {
     /// because journal space is kept for these records, nor for requests that will remove the
     /// blocks.
     pub(super) fn write_journaled_in_place(&mut self, below: u64) -> bool {
-        let mut all = true;
+        if self.writeback.was_searched() {
+            return false;
+        }
+        let (mut all, mut is_complete) = (true, !self.has_segments());
         for _ in 0..self.page_cache.journaled_len() {
             let Some(page) = self.page_cache.next_journaled() else { break };
             let is_due = page.journaled_txn < below;
@@ -164,8 +168,11 @@ impl Core {
             if self.has_segments() {
                 self.write_in_place(ino, block);
             } else {
-                self.write_extent(ino, block);
+                is_complete &= self.write_extent(ino, block).is_some();
             }
+        }
+        if is_complete && !all {
+            self.writeback.end_search();
         }
         all
     }

@@ -470,6 +470,7 @@ impl Core {
     pub(crate) fn on_transfer_complete(&mut self, completion: &Completion) {
         let Some((what, status)) = self.transfers.on_completion(completion) else { return };
         self.made_progress = true;
+        self.writeback.record_event();
         match what {
             TransferPurpose::Load { at, page } => self.on_page_loaded(at, page, status),
             TransferPurpose::Direct { slot, ino } => self.on_read_complete(slot, ino, status),

@@ -192,6 +192,9 @@ impl Core {
         self.page_cache.mark_dirty(id, span);
         let state = &mut self.tree.existing_mut(ino).state;
         state.pages.mark_dirty(block);
+        if self.barriers.ordered.is_idle() {
+            self.writeback.record_event();
+        }
         if state.writeback.begin_aging() {
             self.writeback.push_youngest(AgedInode { since: self.now, ino });
         }

@@ -17,6 +17,7 @@ impl Core {
             let errors = node.state.writeback.errors();
             if !node.state.pages.dirty().is_empty() {
                 node.state.writeback.resume();
+                self.writeback.record_event();
             }
             active.state = OpState::Written { upto: self.page_cache.dirty_seq(), errors };
         }
@@ -70,6 +71,7 @@ impl Core {
 
     pub(super) fn sync_all(&mut self, active: &mut ActiveRequest) -> StepResult {
         if active.state == OpState::Start {
+            self.writeback.record_event();
             let inos: Vec<Ino> = self.writeback.by_age().collect();
             for ino in inos {
                 if let Some(node) = self.tree.find_mut(ino) {

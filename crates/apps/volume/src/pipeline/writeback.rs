@@ -86,6 +86,7 @@ impl Core {
             if old {
                 // Requeue; after an error, this is the retry.
                 node.state.writeback.resume();
+                self.writeback.record_event();
                 self.writeback.pop_oldest();
                 self.writeback.push_youngest(AgedInode { since: self.now, ino });
                 self.request_writeback(ino, false);
@@ -120,7 +121,7 @@ impl Core {
 
     /// Writes an inode's dirty pages; returns `false` if some remain that can be written later.
     fn write_inode(&mut self, ino: Ino) -> bool {
-        let (mut from, mut is_complete) = (0, true);
+        let (mut from, mut is_complete, events) = (0, true, self.writeback.events());
         // A search for pages would be repeated with each completion until a buffer is free.
         if self.staging.is_exhausted() {
             return false;
@@ -135,13 +136,19 @@ impl Core {
             let permits = |f: &Page| self.barriers.ordered.permits_in_place(f.order.last_epoch);
             let ready =
                 |b: &u32| frame(b).is_some_and(|f| f.is_only_copy() && !f.writing && permits(f));
-            let dirty = pages.dirty().range_from(from).copied().find(ready);
+            let searches = !(is_complete && node.state.writeback.was_searched(events));
+            let is_urgent = node.state.writeback.is_urgent();
+            let mut dirty = pages.dirty().range_from(from).copied();
+            let dirty = searches.then(|| dirty.find(ready)).flatten();
             // No request waits for data that is durable in the journal.
-            let logged = pages.journaled().range_from(from).copied().find(ready);
-            let logged = logged.filter(|_| !node.state.writeback.is_urgent());
-            let Some(first) = dirty.into_iter().chain(logged).min() else {
+            let mut journaled = pages.journaled().range_from(from).copied();
+            let journaled = (searches && !is_urgent).then(|| journaled.find(ready)).flatten();
+            let Some(first) = dirty.into_iter().chain(journaled).min() else {
                 // A page changed during its write must wait for that write.
                 let is_dirty = pages.dirty().iter().any(|b| frame(b).is_some_and(|f| f.dirty));
+                if is_complete && searches && !is_urgent {
+                    self.tree.existing_mut(ino).state.writeback.end_search(events);
+                }
                 return is_complete && !is_dirty;
             };
             if node.state.io.is_blocked()
