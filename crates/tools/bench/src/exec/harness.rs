@@ -21,6 +21,8 @@ pub(super) enum BackingDevice {
     Timeless,
     /// An emulated drive with the timing of the drive in \[NVMeDirect16\].
     Nand,
+    /// The same with a volatile write buffer, so that a flush waits for programs.
+    NandBehindBuffer,
     /// A file of the host.
     File,
 }
@@ -34,6 +36,7 @@ impl BackingDevice {
         match self {
             BackingDevice::Timeless => "drive without timing",
             BackingDevice::Nand => "drive consumer-nvme",
+            BackingDevice::NandBehindBuffer => "drive consumer-nvme, volatile write buffer",
             BackingDevice::File => "host file",
         }
     }
@@ -41,7 +44,7 @@ impl BackingDevice {
     /// Returns the name of the kernel's path to it in results.
     pub(super) fn kernel_path(self) -> &'static str {
         match self {
-            BackingDevice::Timeless | BackingDevice::Nand => {
+            BackingDevice::Timeless | BackingDevice::Nand | BackingDevice::NandBehindBuffer => {
                 "ext4 on a loop device over FUSE over NBD"
             }
             BackingDevice::File => "ext4 on a loop device, no emulated drive",
@@ -49,13 +52,17 @@ impl BackingDevice {
     }
 
     /// Returns the drive of the paper with fewer blocks; channels, dies and timing are unchanged.
-    fn scenario(self) -> Option<String> {
-        let drive = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n";
+    pub(super) fn scenario(self) -> Option<String> {
+        let drive = "[drive]\npreset = \"consumer-nvme\"\n";
+        let geometry = "[drive.geometry]\nchunks = 24\n";
         let none = "[drive.timing]\nread = 0\nprogram = 0\nerase = 0\nchannel = 0\n\
                     [drive.controller]\nfetch_latency = 0\ncompletion_latency = 0\ndma_bandwidth = 0\n";
+        // The host's memory is there before the programs start.
+        let buffer = "prealloc = \"2G\"\nwrite_buffer = { kind = \"volatile\" }\n";
         match self {
-            BackingDevice::Timeless => Some(format!("{drive}{none}")),
-            BackingDevice::Nand => Some(drive.to_owned()),
+            BackingDevice::Timeless => Some(format!("{drive}{geometry}{none}")),
+            BackingDevice::NandBehindBuffer => Some(format!("{drive}{buffer}{geometry}")),
+            BackingDevice::Nand => Some(format!("{drive}{geometry}")),
             BackingDevice::File => None,
         }
     }
@@ -74,7 +81,7 @@ impl IoPath {
 }
 
 /// Directory of a program's files.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ProgramDir {
     /// The directory as the program sees it.
     pub(super) directory: PathBuf,
@@ -88,7 +95,7 @@ pub(super) struct ProgramDir {
 }
 
 /// Device of a volume.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Volume {
     /// The device has a volume.
     Formatted(String),
@@ -118,6 +125,21 @@ impl ProgramDir {
     /// Lets syncs of programs return at once, with a value of `--speculate` for the output.
     pub(super) fn with_speculation(self, mode: &'static str) -> ProgramDir {
         ProgramDir { speculation: Some(mode), ..self }
+    }
+
+    /// Removes everything in a directory that the kernel sees. A new volume is empty anyway.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn clear(&self) -> Result<(), BenchError> {
+        if self.volume.is_some() {
+            return Ok(());
+        }
+        for entry in self.directory.read_dir()? {
+            let path = entry?.path();
+            if path.is_dir() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
+        }
+        Ok(())
     }
 
     /// Returns a command without arguments whose files are in the directory. Its process may be

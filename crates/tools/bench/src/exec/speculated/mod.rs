@@ -1,16 +1,16 @@
-//! Part `exec` of the group `speculate`: programs that do not sync, that speculate, and that wait,
-//! interleaved within one run.
+//! Part `exec` of the group `speculate`: programs that do not sync, that speculate, that wait, and
+//! that wait in the kernel, interleaved within one run.
 //!
 //! The drive has the times of NAND and a volatile write buffer, so that a flush waits for programs.
 //! It is emulated in the process of `sluice exec`, with its data in memory, and every program has an
-//! empty volume.
+//! empty volume. The kernel's own way is ext4 on a loop device on such a drive.
 //!
 //! A closed loop such as that of Redis with `appendfsync always` answers right after its sync. Its
 //! one thread gains only if it can go on meanwhile: with an outbox for the answers.
 
 use std::path::Path;
 
-use super::harness::{ProgramDir, Scratch};
+use super::harness::{BackingDevice, ExecHarness, IoPath, ProgramDir};
 use super::{child_process, harness, redis, rocksdb, sqlite};
 use crate::{BenchError, Measurement, RunLength, Samples, Sink, interleave};
 
@@ -26,9 +26,8 @@ const CLOSED_LOOP_MIN: f64 = 1.2;
 /// Least share of the throughput without the option if nothing is pending.
 const IDLE_SHARE_MIN: f64 = 0.98;
 
-/// The drive: `consumer-nvme` with fewer blocks.
-const DRIVE: &str = "[drive]\npreset = \"consumer-nvme\"\n[drive.geometry]\nchunks = 24\n\
-                     [drive.write_buffer]\nkind = \"volatile\"\n";
+/// The drive of \[Spec14\], table 1, whose writes take 5 us.
+const PCM: &str = "[drive]\npreset = \"pcm\"\nprealloc = \"1G\"\n";
 
 /// Effect of a program's syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +40,19 @@ enum SyncMode {
     Buffer,
     /// They wait for the drive.
     Wait,
+    /// They wait for the drive, in the kernel.
+    Kernel,
 }
 
 impl SyncMode {
     /// Modes of programs in batches, in the order of samples.
-    const BATCHES: &[SyncMode] = &[SyncMode::None, SyncMode::Speculate, SyncMode::Wait];
+    const BATCHES: &[SyncMode] =
+        &[SyncMode::None, SyncMode::Speculate, SyncMode::Wait, SyncMode::Kernel];
     /// Modes of a closed loop, in the order of samples.
     const CLOSED_LOOP: &[SyncMode] =
+        &[SyncMode::None, SyncMode::Speculate, SyncMode::Buffer, SyncMode::Wait, SyncMode::Kernel];
+    /// The same on a drive that the kernel does not use.
+    const CLOSED_LOOP_ALONE: &[SyncMode] =
         &[SyncMode::None, SyncMode::Speculate, SyncMode::Buffer, SyncMode::Wait];
 
     /// Returns the name in results.
@@ -57,6 +62,7 @@ impl SyncMode {
             SyncMode::Speculate => "speculating",
             SyncMode::Buffer => "speculating with an outbox",
             SyncMode::Wait => "waiting",
+            SyncMode::Kernel => "waiting in the kernel",
         }
     }
 
@@ -64,19 +70,40 @@ impl SyncMode {
     /// the time.
     fn operations(self, operations: u32) -> u32 {
         match self {
-            SyncMode::Wait => (operations / 100).max(10),
+            SyncMode::Wait | SyncMode::Kernel => (operations / 100).max(10),
             _ => operations,
         }
     }
+}
 
-    fn program_dir(self, scratch: &Path) -> Result<ProgramDir, BenchError> {
-        let scenario = scratch.join("drive.toml");
-        std::fs::write(&scenario, DRIVE)?;
-        let dir = ProgramDir::on_new_volume(scratch.join("volume"), &scenario);
-        Ok(match self {
+/// The drives of programs, and the kernel's file system on the first one.
+#[derive(Debug)]
+struct Drives(ExecHarness);
+
+impl Drives {
+    fn new() -> Result<Drives, BenchError> {
+        ExecHarness::new(BackingDevice::NandBehindBuffer).map(Drives)
+    }
+
+    fn scratch(&self) -> &Path {
+        self.0.scratch()
+    }
+
+    /// Returns an empty directory for a program, on a drive of its own. The kernel has one drive,
+    /// which is `NAND`.
+    fn program_dir(&self, mode: SyncMode, drive: &str) -> Result<ProgramDir, BenchError> {
+        let scenario = self.scratch().join("drive.toml");
+        std::fs::write(&scenario, drive)?;
+        let dir = ProgramDir::on_new_volume(self.scratch().join("new-volume"), &scenario);
+        Ok(match mode {
             SyncMode::None | SyncMode::Wait => dir,
             SyncMode::Speculate => dir.with_speculation("wait"),
             SyncMode::Buffer => dir.with_speculation("buffer"),
+            SyncMode::Kernel => {
+                let dir = self.0.dir(IoPath::Kernel).clone();
+                dir.clear()?;
+                dir
+            }
         })
     }
 }
@@ -93,12 +120,13 @@ pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchErr
     }
     child_process::find("setpriv", "a program ends with the measurement", "util-linux")?;
     harness::remove_stale_scratch();
-    let scratch = Scratch::new()?;
+    let drives = Drives::new()?;
+    let nand = BackingDevice::NandBehindBuffer.scenario().unwrap_or_default();
     let [_, (journal, pragma)] = sqlite::JOURNALS;
     let case = format!("sqlite, a transaction per insert, journal {journal}");
     measure(effort, sink, &case, SyncMode::BATCHES, SHARE_BOUND, |mode| {
         let synchronous = if mode == SyncMode::None { "OFF" } else { "FULL" };
-        let dir = mode.program_dir(scratch.path())?;
+        let dir = drives.program_dir(mode, &nand)?;
         let inserts = mode.operations(effort.choose(30_000, 3_000));
         Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, inserts)?.rate())
     })?;
@@ -108,15 +136,20 @@ pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchErr
             SyncMode::None => rocksdb::unsynced_load(writes),
             _ => rocksdb::synced_load(mode.operations(writes)),
         };
-        Ok(rocksdb::sample(&mode.program_dir(scratch.path())?, &load)?.rate)
+        Ok(rocksdb::sample(&drives.program_dir(mode, &nand)?, &load)?.rate)
     })?;
-    let case = format!("redis, YCSB A, {} clients, appendfsync always", redis::CLIENTS);
-    measure(effort, sink, &case, SyncMode::CLOSED_LOOP, CLOSED_LOOP_BOUND, |mode| {
-        let policy = if mode == SyncMode::None { "no" } else { "always" };
-        let dir = mode.program_dir(scratch.path())?;
-        Ok(redis::sample(effort, scratch.path(), &dir, policy, 0)?.rate())
-    })?;
-    idle(effort, sink, scratch.path())
+    let always = format!("redis, YCSB A, {} clients, appendfsync always", redis::CLIENTS);
+    for (drive, case, modes) in [
+        (nand.as_str(), always.clone(), SyncMode::CLOSED_LOOP),
+        (PCM, format!("{always}, drive pcm"), SyncMode::CLOSED_LOOP_ALONE),
+    ] {
+        measure(effort, sink, &case, modes, CLOSED_LOOP_BOUND, |mode| {
+            let policy = if mode == SyncMode::None { "no" } else { "always" };
+            let dir = drives.program_dir(mode, drive)?;
+            Ok(redis::sample(effort, drives.scratch(), &dir, policy, 0)?.rate())
+        })?;
+    }
+    idle(effort, sink, &drives, &nand)
 }
 
 /// Bound of one mode of a load.
@@ -173,12 +206,17 @@ fn measure(
 }
 
 /// Measures what the filter and the check before an output cost a program without pending syncs.
-fn idle(effort: RunLength, sink: &mut Sink<'_>, scratch: &Path) -> Result<(), BenchError> {
+fn idle(
+    effort: RunLength,
+    sink: &mut Sink<'_>,
+    drives: &Drives,
+    drive: &str,
+) -> Result<(), BenchError> {
     let case = format!("redis, YCSB A, {} clients, appendfsync everysec", redis::CLIENTS);
     let modes = [SyncMode::Wait, SyncMode::Speculate];
     let rates = interleave(effort.choose(21, 1), modes.len(), |which| {
-        let dir = modes[which].program_dir(scratch)?;
-        Ok::<f64, BenchError>(redis::sample(effort, scratch, &dir, "everysec", 0)?.rate())
+        let dir = drives.program_dir(modes[which], drive)?;
+        Ok::<f64, BenchError>(redis::sample(effort, drives.scratch(), &dir, "everysec", 0)?.rate())
     })?;
     let mut off = None;
     for (mode, rates) in modes.into_iter().zip(rates) {
@@ -209,7 +247,8 @@ mod tests {
 
     #[test]
     fn the_drive_has_a_volatile_buffer() {
-        let parsed = Scenario::parse(Path::new("bench"), DRIVE).unwrap();
+        let text = BackingDevice::NandBehindBuffer.scenario().unwrap();
+        let parsed = Scenario::parse(Path::new("bench"), &text).unwrap();
         let buffer = &parsed.drives[0].config.write_buffer;
         assert!(matches!(buffer, controller::WriteBuffer::Volatile { .. }), "{buffer:?}");
     }
@@ -223,6 +262,7 @@ mod tests {
             SyncMode::Speculate => 84.0,
             SyncMode::Buffer => 13.0,
             SyncMode::Wait => 10.0,
+            SyncMode::Kernel => 5.0,
         };
         for (case, modes, bound) in [
             ("a", SyncMode::BATCHES, SHARE_BOUND),
