@@ -5,6 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ftl::Ftl;
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use nvme::Status;
 use rules::TableId;
@@ -270,15 +271,16 @@ impl Controller {
         management::change(self, now, request)
     }
 
-    /// Returns the FTL, if the drive manages its own flash.
-    pub fn ftl(&self) -> Option<&ftl::Ftl> {
+    /// Returns the FTL, if the drive manages its own flash; that of the first application, if there are
+    /// several.
+    pub fn ftl(&self) -> Option<&Ftl> {
         match &self.personality {
-            Personality::Block(d) => Some(&d.ftl),
+            Personality::Block(d) => Some(&d.spaces.first),
             _ => None,
         }
     }
 
-    /// Changes a setting of the drive's FTL. The drive must be polled afterwards.
+    /// Changes a setting of the drive's FTL, or of those of all applications of its rules. The drive must be polled afterwards.
     ///
     /// # Errors
     /// [`ftl::ControlError`]; nothing changes.
@@ -455,8 +457,11 @@ impl Controller {
     /// The first invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), DriveViolation> {
         self.check_command_invariants()?;
-        let ftl = self.ftl().map_or(Ok(()), |ftl| ftl.check_invariants());
-        ftl.map_err(|e| DriveViolation {
+        let ftls = match &self.personality {
+            Personality::Block(d) => d.spaces.all().try_for_each(Ftl::check_invariants),
+            _ => Ok(()),
+        };
+        ftls.map_err(|e| DriveViolation {
             part: DrivePart::Ftl,
             invariant: e.invariant,
             subject: "ftl",
@@ -570,8 +575,8 @@ impl Controller {
             }
             Personality::Block(d) => {
                 stats.scrub = d.media_event_handler.stats;
-                stats.ftl = Some(*d.ftl.stats());
-                stats.free_lines = Some(d.ftl.free_lines());
+                stats.ftl = Some(d.spaces.stats());
+                stats.free_lines = Some(d.spaces.all().map(Ftl::free_lines).sum());
                 stats.read_modify_write = d.has_partial_units().then_some(d.changes.stats);
                 stats.block_commands = d.command_stats;
                 stats.protection_errors = d.protection.as_ref().map(|p| p.errors);

@@ -236,7 +236,9 @@ impl RuleKeys {
         let (path, text) = self.source(nand, ftl);
         let compiled = compile(&path, &text, &options).map_err(|error| program_error(*error))?;
         let verified = compiled.verify(&options.grant).map_err(|error| program_error(*error))?;
-        if let Err(error) = check_executable(&verified, nand, ftl, capacity) {
+        // The capacity is that of a drive with one application.
+        let capacity = capacity.filter(|_| verified.program().apps.len() == 1);
+        if let Err(error) = check_executable(&verified, nand, ftl, capacity.as_slice()) {
             return Err(self.not_executable(&path, &text, error));
         }
         config.program = verified.program().encode();

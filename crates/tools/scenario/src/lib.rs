@@ -128,6 +128,8 @@ pub struct DriveSpec {
     pub capacity: Option<Capacity>,
     /// Namespace that the host connects to; `None` for the first one.
     pub namespace: Option<u32>,
+    /// Application of the drive's rules that the host is attached to; `None` for the whole drive.
+    pub app: Option<String>,
     /// Whether the scenario sets a seed for this drive.
     seed_given: bool,
 }
@@ -258,11 +260,17 @@ impl Scenario {
                 }
                 scenario.check_method(&scenario.path, &mut value.section()?, path.over)?;
                 scenario.check_namespace(&scenario.path, &mut value.section()?, path.over)?;
+                if scenario.path.app.is_some() {
+                    scenario.check_app(&scenario.path, &value.section()?, path.over)?;
+                }
                 scenario.check_log(&scenario.path, &mut value.section()?, path.over)?;
             }
             let namespace = scenario.path.namespace;
             scenario.drives.iter_mut().for_each(|drive| drive.namespace = namespace);
+            let app = &scenario.path.app;
+            scenario.drives.iter_mut().for_each(|drive| drive.app.clone_from(app));
         }
+        scenario.add_application_paths()?;
         let names: Vec<_> = scenario.drives.iter().map(|d| d.config.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for section in shares {
@@ -274,7 +282,10 @@ impl Scenario {
             scenario.serving.exports.push(export);
         }
         for (index, section) in jobs.iter().enumerate() {
-            let (job, named) = keys::job::read(section, index, "job")?;
+            let (mut job, named) = keys::job::read(section, index, "job")?;
+            if let Some(value) = &named.app {
+                job.path = Some((scenario.path_of_app(value, &named, &paths)?, value.line()));
+            }
             scenario.check_job(&job, &named, &paths)?;
             scenario.jobs.push(job);
         }
@@ -308,6 +319,11 @@ impl Scenario {
             }
         } else if !self.composition.is_empty() {
             over = if let [only] = paths { Some(only) } else { None };
+        }
+        if refs.app.is_some()
+            && let Some((name, _)) = &job.path
+        {
+            over = paths.iter().find(|path| path.name == *name);
         }
         if let Some(value) = &refs.drive {
             if !self.composition.is_empty() {

@@ -56,8 +56,8 @@ pub struct StackBuilder {
     device_of: Vec<usize>,
     /// The time at which all devices are initialized.
     ready_at: Nanos,
-    /// The drives and namespaces whose blocks have been preconditioned.
-    preconditioned: BTreeSet<(usize, u32)>,
+    /// The drives, namespaces and applications whose blocks have been preconditioned.
+    preconditioned: BTreeSet<(usize, u32, Option<String>)>,
     /// How drives came to their states, by name, if states are kept.
     state_uses: Vec<(String, StateUse)>,
     /// By drive of the scenario: whether it had no data when it was powered on.
@@ -199,6 +199,7 @@ impl StackBuilder {
     ) -> Result<OpenPath, StackError> {
         let mut plan = scenario.drive_spec(spec.over);
         plan.namespace = spec.config.namespace;
+        plan.app.clone_from(&spec.config.app);
         if let HostTarget::Named(named) = &plan.target
             && named.kind == Some(TargetKind::Kv)
         {
@@ -387,7 +388,11 @@ impl OpenPath {
                 continue;
             }
             if matches!(beneath, Beneath::Drive(_))
-                && !builder.preconditioned.insert((*drive, plan.namespace.unwrap_or(1)))
+                && !builder.preconditioned.insert((
+                    *drive,
+                    plan.namespace.unwrap_or(1),
+                    plan.app.clone(),
+                ))
             {
                 continue;
             }

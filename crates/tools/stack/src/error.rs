@@ -153,6 +153,15 @@ pub enum StackError {
         #[source]
         source: pblk::PblkError,
     },
+    /// The rules of the drive have no such application.
+    #[error("drive {name}: {source}")]
+    Application {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: controller::DriveRulesError,
+    },
     /// The host cannot be confined to a part of the drive.
     #[error("drive {name}: its host cannot have a part of it: {source}")]
     Confined {

@@ -28,8 +28,8 @@ pub(crate) fn controller_identity(
         Personality::Block(d) => {
             unit_blocks = d.unit_blocks();
             optimal = d.array.nand.config().write_unit() * unit_blocks;
-            if d.ftl.config().atomic_writes {
-                atomic = atomic_unit(d.ftl.geometry().ws_opt, unit_blocks);
+            if d.spaces.first.config().atomic_writes {
+                atomic = atomic_unit(d.spaces.first.geometry().ws_opt, unit_blocks);
             }
             if config.protection.is_some() {
                 oob = ProtectionInfo::BYTES as u16;
@@ -69,6 +69,8 @@ pub(crate) fn controller_identity(
             feature::Arbitration { burst_log2: log2(burst), low, medium, high }
         }
     };
+    let has_one_app =
+        matches!(personality, Personality::Block(drive) if !drive.spaces.are_several());
     let flushes_to_host = config.media.data().flushes_to_host();
     ControllerIdentity {
         name: config.name.clone(),
@@ -106,9 +108,9 @@ pub(crate) fn controller_identity(
             get_lba_status: matches!(personality, Personality::Block(_)),
             lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
             keep_alive: config.controller.registers.is_some(),
-            format: matches!(personality, Personality::Block(_)),
+            format: has_one_app,
             namespaces: matches!(personality, Personality::Block(_)) && config.rules.is_none(),
-            sanitize: matches!(personality, Personality::Block(_)),
+            sanitize: has_one_app,
             rules: config.rules.is_some(),
             namespace_notices: true,
         },

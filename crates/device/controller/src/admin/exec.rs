@@ -25,6 +25,7 @@ use crate::personality::format::{self, FormatCommand, FormatTask, RunRequester};
 use crate::personality::logical_blocks::BlockRange;
 use crate::personality::rules::{admin as rule_admin, installation};
 use crate::personality::sanitize::{self, SanitizeReport};
+use crate::personality::spaces::ONLY_APP;
 
 /// Whether a structure of Identify is one of a command set.
 fn has_command_set(structure: u8) -> bool {
@@ -490,6 +491,7 @@ impl Controller {
         };
         let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(namespace.blocks);
         let first = rights.map_or(0, AccessCheck::first_sector);
+        let app = rights.and_then(AccessCheck::app).unwrap_or(ONLY_APP);
         if slba >= sectors || bytes < 8 {
             return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
@@ -506,7 +508,7 @@ impl Controller {
             else {
                 return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
             };
-            let (mapped, n) = drive.extent(part.slba, part.nlb);
+            let (mapped, n) = drive.extent(app, part.slba, part.nlb);
             list.push(LbaStatusDescriptor::new(at, n, mapped));
             at += u64::from(n);
         }

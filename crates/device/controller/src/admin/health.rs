@@ -1,5 +1,6 @@
 //! The health of a drive: the inputs of its health log, and the cloud health log.
 
+use ftl::Ftl;
 use media::Nand;
 use nvme::CloudHealthLog;
 
@@ -69,10 +70,11 @@ fn cloud_health(controller: &Controller, nand: &Nand, spare_percent: u8) -> Clou
     let mut failed = u64::from(stats.offline_chunks);
     if let Personality::Block(drive) = &controller.personality {
         failed = drive.failed_chunks().into();
-        let plan = drive.ftl.capacity_plan();
-        let share = drive.ftl.free_lines() / f64::from(plan.lines.max(1));
+        let lines: u32 = drive.spaces.all().map(|ftl| ftl.capacity_plan().lines).sum();
+        let free: f64 = drive.spaces.all().map(Ftl::free_lines).sum();
+        let share = free / f64::from(lines.max(1));
         log.free_blocks = (share * 100.0).clamp(0.0, 100.0) as u8;
-        log.refreshes.copy_from_slice(&drive.ftl.stats().refreshed_lines.to_le_bytes()[..7]);
+        log.refreshes.copy_from_slice(&drive.spaces.stats().refreshed_lines.to_le_bytes()[..7]);
         log.mapped = drive.mapped_blocks().into();
         let errors = drive.protection.as_ref().map_or(0, |p| p.errors.total());
         log.end_to_end_detected = u32::try_from(errors).unwrap_or(u32::MAX).into();

@@ -24,6 +24,7 @@ use crate::host_interface::registers;
 use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
 use crate::personality::rules::{commands as rules, output};
+use crate::personality::spaces::ONLY_APP;
 use crate::personality::{self, format};
 
 impl Controller {
@@ -89,7 +90,7 @@ impl Controller {
         let nsid = sqe.nsid.get();
         if self.commands.checks_namespaces {
             self.commands.get_mut(id).nsid = nsid;
-            translation::admit(self, owner, sqe)?;
+            self.commands.get_mut(id).app = translation::admit(self, owner, sqe)?;
         } else if nsid != 1 && !(nsid == u32::MAX && sqe.opcode == 0) {
             self.commands.get_mut(id).nsid = nsid;
             return Err(translation::missing(self, owner, nsid));
@@ -232,7 +233,7 @@ impl Controller {
         match &mut self.personality {
             Personality::Block(_) if self.commands.rules.is_some() => rules::start(self, now, id),
             Personality::Block(d) => {
-                d.start(now, id, &mut self.commands, self.admin.cache_enabled());
+                d.start(now, id, ONLY_APP, &mut self.commands, self.admin.cache_enabled());
             }
             _ => self.start_without_ftl(now, id),
         }
@@ -679,7 +680,7 @@ impl Controller {
         let (drive, cache_enabled) = self.direct_drive();
         drive.write_batch_directly(writes, cache_enabled);
         self.process_until::<false>(now);
-        self.direct_drive().0.ftl.take_batch_completions()
+        self.direct_drive().0.spaces.first.take_batch_completions()
     }
 
     /// Processes everything that is due by `now`. Returns whether there was anything.

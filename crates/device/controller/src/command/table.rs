@@ -6,6 +6,7 @@ use std::sync::Arc;
 use collections::Slab;
 use ftl::HostStream;
 use nvme::{DsmRange, ErrorEntry, IoCommand, ProtectionRequest, RuleCommand, Status};
+use rules::AppId;
 use time::Nanos;
 use transport::Port;
 
@@ -13,6 +14,7 @@ use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::command::data_buffer::DataBuffer;
 use crate::personality::logical_blocks::BlockRange;
 use crate::personality::rules::DriveRules;
+use crate::personality::spaces::ONLY_APP;
 
 /// A command in flight.
 #[derive(Debug)]
@@ -61,6 +63,8 @@ pub(crate) struct Command {
     pub(crate) extents: Vec<BlockRange>,
     /// The host has been detached.
     detached: bool,
+    /// The application of its host, on a drive with several; else that of the drive.
+    pub(crate) app: AppId,
     /// The stream of what it will write, from the choice of rules until it starts; otherwise that of the
     /// host.
     pub(crate) stream: HostStream,
@@ -192,6 +196,7 @@ impl Commands {
                 first_sector: 0,
                 extents: Vec::new(),
                 detached: false,
+                app: ONLY_APP,
                 stream: HostStream::Host,
             }),
         }

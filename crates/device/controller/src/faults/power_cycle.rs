@@ -73,7 +73,7 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
     match off {
         Personality::Block(mut drive) => {
             drive.array.power_cut();
-            let (ftl, scrub) = (*drive.ftl.stats(), drive.media_event_handler.stats);
+            let (ftl, scrub) = (drive.spaces.stats(), drive.media_event_handler.stats);
             let (partial, commands) = (drive.changes.stats, drive.command_stats);
             let errors = drive.protection.as_ref().map(|protection| protection.errors);
             let drive = *drive;
@@ -81,7 +81,7 @@ fn power_up(off: Personality, config: &DriveConfig) -> Result<Personality, Drive
                 KeptMemory { settings: Some(drive.maintenance.settings), ..KeptMemory::default() };
             let mut next = Controller::nand_personality(drive.array, kind, config, kept)?;
             if let Personality::Block(drive) = &mut next {
-                drive.ftl.add_stats(&ftl);
+                drive.spaces.first.add_stats(&ftl);
                 drive.media_event_handler.stats = scrub;
                 drive.changes.stats = partial;
                 drive.command_stats = commands;

@@ -18,6 +18,7 @@ use std::ops::Range;
 use nvme::{
     ChunkDescriptor, ChunkState, DsmRange, GeometryError, IoCommand, Status, VendorExtensions,
 };
+use rules::AppId;
 use time::{Nanos, Rounding, TokenBucket, TokenRate};
 
 use crate::admin::{AdminState, ControllerIdentity};
@@ -33,6 +34,12 @@ pub enum AccessScope {
         first: u64,
         /// Number of sectors.
         count: u64,
+    },
+    /// The blocks of an application of the rules of a drive with rules. The host addresses them from 0 on,
+    /// and its commands are inputs of that application.
+    Application {
+        /// Its number in the program.
+        app: u32,
     },
     /// Parallel units of an open-channel drive, counted group by group. Addresses are those of the
     /// whole drive; chunks of other parallel units are reported as offline.
@@ -224,8 +231,12 @@ impl AccessCheck {
         let all_pus = facts.geometry.map_or(0, |g| g.total_pus());
         let (mut sectors, mut pus) = (None, 0..all_pus);
         match access.scope {
-            AccessScope::All if all_pus > 0 => {}
-            AccessScope::All => sectors = Some(0..facts.namespace.sectors),
+            // The namespace of the host's identity is the space of its application.
+            AccessScope::All | AccessScope::Application { .. } if all_pus == 0 => {
+                sectors = Some(0..facts.namespace.sectors);
+            }
+            AccessScope::All => {}
+            AccessScope::Application { .. } => return Err(wrong("physical addresses".into())),
             AccessScope::Sectors { first, count } => {
                 let end = first
                     .checked_add(count)
@@ -299,6 +310,14 @@ impl AccessCheck {
     /// Returns the namespace of the host.
     pub(crate) fn nsid(&self) -> u32 {
         self.policy.namespace
+    }
+
+    /// Returns the application of the host's commands, if it has one of its own.
+    pub(crate) fn app(&self) -> Option<AppId> {
+        match self.policy.scope {
+            AccessScope::Application { app } => Some(AppId::from_index(app as usize)),
+            _ => None,
+        }
     }
 
     /// Returns the maximum number of commands in flight per queue.
@@ -377,6 +396,8 @@ impl AccessCheck {
             IoCommand::VectorWrite { .. }
             | IoCommand::VectorReset { .. }
             | IoCommand::VectorCopy { .. } => (vector, writes) = (true, true),
+            // The rules of an application read its own sectors.
+            IoCommand::Rule(_) if self.app().is_some() => {}
             // The device L2P is shared by all hosts, so a restricted host may not change it. Rules
             // read sectors of the whole drive.
             IoCommand::DeviceTrim { .. } | IoCommand::Rule(_) => {

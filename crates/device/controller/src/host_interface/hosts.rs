@@ -9,11 +9,16 @@
 use std::io;
 use std::sync::Arc;
 
+use ftl::Ftl;
 use mem::AddressSpace;
+use rules::AppId;
 use transport::{CqProducer, Port, ShadowDoorbells, SqConsumer};
 
+use crate::DriveRulesError;
 use crate::controller::{Controller, Personality};
-use crate::host_interface::access::{AccessCheck, AccessPolicy, AttachError, PortStats};
+use crate::host_interface::access::{
+    AccessCheck, AccessPolicy, AccessScope, AttachError, PortStats,
+};
 use crate::host_interface::registers::{self, RegisterFile};
 use crate::namespaces::{identify, management};
 use crate::personality::sanitize;
@@ -106,8 +111,29 @@ impl Controller {
             return Err(AttachError::Registers);
         }
         let nsid = access.namespace;
-        let identity =
+        let mut identity =
             identify::host_identity(self, nsid).ok_or(AttachError::Namespace { nsid })?;
+        match (access.scope, &self.personality) {
+            (AccessScope::Application { app }, Personality::Block(drive)) => {
+                let apps = drive.spaces.count();
+                let what = || match self.commands.rules {
+                    Some(_) => format!("{apps} applications"),
+                    None => "no rules".into(),
+                };
+                if self.commands.rules.is_none() || app as usize >= apps {
+                    return Err(AttachError::Scope { part: access.scope, what: what() });
+                }
+                identity.namespace.sectors = drive.blocks_of(AppId::from_index(app as usize));
+            }
+            (AccessScope::Application { .. }, _) => {
+                return Err(AttachError::Scope { part: access.scope, what: "no rules".into() });
+            }
+            (scope, _) if self.has_several_apps() => {
+                let what = "several applications: attach it to one".into();
+                return Err(AttachError::Scope { part: scope, what });
+            }
+            _ => {}
+        }
         let rights = AccessCheck::new(access, &identity)?;
         if rights.has_persistent_region() && port.is_shared() && !self.memory.can_share_region() {
             return Err(AttachError::RegionInFile);
@@ -115,6 +141,29 @@ impl Controller {
         self.attach_port(port.clone(), Some(Box::new(rights)))?;
         management::update_checks(self);
         Ok(())
+    }
+
+    /// Returns the FTL of an application of the drive's rules, by its number in the program; `None` if there
+    /// is none.
+    pub fn application_ftl(&self, app: u32) -> Option<&Ftl> {
+        match &self.personality {
+            Personality::Block(d) => d.spaces.all().nth(app as usize),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of the application of the drive's rules that has this name.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::NoRules`], [`DriveRulesError::UnknownApp`].
+    pub fn application(&self, name: &str) -> Result<u32, DriveRulesError> {
+        self.commands.rules.as_ref().ok_or(DriveRulesError::NoRules)?.application(name)
+    }
+
+    /// Whether the drive has rules of several applications.
+    #[inline]
+    pub(crate) fn has_several_apps(&self) -> bool {
+        matches!(&self.personality, Personality::Block(d) if d.spaces.are_several())
     }
 
     fn attach_port(&mut self, port: Arc<Port>, rights: Option<Box<AccessCheck>>) -> io::Result<()> {

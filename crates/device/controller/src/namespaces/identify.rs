@@ -63,7 +63,7 @@ fn mapped_blocks(drive: &BlockDrive, namespace: &DriveNamespace) -> u64 {
         let (mut unit, end) = (extent.first, extent.first + extent.units);
         while unit < end {
             let left = u32::try_from(end - unit).unwrap_or(u32::MAX);
-            let (is_mapped, count) = drive.ftl.extent(unit, left);
+            let (is_mapped, count) = drive.spaces.first.extent(unit, left);
             mapped += if is_mapped { u64::from(count) } else { 0 };
             unit += u64::from(count);
         }

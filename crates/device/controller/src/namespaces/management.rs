@@ -7,7 +7,6 @@
 //! will have, and flushes that, and then changes the table. Blocks of a deleted namespace are thus
 //! never blocks of a new one with their contents, also after a power cut between any two steps.
 
-use ftl::Ftl;
 use nvme::{ControllerList, NamespaceChange, NewNamespace, ProtectionType, Sqe, Status};
 use time::Nanos;
 
@@ -25,6 +24,7 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::{BlockDrive, INTERNAL_TAG};
 use crate::personality::format::{self, FormatCommand, FormatTask, RunRequester};
 use crate::personality::logical_blocks::LogicalBlocks;
+use crate::personality::spaces::Spaces;
 
 /// Returns the table of a drive at power-on: that of its settings, or that of a new drive. Blocks
 /// that no namespace has are deallocated.
@@ -34,11 +34,11 @@ use crate::personality::logical_blocks::LogicalBlocks;
 pub(crate) fn open_table(
     config: &DriveConfig,
     settings: &mut NonVolatile,
-    ftl: &mut Ftl,
+    spaces: &mut Spaces,
     blocks: LogicalBlocks,
     is_new: bool,
 ) -> Result<NamespaceTable, DriveError> {
-    let space = NamespaceSpace { units: ftl.sectors(), unit_blocks: blocks.unit_blocks() };
+    let space = NamespaceSpace { units: spaces.sectors(), unit_blocks: blocks.unit_blocks() };
     let layout = &config.controller.namespaces;
     let Some(table) = settings::load(settings, space)? else {
         if !is_new && !layout.is_default() {
@@ -61,7 +61,7 @@ pub(crate) fn open_table(
         return Ok(table);
     };
     for extent in table.free_extents() {
-        let units = extent.units as u32;
+        let (units, ftl) = (extent.units as u32, &mut spaces.first);
         if ftl.extent(extent.first, units) != (false, units) {
             ftl.trim(INTERNAL_TAG, extent.first, units);
         }
@@ -92,8 +92,9 @@ impl NamespaceTable {
 
 /// Decides whether namespaces of new commands are checked.
 pub(crate) fn update_checks(controller: &mut Controller) {
+    // On a drive with several applications, each command is given that of its host.
     let is_direct = match &controller.personality {
-        Personality::Block(drive) => drive.namespaces.is_direct(),
+        Personality::Block(drive) => drive.namespaces.is_direct() && !drive.spaces.are_several(),
         _ => true,
     };
     let is_other = |rights: &AccessCheck| rights.nsid() != 1;

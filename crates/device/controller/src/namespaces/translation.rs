@@ -7,13 +7,16 @@
 //! Invariant: a command that is admitted addresses blocks of its namespace only.
 
 use nvme::{DsmRange, IoCommand, Sqe, Status, opcode};
+use rules::AppId;
 use time::Nanos;
 
 use crate::command::stage::Stage;
 use crate::controller::{Controller, Personality};
+use crate::host_interface::access::AccessCheck;
 use crate::namespaces::layout::NAMESPACES_MAX;
 use crate::namespaces::table::DriveNamespace;
 use crate::personality::logical_blocks::BlockRange;
+use crate::personality::spaces::ONLY_APP;
 
 /// The broadcast namespace identifier [NVMe1.4 §6.1.2].
 pub(crate) const ALL_NAMESPACES: u32 = u32::MAX;
@@ -33,12 +36,13 @@ pub(crate) fn missing(controller: &Controller, owner: usize, nsid: u32) -> Statu
 }
 
 /// Checks the namespace of an I/O command during formats and changes of namespaces, and on drives
-/// that do not have only their original namespace.
+/// that do not have only their original namespace, or have several applications. Returns the application
+/// of the command, which is that of its host.
 ///
 /// # Errors
 /// The status with which the command is to complete.
 #[cold]
-pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<(), Status> {
+pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<AppId, Status> {
     if let Some(status) = controller.commands.refused_with {
         return Err(status);
     }
@@ -46,18 +50,23 @@ pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<
     let is_broadcast = nsid == ALL_NAMESPACES && sqe.opcode == opcode::io::FLUSH;
     let Personality::Block(drive) = &controller.personality else {
         let is_known = nsid == 1 || is_broadcast;
-        return if is_known { Ok(()) } else { Err(Status::INVALID_NAMESPACE) };
+        return if is_known { Ok(ONLY_APP) } else { Err(Status::INVALID_NAMESPACE) };
     };
     if let Some(run) = &drive.maintenance.format {
         run.admit(if is_broadcast { None } else { Some(nsid) })?;
     }
-    if is_broadcast {
-        return Ok(());
-    }
     let rights = controller.queues.ports[owner].access.as_deref();
+    let app = match rights.and_then(AccessCheck::app) {
+        Some(app) => app,
+        None if drive.spaces.are_several() => return Err(Status::RULE_DENIED.do_not_retry()),
+        None => ONLY_APP,
+    };
+    if is_broadcast {
+        return Ok(app);
+    }
     let is_own = rights.is_none_or(|rights| rights.nsid() == nsid);
     match drive.namespaces.active(nsid) {
-        Some(_) if is_own => Ok(()),
+        Some(_) if is_own => Ok(app),
         _ => Err(missing(controller, owner, nsid)),
     }
 }

@@ -9,11 +9,12 @@
 use std::collections::VecDeque;
 
 use ftl::{
-    BatchWrite, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry, Ftl, L2pEntry,
+    BatchWrite, ChunkReport, Completion, ControlChange, ControlError, FlashGeometry, Ftl,
     NewFtlError, RecoveryError,
 };
 use media::{ChunkState, DataStore};
 use nvme::{DsmRange, IoCommand, Status, VectorHints};
+use rules::AppId;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
@@ -31,6 +32,7 @@ use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
 };
 use crate::personality::sanitize::{self, SanitizeRecord, SanitizeState};
+use crate::personality::spaces::{ONLY_APP, SpaceUnits, Spaces};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
@@ -39,7 +41,7 @@ use crate::{BlockCommandStats, DriveConfig, DriveError, WriteBuffer};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockDrive {
     pub(crate) array: NandArray,
-    pub(crate) ftl: Ftl,
+    pub(crate) spaces: Spaces,
     /// Whether the media store data: sectors, and slots of the write buffer.
     stores_data: bool,
     pub(crate) blocks: LogicalBlocks,
@@ -49,7 +51,7 @@ pub(crate) struct BlockDrive {
     pub(super) cache: WriteCache,
     pub(super) kick: bool,
     /// Whether the last write found no space, because too many chunks have failed.
-    is_read_only: bool,
+    pub(super) is_read_only: bool,
     pub(crate) media_event_handler: MediaEventHandler,
     pub(crate) command_stats: BlockCommandStats,
     pub(crate) namespaces: NamespaceTable,
@@ -91,36 +93,41 @@ impl BlockDrive {
         let keeps = nand.config().data != DataStore::None;
         let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
         let config = ftl_config(nand, drive).map_err(RecoveryError::from)?;
+        let apps = drive.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.spaces(drive))?;
+        let all = SpaceUnits::all(nand);
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
         let sanitize = SanitizeState::power_on(SanitizeRecord::read(&settings), fresh);
-        let mut ftl = if sanitize.has_flash {
-            // It is replaced when the operation ends.
-            erased_ftl(nand, drive, factory_good_chunks(nand)).map_err(RecoveryError::from)?
-        } else if fresh || !keeps {
-            let usable = |c| match scan_chunk(nand, &shape, c) {
-                ChunkReport::Bad => ChunkReport::Bad,
-                _ => ChunkReport::Free,
-            };
-            Ftl::new(shape, config, usable).map_err(RecoveryError::from)?
-        } else {
-            recover(nand, shape, config)?
-        };
+        let mut spaces = Spaces::open(&apps, all, config, |units, config| {
+            if sanitize.has_flash {
+                // It is replaced when the operation ends.
+                let good_when_new = factory_good_chunks(nand, units);
+                return Ok(erased_ftl(nand, units, config, good_when_new)?);
+            }
+            if fresh || !keeps {
+                let usable = |chunk| match scan_chunk(nand, units, &shape, chunk) {
+                    unusable @ (ChunkReport::Bad | ChunkReport::NotOwned) => unusable,
+                    _ => ChunkReport::Free,
+                };
+                return Ok(Ftl::new(shape, config, usable)?);
+            }
+            recover(nand, units, shape, config)
+        })?;
         let in_image = nand.config().data.image().is_some();
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
-        nand.set_slots(ftl.slots()).map_err(|e| RecoveryError::from(NewFtlError::from(e)))?;
+        nand.set_slots(spaces.slots()).map_err(|e| RecoveryError::from(NewFtlError::from(e)))?;
         let blocks = LogicalBlocks::new(drive.lba_bytes(), sector_bytes);
         let is_new = fresh || !keeps;
-        let namespaces = management::open_table(drive, &mut settings, &mut ftl, blocks, is_new)?;
+        let namespaces = management::open_table(drive, &mut settings, &mut spaces, blocks, is_new)?;
         let care = MediaEventHandler::new(drive.controller.scrub);
         let protected = drive.protection.is_some();
         let protection =
-            protected.then(|| Box::new(Protection::new(ftl.slots(), blocks.unit_blocks())));
+            protected.then(|| Box::new(Protection::new(spaces.slots(), blocks.unit_blocks())));
         let contents_bytes = contents_bytes(keeps, sector_bytes, protection.as_deref());
         Ok(BlockDrive {
             array,
-            ftl,
+            spaces,
             stores_data: keeps,
             blocks,
             protection,
@@ -138,17 +145,17 @@ impl BlockDrive {
     }
 
     /// Starts again with an FTL that has no data. Settings of the FTL return to those of the
-    /// configuration.
+    /// configuration. The drive has one application at most.
     ///
     /// # Errors
     /// No memory for the write buffer.
     pub(super) fn restart(&mut self, mut ftl: Ftl, drive: &DriveConfig) -> Result<(), NewFtlError> {
         self.array.nand.set_slots(ftl.slots())?;
-        ftl.add_stats(self.ftl.stats());
+        ftl.add_stats(self.spaces.first.stats());
         if let Some(protection) = self.protection.as_deref_mut() {
             protection.restart(ftl.slots());
         }
-        self.ftl = ftl;
+        self.spaces.first = ftl;
         let (scrub, partial) = (self.media_event_handler.stats, self.changes.stats);
         let sector_bytes = self.array.nand.layout().sector_bytes();
         let bytes = contents_bytes(self.stores_data, sector_bytes, self.protection.as_deref());
@@ -161,7 +168,11 @@ impl BlockDrive {
 
     /// Changes a setting of the FTL.
     pub(crate) fn apply_change(&mut self, change: &ControlChange) -> Result<(), ControlError> {
-        self.ftl.apply_change(change)?;
+        // A change that one translation layer refuses is made by none.
+        self.spaces.all().try_for_each(|ftl| ftl.check_change(change))?;
+        for ftl in self.spaces.all_mut() {
+            ftl.apply_change(change)?;
+        }
         self.kick = true;
         Ok(())
     }
@@ -169,35 +180,6 @@ impl BlockDrive {
     /// Whether the media store data.
     pub(crate) fn stores_data(&self) -> bool {
         self.stores_data
-    }
-
-    /// Whether logical blocks are smaller than the units of the FTL.
-    pub(crate) fn has_partial_units(&self) -> bool {
-        self.blocks.is_below_unit()
-    }
-
-    /// Returns the number of logical blocks in a unit of the FTL.
-    pub(crate) fn unit_blocks(&self) -> u32 {
-        self.blocks.unit_blocks()
-    }
-
-    /// Returns the capacity in logical blocks.
-    pub(crate) fn capacity_blocks(&self) -> u64 {
-        self.ftl.sectors() * u64::from(self.unit_blocks())
-    }
-
-    /// Returns the location of the unit of a logical block of the host, as [`Ftl::location`] does.
-    pub(crate) fn location(&self, lba: u64) -> Option<L2pEntry> {
-        self.ftl.location(self.blocks.unit_of(lba))
-    }
-
-    /// Returns whether the blocks from `lba` on are mapped, and for how many of `blocks` that holds,
-    /// as [`Ftl::extent`] does.
-    pub(crate) fn extent(&self, lba: u64, blocks: u32) -> (bool, u32) {
-        let units = self.blocks.covering_units(lba, blocks);
-        let (mapped, count) = self.ftl.extent(units.first, units.count);
-        let end = (units.first + u64::from(count)) * u64::from(self.unit_blocks());
-        (mapped, (end - lba).min(blocks.into()) as u32)
     }
 
     /// Whether completed writes need a flush to be durable.
@@ -215,10 +197,11 @@ impl BlockDrive {
     /// Queues a write without a command. `tag` has the mark [`DIRECT_TAG`].
     pub(crate) fn write_directly(&mut self, tag: u64, lba: u64, sectors: u32, cache_enabled: bool) {
         sanitize::record_direct_writes(self);
-        self.ftl.write(tag, lba, sectors, self.writes_through(cache_enabled));
+        let is_durable = self.writes_through(cache_enabled);
+        self.spaces.first.write(tag, lba, sectors, is_durable);
         self.kick = true;
         // A range that the FTL refuses completes at once.
-        while let Some(done) = self.ftl.pop_completion() {
+        while let Some(done) = self.spaces.first.pop_completion() {
             self.direct_writes.push_back(done);
         }
     }
@@ -232,7 +215,7 @@ impl BlockDrive {
                 self.write_directly(write.tag, write.slba, write.sectors, cache_enabled);
             }
         } else if !writes.is_empty() {
-            self.ftl.write_batch(writes);
+            self.spaces.first.write_batch(writes);
             self.kick = true;
         }
     }
@@ -243,12 +226,13 @@ impl BlockDrive {
         Some((done.tag & !DIRECT_TAG, done.status))
     }
 
-    /// Starts a command.
+    /// Starts a command of an application.
     #[inline(always)]
     pub(crate) fn start(
         &mut self,
         now: Nanos,
         id: u32,
+        app: AppId,
         commands: &mut Commands,
         cache_enabled: bool,
     ) {
@@ -258,12 +242,12 @@ impl BlockDrive {
             && command.extents.is_empty()
         {
             let units = self.blocks.covering_units(slba, nlb);
-            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
             ftl.read(now, id.into(), units.first, units.count, &mut flash);
         } else {
             self.start_change(now, id, commands, cache_enabled);
         }
-        self.collect_completions(now, commands);
+        self.collect_completions(now, app, commands);
     }
 
     /// Starts a command that is no read of one range.
@@ -308,7 +292,8 @@ impl BlockDrive {
             IoCommand::Copy { .. } => self.start_copy(now, id, stream, through, commands),
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
-                let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+                let app = commands.get(id).app;
+                let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
                 ftl.flush(now, tag, &mut flash);
                 self.kick = true;
             }
@@ -342,7 +327,8 @@ impl BlockDrive {
         }
         if !self.blocks.is_below_unit() {
             let units = UnitRange { first: slba, count: nlb };
-            return self.execute(UnitChange { tag: RequestTag::whole(id), kind, units, durable });
+            let change = UnitChange { tag: RequestTag::whole(id), kind, units, durable };
+            return self.execute(commands.get(id).app, change);
         }
         if slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks()) {
             return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
@@ -354,7 +340,7 @@ impl BlockDrive {
         }
     }
 
-    /// Starts a part of a change, unless it has to wait.
+    /// Starts a part of a change, unless it has to wait. Only a drive with one application has parts.
     pub(super) fn start_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
         if self.changes.add(change) {
             self.execute_part(now, change, commands);
@@ -364,25 +350,26 @@ impl BlockDrive {
     /// Gives a started part of a change to the FTL, or reads its unit first.
     fn execute_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
         if !change.is_partial() {
-            return self.execute(change);
+            return self.execute(ONLY_APP, change);
         }
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(ONLY_APP, commands);
         ftl.read(now, change.tag.encode(), change.units.first, change.units.count, &mut flash);
     }
 
     /// Gives a change to the FTL. A part of a unit is written with the contents of its unit, also if
     /// its blocks are zeroed.
     #[inline]
-    pub(super) fn execute(&mut self, change: UnitChange) {
+    pub(super) fn execute(&mut self, app: AppId, change: UnitChange) {
+        let (ftl, _) = self.spaces.of_mut(app);
         let UnitChange { units: UnitRange { first, count }, durable, .. } = change;
         let tag = change.tag.encode();
         match change.kind {
-            ChangeKind::Write(stream) => self.ftl.write_to(stream, tag, first, count, durable),
+            ChangeKind::Write(stream) => ftl.write_to(stream, tag, first, count, durable),
             kind if change.is_partial() => {
-                self.ftl.write_to(kind.stream(), tag, first, count, durable);
+                ftl.write_to(kind.stream(), tag, first, count, durable);
             }
-            ChangeKind::Zeroes(to) => self.ftl.write_zeroes_to(to, tag, first, count, durable),
-            ChangeKind::Trim => self.ftl.trim(tag, first, count),
+            ChangeKind::Zeroes(to) => ftl.write_zeroes_to(to, tag, first, count, durable),
+            ChangeKind::Trim => ftl.trim(tag, first, count),
         }
         self.kick = true;
     }
@@ -392,7 +379,7 @@ impl BlockDrive {
     fn on_part_complete(&mut self, done: Completion) -> bool {
         match self.changes.on_complete(RequestTag::decode(done.tag), done.status) {
             ChangeStep::Write(change) => {
-                self.execute(change);
+                self.execute(ONLY_APP, change);
                 false
             }
             ChangeStep::Complete => true,
@@ -405,7 +392,8 @@ impl BlockDrive {
             // The other attributes are only hints [NVMe1.4 §6.7].
             return commands.complete_op(id, Status::SUCCESS);
         }
-        let (end, blocks) = (self.capacity_blocks(), self.blocks);
+        let app = commands.get(id).app;
+        let (end, blocks) = (self.blocks_of(app), self.blocks);
         let fits = |r: &DsmRange| {
             r.slba.get().checked_add(r.nlb.get().into()).is_some_and(|last| last <= end)
         };
@@ -424,7 +412,7 @@ impl BlockDrive {
             let change = UnitChange { tag, kind, units, durable };
             match blocks.is_below_unit() {
                 true => self.start_part(now, change, commands),
-                false => self.execute(change),
+                false => self.execute(app, change),
             }
         }
         commands.complete_op(id, Status::SUCCESS);
@@ -434,9 +422,13 @@ impl BlockDrive {
     #[inline]
     pub(super) fn split_ftl_and_flash<'a>(
         &'a mut self,
+        app: AppId,
         commands: &'a mut Commands,
     ) -> (&'a mut Ftl, DriveFlash<'a>) {
+        let (ftl, first_slot) = self.spaces.of_mut(app);
         let flash = DriveFlash {
+            app,
+            first_slot,
             array: &mut self.array,
             commands,
             stores_data: self.stores_data,
@@ -446,7 +438,7 @@ impl BlockDrive {
             scratch: &mut self.scratch,
             protection: &mut self.protection,
         };
-        (&mut self.ftl, flash)
+        (ftl, flash)
     }
 
     /// Records in a command which of its sectors could not be read.
@@ -475,10 +467,32 @@ impl BlockDrive {
         done: NandOpCompletion,
         commands: &mut Commands,
     ) {
+        // The unit of an operation is the application that it is for.
+        match done.unit {
+            0 => self.on_op_of(now, ONLY_APP, done, commands),
+            _ => self.on_op_of_other(now, done, commands),
+        }
+    }
+
+    /// Handles the completion of a flash operation of an application behind the first one.
+    #[inline(never)]
+    fn on_op_of_other(&mut self, now: Nanos, done: NandOpCompletion, commands: &mut Commands) {
+        self.on_op_of(now, AppId::from_index(done.unit as usize), done, commands);
+    }
+
+    /// Handles the completion of a flash operation of an application.
+    #[inline(always)]
+    fn on_op_of(
+        &mut self,
+        now: Nanos,
+        app: AppId,
+        done: NandOpCompletion,
+        commands: &mut Commands,
+    ) {
         if done.failed != 0 {
             self.record_failed_sectors(&done, commands);
         }
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
         match (done.owner, done.kind) {
             (OpOwner::FtlForCommand(op, tag), NandOpKind::Read) => {
                 flash.copy_read_data(&done, tag);
@@ -500,7 +514,7 @@ impl BlockDrive {
             (OpOwner::Command(_) | OpOwner::FtlForCommand(..) | OpOwner::Scrub, _) => {}
         }
         self.kick |= self.maintenance.sanitize.has_flash;
-        self.collect_completions(now, commands);
+        self.collect_completions(now, app, commands);
     }
 
     /// Runs the FTL after a batch of commands and operations. Returns whether it made progress.
@@ -519,9 +533,11 @@ impl BlockDrive {
             sanitize::step(self, now);
             return true;
         }
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-        ftl.kick(now, &mut flash);
-        self.collect_completions(now, commands);
+        for app in self.spaces.apps() {
+            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+            ftl.kick(now, &mut flash);
+            self.collect_completions(now, app, commands);
+        }
         if self.maintenance.format.is_some() {
             self.step_format(now, commands);
         }
@@ -532,11 +548,13 @@ impl BlockDrive {
     #[cold]
     fn handle_media_events(&mut self) {
         let is_sanitized = self.maintenance.sanitize.has_flash;
+        let shape = *self.spaces.first.geometry();
         for notice in self.array.media_events.drain_pending() {
             if is_sanitized {
                 continue;
             }
-            self.media_event_handler.on_media_event(notice, &mut self.ftl);
+            let pu = shape.pu_of(shape.chunk_of(notice.phys));
+            self.media_event_handler.on_media_event(notice, self.spaces.owner_mut(pu));
         }
         self.kick = true;
     }
@@ -572,7 +590,8 @@ impl BlockDrive {
     /// Executes the scrub steps that are due.
     #[cold]
     pub(crate) fn run_scrub(&mut self, now: Nanos) {
-        let (read, kick) = self.media_event_handler.step(now, &mut self.ftl, &self.array.nand);
+        let (read, kick) =
+            self.media_event_handler.step(now, &mut self.spaces.first, &self.array.nand);
         self.kick |= kick;
         if let Some(MediaScrubRead { first, sectors }) = read {
             let addresses = (0..sectors.min(64))
@@ -581,43 +600,16 @@ impl BlockDrive {
         }
     }
 
-    /// Records whether writes find space. Returns the status that the host sees: a write without
-    /// space is one to a drive that is read only, since a drive with all of its spare space always
-    /// has some.
-    #[cold]
-    fn update_read_only(&mut self, status: Status, io: &IoCommand) -> Status {
-        let writes = matches!(
-            io,
-            IoCommand::Write { .. }
-                | IoCommand::WriteZeroes { .. }
-                | IoCommand::WriteUncorrectable { .. }
-        );
-        if writes && status.is_success() {
-            self.is_read_only = false;
-        }
-        let is_full = status.is(Status::CAPACITY_EXCEEDED);
-        if !is_full || !writes && !matches!(io, IoCommand::Flush) {
-            return status;
-        }
-        self.is_read_only = true;
-        Status::WRITE_PROTECTED.do_not_retry()
-    }
-
-    /// Returns whether the last write found no space.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
     #[inline(always)]
-    pub(super) fn collect_completions(&mut self, now: Nanos, commands: &mut Commands) {
-        if self.ftl.has_completion() {
-            self.collect_all_completions(now, commands);
+    pub(super) fn collect_completions(&mut self, now: Nanos, app: AppId, commands: &mut Commands) {
+        if self.spaces.of(app).has_completion() {
+            self.collect_all_completions(now, app, commands);
         }
     }
 
     #[inline(never)]
-    fn collect_all_completions(&mut self, now: Nanos, commands: &mut Commands) {
-        while let Some(done) = self.ftl.pop_completion() {
+    fn collect_all_completions(&mut self, now: Nanos, app: AppId, commands: &mut Commands) {
+        while let Some(done) = self.spaces.of_mut(app).0.pop_completion() {
             if done.tag < COPY_TAGS {
                 self.on_completion(now, done, commands);
             } else if done.tag == FORMAT_TAG {
@@ -655,7 +647,7 @@ impl BlockDrive {
     /// snapshot on power-down).
     pub(crate) fn shut_down(&mut self, now: Nanos, commands: &mut Commands) {
         if self.stores_data() && !self.maintenance.sanitize.has_flash {
-            self.ftl.checkpoint();
+            self.spaces.all_mut().for_each(Ftl::checkpoint);
         }
         self.drain(now, commands);
     }
@@ -668,10 +660,12 @@ impl BlockDrive {
         }
         let instant = std::mem::replace(&mut self.array.zero_latency, true);
         if let Some(rules) = &mut commands.rules {
-            rules.record_changes(&mut self.ftl);
+            rules.record_changes(&mut self.spaces.first);
         }
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
-        ftl.flush(now, INTERNAL_TAG, &mut flash);
+        for app in self.spaces.apps() {
+            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+            ftl.flush(now, INTERNAL_TAG, &mut flash);
+        }
         self.run_ftl(now, commands);
         while !self.array.is_idle() {
             // Operations that started earlier complete at their own times.

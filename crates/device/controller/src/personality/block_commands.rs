@@ -55,13 +55,13 @@ impl BlockDrive {
         range: BlockRange,
         commands: &mut Commands,
     ) {
-        let count = range_count(commands.get(id));
+        let (count, app) = (range_count(commands.get(id)), commands.get(id).app);
         commands.get_mut(id).ops_left = count as u32;
         for n in 0..count {
             let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
             let units = self.blocks.covering_units(slba, nlb);
             let tag = RequestTag::of_part(id, part).of_range(n as u16).encode();
-            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
             ftl.read(now, tag, units.first, units.count, &mut flash);
         }
     }
@@ -81,7 +81,7 @@ impl BlockDrive {
             let BlockRange { slba, nlb } = extents[n];
             blocks.parts(slba, nlb).collect()
         };
-        let count = extents.len();
+        let (count, app) = (extents.len(), commands.get(id).app);
         let ops = (0..count).map(|n| parts(n, extents).len() as u32).sum();
         commands.get_mut(id).ops_left = ops;
         for n in 0..count {
@@ -90,7 +90,7 @@ impl BlockDrive {
                 let change = UnitChange { tag, kind, units, durable };
                 match blocks.is_below_unit() {
                     true => self.start_part(now, change, commands),
-                    false => self.execute(change),
+                    false => self.execute(app, change),
                 }
             }
         }
@@ -108,12 +108,12 @@ impl BlockDrive {
             return commands.complete_op(id, Status::INVALID_OPCODE);
         }
         self.command_stats.uncorrectable_writes += 1;
-        let count = range_count(commands.get(id));
+        let (count, app) = (range_count(commands.get(id)), commands.get(id).app);
         commands.get_mut(id).ops_left = count as u32;
         for n in 0..count {
             let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
             let tag = RequestTag::whole(id).of_range(n as u16).encode();
-            self.ftl.write_uncorrectable(tag, slba, nlb, durable);
+            self.spaces.of_mut(app).0.write_uncorrectable(tag, slba, nlb, durable);
         }
         self.kick = true;
     }
@@ -127,7 +127,8 @@ impl BlockDrive {
         through: bool,
         commands: &mut Commands,
     ) {
-        let end = self.capacity_blocks();
+        let app = commands.get(id).app;
+        let end = self.blocks_of(app);
         let command = commands.get_mut(id);
         let IoCommand::Copy { slba, fua, .. } = &mut command.io else { return };
         *fua |= through;
@@ -149,7 +150,7 @@ impl BlockDrive {
         let units: Vec<_> =
             sources.map(|(slba, nlb)| self.blocks.covering_units(slba, nlb as u32)).collect();
         (command.ops_left, command.stream) = (units.len() as u32, stream);
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
         for (range, units) in (0..=u16::MAX).zip(units) {
             let tag = RequestTag { command: id, part: CommandPart::Copy, range };
             ftl.read(now, tag.encode(), units.first, units.count, &mut flash);
@@ -164,14 +165,15 @@ impl BlockDrive {
         reads: &[FetchRead],
         commands: &mut Commands,
     ) {
+        let app = commands.get(id).app;
         for FetchRead { place, lba } in reads {
             let tag = RequestTag::of_part(id, CommandPart::Fetch).of_range(*place).encode();
-            let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
             ftl.read(now, tag, *lba, 1, &mut flash);
         }
         // The controller resumes the rules after the FTL has worked.
         self.kick = true;
-        self.collect_completions(now, commands);
+        self.collect_completions(now, app, commands);
     }
 
     /// Processes the completion of the read of a sector for the rules of a command.
@@ -239,7 +241,7 @@ impl BlockDrive {
     ) -> Status {
         let command = commands.get(id);
         let is_outside =
-            slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks());
+            slba.checked_add(nlb.into()).is_none_or(|end| end > self.blocks_of(command.app));
         if command.extents.is_empty() && is_outside {
             return Status::LBA_OUT_OF_RANGE.do_not_retry();
         }
@@ -248,7 +250,7 @@ impl BlockDrive {
             let BlockRange { slba, nlb } = nth_range(command, n, BlockRange { slba, nlb });
             let (mut at, mut left) = (slba, nlb);
             while left > 0 && found < max {
-                let (mapped, n) = self.extent(at, left);
+                let (mapped, n) = self.extent(command.app, at, left);
                 let bytes = LbaStatusDescriptor::new(host, n, mapped).to_bytes();
                 let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
                 command.data_buffer.write(command.port.memory(), offset, &bytes);

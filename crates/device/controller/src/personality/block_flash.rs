@@ -9,6 +9,7 @@ use ftl::{
 use media::{BufferSlot, ChunkId, PhysSector};
 use mem::SharedRegion;
 use nvme::{IoCommand, PuId, Status, VectorHints};
+use rules::AppId;
 use time::Nanos;
 
 use crate::BlockCommandStats;
@@ -19,10 +20,15 @@ use crate::personality::logical_blocks::{
     BlockRange, CommandPart, LogicalBlocks, UnitWindow, block_range,
 };
 use crate::personality::protection::Protection;
+use crate::personality::spaces::ONLY_APP;
 use crate::personality::unit_changes::{RequestTag, UnitChanges};
 
 /// The FTL's view of the drive's flash and memory.
 pub(super) struct DriveFlash<'a> {
+    /// The application whose FTL it is.
+    pub(super) app: AppId,
+    /// First slot of the application's write buffer.
+    pub(super) first_slot: u32,
     pub(super) array: &'a mut NandArray,
     pub(super) commands: &'a mut Commands,
     pub(super) stores_data: bool,
@@ -99,12 +105,26 @@ pub(super) fn source_window(
 }
 
 impl DriveFlash<'_> {
+    /// Returns the slot of the drive's write buffer that is this one of the FTL.
+    #[inline]
+    fn buffer_slot(&self, slot: SlotId) -> BufferSlot {
+        BufferSlot(self.first_slot + slot.get())
+    }
+
+    /// Records for which application the last operation is.
+    #[inline]
+    fn mark_last_op(&mut self) {
+        if self.app != ONLY_APP {
+            self.array.set_last_unit(self.app.index() as u32);
+        }
+    }
+
     /// Has the rules of the drive choose a victim.
     #[cold]
     fn choose_by_rules(&mut self, now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
         let (outstanding, is_timed) = (self.commands.outstanding(), !self.array.zero_latency);
         self.commands.rules.as_mut().map_or(VictimDecision::Policy, |rules| {
-            rules.choose_victim(now, outstanding, is_timed, lines)
+            rules.choose_victim(now, self.app, outstanding, is_timed, lines)
         })
     }
 
@@ -303,7 +323,8 @@ impl DriveFlash<'_> {
         if matches!(command.io, IoCommand::Write { .. }) {
             command.data_buffer.read(command.port.memory(), offset, part);
         }
-        self.array.nand.write_slot(BufferSlot(slot.get()), &contents[..unit_bytes]);
+        let to = BufferSlot(self.first_slot + slot.get());
+        self.array.nand.write_slot(to, &contents[..unit_bytes]);
         if self.protection.is_some() {
             self.write_merged_info(tag, slot);
         }
@@ -315,7 +336,7 @@ impl DriveFlash<'_> {
         if !self.stores_data {
             return self.use_pattern(tag, position);
         }
-        let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
+        let Some((buffer, from)) = self.array.nand.slot_data(self.buffer_slot(slot)) else {
             return self.use_zeros(tag, position);
         };
         if let CommandPart::Head | CommandPart::Tail = tag.part {
@@ -372,10 +393,12 @@ impl FlashBackend for DriveFlash<'_> {
         });
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         if self.stores_data {
+            let from = self.buffer_slot(first_slot);
             let nand = &mut self.array.nand;
             let first = nand.layout().phys(chunk, sector);
-            if let Err(e) = nand.stage_slots(first, BufferSlot(first_slot.get()), unit.oobs()) {
-                return self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
+            if let Err(e) = nand.stage_slots(first, from, unit.oobs()) {
+                self.array.fail(OpOwner::Ftl(op), NandOpKind::Program, e.status());
+                return self.mark_last_op();
             }
             if self.protection.is_some()
                 && let Err(e) = self.stage_info(first, &unit)
@@ -384,6 +407,7 @@ impl FlashBackend for DriveFlash<'_> {
             }
         }
         self.array.program(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get(), sector);
+        self.mark_last_op();
     }
 
     #[inline]
@@ -405,13 +429,15 @@ impl FlashBackend for DriveFlash<'_> {
             }
             ReadDest::Buffer => {
                 let addresses = sector_addresses(addresses);
-                self.array.read(now, OpOwner::Ftl(op), VectorHints::NONE, addresses)
+                self.array.read(now, OpOwner::Ftl(op), VectorHints::NONE, addresses);
             }
         }
+        self.mark_last_op();
     }
 
     fn erase(&mut self, now: Nanos, op: OpToken, chunk: ChunkId) {
         self.array.erase(now, OpOwner::Ftl(op), VectorHints::NONE, chunk.get());
+        self.mark_last_op();
     }
 
     #[inline]
@@ -431,13 +457,13 @@ impl FlashBackend for DriveFlash<'_> {
         let command = self.commands.get(tag.command);
         if !command.data_buffer.has_data() {
             // The data of a Bit Bucket write is undefined; zeros leak nothing.
-            self.array.nand.write_slot(BufferSlot(slot.get()), &[]);
+            self.array.nand.write_slot(self.buffer_slot(slot), &[]);
             if self.protection.is_some() {
                 self.protect_slot(tag, sector, slot);
             }
             return;
         }
-        let Some((buffer, to)) = self.array.nand.slot_to_write(BufferSlot(slot.get())) else {
+        let Some((buffer, to)) = self.array.nand.slot_to_write(self.buffer_slot(slot)) else {
             return;
         };
         let UnitWindow { len, offset, .. } = command_window(command, self.blocks, tag, sector);
@@ -472,7 +498,7 @@ impl FlashBackend for DriveFlash<'_> {
         if !self.stores_data {
             return self.copy_pattern_to_host(tag, sector);
         }
-        let Some((buffer, from)) = self.array.nand.slot_data(BufferSlot(slot.get())) else {
+        let Some((buffer, from)) = self.array.nand.slot_data(self.buffer_slot(slot)) else {
             return self.zero_to_host(request, sector);
         };
         let command = self.commands.get(tag.command);
@@ -519,7 +545,7 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     fn write_slot(&mut self, slot: SlotId, bytes: &[u8]) {
-        self.array.nand.write_slot(BufferSlot(slot.get()), bytes);
+        self.array.nand.write_slot(self.buffer_slot(slot), bytes);
         if let Some(protection) = &mut self.protection {
             // As of deallocated blocks: zeros in place of a trimmed sector have no host's information.
             protection.slot_mut(slot).fill(0xff);
@@ -527,7 +553,7 @@ impl FlashBackend for DriveFlash<'_> {
     }
 
     fn sync_slot(&mut self, phys: PhysSector, slot: SlotId) {
-        self.array.nand.load_slot(phys, BufferSlot(slot.get()));
+        self.array.nand.load_slot(phys, self.buffer_slot(slot));
         if self.protection.is_some() {
             self.load_info(phys, slot);
         }
@@ -536,7 +562,7 @@ impl FlashBackend for DriveFlash<'_> {
     fn read_slot(&mut self, slot: SlotId, out: &mut [u8]) {
         let size = out.len().min(self.blocks.unit_bytes());
         let out = &mut out[..size];
-        match self.array.nand.slot_data(BufferSlot(slot.get())) {
+        match self.array.nand.slot_data(self.buffer_slot(slot)) {
             Some((buffer, from)) => buffer.read(from, out),
             None => out.fill(0),
         }

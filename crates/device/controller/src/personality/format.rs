@@ -25,6 +25,7 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::BlockDrive;
 use crate::personality::rules::durable;
 use crate::personality::sanitize::{self, SanitizeState};
+use crate::personality::spaces::ONLY_APP;
 
 /// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
 /// is the index of a command in their tags, is that of none.
@@ -200,7 +201,7 @@ impl BlockDrive {
         };
         for extent in extents {
             let sectors = u32::try_from(extent.units).unwrap_or(u32::MAX);
-            self.ftl.trim(FORMAT_TAG, extent.first, sectors);
+            self.spaces.first.trim(FORMAT_TAG, extent.first, sectors);
         }
         self.kick = true;
         is_format
@@ -263,7 +264,7 @@ impl BlockDrive {
     }
 
     fn flush_for_format(&mut self, now: Nanos, commands: &mut Commands) {
-        let (ftl, mut flash) = self.split_ftl_and_flash(commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(ONLY_APP, commands);
         ftl.flush(now, FORMAT_TAG, &mut flash);
     }
 
@@ -271,7 +272,7 @@ impl BlockDrive {
     fn start_erase(&mut self) {
         let Some(run) = &mut self.maintenance.format else { return };
         let has_data = |state: ChunkState| !matches!(state, ChunkState::Free | ChunkState::Offline);
-        let ftl = &mut self.ftl;
+        let ftl = &mut self.spaces.first;
         for (chunk, info) in self.array.nand.chunks() {
             if has_data(info.state) && ftl.is_in_line(chunk) {
                 run.chunks.push((chunk, info.wear));
@@ -304,7 +305,7 @@ impl BlockDrive {
         } else if self.array.is_idle() {
             run.requests += 1;
             for (chunk, _) in &run.chunks {
-                self.ftl.refresh(*chunk);
+                self.spaces.first.refresh(*chunk);
             }
             // A line is erased when the changes that superseded its data are durable.
             self.flush_for_format(now, commands);

@@ -13,6 +13,7 @@ pub(crate) mod protection;
 mod recovery;
 pub(crate) mod rules;
 pub(crate) mod sanitize;
+pub(crate) mod spaces;
 mod spare;
 pub(crate) mod unit_changes;
 

@@ -7,17 +7,28 @@ use ftl::{
 use media::{ChunkId, ChunkState, DataStore, Nand, UnitInChunk};
 use nvme::Status;
 
+use crate::personality::spaces::SpaceUnits;
 use crate::{DriveConfig, WriteBuffer};
 
-/// Returns the number of chunks that were good when the drive was new. A chunk that failed later
-/// has been erased or written.
-pub(crate) fn factory_good_chunks(nand: &Nand) -> u32 {
+/// Returns the number of chunks of parallel units that were good when the drive was new. A chunk that
+/// failed later has been erased or written.
+pub(crate) fn factory_good_chunks(nand: &Nand, units: SpaceUnits) -> u32 {
+    let is_own = |chunk: ChunkId| units.contains(nand.layout().pu_of(chunk));
     let grown = |info: media::ChunkInfo| info.wear > 0 || info.write_pointer > 0;
-    nand.chunks().filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
+    let own = nand.chunks().filter(|(chunk, _)| is_own(*chunk));
+    own.filter(|(_, i)| i.state != ChunkState::Offline || grown(*i)).count() as u32
 }
 
-/// Returns the state of a chunk for recovery.
-pub(super) fn scan_chunk(nand: &Nand, shape: &FlashGeometry, chunk: ChunkId) -> ChunkReport {
+/// Returns the state of a chunk for the recovery of the FTL that has these parallel units.
+pub(super) fn scan_chunk(
+    nand: &Nand,
+    units: SpaceUnits,
+    shape: &FlashGeometry,
+    chunk: ChunkId,
+) -> ChunkReport {
+    if !units.contains(shape.pu_of(chunk)) {
+        return ChunkReport::NotOwned;
+    }
     let Some(info) = nand.chunk_info(chunk) else { return ChunkReport::Bad };
     match info.state {
         ChunkState::Free => ChunkReport::Free,
@@ -50,33 +61,34 @@ pub(super) fn ftl_config(nand: &Nand, drive: &DriveConfig) -> Result<FtlConfig, 
     Ok(config)
 }
 
-/// Creates the FTL of a drive that has no data, although its flash may have been used. Its capacity
-/// is that of a drive with `good_when_new` good chunks.
+/// Creates an FTL on parallel units that have no data, although they may have been used. Its capacity
+/// is that of `good_when_new` good chunks.
 ///
 /// # Errors
 /// The drive has too few good chunks left, or no memory.
 pub(super) fn erased_ftl(
     nand: &Nand,
-    drive: &DriveConfig,
+    units: SpaceUnits,
+    config: FtlConfig,
     good_when_new: u32,
 ) -> Result<Ftl, NewFtlError> {
     let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
-    let usable = |chunk| match scan_chunk(nand, &shape, chunk) {
-        ChunkReport::Bad => ChunkReport::Bad,
+    let usable = |chunk| match scan_chunk(nand, units, &shape, chunk) {
+        unusable @ (ChunkReport::Bad | ChunkReport::NotOwned) => unusable,
         _ => ChunkReport::Free,
     };
-    let config = ftl_config(nand, drive)?;
     Ftl::new_over_used_flash(shape, config, usable, good_when_new)
 }
 
-/// Recovers the FTL from the media; see [`ftl::Recovery`].
+/// Recovers the FTL of parallel units from the media; see [`ftl::Recovery`].
 pub(super) fn recover(
     nand: &mut Nand,
+    units: SpaceUnits,
     shape: FlashGeometry,
     config: FtlConfig,
 ) -> Result<Ftl, RecoveryError> {
-    let chunks = shape.chunks().map(|c| scan_chunk(nand, &shape, c)).collect();
-    let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand))?;
+    let chunks = shape.chunks().map(|c| scan_chunk(nand, units, &shape, c)).collect();
+    let mut recovery = Recovery::new(shape, config, chunks, factory_good_chunks(nand, units))?;
     loop {
         let jobs = recovery.next_ops();
         if jobs.is_empty() {

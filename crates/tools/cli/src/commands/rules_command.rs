@@ -125,9 +125,10 @@ fn load(file: &Path, args: &RulesGrantArgs) -> Result<Vec<CheckedProgram>, CliEr
         let (Some(rules), MediaConfig::Nand(nand)) = (&config.rules, &config.media) else {
             continue;
         };
+        // A drive with several applications has no capacity of its own.
         let capacity = drive.capacity.as_ref().map(|c| c.logical_bytes() / sector_bytes);
         let name = format!("{name}, {}", config.name);
-        let verified = rules.verified(nand, &config.ftl, capacity);
+        let verified = rules.verified(nand, &config.ftl, capacity.as_slice());
         let verified = verified.map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
         checked.push(CheckedProgram { name, verified });
     }

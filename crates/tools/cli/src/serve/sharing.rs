@@ -133,6 +133,11 @@ impl PartitionTableBuilder {
     ) -> Result<Option<AccessScope>, ServeError> {
         let name = &plan.config.name;
         let refused = |why: String| ServeError::Share { drive: name.clone(), why };
+        if drive.application_ftl(1).is_some() {
+            let why = "its rules have several applications, which are no partitions: serve each by NBD, \
+                       on a [[path]] with `app`";
+            return Err(refused(why.into()));
+        }
         if plan.target != HostTarget::None {
             let label = plan.target.label();
             return Err(refused(format!(

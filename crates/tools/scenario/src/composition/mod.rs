@@ -365,7 +365,8 @@ impl Scenario {
         if let Beneath::Set(_) = path.over {
             return reduced;
         }
-        let drive = DriveSpec { namespace: path.config.namespace, ..self.drive_spec(path.over) };
+        let PathConfig { namespace, app, .. } = path.config.clone();
+        let drive = DriveSpec { namespace, app, ..self.drive_spec(path.over) };
         // The path now has the name of the drive.
         let named =
             |export: &ExportSpec| ExportSpec { path: drive.config.name.clone(), ..export.clone() };

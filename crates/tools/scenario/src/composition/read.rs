@@ -9,6 +9,7 @@ use nvme::PuId;
 use super::{Beneath, LOG, MEMBERS_MAX, PathSpec, SetSpec, TargetSpec};
 use crate::choice::{BLOCK_LAYER, BLOCK_REQUESTS, Impossible};
 use crate::error::ProblemKind;
+use crate::keys::job::JobRefs;
 use crate::section::{Result, Section, Value};
 use crate::target::TargetBuilder;
 use crate::{BlockLayerSpec, DriveKind, DriveSpec, HostTarget, PathConfig, Scenario};
@@ -272,6 +273,7 @@ impl Scenario {
         }
         self.check_method(&config, &mut s, over)?;
         self.check_namespace(&config, &mut s, over)?;
+        self.check_app(&config, &s, over)?;
         self.check_log(&config, &mut s, over)?;
         s.finish()?;
         Ok(PathSpec { name, over, config, line })
@@ -512,5 +514,130 @@ impl DriveSpec {
     /// Returns whether the drive outlives the run in an image.
     fn has_image(&self) -> bool {
         matches!(&self.config.media, MediaConfig::Nand(nand) if nand.data.writes_image())
+    }
+}
+
+impl DriveSpec {
+    /// Returns the names of the applications of its rules, in the order of the program; none without rules.
+    fn app_names(&self) -> Vec<String> {
+        self.config.rules.as_ref().map_or_else(Vec::new, |rules| rules.app_names())
+    }
+}
+
+impl Scenario {
+    /// Whether a drive, or a member of a set, has rules of several applications.
+    fn has_several_apps(&self, over: Beneath) -> bool {
+        self.members(over).iter().any(|member| match member {
+            Beneath::Drive(drive) => self.drives[*drive].app_names().len() > 1,
+            Beneath::Target(_) | Beneath::Set(_) => false,
+        })
+    }
+
+    /// Checks that a path leads to an application of a drive with several, and that the drive has it;
+    /// `section` has the keys of the path.
+    pub(crate) fn check_app(
+        &self,
+        config: &PathConfig,
+        section: &Section<'_>,
+        over: Beneath,
+    ) -> Result<()> {
+        let apps = match over {
+            Beneath::Drive(drive) => self.drives[drive].app_names(),
+            Beneath::Target(_) | Beneath::Set(_) => Vec::new(),
+        };
+        let name = self.device_name(over);
+        let names = apps.join(", ");
+        let at = section.source_span();
+        match &config.app {
+            Some(app) if apps.contains(app) => Ok(()),
+            Some(app) => {
+                let message = format!("\"{name}\" has no application {app}");
+                let help = match apps.is_empty() {
+                    true => "remove `app`, or name a drive with rules".into(),
+                    false => format!("allowed: {names}"),
+                };
+                Err(at.error(ProblemKind::Conflict { message, help }))
+            }
+            None if self.has_several_apps(over) => {
+                let message = format!("the rules of \"{name}\" have several applications");
+                let help = match apps.is_empty() {
+                    true => "make a set of drives whose rules have one application".into(),
+                    false => format!("set `app` to one of: {names}"),
+                };
+                Err(at.error(ProblemKind::Conflict { message, help }))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a path for each application of a drive with several, named after it, to a scenario without
+    /// `[[path]]`.
+    ///
+    /// # Errors
+    /// If two drives have applications of one name, or a set has a member with several applications.
+    pub(crate) fn add_application_paths(&mut self) -> Result<()> {
+        let has_several = |drive: &DriveSpec| drive.app_names().len() > 1 && drive.app.is_none();
+        if !self.composition.paths.is_empty() || !self.drives.iter().any(has_several) {
+            return Ok(());
+        }
+        let mut paths: Vec<PathSpec> = Vec::new();
+        for path in self.paths() {
+            let apps = match path.over {
+                Beneath::Drive(drive) if has_several(&self.drives[drive]) => {
+                    self.drives[drive].app_names()
+                }
+                _ if path.config.app.is_none() && self.has_several_apps(path.over) => {
+                    let name = self.device_name(path.over);
+                    let message = format!("set {name} has a drive with several applications");
+                    let help = "make a set of drives whose rules have one application";
+                    return Err(self.conflict_in_line(path.line, message, help.into()));
+                }
+                _ => {
+                    paths.push(path);
+                    continue;
+                }
+            };
+            for app in apps {
+                if paths.iter().any(|path| path.name == app) {
+                    let message = format!("two paths are called \"{app}\"");
+                    let help = "declare each [[path]], with a `name` and an `app`";
+                    return Err(self.conflict_in_line(path.line, message, help.into()));
+                }
+                let config = PathConfig { app: Some(app.clone()), ..path.config.clone() };
+                paths.push(PathSpec { name: app, config, ..path.clone() });
+            }
+        }
+        self.composition.paths = paths;
+        Ok(())
+    }
+
+    /// Returns the name of the path that leads to the application that a job names.
+    ///
+    /// # Errors
+    /// If there is no such path, or several, or the job names a path or a drive, too.
+    pub(crate) fn path_of_app(
+        &self,
+        value: &Value<'_>,
+        refs: &JobRefs<'_>,
+        paths: &[PathSpec],
+    ) -> Result<String> {
+        let app = value.string()?;
+        if refs.path.is_some() || refs.drive.is_some() {
+            let message = "an application has a path of its own".to_owned();
+            return Err(value.conflict(message, "remove `path` and `drive`, or `app`"));
+        }
+        let mut found = paths.iter().filter(|path| path.config.app.as_deref() == Some(app));
+        match (found.next(), found.next()) {
+            (Some(path), None) if !self.composition.is_empty() => Ok(path.name.clone()),
+            (Some(_), Some(_)) => {
+                let message = format!("several paths lead to an application {app}");
+                Err(value.conflict(message, "name a `path` instead"))
+            }
+            _ => {
+                let names: Vec<&str> =
+                    paths.iter().filter_map(|path| path.config.app.as_deref()).collect();
+                Err(value.refuse_name(&names))
+            }
+        }
     }
 }

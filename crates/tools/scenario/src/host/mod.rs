@@ -62,6 +62,8 @@ pub struct PathConfig {
     pub block_layer: Option<BlockLayerSpec>,
     /// Namespace of the drive; `None` for the first one.
     pub namespace: Option<u32>,
+    /// Application of the rules of the drive, whose blocks the path leads to; `None` for the whole drive.
+    pub app: Option<String>,
     /// Size of the log in the drive's persistent memory region, in bytes; `None` without one.
     pub log: Option<u64>,
 }
@@ -95,6 +97,7 @@ impl PathConfig {
         (path.completion, path.speculate) = path.read_completion(s)?;
         path.block_layer = BlockLayerSpec::read(s, path.queue_model)?;
         s.set("namespace", &mut path.namespace, |v| v.u32().map(Some))?;
+        s.set("app", &mut path.app, |v| Ok(Some(v.string()?.to_owned())))?;
         s.set("log", &mut path.log, |v| match v.size()? {
             bytes if is_log_size(bytes) => Ok(Some(bytes)),
             _ => Err(v.refuse(LOG_SIZES)),

@@ -517,6 +517,9 @@ impl DriveBuilder {
         self.interface.protect(&mut config, &self.section_span)?;
         self.ftl.check_atomic(&config, &self.section_span)?;
         config.rules = self.rules.finish(&config, capacity.as_ref(), at_personality)?;
+        // The FTLs of several applications have capacities of their own.
+        let has_several_apps = |rules: &controller::DriveRulesConfig| rules.app_names().len() > 1;
+        let capacity = capacity.filter(|_| !config.rules.as_ref().is_some_and(has_several_apps));
         Ok(DriveSpec {
             kind: DriveKind::Nvme,
             config,
@@ -526,6 +529,7 @@ impl DriveBuilder {
             preset: self.preset.clone(),
             capacity,
             namespace: None,
+            app: None,
             seed_given: self.media.seed.is_some(),
         })
     }

@@ -197,6 +197,7 @@ impl DriveSpec {
             preset: None,
             capacity: None,
             namespace: None,
+            app: None,
             seed_given: false,
         }
     }

@@ -60,6 +60,8 @@ impl JobTable {
 pub(crate) struct JobRefs<'a> {
     pub(crate) drive: Option<Value<'a>>,
     pub(crate) path: Option<Value<'a>>,
+    /// The application of the drive's rules.
+    pub(crate) app: Option<Value<'a>>,
     pub(crate) group: Option<SourceSpan>,
 }
 
@@ -116,6 +118,7 @@ pub(crate) fn read<'a>(
                 job.path = Some((value.string()?.to_owned(), line));
                 named.path = Some(value);
             }
+            "app" => named.app = Some(value),
             "group" => {
                 job.group = read_group(&value)?;
                 named.group = Some(value.source_span());

@@ -182,7 +182,7 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
     let hot = STORE.replace("db.host", "db.hot");
     let get = "rule find when channel.app == db and header.get";
     let cases = [
-        (format!("{two}{STORE}"), "several applications", false),
+        (format!("{two}table db.n: u8[4] durable\n{STORE}"), "has no durable tables", false),
         (format!("{APP}{hot}"), "has no stream `hot`, in which `store` places data", true),
         (
             format!(
@@ -220,4 +220,64 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
         assert!(found.contains(message), "{program}: {found}");
         assert_eq!(found.starts_with("/p.rules:"), is_at_rule, "{program}: {found}");
     }
+}
+
+const TWO_APPS: &str =
+    "app db { units = 0-1, spare = 0.3 }\napp log { units = 2-3, spare = 0.3 }\n";
+
+/// Parses a scenario whose drive has these applications.
+fn with_apps(apps: &str, keys: &str) -> Result<Scenario, String> {
+    let folder = TempDir::new().expect("a folder");
+    std::fs::write(folder.path().join("p.rules"), apps).expect("a file");
+    let text = format!("personality = \"rules\"\nrules.program = \"p.rules\"\n{keys}");
+    let parsed = parse(&folder.path().join("t.toml"), &text);
+    parsed.map_err(|error| error.to_string())
+}
+
+#[test]
+fn jobs_and_paths_name_applications() {
+    let jobs = "[[job]]\nrw = \"read\"\napp = \"log\"\n[[job]]\nrw = \"read\"\npath = \"db\"\n";
+    let scenario = with_apps(TWO_APPS, jobs).expect("a scenario");
+    let paths = scenario.paths();
+    let apps: Vec<_> = paths.iter().map(|path| (&*path.name, path.config.app.as_deref())).collect();
+    assert_eq!(apps, [("db", Some("db")), ("log", Some("log"))]);
+    let of_jobs: Vec<_> = scenario.jobs.iter().filter_map(|job| job.path.as_ref()).collect();
+    assert_eq!(of_jobs.iter().map(|(path, _)| &**path).collect::<Vec<_>>(), ["log", "db"]);
+    assert_eq!(scenario.drives[0].capacity, None);
+    let paths = "[[path]]\nname = \"fast\"\nover = \"femu-default\"\napp = \"log\"\n\
+        [[job]]\nrw = \"read\"\napp = \"log\"\n";
+    let name = &scenario.drives[0].config.name;
+    let scenario = with_apps(TWO_APPS, &paths.replace("femu-default", name)).expect("a scenario");
+    assert_eq!(scenario.jobs[0].path.as_ref().map(|(path, _)| &**path), Some("fast"));
+    // The application of a drive with one can be named, too.
+    let one = "app db { units = 0-3, spare = 0.2 }\n";
+    let scenario = with_apps(one, "[path]\napp = \"db\"\n").expect("a scenario");
+    assert_eq!(scenario.drives[0].app.as_deref(), Some("db"));
+    assert!(scenario.drives[0].capacity.is_some());
+}
+
+#[test]
+fn unknown_applications_are_refused() {
+    let over = |keys: &str| format!("[[path]]\nname = \"a\"\nover = \"NAME\"\n{keys}");
+    let name = &with_apps(TWO_APPS, "").expect("a scenario").drives[0].config.name.clone();
+    for (apps, keys, part) in [
+        (TWO_APPS, "[[job]]\nrw = \"read\"\n".to_owned(), "has no path"),
+        (TWO_APPS, "[[job]]\nrw = \"read\"\napp = \"logs\"\n".to_owned(), "db, log"),
+        (TWO_APPS, "[[job]]\nrw = \"read\"\napp = \"db\"\npath = \"db\"\n".into(), "its own"),
+        (TWO_APPS, over(""), "several applications"),
+        (TWO_APPS, over("app = \"logs\"\n"), "no application logs"),
+        (TWO_APPS, "[path]\napp = \"no\"\n".into(), "no application no"),
+        ("app db { units = 0-3, spare = 0.2 }\n", over("app = \"log\"\n"), "no application log"),
+        ("app a { units = 0-1, spare = 0.3 }\n", String::new(), "must have all of them"),
+        (
+            "app a { units = 0-1, spare = 0.3 }\napp b { units = 3-3, spare = 0.3 }\n",
+            String::new(),
+            "no application has parallel unit 2",
+        ),
+    ] {
+        let message = with_apps(apps, &keys.replace("NAME", name)).expect_err(&keys);
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let error = parse(Path::new("t.toml"), "[path]\napp = \"db\"\n").expect_err("no rules");
+    assert!(error.to_string().contains("no application db"), "{error}");
 }

@@ -489,6 +489,9 @@ fn path(path: &PathConfig) -> Value {
     if let Some(namespace) = path.namespace {
         value["namespace"] = json!(namespace);
     }
+    if let Some(app) = &path.app {
+        value["app"] = json!(app);
+    }
     if let Some(bytes) = path.log {
         value["log_bytes"] = json!(bytes);
     }

@@ -10,7 +10,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use block::{DeviceDriver, Raw};
-use controller::Controller;
+use controller::{AccessPolicy, AccessScope, Controller};
 use driver::{ControllerHandle, NvmeDevice};
 use mem::AddressSpace;
 use scenario::choice::{BLOCK_REQUESTS, Impossible};
@@ -68,9 +68,7 @@ impl StackHost {
     ) -> Result<StackHost, StackError> {
         let name = plan.config.name.clone();
         StackHost::check_device(plan)?;
-        let port = drive
-            .attach_in(options.memory.clone())
-            .map_err(|source| StackError::Memory { name: name.clone(), source })?;
+        let port = attach_port(drive, plan, options)?;
         // Initialization takes no time of the run: the reads of recovery complete immediately.
         drive.set_zero_latency(true);
         let device = open::init_device(plan, drive, &port, options, name);
@@ -175,6 +173,30 @@ impl StackHost {
     }
 }
 
+/// Attaches a host to a drive, or to the application of its rules that `plan` names.
+fn attach_port(
+    drive: &mut Controller,
+    plan: &DriveSpec,
+    options: &HostOptions,
+) -> Result<Arc<Port>, StackError> {
+    let name = || plan.config.name.clone();
+    let failed = |source| StackError::Memory { name: name(), source };
+    let space = options.memory.clone();
+    let Some(app) = &plan.app else { return drive.attach_in(space).map_err(failed) };
+    let app = drive
+        .application(app)
+        .map_err(|source| StackError::Application { name: name(), source })?;
+    let port = match drive.config().controller.registers {
+        Some(_) => Port::with_registers(space),
+        None => Port::in_space(space),
+    };
+    let port = port.map_err(failed)?;
+    let policy = AccessPolicy::for_scope(AccessScope::Application { app });
+    let confined = |source| StackError::Confined { name: name(), source };
+    drive.attach_as(&port, policy).map_err(confined)?;
+    Ok(port)
+}
+
 /// Attaches a host without a block device to a drive that is powered on, without advancing time. `open`
 /// gets its controller, the port between drive and host, and the function that polls the drive.
 /// Returns its result and the port.
@@ -185,9 +207,7 @@ pub(super) fn attach_with<T>(
     open: impl FnOnce(ControllerHandle, &Arc<Port>, &mut dyn FnMut()) -> Result<T, StackError>,
 ) -> Result<(T, Arc<Port>), StackError> {
     let name = || plan.config.name.clone();
-    let port = drive
-        .attach_in(options.memory.clone())
-        .map_err(|source| StackError::Memory { name: name(), source })?;
+    let port = attach_port(drive, plan, options)?;
     drive.set_zero_latency(true);
     let mut progress = || {
         drive.poll(Nanos::ZERO);

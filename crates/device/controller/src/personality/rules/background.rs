@@ -1,20 +1,20 @@
 //! [`BackgroundTimers`]: when a drive tries its background rules although it needs no space, and when its
 //! periodic rules are due.
 //!
-//! An idle drive tries the background rules of its application after [`idle_poll`] without a command,
+//! An idle drive tries the background rules of its applications after [`idle_poll`] without a command,
 //! and again after the same time once a line that they chose is relocated. It stops when they choose
 //! none, until the next command or periodic rule: nothing else changes what they decide from.
 //!
 //! [`idle_poll`]: super::config::DriveRulesConfig::idle_poll
 
-use ftl::ChosenLine;
-use rules::{RuleEngine, RuleId};
+use ftl::{ChosenLine, Ftl};
+use rules::{AppId, RuleEngine, RuleId};
 use time::Nanos;
 
+use super::DriveRules;
 use super::durable;
 use super::ftl_facts::FtlFacts;
 use super::stations::EngineWork;
-use super::{APP, DriveRules};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 
@@ -37,6 +37,8 @@ pub(super) struct BackgroundTimers {
     periodic: Vec<PeriodicRule>,
     /// Time of the next rule.
     next_at: Nanos,
+    /// Whether a command must [wake](BackgroundTimers::wake) the tries of background rules.
+    is_asleep: bool,
 }
 
 impl BackgroundTimers {
@@ -51,23 +53,24 @@ impl BackgroundTimers {
             PeriodicRule { rule, period, due: now + period }
         };
         let periodic = engine.periodic_rules().map(timer).collect();
-        let next_at = Nanos::MAX;
+        let (next_at, is_asleep) = (Nanos::MAX, false);
         let mut timers =
-            BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic, next_at };
+            BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic, next_at, is_asleep };
         timers.update();
         timers
     }
 
-    /// Sets the time of the next rule.
+    /// Sets the time of the next rule, and whether the tries of background rules are asleep.
     fn update(&mut self) {
         let periodic = self.periodic.iter().map(|timer| timer.due);
         self.next_at = self.poll_at.into_iter().chain(periodic).min().unwrap_or(Nanos::MAX);
+        self.is_asleep = self.idle_poll.is_some() && self.poll_at.is_none();
     }
 
     /// Whether a command must [wake](BackgroundTimers::wake) the tries of background rules.
     #[inline(always)]
     pub(super) fn is_asleep(&self) -> bool {
-        self.idle_poll.is_some() && self.poll_at.is_none()
+        self.is_asleep
     }
 
     /// Has the background rules tried once the drive has been idle from `now` on.
@@ -126,7 +129,8 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
     let outstanding = controller.commands.outstanding();
     let Personality::Block(drive) = &controller.personality else { return };
     let Some(rules) = &mut controller.commands.rules else { return };
-    let facts = FtlFacts::new(&drive.ftl, rules.is_idle(outstanding, 0));
+    let app = rules.engine.program().program().rules[rule.index()].app;
+    let facts = FtlFacts::new(drive.spaces.of(app), rules.is_idle(outstanding, 0));
     let mut chosen = None;
     match rules.engine.begin_periodic(rule, &facts) {
         Some(step) => rules.run(step, &facts, &mut chosen),
@@ -135,22 +139,33 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
     rules.stats.periodic += 1;
     rules.background.wake(now);
     durable::record(controller);
-    leave(controller, now, chosen);
+    leave(controller, now, app, chosen);
 }
 
-/// Tries the background rules of a drive that has been idle, and relocates the line that they choose.
+/// Tries the background rules of a drive that has been idle, and relocates the line that those of each
+/// application choose.
 fn poll_if_idle(controller: &mut Controller, now: Nanos) {
     let outstanding = controller.commands.outstanding();
     let Personality::Block(drive) = &controller.personality else { return };
     let Some(rules) = &mut controller.commands.rules else { return };
     let inputs = rules.command_inputs();
     let had_inputs = std::mem::replace(&mut rules.background.inputs, inputs) != inputs;
-    if had_inputs || !rules.is_idle(outstanding, 0) || drive.ftl.is_relocating() {
+    let is_relocating = drive.spaces.all().any(Ftl::is_relocating);
+    if had_inputs || !rules.is_idle(outstanding, 0) || is_relocating {
         return rules.background.wake(now);
     }
-    let facts = FtlFacts::new(&drive.ftl, true);
+    for app in drive.spaces.apps() {
+        poll(controller, now, app);
+    }
+}
+
+/// Tries the background rules of an application, and relocates the line that they choose.
+fn poll(controller: &mut Controller, now: Nanos, app: AppId) {
+    let Personality::Block(drive) = &controller.personality else { return };
+    let Some(rules) = &mut controller.commands.rules else { return };
+    let facts = FtlFacts::new(drive.spaces.of(app), true);
     let mut chosen = None;
-    match rules.engine.begin_background(APP, &facts) {
+    match rules.engine.begin_background(app, &facts) {
         Some(step) => rules.run(step, &facts, &mut chosen),
         None => unreachable!("the context is free between two inputs"),
     };
@@ -159,14 +174,14 @@ fn poll_if_idle(controller: &mut Controller, now: Nanos) {
         rules.background.wake(now);
     }
     durable::record(controller);
-    leave(controller, now, chosen);
+    leave(controller, now, app, chosen);
 }
 
-/// Relocates the line that a rule chose, once the engine has taken its time.
-fn leave(controller: &mut Controller, now: Nanos, chosen: Option<ChosenLine>) {
+/// Relocates the line that a rule of an application chose, once the engine has taken its time.
+fn leave(controller: &mut Controller, now: Nanos, app: AppId, chosen: Option<ChosenLine>) {
     let zero_latency = controller.zero_latency;
     let Some(rules) = &mut controller.commands.rules else { return };
-    let work = chosen.map_or(EngineWork::Nothing, EngineWork::Relocate);
+    let work = chosen.map_or(EngineWork::Nothing, |chosen| EngineWork::Relocate(app, chosen));
     match rules.time_of(rules.engine.ended_ops()) {
         time if time > Nanos::ZERO && !zero_latency => {
             rules.stations.enqueue(now, time, work);
@@ -187,9 +202,9 @@ mod tests {
             due: Nanos(*period),
         };
         let periodic = periods.iter().enumerate().map(timer).collect();
-        let (idle_poll, next_at) = (Some(Nanos(7)), Nanos::MAX);
+        let (idle_poll, next_at, is_asleep) = (Some(Nanos(7)), Nanos::MAX, false);
         let mut timers =
-            BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic, next_at };
+            BackgroundTimers { idle_poll, poll_at: None, inputs: 0, periodic, next_at, is_asleep };
         timers.update();
         timers
     }

@@ -3,7 +3,8 @@
 use ftl::HostStream;
 use nvme::{DsmRange, IoCommand, RuleCommand, Status};
 use rules::{
-    DriveFacts, InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep, RuleVerdict,
+    AppId, DriveFacts, InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep,
+    RuleVerdict,
 };
 use time::Nanos;
 use tracepoint::{Event, StageKind};
@@ -14,10 +15,11 @@ use super::fetches::WaitingInput;
 use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
-use super::{APP, DriveRules, EngineStage, admin, output, sectors};
+use super::{DriveRules, EngineStage, admin, output, sectors};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
+use crate::personality::spaces::ONLY_APP;
 
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +88,23 @@ pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
     if controller.commands.rules.as_ref().is_some_and(|rules| rules.background.is_asleep()) {
         wake(controller, now);
     }
+    if controller.commands.checks_namespaces && controller.has_several_apps() {
+        return start_of_app(controller, now, id);
+    }
     if !starts_unchanged(controller, id) && !match_command(controller, now, id, 0) {
         return;
     }
     let Personality::Block(drive) = &mut controller.personality else { return };
     let cache_enabled = controller.admin.cache_enabled();
-    drive.start(now, id, &mut controller.commands, cache_enabled);
+    drive.start(now, id, ONLY_APP, &mut controller.commands, cache_enabled);
+}
+
+/// Starts a command of a drive with several applications, as the rules of its own decide.
+#[inline(never)]
+fn start_of_app(controller: &mut Controller, now: Nanos, id: u32) {
+    if match_command_of_app(controller, now, id, 0) {
+        execute(controller, now, EngineWork::Start(id));
+    }
 }
 
 /// Has the background rules tried when the drive is idle again.
@@ -115,18 +128,26 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
         _ => return false,
     };
     let blocks = u64::from(blocks);
-    let is_inside = lba.checked_add(blocks).is_some_and(|end| end <= drive.capacity_blocks());
+    let is_inside = lba.checked_add(blocks).is_some_and(|end| end <= drive.blocks_of(ONLY_APP));
     is_inside
         && rules.op == Nanos::ZERO
-        && rules.engine.decide_unchanged(APP, &RuleInput::new(op, lba, blocks))
+        && rules.engine.decide_unchanged(ONLY_APP, &RuleInput::new(op, lba, blocks))
 }
 
 /// Has the engine match the inputs of a command from `first` on. Returns whether the command starts now.
 #[inline(never)]
 fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
     let input = WaitingInput { id, at: first };
-    let Some(decision) = decide(controller, input, InputEntry::New) else { return false };
-    enter_engine(controller, now, id, decision)
+    let decision = decide::<false>(controller, input, InputEntry::New);
+    decision.is_some_and(|decision| enter_engine(controller, now, id, decision))
+}
+
+/// As [`match_command`], for any drive.
+#[inline(never)]
+fn match_command_of_app(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
+    let input = WaitingInput { id, at: first };
+    let decision = decide_again(controller, input, InputEntry::New);
+    decision.is_some_and(|decision| enter_engine(controller, now, id, decision))
 }
 
 /// Has the engine match the inputs of a command from `input` on, and starts the command if that takes
@@ -144,9 +165,9 @@ pub(super) fn enter_decided(
 }
 
 /// Has the rules decide about the inputs of a command from `first` on, and changes the blocks that it
-/// addresses as they say.
+/// addresses as they say. `SEVERAL` tells whether the drive may have several applications.
 #[inline(always)]
-fn decide(
+fn decide<const SEVERAL: bool>(
     controller: &mut Controller,
     first: WaitingInput,
     entry: InputEntry,
@@ -156,9 +177,11 @@ fn decide(
     let outstanding = controller.commands.outstanding();
     let (rules, command) = controller.commands.rules_and_command(id)?;
     let (program, is_idle) = (rules.program, rules.is_idle(outstanding, 1));
-    let facts = FtlFacts::new(&drive.ftl, is_idle);
-    let (capacity, time) = (drive.capacity_blocks(), Nanos::ZERO);
-    let mut inputs = CommandInputs { rules, facts: &facts, id, entry, capacity, time };
+    let app = if SEVERAL { command.app } else { ONLY_APP };
+    let facts = FtlFacts::new(drive.spaces.of(app), is_idle);
+    let (capacity, time) = (drive.blocks_of(app), Nanos::ZERO);
+    let mut inputs =
+        CommandInputs::<'_, '_, SEVERAL> { rules, facts: &facts, id, entry, capacity, time };
     let decided = inputs.decide(command, first as usize);
     let (time, has_changes) = (inputs.time, inputs.rules.durable.has_changes());
     let work = match decided {
@@ -188,7 +211,7 @@ fn decide_again(
     first: WaitingInput,
     entry: InputEntry,
 ) -> Option<CommandDecision> {
-    decide(controller, first, entry)
+    decide::<true>(controller, first, entry)
 }
 
 /// Executes what was decided about a command, once the engine has taken its time; but a command that
@@ -250,7 +273,8 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
     match work {
         EngineWork::Start(id) => {
             let cache_enabled = controller.admin.cache_enabled();
-            drive.start(now, id, &mut controller.commands, cache_enabled);
+            let app = controller.commands.get(id).app;
+            drive.start(now, id, app, &mut controller.commands, cache_enabled);
         }
         EngineWork::End(id, status) => {
             if matches!(controller.commands.get(id).io, IoCommand::Rule(_)) {
@@ -269,8 +293,8 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
         }
         EngineWork::Nothing => {}
         EngineWork::Victim => drive.kick = true,
-        EngineWork::Relocate(chosen) => {
-            if drive.ftl.relocate(chosen) {
+        EngineWork::Relocate(app, chosen) => {
+            if drive.spaces.of_mut(app).0.relocate(chosen) {
                 drive.kick = true;
                 if let Some(rules) = &mut controller.commands.rules {
                     rules.stats.relocated += 1;
@@ -287,7 +311,7 @@ fn miss(controller: &mut Controller, now: Nanos, id: u32) {
     let Some((missed, program)) = rules.misses.leave(id) else { return };
     if program != rules.program {
         // Another program was installed while the command was in the engine.
-        if match_command(controller, now, id, missed.at) {
+        if match_command_of_app(controller, now, id, missed.at) {
             execute(controller, now, EngineWork::Start(id));
         }
         return;
@@ -347,21 +371,27 @@ pub(super) fn end_parked(
     ended.len() as u64
 }
 
-/// The inputs of a command.
-struct CommandInputs<'a, 'f> {
+/// The inputs of a command. Unless `SEVERAL` is true, its application is the only one of the drive.
+struct CommandInputs<'a, 'f, const SEVERAL: bool> {
     rules: &'a mut DriveRules,
     facts: &'a FtlFacts<'f>,
     /// The command.
     id: u32,
     /// How the next input enters the engine.
     entry: InputEntry,
-    /// Blocks of the drive.
+    /// Blocks of the application.
     capacity: u64,
     /// Time of the inputs so far.
     time: Nanos,
 }
 
-impl CommandInputs<'_, '_> {
+impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
+    /// Returns the application of the command.
+    #[inline(always)]
+    fn app(command: &Command) -> AppId {
+        if SEVERAL { command.app } else { ONLY_APP }
+    }
+
     /// Decides about the inputs of a command from `first` on.
     ///
     /// # Errors
@@ -437,7 +467,7 @@ impl CommandInputs<'_, '_> {
         let entry = std::mem::replace(&mut self.entry, InputEntry::New);
         let fetches = &self.rules.fetches;
         let must_wait = match entry {
-            InputEntry::New => fetches.must_wait(input.op),
+            InputEntry::New => fetches.must_wait(Self::app(command), input.op),
             InputEntry::Admitted => fetches.is_full(),
             InputEntry::Resumed => false,
         };
@@ -450,7 +480,7 @@ impl CommandInputs<'_, '_> {
         let step = match entry {
             InputEntry::Resumed => self.rules.resume_fetched(self.id, facts),
             InputEntry::New | InputEntry::Admitted => {
-                self.rules.engine.begin_command(APP, input, facts)
+                self.rules.engine.begin_command(Self::app(command), input, facts)
             }
         };
         let at = WaitingInput { id: self.id, at: missed.at };
@@ -533,10 +563,10 @@ impl CommandInputs<'_, '_> {
             return Ok(InputEnd::Unchanged);
         }
         let input = RuleInput::new(missed.op, lba, blocks);
-        if self.rules.fetches.may_fetch(missed.op) {
+        if self.rules.fetches.may_fetch(Self::app(command), missed.op) {
             return self.fetching_end(command, missed, &input);
         }
-        let verdict = self.rules.decide(&input, self.facts);
+        let verdict = self.rules.decide(Self::app(command), &input, self.facts);
         self.time += self.rules.time_of(self.rules.engine.ended_ops());
         end_of(command, missed, verdict)
     }

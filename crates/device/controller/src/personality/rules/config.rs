@@ -2,22 +2,24 @@
 //! not take a program.
 
 use ftl::FtlConfig;
-use media::NandConfig;
+use media::{MediaConfig, NandConfig};
 use rules::{
-    PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed, RuleProgram,
-    RuleTableError, RuleTrigger, VerifiedProgram, VerifyError, verify,
+    AppDeclaration, PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed,
+    RuleProgram, RuleTableError, RuleTrigger, VerifiedProgram, VerifyError, verify,
 };
 use time::Nanos;
 
 use super::durable::IDENTITY_BYTES;
 use super::installation::DriveRulesLimits;
 use super::misses::RuleMissConfig;
+use crate::DriveConfig;
+use crate::personality::spaces::SpaceUnits;
 
 /// The rules of a drive with the block personality over NAND.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveRulesConfig {
-    /// The program in its encoded form (`docs/format/rule-program.md`). It has one application, on all
-    /// parallel units.
+    /// The program in its encoded form (`docs/format/rule-program.md`). Its applications have all parallel
+    /// units.
     pub program: Vec<u8>,
     /// Engines: inputs that are processed at a time.
     pub engines: u16,
@@ -69,8 +71,8 @@ impl DriveRulesConfig {
         }
     }
 
-    /// Decodes and verifies the program for a drive with this medium and this translation layer, and with
-    /// a capacity in sectors if it is known.
+    /// Decodes and verifies the program for a drive with this medium and this translation layer.
+    /// `capacities` are those of the applications in sectors, in their order, as far as they are known.
     ///
     /// # Errors
     /// [`DriveRulesError`].
@@ -78,15 +80,41 @@ impl DriveRulesConfig {
         &self,
         nand: &NandConfig,
         ftl: &FtlConfig,
-        capacity: Option<u64>,
+        capacities: &[u64],
     ) -> Result<VerifiedProgram, DriveRulesError> {
         if let Some(idle_poll) = self.idle_poll.filter(|idle| *idle < Self::IDLE_POLL_MIN) {
             return Err(DriveRulesError::IdlePoll { idle_poll });
         }
         let program = RuleProgram::decode(&self.program)?;
         let verified = verify(program, &self.grant(nand)).map_err(Box::new)?;
-        check_executable(&verified, nand, ftl, capacity)?;
+        check_executable(&verified, nand, ftl, capacities)?;
         Ok(verified)
+    }
+
+    /// Returns the names of the applications of the program, in their order; none if it cannot be decoded.
+    pub fn app_names(&self) -> Vec<String> {
+        let program = RuleProgram::decode(&self.program).unwrap_or_default();
+        program.apps.into_iter().map(|app| app.name).collect()
+    }
+
+    /// Returns the parallel units of each application of the program of a drive.
+    ///
+    /// # Errors
+    /// [`DriveRulesError`].
+    pub(crate) fn spaces(&self, drive: &DriveConfig) -> Result<Vec<SpaceUnits>, DriveRulesError> {
+        let MediaConfig::Nand(nand) = &drive.media else { return Ok(Vec::new()) };
+        let verified = self.verified(nand, &drive.ftl, &[])?;
+        let apps = &verified.program().apps;
+        let what = match drive {
+            _ if apps.len() < 2 => None,
+            DriveConfig { protection: Some(_), .. } => Some("protection information"),
+            DriveConfig { controller, .. } if controller.scrub.is_some() => Some("patrol scrub"),
+            _ => None,
+        };
+        match what {
+            Some(what) => Err(DriveRulesError::SeveralApps { what }),
+            None => Ok(apps.iter().map(SpaceUnits::of_app).collect()),
+        }
     }
 }
 
@@ -96,6 +124,7 @@ fn unit_sectors(nand: &NandConfig) -> u64 {
 }
 
 /// Checks that a drive with this translation layer executes everything that a verified program needs.
+/// `capacities` are those of the applications in sectors, in their order, as far as they are known.
 ///
 /// # Errors
 /// [`DriveRulesError`].
@@ -103,13 +132,16 @@ pub fn check_executable(
     verified: &VerifiedProgram,
     nand: &NandConfig,
     ftl: &FtlConfig,
-    capacity: Option<u64>,
+    capacities: &[u64],
 ) -> Result<(), DriveRulesError> {
     let is_executed = |need: &RuleNeed| {
         use PlacementStream::{Cold, Gc, Host, Hot};
-        use RuleFeature::{DurableTables, Fetch, Move, Periodic, Place};
+        use RuleFeature::{Apps, DurableTables, Fetch, Move, Periodic, Place};
         let feature = need.feature;
-        matches!(feature, Place(Host | Hot) | Move(Gc | Cold) | Periodic | Fetch | DurableTables)
+        matches!(
+            feature,
+            Place(Host | Hot) | Move(Gc | Cold) | Periodic | Fetch | DurableTables | Apps
+        )
     };
     let is_durable = |need: &RuleNeed| need.feature == RuleFeature::DurableTables;
     if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
@@ -119,7 +151,11 @@ pub fn check_executable(
     if let Some(need) = verified.needs().into_iter().find(|need| !ftl.hot_stream && is_hot(need)) {
         return Err(DriveRulesError::NoHotStream(need));
     }
+    let apps = &verified.program().apps;
     if let Some(need) = verified.needs().into_iter().find(is_durable) {
+        if apps.len() > 1 {
+            return Err(DriveRulesError::SeveralApps { what: "durable tables" });
+        }
         let bytes = verified.program().durable_bytes().saturating_add(IDENTITY_BYTES.into());
         if bytes > ftl.owner_bytes.into() {
             let (table, available) = (need.part, ftl.owner_bytes.into());
@@ -133,18 +169,28 @@ pub fn check_executable(
             return Err(DriveRulesError::Period { rule: rule.name.clone(), period_ns });
         }
     }
-    let Some(app) = verified.program().apps.first() else { return Err(DriveRulesError::NoApp) };
-    let units = nand.geometry.total_pus();
-    if app.first_unit != 0 || app.last_unit + 1 != units {
-        let (name, first, last) = (app.name.clone(), app.first_unit, app.last_unit);
-        return Err(DriveRulesError::Units { app: name, first, last, units });
-    }
-    match capacity {
-        Some(capacity) if app.sectors < capacity => {
-            let (app, sectors) = (app.name.clone(), app.sectors);
+    check_units(apps, nand.geometry.total_pus())?;
+    match apps.iter().zip(capacities).find(|(app, capacity)| app.sectors < **capacity) {
+        Some((app, capacity)) => {
+            let (app, sectors, capacity) = (app.name.clone(), app.sectors, *capacity);
             Err(DriveRulesError::Capacity { app, sectors, capacity })
         }
-        _ => Ok(()),
+        None => Ok(()),
+    }
+}
+
+/// Checks that applications, whose units are disjoint, have all of those of a drive.
+fn check_units(apps: &[AppDeclaration], units: u32) -> Result<(), DriveRulesError> {
+    let has = |app: &AppDeclaration, unit: u32| (app.first_unit..=app.last_unit).contains(&unit);
+    let unowned = (0..units).find(|unit| !apps.iter().any(|app| has(app, *unit)));
+    match (apps, unowned) {
+        ([], _) => Err(DriveRulesError::NoApp),
+        (_, None) => Ok(()),
+        ([app], Some(_)) => {
+            let (app, first, last) = (app.name.clone(), app.first_unit, app.last_unit);
+            Err(DriveRulesError::Units { app, first, last, units })
+        }
+        (_, Some(unit)) => Err(DriveRulesError::UnownedUnit { unit, units }),
     }
 }
 
@@ -250,6 +296,42 @@ pub enum DriveRulesError {
         last: u32,
         /// Units of the drive.
         units: u32,
+    },
+    /// No application has a parallel unit.
+    #[error(
+        "no application has parallel unit {unit}, and the drive has {units}: applications must have all \
+         of them"
+    )]
+    UnownedUnit {
+        /// The unit.
+        unit: u32,
+        /// Units of the drive.
+        units: u32,
+    },
+    /// A program for a drive that runs has other applications than the drive.
+    #[error(
+        "the drive has {has} applications, whose parallel units are {units}: a program that is installed \
+         later must have as many, on the same units and in this order"
+    )]
+    OtherUnits {
+        /// Number of applications of the drive.
+        has: usize,
+        /// The units of each.
+        units: String,
+    },
+    /// A drive with several applications does not do this.
+    #[error("a drive with several applications has no {what}")]
+    SeveralApps {
+        /// The part that it does not have.
+        what: &'static str,
+    },
+    /// The program has no application of this name.
+    #[error("the rule program has no application {app}: it has {names}")]
+    UnknownApp {
+        /// The name.
+        app: String,
+        /// The names of its applications.
+        names: String,
     },
     /// The application has fewer sectors than the drive.
     #[error(

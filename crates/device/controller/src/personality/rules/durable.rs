@@ -151,7 +151,7 @@ pub(crate) fn record(controller: &mut Controller) {
     if let Some(rules) = &mut controller.commands.rules
         && rules.durable.has_changes()
     {
-        rules.record_changes(&mut drive.ftl);
+        rules.record_changes(&mut drive.spaces.first);
         drive.kick = true;
     }
 }
@@ -160,7 +160,7 @@ pub(crate) fn record(controller: &mut Controller) {
 pub(super) fn record_installation(controller: &mut Controller) {
     let Personality::Block(drive) = &mut controller.personality else { return };
     if let Some(rules) = &mut controller.commands.rules {
-        rules.durable.record_cleared(&mut drive.ftl);
+        rules.durable.record_cleared(&mut drive.spaces.first);
         drive.kick = true;
     }
 }
@@ -170,7 +170,7 @@ pub(crate) fn restore(controller: &mut Controller) {
     let Personality::Block(drive) = &mut controller.personality else { return };
     if let Some(rules) = &mut controller.commands.rules {
         let settings = &mut drive.maintenance.settings;
-        rules.durable.restore(&mut rules.engine, &mut drive.ftl, settings);
+        rules.durable.restore(&mut rules.engine, &mut drive.spaces.first, settings);
     }
 }
 

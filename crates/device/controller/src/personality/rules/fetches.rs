@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nvme::{IoCommand, RuleCommand, Status};
-use rules::{ContextId, InputOp, OpMask, RuleEngine};
+use rules::{AppId, ContextId, InputOp, OpMask, RuleEngine};
 use serde::{Deserialize, Serialize};
 
 use super::stations::EngineWork;
@@ -139,8 +139,10 @@ pub(super) enum FetchStep {
 /// The commands whose rules fetch sectors.
 #[derive(Debug)]
 pub(super) struct RuleFetches {
-    /// The operations that may fetch a sector.
+    /// The operations of the first application that may fetch a sector.
     ops: OpMask,
+    /// Those of the others.
+    other_ops: Vec<OpMask>,
     sector_bytes: usize,
     /// By command.
     inside: BTreeMap<u32, RuleFetch>,
@@ -158,10 +160,13 @@ pub(super) struct RuleFetches {
 }
 
 impl RuleFetches {
-    /// Creates the table of a program, whose operations `ops` may fetch a sector.
-    pub(super) fn new(ops: OpMask, sector_bytes: usize) -> RuleFetches {
+    /// Creates the table of a program. `ops` are, of each application, the operations that may fetch a
+    /// sector.
+    pub(super) fn new(mut ops: Vec<OpMask>, sector_bytes: usize) -> RuleFetches {
+        let other_ops = ops.split_off(ops.len().min(1));
         RuleFetches {
-            ops,
+            ops: ops.first().copied().unwrap_or(OpMask::NONE),
+            other_ops,
             sector_bytes,
             inside: BTreeMap::new(),
             in_use: 0,
@@ -175,7 +180,17 @@ impl RuleFetches {
 
     /// Whether any input may fetch a sector, or a command still has reads.
     pub(super) fn is_used(&self) -> bool {
-        self.ops != OpMask::NONE || !self.inside.is_empty()
+        let mut ops = std::iter::once(&self.ops).chain(&self.other_ops);
+        ops.any(|ops| *ops != OpMask::NONE) || !self.inside.is_empty()
+    }
+
+    /// Returns the operations of an application that may fetch a sector.
+    #[inline]
+    fn ops_of(&self, app: AppId) -> OpMask {
+        match app.index().checked_sub(1) {
+            None => self.ops,
+            Some(other) => self.other_ops[other],
+        }
     }
 
     /// Returns the number of contexts in use.
@@ -193,16 +208,16 @@ impl RuleFetches {
         self.in_use >= RULE_CONTEXTS.into()
     }
 
-    /// Whether an input of an operation may fetch a sector.
+    /// Whether an input of an application may fetch a sector.
     #[inline]
-    pub(super) fn may_fetch(&self, op: InputOp) -> bool {
-        self.ops.has(op)
+    pub(super) fn may_fetch(&self, app: AppId, op: InputOp) -> bool {
+        self.ops_of(app).has(op)
     }
 
-    /// Whether a new input must wait for a context.
+    /// Whether a new input of an application must wait for a context.
     #[inline]
-    pub(super) fn must_wait(&self, op: InputOp) -> bool {
-        self.ops.has(op) && (self.is_full() || !self.waiting.is_empty())
+    pub(super) fn must_wait(&self, app: AppId, op: InputOp) -> bool {
+        self.ops_of(app).has(op) && (self.is_full() || !self.waiting.is_empty())
     }
 
     /// Returns the operations of the input of a command before its last fetch.
@@ -431,8 +446,9 @@ impl RuleFetches {
     }
 
     /// Has the inputs that wait for sectors begin again, because their program is replaced.
-    pub(super) fn replace(&mut self, ops: OpMask, engine: &mut RuleEngine) {
-        self.ops = ops;
+    pub(super) fn replace(&mut self, mut ops: Vec<OpMask>, engine: &mut RuleEngine) {
+        self.other_ops = ops.split_off(ops.len().min(1));
+        self.ops = ops.first().copied().unwrap_or(OpMask::NONE);
         for (id, fetch) in &mut self.inside {
             if let Some(context) = fetch.context.take() {
                 engine.cancel(context);

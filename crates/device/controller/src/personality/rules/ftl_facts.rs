@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use ftl::{Ftl, LineId, VictimLine, VictimLines};
 use rules::{AppId, DriveFacts, LineFacts, RuleLine};
 
-/// The facts of a drive with one application, at one instant. Most rules for commands do not look at
+/// The facts of an application's FTL, at one instant. Most rules for commands do not look at
 /// lines, which are found when a rule does.
 pub(super) struct FtlFacts<'a> {
     ftl: Option<&'a Ftl>,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use nvme::Status;
-use rules::RuleGrant;
+use rules::{RuleGrant, VerifiedProgram};
 use time::Nanos;
 use transport::Port;
 
@@ -21,6 +21,8 @@ use crate::command::table::Command;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::namespaces::management;
+use crate::personality::block::BlockDrive;
+use crate::personality::spaces::SpaceUnits;
 
 /// The resources that a program of a drive may use, and the drive that it is compiled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,12 +91,13 @@ pub(crate) fn install(
     };
     let settings = super::config::DriveRulesConfig { program, ..settings.clone() };
     let (nand, ftl) = (nand(controller)?, &controller.config.ftl);
-    let verified = settings.verified(nand, ftl, Some(drive.ftl.sectors()))?;
+    let verified = settings.verified(nand, ftl, &drive.capacities())?;
+    check_apps(&verified, drive)?;
     let Personality::Block(drive) = &mut controller.personality else {
         return Err(DriveRulesError::NotReady);
     };
     let Some(rules) = &mut controller.commands.rules else { return Err(DriveRulesError::NoRules) };
-    let number = durable::next_installation(&drive.ftl, &mut drive.maintenance.settings);
+    let number = durable::next_installation(&drive.spaces.first, &mut drive.maintenance.settings);
     let number = number.map_err(|error| DriveRulesError::NonVolatile(error.to_string()))?;
     rules.replace(now, number, verified, &settings, &controller.config);
     controller.config.rules = Some(settings);
@@ -104,6 +107,17 @@ pub(crate) fn install(
     sectors::resume_ready(controller, now);
     injection::update_interrupt(controller);
     Ok(rules_of(controller)?.misses.len() as u64)
+}
+
+/// Checks that the applications of a program are those of a drive, whose data is on their units.
+fn check_apps(verified: &VerifiedProgram, drive: &BlockDrive) -> Result<(), DriveRulesError> {
+    let apps = verified.program().apps.iter().map(SpaceUnits::of_app);
+    if apps.eq(drive.spaces.units()) {
+        return Ok(());
+    }
+    let units = drive.spaces.units().map(|units| format!("{}-{}", units.first, units.last));
+    let units = units.collect::<Vec<_>>().join(", ");
+    Err(DriveRulesError::OtherUnits { has: drive.spaces.count(), units })
 }
 
 /// Ends parked commands; those of an operation, as the language names it, if there is one. Returns

@@ -30,7 +30,7 @@ use time::Nanos;
 
 use crate::command::table::Command;
 use crate::controller::Personality;
-use crate::{DriveConfig, DriveError};
+use crate::{DriveConfig, DriveError, DriveRulesError};
 use background::BackgroundTimers;
 use config::DriveRulesConfig;
 use durable::DurableTables;
@@ -39,9 +39,6 @@ use ftl_facts::FtlFacts;
 use misses::{RuleMissRecord, RuleMisses};
 use stations::{EngineStations, EngineWork};
 use upload::RuleUpload;
-
-/// The application of all commands. A drive has one.
-const APP: AppId = AppId::new(0);
 
 /// Operations after which a rule pauses. The drive resumes it at once.
 const PAUSE_OPS: u64 = 1 << 20;
@@ -106,7 +103,7 @@ struct EngineStage {
     ops: u64,
 }
 
-/// A victim that the FTL learns of when an engine has chosen it.
+/// A victim that the FTL of an application learns of when an engine has chosen it.
 #[derive(Clone, Copy, Debug)]
 struct PolledVictim {
     due: Nanos,
@@ -119,7 +116,8 @@ pub(crate) struct DriveRules {
     engine: RuleEngine,
     op: Nanos,
     stations: EngineStations,
-    polled: Option<PolledVictim>,
+    /// By application.
+    polled: Vec<Option<PolledVictim>>,
     background: BackgroundTimers,
     /// The number of the program.
     program: u32,
@@ -151,10 +149,11 @@ impl DriveRules {
         else {
             return Ok(None);
         };
-        let verified = settings.verified(nand, &config.ftl, Some(drive.ftl.sectors()))?;
+        let verified = settings.verified(nand, &config.ftl, &drive.capacities())?;
+        let apps = drive.spaces.count();
         let rules_before = vec![Default::default(); verified.program().rules.len()];
         let sector_bytes = config.sector_bytes() as usize;
-        let fetches = RuleFetches::new(verified.fetching_ops(APP), sector_bytes);
+        let fetches = RuleFetches::new(fetching_ops(&verified), sector_bytes);
         let engine = DriveRules::engine(verified, config);
         Ok(Some(Box::new(DriveRules {
             background: BackgroundTimers::new(&engine, settings.idle_poll, Nanos::ZERO),
@@ -162,7 +161,7 @@ impl DriveRules {
             engine,
             op: settings.op,
             stations: EngineStations::new(settings.engines),
-            polled: None,
+            polled: vec![None; apps],
             program: 0,
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
@@ -176,8 +175,7 @@ impl DriveRules {
 
     fn engine(verified: VerifiedProgram, config: &DriveConfig) -> RuleEngine {
         let sector_bytes = config.sector_bytes() as usize;
-        let contexts =
-            1 + if verified.fetching_ops(APP) == OpMask::NONE { 0 } else { RULE_CONTEXTS };
+        let contexts = 1 + if fetches_any(&verified) { RULE_CONTEXTS } else { 0 };
         let options = EngineOptions { contexts, sector_bytes, pause_ops: PAUSE_OPS };
         RuleEngine::install(verified, options)
     }
@@ -191,7 +189,7 @@ impl DriveRules {
         settings: &DriveRulesConfig,
         config: &DriveConfig,
     ) {
-        self.fetches.replace(verified.fetching_ops(APP), &mut self.engine);
+        self.fetches.replace(fetching_ops(&verified), &mut self.engine);
         let (totals, before) = (self.engine.totals(), self.totals_before);
         self.stats.inputs += totals.inputs - before.inputs;
         self.stats.ops += totals.ops - before.ops;
@@ -200,10 +198,23 @@ impl DriveRules {
         self.engine = DriveRules::engine(verified, config);
         self.background = BackgroundTimers::new(&self.engine, settings.idle_poll, now);
         self.background.wake(now);
-        self.polled = None;
+        self.polled.fill(None);
         self.durable = DurableTables::new(&settings.program, installation);
         self.program = self.program.wrapping_add(1);
         self.stats.installations += 1;
+    }
+
+    /// Returns the number of the application of this name.
+    ///
+    /// # Errors
+    /// [`DriveRulesError::UnknownApp`].
+    pub(crate) fn application(&self, name: &str) -> Result<u32, DriveRulesError> {
+        let apps = &self.engine.program().program().apps;
+        let found = apps.iter().position(|app| app.name == name);
+        found.map(|at| at as u32).ok_or_else(|| {
+            let names = apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>().join(", ");
+            DriveRulesError::UnknownApp { app: name.to_owned(), names }
+        })
     }
 
     /// Returns the counters.
@@ -274,7 +285,7 @@ impl DriveRules {
         self.fetches.power_cut(&mut self.engine);
         self.misses.power_cut();
         self.upload.clear();
-        self.polled = None;
+        self.polled.fill(None);
     }
 
     /// Returns the time of operations.
@@ -283,9 +294,10 @@ impl DriveRules {
         Nanos(self.op.0.saturating_mul(ops))
     }
 
-    /// Runs a command's input, whose rules fetch nothing, to its end.
-    fn decide(&mut self, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
-        match self.engine.begin_command(APP, input, facts) {
+    /// Runs the input of an application's command, whose rules fetch nothing, to its end.
+    #[inline]
+    fn decide(&mut self, app: AppId, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
+        match self.engine.begin_command(app, input, facts) {
             Some(RuleStep::Done(verdict)) => verdict,
             Some(step) => self.run(step, facts, &mut None),
             None => unreachable!("a context is free for inputs that fetch nothing"),
@@ -399,29 +411,30 @@ impl DriveRules {
         }
     }
 
-    /// Chooses the victim of the FTL, which needs space, of a drive with `outstanding` commands. `is_timed`
-    /// tells whether the engine takes time.
+    /// Chooses the victim of an application's FTL, which needs space, of a drive with `outstanding`
+    /// commands. `is_timed` tells whether the engine takes time.
     #[cold]
     pub(crate) fn choose_victim(
         &mut self,
         now: Nanos,
+        app: AppId,
         outstanding: usize,
         is_timed: bool,
         lines: &VictimLines<'_>,
     ) -> VictimDecision {
-        let chosen = match self.polled.take() {
+        let chosen = match self.polled[app.index()].take() {
             Some(polled) if is_timed && polled.due > now => {
-                self.polled = Some(polled);
+                self.polled[app.index()] = Some(polled);
                 return VictimDecision::None;
             }
             Some(polled) => polled.chosen,
             None => {
                 let is_idle = self.is_idle(outstanding, 0);
-                let chosen = self.poll(&FtlFacts::of_lines(lines, is_idle));
+                let chosen = self.poll(app, &FtlFacts::of_lines(lines, is_idle));
                 let time = self.time_of(self.engine.ended_ops());
                 if is_timed && time > Nanos::ZERO {
                     let due = self.stations.enqueue(now, time, EngineWork::Victim).end;
-                    self.polled = Some(PolledVictim { due, chosen });
+                    self.polled[app.index()] = Some(PolledVictim { due, chosen });
                     self.has_polled = true;
                     return VictimDecision::None;
                 }
@@ -441,11 +454,11 @@ impl DriveRules {
         }
     }
 
-    /// Runs the background rules once. Returns the line that they choose.
-    fn poll(&mut self, facts: &FtlFacts<'_>) -> Option<ChosenLine> {
+    /// Runs the background rules of an application once. Returns the line that they choose.
+    fn poll(&mut self, app: AppId, facts: &FtlFacts<'_>) -> Option<ChosenLine> {
         self.stats.polls += 1;
         let mut chosen = None;
-        match self.engine.begin_background(APP, facts as &dyn DriveFacts) {
+        match self.engine.begin_background(app, facts as &dyn DriveFacts) {
             Some(step) => self.run(step, facts, &mut chosen),
             None => unreachable!("the context is free between two inputs"),
         };
@@ -460,9 +473,19 @@ impl DriveRules {
         self.engine.check_invariants();
         self.misses.check_invariants();
         self.fetches.check_invariants();
-        let contexts =
-            if self.engine.program().fetching_ops(APP) == OpMask::NONE { 0 } else { RULE_CONTEXTS };
+        let contexts = if fetches_any(self.engine.program()) { RULE_CONTEXTS } else { 0 };
         let in_use = self.fetches.in_use();
         assert_eq!(self.engine.free_contexts() + in_use, 1 + usize::from(contexts), "contexts");
     }
+}
+
+/// Returns the operations of each application whose rules may fetch a sector.
+fn fetching_ops(verified: &VerifiedProgram) -> Vec<OpMask> {
+    let apps = (0..verified.program().apps.len()).map(AppId::from_index);
+    apps.map(|app| verified.fetching_ops(app)).collect()
+}
+
+/// Whether the rules of any application may fetch a sector.
+fn fetches_any(verified: &VerifiedProgram) -> bool {
+    fetching_ops(verified).iter().any(|ops| *ops != OpMask::NONE)
 }

@@ -14,8 +14,8 @@ use crate::controller::{Controller, Personality};
 /// Begins the reads of the sector that the rules of a command wait for.
 pub(super) fn begin(controller: &mut Controller, now: Nanos, id: u32) {
     let Personality::Block(drive) = &mut controller.personality else { return };
-    let capacity = drive.capacity_blocks();
     let Some((rules, command)) = controller.commands.rules_and_command(id) else { return };
+    let capacity = drive.blocks_of(command.app);
     let reads = rules.fetches.begin(id, &command.io, capacity);
     drive.fetch(now, id, &reads, &mut controller.commands);
 }

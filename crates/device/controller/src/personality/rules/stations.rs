@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 
 use ftl::ChosenLine;
 use nvme::Status;
+use rules::AppId;
 use time::Nanos;
 
 /// The step that follows the decision of an engine.
@@ -25,8 +26,8 @@ pub(super) enum EngineWork {
     Nothing,
     /// The FTL learns of its victim.
     Victim,
-    /// A line is relocated.
-    Relocate(ChosenLine),
+    /// A line of an application is relocated.
+    Relocate(AppId, ChosenLine),
 }
 
 impl EngineWork {

@@ -1,11 +1,11 @@
 //! Tables of the rules of a drive, as their administrator reads and changes them between two inputs.
 
 use nvme::{RuleTableAction, RuleTableEntry};
-use rules::{RuleTableError, TableDeclaration, TableId, TableKind};
+use rules::{AppId, RuleTableError, TableDeclaration, TableId, TableKind};
 use serde::{Deserialize, Serialize};
 
+use super::DriveRules;
 use super::config::DriveRulesError;
-use super::{APP, DriveRules};
 
 /// A table of the program of a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,9 +67,11 @@ impl DriveRules {
         declared.iter().map(table).collect()
     }
 
-    fn kind(&self, table: TableId) -> Option<TableKind> {
+    /// Returns the application and the kind of a table; an application without tables if there is no such
+    /// table.
+    fn declared(&self, table: TableId) -> (AppId, Option<TableKind>) {
         let declared = self.engine.program().program().tables.get(table.index());
-        declared.map(|declared| declared.kind)
+        declared.map_or((AppId::GLOBAL, None), |declared| (declared.app, Some(declared.kind)))
     }
 
     /// Returns the number of a table of the program.
@@ -92,9 +94,10 @@ impl DriveRules {
     /// # Errors
     /// [`DriveRulesError::Table`].
     pub(crate) fn table_value(&self, table: TableId, key: u64) -> Result<u64, DriveRulesError> {
-        let value = match self.kind(table) {
-            Some(TableKind::Set(_)) => self.engine.contains(APP, table, key).map(u64::from),
-            _ => self.engine.load(APP, table, key),
+        let (app, kind) = self.declared(table);
+        let value = match kind {
+            Some(TableKind::Set(_)) => self.engine.contains(app, table, key).map(u64::from),
+            _ => self.engine.load(app, table, key),
         };
         value.map_err(|error| table_error(self, table, key, error))
     }
@@ -108,7 +111,8 @@ impl DriveRules {
         table: TableId,
         edits: &[RuleTableEdit],
     ) -> Result<(), DriveRulesError> {
-        let (is_set, is_map) = match self.kind(table) {
+        let (app, kind) = self.declared(table);
+        let (is_set, is_map) = match kind {
             Some(TableKind::Set(_)) => (true, false),
             Some(TableKind::Map { .. }) => (false, true),
             _ => (false, false),
@@ -118,11 +122,11 @@ impl DriveRules {
             let (key, change) = match *edit {
                 RuleTableEdit::Set { key, .. } if is_set => (key, other),
                 RuleTableEdit::Set { key, value } => {
-                    (key, self.engine.store(APP, table, key, value))
+                    (key, self.engine.store(app, table, key, value))
                 }
                 RuleTableEdit::Add { key } if is_map => (key, other),
-                RuleTableEdit::Add { key } => (key, self.engine.insert(APP, table, key)),
-                RuleTableEdit::Remove { key } => (key, self.engine.remove(APP, table, key)),
+                RuleTableEdit::Add { key } => (key, self.engine.insert(app, table, key)),
+                RuleTableEdit::Remove { key } => (key, self.engine.remove(app, table, key)),
             };
             let change = change.map_err(|error| table_error(self, table, key, error))?;
             change.into_iter().for_each(|change| self.durable.push(change));

@@ -33,8 +33,9 @@ use crate::namespaces::management;
 use crate::nand_array::{NandOpCompletion, NandOpKind};
 use crate::personality::block::BlockDrive;
 use crate::personality::format::DriveMaintenance;
-use crate::personality::recovery::erased_ftl;
+use crate::personality::recovery::{erased_ftl, ftl_config};
 use crate::personality::rules::durable;
+use crate::personality::spaces::SpaceUnits;
 use run::{SanitizeEstimates, SanitizePhase, SanitizeRun};
 
 /// Log page of reservation notifications, which a host may ask for during Sanitize, although no drive
@@ -260,7 +261,7 @@ pub(crate) fn step(drive: &mut BlockDrive, now: Nanos) {
         return;
     }
     // The write buffer of a drive with too little memory keeps its slots, whose data is dropped.
-    if let Err(error) = drive.array.nand.set_slots(drive.ftl.slots()) {
+    if let Err(error) = drive.array.nand.set_slots(drive.spaces.first.slots()) {
         tracing::warn!("no memory for a new write buffer: {error}");
     }
     // No scrub reads the flash.
@@ -321,11 +322,11 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
         tracing::error!("the end of Sanitize is not in non-volatile memory: {error}");
     }
     drive.maintenance.sanitize = SanitizeState { record, run: None, has_flash: false };
-    let good_when_new = drive.ftl.capacity_plan().usable_chunks;
-    let restarted = match erased_ftl(&drive.array.nand, &config, good_when_new) {
-        Ok(ftl) => drive.restart(ftl, &config),
-        Err(error) => Err(error),
-    };
+    let good_when_new = drive.spaces.first.capacity_plan().usable_chunks;
+    let nand = &drive.array.nand;
+    let ftl = ftl_config(nand, &config)
+        .and_then(|ftl| erased_ftl(nand, SpaceUnits::all(nand), ftl, good_when_new));
+    let restarted = ftl.and_then(|ftl| drive.restart(ftl, &config));
     refuse(controller, has_failed.then_some(Status::SANITIZE_FAILED));
     if let Err(error) = restarted {
         // Commands end with the status of a drive that does not recover from a power cut.

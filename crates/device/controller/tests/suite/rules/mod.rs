@@ -1,10 +1,12 @@
 //! Drives with rules: verdicts, victims, the time of engines, misses, and programs that are refused.
 
+mod applications;
 mod background;
 mod commands;
 mod durable;
 mod fetches;
 pub(crate) mod harness;
+mod isolation;
 mod lookups;
 mod misses;
 mod refused;

@@ -133,3 +133,49 @@ fn a_page_mapped_program_equals_the_block_personality() {
         }
     }
 }
+
+/// Rules of an application: writes and reads at the block that the host names, and collection.
+fn application_rules(app: &str) -> String {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/rules/page.rules");
+    let text = std::fs::read_to_string(demo).expect("the program");
+    let rules =
+        text.lines().filter(|line| !line.starts_with("app ") && !line.starts_with("table "));
+    let rules: String = rules.map(|line| format!("{line}\n")).collect();
+    let rules = rules.replace("rule ", "rule db_").replace("map[", "db_map[");
+    let rules = rules.replace("db", app);
+    format!("table {app}.{app}_map: addr[{app}.sectors] durable\n{rules}")
+}
+
+#[test]
+fn jobs_run_in_their_applications() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("test.toml");
+    let apps = "app one { units = 0-1, spare = 0.2 }\napp two { units = 2-3, spare = 0.2 }\n";
+    let program = format!("{apps}{}{}", application_rules("one"), application_rules("two"));
+    std::fs::write(folder.path().join("apps.rules"), program).expect("a file");
+    let drive = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\nftl.over_provisioning = 0.2\n\
+        personality = \"rules\"\nrules.program = \"apps.rules\"\n\
+        geometry = { channels = 2, pus = 2, chunks = 40, pages = 32 }\n\
+        [precondition]\nfill = \"sequential\"\n";
+    let job = |app: &str, pages: u32| {
+        format!(
+            "[[job]]\nname = \"{app}\"\napp = \"{app}\"\nrw = \"randwrite\"\nbs = \"4k\"\n\
+             iodepth = 8\nnorandommap = true\nio_size = \"{pages}%\"\n"
+        )
+    };
+    let json = run_at(&path, &format!("{drive}{}{}", job("one", 300), job("two", 100)));
+    let drive = &json["sluice"]["drives"][0];
+    let rules = drive["rules"]["rules"].as_array().expect("rules");
+    let matches = |name: &str| {
+        let rule = rules.iter().find(|rule| rule["name"] == name);
+        rule.unwrap_or_else(|| panic!("no {name}: {rules:?}"))["matches"]
+            .as_u64()
+            .expect("a number")
+    };
+    let [one, two] = ["one", "two"].map(|app| matches(&format!("{app}_store")));
+    // One space is written three times, and the other one once.
+    assert!(one.abs_diff(3 * two) < two / 50, "{one} and {two} writes");
+    assert!(matches("one_reclaim") > matches("two_reclaim"));
+    let parameters = &json["sluice"]["parameters"]["paths"];
+    assert_eq!((&parameters[0]["app"], &parameters[1]["app"]), (&"one".into(), &"two".into()));
+}
