@@ -251,6 +251,8 @@ named_values! {
         /// Write amplification of skewed overwrites by rules with a stream for hot data, and without
         /// (virtual time).
         Temperature = "temperature",
+        /// Reads of an application beside the writes of another one (virtual time).
+        Neighbors = "neighbors",
     }
 }
 
@@ -430,6 +432,7 @@ impl NamedValue for BenchPart {
         BenchPart::Appnvm(AppnvmPart::Misses),
         BenchPart::Appnvm(AppnvmPart::Collection),
         BenchPart::Appnvm(AppnvmPart::Temperature),
+        BenchPart::Appnvm(AppnvmPart::Neighbors),
     ];
 
     fn name(self) -> &'static str {

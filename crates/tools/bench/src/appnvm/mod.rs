@@ -10,10 +10,12 @@
 //! | `misses` | what a flood of misses costs another job | virtual |
 //! | `collection` | write amplification of collection by a rule | virtual |
 //! | `temperature` | write amplification with a stream for hot data | virtual |
+//! | `neighbors` | what an application that writes costs the reads of another one | virtual |
 
 mod collection;
 mod commands;
 mod misses;
+mod neighbors;
 mod rule_count;
 mod temperature;
 
@@ -34,6 +36,7 @@ const PARTS: &[(AppnvmPart, BenchFn)] = &[
     (AppnvmPart::Misses, misses::run),
     (AppnvmPart::Collection, collection::run),
     (AppnvmPart::Temperature, temperature::run),
+    (AppnvmPart::Neighbors, neighbors::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.
@@ -75,16 +78,26 @@ fn drive(keys: &str, program: Option<&str>) -> String {
     format!("[drive]\nftl.over_provisioning = 0.25\n{keys}{personality}")
 }
 
-/// Reads a scenario, whose program is `program`.
+/// Reads a scenario, whose program is `program` behind [`APP`].
 fn scenario(text: &str, program: Option<&str>) -> Result<Scenario, BenchError> {
+    scenario_of(text, program.map(|program| format!("{APP}{program}")).as_deref())
+}
+
+/// Reads a scenario, whose whole program is `program`.
+fn scenario_of(text: &str, program: Option<&str>) -> Result<Scenario, BenchError> {
     let folder = TempDir::new()?;
     if let Some(program) = program {
-        std::fs::write(folder.path().join("bench.rules"), format!("{APP}{program}"))?;
+        std::fs::write(folder.path().join("bench.rules"), program)?;
     }
     Scenario::parse(&folder.path().join("bench.toml"), text).map_err(setup)
 }
 
-/// Simulates a scenario, whose program is `program`.
+/// Simulates a scenario, whose whole program is `program`.
+fn outcome_of(text: &str, program: &str) -> Result<SimOutcome, BenchError> {
+    simulate(&scenario_of(text, Some(program))?, SimOptions::default()).map_err(setup)
+}
+
+/// Simulates a scenario, whose program is `program` behind [`APP`].
 fn outcome(text: &str, program: Option<&str>) -> Result<SimOutcome, BenchError> {
     simulate(&scenario(text, program)?, SimOptions::default()).map_err(setup)
 }
