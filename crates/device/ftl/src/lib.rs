@@ -36,6 +36,7 @@ mod config;
 mod durability;
 mod env;
 mod flash;
+mod for_rules;
 mod ftl;
 mod gc;
 mod geometry;
@@ -56,6 +57,7 @@ pub use config::{
 pub use durability::journal;
 pub use durability::owner_state::OwnerChange;
 pub use flash::{FlashBackend, OpToken, ReadAddress, ReadDest, WriteUnit};
+pub use for_rules::{FtlFacts, rule_status, victim_lines_max};
 pub use ftl::pipeline::control::{ControlChange, ControlError, ControlSettings};
 pub use ftl::pipeline::stall::{Blocker, Stall};
 pub use ftl::{Completion, Ftl, HostStream, NewFtlError};

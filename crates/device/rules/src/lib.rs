@@ -22,6 +22,7 @@ mod ids;
 mod instruction;
 mod needs;
 mod program;
+mod timers;
 mod verify;
 
 pub use encoding::{ProgramDecodeError, VERSION};
@@ -40,4 +41,5 @@ pub use program::{
     AppDeclaration, CodeRange, InputOp, IntWidth, OpMask, ProgramLimits, RecordField, RecordLayout,
     RuleDeclaration, RuleLocation, RuleProgram, RuleTrigger, TableDeclaration, TableKind,
 };
+pub use timers::RuleTimers;
 pub use verify::{CostStep, RuleProblem, VerifiedProgram, VerifyError, verify};

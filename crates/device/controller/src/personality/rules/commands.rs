@@ -1,6 +1,6 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
-use ftl::HostStream;
+use ftl::{FtlFacts, HostStream, rule_status};
 use nvme::{DsmRange, IoCommand, RuleCommand, Status};
 use rules::{
     AppId, DriveFacts, InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep,
@@ -12,7 +12,6 @@ use tracepoint::{Event, StageKind};
 use super::background;
 use super::durable;
 use super::fetches::WaitingInput;
-use super::ftl_facts::FtlFacts;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
 use super::{DriveRules, EngineStage, admin, output, sectors};
@@ -63,23 +62,6 @@ pub(super) enum InputEntry {
 struct CommandDecision {
     time: Nanos,
     work: EngineWork,
-}
-
-/// Returns the status of a command whose input completes with a status.
-fn status_of(status: RuleStatus) -> Status {
-    match status {
-        RuleStatus::Ok => Status::SUCCESS,
-        RuleStatus::NotFound => Status::RULE_NOT_FOUND.do_not_retry(),
-        RuleStatus::Invalid => Status::RULE_INVALID.do_not_retry(),
-        RuleStatus::Denied => Status::RULE_DENIED.do_not_retry(),
-        RuleStatus::Busy => Status::RULE_BUSY,
-        RuleStatus::Corrupt => Status::RULE_CORRUPT.do_not_retry(),
-        RuleStatus::IndexOutOfRange => Status::RULE_INDEX.do_not_retry(),
-        RuleStatus::TableFull => Status::RULE_TABLE_FULL.do_not_retry(),
-        RuleStatus::HopLimit => Status::RULE_HOP_LIMIT.do_not_retry(),
-        RuleStatus::OutputFull => Status::RULE_OUTPUT_FULL.do_not_retry(),
-        RuleStatus::BadAddress => Status::RULE_BAD_ADDRESS.do_not_retry(),
-    }
 }
 
 /// Starts a command of a drive with rules, as they decide.
@@ -440,12 +422,12 @@ impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
             }
             RuleVerdict::Complete { status, value } => {
                 output::set_reply(command, &rule, value);
-                Err(InputStop::End(status_of(status)))
+                Err(InputStop::End(rule_status(status)))
             }
             RuleVerdict::Miss => Err(InputStop::Miss(MissedInput { op, at: 0 })),
             // Only writes are placed, and the drive has no names and tags of sectors.
             RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
-                Err(InputStop::End(status_of(RuleStatus::BadAddress)))
+                Err(InputStop::End(rule_status(RuleStatus::BadAddress)))
             }
             RuleVerdict::PassThrough | RuleVerdict::Finished => {
                 unreachable!("a command for rules has a verdict of its own")
@@ -601,11 +583,11 @@ fn end_of(
         }
         // Data that is not mapped could not be read again.
         RuleVerdict::Place { .. } | RuleVerdict::Read { .. } => {
-            InputEnd::Done(status_of(RuleStatus::BadAddress))
+            InputEnd::Done(rule_status(RuleStatus::BadAddress))
         }
         RuleVerdict::Complete { status, value } => {
             command.result = value;
-            InputEnd::Done(status_of(status))
+            InputEnd::Done(rule_status(status))
         }
         RuleVerdict::PassThrough => InputEnd::Unchanged,
         RuleVerdict::Miss => return Err(InputStop::Miss(missed)),

@@ -1,7 +1,7 @@
 //! [`DriveRulesConfig`]: the rules of a drive that manages its flash, and the reasons for which it does
 //! not take a program.
 
-use ftl::FtlConfig;
+use ftl::{FtlConfig, victim_lines_max};
 use media::{MediaConfig, NandConfig};
 use rules::{
     AppDeclaration, PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed,
@@ -60,14 +60,11 @@ impl DriveRulesConfig {
     /// [`FtlConfig`].
     pub fn limits(&self, nand: &NandConfig, active_pus: u32) -> DriveRulesLimits {
         let pus = nand.geometry.total_pus();
-        let line_units = if active_pus == 0 { pus } else { active_pus.min(pus) };
-        // Lines that lost chunks are shorter, so that there may be more of them.
         let chunks = nand.host_geometry().total_chunks();
-        let lines = chunks.div_ceil(line_units.max(1).into()).saturating_mul(4).min(chunks);
         DriveRulesLimits {
             grant: self.grant(nand),
             sector_bytes: nand.geometry.sector_bytes,
-            lines: u32::try_from(lines).unwrap_or(u32::MAX),
+            lines: victim_lines_max(chunks, pus, active_pus),
         }
     }
 

@@ -10,7 +10,6 @@ pub(crate) mod commands;
 pub(crate) mod config;
 pub(crate) mod durable;
 pub(crate) mod fetches;
-mod ftl_facts;
 pub(crate) mod installation;
 pub(crate) mod misses;
 pub(crate) mod output;
@@ -19,11 +18,11 @@ mod stations;
 pub(crate) mod tables;
 mod upload;
 
-use ftl::{ChosenLine, LineId, RelocationStream, VictimDecision, VictimLines};
+use ftl::{ChosenLine, FtlFacts, VictimDecision, VictimLines};
 use nvme::Status;
 use rules::{
-    AppId, DriveFacts, EngineOptions, EngineTotals, OpMask, PlacementStream, RuleAction,
-    RuleCounters, RuleEngine, RuleInput, RuleStep, RuleVerdict, VerifiedProgram,
+    AppId, DriveFacts, EngineOptions, EngineTotals, OpMask, RuleAction, RuleCounters, RuleEngine,
+    RuleInput, RuleStep, RuleTimers, RuleVerdict, VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -31,11 +30,9 @@ use time::Nanos;
 use crate::command::table::Command;
 use crate::controller::Personality;
 use crate::{DriveConfig, DriveError, DriveRulesError};
-use background::BackgroundTimers;
 use config::DriveRulesConfig;
 use durable::DurableTables;
 use fetches::{RULE_CONTEXTS, RuleFetchStats, RuleFetches, WaitingInput};
-use ftl_facts::FtlFacts;
 use misses::{RuleMissRecord, RuleMisses};
 use stations::{EngineStations, EngineWork};
 use upload::RuleUpload;
@@ -118,7 +115,7 @@ pub(crate) struct DriveRules {
     stations: EngineStations,
     /// By application.
     polled: Vec<Option<PolledVictim>>,
-    background: BackgroundTimers,
+    background: RuleTimers,
     /// The number of the program.
     program: u32,
     misses: RuleMisses,
@@ -156,7 +153,7 @@ impl DriveRules {
         let fetches = RuleFetches::new(fetching_ops(&verified), sector_bytes);
         let engine = DriveRules::engine(verified, config);
         Ok(Some(Box::new(DriveRules {
-            background: BackgroundTimers::new(&engine, settings.idle_poll, Nanos::ZERO),
+            background: RuleTimers::new(&engine, settings.idle_poll, Nanos::ZERO),
             fetches,
             engine,
             op: settings.op,
@@ -196,7 +193,7 @@ impl DriveRules {
         self.totals_before = EngineTotals::default();
         self.rules_before = vec![Default::default(); verified.program().rules.len()];
         self.engine = DriveRules::engine(verified, config);
-        self.background = BackgroundTimers::new(&self.engine, settings.idle_poll, now);
+        self.background = RuleTimers::new(&self.engine, settings.idle_poll, now);
         self.background.wake(now);
         self.polled.fill(None);
         self.durable = DurableTables::new(&settings.program, installation);
@@ -394,11 +391,7 @@ impl DriveRules {
             };
             match action {
                 RuleAction::MoveValid { line, stream } => {
-                    let stream = match stream {
-                        PlacementStream::Cold => RelocationStream::Cold,
-                        _ => RelocationStream::Gc,
-                    };
-                    chosen.get_or_insert(ChosenLine { line: LineId::new(line.get()), stream });
+                    chosen.get_or_insert(ChosenLine::of_rule(line, stream));
                 }
                 // The FTL erases its victims.
                 RuleAction::Erase { .. } | RuleAction::Pause => {}
@@ -441,17 +434,13 @@ impl DriveRules {
                 chosen
             }
         };
-        match chosen.filter(|chosen| lines.get(chosen.line).is_some()) {
-            Some(chosen) => {
-                self.stats.victims += 1;
-                VictimDecision::Line(chosen)
-            }
-            None if lines.is_critical() => {
-                self.stats.policy_victims += 1;
-                VictimDecision::Policy
-            }
-            None => VictimDecision::None,
+        let decision = lines.decision_of_rules(chosen);
+        match decision {
+            VictimDecision::Line(_) => self.stats.victims += 1,
+            VictimDecision::Policy => self.stats.policy_victims += 1,
+            VictimDecision::None => {}
         }
+        decision
     }
 
     /// Runs the background rules of an application once. Returns the line that they choose.
