@@ -11,11 +11,22 @@
 //! at full speed between the markers. A build has the same count on a busy machine; only the
 //! variant of `memcpy` that the processor selects affects it.
 //!
+//! | case | device |
+//! |---|---|
+//! | `raw` | a queue pair of the drive |
+//! | `pblk` | pblk |
+//! | `rules` | pblk whose requests `demo/rules/page.rules` decides about |
+//! | `checked` | as `rules`, behind a rule that compares the sector |
+//! | `shards` | pblk in two shards |
+//!
 //! | command | effect |
 //! |---|---|
 //! | `cargo bench --package sluice-pblk --bench instructions` | counts, and fails if a bound is exceeded |
 //! | the command above with `-- run pblk-write 100000` | runs as many batches without a tracer, for timing or a profiler |
 
+// guarantee: B-130
+
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,10 +35,11 @@ use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
-use pblk::{Pblk, Sharded, ShardedConfig};
+use pblk::{Pblk, Sharded, ShardedConfig, TargetRulesConfig, TargetRulesLimits};
 use rng::Rng;
+use rules_lang::{CompileOptions, check};
 use testkit::instructions::{
-    CountedCase, CountingMethod, Failed, InstructionBench, Marker, RepeatCount,
+    CountedCase, CountingMethod, DifferenceBound, Failed, InstructionBench, Marker, RepeatCount,
 };
 use time::Nanos;
 use transport::{CqProducer, Port, SqConsumer};
@@ -44,14 +56,33 @@ const DEPTH: u16 = 1024;
 const AREA_SECTORS: u64 = 1 << 18;
 
 /// Upper bounds of host instructions per request, the application's part included.
-const CASES: [CountedCase; 6] = [
+const CASES: [CountedCase; 10] = [
     CountedCase { name: "raw-read", base: "", bound: 530.0, batch: BATCH },
     CountedCase { name: "raw-write", base: "", bound: 530.0, batch: BATCH },
     CountedCase { name: "pblk-read", base: "raw-read", bound: 730.0, batch: BATCH },
     CountedCase { name: "pblk-write", base: "raw-write", bound: 730.0, batch: BATCH },
+    CountedCase { name: "rules-read", base: "pblk-read", bound: 850.0, batch: BATCH },
+    CountedCase { name: "rules-write", base: "pblk-write", bound: 850.0, batch: BATCH },
+    CountedCase { name: "checked-read", base: "pblk-read", bound: 850.0, batch: BATCH },
+    CountedCase { name: "checked-write", base: "pblk-write", bound: 850.0, batch: BATCH },
     CountedCase { name: "shards-read", base: "pblk-read", bound: 1030.0, batch: 2 * BATCH },
     CountedCase { name: "shards-write", base: "pblk-write", bound: 1050.0, batch: 2 * BATCH },
 ];
+
+/// Maximum instructions that rules add to a request: at most 120 if they compare and place.
+const DIFFERENCES: [DifferenceBound; 4] = [
+    DifferenceBound { case: "rules-read", base: "pblk-read", bound: 120.0 },
+    DifferenceBound { case: "rules-write", base: "pblk-write", bound: 120.0 },
+    DifferenceBound { case: "checked-read", base: "pblk-read", bound: 120.0 },
+    DifferenceBound { case: "checked-write", base: "pblk-write", bound: 120.0 },
+];
+
+/// The page-mapped program.
+const PAGE: &str = include_str!("../../../../demo/rules/page.rules");
+
+/// A rule that is tried before those of [`PAGE`], and compares the sector.
+const CHECK: &str = "rule check priority 5\n  when channel.app == db and header.lba > 1000000000\n  \
+    do complete denied\n";
 
 /// The geometry of [LightNVM17 §5], with a sixteenth of its chunks.
 fn geometry() -> Geometry {
@@ -194,6 +225,17 @@ impl<D: BlockDevice> DeviceEnds<D> {
     }
 }
 
+/// Returns the settings with a program, whose application has the whole drive.
+fn program(source: &str, geometry: &Geometry) -> Result<TargetRulesConfig, Failed> {
+    let units = format!("units = 0-{}", geometry.groups * geometry.pus - 1);
+    let source = source.replace("units = 0-63", &units);
+    let settings = TargetRulesConfig::default();
+    let TargetRulesLimits { grant, sector_bytes, lines } = settings.limits(geometry, 0);
+    let options = CompileOptions { grant, sector_bytes, lines };
+    let verified = check(Path::new("page.rules"), source.as_bytes(), &options)?;
+    Ok(TargetRulesConfig { program: verified.program().encode(), ..settings })
+}
+
 /// Runs a case in this process.
 fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
     let (port, geometry) = (Port::new()?, geometry());
@@ -218,6 +260,13 @@ fn run(case: &str, batches: u64, marker: &mut Marker) -> Result<(), Failed> {
             let pblk = Pblk::open(&info, &chunks, pair, port, config, nothing, false)?;
             DeviceEnds(vec![(pblk, echo)]).run(writes, batches, marker)
         }
+        "rules" | "checked" => {
+            let config = FtlConfig::default();
+            let mut pblk = Pblk::open(&info, &chunks, pair, port, config, nothing, false)?;
+            let check = if device == "checked" { CHECK } else { "" };
+            pblk.install_rules(Nanos(0), &program(&format!("{PAGE}{check}"), &geometry)?)?;
+            DeviceEnds(vec![(pblk, echo)]).run(writes, batches, marker)
+        }
         "shards" => {
             let (other, second) = Echo::new(&port, 2)?;
             let (queues, config) = (vec![pair, second], ShardedConfig::new(2));
@@ -233,7 +282,7 @@ fn main() -> ExitCode {
     InstructionBench {
         cases: &CASES,
         ratios: &[],
-        differences: &[],
+        differences: &DIFFERENCES,
         batches: BATCHES,
         method: CountingMethod::SingleSteps(RepeatCount::Iterations),
         run,

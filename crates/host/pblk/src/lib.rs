@@ -31,5 +31,8 @@ pub use pblk::sharded::{
     ShardHandle, ShardStats, Sharded, ShardedConfig, ShardedError, SuperblockError,
     SuperblockHealth,
 };
-pub use pblk::{DriveQueue, Pblk, PblkError, PblkHealth, SavedPblk};
+pub use pblk::{
+    DriveQueue, NamedTargetRule, Pblk, PblkError, PblkHealth, SavedPblk, TargetRuleMisses,
+    TargetRuleStats, TargetRulesConfig, TargetRulesError, TargetRulesLimits,
+};
 pub use rrpc::{DeviceL2pEntries, Rrpc, RrpcError, SavedRrpc};

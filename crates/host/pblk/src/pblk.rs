@@ -14,6 +14,7 @@ mod open;
 mod read_split;
 mod read_tracker;
 mod requests;
+mod rules;
 mod saved_state;
 mod scan;
 mod scrub;
@@ -29,7 +30,8 @@ use block::{
 use driver::QueuePair;
 use event::Waker;
 use ftl::{
-    ActivePusError, ControlChange, ControlError, Ftl, FtlStats, LimiterSample, RecoveryStats,
+    ActivePusError, ControlChange, ControlError, Ftl, FtlStats, HostStream, LimiterSample,
+    RecoveryStats,
 };
 use mem::AddressSpace;
 use nvme::Status;
@@ -41,6 +43,11 @@ pub use error::PblkError;
 use maintenance::Maintenance;
 pub use maintenance::PblkHealth;
 pub use open::DriveQueue;
+use rules::TargetRules;
+pub use rules::{
+    NamedTargetRule, TargetRuleMisses, TargetRuleStats, TargetRulesConfig, TargetRulesError,
+    TargetRulesLimits,
+};
 pub use saved_state::SavedPblk;
 use stripe_layout::StripeMap;
 use vector_backend::{BackendEvent, VectorBackend};
@@ -122,6 +129,30 @@ impl Pblk {
         Ok(())
     }
 
+    /// Installs a rule program, or replaces the one that is installed: its rules decide about all later
+    /// requests and victims (`docs/rules.md`). Its tables have zeros, or no keys. Requests that were
+    /// accepted before are executed as they were decided.
+    ///
+    /// # Errors
+    /// [`TargetRulesError`]; nothing changes.
+    pub fn install_rules(
+        &mut self,
+        now: Nanos,
+        config: &TargetRulesConfig,
+    ) -> Result<(), TargetRulesError> {
+        let (ftl, sectors) = (*self.ftl.config(), self.ftl.sectors());
+        let verified = config.verified(self.flash.geometry(), &ftl, Some(sectors))?;
+        let rules = TargetRules::new(verified, config, self.limits.sector_bytes, now);
+        self.flash.rules = Some(Box::new(rules));
+        self.has_new_requests = true;
+        Ok(())
+    }
+
+    /// Returns the counters of the rules, if a program is installed.
+    pub fn rule_stats(&self) -> Option<TargetRuleStats> {
+        self.flash.rules.as_ref().map(|rules| rules.stats())
+    }
+
     /// Returns the history of the rate limiter, see [`Ftl::limiter_history`].
     pub fn limiter_curve(&self) -> &[LimiterSample] {
         self.ftl.limiter_history()
@@ -161,6 +192,9 @@ impl Pblk {
     pub fn check_invariants(&self) -> Result<(), PblkViolation> {
         self.flash.check_invariants()?;
         self.maintenance.check_invariants()?;
+        if let Some(rules) = &self.flash.rules {
+            rules.check_invariants();
+        }
         for lookup in &self.pending_lookups {
             require!(
                 self.flash.requests.is_outstanding(lookup.slot),
@@ -227,6 +261,21 @@ impl Pblk {
     #[inline(always)]
     fn begin(&mut self, now: Nanos, request: &Request, spread: StripeMap) -> Result<(), QueueFull> {
         self.check_capacity()?;
+        self.begin_in(now, request, spread, HostStream::Host)
+    }
+
+    /// Starts a request for which there is capacity as [`begin`](Pblk::begin) does; a write in a stream.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; the request was not accepted.
+    #[inline(always)]
+    fn begin_in(
+        &mut self,
+        now: Nanos,
+        request: &Request,
+        spread: StripeMap,
+        stream: HostStream,
+    ) -> Result<(), QueueFull> {
         if request.op == Op::Extents {
             self.list_extents(request);
             return Ok(());
@@ -241,11 +290,11 @@ impl Pblk {
                 self.pending_lookups.push(PendingLookup { slot: place, lba, sectors });
                 return Ok(());
             }
-            Op::Write => self.ftl.write(place, lba, sectors, fua),
+            Op::Write => self.ftl.write_to(stream, place, lba, sectors, fua),
             Op::Flush => self.flush(now, place),
             // A trim is not durable by itself, so zeros that must be durable are written.
             Op::WriteZeroes if !may_unmap || fua => {
-                self.ftl.write_zeroes(place, lba, sectors, fua);
+                self.ftl.write_zeroes_to(stream, place, lba, sectors, fua);
             }
             Op::Discard | Op::WriteZeroes | Op::Extents => self.ftl.trim(place, lba, sectors),
         }
@@ -350,6 +399,9 @@ impl BlockDevice for Pblk {
             self.complete(request.tag, status, 0);
             return Ok(());
         }
+        if self.flash.rules.is_some() {
+            return rules::requests::submit(self, now, &request);
+        }
         self.begin(now, &request, StripeMap::CONTIGUOUS)
     }
 
@@ -424,6 +476,9 @@ impl Component for Pblk {
             self.flash.submit_deferred();
         }
         kick |= self.step_maintenance(now);
+        if self.flash.rules.as_ref().is_some_and(|rules| rules.next_at() <= now) {
+            kick |= rules::requests::run_due(self, now);
+        }
         if kick {
             self.ftl.kick(now, &mut self.flash);
         }
@@ -433,11 +488,15 @@ impl Component for Pblk {
 
     /// Returns zero while a request waits for a poll or a completion waits to be reaped: the write
     /// buffer acknowledges requests without the drive, so no interrupt follows. Otherwise returns
-    /// the deadline of maintenance. Without maintenance it is never, because only the drive or a
+    /// the deadline of maintenance and of rules. Without these it is never, because only the drive or a
     /// submitter can cause work.
     fn deadline(&self) -> Nanos {
         let waits =
             self.has_new_requests || self.ftl.has_completion() || !self.completed.is_empty();
-        if waits { Nanos::ZERO } else { self.maintenance.deadline() }
+        if waits {
+            return Nanos::ZERO;
+        }
+        let rules = self.flash.rules.as_ref().map_or(Nanos::MAX, |rules| rules.next_at());
+        self.maintenance.deadline().min(rules)
     }
 }

@@ -27,7 +27,8 @@ pub struct SavedPblk<'a> {
 
 impl Pblk {
     /// Returns the state to be saved. Returns `None` if it is not complete: requests or commands
-    /// are in flight, or the device has a scrub, a superblock maintainer, or recorded media events.
+    /// are in flight, or the device has rules, a scrub, a superblock maintainer, or recorded media
+    /// events.
     pub fn state_to_save(&self) -> Option<SavedPblk<'_>> {
         // The FTL may have unfinished work, provided that no command of it is on the drive.
         let is_idle = self.flash.requests.outstanding() == 0
@@ -35,8 +36,9 @@ impl Pblk {
             && !self.flash.has_deferred()
             && self.completed.is_empty()
             && self.pending_lookups.is_empty();
-        let is_plain =
-            !self.maintenance.has_tasks() && self.maintenance.stats() == PblkHealth::default();
+        let is_plain = self.flash.rules.is_none()
+            && !self.maintenance.has_tasks()
+            && self.maintenance.stats() == PblkHealth::default();
         (is_idle && is_plain).then(|| SavedPblk {
             ftl: Cow::Borrowed(&self.ftl),
             buffer: self.flash.buffer_contents(),

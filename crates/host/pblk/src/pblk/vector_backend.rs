@@ -21,9 +21,12 @@ use std::sync::Arc;
 
 use block::Payload;
 use driver::QueuePair;
-use ftl::{FlashBackend, LbaRun, Oob, OpToken, ReadAddress, ReadDest, SlotId, WriteSeq, WriteUnit};
+use ftl::{
+    FlashBackend, LbaRun, Oob, OpToken, ReadAddress, ReadDest, SlotId, VictimDecision, VictimLines,
+    WriteSeq, WriteUnit,
+};
 use mem::Iova;
-use nvme::{ChunkId, MAX_VECTOR_ADDRESSES, PhysSector, Ppa, PuId, Status};
+use nvme::{ChunkId, Geometry, MAX_VECTOR_ADDRESSES, PhysSector, Ppa, PuId, Status};
 use time::Nanos;
 use tracepoint::Event;
 use transport::Port;
@@ -33,6 +36,7 @@ use super::buffer_memory::{SlotContents, SlotMemory, TrimRanges};
 use super::read_split::SplitReads;
 use super::read_tracker::PuReadTracker;
 use super::requests::PblkRequestTable;
+use super::rules::TargetRules;
 use ocssd::vector::{Addresses, DataSegments, VectorCompletion, VectorQueue};
 
 /// A completed command or operation.
@@ -185,6 +189,8 @@ pub(crate) struct VectorBackend {
     read_tracker: Option<PuReadTracker>,
     /// The copies inside of the drive, if garbage collection uses them.
     drive_copies: Option<DriveCopies>,
+    /// The rules that decide about requests and victims, if a program is installed.
+    pub(crate) rules: Option<Box<TargetRules>>,
 }
 
 impl VectorBackend {
@@ -220,6 +226,7 @@ impl VectorBackend {
             split_reads: SplitReads::default(),
             read_tracker,
             drive_copies: copies_in_drive.then(DriveCopies::default),
+            rules: None,
             queue,
             addresses,
             memory,
@@ -498,6 +505,11 @@ impl VectorBackend {
             && send(&mut self.queue, &self.addresses, CommandTag::Superblock.to_bits())
     }
 
+    /// Returns the geometry of the drive.
+    pub(super) fn geometry(&self) -> &Geometry {
+        self.addresses.geometry()
+    }
+
     /// Returns the maximum number of sectors of a command.
     pub(super) fn sectors_max(&self) -> u32 {
         self.queue.max_sectors()
@@ -534,6 +546,15 @@ impl VectorBackend {
 impl FlashBackend for VectorBackend {
     fn stores_data(&self) -> bool {
         self.memory.is_some()
+    }
+
+    #[inline]
+    fn choose_victim(&mut self, _now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
+        let is_idle = self.requests.outstanding() == 0;
+        match &mut self.rules {
+            Some(rules) => rules.choose_victim(is_idle, lines),
+            None => VictimDecision::Policy,
+        }
     }
 
     fn program(&mut self, _now: Nanos, op: OpToken, unit: WriteUnit<'_>) {

@@ -1,4 +1,4 @@
-//! pblk in one shard, pblk in several shards, and rrpc: behavior, failures, aging media, and oracles.
+//! pblk in one shard, pblk in several shards, rrpc, and rules over pblk: behavior, failures, aging media, and oracles.
 
 mod aging;
 mod atomic_writes;
@@ -8,3 +8,4 @@ mod real;
 mod rrpc;
 mod sharded;
 mod single_shard;
+mod target_rules;

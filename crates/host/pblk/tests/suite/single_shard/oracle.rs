@@ -4,11 +4,12 @@
 //! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-pblk
 //! single_shard::oracle`. `SLUICE_CASES` sets the number of seeds, `SLUICE_FIRST` the first one.
 
-// guarantee: D-01, D-58, B-32
+// guarantee: D-01, D-58, B-32, B-130
 
 use std::sync::Arc;
 
 use crate::open_pblk::OpenPblk;
+use crate::target_rules::programs::{HOT, LEVEL, RECLAIM, STORE_AND_LOAD, settings};
 use block::{BlockDevice, Payload, Request};
 use ftl::{
     CapacityPlan, ControlChange, FlashGeometry, FtlConfig, GcReadPriority, LineMetadata,
@@ -16,7 +17,7 @@ use ftl::{
 };
 use mem::{Iova, SharedRegion};
 use nvme::{Geometry, Status};
-use pblk::{Pblk, PblkError};
+use pblk::{Pblk, PblkError, TargetRulesConfig};
 use rng::Rng;
 use testkit::open_channel_drive::{MockOpenChannelDrive, geometry};
 use testkit::oracle::{Change, DeviceModel, SearchOrder, run_seeds};
@@ -48,11 +49,27 @@ struct Outstanding {
     kind: Kind,
 }
 
+/// How the device is opened.
+struct Opening {
+    ftl: FtlConfig,
+    depth: u16,
+    rules: Option<TargetRulesConfig>,
+}
+
+impl Opening {
+    fn open(&self, drive: &mut MockOpenChannelDrive) -> Result<Pblk, PblkError> {
+        let mut pblk = drive.open(self.ftl, self.depth)?;
+        if let Some(rules) = &self.rules {
+            pblk.install_rules(Nanos(0), rules).expect("a program that fits");
+        }
+        Ok(pblk)
+    }
+}
+
 struct Case {
     drive: MockOpenChannelDrive,
     pblk: Pblk,
-    config: FtlConfig,
-    depth: u16,
+    opening: Opening,
     memory: Arc<SharedRegion>,
     at: Iova,
     oracle: DeviceModel,
@@ -61,6 +78,10 @@ struct Case {
     value: u64,
     failing: bool,
     reclaimed: u64,
+    /// Victims that rules chose.
+    victims: u64,
+    /// Sectors that rules placed in the stream `hot`.
+    hot_sectors: u64,
     cuts: u64,
     moves: u64,
 }
@@ -169,15 +190,15 @@ impl Case {
         }
         // With a shallow queue, commands are deferred.
         let depth = [4, 16, 256][rng.below(3) as usize];
-        let pblk = drive.open(config, depth).expect("a geometry that fits");
+        let opening = Opening { ftl: config, depth, rules: None };
+        let pblk = opening.open(&mut drive).expect("a geometry that fits");
         let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
         let oracle = DeviceModel::new(pblk.limits().sectors, SearchOrder::OldestFirst);
         Case {
             drive,
             pblk,
-            config,
-            depth,
+            opening,
             memory,
             at,
             oracle,
@@ -186,9 +207,43 @@ impl Case {
             value: 0,
             failing,
             reclaimed: 0,
+            victims: 0,
+            hot_sectors: 0,
             cuts: 0,
             moves: 0,
         }
+    }
+
+    /// Creates a case with rules that map pages as the device does without them, and place writes in
+    /// either stream if there is space for both.
+    fn with_rules(seed: u64) -> Case {
+        let mut case = Case::new(seed, false);
+        let geometry = case.drive.geometry;
+        let (shape, total) =
+            (FlashGeometry::from_geometry(&geometry), geometry.total_chunks() as u32);
+        let with_hot = FtlConfig { hot_stream: true, ..case.opening.ftl };
+        // The drive may have bad chunks.
+        let fits = CapacityPlan::new(&shape, &with_hot, total, total - 3).is_ok();
+        let rules = match seed.is_multiple_of(2) && fits {
+            true => format!("{HOT}{STORE_AND_LOAD}{LEVEL}{RECLAIM}"),
+            false => format!("{STORE_AND_LOAD}{LEVEL}{RECLAIM}"),
+        };
+        if rules.starts_with(HOT) {
+            case.opening.ftl = with_hot;
+        }
+        case.opening.rules = Some(settings(&geometry, &rules));
+        case.pblk = case.opening.open(&mut case.drive).expect("a geometry that fits");
+        case.at = case.pblk.memory().register(&case.memory).unwrap();
+        case.oracle = DeviceModel::new(case.pblk.limits().sectors, SearchOrder::OldestFirst);
+        case
+    }
+
+    /// Adds the counters of the device, before it is lost.
+    fn count(&mut self) {
+        self.reclaimed += self.pblk.stats().lines_reclaimed;
+        let rules = self.pblk.rule_stats().unwrap_or_default();
+        self.victims += rules.victims;
+        self.hot_sectors += rules.hot_sectors;
     }
 
     /// Returns the state, for panic messages.
@@ -197,7 +252,7 @@ impl Case {
         format!(
             "(failing {failing}, {cuts} power cuts, {:?}, {:?}, {:?}, {:?}, {})",
             self.drive.geometry,
-            self.config,
+            self.opening.ftl,
             ftl.capacity_plan(),
             ftl.stats(),
             ftl.debug_state()
@@ -347,19 +402,19 @@ impl Case {
     fn cut_power(&mut self) {
         self.cuts += 1;
         self.check();
-        self.reclaimed += self.pblk.stats().lines_reclaimed;
+        self.count();
         self.drive.cut_power();
         self.outstanding.fill(None);
         // Recoveries may be interrupted as well.
         for _ in 0..self.rng.below(3) {
             self.drive.faults.cut_after = Some(self.drive.stats.fetched + self.rng.below(40));
-            match self.drive.open(self.config, self.depth) {
+            match self.opening.open(&mut self.drive) {
                 Ok(_) | Err(PblkError::Command { status: Status::POWER_LOSS, .. }) => {}
                 Err(e) => panic!("{e}"),
             }
             self.drive.cut_power();
         }
-        self.pblk = self.drive.open(self.config, self.depth).expect("a recovery");
+        self.pblk = self.opening.open(&mut self.drive).expect("a recovery");
         self.check();
         self.at = self.pblk.memory().register(&self.memory).unwrap();
         let sectors = self.oracle.sector_count();
@@ -375,7 +430,7 @@ impl Case {
     fn run(&mut self) {
         let requests = 200 + self.rng.below(1_200);
         // A separate generator, so that older seeds keep their meaning.
-        let mut controls = Rng::new(requests ^ u64::from(self.config.checkpoint_sectors));
+        let mut controls = Rng::new(requests ^ u64::from(self.opening.ftl.checkpoint_sectors));
         for _ in 0..requests {
             if controls.chance(0.02) {
                 let most = self.pblk.ftl().capacity_plan().active_pus;
@@ -421,7 +476,7 @@ impl Case {
         assert!(self.pblk.is_idle() || self.failing, "{}", self.pblk.ftl().debug_state());
         assert_eq!(self.pblk.queue().spurious_completions(), 0);
         self.cut_power();
-        self.reclaimed += self.pblk.stats().lines_reclaimed;
+        self.count();
     }
 }
 
@@ -443,6 +498,18 @@ fn everything_flushed_survives_and_nothing_else_appears() {
         run.is_single || reclaimed > 0 && cuts > 0 && scattered > 0,
         "{reclaimed} {cuts} {scattered}"
     );
+}
+
+#[test]
+fn everything_flushed_survives_with_rules() {
+    let replay = "cargo test -p sluice-pblk single_shard::oracle";
+    let run = run_seeds(150, &[], replay, |seed| {
+        let mut case = Case::with_rules(seed);
+        case.run();
+        [case.reclaimed, case.cuts, case.victims, case.hot_sectors]
+    });
+    let sums = [0, 1, 2, 3].map(|i| run.results.iter().map(|counts| counts[i]).sum::<u64>());
+    assert!(run.is_single || sums.iter().all(|sum| *sum > 0), "{sums:?}");
 }
 
 /// Garbage collection copies inside of the drive. Some copies fail.
