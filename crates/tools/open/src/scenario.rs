@@ -244,7 +244,7 @@ fn assemble_drive(
             let allowed = format!("1 to {shards}: the scenario says shards = {shards}");
             return refused("queues", queues.to_string(), &allowed);
         }
-        (HostTarget::Rrpc(_) | HostTarget::Named(_), Some(queues)) => {
+        (HostTarget::Rrpc(_) | HostTarget::Rules(_) | HostTarget::Named(_), Some(queues)) => {
             let allowed = "1: only a pblk on a whole drive has a queue for each of several cores";
             return refused("queues", queues.to_string(), allowed);
         }

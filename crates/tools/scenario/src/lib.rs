@@ -9,7 +9,6 @@
 pub mod capacity;
 pub mod choice;
 mod composition;
-mod drive_rules;
 mod error;
 mod fault;
 pub mod format;
@@ -20,6 +19,7 @@ mod named_target;
 pub mod presets;
 mod ranges;
 mod renamed;
+mod rule_programs;
 mod section;
 mod source;
 mod target;
@@ -57,7 +57,7 @@ pub use keys::real_keys::{FileDrive, KernelDrive, PciDrive};
 pub use keys::share_keys::{ShareSpan, ShareSpec};
 pub use named_target::NamedTarget;
 pub use renamed::FormerSpelling;
-pub use target::HostTarget;
+pub use target::{HostTarget, RulesTarget};
 pub use timed_change::{ChangedSettings, TimedChange, read_change};
 
 use choice::BLOCK_REQUESTS;

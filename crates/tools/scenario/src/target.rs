@@ -3,11 +3,15 @@
 
 use ftl::FtlConfig;
 use lnvm::{ScrubConfig, TargetKind};
+use media::MediaConfig;
+use pblk::TargetRulesConfig;
 
+use super::capacity::Capacity;
 use super::error::ProblemKind;
 use super::keys::ftl_keys::FtlBuilder;
 use super::named_target::NamedTarget;
 use super::ranges::AGE;
+use super::rule_programs::target_rules::TargetRuleKeys;
 use super::section::{Keyword, Result, Section};
 use super::source::SourceSpan;
 
@@ -21,8 +25,20 @@ pub enum HostTarget {
     /// `rrpc`, an FTL on the host that uses the device L2P, with the settings of [Thesis15 ch. 6
     /// §4.3].
     Rrpc(FtlConfig),
+    /// `pblk` whose requests and victims rules decide about, the software rule engine of [Thesis15
+    /// ch. 7].
+    Rules(Box<RulesTarget>),
     /// A target of the drive's partition table, which has its kind.
     Named(Box<NamedTarget>),
+}
+
+/// A target with rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RulesTarget {
+    /// The FTL that executes.
+    pub ftl: FtlConfig,
+    /// The rules that decide.
+    pub rules: TargetRulesConfig,
 }
 
 impl HostTarget {
@@ -31,6 +47,16 @@ impl HostTarget {
         match self {
             HostTarget::None | HostTarget::Named(_) => None,
             HostTarget::Pblk(config) | HostTarget::Rrpc(config) => Some(config),
+            HostTarget::Rules(target) => Some(&target.ftl),
+        }
+    }
+
+    /// Mutable access to the configuration of its FTL on the host, if it has one.
+    pub(crate) fn ftl_mut(&mut self) -> Option<&mut FtlConfig> {
+        match self {
+            HostTarget::None | HostTarget::Named(_) => None,
+            HostTarget::Pblk(config) | HostTarget::Rrpc(config) => Some(config),
+            HostTarget::Rules(target) => Some(&mut target.ftl),
         }
     }
 
@@ -40,6 +66,7 @@ impl HostTarget {
             HostTarget::None => "nobody on the host".into(),
             HostTarget::Pblk(_) => "pblk".into(),
             HostTarget::Rrpc(_) => "rrpc".into(),
+            HostTarget::Rules(_) => "rules".into(),
             HostTarget::Named(named) => format!("target {}", named.name),
         }
     }
@@ -48,7 +75,9 @@ impl HostTarget {
     pub fn name(&self) -> Option<&str> {
         match self {
             HostTarget::Named(named) => Some(&named.name),
-            HostTarget::None | HostTarget::Pblk(_) | HostTarget::Rrpc(_) => None,
+            HostTarget::None | HostTarget::Pblk(_) | HostTarget::Rrpc(_) | HostTarget::Rules(_) => {
+                None
+            }
         }
     }
 }
@@ -61,6 +90,7 @@ enum MediaKind {
     None,
     Pblk,
     Rrpc,
+    Rules,
     Kv,
     Ppa,
 }
@@ -76,6 +106,8 @@ pub(super) struct TargetBuilder {
     /// FTL settings based on the defaults of `rrpc`.
     rrpc: FtlBuilder,
     scrub: Option<ScrubBuilder>,
+    /// The rules of a target of that kind.
+    rules: Option<TargetRuleKeys>,
     /// Number of shards and its span.
     shards: Option<(u32, SourceSpan)>,
 }
@@ -123,12 +155,14 @@ impl TargetBuilder {
             ftl: FtlBuilder::default(),
             rrpc: FtlBuilder::from_config(pblk::Rrpc::config()),
             scrub: None,
+            rules: None,
             shards: None,
         };
         let kinds = [
             Keyword("none", MediaKind::None),
             Keyword("pblk", MediaKind::Pblk),
             Keyword("rrpc", MediaKind::Rrpc),
+            Keyword("rules", MediaKind::Rules),
             Keyword("kv", MediaKind::Kv),
             Keyword("ppa", MediaKind::Ppa),
         ];
@@ -144,20 +178,26 @@ impl TargetBuilder {
         match (section.get("kind"), &draft.name) {
             (None, Some(_)) => {}
             (None, None) => {
-                let help = "allowed: \"none\", \"pblk\", \"rrpc\"; or give it the `name` of a target \
+                let help = "allowed: \"none\", \"pblk\", \"rrpc\", \"rules\"; or give it the `name` of a target \
                             that `sluice target create` has made";
                 return Err(section.missing("kind", help));
             }
             (Some(value), name) => {
-                let now = if name.is_some() { &kinds[..] } else { &kinds[..3] };
+                let now = if name.is_some() { &kinds[..] } else { &kinds[..4] };
                 let word = value.string()?;
-                if name.is_none() && kinds[3..].iter().any(|kind| kind.0 == word) {
+                if name.is_none() && kinds[4..].iter().any(|kind| kind.0 == word) {
                     let message = format!("a {word} has no logical blocks: paths and jobs name it");
                     let help = "declare it as [[target]], with a `name` and over it a [[path]]; or give \
                                 the `name` of a target that `sluice target create` has made";
                     return Err(value.conflict(message, help));
                 }
                 draft.kind = value.choice(now)?;
+                if let (Some((name, _)), MediaKind::Rules) = (name, draft.kind) {
+                    let message = format!(
+                        "target {name} is one of several on its drive, and rules are for a whole one"
+                    );
+                    return Err(value.conflict(message, "remove `name`, or set kind = \"pblk\""));
+                }
                 draft.kind_span = Some(value.source_span());
             }
         }
@@ -165,6 +205,13 @@ impl TargetBuilder {
         draft.ftl.read(&mut section)?;
         draft.rrpc.read(&mut section)?;
         draft.ftl.read_atomic(&mut section)?;
+        match draft.kind {
+            MediaKind::Rules => draft.rules = Some(TargetRuleKeys::read(&mut section)?),
+            kind => {
+                let is_disabled = kind == MediaKind::None && draft.name.is_none();
+                TargetRuleKeys::refuse(&mut section, is_disabled)?;
+            }
+        }
         let is_other = matches!(draft.kind, MediaKind::Rrpc | MediaKind::Kv | MediaKind::Ppa);
         if let (true, Some(place)) = (is_other, draft.ftl.atomic_span(&draft.section_span)) {
             return Err(place.error(ProblemKind::Conflict {
@@ -209,7 +256,7 @@ impl TargetBuilder {
                     "remove `shards`, or `name`",
                 );
             }
-            (None, MediaKind::Rrpc | MediaKind::Kv | MediaKind::Ppa) => {
+            (None, MediaKind::Rrpc | MediaKind::Rules | MediaKind::Kv | MediaKind::Ppa) => {
                 return conflict(
                     "only pblk can be opened in shards".into(),
                     "remove `shards`, or set target.kind = \"pblk\"",
@@ -236,11 +283,19 @@ impl TargetBuilder {
         Ok(Some(*shards))
     }
 
+    /// Returns the target. That with rules has no program yet, which
+    /// [`finish_rules`](TargetBuilder::finish_rules) compiles.
     pub(super) fn finish(&self, sector_bytes: u32) -> HostTarget {
         let kind = match (&self.name, self.kind) {
             (_, MediaKind::None) if self.kind_span.is_some() => return HostTarget::None,
             (None, MediaKind::Pblk) => return HostTarget::Pblk(self.ftl.config(sector_bytes)),
             (None, MediaKind::Rrpc) => return HostTarget::Rrpc(self.rrpc.config(sector_bytes)),
+            (_, MediaKind::Rules) => {
+                let hot_stream = self.rules.as_ref().is_some_and(TargetRuleKeys::has_hot_stream);
+                let ftl = FtlConfig { hot_stream, ..self.ftl.config(sector_bytes) };
+                let rules = TargetRulesConfig::default();
+                return HostTarget::Rules(Box::new(RulesTarget { ftl, rules }));
+            }
             (_, MediaKind::None) => None,
             (_, MediaKind::Pblk) => Some(TargetKind::Pblk),
             (_, MediaKind::Rrpc) => Some(TargetKind::Rrpc),
@@ -263,6 +318,24 @@ impl TargetBuilder {
         }))
     }
 
+    /// Compiles the program of a target with rules on a drive with these media.
+    ///
+    /// # Errors
+    /// If the program is not accepted.
+    pub(super) fn finish_rules(
+        &self,
+        target: &mut HostTarget,
+        media: &MediaConfig,
+        capacity: Option<&Capacity>,
+    ) -> Result<()> {
+        match (target, &self.rules) {
+            (HostTarget::Rules(target), Some(keys)) => {
+                keys.finish(target, media, capacity, self.kind_span_or_section())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the span of its name, if it is a target of the partition table.
     pub(super) fn name_span(&self) -> Option<&SourceSpan> {
         self.name.as_ref().map(|(_, place)| place)
@@ -277,7 +350,7 @@ impl TargetBuilder {
         match self.kind {
             MediaKind::None if self.name.is_none() => Ok(None),
             // The kind of a named target is known when it is opened.
-            MediaKind::None | MediaKind::Pblk | MediaKind::Rrpc => {
+            MediaKind::None | MediaKind::Pblk | MediaKind::Rrpc | MediaKind::Rules => {
                 Ok(Some(patrol.config(sector_bytes)))
             }
             MediaKind::Kv | MediaKind::Ppa => Err(patrol.span.error(ProblemKind::Conflict {

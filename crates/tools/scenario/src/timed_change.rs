@@ -292,7 +292,7 @@ impl ChangeReader<'_> {
                     drive.config.personality == PersonalityKind::Block && drive.capacity.is_some()
                 }
                 HostTarget::Named(target) => is_block(target.kind),
-                HostTarget::Pblk(_) | HostTarget::Rrpc(_) => true,
+                HostTarget::Pblk(_) | HostTarget::Rrpc(_) | HostTarget::Rules(_) => true,
             },
             Beneath::Set(_) => false,
         }

@@ -37,7 +37,9 @@ use workload::{Addressing, IoCpuCosts, JobRunner, JobSource, JobSpec, RunResult}
 
 pub use error::SimError;
 pub use hosted::{MachineOutcome, MachineRejection, MachineRunError, ProcessOutcome};
-pub use outcome::{DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome};
+pub use outcome::{
+    DriveOutcome, PathOutcome, RunDiagnostics, SataOutcome, SimOutcome, TargetCounts,
+};
 pub use output::json::to_json;
 pub use output::json_schema::{JsonSchema, SCHEMA};
 pub use output::json_text::to_text;

@@ -7,6 +7,7 @@ use controller::{AhciStats, Controller, DriveStats, FaultRecord, SataDriveStats}
 use ftl::FtlStats;
 use kv::KvStats;
 use media::MediaStats;
+use pblk::TargetRuleStats;
 use report::explain::Names;
 use scenario::{Capacity, Scenario};
 use serde_json::Value;
@@ -94,8 +95,8 @@ pub struct PathOutcome {
     pub notify: Option<NotifyStats>,
     /// Counters of the log since it was opened; `None` without one.
     pub log: Option<WriteLogStats>,
-    /// Counters of each shard of the target; empty without shards.
-    pub shards: Vec<ShardCounts>,
+    /// Counters of the parts of its targets.
+    pub targets: TargetCounts,
     /// Counters of a key-value target since it was opened, and its contents; `None` for a path to
     /// blocks.
     pub keys: Option<KvStats>,
@@ -103,6 +104,15 @@ pub struct PathOutcome {
     pub explanation: Option<Explanation>,
     /// Result of preconditioning until steady state; `None` unless requested (`until`).
     pub steady: Option<SteadyResult>,
+}
+
+/// Counters of the targets of a path during the run.
+#[derive(Clone, Debug, Default)]
+pub struct TargetCounts {
+    /// Counters of each shard of the target; empty without shards.
+    pub shards: Vec<ShardCounts>,
+    /// Counters of the rules of each target that has some.
+    pub rules: Vec<TargetRuleStats>,
 }
 
 /// Results of one drive.
@@ -208,6 +218,9 @@ impl PathOutcome {
         let shards = path.device_mut().map(target_layers::shard_counts).unwrap_or_default();
         let before = path.shards_before.iter();
         let shards = shards.iter().zip(before).map(|(now, before)| now.since(before)).collect();
+        let rules = path.device_mut().map(target_layers::rule_stats).unwrap_or_default();
+        let before = path.rules_before.iter();
+        let rules = rules.iter().zip(before).map(|(now, before)| now.since(before)).collect();
         let ftl_before = path.ftl_before;
         let ftl = match (ftl, ftl_before) {
             (Some(after), Some(before)) => Some(after.since(&before)),
@@ -225,7 +238,7 @@ impl PathOutcome {
             block_layer: layer,
             notify: path.device_mut().and_then(CoreQueues::notify_stats),
             log: path.device_mut().and_then(stack::log_stats),
-            shards,
+            targets: TargetCounts { shards, rules },
             keys: path.keys().map(|kv| kv.stats()),
             explanation: None,
             steady: path.steady.take(),

@@ -3,6 +3,7 @@
 use block::{BlockDevice, MemberSchedule, Request};
 use collections::MinTree;
 use kv::{Kv, KvRequest};
+use pblk::TargetRuleStats;
 use stack::steady_state::SteadyResult;
 use stack::{
     CoreQueues, EmulatedDevice, JobTarget, PathDevice, ShardCounts, SimulatedDevice, target_layers,
@@ -38,6 +39,7 @@ pub(super) struct PathRun {
     pub(super) idle: Option<JobTarget>,
     pub(super) ftl_before: Option<ftl::FtlStats>,
     pub(super) shards_before: Vec<ShardCounts>,
+    pub(super) rules_before: Vec<TargetRuleStats>,
     pub(super) steady: Option<SteadyResult>,
     /// Names of the jobs that run on a modeled machine.
     pub(super) hosted_names: Vec<String>,
@@ -267,6 +269,10 @@ impl PathRun {
             ftl_before: None,
             shards_before: match &mut device {
                 JobTarget::Blocks(device) => target_layers::shard_counts(device),
+                JobTarget::Keys(_) | JobTarget::Units(_) => Vec::new(),
+            },
+            rules_before: match &mut device {
+                JobTarget::Blocks(device) => target_layers::rule_stats(device),
                 JobTarget::Keys(_) | JobTarget::Units(_) => Vec::new(),
             },
             idle: Some(device),

@@ -95,6 +95,15 @@ pub enum StackError {
         #[source]
         source: pblk::PblkError,
     },
+    /// The target does not take the rule program.
+    #[error("drive {name}: {source}")]
+    Rules {
+        /// Name of the drive.
+        name: String,
+        /// Cause of the error.
+        #[source]
+        source: pblk::TargetRulesError,
+    },
     /// rrpc cannot be opened on the drive.
     #[error("drive {name}: {source}")]
     Rrpc {

@@ -10,7 +10,7 @@ use block::{BlockDevice, Group, Staging};
 use driver::ControllerHandle;
 use ftl::{CapacityPlan, ControlChange, ControlError, ControlSettings, Ftl, FtlConfig, FtlStats};
 use lnvm::ScrubConfig;
-use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth};
+use pblk::{Pblk, PblkHealth, Rrpc, ShardHandle, ShardStats, SuperblockHealth, TargetRuleStats};
 use time::{Component, Nanos};
 
 use super::{EmulatedDevice, SimulatedDevice};
@@ -136,6 +136,17 @@ pub fn shard_counts(device: &mut (impl BlockDevice + ?Sized)) -> Vec<ShardCounts
         }
     });
     counts
+}
+
+/// Returns the counters of the rules of each target that has some, since it was opened.
+pub fn rule_stats(device: &mut (impl BlockDevice + ?Sized)) -> Vec<TargetRuleStats> {
+    let mut stats = Vec::new();
+    for_each_target(device, &mut |target| {
+        if let TargetLayer::Pblk(pblk) = target {
+            stats.extend(pblk.rule_stats());
+        }
+    });
+    stats
 }
 
 /// Returns whether the device has several shards. A request on a queue of one then needs polls of

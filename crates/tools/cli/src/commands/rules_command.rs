@@ -6,6 +6,7 @@ use std::path::Path;
 use media::MediaConfig;
 use rules::{AppId, InputOp, RuleGrant, RuleId, RuleTrigger, TableId, VerifiedProgram};
 use rules_lang::CompileOptions;
+use scenario::HostTarget;
 use serde_json::{Value, json};
 
 use super::rules_admin;
@@ -122,18 +123,28 @@ fn load(file: &Path, args: &RulesGrantArgs) -> Result<Vec<CheckedProgram>, CliEr
     let mut checked = Vec::new();
     for drive in &load_scenario(file)?.drives {
         let (config, sector_bytes) = (&drive.config, u64::from(drive.config.sector_bytes().max(1)));
-        let (Some(rules), MediaConfig::Nand(nand)) = (&config.rules, &config.media) else {
-            continue;
-        };
+        let MediaConfig::Nand(nand) = &config.media else { continue };
         // A drive with several applications has no capacity of its own.
         let capacity = drive.capacity.as_ref().map(|c| c.logical_bytes() / sector_bytes);
         let name = format!("{name}, {}", config.name);
-        let verified = rules.verified(nand, &config.ftl, capacity.as_slice());
+        let verified = match (&config.rules, &drive.target) {
+            (Some(rules), _) => {
+                rules.verified(nand, &config.ftl, capacity.as_slice()).map_err(|error| error.to_string())
+            }
+            (None, HostTarget::Rules(target)) => {
+                let geometry = nand.host_geometry();
+                let verified = target.rules.verified(&geometry, &target.ftl, capacity);
+                verified.map_err(|error| error.to_string())
+            }
+            _ => continue,
+        };
         let verified = verified.map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
         checked.push(CheckedProgram { name, verified });
     }
     match checked.is_empty() {
-        true => Err(CliError::Usage(format!("{name} has no drive with personality = \"rules\""))),
+        true => Err(CliError::Usage(format!(
+            "{name} has no drive with personality = \"rules\", and no target of kind \"rules\""
+        ))),
         false => Ok(checked),
     }
 }

@@ -237,6 +237,7 @@ pub(super) fn describe(scenario: &Scenario, path: &PathSpec) -> String {
     let by = match &plan.target {
         HostTarget::Pblk(_) => "its flash managed by pblk on the host".to_owned(),
         HostTarget::Rrpc(_) => "its flash managed by rrpc on the host".to_owned(),
+        HostTarget::Rules(_) => "its flash managed by rules on the host".to_owned(),
         HostTarget::None => "managed by itself".to_owned(),
         HostTarget::Named(named) => {
             format!("target {} of its partition table", named.name)

@@ -83,6 +83,8 @@ choices! {
         Shards = "pblk, 2 shards",
         /// `rrpc`.
         Rrpc = "rrpc",
+        /// pblk with rules.
+        Rules = "rules",
         /// The key-value target.
         Kv = "kv",
         /// Parallel units with vector commands.
@@ -265,6 +267,7 @@ impl Choice {
             TargetChoice::None => "nobody on the host",
             TargetChoice::Pblk | TargetChoice::Shards => "pblk",
             TargetChoice::Rrpc => "rrpc",
+            TargetChoice::Rules => "rules",
             TargetChoice::Kv | TargetChoice::Ppa => TARGET,
         }
     }
@@ -300,6 +303,7 @@ impl Choice {
             TargetChoice::Pblk => "[target]\nkind = \"pblk\"\n",
             TargetChoice::Shards => "[target]\nkind = \"pblk\"\nshards = 2\n",
             TargetChoice::Rrpc => "[target]\nkind = \"rrpc\"\n",
+            TargetChoice::Rules => "[target]\nkind = \"rules\"\ntemplate = \"throughput\"\n",
             TargetChoice::Kv => "[[target]]\nname = \"named\"\nkind = \"kv\"\npus = \"0-7\"\n",
             TargetChoice::Ppa => "[[target]]\nname = \"named\"\nkind = \"ppa\"\npus = \"0-7\"\n",
         };
@@ -368,7 +372,7 @@ mod tests {
                 (verdict, parsed) => panic!("{choice:?}: {verdict:?}, but {parsed:?}"),
             }
         }
-        assert_eq!(allowed + refused, 3 * 8 * 6 * 4 * 5 * 5);
+        assert_eq!(allowed + refused, 3 * 8 * 7 * 4 * 5 * 5);
         assert!(allowed > 900, "{allowed}");
     }
 

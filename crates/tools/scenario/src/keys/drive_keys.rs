@@ -15,11 +15,11 @@ use super::media_keys::{MediaBuilder, MediaKind};
 use crate::capacity::Capacity;
 use crate::capacity::sizing::Sizing;
 use crate::choice::Impossible;
-use crate::drive_rules::RulesBuilder;
 use crate::error::{ProblemKind, ScenarioError};
 use crate::format::bytes_binary;
 use crate::presets;
 use crate::ranges::{AGE, STEP_TIME};
+use crate::rule_programs::drive_rules::RulesBuilder;
 use crate::section::{Keyword, Result, Section, Value};
 use crate::source::{SourceSpan, SourceText};
 use crate::target::{HostTarget, TargetBuilder};
@@ -410,7 +410,7 @@ impl DriveBuilder {
         let shards = target_draft.map_or(Ok(None), |t| t.shards(pus, io_queues))?;
         let drive_map = matches!(target, HostTarget::Rrpc(_));
         let asked = self.media.capacity();
-        let capacity = match (&media, personality, &mut target) {
+        let capacity = match (&media, personality, target.ftl_mut()) {
             (MediaConfig::Nand(nand), PersonalityKind::Block, _) => {
                 let place =
                     |key: &str| self.ftl.span(key).or_else(|| self.media.span(key)).cloned();
@@ -425,7 +425,7 @@ impl DriveBuilder {
                 };
                 Some(sizing.finish(&mut ftl, asked)?)
             }
-            (MediaConfig::Nand(nand), _, HostTarget::Pblk(config) | HostTarget::Rrpc(config)) => {
+            (MediaConfig::Nand(nand), _, Some(config)) => {
                 let place = |key: &str| {
                     let of_target = target_draft.and_then(|t| t.span(key));
                     of_target.or_else(|| self.media.span(key)).cloned()
@@ -456,6 +456,9 @@ impl DriveBuilder {
             _ => None,
         };
         self.check_buffers(&media, capacity.as_ref(), target_draft)?;
+        if let Some(draft) = target_draft {
+            draft.finish_rules(&mut target, &media, capacity.as_ref())?;
+        }
         let write_buffer = match self.buffer {
             (BufferKind::None, _, _) => WriteBuffer::None,
             (BufferKind::Volatile, bytes, _) => WriteBuffer::Volatile { bytes },

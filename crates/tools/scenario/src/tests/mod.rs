@@ -13,6 +13,7 @@ mod precondition;
 mod processes;
 mod ranges;
 mod renamed;
+mod target_rules;
 
 use std::path::Path;
 

@@ -292,8 +292,9 @@ fn nand_limits(plan: &DriveSpec, config: &DriveConfig, nand: &NandConfig) -> Clo
         bounds
     });
     let ftl = match &plan.target {
-        HostTarget::Pblk(ftl) | HostTarget::Rrpc(ftl) => Some(ftl),
-        HostTarget::Named(_) => None,
+        HostTarget::Pblk(_) | HostTarget::Rrpc(_) | HostTarget::Rules(_) | HostTarget::Named(_) => {
+            plan.target.ftl()
+        }
         HostTarget::None => (config.personality == PersonalityKind::Block).then_some(&config.ftl),
     };
     let sustained = match (ftl, &plan.capacity) {

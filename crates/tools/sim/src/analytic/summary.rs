@@ -157,6 +157,9 @@ fn personality(config: &DriveConfig, target: &HostTarget) -> String {
         }
         (PersonalityKind::Block, _) => "the drive manages its flash",
         (PersonalityKind::OpenChannel, HostTarget::Pblk(_)) => "pblk on the host manages the flash",
+        (PersonalityKind::OpenChannel, HostTarget::Rules(_)) => {
+            "rules on the host decide, and pblk manages the flash"
+        }
         (PersonalityKind::OpenChannel, HostTarget::Rrpc(_)) => {
             "rrpc on the host manages the flash, the drive keeps the map"
         }
@@ -267,10 +270,7 @@ fn by_page_type(times: &[time::Nanos], mean: u64) -> String {
 fn capacity_lines(out: &mut String, plan: &DriveSpec, raw: u64) {
     section(out, "capacity");
     line(out, "raw", &bytes_in_both_units(raw));
-    let ftl = match &plan.target {
-        HostTarget::Pblk(ftl) | HostTarget::Rrpc(ftl) => ftl,
-        HostTarget::None | HostTarget::Named(_) => &plan.config.ftl,
-    };
+    let ftl = plan.target.ftl().unwrap_or(&plan.config.ftl);
     let Some(capacity) = &plan.capacity else {
         return;
     };

@@ -17,7 +17,7 @@ use write_log::WriteLogStats;
 
 use crate::output::faults::faults;
 use crate::output::json_schema::SCHEMA;
-use crate::output::rules::rule_counters;
+use crate::output::rules::{rule_counters, target_rule_counters};
 use crate::{DriveOutcome, Note, PathOutcome, ProcessOutcome, SimOutcome, Timeline};
 
 /// Returns the result in fio's format with a `sluice` section. Equal outcomes give equal bytes: the
@@ -251,8 +251,15 @@ fn path_results(p: &PathOutcome, outcome: &SimOutcome, object: &mut Map<String, 
         object.insert("ftl_before".into(), ftl(before));
         object.insert("gc_before".into(), gc(before));
     }
-    if !p.shards.is_empty() {
-        object.insert("shards".into(), p.shards.iter().map(shard).collect());
+    if !p.targets.shards.is_empty() {
+        object.insert("shards".into(), p.targets.shards.iter().map(shard).collect());
+    }
+    match &p.targets.rules[..] {
+        [] => {}
+        [one] => drop(object.insert("rules".into(), target_rule_counters(one))),
+        several => {
+            object.insert("rules".into(), several.iter().map(target_rule_counters).collect());
+        }
     }
     if let Some(k) = &p.keys {
         object.insert("key_value".into(), key_value(k));

@@ -19,7 +19,7 @@ use scenario::{
 use serde_json::{Map, Value, json};
 
 use crate::output::faults::insert_fault;
-use crate::output::rules::rule_settings;
+use crate::output::rules::{rule_settings, target_rule_settings};
 
 /// Returns the scenario as it is run, without its jobs, which are in fio's part of the results.
 pub fn parameters(scenario: &Scenario) -> Value {
@@ -246,6 +246,9 @@ fn drive(plan: &DriveSpec) -> Value {
     }
     if let Some(rules) = &config.rules {
         set("rules", rule_settings(rules, config.ftl.hot_stream));
+    }
+    if let HostTarget::Rules(target) = &plan.target {
+        set("rules", target_rule_settings(&target.rules, target.ftl.hot_stream));
     }
     set("controller", controller(config));
     set("pu_scheduling", pu_policy(&config.pu_scheduling));

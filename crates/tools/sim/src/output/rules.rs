@@ -1,6 +1,7 @@
-//! Rules of a drive in results: their settings and their counters.
+//! Rules of a drive or a target in results: their settings and their counters.
 
 use controller::{DriveRuleStats, DriveRulesConfig, NamedRuleStats, RuleMissRecord};
+use pblk::{NamedTargetRule, TargetRuleMisses, TargetRuleStats, TargetRulesConfig};
 use rules::RuleProgram;
 use serde_json::{Value, json};
 
@@ -68,6 +69,55 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
         "fetch_reads": stats.sectors.reads,
         "emitted_bytes": stats.sectors.emitted_bytes,
         "context_waits": stats.sectors.waits,
+        "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the settings of the rules of a target, with the names of the application's rules.
+/// `hot_stream` tells whether the target has the stream `hot`.
+pub(crate) fn target_rule_settings(rules: &TargetRulesConfig, hot_stream: bool) -> Value {
+    let program = RuleProgram::decode(&rules.program).unwrap_or_default();
+    json!({
+        "apps": program.apps.iter().map(|app| &app.name).collect::<Vec<_>>(),
+        "rules": program.rules.iter().map(|rule| &rule.name).collect::<Vec<_>>(),
+        "instructions": program.code.len(),
+        "ops": rules.ops,
+        "table_bytes": rules.table_bytes,
+        "idle_poll_ns": rules.idle_poll.map(|idle| idle.0),
+        "hot_stream": hot_stream,
+    })
+}
+
+/// Returns the counters of the rules of a target during the run.
+pub(crate) fn target_rule_counters(stats: &TargetRuleStats) -> Value {
+    let rule = |rule: &NamedTargetRule| {
+        json!({
+            "name": rule.name,
+            "matches": rule.counters.matches,
+            "faults": rule.counters.faults,
+            "ops": rule.counters.ops,
+        })
+    };
+    let missed = |missed: &TargetRuleMisses| {
+        json!({
+            "op": missed.op.name(),
+            "misses": missed.misses,
+            "lba": missed.lba,
+            "blocks": missed.sectors,
+        })
+    };
+    json!({
+        "inputs": stats.inputs,
+        "misses": stats.miss_count(),
+        "missed": stats.missed.iter().map(missed).collect::<Vec<_>>(),
+        "ops": stats.ops,
+        "polls": stats.polls,
+        "victims": stats.victims,
+        "policy_victims": stats.policy_victims,
+        "idle_polls": stats.idle_polls,
+        "periodic": stats.periodic,
+        "relocated": stats.relocated,
+        "hot_sectors": stats.hot_sectors,
         "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
     })
 }

@@ -32,6 +32,7 @@ fn the_demo_is_one_drive_three_ways() {
     let active = ways.map(|way| match &way.drives[0].target {
         HostTarget::None | HostTarget::Named(_) => 0,
         HostTarget::Pblk(config) | HostTarget::Rrpc(config) => config.active_pus,
+        HostTarget::Rules(target) => target.ftl.active_pus,
     });
     assert_eq!(active, [0, 128, 4]);
 }

@@ -104,6 +104,17 @@ pub(super) fn init_device(
             .map(|pblk| CoreQueues::single(pblk, TARGET_FEATURES))
             .map_err(|source| pblk_open_error(&name, source))
         }
+        HostTarget::Rules(target) => {
+            let all = controller.info().open_channel.map_or(0, |oc| oc.geometry.total_chunks());
+            let chunks = controller.chunks(0, all, &mut progress).map_err(failed)?;
+            let (info, port) = (controller.info(), port.clone());
+            let opened =
+                Pblk::open(info, &chunks, queue, port, target.ftl, &mut progress, keeps_data);
+            let mut pblk = opened.map_err(|source| pblk_open_error(&name, source))?;
+            pblk.install_rules(Nanos::ZERO, &target.rules)
+                .map_err(|source| StackError::Rules { name: name.clone(), source })?;
+            Ok(CoreQueues::single(pblk, TARGET_FEATURES))
+        }
         HostTarget::Named(named) => {
             let Some((share, config)) = share else {
                 let (drive, user) = (name, BLOCK_REQUESTS);

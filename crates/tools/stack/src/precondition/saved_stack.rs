@@ -30,7 +30,7 @@ enum SavedHost<'a> {
 
 impl<'a> SavedStack<'a> {
     /// Returns the state; `None` if some of it cannot be saved: that of a sharded pblk, of a
-    /// controller memory buffer, of media events, of a scrub of the host, and of anything in flight.
+    /// target with rules, of a controller memory buffer, of media events, of a scrub of the host, and of anything in flight.
     pub(super) fn new(
         drive: &'a Controller,
         device: &'a CoreQueues,

@@ -2,4 +2,5 @@
 
 mod flush_of_all_cores;
 mod kept_states;
+mod rules_of_targets;
 mod sampled_states;

@@ -13,7 +13,7 @@ use nbd::{Endpoint, NbdActivity, NbdStats};
 use scenario::format::{bytes_decimal, count, duration};
 use scenario::{DriveSpec, Scenario};
 use serde_json::{Value, json};
-use sim::{self, DriveOutcome, PathOutcome, SimOutcome};
+use sim::{self, DriveOutcome, PathOutcome, SimOutcome, TargetCounts};
 use stack::{BlockLayerCounts, ShardCounts};
 use time::Nanos;
 use workload::{IoCpuCosts, RunResult};
@@ -274,7 +274,7 @@ impl LiveStats {
                 _ => None,
             },
             block_layer: self.block_layer.clone(),
-            shards: self.shards.clone(),
+            targets: TargetCounts { shards: self.shards.clone(), ..TargetCounts::default() },
             ..PathOutcome::default()
         }
     }

@@ -240,7 +240,7 @@ fn submitters(choice: &Choice) -> u16 {
         // One command list, and one ring.
         (_, DriveChoice::Ahci | DriveChoice::File | DriveChoice::Kernel, _) => 1,
         (.., TargetChoice::None | TargetChoice::Shards) => 2,
-        (.., TargetChoice::Pblk | TargetChoice::Rrpc) => 1,
+        (.., TargetChoice::Pblk | TargetChoice::Rrpc | TargetChoice::Rules) => 1,
         // No block requests.
         (.., TargetChoice::Kv | TargetChoice::Ppa) => 0,
     }
