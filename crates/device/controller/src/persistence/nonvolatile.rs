@@ -25,6 +25,8 @@ const SEAL: Seal = Seal::of_bytes_behind(0);
 /// A part of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingsSection {
+    /// The parallel units of applications.
+    Applications,
     /// The state of Sanitize.
     Sanitize,
     /// The number of installations of rule programs.
@@ -36,6 +38,7 @@ pub(crate) enum SettingsSection {
 impl SettingsSection {
     const fn range(self) -> Range<usize> {
         match self {
+            SettingsSection::Applications => 32..64,
             SettingsSection::Sanitize => 64..96,
             SettingsSection::RuleInstallations => 96..128,
             SettingsSection::Namespaces => 128..BYTES,

@@ -32,7 +32,7 @@ use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
 };
 use crate::personality::sanitize::{self, SanitizeRecord, SanitizeState};
-use crate::personality::spaces::{ONLY_APP, SpaceUnits, Spaces};
+use crate::personality::spaces::{ONLY_APP, SpaceUnits, Spaces, check_units};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
@@ -98,6 +98,8 @@ impl BlockDrive {
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
+        let is_new = fresh || !keeps;
+        check_units(&mut settings, &apps, is_new)?;
         let sanitize = SanitizeState::power_on(SanitizeRecord::read(&settings), fresh);
         let mut spaces = Spaces::open(&apps, all, config, |units, config| {
             if sanitize.has_flash {
@@ -105,7 +107,7 @@ impl BlockDrive {
                 let good_when_new = factory_good_chunks(nand, units);
                 return Ok(erased_ftl(nand, units, config, good_when_new)?);
             }
-            if fresh || !keeps {
+            if is_new {
                 let usable = |chunk| match scan_chunk(nand, units, &shape, chunk) {
                     unusable @ (ChunkReport::Bad | ChunkReport::NotOwned) => unusable,
                     _ => ChunkReport::Free,
@@ -118,7 +120,6 @@ impl BlockDrive {
         let survives = matches!(cache, WriteBuffer::PowerLossProtected { .. }) && !in_image;
         nand.set_slots(spaces.slots()).map_err(|e| RecoveryError::from(NewFtlError::from(e)))?;
         let blocks = LogicalBlocks::new(drive.lba_bytes(), sector_bytes);
-        let is_new = fresh || !keeps;
         let namespaces = management::open_table(drive, &mut settings, &mut spaces, blocks, is_new)?;
         let care = MediaEventHandler::new(drive.controller.scrub);
         let protected = drive.protection.is_some();

@@ -8,11 +8,15 @@
 //!
 //! Invariant: the units of two spaces are disjoint, and so are their slots of the write buffer.
 
+use collections::Seal;
 use ftl::{Ftl, FtlConfig, FtlStats, RecoveryError};
 use media::Nand;
 use nvme::PuId;
 use rules::{AppDeclaration, AppId};
 use serde::{Deserialize, Serialize};
+
+use crate::persistence::nonvolatile::{NonVolatile, SettingsSection};
+use crate::{DriveError, DriveRulesError};
 
 /// The application of a drive with one; that of all commands of a drive without rules.
 pub(crate) const ONLY_APP: AppId = AppId::new(0);
@@ -50,6 +54,33 @@ impl SpaceUnits {
         let active_pus = if config.active_pus == 0 { count } else { config.active_pus.min(count) };
         let instance_id = config.instance_id ^ (self.first << 16 | (self.last + 1));
         FtlConfig { active_pus, instance_id, ..config }
+    }
+}
+
+/// Checks that the data of the media is that of the applications on these units, and keeps the units of
+/// several with new media: a translation layer would otherwise find data of others.
+///
+/// # Errors
+/// [`DriveRulesError::OtherData`]; otherwise those of the file of the non-volatile memory.
+pub(crate) fn check_units(
+    settings: &mut NonVolatile,
+    spaces: &[SpaceUnits],
+    is_new: bool,
+) -> Result<(), DriveError> {
+    // Zeros for a drive with one application, and without rules.
+    let mut record = vec![0; 8];
+    if spaces.len() > 1 {
+        record[4..].copy_from_slice(&(spaces.len() as u32).to_le_bytes());
+        record.extend(spaces.iter().flat_map(|units| units.last.to_le_bytes()));
+        Seal::of_bytes_behind(0).store(&mut record);
+        record.truncate(8);
+    }
+    if settings.section(SettingsSection::Applications).starts_with(&record) {
+        return Ok(());
+    }
+    match is_new {
+        true => settings.replace(SettingsSection::Applications, &record),
+        false => Err(DriveRulesError::OtherData.into()),
     }
 }
 

@@ -128,9 +128,9 @@ fn load(file: &Path, args: &RulesGrantArgs) -> Result<Vec<CheckedProgram>, CliEr
         let capacity = drive.capacity.as_ref().map(|c| c.logical_bytes() / sector_bytes);
         let name = format!("{name}, {}", config.name);
         let verified = match (&config.rules, &drive.target) {
-            (Some(rules), _) => {
-                rules.verified(nand, &config.ftl, capacity.as_slice()).map_err(|error| error.to_string())
-            }
+            (Some(rules), _) => rules
+                .verified(nand, &config.ftl, capacity.as_slice())
+                .map_err(|error| error.to_string()),
             (None, HostTarget::Rules(target)) => {
                 let geometry = nand.host_geometry();
                 let verified = target.rules.verified(&geometry, &target.ftl, capacity);

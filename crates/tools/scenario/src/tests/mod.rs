@@ -583,7 +583,8 @@ fn memory_for_data_is_allocated_at_the_start_on_request() {
         let text = format!("{SMALL}{keeps}prealloc = \"1M\"\n");
         assert_refused(&text, line, "\"1M\"", &["keeps none in memory", "data = \"memory\""]);
     }
-    let null = "[drive]\npersonality = \"null\"\nmedia = \"null\"\ncapacity = \"1M\"\nprealloc = \"4k\"\n";
+    let null =
+        "[drive]\npersonality = \"null\"\nmedia = \"null\"\ncapacity = \"1M\"\nprealloc = \"4k\"\n";
     assert_refused(null, 5, "\"4k\"", &["keeps none in memory"]);
     for kind in ["ahci", "file", "kernel"] {
         let text = format!("[drive]\nkind = \"{kind}\"\nprealloc = \"4k\"\n");

@@ -106,6 +106,8 @@ impl DriveRulesConfig {
             _ if apps.len() < 2 => None,
             DriveConfig { protection: Some(_), .. } => Some("protection information"),
             DriveConfig { controller, .. } if controller.scrub.is_some() => Some("patrol scrub"),
+            // What the drive keeps in memory of its controller is beside other images only.
+            _ if nand.data.flushes_to_host() => Some("`flush = \"host\"`"),
             _ => None,
         };
         match what {
@@ -316,6 +318,12 @@ pub enum DriveRulesError {
         /// The units of each.
         units: String,
     },
+    /// The media have data of other applications, or of applications on other parallel units.
+    #[error(
+        "the media have data of other applications, or of applications on other parallel units: the program \
+         of such media has the same applications' units, in the same order"
+    )]
+    OtherData,
     /// A drive with several applications does not do this.
     #[error("a drive with several applications has no {what}")]
     SeveralApps {

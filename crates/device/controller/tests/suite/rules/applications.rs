@@ -267,3 +267,34 @@ fn each_application_has_its_own_rules() {
     assert_eq!((read(&mut drive, &mut log, 1), read(&mut drive, &mut db, 1)), (Ok(7), Ok(5)));
     check(&drive);
 }
+
+/// The media have the data of applications on their units: others would find it by chance.
+#[test]
+fn media_with_data_of_other_applications_are_refused() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let image = folder.path().join("drive.img");
+    let on_image = |source: &str| {
+        let mut drive = with_program(source);
+        let media::MediaConfig::Nand(nand) = &mut drive.media else { panic!("it has flash") };
+        nand.data = media::DataStore::File(image.clone());
+        drive
+    };
+    let mut drive = Controller::new(on_image(&both())).expect("a drive");
+    let mut db = host_of(&mut drive, "db");
+    assert_eq!(write(&mut drive, &mut db, 3, 7), Status::SUCCESS);
+    assert_eq!(io(&mut drive, &mut db, Sqe::flush(1), 0), Status::SUCCESS);
+    drop((db, drive));
+    let moved = both().replace("0-7", "0-3").replace("8-15", "4-15");
+    let one = format!(
+        "app db {{ units = 0-15, spare = 0.1 }}\ntable map: addr[db.sectors] durable\n{STORE_AND_LOAD}{RECLAIM}"
+    );
+    for other in [moved, one] {
+        match Controller::new(on_image(&other)) {
+            Err(DriveError::Rules(DriveRulesError::OtherData)) => {}
+            other => panic!("{:?}", other.map(|_| "a drive")),
+        }
+    }
+    let mut drive = Controller::new(on_image(&both())).expect("the same drive");
+    let mut db = host_of(&mut drive, "db");
+    assert_eq!(read(&mut drive, &mut db, 3), Ok(7));
+}
