@@ -21,7 +21,7 @@ pub(super) enum BackingDevice {
     Timeless,
     /// An emulated drive with the timing of the drive in \[NVMeDirect16\].
     Nand,
-    /// The same with a volatile write buffer, so that a flush waits for programs.
+    /// Such a drive with a volatile write buffer, so that a flush waits for programs.
     NandBehindBuffer,
     /// A file of the host.
     File,

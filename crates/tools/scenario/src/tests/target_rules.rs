@@ -93,10 +93,10 @@ fn errors_of_a_program_have_its_line_and_column() {
     let scan = "rule tell priority 1 when channel.app == db and header.write\n  \
         do post migrated, 1, 2, 3; complete ok\n";
     let message = refused_program(&format!("{APP}{STORE}{scan}"));
-    assert!(message.contains("p.rules:7:6") && message.contains("reports no events"), "{message}");
+    assert!(message.contains("p.rules:7:1") && message.contains("reports no events"), "{message}");
     let hot = STORE.replace("db.host", "db.hot");
     let message = refused_program(&format!("{APP}{hot}"));
-    assert!(message.contains("p.rules:3:6") && message.contains("hot_stream = true"), "{message}");
+    assert!(message.contains("p.rules:3:1") && message.contains("hot_stream = true"), "{message}");
     // An error of the whole program is at the key.
     let part = APP.replace("0-3", "0-1");
     let message = refused_program(&format!("{part}{STORE}"));

@@ -18,6 +18,7 @@ use mem::AddressSpace;
 use nvme::Status;
 use rng::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use testkit::volatile_device::VolatileDevice;
 use time::{Component, Nanos};
@@ -328,9 +329,11 @@ impl Speculating {
 
     /// Waits for the end of the program and of the service.
     pub(crate) fn end(mut self) -> Ended {
-        let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
-        if !becomes_readable(&process, TEST_TIMEOUT) {
-            self.child.kill().unwrap();
+        match pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {
+            Ok(process) if becomes_readable(&process, TEST_TIMEOUT) => {}
+            Ok(_) => self.child.kill().unwrap(),
+            // The test has waited for it.
+            Err(error) => assert_eq!(error, Errno::SRCH),
         }
         let status = self.child.wait().unwrap();
         self.stop.stop();

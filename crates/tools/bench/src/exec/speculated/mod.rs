@@ -51,7 +51,7 @@ impl SyncMode {
     /// Modes of a closed loop, in the order of samples.
     const CLOSED_LOOP: &[SyncMode] =
         &[SyncMode::None, SyncMode::Speculate, SyncMode::Buffer, SyncMode::Wait, SyncMode::Kernel];
-    /// The same on a drive that the kernel does not use.
+    /// Modes of a closed loop on a drive that the kernel does not use.
     const CLOSED_LOOP_ALONE: &[SyncMode] =
         &[SyncMode::None, SyncMode::Speculate, SyncMode::Buffer, SyncMode::Wait];
 
