@@ -69,10 +69,10 @@ const DIFFERENCES: [DifferenceBound; 8] = [
     added("rules-write", "block-write", 120.0),
     added("checked-read", "block-read", 120.0),
     added("checked-write", "block-write", 120.0),
-    added("table-read", "block-read", 930.0),
-    added("table-write", "block-write", 985.0),
-    added("timed-read", "block-read", 2630.0),
-    added("timed-write", "block-write", 3850.0),
+    added("table-read", "block-read", 975.0),
+    added("table-write", "block-write", 1030.0),
+    added("timed-read", "block-read", 2675.0),
+    added("timed-write", "block-write", 3885.0),
 ];
 
 /// Returns a drive with the 64 parallel units that the program has.

@@ -70,11 +70,13 @@ pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
     if controller.commands.rules.as_ref().is_some_and(|rules| rules.background.is_asleep()) {
         wake(controller, now);
     }
-    if controller.commands.checks_namespaces && controller.has_several_apps() {
-        return start_of_app(controller, now, id);
-    }
-    if !starts_unchanged(controller, id) && !match_command(controller, now, id, 0) {
-        return;
+    if !starts_unchanged(controller, id) {
+        if controller.commands.checks_namespaces && controller.has_several_apps() {
+            return start_of_app(controller, now, id);
+        }
+        if !match_command(controller, now, id, 0) {
+            return;
+        }
     }
     let Personality::Block(drive) = &mut controller.personality else { return };
     let cache_enabled = controller.admin.cache_enabled();
@@ -98,8 +100,8 @@ fn wake(controller: &mut Controller, now: Nanos) {
     injection::update_interrupt(controller);
 }
 
-/// Decides about a read or a write, if that takes no time and no execution of a rule. Returns whether
-/// the command starts at its own block; else nothing is decided.
+/// Decides about a read or a write of a drive with one application, if that takes no time and no
+/// execution of a rule. Returns whether the command starts at its own block; else nothing is decided.
 #[inline(always)]
 fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
     let Personality::Block(drive) = &controller.personality else { return false };
@@ -112,7 +114,7 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
     let blocks = u64::from(blocks);
     let is_inside = lba.checked_add(blocks).is_some_and(|end| end <= drive.blocks_of(ONLY_APP));
     is_inside
-        && rules.op == Nanos::ZERO
+        && rules.decides_directly
         && rules.engine.decide_unchanged(ONLY_APP, &RuleInput::new(op, lba, blocks))
 }
 

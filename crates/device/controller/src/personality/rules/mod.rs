@@ -112,6 +112,9 @@ struct PolledVictim {
 pub(crate) struct DriveRules {
     engine: RuleEngine,
     op: Nanos,
+    /// Whether the ends of commands that are known at installation take no time, and are those of all
+    /// commands: the drive has one application.
+    decides_directly: bool,
     stations: EngineStations,
     /// By application.
     polled: Vec<Option<PolledVictim>>,
@@ -157,6 +160,7 @@ impl DriveRules {
             fetches,
             engine,
             op: settings.op,
+            decides_directly: settings.op == Nanos::ZERO && apps == 1,
             stations: EngineStations::new(settings.engines),
             polled: vec![None; apps],
             program: 0,
