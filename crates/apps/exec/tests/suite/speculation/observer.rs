@@ -84,6 +84,28 @@ impl Observer {
     }
 }
 
+/// Observers that run at a time in a long test: most of a cut is waiting.
+const OBSERVERS: u32 = 4;
+
+/// Cuts in several observers at a time, each with volumes and programs of its own. Returns the sums.
+fn run_several(seed: u64, cuts: u32, gate: Gate) -> Observed {
+    let observe = |number: u32| {
+        let dir = tempfile::tempdir().unwrap();
+        let seed = seed.wrapping_add(u64::from(number) << 32);
+        Observer::new(dir.path(), seed).run(cuts / OBSERVERS, gate)
+    };
+    let observed = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..OBSERVERS).map(|number| scope.spawn(move || observe(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    observed.into_iter().fold(Observed::default(), |sum, observed| Observed {
+        cuts: sum.cuts + observed.cuts,
+        received: sum.received + observed.received,
+        violations: sum.violations + observed.violations,
+    })
+}
+
 /// Returns the seed of a run: `SLUICE_SEED`, or a default.
 fn seed() -> u64 {
     std::env::var("SLUICE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(119)
@@ -111,11 +133,12 @@ fn without_the_gate_an_observer_has_answers_that_a_recovery_lacks() {
 #[test]
 #[ignore = "10,000 cuts take minutes: `make test-long`"]
 fn an_observer_has_no_answer_that_a_recovery_lacks_after_many_cuts() {
-    let dir = tempfile::tempdir().unwrap();
     for gate in Gate::all_installed() {
-        let observed = Observer::new(dir.path(), seed() ^ 0x10_000).run(10_000, gate);
+        let observed = run_several(seed() ^ 0x10_000, 10_000, gate);
         assert_eq!(observed.violations, 0, "{gate:?}, {observed:?}, SLUICE_SEED={}", seed());
+        assert_eq!(observed.cuts, 10_000);
+        println!("{gate:?}: {observed:?}");
     }
-    let without = Observer::new(dir.path(), seed()).run(200, Gate::Removed);
+    let without = run_several(seed(), 200, Gate::Removed);
     assert!(without.violations > 100, "{without:?}");
 }
