@@ -106,7 +106,7 @@ impl DriveRulesConfig {
             _ if apps.len() < 2 => None,
             DriveConfig { protection: Some(_), .. } => Some("protection information"),
             DriveConfig { controller, .. } if controller.scrub.is_some() => Some("patrol scrub"),
-            // What the drive keeps in memory of its controller is beside other images only.
+            // The controller keeps no non-volatile memory in a file beside an image with this key.
             _ if nand.data.flushes_to_host() => Some("`flush = \"host\"`"),
             _ => None,
         };

@@ -88,7 +88,8 @@ fn each_application_has_its_own_blocks_and_units() {
     let blocks = [sectors(0), sectors(1)];
     assert_eq!((blocks[0], drive.sectors()), (blocks[1], blocks[0] + blocks[1]));
     assert!(drive.application_ftl(2).is_none());
-    // The same blocks have other contents. Each is overwritten, so that both collect.
+    // Both applications write blocks of the same numbers with other contents, and overwrite them, so
+    // that both FTLs collect.
     for round in 0..4u64 {
         for at in 0..blocks[0] {
             // Another order in each round leaves lines with valid and with superseded data.

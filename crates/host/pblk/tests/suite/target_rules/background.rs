@@ -34,7 +34,7 @@ fn check_contents(target: &mut RuledTarget, values: &[u8]) {
 
 #[test]
 fn an_idle_target_collects_until_its_rules_choose_nothing() {
-    // What is moved while the target is idle does not fill its last units.
+    // Sectors that an idle target moves do not fill the last write units of `gc`.
     let filter = "where line.valid < line.sectors / 2\n";
     let reclaim = RECLAIM.replace("where line.valid < line.sectors\n", filter);
     assert_ne!(reclaim, RECLAIM);
