@@ -40,12 +40,12 @@ impl Core {
         self.begin_checkpoint()
     }
 
-    /// Returns whether journaled data must be written in place, because the journal needs space or
-    /// the volume is being closed.
-    pub(super) fn needs_journal_space(&self) -> bool {
+    /// Returns whether journaled data must be written in place now, because the volume is being
+    /// closed, or the journal needs space. Otherwise a failed write is repeated later.
+    pub(super) fn must_be_in_place(&self) -> bool {
         let ring = self.log.ring();
         let is_full = ring.used() > ring.sectors() / 2;
-        !self.checkpoint.is_idle() && (self.checkpoint.is_final() || is_full)
+        self.lifecycle.is_closing() || !self.checkpoint.is_idle() && is_full
     }
 
     /// Advances a checkpoint.

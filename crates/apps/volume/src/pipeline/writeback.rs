@@ -270,7 +270,7 @@ impl Core {
         self.writeback.record_error(status);
         // Changes after a pending barrier must not become durable without these blocks.
         let fails_barrier = was_only_copy && self.barriers.ordered.is_pending();
-        if fails_barrier || was_journaled && self.needs_journal_space() {
+        if fails_barrier || was_journaled && self.must_be_in_place() {
             self.abort(status);
         }
     }

@@ -290,6 +290,31 @@ fn what_cannot_be_brought_in_place_stays_in_the_journal() {
     assert!(found.starts_with(&wrote), "{} of {}", found.len(), wrote.len());
 }
 
+/// A checkpoint is in progress that the device prevents from ending. While the volume is open the data
+/// is written again later; closing it fails instead of waiting for that.
+#[test]
+fn a_close_does_not_wait_for_a_checkpoint_whose_data_cannot_be_written() {
+    let mut fs = open(formatted(512, BLOCKS as u64));
+    let file = fs.create(ROOT, "f").unwrap();
+    fs.write(file, 0, &pattern(1, 300)).unwrap();
+    sync_data(&mut fs, file);
+    let layout = fs.volume().superblock().layout;
+    let data = u64::from(layout.data()) * 8..u64::from(layout.blocks - 1) * 8;
+    fs.volume_mut().device_mut().unwritable.extend(data);
+    let before = fs.volume().stats().checkpoint_bytes;
+    let mut names = 0;
+    while fs.volume().stats().checkpoint_bytes == before {
+        names += 1;
+        fs.create(ROOT, &format!("{names}")).unwrap();
+        fs.run(VolumeOp::Sync { ino: ROOT, data_only: false }).unwrap();
+    }
+    assert_eq!(fs.volume().failure(), None, "the journal has space");
+    assert_eq!(fs.run(VolumeOp::Close), Err(Error::Io { status: Status::WRITE_FAULT }));
+    let mut ram = cut(fs);
+    ram.unwritable.clear();
+    assert_eq!(open(ram).read_all(file).unwrap(), pattern(1, 300));
+}
+
 #[test]
 fn bytes_between_the_end_and_what_is_written_behind_it_are_zeros_after_a_cut() {
     for sector_bytes in [512, 4096] {
