@@ -209,6 +209,8 @@ pub struct Service<D> {
 struct Scratch {
     path: Vec<u8>,
     events: Vec<ConnectionEvent>,
+    /// Slots of each session, one bit each, that a check of the invariants has found.
+    due_slots: Vec<u64>,
 }
 
 impl<D: BlockDevice> Service<D> {

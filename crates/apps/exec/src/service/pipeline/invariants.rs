@@ -8,17 +8,23 @@ use crate::service::CallId;
 
 impl<D: BlockDevice> Service<D> {
     /// Checks the invariants of every part between two iterations.
-    pub(crate) fn check_invariants(&self) -> Result<(), ServiceViolation> {
+    pub(crate) fn check_invariants(&mut self) -> Result<(), ServiceViolation> {
         self.calls.pending.check_invariants()?;
         self.locks.check_invariants()?;
         self.posted_writes.check_invariants()?;
         self.shared_mappings.check_invariants()?;
         self.mapping_sync.check_invariants()?;
-        self.check_slots()
+        // A check allocates nothing, because it is part of each sleep.
+        let mut due = std::mem::take(&mut self.scratch.due_slots);
+        due.clear();
+        due.resize(self.sessions.len(), 0);
+        let result = self.check_slots(&mut due);
+        self.scratch.due_slots = due;
+        result
     }
 
     /// Checks the invariants of the volume, too; takes time proportional to its metadata.
-    pub(crate) fn check_all_invariants(&self) -> Result<(), ServiceViolation> {
+    pub(crate) fn check_all_invariants(&mut self) -> Result<(), ServiceViolation> {
         self.check_invariants()?;
         self.volume.check_invariants().map_err(|violation| ServiceViolation {
             part: ServicePart::Volume,
@@ -30,8 +36,8 @@ impl<D: BlockDevice> Service<D> {
     }
 
     /// Every slot that was taken has one call or posted write that waits or is in flight.
-    fn check_slots(&self) -> Result<(), ServiceViolation> {
-        let mut due = vec![0u64; self.sessions.len()];
+    /// `due` has a word of zeros for each session.
+    fn check_slots(&self, due: &mut [u64]) -> Result<(), ServiceViolation> {
         let pending = self.calls.pending.iter().map(|call| call.from);
         let deferred = self.calls.deferred.iter().map(|call| call.from);
         let posted = self.posted_writes.waiting();
@@ -44,7 +50,7 @@ impl<D: BlockDevice> Service<D> {
             due[session] |= 1 << slot;
         }
         for (session, due) in self.sessions.iter().zip(due) {
-            session.check_invariants(due)?;
+            session.check_invariants(*due)?;
         }
         Ok(())
     }
