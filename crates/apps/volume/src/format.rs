@@ -24,7 +24,7 @@ pub struct FormatOptions {
     pub times: Times,
     /// Blocks for metadata; by default one in 128.
     pub metadata_blocks: Option<u32>,
-    /// Blocks of the journal; by default one in 128, up to 32 MiB.
+    /// Blocks of the journal; by default one in 128, or one in 64 of 1 GiB or more, up to 64 MiB.
     pub journal_blocks: Option<u32>,
     /// Bytes of a unit, in which files get their blocks: the longest aligned write that a device
     /// with atomic writes can keep whole. By default the longest that this device keeps whole and

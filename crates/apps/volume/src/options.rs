@@ -20,8 +20,12 @@ pub struct Options {
     pub requests_max: u32,
     /// Age at which buffered changes are written and made durable without a request.
     pub dirty_expire: Nanos,
+    /// Age at which ordered barriers are made durable without a request; 0: at once. Until then changes
+    /// are collected in memory, and those to the same block reach the device once. They become
+    /// durable earlier if a request waits for them, or if they are too many for one transaction.
+    pub barrier_delay: Nanos,
     /// Maximum bytes of a transaction, 256 KiB to 16 MiB; a quarter of the journal bounds it, too.
-    /// Ordered barriers that are not durable journal at most half of it, and changes beyond wait.
+    /// Ordered barriers that are not durable journal at most three quarters of it, and changes beyond wait.
     pub txn_bytes: u32,
     /// Whether to discard freed blocks.
     pub discard: bool,
@@ -36,6 +40,7 @@ impl Default for Options {
             cache_pages: 4096,
             requests_max: 256,
             dirty_expire: Nanos::from_secs(5),
+            barrier_delay: Nanos::ZERO,
             txn_bytes: TXN_BYTES as u32,
             discard: true,
         }

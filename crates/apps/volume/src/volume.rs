@@ -185,9 +185,23 @@ impl<D: BlockDevice> Volume<D> {
     }
 
     /// Returns the last durable barrier. It grows to [`last_barrier`](Volume::last_barrier) while
-    /// the volume is polled, unless the device fails.
+    /// the volume is polled, within [`Options::barrier_delay`](crate::Options::barrier_delay) and
+    /// the time that the device takes, unless the device fails.
     pub fn durable_barrier(&self) -> u64 {
         self.core.barrier_order().durable()
+    }
+
+    /// Has the barriers up to this one become durable without a delay, as
+    /// [`VolumeOp::AwaitBarrier`](crate::VolumeOp::AwaitBarrier) does, without a completion. Numbers
+    /// above the last acknowledged barrier are as that one.
+    pub fn request_barrier(&mut self, barrier: u64) {
+        self.core.request_barrier(barrier);
+    }
+
+    /// Returns whether barriers are being made durable, so that the volume must be polled when the
+    /// device completes requests. Others wait for their delay.
+    pub fn is_making_barriers_durable(&self) -> bool {
+        self.core.is_covering_barriers()
     }
 
     /// Returns the counters.

@@ -18,6 +18,11 @@ pub(crate) const SEGMENT_HEADER_BYTES: usize = 32;
 /// Minimum blocks of a journal: a transaction, the changes during its commit, and the changes
 /// during a snapshot.
 const JOURNAL_BLOCKS_MIN: u32 = 32;
+/// Maximum blocks of a journal whose size the caller leaves open: 64 MiB, enough for transactions of
+/// the largest size.
+const JOURNAL_BLOCKS_DEFAULT_MAX: u32 = 16_384;
+/// Blocks from which on a volume has twice as large a journal: 1 GiB.
+const LARGE_VOLUME_BLOCKS: u32 = 262_144;
 /// Minimum blocks for metadata.
 const METADATA_BLOCKS_MIN: u32 = 16;
 
@@ -77,6 +82,12 @@ pub(crate) fn device_blocks(limits: &Limits) -> u64 {
     limits.bytes() / BLOCK as u64
 }
 
+/// Returns the blocks of a journal whose size the caller leaves open.
+fn default_journal_blocks(blocks: u32) -> u32 {
+    let share = if blocks < LARGE_VOLUME_BLOCKS { blocks / 128 } else { blocks / 64 };
+    share.clamp(JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_DEFAULT_MAX)
+}
+
 impl VolumeLayout {
     /// Computes the layout of a new volume. `metadata_blocks` and `journal_blocks` default to
     /// values that suit the device.
@@ -96,7 +107,7 @@ impl VolumeLayout {
         let Ok(blocks) = u32::try_from(device_blocks(limits)) else {
             return unfit(format!("{} bytes; a volume has at most 16 TiB", limits.bytes()));
         };
-        let journal = journal_blocks.unwrap_or((blocks / 128).clamp(JOURNAL_BLOCKS_MIN, 8192));
+        let journal = journal_blocks.unwrap_or_else(|| default_journal_blocks(blocks));
         let metadata = metadata_blocks.unwrap_or((blocks / 128).clamp(METADATA_BLOCKS_MIN, 16384));
         if journal < JOURNAL_BLOCKS_MIN || metadata < METADATA_BLOCKS_MIN {
             return unfit(format!(

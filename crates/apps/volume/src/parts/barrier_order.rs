@@ -3,6 +3,8 @@
 //! Barrier `n` covers every change made before it was acknowledged. A change made now is covered by
 //! the next barrier, `issued + 1`; that number is the change's *epoch*.
 
+use time::Nanos;
+
 use crate::invariants::{VolumeViolation, require};
 
 /// The barriers being made durable.
@@ -33,6 +35,10 @@ pub(crate) struct BarrierOrder {
     covered: u64,
     /// The last durable barrier.
     durable: u64,
+    /// The last barrier that must become durable without delay.
+    requested: u64,
+    /// When the oldest pending barrier was acknowledged.
+    pending_since: Nanos,
     /// Makes the barriers up to `covered` durable.
     commit: Option<BarrierCommit>,
     before: BlocksBefore,
@@ -64,9 +70,32 @@ impl BarrierOrder {
     }
 
     /// Acknowledges a barrier, and returns its number.
-    pub(crate) fn issue(&mut self) -> u64 {
+    pub(crate) fn issue(&mut self, now: Nanos) -> u64 {
+        if !self.is_pending() {
+            self.pending_since = now;
+        }
         self.issued += 1;
         self.issued
+    }
+
+    /// Has the barriers up to this one become durable without delay.
+    pub(crate) fn request(&mut self, barrier: u64) {
+        self.requested = self.requested.max(barrier.min(self.issued));
+    }
+
+    /// Has all barriers become durable without delay.
+    pub(crate) fn request_all(&mut self) {
+        self.requested = self.issued;
+    }
+
+    /// Returns whether a pending barrier must become durable without delay.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested > self.covered
+    }
+
+    /// Returns when pending barriers must become durable, if they may wait for `delay`.
+    pub(crate) fn deadline(&self, delay: Nanos) -> Nanos {
+        if self.is_pending() { self.pending_since + delay } else { Nanos::MAX }
     }
 
     /// Returns whether contents of an epoch may be written over what a recovery finds.
@@ -107,6 +136,7 @@ impl BarrierOrder {
     /// Records that a request has to wait until a barrier is covered.
     pub(crate) fn block(&mut self) {
         self.is_blocking = true;
+        self.request_all();
     }
 
     /// Returns whether a request has to wait, since the last [`unblock`](BarrierOrder::unblock).
@@ -150,6 +180,14 @@ impl BarrierOrder {
             format_args!("barrier {}", self.issued),
             self.issued,
             (self.covered, self.durable)
+        );
+        require!(
+            self.requested <= self.issued,
+            Barriers,
+            "a barrier is acknowledged before it is requested",
+            format_args!("barrier {}", self.requested),
+            self.issued,
+            self.requested
         );
         require!(
             self.commit.is_some() == (self.durable < self.covered),

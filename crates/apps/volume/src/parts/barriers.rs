@@ -20,6 +20,8 @@ pub(crate) struct FlushBarriers {
     pub(crate) ordered: BarrierOrder,
     /// Memory for lists of blocks that a barrier covers.
     pub(crate) barrier_blocks: Vec<FileBlock>,
+    /// Blocks that a transaction would have to journal after the last search for new ones.
+    pub(crate) searched_blocks: usize,
 }
 
 impl FlushBarriers {
@@ -32,6 +34,7 @@ impl FlushBarriers {
             in_flight: false,
             ordered: BarrierOrder::default(),
             barrier_blocks: Vec::new(),
+            searched_blocks: 0,
         }
     }
 

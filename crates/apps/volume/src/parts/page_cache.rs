@@ -495,8 +495,12 @@ impl PageCache {
         page.is_journaled_whole |= span == ByteRange::ALL;
         page.last_journaled_txn = txn;
         page.on_device_bytes = file_bytes;
-        if page.journaled_txn == 0 {
+        let is_new = page.journaled_txn == 0;
+        // A transaction with the whole block supersedes earlier ones.
+        if is_new || span == ByteRange::ALL {
             page.journaled_txn = txn;
+        }
+        if is_new {
             self.journaled.insert(id);
         }
     }

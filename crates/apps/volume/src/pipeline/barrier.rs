@@ -19,7 +19,9 @@
 //! keep the order:
 //!
 //! 1. **In place.** Contents of an epoch `e` are written in place only when barrier `e - 1` is
-//!    durable ([`BarrierOrder::permits_in_place`]), because a recovery finds them at once.
+//!    durable ([`BarrierOrder::permits_in_place`]), because a recovery finds them at once. New
+//!    blocks are an exception ([`Core::is_new_block`]): a recovery finds them with the record of
+//!    their extent, which is a change of epoch `e`.
 //! 2. **Transactions.** A transaction with changes made after a *pending* barrier is closed only
 //!    when it covers all barriers acknowledged so far: all their blocks are in place, and flushed
 //!    before the transaction is written, or their data is in the transaction. A transaction is
@@ -27,6 +29,8 @@
 //!
 //! A barrier is pending until a transaction covers it ([`Core::poll_barriers`]). As transactions
 //! are written one at a time, all barriers that arrive during a write share the next transaction.
+//! So do all barriers within [`Options::barrier_delay`](crate::Options::barrier_delay), unless a
+//! request waits for one, or half of what one transaction can journal has changed.
 //! The running transaction is never split: a block that changed before *and* after a barrier is
 //! journaled with its newest contents, together with all other changes up to that point. So no old
 //! contents are kept. A checkpoint changes nothing: its superblock waits for the transactions whose
@@ -60,6 +64,7 @@
 use std::ops::Range;
 
 use crate::metadata::extents::{BlockMapping, FileExtent};
+use crate::metadata::tree::InodeNode;
 use crate::on_media::layout::BLOCK;
 use crate::on_media::record::{DATA_BYTES, INODE_BYTES};
 use crate::parts::barrier_order::{BarrierCommit, BarrierOrder, BlocksBefore};
@@ -70,6 +75,8 @@ use crate::{Error, Ino, OpResult};
 
 /// Bytes that a journaled block adds to a transaction.
 const CAPTURE_BYTES: usize = BLOCK + DATA_BYTES + INODE_BYTES;
+/// Searches for new blocks while the blocks of a transaction change.
+const NEW_BLOCK_STEPS: usize = 8;
 /// Blocks to be written in place that one look at the dirty pages finds.
 const IN_PLACE_BATCH: usize = 256;
 
@@ -92,7 +99,7 @@ impl Core {
     pub(crate) fn issue_barrier(&mut self) -> Result<u64, Error> {
         self.check_barriers()?;
         let was_pending = self.barriers.ordered.is_pending();
-        let barrier = self.barriers.ordered.issue();
+        let barrier = self.barriers.ordered.issue(self.now);
         self.page_cache.set_epoch(barrier + 1);
         if !was_pending {
             self.count_pages_before_barrier();
@@ -110,7 +117,31 @@ impl Core {
             return Ok(OpStep::Done(OpResult::Done));
         }
         self.check_barriers()?;
+        self.barriers.ordered.request(barrier);
         Ok(OpStep::Wait)
+    }
+
+    /// Has the barriers up to this one become durable without delay.
+    pub(crate) fn request_barrier(&mut self, barrier: u64) {
+        self.barriers.ordered.request(barrier);
+    }
+
+    /// Returns whether barriers are being made durable, or will be without a request or a wait.
+    pub(crate) fn is_covering_barriers(&self) -> bool {
+        let order = &self.barriers.ordered;
+        let is_working = order.commit().is_some() || order.is_pending() && self.is_cover_due();
+        is_working && self.lifecycle.aborted().is_none()
+    }
+
+    /// Returns whether the pending barriers must be covered now: they are requested or old, the
+    /// running transaction must be closed, or half of what one transaction can journal is changed.
+    fn is_cover_due(&self) -> bool {
+        let order = &self.barriers.ordered;
+        order.is_requested()
+            || order.deadline(self.options.barrier_delay) <= self.now
+            || self.lifecycle.is_closing()
+            || 3 * self.captured_pages() >= 2 * self.captures_max()
+            || self.log.is_close_due(self.now, self.options.dirty_expire)
     }
 
     /// Counts the dirty pages before the only pending barrier, and decides whether to journal them.
@@ -150,7 +181,7 @@ impl Core {
 
     /// Returns the maximum number of blocks that one transaction journals for barriers.
     fn captures_max(&self) -> usize {
-        self.journaled_blocks_max().min(self.log.txn_bytes_max() / 2 / CAPTURE_BYTES)
+        self.journaled_blocks_max().min(self.log.txn_bytes_max() / 4 * 3 / CAPTURE_BYTES)
     }
 
     /// Returns the pages that must be journaled before a pending barrier is covered.
@@ -240,9 +271,16 @@ impl Core {
     pub(super) fn poll_barriers(&mut self) {
         self.end_barriers();
         let order = &self.barriers.ordered;
-        if !order.is_pending() || order.commit().is_some() {
+        if !order.is_pending() {
             return;
         }
+        if !self.is_cover_due() {
+            return self.write_new_blocks();
+        }
+        if self.barriers.ordered.commit().is_some() {
+            return;
+        }
+        let order = &self.barriers.ordered;
         if !order.captures() && self.page_cache.barrier_pages().before > 0 {
             self.write_before_barrier();
             return;
@@ -279,6 +317,53 @@ impl Core {
             }
         }
         self.barriers.barrier_blocks = blocks;
+    }
+
+    /// Writes new blocks in place, in some steps on the way to a transaction that covers the pending
+    /// barriers: it need not journal them. The last block of a file is not among them, because it
+    /// often changes again.
+    fn write_new_blocks(&mut self) {
+        let step = (self.captures_max() / NEW_BLOCK_STEPS).max(1);
+        let is_far = self.captured_pages() < self.barriers.searched_blocks + step;
+        if is_far || self.has_segments() || self.staging.is_exhausted() {
+            return;
+        }
+        let mut blocks = std::mem::take(&mut self.barriers.barrier_blocks);
+        let new = self.dirty_pages().filter(|(at, page)| {
+            let node = self.tree.existing(at.ino);
+            let is_open = !node.state.io.is_blocked() && !node.state.writeback.is_paused();
+            let is_ready = page.dirty && !page.writing;
+            is_open && is_ready && self.is_new_block(node, at.block, page)
+        });
+        blocks.extend(new.map(|(at, _)| at).take(IN_PLACE_BATCH));
+        for FileBlock { ino, block } in blocks.drain(..) {
+            let page = self.find_page(ino, block).map(|id| self.page_cache.get(id));
+            if page.is_none_or(|page| page.writing || !page.dirty) {
+                continue;
+            }
+            if self.staging.is_exhausted() || !self.ensure_writeback_space() {
+                break;
+            }
+            if self.write_extent(ino, block).is_none() {
+                break;
+            }
+        }
+        self.barriers.barrier_blocks = blocks;
+        if !self.staging.is_exhausted() {
+            self.barriers.searched_blocks = self.captured_pages();
+        }
+    }
+
+    /// Returns whether a block before the last one of its file has no contents that a recovery
+    /// could find, neither in place nor in the journal: it may be written in place in any epoch. The
+    /// record that adds it to the file is a change of its epoch.
+    pub(super) fn is_new_block(&self, node: &InodeNode, block: u32, page: &Page) -> bool {
+        let is_written = || {
+            let mapping = node.extents.find(block);
+            matches!(mapping, BlockMapping::Extent(FileExtent { written: true, .. }))
+        };
+        let is_last = (u64::from(block) + 1) * BLOCK as u64 >= node.size;
+        !is_last && page.journaled_txn == 0 && !is_written()
     }
 
     /// Returns the pages of files that differ from the device, or are being written.
@@ -321,7 +406,12 @@ impl Core {
             self.close_txn();
         }
         self.barriers.ordered.cover(BarrierCommit { txn, write_seq });
+        self.barriers.searched_blocks = 0;
         self.page_cache.end_counting();
+        if 2 * self.page_cache.journaled_len() > self.journaled_blocks_max() {
+            // Space for the next barriers. An error is of the requests that wait for the data.
+            let _ = self.write_back_oldest();
+        }
         self.stats.barrier_commits += 1;
         self.made_progress = true;
     }

@@ -150,6 +150,7 @@ impl Core {
             return false;
         }
         let (mut all, mut is_complete) = (true, !self.has_segments());
+        let mut needs_barrier = false;
         for _ in 0..self.page_cache.journaled_len() {
             let Some(page) = self.page_cache.next_journaled() else { break };
             let is_due = page.journaled_txn < below;
@@ -159,6 +160,7 @@ impl Core {
             }
             all &= !is_due;
             let is_permitted = self.barriers.ordered.permits_in_place(page.order.last_epoch);
+            needs_barrier |= is_due && !is_permitted;
             let owner = page.owner.filter(|_| is_due && is_permitted && !page.writing);
             self.page_cache.skip_journaled();
             let Some(FileBlock { ino, block }) = owner else { continue };
@@ -170,6 +172,9 @@ impl Core {
             } else {
                 is_complete &= self.write_extent(ino, block).is_some();
             }
+        }
+        if needs_barrier && self.must_be_in_place() {
+            self.barriers.ordered.request_all();
         }
         if is_complete && !all {
             self.writeback.end_search();

@@ -206,9 +206,13 @@ impl Core {
     /// Returns when work is due that needs no request, unless it waits for the device.
     pub(crate) fn deadline(&self) -> Nanos {
         let expire = self.options.dirty_expire;
-        let own = self.dirty_deadline().min(self.log.deadline(expire));
-        let is_waiting = self.lifecycle.aborted().is_some() || own <= self.now;
-        if is_waiting { Nanos::MAX } else { own }
+        let barriers = self.barriers.ordered.deadline(self.options.barrier_delay);
+        let own = [self.dirty_deadline(), self.log.deadline(expire), barriers];
+        if self.lifecycle.aborted().is_some() {
+            return Nanos::MAX;
+        }
+        // What is due waits for the device.
+        own.into_iter().filter(|due| *due > self.now).min().unwrap_or(Nanos::MAX)
     }
 
     /// Accepts a request with reserved blocks; returns `false` if too many are in flight.

@@ -72,6 +72,7 @@ impl Core {
     pub(super) fn sync_all(&mut self, active: &mut ActiveRequest) -> StepResult {
         if active.state == OpState::Start {
             self.writeback.record_event();
+            self.barriers.ordered.request_all();
             let inos: Vec<Ino> = self.writeback.by_age().collect();
             for ino in inos {
                 if let Some(node) = self.tree.find_mut(ino) {

@@ -318,6 +318,7 @@ impl Core {
         if self.tree.get(ino)?.state.writeback.is_paused() {
             return Err(Error::Io { status: self.writeback.last_error() });
         }
+        self.barriers.ordered.request_all();
         self.request_writeback(ino, false);
         Ok(false)
     }

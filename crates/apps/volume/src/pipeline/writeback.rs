@@ -33,6 +33,8 @@ pub(super) struct WriteExtent {
     pub(super) staging: StagingIndex,
     /// Size of the file when they were sent.
     size: u64,
+    /// Epoch of their last change (`parts::barrier_order`).
+    epoch: u64,
     durable: bool,
     /// Whether they have parts of writes to be kept whole.
     is_whole: bool,
@@ -45,14 +47,24 @@ impl Core {
         if node.state.writeback.is_paused() || node.state.pages.is_in_place() {
             return;
         }
+        if urgent {
+            // Pages of later epochs wait for the barriers.
+            self.barriers.ordered.request_all();
+        }
         if node.state.writeback.request(urgent) {
             self.writeback.push_due(ino);
         }
     }
 
-    /// Starts writeback of the oldest dirty pages, because pages are needed. Fails if none can be
-    /// written.
+    /// Starts writeback of the oldest dirty pages, because a request waits for pages or journal
+    /// space. Fails if none can be written.
     pub(super) fn force_writeback(&mut self) -> Result<(), Error> {
+        self.barriers.ordered.request_all();
+        self.write_back_oldest()
+    }
+
+    /// Starts writeback of the oldest dirty pages. Fails if none can be written.
+    pub(super) fn write_back_oldest(&mut self) -> Result<(), Error> {
         let held =
             |core: &Core, ino| core.tree.find(ino).is_none_or(|n| n.state.writeback.is_paused());
         let oldest = self.writeback.by_age().find(|ino| !held(self, *ino));
@@ -179,6 +191,7 @@ impl Core {
             let page = node.state.pages.get(block).map(|id| self.page_cache.get(id));
             page.is_some_and(|page| {
                 let is_permitted = self.barriers.ordered.permits_in_place(page.order.last_epoch);
+                let is_permitted = is_permitted || self.is_new_block(node, block, page);
                 page.is_only_copy() && !page.writing && is_permitted
             })
         };
@@ -217,10 +230,11 @@ impl Core {
             self.end_delalloc(ino, extent.logical, extent.end());
         }
         let staging = self.staging.take().expect("staging: a write begins with a free buffer");
-        let mut is_whole = false;
+        let (mut is_whole, mut epoch) = (false, 0);
         for i in 0..extent.count {
             let id =
                 self.find_page(ino, first + i).expect("pages: blocks to be written are cached");
+            epoch = epoch.max(self.page_cache.get(id).order.last_epoch);
             is_whole |= self.page_cache.get(id).whole.is_part;
             let (from, offset) = self.page_cache.location(id, 0);
             let to = self.staging.block_offset(staging, i);
@@ -230,8 +244,17 @@ impl Core {
             }
         }
         let extent = FileExtent { written: true, ..extent };
-        let run =
-            WriteExtent { ino, extent, allocated, unwritten, staging, size, durable, is_whole };
+        let run = WriteExtent {
+            ino,
+            extent,
+            allocated,
+            unwritten,
+            staging,
+            size,
+            epoch,
+            durable,
+            is_whole,
+        };
         self.tree.existing_mut(ino).state.io.begin();
         self.log.begin_extent();
         let (purpose, iova) = (TransferPurpose::Writeback(run), self.staging.iova(staging));
@@ -276,8 +299,11 @@ impl Core {
     }
 
     fn on_extent_in_place(&mut self, run: &WriteExtent) {
-        let WriteExtent { ino, extent, allocated, unwritten, size, durable, is_whole, .. } = *run;
+        let WriteExtent {
+            ino, extent, allocated, unwritten, size, epoch, durable, is_whole, ..
+        } = *run;
         let new = allocated.is_some();
+        self.barriers.ordered.record_contents(epoch);
         let mut was_journaled = false;
         for block in extent.logical..extent.end() {
             let id = self.find_page(ino, block).expect("pages: blocks being written are cached");

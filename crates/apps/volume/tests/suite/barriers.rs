@@ -19,36 +19,36 @@ const BLOCKS: u64 = 2048;
 /// Bytes of the data of writes.
 const DATA_BYTES: usize = 16 << 10;
 /// Maximum blocks that one transaction of 256 KiB journals for barriers.
-const CAPTURES_MAX: u64 = 32;
+const CAPTURES_MAX: u64 = 47;
 
 /// A volume whose requests are submitted without waiting for them.
-struct Session {
-    fs: Open,
+pub(crate) struct Session {
+    pub(crate) fs: Open,
     iova: Iova,
     next: u64,
 }
 
 impl Session {
-    fn new(options: Options) -> Session {
+    pub(crate) fn new(options: Options) -> Session {
         Session::on(formatted(512, BLOCKS), options)
     }
 
-    fn on(device: Ram, options: Options) -> Session {
+    pub(crate) fn on(device: Ram, options: Options) -> Session {
         let fs = try_open(device, options).unwrap();
         let (region, iova) = fs.volume().memory().allocate_registered(DATA_BYTES).unwrap();
         region.write(0, &pattern(5, DATA_BYTES));
         Session { fs, iova, next: 1 << 32 }
     }
 
-    fn write(&self, ino: Ino, offset: u64, len: u32) -> VolumeOp {
+    pub(crate) fn write(&self, ino: Ino, offset: u64, len: u32) -> VolumeOp {
         VolumeOp::Write { ino, offset, data: self.data(len) }
     }
 
-    fn data(&self, len: u32) -> RequestBuffer {
+    pub(crate) fn data(&self, len: u32) -> RequestBuffer {
         RequestBuffer { iova: self.iova, len }
     }
 
-    fn submit(&mut self, op: VolumeOp) -> u64 {
+    pub(crate) fn submit(&mut self, op: VolumeOp) -> u64 {
         self.next += 1;
         let request = VolumeRequest { id: self.next, op, time: Time(0) };
         let now = tick(self.fs.volume_mut().device_mut());
@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Polls once. Returns the completions.
-    fn poll(&mut self) -> Vec<(u64, Result<OpResult, Error>)> {
+    pub(crate) fn poll(&mut self) -> Vec<(u64, Result<OpResult, Error>)> {
         let now = tick(self.fs.volume_mut().device_mut());
         self.fs.volume_mut().poll(now);
         self.fs.volume().check_invariants().unwrap();
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Polls until a request completes.
-    fn wait(&mut self, id: u64) -> Result<OpResult, Error> {
+    pub(crate) fn wait(&mut self, id: u64) -> Result<OpResult, Error> {
         for _ in 0..20_000 {
             if let Some((_, result)) = self.poll().into_iter().find(|(done, _)| *done == id) {
                 return result;
@@ -78,16 +78,16 @@ impl Session {
         panic!("request {id} does not complete: {:?}", self.fs.volume().stats());
     }
 
-    fn device(&mut self) -> &mut Ram {
+    pub(crate) fn device(&mut self) -> &mut Ram {
         self.fs.volume_mut().device_mut()
     }
 
     /// Sets whether the device accepts no requests.
-    fn stop_device(&mut self, is_stopped: bool) {
+    pub(crate) fn stop_device(&mut self, is_stopped: bool) {
         self.device().limits.queue_depth = if is_stopped { 0 } else { 64 };
     }
 
-    fn barriers(&self) -> (u64, u64) {
+    pub(crate) fn barriers(&self) -> (u64, u64) {
         (self.fs.volume().last_barrier(), self.fs.volume().durable_barrier())
     }
 }

@@ -1,6 +1,7 @@
 //! The integration tests of this crate: one binary, because linking takes longer than compiling.
 
 mod allocations;
+mod barrier_delay;
 mod barriers;
 mod common;
 mod damage;
