@@ -19,6 +19,7 @@ use clap::{Args, Subcommand};
 use driver::pci::{PciAddress, PciDriver};
 use lnvm::{PuSet, TargetKind};
 use nbd::Endpoint;
+use time::Nanos;
 use workload::ycsb::YcsbWorkload;
 
 pub use admin::{AdminArgs, AdminStatsArgs, AdminSubcommand, AllowArgs};
@@ -535,6 +536,11 @@ pub struct ExecArgs {
     /// pipes is copied, and sent then (docs/speculation.md).
     #[arg(long, value_enum, default_value_t = Speculate::Off, value_name = "MODE")]
     pub speculate: Speculate,
+    /// With `--speculate`: time after which a sync is durable at the latest, unless the device takes
+    /// longer. Earlier when output waits for it, or when too much has changed since. 0: as soon as
+    /// the device permits.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    pub commit_interval: Nanos,
     /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,
@@ -546,6 +552,11 @@ pub struct ExecArgs {
         value_name = "PROGRAM"
     )]
     pub program: Vec<std::ffi::OsString>,
+}
+
+fn parse_time(text: &str) -> Result<Nanos, String> {
+    scenario::units::duration(text)
+        .ok_or_else(|| format!("times are {}", scenario::units::DURATION))
 }
 
 /// Speculation of a program under `sluice exec`.

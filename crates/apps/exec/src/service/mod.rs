@@ -351,14 +351,21 @@ impl<D: BlockDevice> Service<D> {
     /// Returns whether the volume waits for the device: for a request, or for a barrier, which has
     /// none.
     fn is_device_working(&self) -> bool {
-        let is_pending = self.volume.durable_barrier() < self.volume.last_barrier();
-        self.volume.in_flight() > 0 || is_pending && self.volume.failure().is_none()
+        self.volume.in_flight() > 0 || self.volume.is_making_barriers_durable()
     }
 
     /// Returns whether the program waits for the volume: for the reply of a call, or to make an output.
     fn is_awaited(&self) -> bool {
         let speculation = self.durability.speculation.as_ref();
         !self.calls.pending.is_empty() || speculation.is_some_and(Speculation::has_waiting_outputs)
+    }
+
+    /// Has the barriers become durable for which outputs wait.
+    fn request_syncs(&mut self) {
+        let wanted = self.durability.speculation.as_mut().and_then(Speculation::take_wanted);
+        if let Some(barrier) = wanted {
+            self.volume.request_barrier(barrier);
+        }
     }
 
     /// Publishes the progress of syncs. If one has failed, the program is told by a signal, as in
@@ -418,6 +425,7 @@ impl<D: BlockDevice> Service<D> {
             }
         }
         self.calls.received = received;
+        self.request_syncs();
         moved |= self.poll_volume();
         self.publish_syncs();
         let mut ended = self.step_mapping_sync();

@@ -76,6 +76,8 @@ pub struct SpeculationStats {
 struct SyncProgress {
     /// The last sync that is durable with all earlier ones.
     durable: AtomicU64,
+    /// The last sync for which an output waits, or has waited.
+    wanted: AtomicU64,
     /// A sync cannot become durable any more.
     has_failed: AtomicBool,
     /// The program shares memory with others, who would see it without a call.
@@ -108,6 +110,7 @@ impl SyncProgress {
     fn new(doorbell: Arc<SharedRegion>) -> io::Result<SyncProgress> {
         Ok(SyncProgress {
             durable: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -142,6 +145,13 @@ impl SyncProgress {
         }
     }
 
+    /// Has the syncs up to this one become durable without delay.
+    fn want(&self, sync: u64) {
+        if self.wanted.fetch_max(sync, Ordering::SeqCst) < sync {
+            ring_doorbell(&self.doorbell);
+        }
+    }
+
     /// Returns the number of sends in the outbox.
     fn buffered(&self) -> u64 {
         self.doorbell.atomic_u64(gate::BUFFERED).load(Ordering::SeqCst)
@@ -170,7 +180,7 @@ impl SyncProgress {
     /// Ends speculation: the service replaces no further sync soon.
     fn end(&self) {
         if !self.is_ending.swap(true, Ordering::SeqCst) {
-            ring_doorbell(&self.doorbell);
+            self.want(u64::MAX);
         }
     }
 
@@ -212,6 +222,9 @@ struct SyncCall {
     id: u64,
 }
 
+/// Barriers that may wait at a time: 1 MiB of numbers.
+const PENDING_BARRIERS_MAX: usize = 65_536;
+
 /// Speculation of a service: which barriers cover the program's syncs.
 #[derive(Debug)]
 pub(crate) struct Speculation {
@@ -225,6 +238,8 @@ pub(crate) struct Speculation {
     covered: u64,
     /// Barriers that are not durable.
     pending: VecDeque<CoveredSyncs>,
+    /// The volume was asked for the barriers of the syncs up to this one.
+    requested: u64,
     calls: VecDeque<SyncCall>,
     /// A write failed before a sync that its program has acknowledged itself.
     has_failed_write: bool,
@@ -240,6 +255,7 @@ impl Speculation {
             counted: 0,
             covered: 0,
             pending: VecDeque::new(),
+            requested: 0,
             calls: VecDeque::new(),
             has_failed_write: false,
             barriers: 0,
@@ -296,6 +312,19 @@ impl Speculation {
             self.barriers += 1;
             self.pending.push_back(CoveredSyncs { barrier, sync });
         }
+    }
+
+    /// Returns the barrier that must become durable without delay, unless it was returned before:
+    /// an output waits for it, or too many barriers are pending.
+    pub(crate) fn take_wanted(&mut self) -> Option<u64> {
+        let all = if self.pending.len() > PENDING_BARRIERS_MAX { self.covered } else { 0 };
+        let wanted = self.progress.wanted.load(Ordering::SeqCst).min(self.covered).max(all);
+        if wanted <= self.requested {
+            return None;
+        }
+        self.requested = wanted;
+        let at = self.pending.partition_point(|covered| covered.sync < wanted);
+        self.pending.get(at).or(self.pending.back()).map(|covered| covered.barrier)
     }
 
     /// Removes a covered call, and returns its operation.

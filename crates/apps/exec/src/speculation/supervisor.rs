@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use syscall_table::{Rule, find};
 
 use super::outbox::Outbox;
-use super::target::{FileId, OpenFile, SendTarget, TargetState};
+use super::target::{FileId, OpenFile, SendTarget, TargetState, is_unlocked_reader};
 use crate::speculation::SyncProgress;
 
 /// A stopped call that waits.
@@ -174,10 +174,11 @@ impl Supervisor {
             waiter.on = Some(file.id);
             waiter.fails_if_full = acted.can_block && is_non_blocking;
         }
-        if self.is_ready(&waiter) && !self.has_failed() {
+        if !self.has_failed() && (self.is_ready(&waiter) || is_hidden_close(&call)) {
             self.progress.counters.stopped.fetch_add(1, Ordering::Relaxed);
             return listener.allow(call.id);
         }
+        self.progress.want(sync);
         self.waiting.push(waiter);
         self.progress.counters.waiting.store(self.waiting.len() as u64, Ordering::SeqCst);
         Ok(())
@@ -224,6 +225,7 @@ impl Supervisor {
         if !listener.is_valid(call.id) {
             return Ok(SendAnswer::Done);
         }
+        self.progress.want(sync);
         self.outbox.push(target, bytes, sync);
         // The program must not see its call return before the library can see the send.
         self.progress.publish_buffered(self.outbox.len());
@@ -346,6 +348,14 @@ fn is_signal_to_itself(call: &StoppedCall) -> bool {
 fn process_of(thread: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
+/// Returns whether a call closes a file that was only read, so that the close shows others no more
+/// than the reads.
+fn is_hidden_close(call: &StoppedCall) -> bool {
+    let [descriptor, ..] = call.arguments;
+    let is_close = find(call.number).is_some_and(|row| row.name == "close");
+    is_close && is_unlocked_reader(call.thread, descriptor as u32 as i32)
 }
 
 fn is_mapping(call: &StoppedCall) -> bool {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use output_gate::{DataSend, copy_descriptor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open, statfs};
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_domain, socket_linger, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType, getpeername, send};
@@ -33,6 +33,38 @@ impl OpenFile {
         let is_non_blocking = fcntl_getfl(&copy).ok()?.contains(OFlags::NONBLOCK);
         Some(OpenFile { id, is_non_blocking })
     }
+}
+
+/// `f_type` of `statfs(2)` of file systems that tell no server of a close: ext2 to ext4, XFS, Btrfs,
+/// tmpfs, overlayfs, SquashFS, EROFS, proc and sysfs.
+const LOCAL_FILE_SYSTEMS: [i64; 9] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x794c_7630,
+    0x7371_7368,
+    0xe0f5_e1e2,
+    0x9fa0,
+    0x6265_6572,
+];
+
+/// Returns whether a descriptor of a stopped thread is of a regular file that is open for reading
+/// only, on a local file system, and that its process has not locked: a close releases locks.
+pub(super) fn is_unlocked_reader(thread: u32, descriptor: i32) -> bool {
+    let Ok(info) = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")) else {
+        return false;
+    };
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+    let is_reader = flags.is_some_and(|flags| {
+        OFlags::from_bits_retain(flags) & (OFlags::RWMODE | OFlags::PATH) == OFlags::RDONLY
+    });
+    let is_locked = info.lines().any(|line| line.starts_with("lock:"));
+    let file = format!("/proc/{thread}/fd/{descriptor}");
+    let is_file = std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
+    let is_local = statfs(&file).is_ok_and(|fs| LOCAL_FILE_SYSTEMS.contains(&fs.f_type));
+    is_reader && !is_locked && is_file && is_local
 }
 
 /// Whether a target takes data now.

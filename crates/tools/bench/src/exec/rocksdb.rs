@@ -38,13 +38,16 @@ pub(super) struct Sample {
 /// Case of [`synced_load`].
 pub(super) const SYNCED_FILL: &str = "rocksdb, fill with a sync per write";
 
+/// No lines about the progress: a program that speculates would wait for each.
+const SILENT: &str = "--progress_reports=false";
+
 /// Returns a load of this number of writes, each with a sync.
 pub(super) fn synced_load(writes: u32) -> Load {
     // `fillsync` executes only a thousandth of the requested operations.
     Load {
         case: SYNCED_FILL,
         benchmark: "fillrandom",
-        arguments: vec![format!("--num={writes}"), "--sync=1".to_owned()],
+        arguments: vec![format!("--num={writes}"), "--sync=1".to_owned(), SILENT.to_owned()],
     }
 }
 
@@ -53,7 +56,7 @@ pub(super) fn unsynced_load(writes: u32) -> Load {
     Load {
         case: "rocksdb, fill",
         benchmark: "fillrandom",
-        arguments: vec![format!("--num={writes}")],
+        arguments: vec![format!("--num={writes}"), SILENT.to_owned()],
     }
 }
 

@@ -29,9 +29,9 @@ const ENV_LIBRARY: &str = "SLUICE_PRELOAD";
 const LIBRARY: &str = "libsluice_preload.so";
 /// Threads that run at a time when a program speculates: its own, the service's and the drive's.
 const SPECULATION_THREADS: usize = 3;
-/// Bytes of a transaction and pages of a program that speculates: what it changes while the drive makes
-/// a transaction durable is the next one, and its pages stay in memory meanwhile.
-const SPECULATION_TXN_BYTES: u32 = 8 << 20;
+/// Bytes of a transaction and pages of a program that speculates: what it changes between two
+/// transactions stays in memory, and half of a transaction can be data.
+const SPECULATION_TXN_BYTES: u32 = 16 << 20;
 const SPECULATION_PAGES: u32 = 16_384;
 
 fn other(error: impl std::fmt::Display) -> CliError {
@@ -61,6 +61,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
             let options = Options {
                 txn_bytes: SPECULATION_TXN_BYTES,
                 cache_pages: SPECULATION_PAGES,
+                barrier_delay: args.commit_interval,
                 ..Options::default()
             };
             (options, drive_idle(thread::available_parallelism().map_or(1, usize::from)))

@@ -272,7 +272,8 @@ impl Speculating {
         let control = Arc::new(DeviceControl::default());
         let device = ControlledDevice::new(device, control.clone());
         let tick = |_: &mut ControlledDevice| Nanos(1);
-        let store = BlockingVolume::open(device, Options::default(), tick).unwrap().into_volume();
+        let options = Options { barrier_delay: Nanos::from_secs(1000), ..Options::default() };
+        let store = BlockingVolume::open(device, options, tick).unwrap().into_volume();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let address = ServiceAddress {
             name: format!("sluice-speculation-test-{}-{number}", std::process::id()),

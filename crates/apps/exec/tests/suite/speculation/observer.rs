@@ -85,7 +85,7 @@ impl Observer {
 }
 
 /// Observers that run at a time in a long test: most of a cut is waiting.
-const OBSERVERS: u32 = 4;
+const OBSERVERS: u32 = 8;
 
 /// Cuts in several observers at a time, each with volumes and programs of its own. Returns the sums.
 fn run_several(seed: u64, cuts: u32, gate: Gate) -> Observed {

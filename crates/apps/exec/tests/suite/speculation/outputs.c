@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
@@ -54,6 +55,8 @@ int main(int argc, char **argv) {
     char path[512];
     snprintf(path, sizeof path, "%s/file", argv[1]);
     int null = open("/dev/null", O_WRONLY);
+    int locked = open(argv[0], O_RDONLY);
+    if (!strcmp(kind, "unlock") && flock(locked, LOCK_SH)) return errno;
     pid_t child = 0;
     if (!strcmp(kind, "child")) {
         shared = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -149,6 +152,17 @@ int main(int argc, char **argv) {
         abort();
     } else if (!strcmp(kind, "close")) {
         if (close(1)) return errno;
+    } else if (!strcmp(kind, "unlock")) {
+        /* Others may lock the file then. */
+        if (close(locked)) return errno;
+    } else if (!strcmp(kind, "writer")) {
+        if (close(null)) return errno;
+    } else if (!strcmp(kind, "readers")) {
+        for (int i = 0; i < 50; i++) {
+            int reader = open(argv[0], O_RDONLY);
+            if (reader < 0 || close(reader)) return errno;
+        }
+        if (write(1, "out\n", 4) != 4) return errno;
     } else if (!strcmp(kind, "dup2")) {
         if (dup2(null, 1) != 1) return errno;
     } else if (!strcmp(kind, "exit")) {

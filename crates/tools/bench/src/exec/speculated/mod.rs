@@ -127,10 +127,10 @@ pub(crate) fn run(effort: RunLength, sink: &mut Sink<'_>) -> Result<(), BenchErr
     measure(effort, sink, &case, SyncMode::BATCHES, SHARE_BOUND, |mode| {
         let synchronous = if mode == SyncMode::None { "OFF" } else { "FULL" };
         let dir = drives.program_dir(mode, &nand)?;
-        let inserts = mode.operations(effort.choose(30_000, 3_000));
+        let inserts = mode.operations(effort.choose(200_000, 3_000));
         Ok(sqlite::sample(&dir, "a.db", pragma, synchronous, inserts)?.rate())
     })?;
-    let writes = effort.choose(200_000, 100);
+    let writes = effort.choose(300_000, 100);
     measure(effort, sink, rocksdb::SYNCED_FILL, SyncMode::BATCHES, SHARE_BOUND, |mode| {
         let load = match mode {
             SyncMode::None => rocksdb::unsynced_load(writes),
