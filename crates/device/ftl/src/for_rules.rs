@@ -10,13 +10,14 @@ use crate::{ChosenLine, Ftl, LineId, RelocationStream, VictimDecision, VictimLin
 
 impl ChosenLine {
     /// Creates the choice of a rule that moves the valid data of a line to a stream. Data that does not
-    /// move to `cold` moves to `gc`.
-    pub fn of_rule(line: RuleLine, stream: PlacementStream) -> ChosenLine {
+    /// move to `cold` moves to `gc`. `units` is the rule's bound of the write units in flight.
+    pub fn of_rule(line: RuleLine, stream: PlacementStream, units: Option<u64>) -> ChosenLine {
         let stream = match stream {
             PlacementStream::Cold => RelocationStream::Cold,
             _ => RelocationStream::Gc,
         };
-        ChosenLine { line: LineId::new(line.get()), stream }
+        let units_in_flight = units.map(|units| u32::try_from(units).unwrap_or(u32::MAX).max(1));
+        ChosenLine { line: LineId::new(line.get()), stream, units_in_flight }
     }
 }
 

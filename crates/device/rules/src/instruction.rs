@@ -268,6 +268,8 @@ operations! {
     Erase = 67,
     /// Posts an event of kind `imm` with the values `a`, `b` and `c` to the host.
     Post = 68,
+    /// As [`MoveValid`](RuleOp::MoveValid), with at most `b` write units in flight.
+    MoveValidUpTo = 69,
     /// Ends the input: it is placed at, or read from, address `a`.
     Submit = 72,
     /// Ends the input with status `imm` and value `a`.
@@ -303,8 +305,8 @@ impl RuleOp {
             MoveAddress | MapLoad | NextAddress | NamedAddress => Some(RegisterType::Address),
             MoveLine | LineAt | NoLine => Some(RegisterType::Line),
             Jump | JumpIfNot | LoopEnd | Match | TableStore | TableInsert | TableRemove
-            | MapStore | SetOp | Fetch | Emit | MoveValid | Erase | Post | Submit | Complete
-            | Continue | Again | End => None,
+            | MapStore | SetOp | Fetch | Emit | MoveValid | MoveValidUpTo | Erase | Post
+            | Submit | Complete | Continue | Again | End => None,
         }
     }
 
@@ -325,6 +327,7 @@ impl RuleOp {
             Add | Sub | Mul | Div | Rem | And | Or | Xor | Shl | Shr | Min | Max | Eq | Ne | Lt
             | Le | LtSigned | FieldLoad | TableStore => [Some(Int), Some(Int), None],
             MapStore => [Some(Int), Some(Address), None],
+            MoveValidUpTo => [Some(Line), Some(Int), None],
             SearchLast | Post => [Some(Int), Some(Int), Some(Int)],
         }
     }
@@ -351,7 +354,7 @@ mod tests {
             assert_eq!(RuleOp::from_code(*op as u8), Some(*op));
         }
         let known = (0..=255).filter(|code| RuleOp::from_code(*code).is_some()).count();
-        assert_eq!((known, RuleOp::ALL.len()), (62, 62));
+        assert_eq!((known, RuleOp::ALL.len()), (63, 63));
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn feature_of(instruction: &Instruction) -> Option<RuleFeature> {
     let stream = PlacementStream::from_code(instruction.imm);
     match instruction.op {
         RuleOp::NextAddress => Some(RuleFeature::Place(stream)),
-        RuleOp::MoveValid => Some(RuleFeature::Move(stream)),
+        RuleOp::MoveValid | RuleOp::MoveValidUpTo => Some(RuleFeature::Move(stream)),
         RuleOp::Fetch | RuleOp::Emit => Some(RuleFeature::Fetch),
         RuleOp::Post => Some(RuleFeature::Post),
         RuleOp::NamedAddress => Some(RuleFeature::Names),

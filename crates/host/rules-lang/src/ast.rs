@@ -135,6 +135,7 @@ pub(crate) enum StatementKind {
         line: Expression,
         app: SourceName,
         stream: SourceName,
+        units: Option<Expression>,
     },
     Erase {
         line: Expression,

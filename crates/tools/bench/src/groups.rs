@@ -253,6 +253,9 @@ named_values! {
         Temperature = "temperature",
         /// Reads of an application beside the writes of another one (virtual time).
         Neighbors = "neighbors",
+        /// Tails of the template `predictable`, and wear of `endurance`, compared with `throughput`
+        /// (virtual time).
+        Templates = "templates",
     }
 }
 
@@ -433,6 +436,7 @@ impl NamedValue for BenchPart {
         BenchPart::Appnvm(AppnvmPart::Collection),
         BenchPart::Appnvm(AppnvmPart::Temperature),
         BenchPart::Appnvm(AppnvmPart::Neighbors),
+        BenchPart::Appnvm(AppnvmPart::Templates),
     ];
 
     fn name(self) -> &'static str {

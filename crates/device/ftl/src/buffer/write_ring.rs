@@ -372,9 +372,9 @@ impl WriteRing {
         self.dispatched += 1;
     }
 
-    /// Returns whether the program of a unit is in flight or to be repeated.
-    pub(crate) fn is_programming(&self) -> bool {
-        self.persisted < self.dispatched
+    /// Returns the units from the first one on whose program is in flight or to be repeated.
+    pub(crate) fn programming_units(&self) -> u64 {
+        self.dispatched - self.persisted
     }
 
     /// Returns whether a unit with a number above this one, whose program is in flight or to be

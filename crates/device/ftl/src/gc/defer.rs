@@ -162,7 +162,7 @@ impl Gc {
         quiet: impl Fn(ChunkId) -> bool,
     ) -> Option<VictimUnit> {
         let y = &mut self.deferral;
-        let VictimScan { line, unit, member, units } = self.scans.front_mut()?;
+        let VictimScan { line, unit, member, units, .. } = self.scans.front_mut()?;
         let units = *units;
         let chunks = &lines.line(*line).chunks;
         let quiet = |member: u32| quiet(chunks[member.index()]);

@@ -95,6 +95,19 @@ impl RateLimiter {
         (free + 1).checked_sub(half)
     }
 
+    /// Returns how many write units garbage collection may have in flight where `units` are to be while
+    /// space is not [critical](RateLimiter::is_below_critical). Below that they grow as the space above
+    /// `low` shrinks, and have no bound at `low`.
+    #[inline]
+    pub(crate) fn urgent_units(&self, units: u32, free: u64) -> u64 {
+        let (above, half) = (free.saturating_sub(self.low), (self.high - self.low).div_ceil(2));
+        match above {
+            0 => u64::MAX,
+            above if above >= half => units.into(),
+            above => u64::from(units).saturating_mul(half) / above,
+        }
+    }
+
     /// Records that garbage collection relocated `sectors`.
     #[inline]
     pub(crate) fn on_relocated(&mut self, sectors: u32, free: u64) {
@@ -201,6 +214,16 @@ mod tests {
                 assert!(spare.is_none_or(|spare| l.is_below_critical(free - spare)));
             }
         }
+    }
+
+    #[test]
+    fn fewer_units_are_relocated_at_a_time_unless_space_is_short() {
+        let l = RateLimiter::new(100, 200, 64, RateLimiterKind::Proportional);
+        for (free, units) in [(1_000, 4), (200, 4), (150, 4), (125, 8), (110, 20), (101, 200)] {
+            assert_eq!(l.urgent_units(4, free), units, "{free} free");
+        }
+        assert_eq!([l.urgent_units(4, 100), l.urgent_units(4, 0)], [u64::MAX; 2]);
+        assert_eq!(l.urgent_units(u32::MAX, 101), u64::from(u32::MAX) * 50);
     }
 
     #[test]

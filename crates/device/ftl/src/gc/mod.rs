@@ -75,6 +75,8 @@ pub(crate) struct VictimScan {
     pub(crate) member: u32,
     /// Write units of a chunk that are scanned.
     pub(crate) units: u32,
+    /// Write units that may be read or programmed at a time, if the choice of the line has a bound.
+    pub(crate) units_in_flight: Option<u32>,
 }
 
 /// A read of sectors to relocate: consecutive slots of the ring, which wraps around.
@@ -243,8 +245,8 @@ impl Gc {
     }
 
     /// Begins the scan of a line with `units` written units per chunk.
-    pub(crate) fn begin_scan(&mut self, line: LineId, units: u32) {
-        self.scans.push_back(VictimScan { line, unit: 0, member: 0, units });
+    pub(crate) fn begin_scan(&mut self, line: LineId, units: u32, units_in_flight: Option<u32>) {
+        self.scans.push_back(VictimScan { line, unit: 0, member: 0, units, units_in_flight });
     }
 
     /// Returns the scan in progress.

@@ -23,12 +23,16 @@ pub struct ChosenLine {
     pub line: LineId,
     /// Where its valid sectors go.
     pub stream: RelocationStream,
+    /// Write units that may be read or programmed at a time, at least one; `None` for
+    /// [`gc_queue_depth_units`](crate::FtlConfig::gc_queue_depth_units), and for one while no space is
+    /// needed. In the lower half between the watermarks the number grows as the free space shrinks.
+    pub units_in_flight: Option<u32>,
 }
 
 impl ChosenLine {
     /// Creates the choice of a line whose sectors go to the lines of garbage collection.
     pub const fn new(line: LineId) -> ChosenLine {
-        ChosenLine { line, stream: RelocationStream::Gc }
+        ChosenLine { line, stream: RelocationStream::Gc, units_in_flight: None }
     }
 }
 

@@ -241,6 +241,8 @@ pub enum RuleAction {
         line: RuleLine,
         /// Its new stream.
         stream: PlacementStream,
+        /// Write units that may be read or programmed at a time; 0 is one. `None` if the drive decides.
+        units: Option<u64>,
     },
     /// Erase a line without valid data. The drive refuses other lines.
     Erase {

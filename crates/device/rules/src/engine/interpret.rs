@@ -197,12 +197,13 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
                 }
                 RuleOp::Fetch => return self.act(code, steps, RuleAction::Fetch { lba: a }),
                 RuleOp::Emit => return self.emit(code, steps, i.imm, a),
-                RuleOp::MoveValid => {
+                RuleOp::MoveValid | RuleOp::MoveValidUpTo => {
                     let Some(line) = line(a) else {
                         return self.verdict(RuleVerdict::Finished);
                     };
                     let stream = PlacementStream::from_code(i.imm);
-                    return self.act(code, steps, RuleAction::MoveValid { line, stream });
+                    let units = (i.op == RuleOp::MoveValidUpTo).then_some(b);
+                    return self.act(code, steps, RuleAction::MoveValid { line, stream, units });
                 }
                 RuleOp::Erase => {
                     let Some(line) = line(a) else {

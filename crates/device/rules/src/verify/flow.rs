@@ -313,7 +313,7 @@ impl RulePartCheck<'_> {
                 matches!(self.trigger, RuleTrigger::Command | RuleTrigger::Moved)
             }
             RuleOp::End => self.trigger != RuleTrigger::Command,
-            RuleOp::MoveValid | RuleOp::Erase => {
+            RuleOp::MoveValid | RuleOp::MoveValidUpTo | RuleOp::Erase => {
                 matches!(self.trigger, RuleTrigger::Background | RuleTrigger::Every { .. })
             }
             _ => true,
@@ -357,7 +357,7 @@ impl RulePartCheck<'_> {
                 let layout = self.program.layouts.get(LayoutId::new(index).index());
                 layout.map(drop).ok_or(RuleProblem::Layout)
             }
-            RuleOp::NextAddress | RuleOp::MoveValid => {
+            RuleOp::NextAddress | RuleOp::MoveValid | RuleOp::MoveValidUpTo => {
                 below(crate::PlacementStream::ALL.len() as u64)
             }
             RuleOp::LineFact => below(4),

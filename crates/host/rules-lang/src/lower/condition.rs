@@ -205,7 +205,12 @@ fn mentions<'s>(statement: &'s StatementNode, visit: &mut dyn FnMut(&'s Expressi
             to.walk(visit);
             [body, &[]]
         }
-        StatementKind::Move { line, .. } | StatementKind::Erase { line } => {
+        StatementKind::Move { line, units, .. } => {
+            line.walk(visit);
+            units.iter().for_each(|units| units.walk(visit));
+            [&[], &[]]
+        }
+        StatementKind::Erase { line } => {
             line.walk(visit);
             [&[], &[]]
         }

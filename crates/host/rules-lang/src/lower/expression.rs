@@ -7,9 +7,9 @@ use rules::{
 use crate::ast::{BinaryOp, Bytes, Expression, ExpressionKind, SourceName};
 use crate::error::{Problem, RuleSourceProblem};
 
-use super::Lowered;
 use super::code::{RuleCode, RuleValue, ValueType, Variable};
 use super::condition::{operation, path};
+use super::{Lowered, units_of};
 
 /// Returns the register of a field of the header.
 pub(super) fn header_register(field: &str) -> Option<HeaderRegister> {
@@ -347,8 +347,12 @@ impl RuleCode<'_> {
                 let sectors = self.declared.program.apps[found.index()].sectors;
                 self.constant_int(span, sectors)
             }
+            "units" if found != rules::AppId::GLOBAL => {
+                let app = &self.declared.program.apps[found.index()];
+                self.constant_int(span, units_of(app))
+            }
             _ => {
-                let known = ["free_lines", "sectors", "wear"].into_iter();
+                let known = ["free_lines", "sectors", "units", "wear"].into_iter();
                 Err(Problem::unknown(&name.span, "field of an application", field, known))
             }
         }

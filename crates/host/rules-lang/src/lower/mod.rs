@@ -28,6 +28,11 @@ struct Declarations<'a> {
     options: &'a CompileOptions,
 }
 
+/// Returns the parallel units of an application.
+fn units_of(app: &AppDeclaration) -> u64 {
+    u64::from(app.last_unit.saturating_sub(app.first_unit)) + 1
+}
+
 /// Lowers a source.
 pub(crate) fn program(
     source: &Source,
@@ -196,8 +201,10 @@ impl Declarations<'_> {
         match &expression.kind {
             ExpressionKind::Int(value) => Ok(*value),
             ExpressionKind::Path(path) => match path.as_slice() {
-                [app, field] if field.text == "sectors" => match self.app(app) {
-                    Ok(app) if app != AppId::GLOBAL => Ok(self.program.apps[app.index()].sectors),
+                [app, field] => match (self.app(app), &*field.text) {
+                    (Ok(AppId::GLOBAL), _) => not_constant(),
+                    (Ok(app), "sectors") => Ok(self.program.apps[app.index()].sectors),
+                    (Ok(app), "units") => Ok(units_of(&self.program.apps[app.index()])),
                     _ => not_constant(),
                 },
                 _ => not_constant(),

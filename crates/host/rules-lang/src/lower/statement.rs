@@ -132,12 +132,18 @@ impl RuleCode<'_> {
             StatementKind::Complete { status, value } => {
                 return self.complete(span, status, value.as_ref());
             }
-            StatementKind::Move { line, app, stream } => {
+            StatementKind::Move { line, app, stream, units } => {
                 self.needs_lines(span, "`move`")?;
                 let stream = self.stream(app, stream)?;
                 let line = self.typed(line, ValueType::Line)?;
-                let moves = Instruction::new(RuleOp::MoveValid).a(line.register).imm(stream);
-                self.emit(moves);
+                let moves = match units {
+                    Some(units) => {
+                        let units = self.typed(units, INT)?;
+                        Instruction::new(RuleOp::MoveValidUpTo).a(line.register).b(units.register)
+                    }
+                    None => Instruction::new(RuleOp::MoveValid).a(line.register),
+                };
+                self.emit(moves.imm(stream));
             }
             StatementKind::Erase { line } => {
                 self.needs_lines(span, "`erase`")?;

@@ -94,7 +94,15 @@ impl SourceParser {
             self.word("to")?;
             let app = self.name("the name of an application")?;
             self.symbol(".")?;
-            return Ok(StatementKind::Move { line, app, stream: self.name("a stream")? });
+            let stream = self.name("a stream")?;
+            let units = match self.take_word("up") {
+                true => {
+                    self.word("to")?;
+                    Some(self.expression()?)
+                }
+                false => None,
+            };
+            return Ok(StatementKind::Move { line, app, stream, units });
         }
         if self.take_word("erase") {
             return Ok(StatementKind::Erase { line: self.expression()? });

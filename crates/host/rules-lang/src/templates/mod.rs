@@ -5,7 +5,7 @@
 pub enum RuleTemplate {
     /// One stream for the host, and collection when lines are needed or the drive is idle.
     Throughput,
-    /// Collection in small amounts, long before lines are needed.
+    /// Collection of a few write units at a time, more of them only when space is short.
     Predictable,
     /// Hot data in a stream of its own, and static wear leveling.
     Endurance,

@@ -11,6 +11,7 @@
 //! | `collection` | write amplification of collection by a rule | virtual |
 //! | `temperature` | write amplification with a stream for hot data | virtual |
 //! | `neighbors` | what an application that writes costs the reads of another one | virtual |
+//! | `templates` | tails of `predictable` and wear of `endurance`, beside `throughput` | virtual |
 
 mod collection;
 mod commands;
@@ -18,6 +19,7 @@ mod misses;
 mod neighbors;
 mod rule_count;
 mod temperature;
+mod templates;
 
 use std::fmt::Display;
 
@@ -37,6 +39,7 @@ const PARTS: &[(AppnvmPart, BenchFn)] = &[
     (AppnvmPart::Collection, collection::run),
     (AppnvmPart::Temperature, temperature::run),
     (AppnvmPart::Neighbors, neighbors::run),
+    (AppnvmPart::Templates, templates::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.

@@ -394,8 +394,8 @@ impl DriveRules {
                 RuleStep::Do(context, action) => (context, action),
             };
             match action {
-                RuleAction::MoveValid { line, stream } => {
-                    chosen.get_or_insert(ChosenLine::of_rule(line, stream));
+                RuleAction::MoveValid { line, stream, units } => {
+                    chosen.get_or_insert(ChosenLine::of_rule(line, stream, units));
                 }
                 // The FTL erases its victims.
                 RuleAction::Erase { .. } | RuleAction::Pause => {}

@@ -69,6 +69,22 @@ fn a_program_that_collects_nothing_does_not_stop_writes() {
 }
 
 #[test]
+fn a_rule_may_bound_what_is_moved_at_a_time() {
+    let (greedy, one) =
+        (RECLAIM.to_owned(), RECLAIM.replace("db.gc;", "db.gc up to db.units - db.units;"));
+    assert_ne!(greedy, one);
+    let [(bench, _), (mut slow, values)] =
+        [greedy, one].map(|reclaim| overwrite(ruled(&format!("{STORE_AND_LOAD}{reclaim}")), 8));
+    let stats = slow.drive.stats().rules.expect("rules");
+    assert!(stats.victims > 40 && stats.policy_victims == 0, "{stats:?}");
+    check_contents(&mut slow, &values);
+    // The drive collects as much, if at other times.
+    let [(lines, _), (slow_lines, _)] = [&bench, &slow].map(|bench| collected(&bench.drive));
+    assert!(slow_lines * 10 > lines * 8 && lines * 10 > slow_lines * 8, "{lines} {slow_lines}");
+    assert!(slow.host.now != bench.host.now, "one unit at a time takes other times");
+}
+
+#[test]
 fn a_rule_may_choose_any_closed_line() {
     // The oldest line, however many of its sectors are valid.
     let fifo = "rule fifo when db.free_lines < 4\n  set v = best line of db by line.age\n  \

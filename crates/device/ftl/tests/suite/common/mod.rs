@@ -182,6 +182,16 @@ pub fn map_cache_min(shape: &FlashGeometry, config: &FtlConfig) -> u32 {
 }
 
 impl TestFlash {
+    /// Returns the write units that garbage collection is reading from the flash.
+    pub fn relocation_reads(&self) -> usize {
+        let ops = self.queues.iter().flatten();
+        let reads = ops.filter_map(|op| match op {
+            Op::Read { read, target: ReadDest::Buffer, .. } => Some(*read),
+            _ => None,
+        });
+        reads.collect::<BTreeSet<usize>>().len()
+    }
+
     pub fn new(geometry: FlashGeometry, stores_data: bool, slots: u32, seed: u64) -> TestFlash {
         TestFlash {
             stores_data,

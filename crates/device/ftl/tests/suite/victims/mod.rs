@@ -88,3 +88,53 @@ fn a_choice_that_is_no_closed_line_is_no_victim() {
     let chosen = run(1, VictimPolicyKind::Greedy, Some(wrong));
     assert!(chosen.reclaimed > 50 && chosen.failed == 0, "{} reclaimed", chosen.reclaimed);
 }
+
+/// The line of [`emptiest`], with one or two write units in flight.
+fn emptiest_slowly(lines: &VictimLines<'_>) -> VictimDecision {
+    match emptiest(lines) {
+        VictimDecision::Line(chosen) => {
+            VictimDecision::Line(ChosenLine { units_in_flight: Some(2), ..chosen })
+        }
+        other => other,
+    }
+}
+
+/// Overwrites a drive. Returns, by the number of write units that are read for garbage collection while
+/// more than half of the space between the watermarks is free, how often that was.
+fn reads_in_flight(choose: Choose) -> Vec<u32> {
+    let shape = FlashGeometry::from_geometry(&geometry(2, 4, 40, 64, 4, 8));
+    // With so much spare space the watermarks are two lines apart.
+    let line_metadata = LineMetadata::Off;
+    let config = FtlConfig { over_provisioning: 0.5, line_metadata, ..FtlConfig::default() };
+    let mut ftl = Ftl::new(shape, config, |_| ChunkReport::Free).expect("an FTL");
+    let mut flash = TestFlash::new(shape, false, ftl.slots(), 5);
+    flash.choose = Some(choose);
+    let mut rng = rng::Rng::new(5);
+    let (sectors, mut counts) = (ftl.sectors(), vec![0; 64]);
+    for at in 0..5 * sectors {
+        ftl.write(0, if at < sectors { at } else { rng.below(sectors) }, 1, false);
+        ftl.kick(Nanos(0), &mut flash);
+        while ftl.pop_completion().is_none() {
+            assert!(flash.step(&mut ftl), "stuck\n{}", ftl.debug_state());
+        }
+        // A line is half of the space between the watermarks.
+        if ftl.victim_lines().free_lines() > 0 {
+            counts[flash.relocation_reads()] += 1;
+        }
+        // The flash has the time for an operation beside each write.
+        flash.step(&mut ftl);
+    }
+    check(&ftl);
+    assert!(ftl.stats().lines_reclaimed > 50, "{} reclaimed", ftl.stats().lines_reclaimed);
+    counts
+}
+
+// guarantee: B-131
+#[test]
+fn a_choice_may_bound_the_units_in_flight() {
+    let (bounded, free) = (reads_in_flight(emptiest_slowly), reads_in_flight(emptiest));
+    let above = |counts: &[u32]| counts[3..].iter().sum::<u32>();
+    assert!(bounded[1] + bounded[2] > 0 && above(&free) > 0, "{bounded:?} {free:?}");
+    // Reads that began when less space was free end in a moment.
+    assert!(above(&bounded) * 50 < above(&free), "{bounded:?} {free:?}");
+}

@@ -184,7 +184,12 @@ impl CodeMaker<'_> {
             0 if is_command => Instruction::new(Fetch).a(self.get(Type::Int)),
             1 if is_command => Instruction::new(Emit).a(self.get(Type::Int)).imm(self.below(2)),
             2 if is_polled => {
-                Instruction::new(MoveValid).a(self.get(Type::Line)).imm(self.below(4))
+                let line = self.get(Type::Line);
+                let moves = match self.below(2) {
+                    0 => Instruction::new(MoveValid),
+                    _ => Instruction::new(MoveValidUpTo).b(self.get(Type::Int)),
+                };
+                moves.a(line).imm(self.below(4))
             }
             2 if is_command => {
                 let op = [0, 2, 4, 5][self.below(4) as usize];

@@ -180,6 +180,8 @@ pub(crate) struct ModelDrive {
     pub(crate) events: Vec<[u64; 3]>,
     /// Lines that rules moved or erased.
     pub(crate) background_actions: u64,
+    /// The bound of write units in flight of the last line that a rule moved.
+    pub(crate) moved_units: Option<u64>,
 }
 
 /// Returns options for a drive with this number of lines.
@@ -211,6 +213,7 @@ impl ModelDrive {
             journal: Vec::new(),
             events: Vec::new(),
             background_actions: 0,
+            moved_units: None,
         }
     }
 
@@ -277,7 +280,10 @@ impl ModelDrive {
                     assert_eq!(offset, output.len() as u64);
                     output.extend_from_slice(&self.engine.fetched(context)[bytes]);
                 }
-                RuleAction::MoveValid { line, stream } => self.move_valid(line.index(), stream),
+                RuleAction::MoveValid { line, stream, units } => {
+                    self.moved_units = units;
+                    self.move_valid(line.index(), stream);
+                }
                 RuleAction::Erase { line } => self.erase(line.index()),
                 RuleAction::Post { kind, values } => {
                     assert_eq!(kind, 1);

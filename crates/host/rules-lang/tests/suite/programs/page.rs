@@ -106,5 +106,8 @@ fn templates_are_drives() {
         let mut drive = ModelDrive::new(&template.source(63, 330_000), 64);
         run(&mut drive, 10_000, 0.5, &mut Choices::seeded(seed()));
         assert!(drive.flash.erases > 50, "{}: {}", template.name(), drive.flash.erases);
+        // A line of `predictable` is moved at an eighth of the 64 parallel units at a time.
+        let units = (template == Predictable).then_some(8);
+        assert_eq!(drive.moved_units, units, "{}", template.name());
     }
 }

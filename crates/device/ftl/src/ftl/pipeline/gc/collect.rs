@@ -92,9 +92,9 @@ impl Ftl {
         let room = self.relocation_budget();
         if !hurt
             && !stuck
-            && let Some(line) = self.pop_refresh_victim(collects, room)
+            && let Some(chosen) = self.pop_refresh_victim(collects, room)
         {
-            self.begin_victim_scan(line);
+            self.begin_victim_scan(chosen);
             return true;
         }
         if !hurt && !stuck && !collects {
@@ -112,7 +112,8 @@ impl Ftl {
         }
         let choose = |lines: &VictimLines<'_>| flash.choose_victim(now, lines);
         let chosen = self.gc.pick_victim(&self.env, self.space.table(), free, room, choose);
-        let Some(ChosenLine { line, stream }) = chosen else { return false };
+        let Some(chosen) = chosen else { return false };
+        let ChosenLine { line, stream, .. } = chosen;
         self.space.begin_victim(line);
         if stream == RelocationStream::Cold && !self.health.is_refreshing_any() {
             self.stats.wear_leveled_lines += 1;
@@ -120,7 +121,7 @@ impl Ftl {
         }
         self.gc.count_victim();
         self.health.count_victim();
-        self.begin_victim_scan(line);
+        self.begin_victim_scan(chosen);
         true
     }
 
@@ -135,20 +136,22 @@ impl Ftl {
     }
 
     /// Starts the scan of all write units that a line has now.
-    fn begin_victim_scan(&mut self, line: LineId) {
+    fn begin_victim_scan(&mut self, chosen: ChosenLine) {
+        let ChosenLine { line, units_in_flight, .. } = chosen;
         let written = |c: &ChunkId| self.space.chunk(*c).write_pointer;
         let most = self.space.line(line).chunks.iter().map(written).max().unwrap_or(0);
         let units = most.div_ceil(self.env.geometry.ws_opt);
         let valid = self.space.line(line).valid_sectors;
         tracepoint::trace(|| Event::GcBegins { line: line.get(), valid });
         tracing::debug!(line = line.get(), valid, "GC begins with a victim");
-        self.gc.begin_scan(line, units);
+        self.gc.begin_scan(line, units, units_in_flight);
     }
 
     /// Scans one write unit of the oldest victim and reads its valid sectors. Returns `false` if all
     /// that is left is deferred for host reads.
     fn scan_unit(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let Some(VictimScan { line: line_id, unit, member, units }) = self.gc.current_scan() else {
+        let Some(VictimScan { line: line_id, unit, member, units, .. }) = self.gc.current_scan()
+        else {
             return false;
         };
         let line = self.space.line(line_id);

@@ -99,20 +99,20 @@ impl Ftl {
 
     /// Makes the next line to be refreshed a victim, if its time has come: `collects` says whether
     /// free space is below the target, `room` how many sectors can be written.
-    pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<LineId> {
+    pub(crate) fn pop_refresh_victim(&mut self, collects: bool, room: u64) -> Option<ChosenLine> {
         let line = u64::from(self.env.plan.line_sectors) + u64::from(self.env.geometry.ws_opt);
         let spare = self.gc.limiter().headroom(self.free_sectors()) > 0.0 && room >= line;
         if !self.health.is_turn(collects) || self.space.is_finishing() || !spare {
             return None;
         }
-        let (line, levels) = match self.pop_refresh() {
+        let (chosen, levels) = match self.pop_refresh() {
             Some(chosen) if self.finish_line(chosen.line) => return None,
-            Some(ChosenLine { line: chosen, stream }) => {
+            Some(chosen) => {
                 self.durability.record_host_change();
-                (chosen, stream == RelocationStream::Cold && room >= 2 * line)
+                (chosen, chosen.stream == RelocationStream::Cold && room >= 2 * line)
             }
             // Cold data may need a new line.
-            None if room >= 2 * line => (self.pick_static_wl_line()?, true),
+            None if room >= 2 * line => (ChosenLine::new(self.pick_static_wl_line()?), true),
             None => return None,
         };
         *(if levels {
@@ -120,20 +120,26 @@ impl Ftl {
         } else {
             &mut self.stats.refreshed_lines
         }) += 1;
-        self.health.begin_refresh(line, levels);
-        Some(line)
+        self.health.begin_refresh(chosen.line, levels);
+        Some(chosen)
     }
 
-    /// Returns how many GC reads may be in flight. While a line is refreshed without urgency: one,
-    /// and only if nothing else of its ring is in flight.
+    /// Returns how many GC reads may be in flight. For a line whose choice bounds the units in flight:
+    /// what its ring's programs in flight leave of them. While a line is refreshed without urgency, one
+    /// is the bound of a choice without any.
     pub(crate) fn gc_queue_depth(&self) -> u32 {
-        let victim = self.gc.current_victim();
-        let refreshes = victim.is_some_and(|line| self.health.is_refreshing(line));
-        if refreshes && !self.gc.limiter().needs_gc(self.free_sectors()) {
-            u32::from(!self.buffer.ring(GC).is_programming())
-        } else {
-            self.gc.queue_depth()
-        }
+        let depth = self.gc.queue_depth();
+        let Some(scan) = self.gc.current_scan() else { return depth };
+        let free = self.free_sectors();
+        let refreshes =
+            || self.health.is_refreshing(scan.line) && !self.gc.limiter().needs_gc(free);
+        let bound = match scan.units_in_flight {
+            Some(bound) => self.gc.limiter().urgent_units(bound.max(1), free),
+            None if refreshes() => 1,
+            None => return depth,
+        };
+        let left = bound.saturating_sub(self.buffer.ring(GC).programming_units());
+        depth.min(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     /// Chooses a line for static wear leveling: of the cold lines with much less wear than the most
