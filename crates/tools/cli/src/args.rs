@@ -536,11 +536,11 @@ pub struct ExecArgs {
     /// pipes is copied, and sent then (docs/speculation.md).
     #[arg(long, value_enum, default_value_t = Speculate::Off, value_name = "MODE")]
     pub speculate: Speculate,
-    /// With `--speculate`: time after which a sync is durable at the latest, unless the device takes
-    /// longer. Earlier when output waits for it, or when too much has changed since. 0: as soon as
-    /// the device permits.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
-    pub commit_interval: Nanos,
+    /// With `--speculate`: time after which a sync is durable at the latest, 5s by default, unless the
+    /// device takes longer. Earlier when output waits for it, or when too much has changed since. 0: as
+    /// soon as the device permits.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub commit_interval: Option<Nanos>,
     /// Print the statistics of the file service on standard error when the program has ended.
     #[arg(long)]
     pub stats: bool,

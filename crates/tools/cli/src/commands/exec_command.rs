@@ -18,6 +18,7 @@ use exec::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stack::WriteLogStats;
+use time::Nanos;
 use volume::Options;
 
 use super::volume_command::{hexadecimal, open_store};
@@ -33,6 +34,8 @@ const SPECULATION_THREADS: usize = 3;
 /// transactions stays in memory, and half of a transaction can be data.
 const SPECULATION_TXN_BYTES: u32 = 16 << 20;
 const SPECULATION_PAGES: u32 = 16_384;
+/// Time after which a sync is durable without an output: that of ext3 and ext4.
+const COMMIT_INTERVAL: Nanos = Nanos::from_secs(5);
 
 fn other(error: impl std::fmt::Display) -> CliError {
     CliError::Other(error.to_string())
@@ -56,12 +59,15 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode, CliError> {
     let on = VolumeDevice { device: args.volume.clone(), write_log: args.write_log.clone() };
     let new = VolumeFormatArgs { on, size: None, label: String::new(), unit: None, force: false };
     let (options, idle) = match args.speculate {
+        Speculate::Off if args.commit_interval.is_some() => {
+            return Err(usage("--commit-interval needs --speculate: without it syncs wait"));
+        }
         Speculate::Off => (Options::default(), IdlePolicy::default()),
         Speculate::Wait | Speculate::Buffer => {
             let options = Options {
                 txn_bytes: SPECULATION_TXN_BYTES,
                 cache_pages: SPECULATION_PAGES,
-                barrier_delay: args.commit_interval,
+                barrier_delay: args.commit_interval.unwrap_or(COMMIT_INTERVAL),
                 ..Options::default()
             };
             (options, drive_idle(thread::available_parallelism().map_or(1, usize::from)))

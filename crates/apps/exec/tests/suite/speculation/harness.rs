@@ -268,11 +268,26 @@ impl Speculating {
         arguments: &[&str],
         configure: impl FnOnce(&mut Command, &DeviceControl),
     ) -> Speculating {
+        let never = Nanos::from_secs(1000);
+        Speculating::with_interval(never, device, gate, at, program, arguments, configure)
+    }
+
+    /// As [`start`](Speculating::start), with a commit interval. Otherwise syncs become durable only
+    /// if something waits for them.
+    pub(crate) fn with_interval(
+        interval: Nanos,
+        device: VolatileDevice,
+        gate: Gate,
+        at: &Path,
+        program: &Path,
+        arguments: &[&str],
+        configure: impl FnOnce(&mut Command, &DeviceControl),
+    ) -> Speculating {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let control = Arc::new(DeviceControl::default());
         let device = ControlledDevice::new(device, control.clone());
         let tick = |_: &mut ControlledDevice| Nanos(1);
-        let options = Options { barrier_delay: Nanos::from_secs(1000), ..Options::default() };
+        let options = Options { barrier_delay: interval, ..Options::default() };
         let store = BlockingVolume::open(device, options, tick).unwrap().into_volume();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let address = ServiceAddress {

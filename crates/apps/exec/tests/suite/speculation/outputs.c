@@ -155,6 +155,8 @@ int main(int argc, char **argv) {
     } else if (!strcmp(kind, "unlock")) {
         /* Others may lock the file then. */
         if (close(locked)) return errno;
+    } else if (!strcmp(kind, "idle")) {
+        for (;;) pause();
     } else if (!strcmp(kind, "writer")) {
         if (close(null)) return errno;
     } else if (!strcmp(kind, "readers")) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use exec::program::ProgramError;
+use time::Nanos;
 
 use crate::programs::sanitizes;
 
@@ -127,6 +128,24 @@ fn a_go_program_is_refused_and_its_output_waits_as_a_descendant() {
         let ended = waits(gate, &program, &at, "go", go.to_str().unwrap());
         assert_eq!(ended.status.code(), Some(0), "{gate:?}: {}", ended.status);
         assert_eq!(String::from_utf8_lossy(&ended.output), "out\n", "{gate:?}");
+    }
+}
+
+#[test]
+fn a_sync_that_no_output_follows_is_durable_after_the_commit_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile("outputs", dir.path());
+    let at = dir.path().canonicalize().unwrap().join("at");
+    for gate in Gate::all_installed() {
+        let interval = Nanos::from_millis(20);
+        let device = new_device(1);
+        let mut running =
+            Speculating::with_interval(interval, device, gate, &at, &program, &["idle"], |_, _| ());
+        running.until("durable", |running| running.supervisor.durable() > 0);
+        assert_eq!((running.supervisor.waiting(), running.supervisor.buffered()), (0, 0));
+        running.child.kill().unwrap();
+        let ended = running.end();
+        assert_eq!(ended.service.unwrap().speculation.waited, 0, "{gate:?}");
     }
 }
 

@@ -94,6 +94,14 @@ fn a_statically_linked_program_is_refused_with_a_line() {
     let fixed = stage.compile_static();
     let out = stage.command_with(&SPECULATES, &[&fixed]).output().unwrap();
     assert!(text(&out.stderr).contains("is linked statically"), "{}", text(&out.stderr));
+    for (options, reason) in [
+        (&["--commit-interval", "1s"][..], "--commit-interval needs --speculate"),
+        (&["--speculate", "wait", "--commit-interval", "1 day"], "a duration with its unit"),
+    ] {
+        let out = stage.command_with(options, &["true"]).output().unwrap();
+        let said = text(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains(reason), "{said}");
+    }
     let out = stage.command_with(&["--speculate", "maybe"], &["true"]).output().unwrap();
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
 }
