@@ -360,14 +360,6 @@ impl<D: BlockDevice> Service<D> {
         !self.calls.pending.is_empty() || speculation.is_some_and(Speculation::has_waiting_outputs)
     }
 
-    /// Has the barriers become durable for which outputs wait.
-    fn request_syncs(&mut self) {
-        let wanted = self.durability.speculation.as_mut().and_then(Speculation::take_wanted);
-        if let Some(barrier) = wanted {
-            self.volume.request_barrier(barrier);
-        }
-    }
-
     /// Publishes the progress of syncs. If one has failed, the program is told by a signal, as in
     /// \[Spec14 §4.4\].
     fn publish_syncs(&mut self) {

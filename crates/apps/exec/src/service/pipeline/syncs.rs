@@ -39,6 +39,14 @@ impl<D: BlockDevice> Service<D> {
         true
     }
 
+    /// Has the barriers become durable for which outputs wait.
+    pub(crate) fn request_syncs(&mut self) {
+        let wanted = self.durability.speculation.as_mut().and_then(|spec| spec.take_wanted());
+        if let Some(barrier) = wanted {
+            self.volume.request_barrier(barrier);
+        }
+    }
+
     /// Covers the syncs that were counted, if the writes posted before them have completed. Returns
     /// whether it issued a barrier.
     pub(crate) fn cover_due_syncs(&mut self) -> bool {

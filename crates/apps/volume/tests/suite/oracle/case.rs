@@ -49,15 +49,6 @@ pub(crate) struct Case<B: Harness> {
     stamp: u64,
 }
 
-/// Returns none, a short delay, or one that no case waits for.
-fn barrier_delay(seed: u64, mix: Mix) -> Nanos {
-    match seed % 3 {
-        1 if mix.has_barriers() => Nanos::from_micros(50 + seed * 7919 % 10_000),
-        2 if mix.has_barriers() => Nanos::from_secs(100_000),
-        _ => Nanos::ZERO,
-    }
-}
-
 impl<B: Harness> Case<B> {
     pub(crate) fn new(seed: u64, mut harness: B, mix: Mix) -> Case<B> {
         let mut rng = Rng::new(seed);
@@ -74,7 +65,7 @@ impl<B: Harness> Case<B> {
             owner: Owner { boot: 1, process: 1 },
             cache_pages: 16 + rng.below(100) as u32,
             dirty_expire: Nanos::from_micros(300 + rng.below(20_000)),
-            barrier_delay: barrier_delay(seed, mix),
+            barrier_delay: mix.barrier_delay(seed),
             discard: rng.chance(0.7),
             ..Options::default()
         };

@@ -1,5 +1,7 @@
 //! [`Mix`]: the operations of a case; [`Seen`]: its coverage.
 
+use time::Nanos;
+
 /// Operations of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
@@ -17,6 +19,16 @@ impl Mix {
     /// Returns whether the case has barriers, which the volume may know or not.
     pub(crate) fn has_barriers(self) -> bool {
         matches!(self, Mix::Barriers | Mix::Unordered)
+    }
+
+    /// Returns how long barriers of a case may wait: not at all, for a short time, or longer than any
+    /// case takes.
+    pub(crate) fn barrier_delay(self, seed: u64) -> Nanos {
+        match seed % 3 {
+            1 if self.has_barriers() => Nanos::from_micros(50 + seed * 7919 % 10_000),
+            2 if self.has_barriers() => Nanos::from_secs(100_000),
+            _ => Nanos::ZERO,
+        }
     }
 
     /// Returns whether most writes are small.
