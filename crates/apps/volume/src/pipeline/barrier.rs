@@ -30,7 +30,7 @@
 //! A barrier is pending until a transaction covers it ([`Core::poll_barriers`]). As transactions
 //! are written one at a time, all barriers that arrive during a write share the next transaction.
 //! So do all barriers within [`Options::barrier_delay`](crate::Options::barrier_delay), unless a
-//! request waits for one, or half of what one transaction can journal has changed.
+//! request waits for one, or two thirds of what one transaction can journal have changed.
 //! The running transaction is never split: a block that changed before *and* after a barrier is
 //! journaled with its newest contents, together with all other changes up to that point. So no old
 //! contents are kept. A checkpoint changes nothing: its superblock waits for the transactions whose
@@ -134,7 +134,7 @@ impl Core {
     }
 
     /// Returns whether the pending barriers must be covered now: they are requested or old, the
-    /// running transaction must be closed, or half of what one transaction can journal is changed.
+    /// running transaction must be closed, or two thirds of what one can journal have changed.
     fn is_cover_due(&self) -> bool {
         let order = &self.barriers.ordered;
         order.is_requested()
