@@ -211,7 +211,7 @@ impl Core {
         if self.lifecycle.aborted().is_some() {
             return Nanos::MAX;
         }
-        // What is due waits for the device.
+        // Work that is due already goes on when the device completes a request.
         own.into_iter().filter(|due| *due > self.now).min().unwrap_or(Nanos::MAX)
     }
 
