@@ -71,8 +71,8 @@ const DIFFERENCES: [DifferenceBound; 8] = [
     added("checked-write", "block-write", 120.0),
     added("table-read", "block-read", 975.0),
     added("table-write", "block-write", 1030.0),
-    added("timed-read", "block-read", 2690.0),
-    added("timed-write", "block-write", 3905.0),
+    added("timed-read", "block-read", 2630.0),
+    added("timed-write", "block-write", 3850.0),
 ];
 
 /// Returns a drive with the 64 parallel units that the program has.

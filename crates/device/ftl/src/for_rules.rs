@@ -1,7 +1,7 @@
 //! [`FtlFacts`], [`ChosenLine::of_rule`] and [`rule_status`]: the facts that rules decide from, and their
 //! decisions as an FTL and a host get them. Drives with rules and targets with rules use both.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use nvme::Status;
 use rules::{AppId, DriveFacts, LineFacts, PlacementStream, RuleLine, RuleStatus};
@@ -68,18 +68,32 @@ pub struct FtlFacts<'a> {
     is_idle: bool,
     /// The lines that can be a victim.
     ids: OnceCell<Vec<LineId>>,
+    /// The facts about the line that a rule has read last: a rule reads several of them.
+    last_line: Cell<Option<(RuleLine, LineFacts)>>,
 }
 
 impl<'a> FtlFacts<'a> {
     /// Creates the facts of an FTL.
     #[inline]
     pub fn new(ftl: &'a Ftl, is_idle: bool) -> FtlFacts<'a> {
-        FtlFacts { ftl: Some(ftl), lines: OnceCell::new(), is_idle, ids: OnceCell::new() }
+        FtlFacts {
+            ftl: Some(ftl),
+            lines: OnceCell::new(),
+            is_idle,
+            ids: OnceCell::new(),
+            last_line: Cell::new(None),
+        }
     }
 
     /// Creates the facts of an FTL that has shown its lines.
     pub fn of_lines(lines: &VictimLines<'a>, is_idle: bool) -> FtlFacts<'a> {
-        FtlFacts { ftl: None, lines: OnceCell::from(*lines), is_idle, ids: OnceCell::new() }
+        FtlFacts {
+            ftl: None,
+            lines: OnceCell::from(*lines),
+            is_idle,
+            ids: OnceCell::new(),
+            last_line: Cell::new(None),
+        }
     }
 
     fn lines(&self) -> &VictimLines<'a> {
@@ -126,13 +140,18 @@ impl DriveFacts for FtlFacts<'_> {
     }
 
     fn line_facts(&self, _: AppId, line: RuleLine) -> LineFacts {
-        let line = self.lines().get(LineId::new(line.get()));
+        if let Some((_, facts)) = self.last_line.get().filter(|(last, _)| *last == line) {
+            return facts;
+        }
+        let found = self.lines().get(LineId::new(line.get()));
         let facts = |VictimLine { sectors, valid, age, erases }| LineFacts {
             sectors: sectors.into(),
             valid: valid.into(),
             age,
             erases: erases.into(),
         };
-        line.map_or(LineFacts::default(), facts)
+        let facts = found.map_or(LineFacts::default(), facts);
+        self.last_line.set(Some((line, facts)));
+        facts
     }
 }

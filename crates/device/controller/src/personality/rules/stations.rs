@@ -1,8 +1,7 @@
 //! [`EngineStations`]: the time that the engines of a drive take. An input waits for the first engine
 //! that is free, in the order of arrival.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use ftl::ChosenLine;
 use nvme::Status;
@@ -10,7 +9,7 @@ use rules::AppId;
 use time::Nanos;
 
 /// The step that follows the decision of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EngineWork {
     /// The command starts.
     Start(u32),
@@ -43,13 +42,28 @@ pub(super) struct StationTime {
     pub(super) end: Nanos,
 }
 
+/// An input in an engine.
+#[derive(Clone, Copy, Debug)]
+struct EnteredInput {
+    /// The time at which it leaves.
+    end: Nanos,
+    /// Its number in the order of arrival.
+    arrival: u64,
+    work: EngineWork,
+}
+
+/// An engine. Its inputs leave in the order of arrival.
+#[derive(Clone, Debug, Default)]
+struct Station {
+    free_at: Nanos,
+    inside: VecDeque<EnteredInput>,
+}
+
 /// The engines, and the inputs in them.
 #[derive(Clone, Debug)]
 pub(super) struct EngineStations {
-    /// By engine, when it is free.
-    free_at: Vec<Nanos>,
-    /// Inputs by the time at which they leave, then in the order of arrival.
-    inside: BinaryHeap<Reverse<(Nanos, u64, EngineWork)>>,
+    /// One or more.
+    engines: Vec<Station>,
     arrivals: u64,
     /// Time in which engines worked.
     pub(super) busy: Nanos,
@@ -57,43 +71,53 @@ pub(super) struct EngineStations {
 
 impl EngineStations {
     pub(super) fn new(engines: u16) -> EngineStations {
-        let free_at = vec![Nanos::ZERO; usize::from(engines.max(1))];
-        EngineStations { free_at, inside: BinaryHeap::new(), arrivals: 0, busy: Nanos::ZERO }
+        let engines = vec![Station::default(); usize::from(engines.max(1))];
+        EngineStations { engines, arrivals: 0, busy: Nanos::ZERO }
     }
 
     /// Queues an input that takes `time` once an engine is free.
     pub(super) fn enqueue(&mut self, now: Nanos, time: Nanos, work: EngineWork) -> StationTime {
-        let engine = (0..self.free_at.len()).min_by_key(|engine| self.free_at[*engine]);
-        let free_at = &mut self.free_at[engine.unwrap_or(0)];
-        let start = now.max(*free_at);
+        let first_free = (0..self.engines.len()).min_by_key(|index| self.engines[*index].free_at);
+        let engine = &mut self.engines[first_free.unwrap_or(0)];
+        let start = now.max(engine.free_at);
         let end = start + time;
-        *free_at = end;
+        engine.free_at = end;
         self.busy += time;
         self.arrivals += 1;
-        self.inside.push(Reverse((end, self.arrivals, work)));
+        engine.inside.push_back(EnteredInput { end, arrival: self.arrivals, work });
         StationTime { start, end }
+    }
+
+    /// Returns the index of the engine with the next input that leaves.
+    fn next_engine(&self) -> Option<usize> {
+        let fronts = self.engines.iter().zip(0..);
+        let fronts = fronts.filter_map(|(engine, index)| Some((engine.inside.front()?, index)));
+        let next = fronts.min_by_key(|(input, _)| (input.end, input.arrival));
+        next.map(|(_, index)| index)
     }
 
     /// Returns the time at which the next input leaves.
     pub(super) fn next_at(&self) -> Nanos {
-        self.inside.peek().map_or(Nanos::MAX, |Reverse((at, ..))| *at)
+        let ends = self.engines.iter().filter_map(|engine| Some(engine.inside.front()?.end));
+        ends.min().unwrap_or(Nanos::MAX)
     }
 
     /// Removes and returns the next input that has left by `now`.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, EngineWork)> {
-        let Reverse((at, _, work)) = *self.inside.peek().filter(|Reverse((at, ..))| *at <= now)?;
-        self.inside.pop();
-        Some((at, work))
+        let engine = self.next_engine()?;
+        let inside = &mut self.engines[engine].inside;
+        let EnteredInput { end, work, .. } = *inside.front().filter(|input| input.end <= now)?;
+        inside.pop_front();
+        Some((end, work))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.inside.is_empty()
+        self.engines.iter().all(|engine| engine.inside.is_empty())
     }
 
     /// Removes all inputs.
     pub(super) fn clear(&mut self) {
-        self.inside.clear();
-        self.free_at.fill(Nanos::ZERO);
+        self.engines.fill(Station::default());
     }
 }
 
