@@ -4,14 +4,17 @@
 //! policies have nothing to do with them. So they have a queue pair of their own, beside those of
 //! [`Queue`](crate::Queue). Its owner has it alone (ARCHITECTURE.md, R4).
 
+use std::io;
 use std::sync::Arc;
 
 use driver::{QueueFull, QueuePair};
+use event::Parker;
 use nvme::{
     RULE_BUFFER_BYTES_MAX, RuleCommand, RuleReply, RuleTableAction, RuleTableEntry, SglDescriptor,
     Status,
 };
 use time::Nanos;
+use transport::Port;
 
 use crate::device_inner::{Backend, DeviceInner, lock};
 use crate::{Buffer, DirectError, IoDevice, QueueConfig};
@@ -42,26 +45,33 @@ pub struct RuleQueue {
     /// By tag.
     in_flight: Box<[InFlightRule]>,
     nsid: u32,
+    /// Where a waiting owner sleeps, if the queue has interrupts.
+    parker: Option<Parker>,
     device: Arc<DeviceInner>,
 }
 
+/// Marks the waker of such a queue among those of a served drive.
+const RULE_WAITER_BIT: u64 = 1 << 62;
+
 impl IoDevice {
-    /// Creates a queue for commands to the rules of the drive. `config.interrupts` has no effect: the queue
-    /// is polled.
+    /// Creates a queue for commands to the rules of the drive. With `config.interrupts` its owner sleeps
+    /// while it waits, if the device has interrupts; else it polls.
     ///
     /// # Errors
     /// [`DirectError::NoDrive`] if the device is not an NVMe drive; [`DirectError::Drive`] if it has no queue
-    /// left.
+    /// left; [`DirectError::Memory`] if no file descriptor is left.
     pub fn rule_queue(&self, config: QueueConfig) -> Result<RuleQueue, DirectError> {
         let device = self.inner().clone();
         let Backend::Drive(way) = &device.backend else { return Err(self.no_drive_error()) };
-        let config = QueueConfig { interrupts: false, ..config };
         let pair = device.wait_for_admin(|progress| {
             way.create_queue_pair(config, progress).map_err(Into::into)
         })?;
         let in_flight = vec![InFlightRule::default(); usize::from(pair.capacity())].into();
         let nsid = way.info.nsid;
-        Ok(RuleQueue { pair: Some(pair), in_flight, nsid, device })
+        let port = lock(&way.controller).port().clone();
+        let mut queue = RuleQueue { pair: Some(pair), in_flight, nsid, parker: None, device };
+        queue.listen(&port).map_err(|source| DirectError::Memory { bytes: 0, source })?;
+        Ok(queue)
     }
 
     /// Changes entries of a table of the drive's rules, in order. `table` is its number in the program.
@@ -100,6 +110,20 @@ impl IoDevice {
 }
 
 impl RuleQueue {
+    /// Has completions, and the end of a served drive, wake the owner of a queue with interrupts.
+    fn listen(&mut self, port: &Port) -> io::Result<()> {
+        let Some(pair) = &self.pair else { return Ok(()) };
+        let Some(vector) = pair.vector() else { return Ok(()) };
+        let parker = Parker::new()?;
+        if let Some(served) = &self.device.remote {
+            let sleeper = RULE_WAITER_BIT | u64::from(pair.qid());
+            served.session.liveness().set_waker(sleeper, Some(parker.waker()));
+        }
+        port.set_vector(vector, parker.waker())?;
+        self.parker = Some(parker);
+        Ok(())
+    }
+
     fn pair_mut(&mut self) -> &mut QueuePair {
         match &mut self.pair {
             Some(pair) => pair,
@@ -145,6 +169,29 @@ impl RuleQueue {
         Some(RuleCompletion { user, status: done.status, reply })
     }
 
+    /// Returns the next completed command. Without one, waits for it while the drive runs, until the
+    /// device's clock shows `limit`.
+    pub fn wait_until(&mut self, limit: Nanos) -> Option<RuleCompletion> {
+        let (clock, device) = (self.device.clock, self.device.clone());
+        let mut done = self.reap();
+        while done.is_none() && clock.now() <= limit && device.removal_reason().is_none() {
+            let Some(parker) = self.parker.take() else {
+                (device.progress())();
+                done = self.reap();
+                continue;
+            };
+            parker.prepare();
+            done = self.reap();
+            match done {
+                Some(_) => parker.unpark(),
+                // EINTR counts as a wakeup; `ppoll` cannot fail otherwise for a valid descriptor.
+                None => drop(parker.park(&[], limit.since(clock.now()))),
+            }
+            self.parker = Some(parker);
+        }
+        done
+    }
+
     /// Executes a command, and waits for its end while the drive runs. Other commands must not be
     /// outstanding.
     ///
@@ -157,26 +204,26 @@ impl RuleQueue {
     ) -> Result<RuleCompletion, DirectError> {
         let refused = |error: QueueFull| DirectError::Rules { what: error.to_string() };
         self.submit(command, buffer, 0).map_err(refused)?;
-        let (clock, timeout) = (self.device.clock, self.device.timeout);
-        let limit = Nanos(clock.now().0.saturating_add(timeout.0));
-        let progress = self.device.progress();
-        loop {
-            if let Some(done) = self.reap() {
-                return Ok(done);
-            }
-            if clock.now() > limit {
-                let what =
-                    format!("the drive has not answered within {} s", timeout.0 / 1_000_000_000);
-                return Err(DirectError::Rules { what });
-            }
-            progress();
-        }
+        let timeout = self.device.timeout;
+        let limit = Nanos(self.device.clock.now().0.saturating_add(timeout.0));
+        self.wait_until(limit).ok_or_else(|| DirectError::Rules {
+            what: match self.device.removal_reason() {
+                Some(reason) => reason.to_string(),
+                None => {
+                    format!("the drive has not answered within {} s", timeout.0 / 1_000_000_000)
+                }
+            },
+        })
     }
 }
 
 impl Drop for RuleQueue {
     fn drop(&mut self) {
         if let Some(pair) = self.pair.take() {
+            if let (Some(served), Some(_)) = (&self.device.remote, &self.parker) {
+                let sleeper = RULE_WAITER_BIT | u64::from(pair.qid());
+                served.session.liveness().set_waker(sleeper, None);
+            }
             self.device.delete_queue_pair(pair);
         }
     }

@@ -256,6 +256,8 @@ named_values! {
         /// Tails of the template `predictable`, and wear of `endurance`, compared with `throughput`
         /// (virtual time).
         Templates = "templates",
+        /// Lookups in a B+tree by rules, compared with those of the host (real time).
+        Lookups = "lookups",
     }
 }
 
@@ -437,6 +439,7 @@ impl NamedValue for BenchPart {
         BenchPart::Appnvm(AppnvmPart::Temperature),
         BenchPart::Appnvm(AppnvmPart::Neighbors),
         BenchPart::Appnvm(AppnvmPart::Templates),
+        BenchPart::Appnvm(AppnvmPart::Lookups),
     ];
 
     fn name(self) -> &'static str {

@@ -182,7 +182,16 @@ impl DriveFlash<'_> {
                     self.array.nand.read_bytes(*phys, self.changes.contents_mut(tag));
                 }
             }
-            CommandPart::Compare | CommandPart::Copy | CommandPart::Fetch => {
+            CommandPart::Fetch => {
+                let addresses = self.array.addresses(done.op);
+                if let (0, [SectorAddress { phys, .. }]) = (done.failed, addresses)
+                    && let Some(rules) = &mut self.commands.rules
+                    && let Some((_, sector)) = rules.fetched_sector_mut(tag.command, tag.range)
+                {
+                    self.array.nand.read_bytes(*phys, sector);
+                }
+            }
+            CommandPart::Compare | CommandPart::Copy => {
                 let mut unit = self.take_scratch();
                 for i in 0..self.array.addresses(done.op).len() {
                     let SectorAddress { phys, position } = self.array.addresses(done.op)[i];

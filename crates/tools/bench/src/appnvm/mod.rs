@@ -12,9 +12,11 @@
 //! | `temperature` | write amplification with a stream for hot data | virtual |
 //! | `neighbors` | what an application that writes costs the reads of another one | virtual |
 //! | `templates` | tails of `predictable` and wear of `endurance`, beside `throughput` | virtual |
+//! | `lookups` | lookups in a B+tree by rules, beside those of the host | real |
 
 mod collection;
 mod commands;
+mod lookups;
 mod misses;
 mod neighbors;
 mod rule_count;
@@ -40,6 +42,7 @@ const PARTS: &[(AppnvmPart, BenchFn)] = &[
     (AppnvmPart::Temperature, temperature::run),
     (AppnvmPart::Neighbors, neighbors::run),
     (AppnvmPart::Templates, templates::run),
+    (AppnvmPart::Lookups, lookups::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.

@@ -102,6 +102,25 @@ fn a_program_fills_a_table_and_scans() {
 }
 
 #[test]
+fn an_owner_waits_asleep_or_polling_and_no_longer_than_it_says() {
+    let device = over(ruled());
+    for interrupts in [true, false] {
+        let mut rules = device.rule_queue(QueueConfig { depth: 8, interrupts }).unwrap();
+        let limit = device.clock().now() + Nanos::from_millis(2);
+        assert_eq!(rules.wait_until(limit), None, "nothing is outstanding");
+        assert!(device.clock().now() > limit);
+        let scan = RuleCommand::new(RuleCommandKind::Scan, 0, 8);
+        for round in 0..100 {
+            (0..3).for_each(|user| rules.submit(scan, None, 3 * round + user).unwrap());
+            let done = (0..3).map(|_| rules.wait_until(Nanos::MAX).expect("it completes").user);
+            let mut users: Vec<u64> = done.collect();
+            users.sort_unstable();
+            assert_eq!(users, [0, 1, 2].map(|user| 3 * round + user));
+        }
+    }
+}
+
+#[test]
 fn drives_without_rules_refuse_commands_to_them() {
     let device = drive(PersonalityKind::Block);
     let mut rules = device.rule_queue(QueueConfig { depth: 8, interrupts: false }).unwrap();
