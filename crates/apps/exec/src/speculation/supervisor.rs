@@ -13,7 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use syscall_table::{Rule, find};
 
 use super::outbox::Outbox;
-use super::target::{FileId, OpenFile, SendTarget, TargetState, is_unlocked_reader};
+use super::target::{
+    DescriptorInfo, FileId, OpenFile, SendTarget, TargetState, is_unlocked_reader,
+};
 use crate::speculation::SyncProgress;
 
 /// A stopped call that waits.
@@ -149,7 +151,7 @@ impl Supervisor {
     /// Lets a call go that depends on nothing pending, copies its data, or queues it.
     fn decide(&mut self, listener: &Listener, call: StoppedCall) -> io::Result<()> {
         let shares = find(call.number).is_some_and(|row| row.shares_memory(&call.arguments));
-        let ends_speculation = shares && !(is_mapping(&call) && maps_read_only(&call));
+        let ends_speculation = shares && !maps_read_only(&call);
         if ends_speculation {
             self.progress.end();
         }
@@ -358,19 +360,10 @@ fn is_hidden_close(call: &StoppedCall) -> bool {
     is_close && is_unlocked_reader(call.thread, descriptor as u32 as i32)
 }
 
-fn is_mapping(call: &StoppedCall) -> bool {
-    find(call.number).is_some_and(|row| row.name == "mmap")
-}
-
-/// Returns whether a mapping's file is open for reading only: no later protection makes the mapping
-/// writable.
+/// Whether a call maps a file that is open for reading only.
 fn maps_read_only(call: &StoppedCall) -> bool {
-    /// `O_ACCMODE`; 0 is `O_RDONLY`.
-    const ACCESS: u32 = 0o3;
     let [_, _, _, _, descriptor, _] = call.arguments;
-    let path = format!("/proc/{}/fdinfo/{}", call.thread, descriptor as u32);
-    let Ok(text) = fs::read_to_string(path) else { return false };
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & ACCESS == 0)
+    let is_mapping = find(call.number).is_some_and(|row| row.name == "mmap");
+    let info = || DescriptorInfo::read(call.thread, descriptor as u32 as i32);
+    is_mapping && info().is_some_and(|info| info.is_reader())
 }

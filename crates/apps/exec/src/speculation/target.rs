@@ -49,22 +49,39 @@ const LOCAL_FILE_SYSTEMS: [i64; 9] = [
     0x6265_6572,
 ];
 
+/// The kernel's information about a descriptor of a stopped thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DescriptorInfo {
+    flags: OFlags,
+    /// Whether its process has locked the file.
+    is_locked: bool,
+}
+
+impl DescriptorInfo {
+    /// Reads it; `None` if there is no such descriptor.
+    pub(super) fn read(thread: u32, descriptor: i32) -> Option<DescriptorInfo> {
+        let info = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = OFlags::from_bits_retain(u32::from_str_radix(flags.trim(), 8).ok()?);
+        let is_locked = info.lines().any(|line| line.starts_with("lock:"));
+        Some(DescriptorInfo { flags, is_locked })
+    }
+
+    /// Whether the file is open for reading only: no later protection makes a mapping of it writable.
+    pub(super) fn is_reader(&self) -> bool {
+        self.flags & (OFlags::RWMODE | OFlags::PATH) == OFlags::RDONLY
+    }
+}
+
 /// Returns whether a descriptor of a stopped thread is of a regular file that is open for reading
 /// only, on a local file system, and that its process has not locked: a close releases locks.
 pub(super) fn is_unlocked_reader(thread: u32, descriptor: i32) -> bool {
-    let Ok(info) = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")) else {
-        return false;
-    };
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
-    let is_reader = flags.is_some_and(|flags| {
-        OFlags::from_bits_retain(flags) & (OFlags::RWMODE | OFlags::PATH) == OFlags::RDONLY
-    });
-    let is_locked = info.lines().any(|line| line.starts_with("lock:"));
+    let info = DescriptorInfo::read(thread, descriptor);
+    let is_reader = info.is_some_and(|info| info.is_reader() && !info.is_locked);
     let file = format!("/proc/{thread}/fd/{descriptor}");
     let is_file = std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
     let is_local = statfs(&file).is_ok_and(|fs| LOCAL_FILE_SYSTEMS.contains(&fs.f_type));
-    is_reader && !is_locked && is_file && is_local
+    is_reader && is_file && is_local
 }
 
 /// Whether a target takes data now.

@@ -293,15 +293,38 @@ impl Core {
     /// Writes pages before the oldest pending barrier in place, as far as buffers permit. Does not
     /// wait for requests that will remove the blocks, because these may wait for the barrier.
     fn write_before_barrier(&mut self) {
-        if self.staging.is_exhausted() {
+        if !self.staging.is_exhausted() {
+            self.write_selected(|_, _, page| page.order.side == BarrierSide::Before);
+        }
+    }
+
+    /// Writes new blocks in place, in some steps on the way to a transaction that covers the pending
+    /// barriers: it need not journal them. The last block of a file is not among them, because it
+    /// often changes again.
+    fn write_new_blocks(&mut self) {
+        let step = (self.captures_max() / NEW_BLOCK_STEPS).max(1);
+        let is_far = self.captured_pages() < self.barriers.searched_blocks + step;
+        if is_far || self.has_segments() || self.staging.is_exhausted() {
             return;
         }
-        let mut blocks = std::mem::take(&mut self.barriers.barrier_blocks);
-        let dirty = self.dirty_pages().filter(|(_, page)| {
-            let is_before = page.dirty && page.order.side == BarrierSide::Before;
-            is_before && !page.writing
+        self.write_selected(|core, at, page| {
+            let node = core.tree.existing(at.ino);
+            let is_open = !node.state.io.is_blocked() && !node.state.writeback.is_paused();
+            is_open && core.is_new_block(node, at.block, page)
         });
-        blocks.extend(dirty.map(|(at, _)| at).take(IN_PLACE_BATCH));
+        if !self.staging.is_exhausted() {
+            self.barriers.searched_blocks = self.captured_pages();
+        }
+    }
+
+    /// Writes the dirty pages that are selected in place, as far as buffers and the journal permit.
+    fn write_selected(&mut self, is_selected: impl Fn(&Core, FileBlock, &Page) -> bool) {
+        let mut blocks = std::mem::take(&mut self.barriers.barrier_blocks);
+        let selected = self.dirty_pages().filter(|(at, page)| {
+            let is_ready = page.dirty && !page.writing;
+            is_ready && is_selected(self, *at, page)
+        });
+        blocks.extend(selected.map(|(at, _)| at).take(IN_PLACE_BATCH));
         for FileBlock { ino, block } in blocks.drain(..) {
             let page = self.find_page(ino, block).map(|id| self.page_cache.get(id));
             if page.is_none_or(|page| page.writing || !page.dirty) {
@@ -317,41 +340,6 @@ impl Core {
             }
         }
         self.barriers.barrier_blocks = blocks;
-    }
-
-    /// Writes new blocks in place, in some steps on the way to a transaction that covers the pending
-    /// barriers: it need not journal them. The last block of a file is not among them, because it
-    /// often changes again.
-    fn write_new_blocks(&mut self) {
-        let step = (self.captures_max() / NEW_BLOCK_STEPS).max(1);
-        let is_far = self.captured_pages() < self.barriers.searched_blocks + step;
-        if is_far || self.has_segments() || self.staging.is_exhausted() {
-            return;
-        }
-        let mut blocks = std::mem::take(&mut self.barriers.barrier_blocks);
-        let new = self.dirty_pages().filter(|(at, page)| {
-            let node = self.tree.existing(at.ino);
-            let is_open = !node.state.io.is_blocked() && !node.state.writeback.is_paused();
-            let is_ready = page.dirty && !page.writing;
-            is_open && is_ready && self.is_new_block(node, at.block, page)
-        });
-        blocks.extend(new.map(|(at, _)| at).take(IN_PLACE_BATCH));
-        for FileBlock { ino, block } in blocks.drain(..) {
-            let page = self.find_page(ino, block).map(|id| self.page_cache.get(id));
-            if page.is_none_or(|page| page.writing || !page.dirty) {
-                continue;
-            }
-            if self.staging.is_exhausted() || !self.ensure_writeback_space() {
-                break;
-            }
-            if self.write_extent(ino, block).is_none() {
-                break;
-            }
-        }
-        self.barriers.barrier_blocks = blocks;
-        if !self.staging.is_exhausted() {
-            self.barriers.searched_blocks = self.captured_pages();
-        }
     }
 
     /// Returns whether a block before the last one of its file has no contents that a recovery
