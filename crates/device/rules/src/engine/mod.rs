@@ -332,6 +332,28 @@ impl RuleEngine {
         self.resume_action(id, facts)
     }
 
+    /// As [`resume_with`](RuleEngine::resume_with). A whole sector is exchanged with the memory of an
+    /// earlier one instead of being copied: the contents of `sector` are undefined afterwards.
+    ///
+    /// # Panics
+    /// As `resume_with`.
+    pub fn resume_with_sector<F: DriveFacts + ?Sized>(
+        &mut self,
+        id: ContextId,
+        sector: &mut Box<[u8]>,
+        facts: &F,
+    ) -> RuleStep {
+        let context = &mut self.contexts[id.index()];
+        if sector.len() != context.page.len() {
+            return self.resume_with(id, sector, facts);
+        }
+        assert!(context.fetches, "{id} does not wait for bytes");
+        context.fetches = false;
+        context.page_len = sector.len();
+        std::mem::swap(&mut context.page, sector);
+        self.resume_action(id, facts)
+    }
+
     fn resume_action<F: DriveFacts + ?Sized>(&mut self, id: ContextId, facts: &F) -> RuleStep {
         let context = &mut self.contexts[id.index()];
         assert!(context.origin.kind != InputKind::Free, "{id} is free");

@@ -47,12 +47,28 @@ enum SlotState {
 }
 
 /// A place for a sector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct FetchSlot {
     lba: u64,
     state: SlotState,
     /// The status of the read.
     status: Status,
+    /// Whether `bytes` are those of the sector. Else another one, of any application, may have left them.
+    is_filled: bool,
+    bytes: Box<[u8]>,
+}
+
+impl FetchSlot {
+    fn new(bytes: usize) -> FetchSlot {
+        let bytes = vec![0; bytes].into();
+        let (state, status) = (SlotState::Empty, Status::SUCCESS);
+        FetchSlot { lba: 0, state, status, is_filled: false, bytes }
+    }
+
+    /// Has the place for another sector, in this state.
+    fn set(&mut self, lba: u64, state: SlotState, status: Status) {
+        (self.lba, self.state, self.status, self.is_filled) = (lba, state, status, false);
+    }
 }
 
 /// The progress of an input that fetched a sector.
@@ -80,16 +96,50 @@ struct RuleFetch {
     lba: u64,
     /// Operations before the last fetch.
     ops: u64,
-    places: Vec<FetchSlot>,
-    /// Contents of the places.
-    bytes: Vec<u8>,
+    /// The first ones of these are in use.
+    slots: Vec<FetchSlot>,
+    used_slots: usize,
     /// Reads in progress.
     reading: u32,
 }
 
 impl RuleFetch {
+    /// Creates a fetch that is not begun.
+    fn new() -> RuleFetch {
+        RuleFetch {
+            at: 0,
+            context: None,
+            progress: FetchProgress::NeedsSector,
+            is_in_engine: false,
+            lba: 0,
+            ops: 0,
+            slots: Vec::new(),
+            used_slots: 0,
+            reading: 0,
+        }
+    }
+
+    /// Begins a fetch with empty places.
+    fn restart(&mut self, places: usize, sector_bytes: usize) {
+        (self.context, self.reading, self.used_slots) = (None, 0, places);
+        if self.slots.len() < places {
+            self.slots.resize_with(places, || FetchSlot::new(sector_bytes));
+        }
+        for slot in &mut self.slots[..places] {
+            slot.set(0, SlotState::Empty, Status::SUCCESS);
+        }
+    }
+
+    fn places(&self) -> &[FetchSlot] {
+        &self.slots[..self.used_slots]
+    }
+
+    fn place_mut(&mut self, place: u16) -> Option<&mut FetchSlot> {
+        self.slots[..self.used_slots].get_mut(usize::from(place))
+    }
+
     fn place_of(&self, lba: u64) -> usize {
-        (lba % self.places.len() as u64) as usize
+        (lba % self.used_slots as u64) as usize
     }
 
     /// Whether the next step can follow.
@@ -99,7 +149,7 @@ impl RuleFetch {
         }
         match (self.progress, self.context) {
             (FetchProgress::NeedsSector, Some(_)) => {
-                let place = self.places[self.place_of(self.lba)];
+                let place = &self.slots[self.place_of(self.lba)];
                 place.lba == self.lba && place.state == SlotState::Read
             }
             _ => self.reading == 0,
@@ -136,6 +186,60 @@ pub(super) enum FetchStep {
     Execute(EngineWork),
 }
 
+/// The fetches of commands, and the memory of those that have ended.
+#[derive(Debug, Default)]
+struct FetchTable {
+    /// By command.
+    fetches: Vec<Option<RuleFetch>>,
+    count: usize,
+    spare: Vec<RuleFetch>,
+}
+
+impl FetchTable {
+    #[inline]
+    fn get(&self, id: u32) -> Option<&RuleFetch> {
+        self.fetches.get(id as usize)?.as_ref()
+    }
+
+    #[inline]
+    fn get_mut(&mut self, id: u32) -> Option<&mut RuleFetch> {
+        self.fetches.get_mut(id as usize)?.as_mut()
+    }
+
+    /// Returns the fetch of a command, which begins if it has none.
+    fn get_or_begin(&mut self, id: u32, places: usize, sector_bytes: usize) -> &mut RuleFetch {
+        let at = id as usize;
+        if self.fetches.len() <= at {
+            self.fetches.resize_with(at + 1, || None);
+        }
+        self.fetches[at].get_or_insert_with(|| {
+            self.count += 1;
+            let mut fetch = self.spare.pop().unwrap_or_else(RuleFetch::new);
+            fetch.restart(places, sector_bytes);
+            fetch
+        })
+    }
+
+    fn remove(&mut self, id: u32) {
+        if let Some(fetch) = self.fetches.get_mut(id as usize).and_then(Option::take) {
+            self.count -= 1;
+            self.spare.push(fetch);
+        }
+    }
+
+    /// Returns the fetches in the order of the commands' numbers.
+    fn iter(&self) -> impl Iterator<Item = (u32, &RuleFetch)> {
+        let all = (0..).zip(&self.fetches);
+        all.filter_map(|(id, fetch)| Some((id, fetch.as_ref()?)))
+    }
+
+    /// As [`iter`](FetchTable::iter), to change them.
+    fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut RuleFetch)> {
+        let all = (0..).zip(&mut self.fetches);
+        all.filter_map(|(id, fetch)| Some((id, fetch.as_mut()?)))
+    }
+}
+
 /// The commands whose rules fetch sectors.
 #[derive(Debug)]
 pub(super) struct RuleFetches {
@@ -144,8 +248,7 @@ pub(super) struct RuleFetches {
     /// Those of the others.
     other_ops: Vec<OpMask>,
     sector_bytes: usize,
-    /// By command.
-    inside: BTreeMap<u32, RuleFetch>,
+    inside: FetchTable,
     /// Contexts in use.
     in_use: usize,
     /// Commands that may be ready, in that order.
@@ -154,8 +257,6 @@ pub(super) struct RuleFetches {
     /// The inputs that wait for a context once the engine has taken its time for those before them, by
     /// command.
     entering: BTreeMap<u32, u32>,
-    /// Buffers for reuse.
-    spare: Vec<Vec<u8>>,
     pub(super) stats: RuleFetchStats,
 }
 
@@ -168,12 +269,11 @@ impl RuleFetches {
             ops: ops.first().copied().unwrap_or(OpMask::NONE),
             other_ops,
             sector_bytes,
-            inside: BTreeMap::new(),
+            inside: FetchTable::default(),
             in_use: 0,
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
             entering: BTreeMap::new(),
-            spare: Vec::new(),
             stats: RuleFetchStats::default(),
         }
     }
@@ -181,7 +281,7 @@ impl RuleFetches {
     /// Whether any input may fetch a sector, or a command still has reads.
     pub(super) fn is_used(&self) -> bool {
         let mut ops = std::iter::once(&self.ops).chain(&self.other_ops);
-        ops.any(|ops| *ops != OpMask::NONE) || !self.inside.is_empty()
+        ops.any(|ops| *ops != OpMask::NONE) || !self.is_empty()
     }
 
     /// Returns the operations of an application that may fetch a sector.
@@ -223,7 +323,7 @@ impl RuleFetches {
     /// Returns the operations of the input of a command before its last fetch.
     #[inline]
     pub(super) fn ops_before(&self, id: u32) -> u64 {
-        self.inside.get(&id).map_or(0, |fetch| fetch.ops)
+        self.inside.get(id).map_or(0, |fetch| fetch.ops)
     }
 
     /// Records that an input waits for a sector from now on. `ops` are its operations so far.
@@ -240,23 +340,7 @@ impl RuleFetches {
             IoCommand::Rule(RuleCommand { nlb, .. }) => (nlb as usize).min(RULE_READ_AHEAD),
             _ => 1,
         };
-        let (sector_bytes, spare) = (self.sector_bytes, &mut self.spare);
-        let fetch = self.inside.entry(id).or_insert_with(|| {
-            let mut bytes = spare.pop().unwrap_or_default();
-            bytes.resize(places * sector_bytes, 0);
-            let empty = FetchSlot { lba: 0, state: SlotState::Empty, status: Status::SUCCESS };
-            RuleFetch {
-                at,
-                context: None,
-                progress: FetchProgress::NeedsSector,
-                is_in_engine: true,
-                lba,
-                ops,
-                places: vec![empty; places],
-                bytes,
-                reading: 0,
-            }
-        });
+        let fetch = self.inside.get_or_begin(id, places, self.sector_bytes);
         self.in_use += usize::from(fetch.context.is_none());
         (fetch.at, fetch.context, fetch.progress) = (at, Some(context), FetchProgress::NeedsSector);
         (fetch.is_in_engine, fetch.lba, fetch.ops) = (true, lba, ops);
@@ -264,25 +348,18 @@ impl RuleFetches {
 
     /// Records that the rules of an input have ended, and that its context is free.
     pub(super) fn decided(&mut self, id: u32) {
-        let Some(fetch) = self.inside.get_mut(&id) else { return };
+        let Some(fetch) = self.inside.get_mut(id) else { return };
         self.in_use -= usize::from(fetch.context.take().is_some());
         (fetch.progress, fetch.is_in_engine) = (FetchProgress::Decided, true);
         if fetch.reading == 0 {
-            self.remove(id);
-        }
-    }
-
-    fn remove(&mut self, id: u32) {
-        if let Some(RuleFetch { mut bytes, .. }) = self.inside.remove(&id) {
-            bytes.clear();
-            self.spare.push(bytes);
+            self.inside.remove(id);
         }
     }
 
     /// Whether any command has fetched a sector.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.inside.is_empty()
+        self.inside.count == 0
     }
 
     /// Whether a step of a command may follow, or an input waits for a context.
@@ -294,9 +371,9 @@ impl RuleFetches {
     /// Delays what follows the decision about a command until its reads have ended. Returns whether it
     /// has to wait for them.
     pub(super) fn defer(&mut self, id: u32, work: EngineWork) -> bool {
-        let Some(fetch) = self.inside.get_mut(&id) else { return false };
+        let Some(fetch) = self.inside.get_mut(id) else { return false };
         if fetch.reading == 0 {
-            self.remove(id);
+            self.inside.remove(id);
             return false;
         }
         (fetch.progress, fetch.is_in_engine) = (FetchProgress::Ended(work), false);
@@ -306,33 +383,35 @@ impl RuleFetches {
     /// Returns the reads that begin, once the engine has taken its time: of the sector that the rules
     /// wait for, and of those behind it in the range of the command. Past `capacity` there is no sector.
     pub(super) fn begin(&mut self, id: u32, io: &IoCommand, capacity: u64) -> Vec<FetchRead> {
-        let Some(fetch) = self.inside.get_mut(&id) else { return Vec::new() };
+        let Some(fetch) = self.inside.get_mut(id) else { return Vec::new() };
         fetch.is_in_engine = false;
         let is_waiting = fetch.progress == FetchProgress::NeedsSector && fetch.context.is_some();
         let (first, mut reads) = (fetch.lba, Vec::new());
         if is_waiting && first >= capacity {
             let place = fetch.place_of(first);
-            if fetch.places[place].state != SlotState::Reading {
+            let place = &mut fetch.slots[place];
+            if place.state != SlotState::Reading {
                 let status = Status::RULE_BAD_ADDRESS.do_not_retry();
-                fetch.places[place] = FetchSlot { lba: first, state: SlotState::Read, status };
+                place.set(first, SlotState::Read, status);
             }
         } else if is_waiting {
             let end = match *io {
                 IoCommand::Rule(RuleCommand { slba, nlb, .. })
                     if first >= slba && first < slba + u64::from(nlb) =>
                 {
-                    (first + fetch.places.len() as u64).min(slba + u64::from(nlb))
+                    (first + fetch.used_slots as u64).min(slba + u64::from(nlb))
                 }
                 _ => first + 1,
             };
             for lba in first..end {
                 let place = fetch.place_of(lba);
-                let FetchSlot { lba: old, state, .. } = fetch.places[place];
-                if state == SlotState::Reading || old == lba && state == SlotState::Read {
-                    continue;
+                let slot = &mut fetch.slots[place];
+                match slot.state {
+                    SlotState::Reading => continue,
+                    SlotState::Read if slot.lba == lba => continue,
+                    SlotState::Read | SlotState::Empty => {}
                 }
-                let (state, status) = (SlotState::Reading, Status::SUCCESS);
-                fetch.places[place] = FetchSlot { lba, state, status };
+                slot.set(lba, SlotState::Reading, Status::SUCCESS);
                 fetch.reading += 1;
                 reads.push(FetchRead { place: place as u16, lba });
             }
@@ -342,36 +421,38 @@ impl RuleFetches {
         reads
     }
 
-    /// Returns the block of a sector that is read, and the memory for it.
+    /// Returns the block of a sector that is read, and the memory that the caller fills with it.
     pub(super) fn sector_mut(&mut self, id: u32, place: u16) -> Option<(u64, &mut [u8])> {
-        let fetch = self.inside.get_mut(&id)?;
-        let bytes = fetch.bytes.chunks_mut(self.sector_bytes).nth(place.into())?;
-        Some((fetch.places.get(usize::from(place))?.lba, bytes))
+        let place = self.inside.get_mut(id)?.place_mut(place)?;
+        place.is_filled = true;
+        Some((place.lba, &mut place.bytes))
     }
 
     /// Returns the block of a sector that is read.
     pub(super) fn block(&self, id: u32, place: u16) -> Option<u64> {
-        Some(self.inside.get(&id)?.places.get(usize::from(place))?.lba)
+        Some(self.inside.get(id)?.places().get(usize::from(place))?.lba)
     }
 
     /// Records that a sector fails a check.
     pub(super) fn fail(&mut self, id: u32, place: u16, status: Status) {
-        let places = self.inside.get_mut(&id).map(|fetch| &mut fetch.places);
-        if let Some(place) = places.and_then(|places| places.get_mut(usize::from(place))) {
+        let place = self.inside.get_mut(id).and_then(|fetch| fetch.place_mut(place));
+        if let Some(place) = place {
             place.status = status;
         }
     }
 
     /// Records the end of a read.
     pub(super) fn read_done(&mut self, id: u32, place: u16, status: Status) {
-        let Some(fetch) = self.inside.get_mut(&id) else {
+        let Some(fetch) = self.inside.get_mut(id) else {
             unreachable!("a command ends after its reads")
         };
         fetch.reading -= 1;
-        let place = &mut fetch.places[usize::from(place)];
+        let place = &mut fetch.slots[usize::from(place)];
         place.state = SlotState::Read;
         if place.status.is_success() {
-            place.status = status;
+            // Without its data, the sector cannot be read.
+            let is_filled = place.is_filled || !status.is_success();
+            place.status = if is_filled { status } else { Status::INTERNAL };
         }
         // The rules may wait for another sector, whose place was in use.
         self.ready.push_back(id);
@@ -382,9 +463,9 @@ impl RuleFetches {
     pub(super) fn next_step(&mut self) -> Option<(u32, Option<FetchStep>)> {
         loop {
             let id = self.ready.pop_front()?;
-            let Some(fetch) = self.inside.get(&id) else { continue };
+            let Some(fetch) = self.inside.get(id) else { continue };
             if !fetch.is_ready() {
-                let place = fetch.places[fetch.place_of(fetch.lba)];
+                let place = &fetch.slots[fetch.place_of(fetch.lba)];
                 let is_blocked = !fetch.is_in_engine
                     && fetch.context.is_some()
                     && place.state != SlotState::Reading;
@@ -396,7 +477,7 @@ impl RuleFetches {
             let input = WaitingInput { id, at: fetch.at };
             let step = match (fetch.progress, fetch.context) {
                 (FetchProgress::NeedsSector, Some(_)) => {
-                    let place = fetch.places[fetch.place_of(fetch.lba)];
+                    let place = &fetch.slots[fetch.place_of(fetch.lba)];
                     match place.status.is_success() {
                         true => FetchStep::Resume(input),
                         false => FetchStep::Fail(fetch.lba, place.status),
@@ -408,25 +489,27 @@ impl RuleFetches {
                 (FetchProgress::Ended(work), _) => FetchStep::Execute(work),
             };
             if !matches!(step, FetchStep::Resume(_) | FetchStep::Fail(..)) {
-                self.remove(id);
+                self.inside.remove(id);
             }
             return Some((id, Some(step)));
         }
     }
 
-    /// Returns the context of an input that is resumed, and its sector, which the next fetch reads again.
-    pub(super) fn take_sector(&mut self, id: u32) -> Option<(ContextId, &[u8])> {
-        let fetch = self.inside.get_mut(&id)?;
+    /// Returns the context of an input that is resumed, and the memory of its sector. The next fetch reads
+    /// the sector again, whatever the caller leaves there.
+    pub(super) fn take_sector(&mut self, id: u32) -> Option<(ContextId, &mut Box<[u8]>)> {
+        let fetch = self.inside.get_mut(id)?;
         let (context, place) = (fetch.context?, fetch.place_of(fetch.lba));
-        fetch.places[place].state = SlotState::Empty;
+        let place = &mut fetch.slots[place];
+        place.state = SlotState::Empty;
         self.stats.fetches += 1;
-        Some((context, &fetch.bytes[place * self.sector_bytes..][..self.sector_bytes]))
+        Some((context, &mut place.bytes))
     }
 
     /// Ends an input whose rules wait for a sector; `work` follows its reads. Returns whether there is
     /// one.
     pub(super) fn end(&mut self, id: u32, work: EngineWork, engine: &mut RuleEngine) -> bool {
-        let fetch = self.inside.get_mut(&id);
+        let fetch = self.inside.get_mut(id);
         let Some(fetch) = fetch.filter(|fetch| fetch.progress == FetchProgress::NeedsSector) else {
             return false;
         };
@@ -442,17 +525,17 @@ impl RuleFetches {
     /// Returns the commands whose rules wait for a sector, in the order of their numbers.
     pub(super) fn needing_sectors(&self) -> Vec<u32> {
         let needs = |fetch: &RuleFetch| fetch.progress == FetchProgress::NeedsSector;
-        self.inside.iter().filter(|(_, fetch)| needs(fetch)).map(|(id, _)| *id).collect()
+        self.inside.iter().filter(|(_, fetch)| needs(fetch)).map(|(id, _)| id).collect()
     }
 
     /// Has the inputs that wait for sectors begin again, because their program is replaced.
     pub(super) fn replace(&mut self, mut ops: Vec<OpMask>, engine: &mut RuleEngine) {
         self.other_ops = ops.split_off(ops.len().min(1));
         self.ops = ops.first().copied().unwrap_or(OpMask::NONE);
-        for (id, fetch) in &mut self.inside {
+        for (id, fetch) in self.inside.iter_mut() {
             if let Some(context) = fetch.context.take() {
                 engine.cancel(context);
-                self.ready.push_back(*id);
+                self.ready.push_back(id);
             }
         }
         self.in_use = 0;
@@ -488,10 +571,10 @@ impl RuleFetches {
 
     /// Loses all inputs, as a power cut does.
     pub(super) fn power_cut(&mut self, engine: &mut RuleEngine) {
-        for fetch in std::mem::take(&mut self.inside).into_values() {
+        for (_, fetch) in std::mem::take(&mut self.inside).iter() {
             fetch.context.into_iter().for_each(|context| engine.cancel(context));
         }
-        (self.in_use, self.spare) = (0, Vec::new());
+        self.in_use = 0;
         self.ready.clear();
         self.waiting.clear();
         self.entering.clear();
@@ -502,12 +585,12 @@ impl RuleFetches {
     /// # Panics
     /// If one does not hold.
     pub(super) fn check_invariants(&self) {
-        let with_context = self.inside.values().filter(|fetch| fetch.context.is_some()).count();
+        let with_context = self.inside.iter().filter(|(_, fetch)| fetch.context.is_some()).count();
         assert_eq!(with_context, self.in_use, "contexts in use");
         assert!(self.in_use <= RULE_CONTEXTS.into(), "{} contexts", self.in_use);
-        for (id, fetch) in &self.inside {
+        for (id, fetch) in self.inside.iter() {
             let is_read = |place: &&FetchSlot| place.state == SlotState::Reading;
-            let reading = fetch.places.iter().filter(is_read).count();
+            let reading = fetch.places().iter().filter(is_read).count();
             assert_eq!(reading, fetch.reading as usize, "reads of command {id}");
             assert!(
                 fetch.context.is_none() || fetch.progress == FetchProgress::NeedsSector,

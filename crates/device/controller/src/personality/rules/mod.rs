@@ -307,8 +307,8 @@ impl DriveRules {
 
     /// Resumes the rules of a command with the sector that they waited for.
     fn resume_fetched(&mut self, id: u32, facts: &dyn DriveFacts) -> Option<RuleStep> {
-        let (context, bytes) = self.fetches.take_sector(id)?;
-        Some(self.engine.resume_with(context, bytes, facts))
+        let (context, sector) = self.fetches.take_sector(id)?;
+        Some(self.engine.resume_with_sector(context, sector, facts))
     }
 
     /// Runs a command's input to its end, or until its rules fetch a sector.
