@@ -30,8 +30,8 @@ const PROGRAM: &str = include_str!("../../../../../demo/rules/btree.rules");
 const UNITS: [&str; 2] = ["units = 64-127", "units = 0-63"];
 
 const SECTOR: usize = 4096;
-/// Entries that a node has room for, and has.
-const ROOM: usize = 254;
+/// Entries that a node can have, and has.
+const CAPACITY: usize = 254;
 const FANOUT: u64 = 16;
 const DEPTH: u32 = 4;
 /// Sectors that are written behind the tree.
@@ -52,7 +52,7 @@ fn node(is_leaf: bool, entries: &[(u64, u64)]) -> Vec<u8> {
     bytes[0] = u8::from(is_leaf);
     bytes[2] = entries.len() as u8;
     for (at, (key, child)) in entries.iter().enumerate() {
-        let (key_at, child_at) = (8 + 8 * at, 8 + 8 * (ROOM + at));
+        let (key_at, child_at) = (8 + 8 * at, 8 + 8 * (CAPACITY + at));
         bytes[key_at..key_at + 8].copy_from_slice(&key.to_le_bytes());
         bytes[child_at..child_at + 8].copy_from_slice(&child.to_le_bytes());
     }
@@ -78,7 +78,7 @@ enum NodeStep {
 fn step(buffer: &Buffer, key: u64) -> NodeStep {
     let header = word(buffer, 0);
     let (is_leaf, count) = (header & 0xffff == 1, (header >> 16 & 0xffff) as usize);
-    let (mut low, mut high) = (0, count.clamp(1, ROOM));
+    let (mut low, mut high) = (0, count.clamp(1, CAPACITY));
     while high - low > 1 {
         let middle = (low + high) / 2;
         if word(buffer, 8 + 8 * middle) <= key {
@@ -87,7 +87,7 @@ fn step(buffer: &Buffer, key: u64) -> NodeStep {
             high = middle;
         }
     }
-    let child = word(buffer, 8 + 8 * (ROOM + low));
+    let child = word(buffer, 8 + 8 * (CAPACITY + low));
     if is_leaf { NodeStep::Value(child) } else { NodeStep::Node(child) }
 }
 
