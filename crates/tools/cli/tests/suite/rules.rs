@@ -89,6 +89,38 @@ fn the_programs_of_a_scenario_are_checked_for_their_drives() {
 }
 
 #[test]
+fn the_program_of_a_target_is_checked_for_its_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("target.toml");
+    let target = |keys: &str| {
+        let drive = "[drive]\nname = \"d\"\npreset = \"femu-default\"\npersonality = \"open-channel\"\n\
+            geometry = { channels = 2, pus = 2, chunks = 64, pages = 64 }\n";
+        std::fs::write(&scenario, format!("{drive}[target]\nkind = \"rules\"\n{keys}")).unwrap();
+    };
+    target("template = \"predictable\"\n");
+    let checked = json(&sluice(&["check", "--json"], &scenario));
+    assert_eq!(checked["programs"][0]["rules"], 3, "{checked}");
+    let text = sluice(&["explain"], &scenario);
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in ["write of app_0", "read of app_0", "background of app_0", "reclaim"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // A target does not execute all of the language, and has fewer operations if it says so.
+    let posts = "app db { units = 0-3, spare = 0.11 }\nrule tell when idle(db) do post 1\n";
+    std::fs::write(folder.path().join("posts.rules"), posts).unwrap();
+    for (keys, part) in [
+        ("program = \"posts.rules\"\n", "tell"),
+        ("template = \"predictable\"\nops = 4\n", "store"),
+    ] {
+        target(keys);
+        let refused = sluice(&["check"], &scenario);
+        assert_eq!(refused.status.code(), Some(2), "{keys}");
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
 fn errors_have_a_location_and_the_exit_code_of_invalid_requests() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("bad.rules");

@@ -168,3 +168,63 @@ fn a_target_with_rules_returns_the_data_of_a_drive_with_rules() {
         assert!(victims.iter().all(|victims| *victims > 0), "seed {seed}: {victims:?}");
     }
 }
+
+/// The kinds of a target on a drive in a file, with equal data on the media.
+fn of_kind(kind: &str) -> String {
+    let drive = "data = \"file\"\npath = \"drive.img\"\npersonality = \"open-channel\"\n";
+    format!("{drive}[target]\nover_provisioning = 0.28\n{kind}")
+}
+
+/// Opens a target of the kind, checks all sectors, and changes some. It ends with a checkpoint if
+/// `is_orderly`, and otherwise with a power cut after a flush.
+fn use_target(folder: &Path, kind: &str, values: &mut [u8], rng: &mut Rng, is_orderly: bool) {
+    let mut bench = Bench::new(folder, &of_kind(kind));
+    assert_eq!(bench.stack.device.limits().sectors, values.len() as u64, "{kind}");
+    let sectors = values.len() as u64;
+    for lba in 0..sectors {
+        let (status, bytes) = bench.read(lba, 1);
+        assert_eq!(status, Status::SUCCESS, "{kind}: sector {lba}");
+        assert!(bytes == [values[lba as usize]; SECTOR], "{kind}: sector {lba}");
+    }
+    for _ in 0..sectors {
+        let (lba, value) = (rng.below(sectors), rng.below(255) as u8 + 1);
+        values[lba as usize] = value;
+        assert_eq!(bench.write(lba, 1, value), Status::SUCCESS, "{kind}");
+    }
+    let trimmed = rng.below(sectors - 8);
+    assert_eq!(bench.run(Request::discard(trimmed, 8, 0)).0, Status::SUCCESS);
+    values[trimmed as usize..][..8].fill(0);
+    assert_eq!(bench.run(Request::flush(0)).0, Status::SUCCESS);
+    let stats = target_layers::rule_stats(&mut bench.stack.device);
+    assert_eq!(stats.len(), usize::from(kind.contains("rules")));
+    let Stack { mut device, mut drive, .. } = bench.stack;
+    if !is_orderly {
+        drop(device);
+        return drop(drive.power_cut());
+    }
+    target_layers::begin_checkpoint(&mut device);
+    while target_layers::is_checkpointing(&mut device) {
+        if !(device.poll(bench.now) | drive.poll(bench.now)) {
+            bench.now = bench.now.max(device.deadline().min(drive.deadline()));
+        }
+    }
+    drop(device);
+    drive.shut_down().expect("an image that is written");
+}
+
+#[test]
+fn pblk_opens_what_a_target_with_rules_wrote_and_the_reverse() {
+    let pblk = "kind = \"pblk\"\n";
+    let rules = "kind = \"rules\"\ntemplate = \"throughput\"\n";
+    for (first, second, is_orderly) in
+        [(pblk, rules, true), (rules, pblk, true), (pblk, rules, false), (rules, pblk, false)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let sectors = Bench::new(folder.path(), &of_kind(first)).stack.device.limits().sectors;
+        let (mut values, mut rng) = (vec![0; sectors as usize], Rng::new(6));
+        for round in 0..6 {
+            let kind = if round % 2 == 0 { first } else { second };
+            use_target(folder.path(), kind, &mut values, &mut rng, is_orderly);
+        }
+    }
+}

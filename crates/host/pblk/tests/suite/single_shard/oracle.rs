@@ -54,12 +54,19 @@ struct Opening {
     ftl: FtlConfig,
     depth: u16,
     rules: Option<TargetRulesConfig>,
+    /// Each opening has rules if the one before has none: the device is of the kinds `pblk` and
+    /// `rules` alternately.
+    alternates: bool,
+    has_rules: bool,
+    /// Lines that were reclaimed without rules.
+    plain_reclaimed: u64,
 }
 
 impl Opening {
-    fn open(&self, drive: &mut MockOpenChannelDrive) -> Result<Pblk, PblkError> {
+    fn open(&mut self, drive: &mut MockOpenChannelDrive) -> Result<Pblk, PblkError> {
+        self.has_rules = self.rules.is_some() && !(self.alternates && self.has_rules);
         let mut pblk = drive.open(self.ftl, self.depth)?;
-        if let Some(rules) = &self.rules {
+        if let Some(rules) = self.rules.as_ref().filter(|_| self.has_rules) {
             pblk.install_rules(Nanos(0), rules).expect("a program that fits");
         }
         Ok(pblk)
@@ -190,7 +197,14 @@ impl Case {
         }
         // With a shallow queue, commands are deferred.
         let depth = [4, 16, 256][rng.below(3) as usize];
-        let opening = Opening { ftl: config, depth, rules: None };
+        let mut opening = Opening {
+            ftl: config,
+            depth,
+            rules: None,
+            alternates: false,
+            has_rules: false,
+            plain_reclaimed: 0,
+        };
         let pblk = opening.open(&mut drive).expect("a geometry that fits");
         let memory = SharedRegion::anonymous(BUFFERS * LONGEST as usize * SECTOR).unwrap();
         let at = pblk.memory().register(&memory).unwrap();
@@ -231,16 +245,31 @@ impl Case {
         if rules.starts_with(HOT) {
             case.opening.ftl = with_hot;
         }
-        case.opening.rules = Some(settings(&geometry, &rules));
-        case.pblk = case.opening.open(&mut case.drive).expect("a geometry that fits");
-        case.at = case.pblk.memory().register(&case.memory).unwrap();
-        case.oracle = DeviceModel::new(case.pblk.limits().sectors, SearchOrder::OldestFirst);
+        case.install(&rules);
         case
+    }
+
+    /// Creates a case whose kind changes with each opening between `pblk` and `rules`.
+    fn alternating(seed: u64) -> Case {
+        let mut case = Case::new(seed, false);
+        case.opening.alternates = true;
+        case.install(&format!("{STORE_AND_LOAD}{LEVEL}{RECLAIM}"));
+        case
+    }
+
+    /// Opens the empty device again, with rules.
+    fn install(&mut self, rules: &str) {
+        self.opening.rules = Some(settings(&self.drive.geometry, rules));
+        self.pblk = self.opening.open(&mut self.drive).expect("a geometry that fits");
+        self.at = self.pblk.memory().register(&self.memory).unwrap();
+        self.oracle = DeviceModel::new(self.pblk.limits().sectors, SearchOrder::OldestFirst);
     }
 
     /// Adds the counters of the device, before it is lost.
     fn count(&mut self) {
-        self.reclaimed += self.pblk.stats().lines_reclaimed;
+        let reclaimed = self.pblk.stats().lines_reclaimed;
+        self.reclaimed += reclaimed;
+        self.opening.plain_reclaimed += if self.opening.has_rules { 0 } else { reclaimed };
         let rules = self.pblk.rule_stats().unwrap_or_default();
         self.victims += rules.victims;
         self.hot_sectors += rules.hot_sectors;
@@ -508,6 +537,21 @@ fn everything_flushed_survives_with_rules() {
         case.run();
         [case.reclaimed, case.cuts, case.victims, case.hot_sectors]
     });
+    let sums = [0, 1, 2, 3].map(|i| run.results.iter().map(|counts| counts[i]).sum::<u64>());
+    assert!(run.is_single || sums.iter().all(|sum| *sum > 0), "{sums:?}");
+}
+
+/// Power cuts at any time, after which the other kind recovers what the first one wrote, also during a
+/// recovery of the other one.
+#[test]
+fn everything_flushed_survives_between_pblk_and_rules() {
+    let replay = "cargo test -p sluice-pblk single_shard::oracle";
+    let run = run_seeds(150, &[], replay, |seed| {
+        let mut case = Case::alternating(seed);
+        case.run();
+        [case.reclaimed, case.cuts, case.victims, case.opening.plain_reclaimed]
+    });
+    // Some lines were collected by rules, and some without.
     let sums = [0, 1, 2, 3].map(|i| run.results.iter().map(|counts| counts[i]).sum::<u64>());
     assert!(run.is_single || sums.iter().all(|sum| *sum > 0), "{sums:?}");
 }

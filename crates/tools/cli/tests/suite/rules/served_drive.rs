@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use served::*;
+use testkit::nbd_client::{self, NbdClient};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -223,5 +224,88 @@ fn a_drive_without_rules_says_so() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains("the drive has no rules: set personality = \"rules\""), "{text}");
+    }
+}
+
+/// A program of two applications, each of which stores and reads at the block that a host names.
+fn two_applications() -> String {
+    let of = |app: &str, units: &str| {
+        let rules =
+            format!("{STORE}{LOAD}").replace("rule ", "rule db_").replace("map[", "db_map[");
+        let app_line = "app db { units = U, spare = 0.05 }\n".replace('U', units);
+        let table = "table db.db_map: addr[db.sectors] durable\n";
+        format!("{app_line}{table}{rules}").replace("db", app)
+    };
+    of("db", "0-7") + &of("log", "8-15")
+}
+
+/// Returns the bytes of an export.
+fn export_bytes(socket: &Path, name: &str) -> u64 {
+    let mut client = NbdClient::greeted(socket);
+    let replies = client.option(7, &nbd_client::info_data(name, &[]));
+    let (_, info) = replies.iter().find(|reply| reply.0 == nbd_client::REP_INFO).expect("a size");
+    nbd_client::be64(&info[2..])
+}
+
+// guarantee: B-129
+#[test]
+fn each_application_is_served_with_its_own_blocks_only() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("apps.rules"), two_applications()).unwrap();
+    let drive = format!(
+        "{}personality = \"rules\"\nrules = {{ program = \"apps.rules\" }}\n",
+        in_file(DRIVE)
+    );
+    // The applications have a path each, without any in the scenario or with other names.
+    let paths = "[[path]]\nname = \"first\"\nover = \"drive0\"\napp = \"db\"\n\
+        [[path]]\nname = \"second\"\nover = \"drive0\"\napp = \"log\"\n";
+    let mut kept: Option<[Vec<u8>; 2]> = None;
+    for (scenario, names) in
+        [(drive.clone(), ["db", "log"]), (format!("{drive}{paths}"), ["first", "second"])]
+    {
+        let server = Server::launch(folder.path(), &scenario, &[]).wait_ready();
+        let sizes = names.map(|name| export_bytes(&server.socket, name));
+        assert_eq!(sizes[0], sizes[1], "equal numbers of units");
+        let mut clients = names.map(|name| NbdClient::named(&server.socket, name));
+        // What was written before is there, each in its application.
+        if let Some(kept) = &kept {
+            for (client, bytes) in clients.iter_mut().zip(kept) {
+                assert!(client.read(0, 4 * 4096).unwrap() == *bytes);
+            }
+        }
+        // Equal offsets are other blocks, whichever client writes last.
+        for block in 0..64u64 {
+            let (first, second) = (block as u8, !(block as u8));
+            let order = if block % 2 == 0 { [0, 1] } else { [1, 0] };
+            for at in order {
+                let value = [first, second][at];
+                clients[at].write(block * 4096, &[value; 4096]).unwrap();
+            }
+            for (client, value) in clients.iter_mut().zip([first, second]) {
+                assert!(client.read(block * 4096, 4096).unwrap() == [value; 4096], "{block}");
+            }
+        }
+        // A trim of all blocks of one removes nothing of the other.
+        clients[1].command(nbd_client::TRIM, 0, 32 * 4096, (sizes[1] - 32 * 4096) as u32).unwrap();
+        for block in 32..64u64 {
+            assert!(clients[0].read(block * 4096, 4096).unwrap() == [block as u8; 4096]);
+            assert!(clients[1].read(block * 4096, 4096).unwrap() == [0; 4096]);
+        }
+        // No offset is one of the other application's: an export ends where its own blocks do.
+        for (client, size) in clients.iter_mut().zip(sizes) {
+            assert!(client.read(size - 4096, 4096).is_ok());
+            assert_eq!(client.read(size, 4096), Err(nbd_client::EINVAL));
+            assert_eq!(client.read(size - 4096, 2 * 4096), Err(nbd_client::EINVAL));
+            assert_eq!(client.write(size, &[7; 4096]), Err(nbd_client::ENOSPC));
+        }
+        kept = Some([0, 1].map(|at| {
+            clients[at].flush().unwrap();
+            clients[at].read(0, 4 * 4096).unwrap()
+        }));
+        drop(clients);
+        let told = server.stop_all();
+        let served = told["paths"].as_array().expect("paths");
+        let served: Vec<_> = served.iter().map(|path| path["name"].as_str().unwrap()).collect();
+        assert_eq!(served, names);
     }
 }

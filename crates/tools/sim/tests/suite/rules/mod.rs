@@ -179,3 +179,67 @@ fn jobs_run_in_their_applications() {
     let parameters = &json["sluice"]["parameters"]["paths"];
     assert_eq!((&parameters[0]["app"], &parameters[1]["app"]), (&"one".into(), &"two".into()));
 }
+
+/// A drive whose flash the host manages, with a target of the kind.
+fn target(keys: &str) -> String {
+    format!(
+        "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\npersonality = \"open-channel\"\n\
+         geometry = {{ channels = 2, pus = 2, chunks = 40, pages = 32 }}\n\
+         [target]\nover_provisioning = 0.28\n{keys}"
+    )
+}
+
+#[test]
+fn results_have_the_rules_of_a_target() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("test.toml");
+    let page = RuleDrive { keys: "", pus: 4, spare: "0.28" };
+    std::fs::write(folder.path().join("page.rules"), page_rules(&page)).expect("a file");
+    let job = "[precondition]\nfill = \"sequential\"\n[[job]]\nname = \"mixed\"\nrw = \"randrw\"\n\
+        bs = \"4k\"\niodepth = 8\nnorandommap = true\nio_size = \"300%\"\n";
+    let rules = "kind = \"rules\"\nprogram = \"page.rules\"\nidle_poll = \"10ms\"\nops = 100\n";
+    let json = run_at(&path, &format!("{}{job}", target(rules)));
+    let drive = &json["sluice"]["drives"][0];
+    let counters = &drive["rules"];
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value}: {counters:#}"));
+    let named = counters["rules"].as_array().expect("rules");
+    let matches = |name: &str| {
+        number(&named.iter().find(|rule| rule["name"] == name).expect("a rule")["matches"])
+    };
+    // What was written before the run is not counted.
+    let ios = |direction: &str| number(&json["jobs"][0][direction]["total_ios"]);
+    assert_eq!((matches("store"), matches("load")), (ios("write"), ios("read")));
+    assert_eq!(number(&counters["inputs"]), ios("write") + ios("read"));
+    assert_eq!((number(&counters["misses"]), &counters["missed"]), (0, &Value::Array(Vec::new())));
+    assert!(number(&counters["victims"]) > 10, "{counters:#}");
+    let of_rules: u64 = named.iter().map(|rule| number(&rule["ops"])).sum();
+    assert!(of_rules > 0 && number(&counters["ops"]) >= of_rules, "{counters:#}");
+    for key in ["polls", "policy_victims", "idle_polls", "periodic", "relocated", "hot_sectors"] {
+        number(&counters[key]);
+    }
+    let settings = &json["sluice"]["parameters"]["drives"][0]["rules"];
+    assert_eq!(settings["rules"], serde_json::json!(["store", "load", "reclaim"]), "{settings:#}");
+    assert_eq!(settings["idle_poll_ns"], 10_000_000);
+    assert_eq!((&settings["ops"], &settings["hot_stream"]), (&100.into(), &false.into()));
+    // A target without rules has no such section.
+    let plain = run_at(&path, &format!("{}{job}", target("kind = \"pblk\"\n")));
+    assert!(plain["sluice"]["drives"][0]["rules"].is_null());
+    assert!(plain["sluice"]["parameters"]["drives"][0]["rules"].is_null());
+}
+
+#[test]
+fn results_have_the_misses_of_a_target() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("test.toml");
+    let app = "app db { units = 0-3, spare = 0.28 }\ntable map: addr[db.sectors] durable\n";
+    let store = "rule store when channel.app == db and header.write\n  \
+        set map[header.lba] = next_addr(db.host)\n  do header.addr = map[header.lba]; insert lun\n";
+    std::fs::write(folder.path().join("store.rules"), format!("{app}{store}")).expect("a file");
+    let job = "[[job]]\nrw = \"read\"\nbs = \"8k\"\nsize = \"64k\"\ncontinue_on_error = \"read\"\n";
+    let text = format!("{}{job}", target("kind = \"rules\"\nprogram = \"store.rules\"\n"));
+    let scenario = Scenario::parse(&path, &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let outcome = simulate(&scenario, SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let counters = to_json(&outcome)["sluice"]["drives"][0]["rules"].take();
+    let missed = serde_json::json!([{ "op": "read", "misses": 8, "lba": 14, "blocks": 2 }]);
+    assert_eq!((&counters["misses"], &counters["missed"]), (&8.into(), &missed), "{counters:#}");
+}
