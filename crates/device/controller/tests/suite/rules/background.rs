@@ -4,10 +4,12 @@ use std::path::Path;
 
 use controller::{Controller, DriveConfig, DriveRuleStats, DriveRulesConfig};
 use ftl::FtlStats;
+use media::MediaConfig;
 use nvme::{ChunkId, Sqe, Status};
+use rules_lang::RuleTemplate;
 use time::{Component, Nanos};
 
-use super::harness::{APP, LEVEL, RECLAIM, STORE_AND_LOAD, compiled, nand, ruled};
+use super::harness::{APP, LEVEL, RECLAIM, STORE_AND_LOAD, compiled, nand, ruled, settings};
 use crate::block_commands::harness::{Bench, config};
 
 /// Returns a drive that polls its background rules, and then has more rules.
@@ -179,14 +181,18 @@ struct WearSpread {
 
 /// Overwrites an eighth of a drive with rules, which is idle now and then.
 fn wear_spread(rules: &str) -> WearSpread {
-    let mut bench = idle_drive(rules, Some(1_000_000), 0);
+    wear_of(&mut idle_drive(rules, Some(1_000_000), 0))
+}
+
+/// Overwrites an eighth of a drive, which is idle now and then.
+fn wear_of(bench: &mut Bench) -> WearSpread {
     let sectors = bench.drive.sectors();
     let mut rng = rng::Rng::new(8);
-    (0..sectors).for_each(|lba| write(&mut bench, lba, 0));
+    (0..sectors).for_each(|lba| write(bench, lba, 0));
     for at in 0..120 * sectors {
-        write(&mut bench, rng.below(sectors / 8), 0);
+        write(bench, rng.below(sectors / 8), 0);
         if at % (sectors / 4) == 0 {
-            idle(&mut bench, 500_000_000);
+            idle(bench, 500_000_000);
         }
     }
     bench.drive.check_invariants().unwrap_or_else(|violation| panic!("{violation}"));
@@ -219,4 +225,42 @@ fn a_wear_rule_meets_the_bounds_of_static_wear_leveling() {
     assert!(with.spread <= 48 + 24, "{with:?}");
     let cost = with.write_amplification / without.write_amplification;
     assert!(cost < 1.15, "{without:?} {with:?}");
+}
+
+/// Returns a drive that has a program of the template `endurance`, changed by `change`.
+fn endurance_drive(change: impl Fn(String) -> String) -> Bench {
+    let mut base = config();
+    base.ftl.hot_stream = true;
+    if let MediaConfig::Nand(nand) = &mut base.media {
+        // Lines for four streams, and still most of them with data.
+        nand.geometry.chunks = 48;
+    }
+    let program = compiled(&format!("{APP}{STORE_AND_LOAD}"), &base);
+    let config = DriveConfig { rules: Some(DriveRulesConfig { program, ..settings() }), ..base };
+    let program = compiled(&change(RuleTemplate::Endurance.source(15, 100_000)), &config);
+    // Periodic rules never end, and the host waits for the end of all work when it connects.
+    let mut bench = Bench::new(config);
+    bench.drive.install_rules(bench.host.now, &program).expect("a program");
+    bench
+}
+
+#[test]
+fn the_template_endurance_levels_wear_once_a_second() {
+    let mut with = endurance_drive(|source| source);
+    let mut without = endurance_drive(|source| {
+        let limit = "app_0.wear.max - app_0.wear.min > 48";
+        assert!(source.contains(limit), "{source}");
+        source.replace(limit, "app_0.wear.max - app_0.wear.min > 1000000")
+    });
+    let (leveled, plain) = (wear_of(&mut with), wear_of(&mut without));
+    let (of_level, of_none) = (stats(&with), stats(&without));
+    println!("{plain:?}, {leveled:?}, {of_level:?}");
+    // Both run the periodic rules; no other rule relocates lines of a drive that is never polled.
+    assert!(of_level.periodic > 0 && of_none.periodic > 0, "{of_level:?} {of_none:?}");
+    assert_eq!((of_level.idle_polls, of_none.idle_polls), (0, 0));
+    assert_eq!((of_none.relocated, plain.leveled), (0, 0));
+    assert!(of_level.relocated > 0 && leveled.leveled > 0, "{of_level:?} {leveled:?}");
+    let level = of_level.rules.iter().find(|rule| rule.name == "level").expect("a rule");
+    assert!(level.matches >= of_level.relocated && level.faults == 0, "{level:?}");
+    assert!(leveled.spread * 2 < plain.spread, "{plain:?} {leveled:?}");
 }
