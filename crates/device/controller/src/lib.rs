@@ -67,7 +67,10 @@ pub use personality::rules::config::{DriveRulesConfig, DriveRulesError, check_ex
 pub use personality::rules::fetches::{RULE_CONTEXTS, RULE_READ_AHEAD, RuleFetchStats};
 pub use personality::rules::installation::DriveRulesLimits;
 pub use personality::rules::misses::{RuleMissConfig, RuleMissRecord};
-pub use personality::rules::tables::{RuleTableEdit, RuleTableInfo};
+pub use personality::rules::tables::{
+    RuleTableEdit, RuleTableInfo, edit_table, table_named, table_value,
+};
+pub use personality::rules::upload::RuleUpload;
 pub use personality::rules::{DriveRuleStats, NamedRuleStats};
 pub use transport::RegionCosts;
 

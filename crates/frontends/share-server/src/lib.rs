@@ -32,7 +32,9 @@ pub use namespace_control::{
 };
 pub use owner_call::{OwnerCalls, OwnerChannel, OwnerStopped};
 pub use partition_table::{Partition, PartitionError, PartitionTable, UserIds};
-pub use rule_control::{NamedRules, RuleControl, RuleControlError, RuleReport, RuleTableKey};
+pub use rule_control::{
+    NamedRules, RuleControl, RuleControlError, RuleOwner, RuleReport, RuleTableKey,
+};
 pub use server::{
     NamedStats, ServedParts, ShareConfig, ShareError, ShareLimits, ShareServer, SharedDrive,
     StatsFollower, StatsSource,

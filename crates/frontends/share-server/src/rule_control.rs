@@ -1,4 +1,7 @@
-//! [`RuleControl`]: the rules of a drive, read and replaced on the thread that owns it.
+//! [`RuleControl`]: the rules of a drive or a target, read and replaced on the thread that owns it.
+
+use std::fmt;
+use std::sync::Arc;
 
 use controller::{Controller, DriveRuleStats, DriveRulesError, RuleTableEdit, RuleTableInfo};
 use event::RealClock;
@@ -12,18 +15,24 @@ use super::owner_call::{OwnerChannel, OwnerStopped};
 /// Values of a table in a message at most.
 const VALUES_MAX: u32 = (ValuePart::LEN_MAX / size_of::<u64>()) as u32;
 
-/// Why the rules of a drive are neither read nor replaced.
+/// Why the rules of a drive or a target are neither read nor replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleControlError {
     /// The drive does not take the program, or has no rules.
     #[error(transparent)]
     Refused(#[from] DriveRulesError),
+    /// The target does not take the program.
+    #[error("{0}")]
+    Target(String),
+    /// A target has no parked requests to end.
+    #[error("a target parks no request: one that no rule matches has ended at once")]
+    NothingParked,
     /// The thread that owns the drive has ended, or does not answer.
     #[error(transparent)]
     Stopped(#[from] OwnerStopped),
 }
 
-/// The rules of a drive: what a program may use, and the counters of the program.
+/// The rules of a drive or a target: what a program may use, and the counters of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleReport {
     /// Parallel units.
@@ -78,24 +87,100 @@ impl RuleTableKey {
     }
 }
 
-/// Access to the rules of a drive, for any thread but the one that owns it.
-#[derive(Clone, Debug)]
-pub struct RuleControl {
-    owner: OwnerChannel<Controller>,
-    clock: RealClock,
+/// The rules of a drive or a target, for threads other than the one that owns it.
+pub trait RuleOwner: Send + Sync {
+    /// Returns what programs may use, and the counters.
+    ///
+    /// # Errors
+    /// [`RuleControlError`].
+    fn report(&self) -> Result<RuleReport, RuleControlError>;
+
+    /// Installs a program in its encoded form. Returns the number of commands that no rule of it
+    /// matches, which stay parked.
+    ///
+    /// # Errors
+    /// [`RuleControlError`]; nothing has changed.
+    fn install(&self, program: Vec<u8>) -> Result<u64, RuleControlError>;
+
+    /// Adds a part of a program from a byte on; the first one is at 0.
+    ///
+    /// # Errors
+    /// [`RuleControlError`].
+    fn upload(&self, offset: u64, part: Vec<u8>) -> Result<(), RuleControlError>;
+
+    /// Installs the parts that were uploaded, as [`install`](RuleOwner::install) does.
+    ///
+    /// # Errors
+    /// [`RuleControlError`].
+    fn install_uploaded(&self) -> Result<u64, RuleControlError>;
+
+    /// Ends the parked commands of an operation, or all of them. Returns their number.
+    ///
+    /// # Errors
+    /// [`RuleControlError`].
+    fn reject(&self, op: Option<String>) -> Result<u64, RuleControlError>;
+
+    /// Changes entries of a table, in order and between two inputs.
+    ///
+    /// # Errors
+    /// [`RuleControlError`]; the entries before the one that the table does not take are stored.
+    fn edit_table(
+        &self,
+        table: RuleTableKey,
+        edits: Vec<RuleTableEdit>,
+    ) -> Result<(), RuleControlError>;
+
+    /// Returns the values of `count` consecutive keys of a table, from `first` on: the elements of an
+    /// array, the values of a map (0 of an absent key), or 1 for each key that a set has.
+    ///
+    /// # Errors
+    /// [`RuleControlError`], also for indices past the end of an array.
+    fn table_values(
+        &self,
+        table: RuleTableKey,
+        first: u64,
+        count: u32,
+    ) -> Result<Vec<u64>, RuleControlError>;
+}
+
+/// Access to the rules of a drive or a target, for any thread but the one that owns it.
+#[derive(Clone)]
+pub struct RuleControl(Arc<dyn RuleOwner>);
+
+impl fmt::Debug for RuleControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleControl").finish_non_exhaustive()
+    }
+}
+
+impl std::ops::Deref for RuleControl {
+    type Target = dyn RuleOwner;
+
+    fn deref(&self) -> &(dyn RuleOwner + 'static) {
+        &*self.0
+    }
 }
 
 impl RuleControl {
     /// Creates the access to a drive, whose owner polls it in the time of `clock`.
     pub fn new(owner: OwnerChannel<Controller>, clock: RealClock) -> RuleControl {
-        RuleControl { owner, clock }
+        RuleControl(Arc::new(DriveRuleOwner { owner, clock }))
     }
 
-    /// Returns what programs may use, and the counters.
-    ///
-    /// # Errors
-    /// [`RuleControlError`].
-    pub fn report(&self) -> Result<RuleReport, RuleControlError> {
+    /// Creates the access to another owner of rules, such as a target.
+    pub fn of(owner: impl RuleOwner + 'static) -> RuleControl {
+        RuleControl(Arc::new(owner))
+    }
+}
+
+/// The rules of a drive.
+struct DriveRuleOwner {
+    owner: OwnerChannel<Controller>,
+    clock: RealClock,
+}
+
+impl RuleOwner for DriveRuleOwner {
+    fn report(&self) -> Result<RuleReport, RuleControlError> {
         let (limits, tables, stats) = self
             .owner
             .call(|drive| (drive.rule_limits(), drive.rule_tables(), drive.stats().rules))?;
@@ -113,46 +198,25 @@ impl RuleControl {
         })
     }
 
-    /// Installs a program in its encoded form. Returns the number of commands that no rule of it
-    /// matches, which stay parked.
-    ///
-    /// # Errors
-    /// [`RuleControlError`]; nothing has changed.
-    pub fn install(&self, program: Vec<u8>) -> Result<u64, RuleControlError> {
+    fn install(&self, program: Vec<u8>) -> Result<u64, RuleControlError> {
         let clock = self.clock;
         Ok(self.owner.call(move |drive| drive.install_rules(clock.now(), &program))??)
     }
 
-    /// Adds a part of a program from a byte on; the first one is at 0.
-    ///
-    /// # Errors
-    /// [`RuleControlError`].
-    pub fn upload(&self, offset: u64, part: Vec<u8>) -> Result<(), RuleControlError> {
+    fn upload(&self, offset: u64, part: Vec<u8>) -> Result<(), RuleControlError> {
         Ok(self.owner.call(move |drive| drive.upload_rules(offset, &part))??)
     }
 
-    /// Installs the parts that were uploaded, as [`install`](RuleControl::install) does.
-    ///
-    /// # Errors
-    /// [`RuleControlError`].
-    pub fn install_uploaded(&self) -> Result<u64, RuleControlError> {
+    fn install_uploaded(&self) -> Result<u64, RuleControlError> {
         let clock = self.clock;
         Ok(self.owner.call(move |drive| drive.install_uploaded_rules(clock.now()))??)
     }
 
-    /// Ends the parked commands of an operation, or all of them. Returns their number.
-    ///
-    /// # Errors
-    /// [`RuleControlError`].
-    pub fn reject(&self, op: Option<String>) -> Result<u64, RuleControlError> {
+    fn reject(&self, op: Option<String>) -> Result<u64, RuleControlError> {
         Ok(self.owner.call(move |drive| drive.reject_rule_misses(op.as_deref()))??)
     }
 
-    /// Changes entries of a table, in order and between two inputs.
-    ///
-    /// # Errors
-    /// [`RuleControlError`]; the entries before the one that the table does not take are stored.
-    pub fn edit_table(
+    fn edit_table(
         &self,
         table: RuleTableKey,
         edits: Vec<RuleTableEdit>,
@@ -164,12 +228,7 @@ impl RuleControl {
         Ok(self.owner.call(edit)??)
     }
 
-    /// Returns the values of `count` consecutive keys of a table, from `first` on: the elements of an
-    /// array, the values of a map (0 of an absent key), or 1 for each key that a set has.
-    ///
-    /// # Errors
-    /// [`RuleControlError`], also for indices past the end of an array.
-    pub fn table_values(
+    fn table_values(
         &self,
         table: RuleTableKey,
         first: u64,
@@ -184,10 +243,10 @@ impl RuleControl {
     }
 }
 
-/// A drive, and the access to its rules.
+/// A drive or a target, and the access to its rules.
 #[derive(Clone, Debug)]
 pub struct NamedRules {
-    /// Name of the drive.
+    /// Name of the drive or target.
     pub name: ResourceName,
     /// Its rules.
     pub control: RuleControl,
@@ -197,7 +256,9 @@ impl NamedRules {
     /// Returns the error of a message.
     pub(super) fn error(&self, error: RuleControlError) -> ProtocolError {
         let code = match error {
-            RuleControlError::Refused(_) => Code::RuleProgram,
+            RuleControlError::Refused(_)
+            | RuleControlError::Target(_)
+            | RuleControlError::NothingParked => Code::RuleProgram,
             RuleControlError::Stopped(_) => Code::Drive,
         };
         ProtocolError::new(code, format!("{}: {error}", self.name))

@@ -148,6 +148,30 @@ impl Pblk {
         Ok(())
     }
 
+    /// Replaces the rule program by another one in its encoded form, with the settings of the program that
+    /// is installed. A request is executed as the old program or as the new one decides.
+    ///
+    /// # Errors
+    /// [`TargetRulesError`], also if no program is installed; nothing changes.
+    pub fn replace_rules(&mut self, now: Nanos, program: Vec<u8>) -> Result<(), TargetRulesError> {
+        let rules = self.flash.rules.as_ref().ok_or(TargetRulesError::NoRules)?;
+        let config = TargetRulesConfig { program, ..*rules.settings() };
+        self.install_rules(now, &config)
+    }
+
+    /// Returns what a program that [replaces](Pblk::replace_rules) the installed one may use; `None` without
+    /// rules.
+    pub fn rule_limits(&self) -> Option<TargetRulesLimits> {
+        let (rules, active_pus) = (self.flash.rules.as_ref()?, self.ftl.config().active_pus);
+        Some(rules.settings().limits(self.flash.geometry(), active_pus))
+    }
+
+    /// Returns the engine of the rules, for access to their tables between two requests; `None` without
+    /// rules.
+    pub fn rule_engine_mut(&mut self) -> Option<&mut ::rules::RuleEngine> {
+        self.flash.rules.as_mut().map(|rules| rules.engine_mut())
+    }
+
     /// Returns the counters of the rules, if a program is installed.
     pub fn rule_stats(&self) -> Option<TargetRuleStats> {
         self.flash.rules.as_ref().map(|rules| rules.stats())

@@ -111,6 +111,9 @@ pub enum DriveControlError {
     /// The drive does not take a rule program, or has no rules.
     #[error(transparent)]
     Rules(#[from] DriveRulesError),
+    /// A target on the host does not take a rule program, or has no parked request.
+    #[error("{0}")]
+    TargetRules(String),
     /// The drive's thread has ended.
     #[error(transparent)]
     Stopped(#[from] OwnerStopped),
@@ -121,6 +124,9 @@ impl From<RuleControlError> for DriveControlError {
         match error {
             RuleControlError::Refused(error) => error.into(),
             RuleControlError::Stopped(stopped) => stopped.into(),
+            error @ (RuleControlError::Target(_) | RuleControlError::NothingParked) => {
+                DriveControlError::TargetRules(error.to_string())
+            }
         }
     }
 }

@@ -149,6 +149,28 @@ pub fn rule_stats(device: &mut (impl BlockDevice + ?Sized)) -> Vec<TargetRuleSta
     stats
 }
 
+/// Calls `visit` with the target that has rules: with the one with index `only` in the order of the layers,
+/// or else with the first one. Returns its result, or `None` if there is no such target, or if it has no
+/// rules.
+pub fn with_rule_target<T>(
+    device: &mut (impl BlockDevice + ?Sized),
+    only: Option<usize>,
+    visit: impl FnOnce(&mut Pblk) -> T,
+) -> Option<T> {
+    let (mut index, mut visit, mut result) = (0, Some(visit), None);
+    for_each_target(device, &mut |target| {
+        let is_meant = only.is_none_or(|only| only == index);
+        index += 1;
+        if let (true, TargetLayer::Pblk(pblk)) = (is_meant, target)
+            && pblk.rule_limits().is_some()
+            && let Some(visit) = visit.take()
+        {
+            result = Some(visit(pblk));
+        }
+    });
+    result
+}
+
 /// Returns whether the device has several shards. A request on a queue of one then needs polls of
 /// the other queues.
 pub fn has_shards(device: &mut (impl BlockDevice + ?Sized)) -> bool {

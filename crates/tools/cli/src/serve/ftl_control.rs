@@ -143,19 +143,53 @@ pub(super) fn named_ftls(
         };
         named.push((drive.plan.config.name.clone(), control(owners)));
     }
+    for target in host_targets(scenario, units) {
+        if !named.iter().any(|(other, _)| *other == target.name) {
+            let owners = target.owners.into_iter().map(|owner| owner.0).collect();
+            named.push((target.name, control(owners)));
+        }
+    }
+    named
+}
+
+/// A target on the host, or all of the shards of one.
+pub(super) struct HostTargetOwners {
+    /// Its name, or that of its drive.
+    pub(super) name: String,
+    /// The owner of each shard.
+    pub(super) owners: Vec<HostTargetOwner>,
+}
+
+/// The owner of a target or of a shard.
+pub(super) struct HostTargetOwner(FtlOwner);
+
+impl HostTargetOwner {
+    /// Returns the server, and the index of the target in its device; `None` for its only one.
+    pub(super) fn target(&self) -> Option<(&OwnerChannel<CoreQueues>, Option<usize>)> {
+        match &self.0 {
+            FtlOwner::Target(owner, only) => Some((owner, *only)),
+            FtlOwner::Drive(_) => None,
+        }
+    }
+}
+
+/// Returns each target on the host that is served, once.
+pub(super) fn host_targets(scenario: &Scenario, units: &[ServedUnit]) -> Vec<HostTargetOwners> {
+    let mut found: Vec<HostTargetOwners> = Vec::new();
     for unit in units {
         let members = unit.over.map(|over| scenario.members(over)).unwrap_or_default();
         let targets = members.iter().filter(|member| scenario.is_on_host(**member));
         for (index, member) in targets.enumerate() {
             let name = scenario.device_name(*member);
-            if named.iter().any(|(other, _)| other == name) {
+            if found.iter().any(|other| other.name == name) {
                 continue;
             }
             let only = (members.len() > 1).then_some(index);
-            named.push((name.to_owned(), control(target_owners(&unit.cores, only))));
+            let owners = target_owners(&unit.cores, only).into_iter().map(HostTargetOwner);
+            found.push(HostTargetOwners { name: name.to_owned(), owners: owners.collect() });
         }
     }
-    named
+    found
 }
 
 #[cfg(test)]

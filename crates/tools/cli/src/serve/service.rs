@@ -15,7 +15,8 @@ use stack::{
     DevicePort, DriveSnapshot, DriveThreadState, SimulatedDevice, SnapshotCell, SnapshotSource,
 };
 
-use super::drive_access::{named_injectors, named_namespaces, named_rules};
+use super::drive_access::target_rules::named_rules;
+use super::drive_access::{named_injectors, named_namespaces};
 use super::ftl_control::named_ftls;
 use super::observed_device::ObservedDevice;
 use super::observer::MeterDrive;
@@ -66,7 +67,7 @@ pub(super) struct Services {
     injectors: Vec<(String, FaultInjector)>,
     /// Access to namespaces, by the name of the drive.
     namespaces: Vec<(String, NamespaceControl)>,
-    /// Access to rules, by the name of the drive.
+    /// Access to rules, those of a target with rules too, by the name of the drive.
     rules: Vec<(String, RuleControl)>,
     stop: Arc<AtomicBool>,
     /// The ports of the hosts, which keep devices of this machine open.
@@ -248,7 +249,7 @@ impl Services {
         let ftls = named_ftls(scenario, &served, &units);
         let injectors = named_injectors(&served, clock);
         let namespaces = named_namespaces(&served, clock);
-        let rules = named_rules(&served, clock);
+        let rules = named_rules(scenario, &served, &units, clock);
         let mut services = Services {
             drives: served,
             units,
@@ -330,7 +331,7 @@ impl Services {
         self.injectors.iter().map(|(name, injector)| (name.as_str(), injector))
     }
 
-    /// Returns the name of each emulated NVMe drive, and the access to its rules.
+    /// Returns the name of each emulated NVMe drive, and the access to its rules or those of its target.
     pub(super) fn rules(&self) -> impl Iterator<Item = (&str, &RuleControl)> {
         self.rules.iter().map(|(name, control)| (name.as_str(), control))
     }

@@ -1,6 +1,7 @@
 //! `sluice rules`.
 
 mod served_drive;
+mod served_target;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -16,7 +16,7 @@ pub(crate) mod output;
 pub(crate) mod sectors;
 mod stations;
 pub(crate) mod tables;
-mod upload;
+pub(crate) mod upload;
 
 use ftl::{ChosenLine, FtlFacts, VictimDecision, VictimLines};
 use nvme::Status;

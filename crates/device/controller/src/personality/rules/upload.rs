@@ -5,20 +5,20 @@ use super::config::DriveRulesError;
 
 /// The parts of a program so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RuleUpload {
+pub struct RuleUpload {
     bytes: Vec<u8>,
 }
 
 impl RuleUpload {
     /// Bytes of a program at most.
-    pub(super) const BYTES_MAX: usize = 2 << 20;
+    pub const BYTES_MAX: usize = 2 << 20;
 
     /// Adds a part. One at 0 begins a new program; a part may be sent again.
     ///
     /// # Errors
     /// [`DriveRulesError::Upload`] if bytes before the part are missing, or if the program is too long. The
     /// parts so far remain.
-    pub(super) fn add(&mut self, offset: u64, part: &[u8]) -> Result<(), DriveRulesError> {
+    pub fn add(&mut self, offset: u64, part: &[u8]) -> Result<(), DriveRulesError> {
         let has = self.bytes.len() as u64;
         let end = offset.saturating_add(part.len() as u64);
         if offset > has || end > RuleUpload::BYTES_MAX as u64 {
@@ -37,7 +37,7 @@ impl RuleUpload {
     }
 
     /// Removes and returns the program.
-    pub(super) fn take(&mut self) -> Vec<u8> {
+    pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 

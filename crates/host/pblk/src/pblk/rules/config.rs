@@ -196,6 +196,9 @@ pub enum TargetRulesError {
         /// The time between two polls.
         idle_poll: Nanos,
     },
+    /// The target has no rules.
+    #[error("the target has no rules: set kind = \"rules\"")]
+    NoRules,
     /// The program has no application.
     #[error("the rule program has no application: declare one on all parallel units of the drive")]
     NoApp,

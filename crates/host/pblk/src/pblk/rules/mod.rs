@@ -116,6 +116,8 @@ impl TargetRuleStats {
 pub(crate) struct TargetRules {
     engine: RuleEngine,
     timers: RuleTimers,
+    /// The settings, without the program.
+    settings: TargetRulesConfig,
     /// The counters that the engine does not have.
     stats: TargetRuleStats,
 }
@@ -132,7 +134,18 @@ impl TargetRules {
         let options = EngineOptions { contexts: 1, sector_bytes, pause_ops: PAUSE_OPS };
         let engine = RuleEngine::install(verified, options);
         let timers = RuleTimers::new(&engine, config.idle_poll, now);
-        TargetRules { engine, timers, stats: TargetRuleStats::default() }
+        let settings = TargetRulesConfig { program: Vec::new(), ..*config };
+        TargetRules { engine, timers, settings, stats: TargetRuleStats::default() }
+    }
+
+    /// Returns the settings, without the program.
+    pub(super) fn settings(&self) -> &TargetRulesConfig {
+        &self.settings
+    }
+
+    /// Returns the engine.
+    pub(super) fn engine_mut(&mut self) -> &mut RuleEngine {
+        &mut self.engine
     }
 
     /// Returns the counters.

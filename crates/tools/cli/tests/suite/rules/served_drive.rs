@@ -14,31 +14,37 @@ use testkit::nbd_client::{self, NbdClient};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-const APP: &str = "app db { units = 0-15, spare = 0.05 }\ntable map: addr[db.sectors] durable\n";
+pub(super) const APP: &str =
+    "app db { units = 0-15, spare = 0.05 }\ntable map: addr[db.sectors] durable\n";
 
-const LOAD: &str = "rule load\n  when channel.app == db and header.read\n  \
+pub(super) const LOAD: &str = "rule load\n  when channel.app == db and header.read\n  \
     do header.addr = map[header.lba]; insert lun\n";
 
-const STORE: &str = "rule store\n  when channel.app == db and header.write\n  \
+pub(super) const STORE: &str = "rule store\n  when channel.app == db and header.write\n  \
     set map[header.lba] = next_addr(db.host)\n  do header.addr = map[header.lba]; insert lun\n";
 
 /// A server of a drive whose rules have none for writes.
-struct Served {
-    server: Server,
+pub(super) struct Served {
+    pub(super) server: Server,
     socket: PathBuf,
     folder: PathBuf,
 }
 
 impl Served {
     fn start(folder: &Path, timeout: &str) -> Served {
-        let socket = folder.join("admin.sock");
-        std::fs::write(folder.join("load.rules"), format!("{APP}{LOAD}")).unwrap();
         let scenario = format!(
             "{DRIVE}data = \"memory\"\npersonality = \"rules\"\n\
              rules = {{ program = \"load.rules\", miss_timeout = \"{timeout}\" }}\n"
         );
+        Served::with(folder, &scenario)
+    }
+
+    /// Starts a server of a scenario whose program is `load.rules`.
+    pub(super) fn with(folder: &Path, scenario: &str) -> Served {
+        let socket = folder.join("admin.sock");
+        std::fs::write(folder.join("load.rules"), format!("{APP}{LOAD}")).unwrap();
         let args = ["--admin-socket", socket.to_str().unwrap()];
-        let server = Server::launch(folder, &scenario, &args).wait_ready();
+        let server = Server::launch(folder, scenario, &args).wait_ready();
         let start = Instant::now();
         while !server.stdout().contains("answering `sluice admin") {
             assert!(start.elapsed() < TEST_TIMEOUT, "{}", server.stderr());
@@ -47,19 +53,19 @@ impl Served {
         Served { server, socket, folder: folder.to_owned() }
     }
 
-    fn rules(&self, command: &str, args: &[&str]) -> Output {
+    pub(super) fn rules(&self, command: &str, args: &[&str]) -> Output {
         let mut sluice = Command::new(env!("CARGO_BIN_EXE_sluice"));
         sluice.args(["rules", command, "--socket"]).arg(&self.socket).args(args).output().unwrap()
     }
 
-    fn json(&self, command: &str, args: &[&str]) -> Value {
+    pub(super) fn json(&self, command: &str, args: &[&str]) -> Value {
         let output = self.rules(command, &[&["--json", "drive0"], args].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
     /// Writes a program, and returns the path of its file.
-    fn program(&self, name: &str, source: &str) -> String {
+    pub(super) fn program(&self, name: &str, source: &str) -> String {
         let path = self.folder.join(name);
         std::fs::write(&path, source).unwrap();
         path.to_str().unwrap().to_owned()

@@ -1,11 +1,13 @@
-//! [`named_injectors`]: injectors of faults into served drives, by name; [`named_namespaces`] and
-//! [`named_rules`]: access to their namespaces and rules.
+//! [`named_injectors`]: injectors of faults into served drives, by name; [`named_namespaces`]: access
+//! to their namespaces.
+
+pub(super) mod target_rules;
 
 use event::RealClock;
 use scenario::{DriveKind, parse_fault};
-use share_server::{FaultInjectionError, FaultInjector, NamespaceControl, RuleControl};
+use share_server::{FaultInjectionError, FaultInjector, NamespaceControl};
 
-use super::service::ServedDrive;
+use crate::serve::service::ServedDrive;
 
 /// Returns the name of each emulated NVMe drive, and the injector of its faults. The thread that owns
 /// the drive injects them, at the time of its `clock`.
@@ -24,16 +26,6 @@ pub(super) fn named_injectors(
         (drive.plan.config.name.clone(), injector)
     };
     nvme.map(injector).collect()
-}
-
-/// Returns the name of each emulated NVMe drive, and the access to its rules, whose thread polls it in
-/// the time of `clock`.
-pub(super) fn named_rules(drives: &[ServedDrive], clock: RealClock) -> Vec<(String, RuleControl)> {
-    let nvme = drives.iter().filter(|drive| drive.plan.kind == DriveKind::Nvme);
-    let control = |drive: &ServedDrive| {
-        (drive.plan.config.name.clone(), RuleControl::new(drive.owner.clone(), clock))
-    };
-    nvme.map(control).collect()
 }
 
 /// Returns the name of each emulated NVMe drive, and the access to its namespaces, whose thread polls
