@@ -300,6 +300,8 @@ def test_rules_are_installed_while_a_drive_is_open() -> None:
         after = drive.rules()["stats"]
         assert [rule["name"] for rule in after["rules"]] == ["load"] != names
         assert [(miss["op"], miss["timed_out"]) for miss in after["missed"]] == [("write", 1)]
+        (app,) = after["apps"]
+        assert (app["name"], app["misses"], app["inputs"]) == ("db", 1, after["inputs"])
         assert drive.reject_misses() == drive.reject_misses("write") == 0
         with pytest.raises(ValueError, match="program:1:"):
             drive.install_rules("rule x")

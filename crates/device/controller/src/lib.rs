@@ -71,7 +71,7 @@ pub use personality::rules::tables::{
     RuleTableEdit, RuleTableInfo, edit_table, table_named, table_value,
 };
 pub use personality::rules::upload::RuleUpload;
-pub use personality::rules::{DriveRuleStats, NamedRuleStats};
+pub use personality::rules::{AppRuleStats, DriveRuleStats, NamedRuleStats};
 pub use transport::RegionCosts;
 
 pub use stats::{

@@ -706,6 +706,56 @@ typedef struct sluice_rule_misses {
 } sluice_rule_misses;
 
 /**
+ * Counters of an application of the rules of a drive.
+ */
+typedef struct sluice_rule_app {
+    /**
+     * Its name as the program declares it, with zeros behind it; of a longer name the first 63 bytes.
+     */
+    char name[64];
+    /**
+     * Inputs of its commands.
+     */
+    uint64_t inputs;
+    /**
+     * Its commands that no rule matched.
+     */
+    uint64_t misses;
+    /**
+     * Operations of its inputs and polls.
+     */
+    uint64_t ops;
+    /**
+     * Polls of its background rules for a victim.
+     */
+    uint64_t polls;
+    /**
+     * Polls of its background rules by an idle drive.
+     */
+    uint64_t idle_polls;
+    /**
+     * Runs of its periodic rules.
+     */
+    uint64_t periodic;
+    /**
+     * Victims that its rules chose.
+     */
+    uint64_t victims;
+    /**
+     * Lines that were relocated although no space was needed.
+     */
+    uint64_t relocated;
+    /**
+     * Victims of the policy of its FTL, because the host waited for space and no rule chose one.
+     */
+    uint64_t policy_victims;
+    /**
+     * Sectors of writes that its rules placed in the stream `hot`.
+     */
+    uint64_t hot_sectors;
+} sluice_rule_app;
+
+/**
  * Callback that returns the index of a request's queue, 0 to `queues - 1`; larger values wrap
  * around (modulo `queues`). The library calls it on the submitting thread before it submits the
  * request. The callback must not call functions on the handle, throw an exception, or call
@@ -1869,6 +1919,29 @@ int sluice_rules_misses(const struct sluice_device *device,
                         const char *drive,
                         struct sluice_rule_misses *misses,
                         size_t count);
+
+/**
+ * Reads the counters of each application of the rules of an emulated NVMe drive behind a device.
+ *
+ * @param device The device; as for `sluice_rules_install()`.
+ * @param drive Name of the drive, or `NULL` if there is only one behind the device.
+ * @param apps Receives the first `count` applications, in the order of the program. May be `NULL` if
+ *   `count` is 0.
+ * @param count Number of elements of `apps`.
+ *
+ * # Returns
+ *
+ * The number of applications, which may be larger than `count`, or a negative errno as for
+ * `sluice_rules_install()`.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive's thread.
+ */
+int sluice_rules_apps(const struct sluice_device *device,
+                      const char *drive,
+                      struct sluice_rule_app *apps,
+                      size_t count);
 
 /**
  * Ends commands that no rule of an emulated NVMe drive behind a device matches. Their requests fail.

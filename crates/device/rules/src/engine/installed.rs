@@ -92,6 +92,12 @@ impl InstalledRules {
         self.commands.iter().filter_map(|rules| rules.direct.as_ref()).flat_map(|d| d.decisions())
     }
 
+    /// Returns the direct decisions about commands of an application.
+    pub(super) fn decisions_of(&self, app: AppId) -> impl Iterator<Item = &DirectDecision> {
+        let commands = self.commands.chunks(InputOp::CODES).nth(app.index()).unwrap_or_default();
+        commands.iter().filter_map(|rules| rules.direct.as_ref()).flat_map(|d| d.decisions())
+    }
+
     /// Returns the rule at a position in the order of rules.
     #[inline]
     pub(super) fn at(&self, position: u32) -> &InstalledRule {

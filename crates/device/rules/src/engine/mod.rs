@@ -68,6 +68,14 @@ pub struct EngineTotals {
     pub ops: u64,
 }
 
+impl EngineTotals {
+    #[inline]
+    fn add_input(&mut self, ops: u64) {
+        self.inputs += 1;
+        self.ops += ops;
+    }
+}
+
 /// A table that cannot do what the caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleTableError {
@@ -97,6 +105,8 @@ pub struct RuleEngine {
     counters: Vec<RuleCounters>,
     /// Sums without those of direct decisions.
     totals: EngineTotals,
+    /// The sums of each application; empty if there is one.
+    app_totals: Box<[EngineTotals]>,
     /// Operations of the input that ended last.
     ended_ops: u64,
     pause_ops: u64,
@@ -115,6 +125,10 @@ impl RuleEngine {
             free: (0..options.contexts).rev().map(ContextId::new).collect(),
             counters: vec![RuleCounters::default(); program.rules.len()],
             totals: EngineTotals::default(),
+            app_totals: match program.apps.len() {
+                0 | 1 => Box::default(),
+                apps => vec![EngineTotals::default(); apps].into_boxed_slice(),
+            },
             ended_ops: 0,
             pause_ops: options.pause_ops,
             verified,
@@ -143,6 +157,28 @@ impl RuleEngine {
             totals.ops += decision.commands * decision.ops;
         }
         totals
+    }
+
+    /// Returns the sums over the inputs of an application that have ended.
+    pub fn app_totals(&self, app: AppId) -> EngineTotals {
+        if self.app_totals.is_empty() {
+            return self.totals();
+        }
+        let mut totals = self.app_totals.get(app.index()).copied().unwrap_or_default();
+        for decision in self.installed.decisions_of(app) {
+            totals.inputs += decision.commands;
+            totals.ops += decision.commands * decision.ops;
+        }
+        totals
+    }
+
+    /// Adds an input that has ended to the sums.
+    #[inline]
+    fn add_input(&mut self, app: AppId, ops: u64) {
+        self.totals.add_input(ops);
+        if let Some(totals) = self.app_totals.get_mut(app.index()) {
+            totals.add_input(ops);
+        }
     }
 
     /// Returns the operations of the input that ended last, the matching of rules included; 0 before
@@ -193,9 +229,8 @@ impl RuleEngine {
             return Some(verdict);
         }
         self.ended_ops = decision.fault_ops();
-        self.totals.inputs += 1;
-        self.totals.ops += self.ended_ops;
         decision.count_fault(&mut self.counters);
+        self.add_input(app, self.ended_ops);
         let status = RuleStatus::IndexOutOfRange;
         Some(RuleVerdict::Complete { status, value: 0 })
     }
@@ -370,8 +405,8 @@ impl RuleEngine {
         let context = &mut self.contexts[id.index()];
         assert!(context.origin.kind != InputKind::Free, "{id} is free");
         context.origin.kind = InputKind::Free;
-        self.totals.inputs += 1;
-        self.totals.ops += context.exec.used;
+        let (app, used) = (context.origin.app, context.exec.used);
+        self.add_input(app, used);
         self.free.push(id);
     }
 
@@ -421,9 +456,9 @@ impl RuleEngine {
                 let (used, stated) = (context.exec.used, context.stated);
                 assert!(used <= stated, "an input used {used} operations, stated were {stated}");
                 context.origin.kind = InputKind::Free;
+                let app = context.origin.app;
                 self.ended_ops = used;
-                self.totals.inputs += 1;
-                self.totals.ops += used;
+                self.add_input(app, used);
                 self.free.push(id);
             }
         }

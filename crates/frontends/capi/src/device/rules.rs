@@ -29,6 +29,34 @@ pub struct sluice_rule_misses {
     pub lba: u64,
 }
 
+/// Counters of an application of the rules of a drive.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_rule_app {
+    /// Its name as the program declares it, with zeros behind it; of a longer name the first 63 bytes.
+    pub name: [c_char; 64],
+    /// Inputs of its commands.
+    pub inputs: u64,
+    /// Its commands that no rule matched.
+    pub misses: u64,
+    /// Operations of its inputs and polls.
+    pub ops: u64,
+    /// Polls of its background rules for a victim.
+    pub polls: u64,
+    /// Polls of its background rules by an idle drive.
+    pub idle_polls: u64,
+    /// Runs of its periodic rules.
+    pub periodic: u64,
+    /// Victims that its rules chose.
+    pub victims: u64,
+    /// Lines that were relocated although no space was needed.
+    pub relocated: u64,
+    /// Victims of the policy of its FTL, because the host waited for space and no rule chose one.
+    pub policy_victims: u64,
+    /// Sectors of writes that its rules placed in the stream `hot`.
+    pub hot_sectors: u64,
+}
+
 /// Compiles a rule program for an emulated NVMe drive behind a device, and installs it. The drive has
 /// `personality = "rules"` in the scenario that this program has opened.
 ///
@@ -124,6 +152,63 @@ pub unsafe extern "C" fn sluice_rules_misses(
             unsafe { misses.add(at).write(value) };
         }
         Ok(missed.len() as c_int)
+    })
+}
+
+/// Reads the counters of each application of the rules of an emulated NVMe drive behind a device.
+///
+/// @param device The device; as for `sluice_rules_install()`.
+/// @param drive Name of the drive, or `NULL` if there is only one behind the device.
+/// @param apps Receives the first `count` applications, in the order of the program. May be `NULL` if
+///   `count` is 0.
+/// @param count Number of elements of `apps`.
+///
+/// # Returns
+///
+/// The number of applications, which may be larger than `count`, or a negative errno as for
+/// `sluice_rules_install()`.
+///
+/// # Threads
+///
+/// Any thread. The call waits for the drive's thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_rules_apps(
+    device: *const sluice_device,
+    drive: *const c_char,
+    apps: *mut sluice_rule_app,
+    count: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: pointers are as the header demands.
+        let device = unsafe { object_ref("device", device) }?;
+        // SAFETY: as above.
+        let drive = unsafe { optional_text("drive", drive) }?;
+        if apps.is_null() && count > 0 {
+            return Err(CallError::Null("apps"));
+        }
+        let counted = device.control.rules(drive)?.stats.apps;
+        for (at, app) in counted.iter().take(count).enumerate() {
+            let mut name = [0; 64];
+            for (to, from) in name[..63].iter_mut().zip(app.name.bytes()) {
+                *to = from as c_char;
+            }
+            let value = sluice_rule_app {
+                name,
+                inputs: app.inputs,
+                misses: app.misses,
+                ops: app.ops,
+                polls: app.polls,
+                idle_polls: app.idle_polls,
+                periodic: app.periodic,
+                victims: app.victims,
+                relocated: app.relocated,
+                policy_victims: app.policy_victims,
+                hot_sectors: app.hot_sectors,
+            };
+            // SAFETY: `at` is less than `count`, which is the capacity that the header demands.
+            unsafe { apps.add(at).write(value) };
+        }
+        Ok(counted.len() as c_int)
     })
 }
 

@@ -164,6 +164,19 @@ pub(super) fn stats(drive: &RulesDriveArgs) -> Result<(), CliError> {
             rule.name, rule.matches, rule.faults, rule.ops
         );
     }
+    if stats.apps.len() > 1 {
+        text.push_str(
+            "application                            inputs       misses          ops      victims\n",
+        );
+        for app in &stats.apps {
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{:<32} {:>12} {:>12} {:>12} {:>12}",
+                app.name, app.inputs, app.misses, app.ops, app.victims
+            );
+        }
+    }
     print(&text)
 }
 

@@ -1,6 +1,6 @@
 //! Rules of a drive or a target in results: their settings and their counters.
 
-use controller::{DriveRuleStats, DriveRulesConfig, NamedRuleStats, RuleMissRecord};
+use controller::{AppRuleStats, DriveRuleStats, DriveRulesConfig, NamedRuleStats, RuleMissRecord};
 use pblk::{NamedTargetRule, TargetRuleMisses, TargetRuleStats, TargetRulesConfig};
 use rules::RuleProgram;
 use serde_json::{Value, json};
@@ -33,6 +33,21 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
             "matches": rule.matches,
             "faults": rule.faults,
             "ops": rule.ops,
+        })
+    };
+    let app = |app: &AppRuleStats| {
+        json!({
+            "name": app.name,
+            "inputs": app.inputs,
+            "misses": app.misses,
+            "ops": app.ops,
+            "polls": app.polls,
+            "victims": app.victims,
+            "policy_victims": app.policy_victims,
+            "idle_polls": app.idle_polls,
+            "periodic": app.periodic,
+            "relocated": app.relocated,
+            "hot_sectors": app.hot_sectors,
         })
     };
     let missed = |record: &RuleMissRecord| {
@@ -69,6 +84,7 @@ pub(crate) fn rule_counters(stats: &DriveRuleStats) -> Value {
         "fetch_reads": stats.sectors.reads,
         "emitted_bytes": stats.sectors.emitted_bytes,
         "context_waits": stats.sectors.waits,
+        "apps": stats.apps.iter().map(app).collect::<Vec<_>>(),
         "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
     })
 }

@@ -38,6 +38,7 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
         None => unreachable!("the context is free between two inputs"),
     };
     rules.stats.periodic += 1;
+    rules.count(app, |app| app.periodic += 1);
     rules.background.wake(now);
     durable::record(controller);
     leave(controller, now, app, chosen);
@@ -71,6 +72,7 @@ fn poll(controller: &mut Controller, now: Nanos, app: AppId) {
         None => unreachable!("the context is free between two inputs"),
     };
     rules.stats.idle_polls += 1;
+    rules.count(app, |app| app.idle_polls += 1);
     if chosen.is_some() {
         rules.background.wake(now);
     }

@@ -47,6 +47,9 @@ const PAUSE_OPS: u64 = 1 << 20;
 pub struct DriveRuleStats {
     /// Each rule, in the order of the program.
     pub rules: Vec<NamedRuleStats>,
+    /// Each application, in the order of the program.
+    #[serde(default)]
+    pub apps: Vec<AppRuleStats>,
     /// Inputs of commands: a command, or a range of a trim or of a copy.
     pub inputs: u64,
     /// Commands that no rule matched.
@@ -76,6 +79,43 @@ pub struct DriveRuleStats {
     pub hot_sectors: u64,
     /// Sectors that rules read.
     pub sectors: RuleFetchStats,
+}
+
+/// Counters of an application; each is a part of the sum in [`DriveRuleStats`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppRuleStats {
+    /// Name of the application.
+    pub name: String,
+    /// Inputs of its commands.
+    pub inputs: u64,
+    /// Its commands that no rule matched.
+    pub misses: u64,
+    /// Operations of its inputs and polls.
+    pub ops: u64,
+    /// Polls of its background rules for a victim.
+    pub polls: u64,
+    /// Polls of its background rules by an idle drive.
+    pub idle_polls: u64,
+    /// Runs of its periodic rules.
+    pub periodic: u64,
+    /// Victims that its rules chose.
+    pub victims: u64,
+    /// Lines that were relocated although no space was needed.
+    pub relocated: u64,
+    /// Victims of the policy of its FTL, because the host waited for space and no rule chose one.
+    pub policy_victims: u64,
+    /// Sectors of writes that its rules placed in the stream `hot`.
+    pub hot_sectors: u64,
+}
+
+/// The state of an application.
+#[derive(Clone, Debug, Default)]
+struct AppState {
+    polled: Option<PolledVictim>,
+    /// The counters that the engine does not have, and those of engines of earlier programs.
+    stats: AppRuleStats,
+    /// Counters of the engine when the statistics were reset.
+    before: EngineTotals,
 }
 
 /// Counters of a rule.
@@ -116,8 +156,7 @@ pub(crate) struct DriveRules {
     /// commands: the drive has one application.
     decides_directly: bool,
     stations: EngineStations,
-    /// By application.
-    polled: Vec<Option<PolledVictim>>,
+    apps: Vec<AppState>,
     background: RuleTimers,
     /// The number of the program.
     program: u32,
@@ -162,7 +201,7 @@ impl DriveRules {
             op: settings.op,
             decides_directly: settings.op == Nanos::ZERO && apps == 1,
             stations: EngineStations::new(settings.engines),
-            polled: vec![None; apps],
+            apps: vec![AppState::default(); apps],
             program: 0,
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
@@ -195,11 +234,16 @@ impl DriveRules {
         self.stats.inputs += totals.inputs - before.inputs;
         self.stats.ops += totals.ops - before.ops;
         self.totals_before = EngineTotals::default();
+        for (app, state) in self.apps.iter_mut().enumerate() {
+            let totals = self.engine.app_totals(AppId::from_index(app));
+            state.stats.inputs += totals.inputs - state.before.inputs;
+            state.stats.ops += totals.ops - state.before.ops;
+            (state.before, state.polled) = (EngineTotals::default(), None);
+        }
         self.rules_before = vec![Default::default(); verified.program().rules.len()];
         self.engine = DriveRules::engine(verified, config);
         self.background = RuleTimers::new(&self.engine, settings.idle_poll, now);
         self.background.wake(now);
-        self.polled.fill(None);
         self.durable = DurableTables::new(&settings.program, installation);
         self.program = self.program.wrapping_add(1);
         self.stats.installations += 1;
@@ -231,12 +275,37 @@ impl DriveRules {
         let (totals, before) = (self.engine.totals(), self.totals_before);
         DriveRuleStats {
             rules: named.collect(),
+            apps: self.app_stats(),
             missed: self.misses.records(),
             inputs: self.command_inputs(),
             ops: self.stats.ops + totals.ops - before.ops,
             engine_busy: self.stations.busy,
             sectors: self.fetches.stats,
             ..self.stats.clone()
+        }
+    }
+
+    /// Returns the counters of each application.
+    fn app_stats(&self) -> Vec<AppRuleStats> {
+        let declared = self.engine.program().program().apps.iter().enumerate();
+        let counted = declared.zip(&self.apps).map(|((at, app), state)| {
+            let AppState { stats, before, .. } = state;
+            let totals = self.engine.app_totals(AppId::from_index(at));
+            let own = stats.polls + stats.idle_polls + stats.periodic;
+            AppRuleStats {
+                name: app.name.clone(),
+                inputs: stats.inputs + totals.inputs - before.inputs - own,
+                ops: stats.ops + totals.ops - before.ops,
+                ..stats.clone()
+            }
+        });
+        counted.collect()
+    }
+
+    /// Adds to the counters of an application.
+    fn count(&mut self, app: AppId, add: impl FnOnce(&mut AppRuleStats)) {
+        if let Some(app) = self.apps.get_mut(app.index()) {
+            add(&mut app.stats);
         }
     }
 
@@ -253,6 +322,10 @@ impl DriveRules {
         self.stats = DriveRuleStats { installations, ..DriveRuleStats::default() };
         (self.stations.busy, self.fetches.stats) = (Nanos::ZERO, RuleFetchStats::default());
         (self.rules_before, self.totals_before) = (self.engine.counters(), self.engine.totals());
+        for (app, state) in self.apps.iter_mut().enumerate() {
+            state.stats = AppRuleStats::default();
+            state.before = self.engine.app_totals(AppId::from_index(app));
+        }
         // The counter from which the timers see that the drive is idle begins with zero, too.
         self.background.reset_inputs();
     }
@@ -286,7 +359,7 @@ impl DriveRules {
         self.fetches.power_cut(&mut self.engine);
         self.misses.power_cut();
         self.upload.clear();
-        self.polled.fill(None);
+        self.apps.iter_mut().for_each(|app| app.polled = None);
     }
 
     /// Returns the time of operations.
@@ -419,9 +492,9 @@ impl DriveRules {
         is_timed: bool,
         lines: &VictimLines<'_>,
     ) -> VictimDecision {
-        let chosen = match self.polled[app.index()].take() {
+        let chosen = match self.apps[app.index()].polled.take() {
             Some(polled) if is_timed && polled.due > now => {
-                self.polled[app.index()] = Some(polled);
+                self.apps[app.index()].polled = Some(polled);
                 return VictimDecision::None;
             }
             Some(polled) => polled.chosen,
@@ -431,7 +504,7 @@ impl DriveRules {
                 let time = self.time_of(self.engine.ended_ops());
                 if is_timed && time > Nanos::ZERO {
                     let due = self.stations.enqueue(now, time, EngineWork::Victim).end;
-                    self.polled[app.index()] = Some(PolledVictim { due, chosen });
+                    self.apps[app.index()].polled = Some(PolledVictim { due, chosen });
                     self.has_polled = true;
                     return VictimDecision::None;
                 }
@@ -440,8 +513,14 @@ impl DriveRules {
         };
         let decision = lines.decision_of_rules(chosen);
         match decision {
-            VictimDecision::Line(_) => self.stats.victims += 1,
-            VictimDecision::Policy => self.stats.policy_victims += 1,
+            VictimDecision::Line(_) => {
+                self.stats.victims += 1;
+                self.count(app, |app| app.victims += 1);
+            }
+            VictimDecision::Policy => {
+                self.stats.policy_victims += 1;
+                self.count(app, |app| app.policy_victims += 1);
+            }
             VictimDecision::None => {}
         }
         decision
@@ -450,6 +529,7 @@ impl DriveRules {
     /// Runs the background rules of an application once. Returns the line that they choose.
     fn poll(&mut self, app: AppId, facts: &FtlFacts<'_>) -> Option<ChosenLine> {
         self.stats.polls += 1;
+        self.count(app, |app| app.polls += 1);
         let mut chosen = None;
         match self.engine.begin_background(app, facts as &dyn DriveFacts) {
             Some(step) => self.run(step, facts, &mut chosen),

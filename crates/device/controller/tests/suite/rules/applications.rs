@@ -299,3 +299,53 @@ fn media_with_data_of_other_applications_are_refused() {
     let mut db = host_of(&mut drive, "db");
     assert_eq!(read(&mut drive, &mut db, 3), Ok(7));
 }
+
+#[test]
+fn each_application_has_its_own_counters() {
+    // Only the reads of `log` have no rule. Nothing is parked.
+    let store_only = STORE_AND_LOAD.split("rule load").next().expect("a rule");
+    let of_db = rules_of("db", &format!("{STORE_AND_LOAD}{RECLAIM}"));
+    let of_log = rules_of("log", &format!("{store_only}{RECLAIM}"));
+    let counted = "table db.seen: u64[1] volatile\n\
+        rule count priority 4 when channel.app == db and header.write\n  \
+        set seen[0] = seen[0] + 1\n  do continue\n";
+    let mut drive =
+        Controller::new(with_program(&format!("{APPS}{of_db}{of_log}"))).expect("a drive");
+    let (mut db, mut log) = (host_of(&mut drive, "db"), host_of(&mut drive, "log"));
+    let blocks = drive.application_ftl(0).expect("an FTL").sectors();
+    for round in 0..3u64 {
+        for at in 0..blocks {
+            let lba = at * [1, 7, 11][round as usize] % blocks;
+            assert_eq!(write(&mut drive, &mut db, lba, 1), Status::SUCCESS);
+        }
+    }
+    for lba in 0..10 {
+        assert_eq!(write(&mut drive, &mut log, lba, 2), Status::SUCCESS);
+        assert_eq!(read(&mut drive, &mut log, lba), Err(Status::RULE_MISS.do_not_retry()));
+    }
+    let stats = drive.stats().rules.expect("rules");
+    let [first, second] = &stats.apps[..] else { panic!("{stats:?}") };
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("db", "log"));
+    assert_eq!((first.inputs, second.inputs), (3 * blocks, 20));
+    assert_eq!((first.misses, second.misses, stats.misses), (0, 10, 10));
+    assert!(first.victims > 0 && first.polls >= first.victims, "{stats:?}");
+    assert_eq!((second.polls, second.victims), (0, 0));
+    assert_eq!(first.ops + second.ops, stats.ops);
+    assert_eq!(first.inputs + second.inputs, stats.inputs);
+    // Another program goes on with the counters, also one whose rules are executed for each command.
+    let other = compiled(&format!("{APPS}{counted}{of_db}{of_log}"), &config());
+    drive.install_rules(log.now, &other).expect("a program");
+    db.now = log.now;
+    for lba in 0..5 {
+        assert_eq!(write(&mut drive, &mut db, lba, 1), Status::SUCCESS);
+    }
+    let later = drive.stats().rules.expect("rules");
+    assert_eq!((later.apps[0].inputs, later.apps[1].inputs), (3 * blocks + 5, 20));
+    assert!(later.apps[0].ops > first.ops && later.apps[1].ops == second.ops, "{later:?}");
+    drive.reset_stats();
+    assert_eq!(write(&mut drive, &mut log, 1, 3), Status::SUCCESS);
+    let after = drive.stats().rules.expect("rules");
+    let counts: Vec<_> = after.apps.iter().map(|app| (app.inputs, app.misses, app.polls)).collect();
+    assert_eq!(counts, [(0, 0, 0), (1, 0, 0)]);
+    check(&drive);
+}

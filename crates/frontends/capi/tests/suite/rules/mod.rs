@@ -175,3 +175,75 @@ fn commands_to_rules_return_records_and_values() {
     ok!(sluice_queue_destroy(queue));
     ok!(sluice_close(device));
 }
+
+/// Returns the rules of two applications, each with two parallel units.
+fn two_applications() -> String {
+    let of = |app: &str, units: &str| {
+        let rules =
+            format!("{STORE}{LOAD}").replace("rule ", "rule db_").replace("map[", "db_map[");
+        let declared = APP.replace("0-3", units).replace("table map", "table db.db_map");
+        format!("{declared}{rules}").replace("db", app)
+    };
+    of("db", "0-1") + &of("log", "2-3")
+}
+
+/// Opens an application of the drive in `d.toml`.
+fn open_application(folder: &std::path::Path, app: &str) -> [*mut std::ffi::c_void; 3] {
+    let what = CString::new(format!("{}#{app}", folder.join("d.toml").display())).unwrap();
+    let (mut device, mut queue, mut handle) = (null_mut(), null_mut(), null_mut());
+    ok!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device));
+    ok!(sluice_queue_create(device, null(), &mut queue));
+    ok!(sluice_handle_create(queue, null(), &mut handle));
+    [device.cast(), queue.cast(), handle.cast()]
+}
+
+fn close_application([device, queue, handle]: [*mut std::ffi::c_void; 3]) {
+    ok!(sluice_handle_destroy(handle.cast()));
+    ok!(sluice_queue_destroy(queue.cast()));
+    ok!(sluice_close(device.cast()));
+}
+
+#[test]
+fn an_application_is_opened_by_its_name_and_has_its_own_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("apps.rules"), two_applications()).unwrap();
+    let drive = "[drive]\nname = \"d\"\npreset = \"femu-default\"\ndata = \"file\"\npath = \"d.img\"\n\
+        geometry = { channels = 2, pus = 2, chunks = 24, pages = 32 }\n\
+        personality = \"rules\"\nrules = { program = \"apps.rules\" }\n";
+    std::fs::write(folder.path().join("d.toml"), drive).unwrap();
+    for (app, value) in [("db", 1_u8), ("log", 2), ("db", 1), ("log", 2)] {
+        let opened = open_application(folder.path(), app);
+        let [device, _, handle] = opened;
+        let mut read = [9_u8; 4096];
+        // SAFETY: the handle is open and the buffer is writable.
+        let count =
+            unsafe { sluice_pread(handle.cast(), read.as_mut_ptr().cast(), read.len(), 8192) };
+        assert_eq!(count, 4096);
+        // The other application's block of the same number is another one.
+        assert!(read == [0; 4096] || read == [value; 4096], "{app}: {}", read[0]);
+        let data = [value; 4096];
+        // SAFETY: the handle is open and the data is readable.
+        let count = unsafe { sluice_pwrite(handle.cast(), data.as_ptr().cast(), data.len(), 8192) };
+        assert_eq!(count, 4096);
+
+        // SAFETY: all bytes of the structure are numbers.
+        let mut apps: [sluice_rule_app; 2] = unsafe { std::mem::zeroed() };
+        // SAFETY: the device is open and the array has two elements.
+        let count = unsafe { sluice_rules_apps(device.cast(), null(), apps.as_mut_ptr(), 2) };
+        assert_eq!(count, 2);
+        let names = apps.map(|app| {
+            // SAFETY: the name ends with a zero.
+            unsafe { CStr::from_ptr(app.name.as_ptr()) }.to_str().unwrap().to_owned()
+        });
+        assert_eq!(names, ["db", "log"]);
+        let own = usize::from(app == "log");
+        assert_eq!((apps[own].inputs, apps[1 - own].inputs), (2, 0), "{app}");
+        assert!(apps[own].ops > 0 && apps[1 - own].ops == 0 && apps[own].misses == 0);
+        let none: *mut sluice_rule_app = null_mut();
+        expect!(sluice_rules_apps(device.cast(), null(), none, 1), EINVAL, "apps");
+        close_application(opened);
+    }
+    let what = CString::new(format!("{}#other", folder.path().join("d.toml").display())).unwrap();
+    let mut device = null_mut();
+    expect!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device), EINVAL, "log");
+}

@@ -7,8 +7,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use controller::{
-    DriveRuleStats, DriveRulesError, NamedRuleStats, RuleMissRecord, RuleTableEdit, RuleTableInfo,
-    RuleUpload, edit_table, table_named, table_value,
+    AppRuleStats, DriveRuleStats, DriveRulesError, NamedRuleStats, RuleMissRecord, RuleTableEdit,
+    RuleTableInfo, RuleUpload, edit_table, table_named, table_value,
 };
 use event::RealClock;
 use pblk::{NamedTargetRule, Pblk, TargetRuleMisses, TargetRuleStats};
@@ -98,10 +98,12 @@ impl TargetRuleOwner {
 impl RuleOwner for TargetRuleOwner {
     fn report(&self) -> Result<RuleReport, RuleControlError> {
         let read = |pblk: &mut Pblk| {
-            let tables = pblk.rule_engine_mut().map(|engine| RuleTableInfo::of(engine));
-            Some((pblk.rule_limits()?, tables?, pblk.rule_stats()?))
+            let engine = pblk.rule_engine_mut()?;
+            let app = engine.program().program().apps.first().map(|app| app.name.clone());
+            let tables = RuleTableInfo::of(engine);
+            Some((pblk.rule_limits()?, tables, app.unwrap_or_default(), pblk.rule_stats()?))
         };
-        let (limits, tables, stats) = self.call(read)?.ok_or(DriveRulesError::NoRules)?;
+        let (limits, tables, app, stats) = self.call(read)?.ok_or(DriveRulesError::NoRules)?;
         Ok(RuleReport {
             units: limits.grant.units,
             unit_sectors: limits.grant.unit_sectors,
@@ -111,7 +113,7 @@ impl RuleOwner for TargetRuleOwner {
             command_ops: limits.grant.command_ops,
             background_ops: limits.grant.background_ops,
             tables,
-            stats: counters(stats, self.state().installations),
+            stats: counters(stats, app, self.state().installations),
         })
     }
 
@@ -172,7 +174,7 @@ fn find_table(engine: &RuleEngine, table: &RuleTableKey) -> Result<TableId, Driv
 
 /// Returns the counters of a target as those of a drive. A target has no engines that take time, and reads
 /// nothing for its rules.
-fn counters(stats: TargetRuleStats, installations: u64) -> DriveRuleStats {
+fn counters(stats: TargetRuleStats, app: String, installations: u64) -> DriveRuleStats {
     let missed = |missed: &TargetRuleMisses| RuleMissRecord {
         op: missed.op.name().to_owned(),
         misses: missed.misses,
@@ -186,7 +188,21 @@ fn counters(stats: TargetRuleStats, installations: u64) -> DriveRuleStats {
         faults: rule.counters.faults,
         ops: rule.counters.ops,
     };
+    let app = AppRuleStats {
+        name: app,
+        inputs: stats.inputs,
+        misses: stats.miss_count(),
+        ops: stats.ops,
+        polls: stats.polls,
+        idle_polls: stats.idle_polls,
+        periodic: stats.periodic,
+        victims: stats.victims,
+        relocated: stats.relocated,
+        policy_victims: stats.policy_victims,
+        hot_sectors: stats.hot_sectors,
+    };
     DriveRuleStats {
+        apps: vec![app],
         rules: stats.rules.iter().map(rule).collect(),
         inputs: stats.inputs,
         misses: stats.miss_count(),

@@ -75,6 +75,8 @@ fn the_program_of_a_target_is_replaced_while_it_is_served() {
         rule["matches"].as_u64().expect("a number")
     };
     assert!(matches("store") >= 256 && matches("load") >= 256, "{stats:#}");
+    let app = &stats["apps"][0];
+    assert_eq!((&app["name"], &app["inputs"]), (&json!("db"), &stats["inputs"]), "{stats:#}");
     assert_eq!((&stats["installations"], &stats["misses"]), (&json!(1), &json!(0)), "{stats:#}");
     assert_eq!((&stats["missed"], &stats["engine_busy"]), (&json!([]), &json!(0)), "{stats:#}");
     assert_eq!(served.json("table", &["seen", "add", "3"])["changed"], 1);

@@ -176,6 +176,15 @@ fn jobs_run_in_their_applications() {
     // One space is written three times, and the other one once.
     assert!(one.abs_diff(3 * two) < two / 50, "{one} and {two} writes");
     assert!(matches("one_reclaim") > matches("two_reclaim"));
+    // The counters of each application, and their sums.
+    let apps = drive["rules"]["apps"].as_array().expect("applications");
+    let of = |at: usize, key: &str| apps[at][key].as_u64().expect("a number");
+    assert_eq!((&apps[0]["name"], &apps[1]["name"]), (&"one".into(), &"two".into()));
+    assert_eq!((of(0, "inputs"), of(1, "inputs")), (one, two));
+    assert!(of(0, "victims") > of(1, "victims"), "{apps:#?}");
+    for key in ["inputs", "misses", "ops", "polls", "victims", "policy_victims", "idle_polls"] {
+        assert_eq!(of(0, key) + of(1, key), drive["rules"][key].as_u64().expect("a sum"), "{key}");
+    }
     let parameters = &json["sluice"]["parameters"]["paths"];
     assert_eq!((&parameters[0]["app"], &parameters[1]["app"]), (&"one".into(), &"two".into()));
 }
