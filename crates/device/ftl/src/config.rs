@@ -87,6 +87,34 @@ pub enum GcReadPriority {
     Global,
 }
 
+/// Addresses of the host's sectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Addressing {
+    /// The host chooses a logical address for each sector, and the FTL maps it.
+    #[default]
+    Logical,
+    /// The FTL returns a [name](crate::SectorName) for each sector that the host writes, and has no
+    /// map: one bit per physical sector in memory, and the host's tag beside the sector on the media.
+    ///
+    /// Rejected with a map cache, a P2L on the media, line metadata, the stream of hot data, atomic
+    /// writes (a named write has one sector), vector copies, write units of fewer than 4 sectors, and
+    /// on a drive that keeps the map.
+    Named {
+        /// Lines that are kept at most for moves that the owner of the names has not
+        /// [confirmed](crate::Ftl::confirm_move). With that many, garbage collection reclaims only
+        /// lines without valid sectors. At least 1.
+        unconfirmed_lines_max: u32,
+    },
+}
+
+impl Addressing {
+    /// Returns whether the host's sectors have names.
+    #[inline]
+    pub fn is_named(self) -> bool {
+        self != Addressing::Logical
+    }
+}
+
 /// Configuration of an FTL.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FtlConfig {
@@ -166,9 +194,29 @@ pub struct FtlConfig {
     /// with them the capacity, depend on it, so that it cannot be changed later: media written with
     /// another number are refused. Rejected on a drive that keeps the map.
     pub owner_bytes: u32,
+    /// Addresses of the host's sectors. It cannot be changed later.
+    pub addressing: Addressing,
 }
 
 impl FtlConfig {
+    /// Returns the setting of an FTL whose sectors have names that such an FTL cannot have.
+    pub(crate) fn conflict_with_names(&self, ws_opt: u32) -> Option<&'static str> {
+        let conflicts = [
+            (self.map_cache_sectors > 0, "map_cache_sectors"),
+            (self.p2l_location == P2lLocation::Media, "reverse_map = \"media\""),
+            (self.line_metadata == LineMetadata::On, "line_metadata"),
+            (self.hot_stream, "hot_stream"),
+            (self.atomic_writes, "atomic"),
+            (self.vector_copy, "vector_copy"),
+            (ws_opt < crate::NamedOob::PIECES, "a write unit of fewer than 4 sectors"),
+            (
+                self.addressing == Addressing::Named { unconfirmed_lines_max: 0 },
+                "unconfirmed_lines_max = 0",
+            ),
+        ];
+        conflicts.into_iter().find(|(is_set, _)| *is_set).map(|(_, setting)| setting)
+    }
+
     /// Returns the configuration for a drive that keeps the map. Recovery reads no lines there, so
     /// they have no metadata.
     ///
@@ -193,6 +241,9 @@ impl FtlConfig {
         }
         if self.owner_bytes > 0 {
             return Err(CapacityError::OwnerStateOnDeviceL2p);
+        }
+        if self.addressing.is_named() {
+            return Err(CapacityError::NamedWith { setting: "a drive that keeps the map" });
         }
         Ok(FtlConfig { line_metadata: LineMetadata::Off, ..self })
     }
@@ -222,6 +273,7 @@ impl Default for FtlConfig {
             vector_copy: false,
             atomic_writes: false,
             owner_bytes: 0,
+            addressing: Addressing::Logical,
         }
     }
 }

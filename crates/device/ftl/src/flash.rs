@@ -7,8 +7,8 @@ use tracepoint::Cause;
 
 use crate::buffer::unit_id::UnitId;
 use crate::ftl::{HOST, HOT};
-use crate::ids::{Lba, LbaRun, SlotId, ToIndex, ToU32, WriteSeq};
-use crate::{BufferEntry, Oob, VictimDecision, VictimLines};
+use crate::ids::{Lba, LbaRun, NO_SECTOR, SlotId, ToIndex, ToU32, WriteSeq};
+use crate::{BufferEntry, NamedOob, NamedSlot, Oob, VictimDecision, VictimLines};
 
 /// Identifies a flash operation of the FTL; the backend returns it on completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -134,6 +134,8 @@ pub struct WriteUnit<'a> {
     /// Whether the data of all sectors is in their slots. If not, the drive copies those that have a
     /// [`source`](BufferEntry::source).
     pub in_slots: bool,
+    /// The sectors with names, beside their entries; empty if sectors have logical addresses.
+    pub named: &'a [NamedSlot],
 }
 
 impl WriteUnit<'_> {
@@ -146,7 +148,8 @@ impl WriteUnit<'_> {
     ) -> WriteUnit<'static> {
         let entries = &[BufferEntry::PADDING; 64][..ws_opt.index()];
         let (sequence, metadata, in_slots) = (WriteSeq(0), false, true);
-        WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots }
+        let named = &[];
+        WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots, named }
     }
 
     /// The first logical sector that is written, if the unit is not all padding.
@@ -157,7 +160,21 @@ impl WriteUnit<'_> {
     /// The out-of-band bytes of each sector.
     pub fn oobs(&self) -> impl ExactSizeIterator<Item = [u8; Oob::BYTES]> {
         let oob = |entry: &BufferEntry| Oob { metadata: self.metadata, ..entry.oob(self.sequence) };
-        self.entries.iter().map(move |entry| oob(entry).encode())
+        let named = self.named;
+        self.entries.iter().enumerate().map(move |(index, entry)| match named {
+            [] => oob(entry).encode(),
+            named => self.named_oob(entry, named[index].tag, index.to_u32()).encode(),
+        })
+    }
+
+    /// The out-of-band bytes of sector `index`, which has a name.
+    fn named_oob(&self, entry: &BufferEntry, tag: u64, index: u32) -> NamedOob {
+        let piece = NamedOob::piece_of(self.sequence, index);
+        let moved_from = Some(entry.durable_copy).filter(|source| *source != NO_SECTOR);
+        match entry.lba() {
+            Some(_) => NamedOob { source: moved_from, is_padding: false, piece, tag },
+            None => NamedOob { source: None, is_padding: true, piece, tag: 0 },
+        }
     }
 }
 
@@ -271,6 +288,20 @@ pub trait FlashBackend {
     /// lost, or it was written as unreadable. The read fails. The default does nothing.
     fn record_unreadable(&mut self, request: u64, sector: u32) {
         let _ = (request, sector);
+    }
+
+    /// Copies the out-of-band bytes of `phys`, which has just been read for sector number `sector` of a
+    /// read request. Called for sectors with names only. The default is zeros, with which no read of a
+    /// named sector succeeds.
+    fn read_host_oob(
+        &mut self,
+        request: u64,
+        sector: u32,
+        phys: PhysSector,
+        out: &mut [u8; Oob::BYTES],
+    ) {
+        let _ = (request, sector, phys);
+        out.fill(0);
     }
 
     /// Writes bytes of the FTL into a slot; an empty slice stands for zeros.

@@ -375,7 +375,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn host_sector(&self, slba: u64, sectors: u32) -> Option<Lba> {
         let end = slba.checked_add(sectors.into())?;
-        (end <= self.sectors()).then(|| Lba(slba.to_u32()))
+        (end <= self.env.plan.addressable.into()).then(|| Lba(slba.to_u32()))
     }
 
     #[inline]

@@ -189,6 +189,12 @@ pub enum CapacityError {
     /// Pages cannot be read back from a flash that keeps nothing.
     #[error("map_cache_sectors needs a drive that keeps what is written")]
     MapCacheWithoutData,
+    /// The sectors are to have names, which another setting excludes.
+    #[error("addressing is named, which excludes {setting}")]
+    NamedWith {
+        /// The other setting.
+        setting: &'static str,
+    },
     /// The tables have no numbers for so many sectors.
     #[error(
         "{what} are {value}, but the tables of the map number {max}: {}",
@@ -270,6 +276,8 @@ pub struct CapacityPlan {
     pub op_sectors: u32,
     /// Capacity of the host in sectors.
     pub logical: u32,
+    /// Sectors that the host can address: all of `logical`, or none if they have names.
+    pub addressable: u32,
     /// Map pages, as logical sectors behind the host's.
     pub map_pages: u32,
     /// Write units of each ring of the host: one, and another with
@@ -364,6 +372,10 @@ impl CapacityPlan {
         if shape.ws_opt > 64 {
             return Err(CapacityError::UnitTooWide { unit: shape.ws_opt });
         }
+        let is_named = config.addressing.is_named();
+        if is_named && let Some(setting) = config.conflict_with_names(shape.ws_opt) {
+            return Err(CapacityError::NamedWith { setting });
+        }
         if config.vector_copy && shape.mw_cunits > 0 {
             return Err(CapacityError::VectorCopyWithPairedPages { cunits: shape.mw_cunits });
         }
@@ -402,7 +414,10 @@ impl CapacityPlan {
         // One partly filled line per stream; and space for padding, metadata, and four power cuts
         // in a row: each tears one unit and pads a pair on every active parallel unit per stream.
         let streams = 1 + u32::from(config.hot_cold) + u32::from(config.hot_stream);
-        let line_meta = line_meta::metadata_units(config.line_metadata, shape, active)?;
+        let line_meta = match is_named {
+            false => line_meta::metadata_units(config.line_metadata, shape, active)?,
+            true => 0,
+        };
         if line_meta == 0 && config.p2l_location == P2lLocation::Media {
             let off = config.line_metadata == LineMetadata::Off;
             return Err(CapacityError::P2lWithoutLineMetadata { off });
@@ -413,7 +428,8 @@ impl CapacityPlan {
         let held = config.gc_low_watermark_lines.max(1) + streams + slack_lines;
         let physical = u64::from(lines.saturating_sub(held)) * u64::from(line_sectors);
         let total = (physical as f64 / (1.0 + config.over_provisioning)) as u64;
-        let meta = total.div_ceil(page + 1);
+        let map_pages = total.div_ceil(page + 1);
+        let meta = if is_named { 0 } else { map_pages };
         let logical = total - meta.min(total);
         if logical == 0 {
             return Err(CapacityError::TooSmall {
@@ -440,7 +456,7 @@ impl CapacityPlan {
             config.gc_queue_depth_units
         };
         // Pages are at most one part in 64 of what is written.
-        let auto = (64 * meta).max(4 * u64::from(line_sectors));
+        let auto = (64 * map_pages).max(4 * u64::from(line_sectors));
         let (user_units, gc_units) = (least.max(asked_units), least + window);
         let host_rings = 1 + u32::from(config.hot_stream);
         let slots = u64::from(host_rings * user_units + gc_units) * u64::from(shape.ws_opt);
@@ -469,6 +485,7 @@ impl CapacityPlan {
             padding_reserve: slack,
             op_sectors: spare.to_u32(),
             logical: logical.to_u32(),
+            addressable: if is_named { 0 } else { logical.to_u32() },
             map_pages: meta.to_u32(),
             host_buffer_units: user_units,
             gc_buffer_units: gc_units,

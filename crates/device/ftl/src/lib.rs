@@ -43,16 +43,20 @@ mod geometry;
 mod health;
 mod ids;
 mod mapping;
+mod named_oob;
+mod names;
 mod oob;
 mod recovery;
 mod requests;
 mod space;
 mod stats;
 
+pub use buffer::named_slots::NamedSlot;
 pub use buffer::write_ring::BufferEntry;
 pub use check::{Part, Subject, Violation};
 pub use config::{
-    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, VictimPolicyKind,
+    Addressing, FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind,
+    VictimPolicyKind,
 };
 pub use durability::journal;
 pub use durability::owner_state::OwnerChange;
@@ -71,6 +75,8 @@ pub use ids::{Lba, LbaRun, LineId, SlotId, WriteSeq};
 pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry, PHYSICAL_SECTORS_MAX};
 pub use mapping::p2l::LOGICAL_SECTORS_MAX;
+pub use named_oob::NamedOob;
+pub use names::{FoundName, MovedSector, NameError, NamedStats, NamedWrite, SectorName};
 pub use nvme::FlashGeometry;
 pub use oob::Oob;
 pub use recovery::{

@@ -90,7 +90,7 @@ impl WriteBuffer {
                 2
             );
             let u = self.unit(id);
-            let keeps_number = ring != GC && u.redispatch_from == LineId::NONE;
+            let keeps_number = ring != GC && !self.renumbers() && u.redispatch_from == LineId::NONE;
             let expected = if keeps_number { UnitState::Programming } else { UnitState::Filling };
             require!(
                 u.state == expected || ring != GC && u.state == UnitState::Programming,

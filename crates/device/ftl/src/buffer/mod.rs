@@ -1,6 +1,7 @@
 //! The write buffer: rings of write units, their sequence numbers, and units that are redispatched.
 
 mod check;
+pub(crate) mod named_slots;
 pub(crate) mod redispatch;
 pub(crate) mod sequence;
 pub(crate) mod unit_id;
@@ -10,6 +11,7 @@ use crate::env::Env;
 use crate::ftl::{GC, HOST, HOST_RINGS, HOT};
 use crate::ids::{LOST_SECTOR, Lba, LineId, NO_SECTOR, SlotId, ToIndex, WriteSeq};
 use crate::{BufferEntry, FlashGeometry, L2pEntry};
+use named_slots::NamedSlots;
 use nvme::{ChunkId, PhysSector};
 use redispatch::RedispatchTracker;
 use sequence::WriteSequencer;
@@ -72,6 +74,7 @@ pub(crate) struct WriteBuffer {
     redispatch: RedispatchTracker,
     /// By chunk.
     chains: Box<[Chain]>,
+    named: NamedSlots,
 }
 
 impl WriteBuffer {
@@ -84,6 +87,8 @@ impl WriteBuffer {
         let first_hot = SlotId(host.capacity() + gc.capacity());
         let hot = WriteRing::new(HOT, &env.geometry, hot_units, first_hot);
         let chunks = env.geometry.total_chunks().index();
+        let slots = host.capacity() + gc.capacity() + hot.capacity();
+        let is_named = env.config.addressing.is_named();
         WriteBuffer {
             rings: [host, gc, hot],
             head_pos: 0,
@@ -92,7 +97,53 @@ impl WriteBuffer {
             sequencer: WriteSequencer::starting_at(first_seq),
             redispatch: RedispatchTracker::default(),
             chains: vec![Chain { first: None, last: None }; chunks].into(),
+            named: if is_named { NamedSlots::new(slots) } else { NamedSlots::default() },
         }
+    }
+
+    /// The sectors with names.
+    #[inline]
+    pub(crate) fn named(&self) -> &NamedSlots {
+        &self.named
+    }
+
+    /// The sectors with names, to be changed.
+    pub(crate) fn named_mut(&mut self) -> &mut NamedSlots {
+        &mut self.named
+    }
+
+    /// Whether a host unit whose program failed gets another sequence number. If sectors have names, a
+    /// number is on the media once. Otherwise the unit keeps its number, and so its age.
+    pub(crate) fn renumbers(&self) -> bool {
+        self.named.is_used()
+    }
+
+    /// Returns the slot of a sector of a chunk in a unit that holds its slots.
+    pub(crate) fn slot_at(
+        &self,
+        geometry: &FlashGeometry,
+        chunk: ChunkId,
+        sector: u32,
+    ) -> Option<SlotId> {
+        let mut units = std::iter::successors(self.first_on(chunk), |id| self.unit(*id).chain_next);
+        let id = units.find(|id| {
+            let first = self.unit(*id).sector;
+            (first..first + geometry.ws_opt).contains(&sector)
+        })?;
+        Some(self.rings[id.ring()].slot_of_unit(id) + (sector - self.unit(id).sector))
+    }
+
+    /// Returns the slot of the redispatched copy of a sector.
+    pub(crate) fn slot_of_redispatched(&self, phys: PhysSector) -> Option<SlotId> {
+        self.rings.iter().find_map(|ring| {
+            let redispatched = |id: &UnitId| ring.unit(*id).redispatch_from != LineId::NONE;
+            ring.occupied().map(|(id, _)| id).filter(redispatched).find_map(|id| {
+                let slots = ring.slot_of_unit(id).ascending();
+                let mut entries = slots.zip(ring.entries(id));
+                let is_copy = |entry: &BufferEntry| entry.durable_copy == phys;
+                entries.find(|(_, entry)| entry.lba().is_some() && is_copy(entry)).map(|e| e.0)
+            })
+        })
     }
 
     /// Slots of all rings.
@@ -287,9 +338,9 @@ impl WriteBuffer {
     }
 
     /// Queues a unit whose program failed for redispatch, ahead of all newer ones. Relocated data
-    /// returns its sequence number, so that no trim waits for it.
+    /// returns its sequence number, so that no trim waits for it; so do all sectors with names.
     pub(crate) fn program_failed(&mut self, id: UnitId) {
-        if id.ring() == GC {
+        if id.ring() == GC || self.renumbers() {
             let unit = self.unit_mut(id);
             unit.state = UnitState::Filling;
             let sequence = unit.sequence;

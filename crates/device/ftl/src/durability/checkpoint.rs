@@ -320,6 +320,12 @@ impl Durability {
             && self.journal.failed().is_none()
     }
 
+    /// Whether a requested snapshot is not durable.
+    pub(crate) fn is_snapshot_pending(&self) -> bool {
+        let c = &self.checkpoint;
+        c.needs_journal_space || self.journal.durable() < c.snapshot_lsn
+    }
+
     /// Gives a snapshot with the base of the last checkpoint to the journal. Returns whether it was taken.
     pub(crate) fn write_space_snapshot(&mut self, snapshot: Vec<u8>) -> bool {
         let Ok(at) = self.journal.snapshot(snapshot) else { return false };

@@ -8,7 +8,7 @@ use crate::durability::Durability;
 use crate::durability::device_l2p::DeviceL2p;
 use crate::durability::journal::Journal;
 use crate::ftl::HOST;
-use crate::ids::{Lba, MapPageId, ToIndex, WriteSeq};
+use crate::ids::{Lba, LineId, MapPageId, ToIndex, WriteSeq};
 use crate::mapping::reconcile::Reconcile;
 use crate::recovery::{PageLocation, RecoveredState, ScanObservations};
 use crate::space::open_line::{OpenLine, WritableChunk};
@@ -36,7 +36,9 @@ impl RecoveredState {
         if self.env.plan.map_cache.frames > 0 {
             self.defer_map_pages(&mut ftl);
         }
+        self.import_names(&mut ftl);
         self.build_lines(&mut ftl);
+        self.import_moves(&mut ftl);
         self.record_lost(&mut ftl);
         if self.has_device_l2p {
             ftl.durability.request_snapshot();
@@ -122,17 +124,22 @@ impl RecoveredState {
         // With a map cache the entries of the pages are counted later.
         let counts = self.env.plan.map_cache.frames > 0;
         let first = if counts { self.env.plan.host_end() } else { Lba(0) };
-        for lba in first.run(self.env.plan.lba_end() - first) {
+        let lbas =
+            first.run(if ftl.mapping.is_named() { 0 } else { self.env.plan.lba_end() - first });
+        for lba in lbas {
             if let L2pEntry::Flash(phys) = ftl.mapping.get(lba) {
                 valid[shape.chunk_of(phys).index()] += 1;
             }
         }
+        for sector in self.named.iter().flat_map(|named| &named.valid) {
+            valid[shape.chunk_of(sector.phys).index()] += 1;
+        }
         let mut known = vec![false; shape.total_chunks().index()];
-        for &chunk in &self.journal_chunks {
+        for &chunk in &self.found_lines.journal_chunks {
             known[chunk.index()] = true;
         }
         let mut open_chunks = Vec::new();
-        for line in &self.lines {
+        for line in &self.found_lines.lines {
             for &chunk in &line.chunks {
                 known[chunk.index()] = true;
                 ftl.space.restore_bad(chunk, self.is_bad(chunk));
@@ -219,6 +226,26 @@ impl RecoveredState {
             ftl.space.restore_open(id, valid_sectors, ftl.buffer.next_seq());
             let open = OpenLine::new(&shape, id, members.iter().copied());
             ftl.space.add_open_line(HOST, open, None);
+        }
+    }
+
+    /// Imports the valid sectors that have names. No unit is numbered before a snapshot is durable.
+    fn import_names(&mut self, ftl: &mut Ftl) {
+        let (Some(state), Some(named)) = (&mut self.named, ftl.mapping.named_mut()) else { return };
+        named.import(&self.env, std::mem::take(&mut state.epochs), &state.valid);
+        ftl.durability.request_snapshot();
+    }
+
+    /// Imports the moves that the owner of the names may not know: their lines are kept until it confirms
+    /// them.
+    fn import_moves(&self, ftl: &mut Ftl) {
+        for moved in self.named.iter().flat_map(|named| &named.moves) {
+            let line = ftl.space.line_of(self.env.geometry.chunk_of(moved.from));
+            let Some(named) = ftl.mapping.named_mut().filter(|_| line != LineId::NONE) else {
+                continue;
+            };
+            named.import_move(&self.env, *moved, line);
+            ftl.space.relocations_started(line, 1);
         }
     }
 

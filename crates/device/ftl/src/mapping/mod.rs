@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 mod check;
 pub(crate) mod l2p;
+pub(crate) mod named;
 pub(crate) mod p2l;
 pub(crate) mod p2l_reader;
 pub(crate) mod reconcile;
@@ -18,12 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::Violation;
 use crate::env::Env;
-use crate::{FlashGeometry, L2pEntry, MapCacheStats};
+use crate::{FlashGeometry, L2pEntry, MapCacheStats, P2lLocation};
 use cache::fetch::PageFetches;
 use cache::frames::Frames;
 use cache::map_cache::MapPager;
 use cache::rebuild::PageRebuild;
 use l2p::L2p;
+use named::NamedSectors;
 use p2l::{P2l, WrittenSector};
 use reconcile::Reconcile;
 
@@ -41,6 +43,8 @@ pub(crate) struct Mapping {
     page_rebuild: PageRebuild,
     /// Translation pages that have not been reconciled with what a recovery found.
     reconcile: Reconcile,
+    /// Present if sectors have names. Then no sector is in the L2P or the P2L.
+    named: Option<Box<NamedSectors>>,
 }
 
 impl Mapping {
@@ -50,18 +54,26 @@ impl Mapping {
     /// The error of `mmap(2)`.
     pub(crate) fn new(env: &Env, first_slot: SlotId) -> io::Result<Mapping> {
         let Env { geometry, config, plan, .. } = env;
+        let named = NamedSectors::new(env).map(Box::new);
         let l2p = match plan.map_cache.frames {
+            // An entry in the write buffer has a logical sector that is never mapped.
+            0 if named.is_some() => L2p::new(1)?,
             0 => L2p::new(plan.logical + plan.map_pages)?,
             n => L2p::with_frames(Frames::new(geometry, plan.logical, plan.map_pages, n))?,
         };
         let is_cached = plan.map_cache.frames > 0;
+        let p2l_location = match named {
+            Some(_) => P2lLocation::Media,
+            None => config.p2l_location,
+        };
         Ok(Mapping {
             l2p,
-            p2l: P2l::new(geometry.total_sectors(), config.p2l_location, is_cached)?,
+            p2l: P2l::new(geometry.total_sectors(), p2l_location, is_cached)?,
             fetches: PageFetches::new(geometry, plan, first_slot),
             pager: MapPager::new(geometry),
             page_rebuild: PageRebuild::default(),
             reconcile: Reconcile::default(),
+            named,
         })
     }
 
@@ -77,6 +89,24 @@ impl Mapping {
     ) {
         self.page_rebuild.import_recovery(unreadable, next_seq, blind);
         self.reconcile = reconcile;
+    }
+
+    /// Whether sectors have names.
+    #[inline]
+    pub(crate) fn is_named(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// The valid sectors and their names, if sectors have names.
+    #[inline]
+    pub(crate) fn named(&self) -> Option<&NamedSectors> {
+        self.named.as_deref()
+    }
+
+    /// The valid sectors and their names, to be changed.
+    #[inline]
+    pub(crate) fn named_mut(&mut self) -> Option<&mut NamedSectors> {
+        self.named.as_deref_mut()
     }
 
     /// Whether only a part of the L2P is in memory, in frames.
@@ -129,7 +159,8 @@ impl Mapping {
 
     /// Returns the number of mapped sectors; with a map cache, an upper bound.
     pub(crate) fn mapped_sectors(&self, geometry: &FlashGeometry) -> u64 {
-        self.l2p.mapped() + self.reconcile.pending_sectors_max(geometry)
+        let named = self.named.as_ref().map_or(0, |named| named.valid_count());
+        named + self.l2p.mapped() + self.reconcile.pending_sectors_max(geometry)
     }
 
     /// Sets the location of a logical sector and returns the one before. The physical sector that it

@@ -1,14 +1,13 @@
 //! Builds the FTL from the results of the recovery.
 
 use super::lines::FoundLines;
+use super::named::NamedContents;
 use super::pages::FoundPages;
 use super::recovered_map::MapContents;
 use super::{NewestCopies, PageLocation, Phase, Recovery, RecoveryError, ScanObservations};
 use crate::Ftl;
-use crate::durability::snapshot::LineEntry;
 use crate::env::Env;
 use crate::ids::{Lba, MapPageId, WriteSeq};
-use nvme::ChunkId;
 
 impl Recovery {
     /// Returns the FTL with its durable state. If too many chunks are bad, it can be read and
@@ -36,13 +35,15 @@ impl Recovery {
             checked.unwrap_or_else(|violation| panic!("{violation}"));
         }
         let next_seq = self.next_seq(self.map.copies());
-        let MapContents { l2p_entries, poison, lost, copies } = self.map.into_contents();
-        let FoundLines { lines, journal_chunks } = self.lines.into_parts();
+        let MapContents { l2p_entries, poison, lost, copies, named } = self.map.into_contents();
+        let named = self.baseline.has_names.then(|| named.into_contents(&self.env));
+        let named_seq = named.as_ref().map_or(WriteSeq(1), |named| named.next_seq);
+        let found_lines = self.lines.into_parts();
         let FoundPages { pages, lost: lost_pages } = self.pages.into_found();
         let state = RecoveredState {
             env: self.env,
             base_seq: base_seq.max(WriteSeq(1)),
-            next_seq,
+            next_seq: next_seq.max(named_seq),
             has_device_l2p: self.device_l2p.is_some(),
             full_scan: self.baseline.full_scan,
             l2p_entries,
@@ -51,8 +52,8 @@ impl Recovery {
             lost_pages,
             copies,
             observations: self.observations,
-            lines,
-            journal_chunks,
+            found_lines,
+            named,
             lost,
             owner_state: self.baseline.owner_state,
         };
@@ -83,8 +84,9 @@ pub(crate) struct RecoveredState {
     /// Copies that are newer than the translation pages.
     pub(crate) copies: NewestCopies,
     pub(crate) observations: ScanObservations,
-    pub(crate) lines: Vec<LineEntry>,
-    pub(crate) journal_chunks: Vec<ChunkId>,
+    pub(crate) found_lines: FoundLines,
+    /// Present if sectors have names.
+    pub(crate) named: Option<NamedContents>,
     /// Logical sectors whose latest version is lost.
     pub(crate) lost: Vec<Lba>,
     /// The state that the owner keeps in the journal.

@@ -54,7 +54,12 @@ impl Recovery {
         if !self.baseline.full_scan {
             let opened = recovered.records.iter().map(|r| LineOpened::decode(r, geometry));
             match opened.collect::<Option<Vec<LineOpened>>>() {
-                Some(opened) => self.lines.merge(geometry, self.baseline.snapshot(), opened),
+                Some(opened) => {
+                    if let Some(snapshot) = self.baseline.snapshot() {
+                        self.map.named_mut().import_lines(geometry, snapshot, &opened);
+                    }
+                    self.lines.merge(geometry, self.baseline.snapshot(), opened);
+                }
                 None => self.baseline.full_scan = true,
             }
         }

@@ -175,7 +175,7 @@ pub(super) fn unknown_line(stream: u8, chunks: Vec<ChunkId>) -> LineEntry {
 
 /// The lines on the media, and the chunks of the journal.
 #[derive(Debug)]
-pub(super) struct FoundLines {
-    pub(super) lines: Vec<LineEntry>,
-    pub(super) journal_chunks: Vec<ChunkId>,
+pub(crate) struct FoundLines {
+    pub(crate) lines: Vec<LineEntry>,
+    pub(crate) journal_chunks: Vec<ChunkId>,
 }

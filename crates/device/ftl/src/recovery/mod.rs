@@ -27,6 +27,10 @@
 //! A flush writes the pages with trims only when everything issued before is on the media. So no
 //! version of a sector that was trimmed before is in a unit sequenced at or after `base_seq`.
 //!
+//! # Sectors with names
+//!
+//! There are no map pages: the out-of-band bytes of all written sectors are read (see [`named`]).
+//!
 //! A recovery can itself be cut: it writes only padding, at write pointers.
 
 mod build;
@@ -37,6 +41,7 @@ mod journal;
 mod line_metadata;
 mod lines;
 mod lost;
+mod named;
 mod newest_copies;
 mod oob_scan;
 mod op;
@@ -153,6 +158,8 @@ struct Baseline {
     full_scan: bool,
     /// The state that the owner keeps in the journal.
     owner_state: Vec<u8>,
+    /// Whether every unit is read, with a snapshot too: no map page includes any.
+    has_names: bool,
 }
 
 impl Baseline {
@@ -164,7 +171,8 @@ impl Baseline {
     /// Returns the base sequence number: every unit with a smaller one is included in the map
     /// pages.
     fn base_seq(&self) -> WriteSeq {
-        self.snapshot().map_or(WriteSeq(0), |s| s.base_seq)
+        let with_pages = self.snapshot().filter(|_| !self.has_names);
+        with_pages.map_or(WriteSeq(0), |s| s.base_seq)
     }
 }
 
@@ -258,6 +266,7 @@ impl Recovery {
             journal: None,
             baseline: Baseline {
                 owner_state: vec![0; env.config.owner_bytes.index()],
+                has_names: env.config.addressing.is_named(),
                 ..Baseline::default()
             },
             lines: RecoveredLines::new(reserved),
@@ -459,6 +468,10 @@ impl Recovery {
                 self.stats.oob_sectors += u64::from(count);
                 for (i, (phys, oob)) in phys.run(count).zip(oob).enumerate() {
                     let is_readable = failed >> i & 1 == 0;
+                    if self.baseline.has_names {
+                        self.import_named_sector(phys, is_readable.then_some(oob));
+                        continue;
+                    }
                     self.import_sector(phys, is_readable.then(|| Oob::decode(oob)));
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use nvme::PhysSector;
 
+use super::named::NamedScan;
 use super::pages::PageLocation;
 use super::{NewestCopies, RecoveryStats, ScanObservations};
 use crate::check::{Subject, Violation, require, require_eq};
@@ -24,6 +25,8 @@ pub(super) struct RecoveredMap {
     /// Logical sectors whose latest version is lost.
     lost: Vec<Lba>,
     copies: NewestCopies,
+    /// The sectors with names; empty if they have logical addresses.
+    named: NamedScan,
 }
 
 /// The contents of a [`RecoveredMap`].
@@ -33,6 +36,7 @@ pub(super) struct MapContents {
     pub(super) poison: Vec<Lba>,
     pub(super) lost: Vec<Lba>,
     pub(super) copies: NewestCopies,
+    pub(super) named: NamedScan,
 }
 
 impl RecoveredMap {
@@ -43,6 +47,7 @@ impl RecoveredMap {
             poison: Vec::new(),
             lost: Vec::new(),
             copies: NewestCopies::default(),
+            named: NamedScan::default(),
         }
     }
 
@@ -57,6 +62,12 @@ impl RecoveredMap {
         self.lost.clear();
         self.l2p_entries.fill(0);
         self.poison.clear();
+        self.named.forget_sectors();
+    }
+
+    /// The sectors with names, to add one.
+    pub(super) fn named_mut(&mut self) -> &mut NamedScan {
+        &mut self.named
     }
 
     /// The copies that were found.
@@ -188,8 +199,8 @@ impl RecoveredMap {
 
     /// The contents.
     pub(super) fn into_contents(self) -> MapContents {
-        let RecoveredMap { l2p_entries, poison, lost, copies } = self;
-        MapContents { l2p_entries, poison, lost, copies }
+        let RecoveredMap { l2p_entries, poison, lost, copies, named } = self;
+        MapContents { l2p_entries, poison, lost, copies, named }
     }
 
     /// Breaks an invariant: maps two sectors to one location.
@@ -205,8 +216,8 @@ impl RecoveredMap {
     }
 }
 
-/// Returns one entry per logical sector, for a map in memory.
+/// Returns one entry per logical sector that the host can address, for a map in memory.
 fn l2p_table(env: &Env) -> Vec<u32> {
-    let sectors = if env.plan.map_cache.frames > 0 { 0 } else { env.plan.logical };
+    let sectors = if env.plan.map_cache.frames > 0 { 0 } else { env.plan.addressable };
     vec![0; sectors.index()]
 }

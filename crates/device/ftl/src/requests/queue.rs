@@ -20,6 +20,8 @@ pub(crate) enum QueuedWriteKind {
     Zeroes,
     Uncorrectable,
     Trim,
+    /// A write of a sector that gets a name.
+    Named,
 }
 
 /// A request that changes the map. Requests are admitted in the order of their arrival.
@@ -82,6 +84,11 @@ impl WriteQueue {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Requests in the queue.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
     }
 
     #[inline]

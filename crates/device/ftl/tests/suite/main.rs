@@ -7,6 +7,7 @@ mod health;
 mod journal;
 mod line_ends;
 mod line_metadata;
+mod named;
 mod oracle;
 mod order;
 mod paging;

@@ -139,6 +139,7 @@ impl Case {
             vector_copy: false,
             atomic_writes: false,
             owner_bytes: 0,
+            addressing: ftl::Addressing::Logical,
             line_metadata: LineMetadata::Off,
             p2l_location: P2lLocation::Memory,
         };

@@ -11,7 +11,7 @@ use ftl::{ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, VictimPolicy
 use time::Nanos;
 
 /// `A(x) = x / (x + W0(-x e^-x))`. Newton's method finds the fixed point of `w = -x e^-x e^-w`.
-fn a(x: f64) -> f64 {
+pub(crate) fn a(x: f64) -> f64 {
     let z = -x * (-x).exp();
     let mut w: f64 = -0.5;
     for _ in 0..200 {

@@ -302,15 +302,26 @@ impl Ftl {
         if self.requests.writes().is_empty() {
             return false;
         }
-        match self.env.config.atomic_writes || self.env.config.hot_stream {
+        match self.admits_in_order() {
             false => self.admit_queued::<false, false>(now, flash),
             true => self.admit_queued_in_order(now, flash),
         }
     }
 
-    /// Admits queued requests to a drive with atomic writes, the stream of hot data, or both.
+    /// Whether requests are not admitted sector by sector into one ring.
+    #[inline(always)]
+    fn admits_in_order(&self) -> bool {
+        let config = &self.env.config;
+        config.atomic_writes || config.hot_stream || config.addressing.is_named()
+    }
+
+    /// Admits queued requests to a drive with atomic writes, the stream of hot data, or both; or to one
+    /// whose sectors have names.
     #[inline(never)]
     fn admit_queued_in_order(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        if self.mapping.is_named() {
+            return self.admit_named(now, flash);
+        }
         match (self.env.config.atomic_writes, self.env.config.hot_stream) {
             (true, false) => self.admit_queued::<true, false>(now, flash),
             (false, _) => self.admit_queued::<false, true>(now, flash),
@@ -371,7 +382,8 @@ impl Ftl {
                 }
                 QueuedWriteKind::Write
                 | QueuedWriteKind::Zeroes
-                | QueuedWriteKind::Uncorrectable => {
+                | QueuedWriteKind::Uncorrectable
+                | QueuedWriteKind::Named => {
                     let (mut n, room) = self.admissible(left, slots, free, idle);
                     admission = match n {
                         _ if n == slots => Admission::BufferFull,
@@ -446,7 +458,7 @@ impl Ftl {
     /// the limit of the rate limiter. `slots` slots and `free` sectors are free; `idle` says that
     /// garbage collection relocates nothing.
     #[inline(always)]
-    fn admissible(&self, left: u32, slots: u32, free: u64, idle: bool) -> (u32, u32) {
+    pub(super) fn admissible(&self, left: u32, slots: u32, free: u64, idle: bool) -> (u32, u32) {
         let room = left.min(slots);
         let spare = if idle { None } else { self.gc.credit_while_deferred(free) };
         let n = match spare {
@@ -516,7 +528,7 @@ impl Ftl {
 
     /// Counts `n` admitted sectors of a write, before which `free` sectors were free.
     #[inline(always)]
-    fn account_admitted(&mut self, n: u32, free: u64) {
+    pub(super) fn account_admitted(&mut self, n: u32, free: u64) {
         self.gc.host_wrote(n, free);
         if self.requests.writes().reserve_grant() > 0 {
             let used = self.requests.writes_mut().use_reserve(n);
@@ -526,7 +538,7 @@ impl Ftl {
 
     /// Counts the sectors that the host has written.
     #[inline(always)]
-    fn record_written(&mut self, written: u64) {
+    pub(super) fn record_written(&mut self, written: u64) {
         if written > 0 {
             self.stats.host_writes += written;
             self.gc.record_host_change();
@@ -605,7 +617,8 @@ impl Ftl {
             || self.mapping.page_rebuild().is_scanning()
             || !self.durability.journal().is_idle()
             || self.gc.is_deferring() && self.host_reads_in_flight() > 0
-            || self.durability.is_syncing_trims();
+            || self.durability.is_syncing_trims()
+            || self.mapping.named().is_some_and(|named| named.has_waiting());
         if under_way {
             return false;
         }
@@ -627,6 +640,9 @@ impl Ftl {
             let tag = p.tag;
             failed = true;
             self.requests.writes_mut().pop_front();
+            if let Some(named) = self.mapping.named_mut() {
+                named.fail_write();
+            }
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
         while let Some(tag) = self.durability.pop_last_host() {

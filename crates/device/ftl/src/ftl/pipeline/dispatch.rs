@@ -132,6 +132,9 @@ impl Ftl {
         if is_new && ring == GC {
             self.durability.record_relocated(self.env.geometry.ws_opt);
         }
+        if let Some(named) = self.mapping.named_mut() {
+            named.record_program(chunk, sequence);
+        }
         let entries = self.buffer.ring(ring).entries(id).iter();
         let written = entries.map(BufferEntry::written);
         self.space.program_started(&self.env, at, sequence, written);
@@ -140,7 +143,9 @@ impl Ftl {
         let ring = self.buffer.ring(ring);
         let (first_slot, entries) = (ring.slot_of_unit(id), ring.entries(id));
         let (metadata, in_slots) = (false, false);
-        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots };
+        let named = self.buffer.named().of_unit(first_slot, self.env.geometry.ws_opt);
+        let unit =
+            WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots, named };
         flash.program(now, op, unit);
         true
     }
@@ -177,8 +182,9 @@ impl Ftl {
             sequence,
             entries.iter().map(BufferEntry::written),
         );
-        let (metadata, in_slots) = (false, true);
-        let unit = WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots };
+        let (metadata, in_slots, named) = (false, true, &[][..]);
+        let unit =
+            WriteUnit { chunk, sector, first_slot, sequence, entries, metadata, in_slots, named };
         flash.program(now, op, unit);
     }
 
@@ -411,7 +417,11 @@ impl Ftl {
             self.space.on_programmed(chunk, sector + self.env.geometry.ws_opt);
             if !padding {
                 let durable = self.buffer.program_done(id);
-                self.publish_durable(id, durable.sequence);
+                if self.mapping.is_named() {
+                    self.publish_named(id, durable.redispatched_from.is_some());
+                } else {
+                    self.publish_durable(id, durable.sequence);
+                }
                 if let Some(from) = durable.redispatched_from {
                     rescued_from = from;
                     self.space.release_hold(from);
@@ -488,6 +498,10 @@ impl Ftl {
     }
 
     fn release_unit(&mut self, id: UnitId, chunk: ChunkId) {
+        if self.mapping.is_named() {
+            // Its sectors have been valid on the media since the end of its program.
+            return;
+        }
         let ring = self.buffer.ring(id.ring());
         let first_phys = self.env.geometry.first_sector_of(chunk) + ring.unit(id).sector;
         let first_slot = ring.slot_of_unit(id);

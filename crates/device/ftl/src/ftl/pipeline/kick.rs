@@ -41,7 +41,9 @@ impl Ftl {
     fn pad_for_barriers(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
         if self.needs_padding() {
             self.complete_barriers(now, flash);
-            self.pad_open_host_units(flash);
+            if !self.mapping.is_named() || !self.will_fill_unit() {
+                self.pad_open_host_units(flash);
+            }
         } else if self.env.config.hot_stream {
             self.pad_late_unit(flash);
         }

@@ -11,6 +11,7 @@ mod health;
 pub(crate) mod kick;
 mod line_metadata;
 mod map;
+mod named;
 pub(crate) mod read;
 mod redispatch;
 pub(crate) mod stall;

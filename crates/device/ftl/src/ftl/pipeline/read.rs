@@ -45,7 +45,7 @@ impl Ftl {
 
     /// Adds a host read with one flash read in flight, and returns its index.
     #[inline]
-    fn begin_read(&mut self, tag: u64, lba: Lba, sectors: u32) -> u32 {
+    pub(super) fn begin_read(&mut self, tag: u64, lba: Lba, sectors: u32) -> u32 {
         let status = Status::SUCCESS;
         self.requests.reads_mut().begin(HostRead {
             tag,
@@ -202,23 +202,15 @@ impl Ftl {
     /// the `i`-th address of the call.
     #[inline]
     pub fn read_done(&mut self, op: OpToken, failed: u64, flash: &mut impl FlashBackend) -> bool {
-        match op.kind() {
-            OpKind::GcRead => {
-                self.gc_read_done(op.index(), failed, flash);
-                return true;
-            }
-            OpKind::MapRead => {
-                self.map_read_done(op.index(), failed, flash);
-                return true;
-            }
-            _ => {}
-        }
-        if op.kind() == OpKind::Meta {
-            self.metadata_read_done(op.index(), failed, flash);
+        if op.kind() != OpKind::HostRead {
+            self.internal_read_done(op, failed, flash);
             return true;
         }
-        op.expect_kind(OpKind::HostRead);
         let index = op.index();
+        if self.mapping.is_named() {
+            self.named_read_done(index, failed, flash);
+            return true;
+        }
         let read = self.requests.reads_mut().complete_one(index, failed == 0);
         if read.outstanding == 0 {
             self.complete(read.tag, read.status);
@@ -227,5 +219,16 @@ impl Ftl {
             self.host_read_failed(read.lba, read.sectors);
         }
         failed != 0 || self.gc.is_deferring() || self.mapping.page_rebuild().is_busy()
+    }
+
+    /// Reports the end of a read that is none of the host's.
+    #[inline]
+    fn internal_read_done(&mut self, op: OpToken, failed: u64, flash: &mut impl FlashBackend) {
+        match op.kind() {
+            OpKind::GcRead => self.gc_read_done(op.index(), failed, flash),
+            OpKind::MapRead => self.map_read_done(op.index(), failed, flash),
+            OpKind::Meta => self.metadata_read_done(op.index(), failed, flash),
+            _ => op.expect_kind(OpKind::HostRead),
+        }
     }
 }

@@ -62,6 +62,9 @@ impl Ftl {
     /// copies on flash stay valid until the entries that supersede them are durable. With atomic writes,
     /// an entry of an offline chunk whose sector was trimmed becomes zeros instead.
     pub(super) fn drop_superseded(&mut self, id: UnitId, flash: &mut impl FlashBackend) {
+        if self.mapping.is_named() {
+            return self.drop_freed(id);
+        }
         let keeps_trimmed = self.env.config.atomic_writes && self.is_only_copy(id);
         let geometry = self.env.geometry;
         let first_slot = self.buffer.ring(id.ring()).slot_of_unit(id);

@@ -75,6 +75,11 @@ pub enum Blocker {
     Redispatch,
     /// Deferred flushes wait for changes of the owner's state to be durable.
     OwnerState,
+    /// This many lines are kept because their moves are not [confirmed](Ftl::confirm_move).
+    UnconfirmedMoves {
+        /// The lines.
+        lines: usize,
+    },
     /// This drained line cannot be erased before its barrier completes.
     DrainedLine {
         /// The line.
@@ -116,6 +121,9 @@ impl fmt::Display for Blocker {
             Blocker::LossCheckpoint => f.write_str("lost sectors are not in a durable checkpoint"),
             Blocker::Redispatch => f.write_str("redispatched units are not durable"),
             Blocker::OwnerState => f.write_str("changes of the owner's state are not durable"),
+            Blocker::UnconfirmedMoves { lines } => {
+                write!(f, "{lines} lines wait for the confirmation of their moves")
+            }
             Blocker::DrainedLine { line } => write!(f, "drained line {line} waits for a barrier"),
         }
     }
@@ -159,6 +167,10 @@ impl Ftl {
         let mut blockers = Vec::new();
         self.push_operations(&mut blockers);
         self.push_admission(&mut blockers);
+        let lines = self.mapping.named().map_or(0, |named| named.unconfirmed_lines());
+        if lines > 0 {
+            blockers.push(Blocker::UnconfirmedMoves { lines });
+        }
         self.push_dispatch(&mut blockers);
         self.push_durability(&mut blockers);
         Some(Stall { writes, flushes, reads, blockers })

@@ -9,11 +9,12 @@ pub mod golden;
 mod power;
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Deref;
 
 use ftl::{
     CapacityError, CapacityPlan, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, Lba,
-    LineMetadata, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryStats, SlotId,
-    VictimDecision, VictimLines, WriteUnit,
+    LineMetadata, NamedOob, NewFtlError, Oob, OpToken, ReadAddress, ReadDest, RecoveryOp,
+    RecoveryStats, SlotId, VictimDecision, VictimLines, WriteUnit,
 };
 use nvme::{ChunkId, Geometry, PhysSector, PuId, Status};
 use rng::Rng;
@@ -33,7 +34,7 @@ enum Op {
         op: OpToken,
         chunk: u32,
         sector: u32,
-        sectors: Vec<(Oob, Content)>,
+        sectors: Vec<(CellOob, Content)>,
     },
     /// Sectors on one parallel unit that read `read` covers.
     Read {
@@ -70,8 +71,34 @@ fn check_period(geometry: &FlashGeometry) -> u64 {
 
 #[derive(Clone, Debug)]
 enum Cell {
-    Written(Oob, Content),
+    Written(CellOob, Content),
     Torn,
+}
+
+/// The out-of-band bytes of a sector, and what they say of a logical sector. Sectors with names are
+/// none.
+#[derive(Clone, Copy, Debug)]
+struct CellOob {
+    bytes: [u8; Oob::BYTES],
+    oob: Oob,
+}
+
+impl CellOob {
+    fn new(bytes: [u8; Oob::BYTES]) -> CellOob {
+        let oob = match NamedOob::decode(&bytes) {
+            Some(_) => RecoveryOp::PADDING,
+            None => Oob::decode(&bytes).expect("an FTL writes out-of-band bytes"),
+        };
+        CellOob { bytes, oob }
+    }
+}
+
+impl Deref for CellOob {
+    type Target = Oob;
+
+    fn deref(&self) -> &Oob {
+        &self.oob
+    }
 }
 
 pub struct TestFlash {
@@ -546,14 +573,13 @@ impl FlashBackend for TestFlash {
     fn program(&mut self, _now: Nanos, op: OpToken, unit: WriteUnit<'_>) {
         let WriteUnit { chunk, sector, first_slot, .. } = unit;
         let slots = &self.slots[first_slot.index()..];
-        let sectors =
-            unit.oobs().zip(slots).map(|(oob, c)| (Oob::decode(&oob).unwrap(), c.clone()));
+        let sectors = unit.oobs().zip(slots).map(|(oob, c)| (CellOob::new(oob), c.clone()));
         let sectors: Vec<_> = if self.stores_data { sectors.collect() } else { Vec::new() };
         self.calls.program(
             chunk.get(),
             sector,
             first_slot.get(),
-            sectors.iter().map(|(oob, _)| oob),
+            sectors.iter().map(|(oob, _)| &oob.oob),
         );
         let pu = self.geometry.pu_of(chunk).index();
         self.queues[pu].push(Op::Program { op, chunk: chunk.get(), sector, sectors });
@@ -623,7 +649,19 @@ impl FlashBackend for TestFlash {
 
     fn read_slot_oob(&mut self, phys: PhysSector, _slot: SlotId, out: &mut [u8; Oob::BYTES]) {
         if let Some(Cell::Written(oob, _)) = &self.cells[phys.index()] {
-            *out = oob.encode();
+            *out = oob.bytes;
+        }
+    }
+
+    fn read_host_oob(
+        &mut self,
+        _request: u64,
+        _sector: u32,
+        phys: PhysSector,
+        out: &mut [u8; Oob::BYTES],
+    ) {
+        if let Some(Cell::Written(oob, _)) = &self.cells[phys.index()] {
+            *out = oob.bytes;
         }
     }
 }

@@ -5,7 +5,7 @@ use ftl::{
 };
 use nvme::Status;
 
-use super::{Cell, Content, Op, TestFlash};
+use super::{Cell, CellOob, Content, Op, TestFlash};
 
 /// The completion of a recovery operation.
 #[derive(Clone, Debug)]
@@ -181,7 +181,8 @@ impl TestFlash {
                 for (i, sector_bytes) in (*sector..).zip(bytes.chunks(size)) {
                     let phys = (shape.first_sector_of(*chunk) + i).index();
                     let content = Content::Bytes(sector_bytes.to_vec());
-                    self.cells[phys] = Some(Cell::Written(RecoveryOp::PADDING, content));
+                    self.cells[phys] =
+                        Some(Cell::Written(CellOob::new(RecoveryOp::PADDING.encode()), content));
                 }
                 self.written[chunk.index()] += job.count;
                 RecoveryOpEnd::Padded { id: job.id, status: Status::SUCCESS }
@@ -194,7 +195,7 @@ impl TestFlash {
                         Some(Cell::Written(o, content))
                             if self.readable((*phys + i).get()) && !lost =>
                         {
-                            oob.push(o.encode());
+                            oob.push(o.bytes);
                             match content {
                                 Content::Bytes(bytes) => data.extend(bytes),
                                 Content::Value(v) => data.extend(v.to_le_bytes()),

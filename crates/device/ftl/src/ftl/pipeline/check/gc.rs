@@ -42,6 +42,8 @@ impl Ftl {
             self.space.table().iter().zip(&moves).map(|((id, line), n)| (id, (line, n)))
         {
             let subject = Subject::Line(id);
+            let named = self.mapping.named();
+            let expected = expected + named.map_or(0, |named| named.unconfirmed_in(id));
             require_eq!(
                 Gc,
                 "relocations in flight",
@@ -49,7 +51,9 @@ impl Ftl {
                 expected,
                 line.gate().relocations_in_flight()
             );
-            draining += u32::from(line.state == LineState::Draining && line.gate().erasing() == 0);
+            let waits = named.is_some_and(|named| named.is_waiting(id));
+            let drains = line.state == LineState::Draining && line.gate().erasing() == 0;
+            draining += u32::from(drains && !waits);
             erasing += line.gate().erasing();
             if line.state == LineState::Victim {
                 let scanned = self.gc.is_scanned(id);

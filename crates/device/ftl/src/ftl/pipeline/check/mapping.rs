@@ -16,6 +16,7 @@ impl Ftl {
         for lba in self.mapping.resident_sectors(&self.env) {
             self.check_sector(lba, &mut valid)?;
         }
+        self.check_named(&mut valid)?;
         for (id, (line, &expected)) in
             self.space.table().iter().zip(&valid).map(|((id, line), n)| (id, (line, n)))
         {

@@ -4,6 +4,7 @@ mod buffer;
 mod durability;
 mod gc;
 mod mapping;
+mod named;
 mod requests;
 mod space;
 #[cfg(test)]

@@ -14,8 +14,8 @@ use crate::ftl::{GC, HOST};
 use crate::ids::{Lba, LineId, MapPageId, SlotId};
 use crate::space::lines::LineState;
 use crate::{
-    ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
-    WriteUnit,
+    Addressing, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken,
+    ReadDest, WriteUnit,
 };
 
 enum Op {
@@ -273,4 +273,77 @@ fn without_requests_nothing_stalls() {
     let (mut ftl, mut flash) = busy();
     while flash.complete_oldest(&mut ftl) {}
     assert_eq!(ftl.explain_stall(), None, "{}", ftl.debug_state());
+}
+
+/// An FTL whose sectors have names, with an unconfirmed move.
+fn busy_with_names() -> Ftl {
+    let geometry = FlashGeometry::from_geometry(&Geometry {
+        groups: 1,
+        pus: 2,
+        chunks: 40,
+        sectors: 32,
+        sector_bytes: 512,
+        oob_bytes: 16,
+        ws_min: 4,
+        ws_opt: 4,
+        mw_cunits: 8,
+    });
+    let addressing = Addressing::Named { unconfirmed_lines_max: 4 };
+    let config = FtlConfig { addressing, ..FtlConfig::default() };
+    let mut ftl = Ftl::new(geometry, config, |_| ChunkReport::Free).expect("a small FTL");
+    let mut flash = QueueFlash::default();
+    let mut names = VecDeque::new();
+    for request in 0..10 * ftl.sectors() {
+        if names.len() as u64 == ftl.sectors() {
+            // Every other one of the oldest: lines keep some valid sectors, which GC relocates.
+            let name = names.remove(request as usize * 2 % 64).expect("there is one");
+            ftl.free_named(name).expect("it is valid");
+        }
+        ftl.write_named(request, request);
+        ftl.kick(Nanos(0), &mut flash);
+        while ftl.pop_completion().is_none() {
+            assert!(flash.complete_oldest(&mut ftl), "{request} hangs: {}", ftl.debug_state());
+        }
+        ftl.check_invariants().expect("nothing is broken yet");
+        names.extend(std::iter::from_fn(|| ftl.pop_named_write()).map(|written| written.name));
+        if ftl.pop_moved().is_some() {
+            return ftl;
+        }
+    }
+    panic!("nothing was moved: {}", ftl.debug_state());
+}
+
+#[test]
+fn a_broken_invariant_of_names_is_reported_by_name() {
+    type Plant = (Part, &'static str, fn(&mut Ftl));
+    let plants: &[Plant] = &[
+        (Part::Mapping, "valid sectors with names", |f| {
+            f.mapping.named_mut().expect("names").break_count();
+        }),
+        (Part::Mapping, "sectors that the host uses", |f| {
+            f.mapping.named_mut().expect("names").break_used();
+        }),
+        (Part::Mapping, "a chunk of a sector with a name has an epoch", |f| {
+            let named = f.mapping.named_mut().expect("names");
+            let phys = named.valid_sectors().next().expect("a sector");
+            named.forget_chunk(f.env.geometry.chunk_of(phys));
+        }),
+        (Part::Requests, "queued tags", |f| f.mapping.named_mut().expect("names").queue_write(0)),
+        (Part::Mapping, "unconfirmed moves of a line", |f| {
+            let named = f.mapping.named_mut().expect("names");
+            let phys = named.unconfirmed().next().expect("a move");
+            named.count_confirmed(f.space.line_of(f.env.geometry.chunk_of(phys)));
+        }),
+        (Part::Gc, "a line that waits for confirmations is drained", |f| {
+            let id = f.space.table().closed().next().expect("a closed line");
+            f.mapping.named_mut().expect("names").start_waiting(id);
+        }),
+    ];
+    let ftl = busy_with_names();
+    for (part, invariant, break_it) in plants {
+        let mut broken = ftl.clone();
+        break_it(&mut broken);
+        let found = broken.check_invariants().expect_err(invariant);
+        assert_eq!((found.part, found.invariant), (*part, *invariant), "{found}");
+    }
 }

@@ -71,6 +71,7 @@ impl Ftl {
             let snapshot = self.encode_snapshot(self.durability.checkpoint().base_seq());
             moved |= self.durability.write_space_snapshot(snapshot);
         }
+        moved |= self.mapping.is_named() && self.end_snapshot_wait();
         if self.durability.journal().is_unchanged() {
             return moved;
         }
@@ -137,6 +138,8 @@ impl Ftl {
 
     fn encode_snapshot(&self, base: WriteSeq) -> Vec<u8> {
         let layout = &self.env.plan;
+        // Without pages, all that the base tells a recovery is which numbers have been used.
+        let base = if self.mapping.is_named() { self.buffer.next_seq() } else { base };
         let page = |page: MapPageId| match self
             .buffer
             .durable_copy_of(&self.env.geometry, self.mapping.get(layout.page_sector(page)))

@@ -83,6 +83,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn can_assign_seq(&self, ring: usize) -> bool {
         self.durability.can_assign_seq(self.buffer.next_seq(), ring == GC)
+            && !self.mapping.named().is_some_and(|named| named.awaits_snapshot())
     }
 
     /// Reserves sequence numbers and appends the journal's record of the reservation.

@@ -82,6 +82,9 @@ impl Ftl {
         if !hurt && !collects && self.gc.draining() == 0 && !self.can_refresh() {
             return false;
         }
+        if self.mapping.named().is_some_and(|named| named.has_unconfirmed_max()) {
+            return false;
+        }
         // With no operation in flight and no space, drained victims wait for host data that has
         // no location. A victim without valid sectors may not have to wait, and frees some.
         let stuck = self.gc.draining() > 0
@@ -172,6 +175,13 @@ impl Ftl {
         }
         self.gc.set_chosen_unit(None);
         let VictimUnit { at, last } = chosen;
+        if self.mapping.is_named() {
+            self.read_named_unit(now, line_id, at, flash);
+            if last {
+                self.complete_scan(now, line_id, flash);
+            }
+            return true;
+        }
         if at.member.is_multiple_of(PREFETCH_MEMBERS) && !self.mapping.is_cached() {
             self.prefetch_p2l(line_id, at);
         }
@@ -316,6 +326,8 @@ impl Ftl {
         if self.space.line(line).state != LineState::Victim {
             if self.space.line(line).gate().relocations_in_flight() == 0 {
                 self.health.on_relocated(line);
+            } else if self.mapping.is_named() {
+                self.update_waiting(line);
             }
             return self.space.emit_swept(line);
         }
@@ -351,6 +363,9 @@ impl Ftl {
             return self.gc.read_again(index, unread);
         }
         self.gc.end_relocation(index);
+        if self.mapping.is_named() {
+            return self.named_unit_read(read, unread, flash);
+        }
         let mut moved = 0;
         for i in 0..read.count {
             let slot = self.relocation_slot(read.first_slot, i);
@@ -381,8 +396,13 @@ impl Ftl {
                 self.mapping.unpin(lba);
             }
         }
+        self.count_relocated(read.line, moved);
+    }
+
+    /// Counts sectors of a line that are read to be moved.
+    pub(crate) fn count_relocated(&mut self, line: LineId, moved: u64) {
         self.stats.gc_relocations += moved;
-        if self.health.is_refreshing(read.line) {
+        if self.health.is_refreshing(line) {
             self.stats.refresh_relocations += moved;
         }
         let free = self.free_sectors();
@@ -390,7 +410,7 @@ impl Ftl {
     }
 
     /// Returns the `i`-th slot after `first`; the ring wraps around.
-    fn relocation_slot(&self, first: SlotId, i: u32) -> SlotId {
+    pub(crate) fn relocation_slot(&self, first: SlotId, i: u32) -> SlotId {
         let ring = self.buffer.ring(GC);
         let slot = first + i;
         if ring.has_slot(slot) { slot } else { SlotId(slot.get() - ring.capacity()) }
@@ -438,7 +458,7 @@ impl Ftl {
         flash: &mut impl FlashBackend,
         now: Nanos,
     ) {
-        if id.ring() != GC {
+        if id.ring() != GC || self.mapping.is_named() {
             return;
         }
         for i in 0..self.env.geometry.ws_opt.index() {
@@ -453,7 +473,11 @@ impl Ftl {
 
     /// Counts a sector of a victim as relocated.
     fn relocation_durable(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
-        if self.space.relocation_durable(line) == 0 {
+        let is_last = self.space.relocation_durable(line) == 0;
+        if self.mapping.is_named() {
+            self.update_waiting(line);
+        }
+        if is_last {
             self.sweep_done_if_open(line);
             self.reclaim_if_relocated(now, line, flash);
         }
@@ -461,6 +485,9 @@ impl Ftl {
 
     /// Erases a victim whose scan has ended and whose relocated sectors are all durable.
     fn reclaim_if_relocated(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
+        if self.mapping.is_named() {
+            self.update_waiting(line);
+        }
         let l = self.space.line(line);
         if l.state != LineState::Draining || l.gate().relocations_in_flight() > 0 {
             return;
@@ -496,6 +523,9 @@ impl Ftl {
         self.gc.end_drain();
         self.stats.lines_reclaimed += 1;
         self.mapping.drop_line_copies(&self.env, self.space.table(), line);
+        if let Some(named) = self.mapping.named_mut() {
+            self.space.line(line).chunks.iter().for_each(|chunk| named.forget_chunk(*chunk));
+        }
         for i in 0..self.space.line(line).chunks.len() {
             let chunk = self.space.line(line).chunks[i];
             match self.space.begin_chunk_erase(line, chunk) {

@@ -23,7 +23,7 @@ impl Ftl {
         // Reads of the victim end before it is erased, even if nothing in it is valid by then.
         let empty = l.valid_sectors == 0 && !self.gc.is_reading_p2l();
         let known = l.p2l.is_some() || self.gc.has_victim_p2l();
-        if self.mapping.has_p2l() || known || empty {
+        if self.mapping.has_p2l() || known || empty || self.mapping.is_named() {
             return true;
         }
         if !self.gc.is_reading_p2l() {
