@@ -15,7 +15,7 @@ impl WriteBuffer {
     /// Checks the rings, the units that are redispatched, the chains and the sequence numbers.
     pub(crate) fn check_invariants(&self, env: &Env) -> Result<(), Violation> {
         for ring in RINGS {
-            self.ring(ring).check()?;
+            self.ring(ring).check(self.renumbers())?;
         }
         self.check_redispatch()?;
         self.check_chains(env)?;

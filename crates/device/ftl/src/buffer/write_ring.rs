@@ -426,8 +426,9 @@ impl WriteRing {
         full.chain(open)
     }
 
-    /// Checks the order of the watermarks and the unit states between them.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
+    /// Checks the order of the watermarks and the unit states between them. `renumbers` says that a unit
+    /// whose program failed has no sequence number.
+    pub(crate) fn check(&self, renumbers: bool) -> Result<(), Violation> {
         let subject = Subject::Ring(self.ring);
         let order = [self.released, self.persisted, self.dispatched, self.head];
         require!(
@@ -462,7 +463,7 @@ impl WriteRing {
                 UnitState::Filling => {
                     at >= self.dispatched
                         || redispatched
-                        || self.ring == crate::ftl::GC && at >= self.persisted
+                        || (self.ring == crate::ftl::GC || renumbers) && at >= self.persisted
                 }
                 UnitState::Programming => {
                     (self.persisted..self.dispatched).contains(&at)

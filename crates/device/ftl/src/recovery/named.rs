@@ -50,7 +50,7 @@ pub(crate) struct NamedContents {
     pub(crate) epochs: Vec<WriteSeq>,
     /// In the order of their locations.
     pub(crate) valid: Vec<TaggedSector>,
-    /// Moves whose sources have not been erased.
+    /// Moves whose sources have not been erased, in the order in which they happened.
     pub(crate) moves: Vec<TaggedMove>,
     /// The first number for new units.
     pub(crate) next_seq: WriteSeq,
@@ -125,12 +125,15 @@ impl NamedScan {
             max_seq = max_seq.max(sector.sequence);
         }
         let data = || self.sectors.iter().filter(|sector| !sector.oob.is_padding);
-        let moves: Vec<TaggedMove> = data()
+        let mut moves: Vec<(WriteSeq, TaggedMove)> = data()
             .filter_map(|copy| {
                 let from = self.source_of(copy)?;
-                Some(TaggedMove { from, to: copy.phys, tag: copy.oob.tag })
+                Some((copy.sequence, TaggedMove { from, to: copy.phys, tag: copy.oob.tag }))
             })
             .collect();
+        // A sector may have been moved several times.
+        moves.sort_unstable_by_key(|(sequence, moved)| (*sequence, moved.to));
+        let moves: Vec<TaggedMove> = moves.into_iter().map(|(_, moved)| moved).collect();
         let mut sources: Vec<PhysSector> = moves.iter().map(|moved| moved.from).collect();
         sources.sort_unstable();
         let has_name = |sector: &&ScannedSector| {

@@ -2,9 +2,10 @@
 
 mod collection;
 mod errors;
+mod losses;
 mod power_cuts;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ftl::{
     Addressing, ChunkReport, FlashGeometry, Ftl, FtlConfig, MovedSector, NameError, SectorName,
@@ -50,6 +51,10 @@ pub(crate) struct NamedHost {
     pub(crate) moves: Vec<MovedSector>,
     /// Whether it confirms each move at once.
     pub(crate) confirms: bool,
+    /// All names that there have been: none may come again.
+    issued: BTreeSet<SectorName>,
+    /// Names of sectors that could not be moved.
+    pub(crate) lost: BTreeSet<SectorName>,
 }
 
 impl NamedHost {
@@ -73,6 +78,8 @@ impl NamedHost {
             failed: 0,
             moves: Vec::new(),
             confirms: true,
+            issued: BTreeSet::new(),
+            lost: BTreeSet::new(),
         }
     }
 
@@ -88,6 +95,7 @@ impl NamedHost {
     /// Takes everything that the FTL reports.
     pub(crate) fn take_reports(&mut self) {
         while let Some(written) = self.ftl.pop_named_write() {
+            assert!(self.issued.insert(written.name), "{written:?}: the name was used before");
             self.named.insert(written.request, written.name);
         }
         while let Some(done) = self.ftl.pop_completion() {
@@ -104,14 +112,44 @@ impl NamedHost {
             }
         }
         while let Some(moved) = self.ftl.pop_moved() {
+            assert!(self.issued.insert(moved.new), "{moved:?}: the name was used before");
             self.take_move(moved);
         }
+        while let Some(name) = self.ftl.pop_lost_name() {
+            self.sectors.remove(&name);
+            self.lost.insert(name);
+        }
+    }
+
+    /// Takes the moves that a recovery reports, and confirms none.
+    pub(crate) fn take_recovered_moves(&mut self) -> Vec<MovedSector> {
+        let confirms = std::mem::replace(&mut self.confirms, false);
+        let mut moves = Vec::new();
+        while let Some(moved) = self.ftl.pop_moved() {
+            self.issued.insert(moved.new);
+            self.take_move(moved);
+            moves.push(moved);
+        }
+        self.confirms = confirms;
+        moves
+    }
+
+    /// Takes the sectors that a recovery found.
+    pub(crate) fn take_found(&mut self) -> BTreeMap<SectorName, u64> {
+        let found = self.ftl.take_found_names();
+        self.issued.extend(found.iter().map(|found| found.name));
+        found.into_iter().map(|found| (found.name, found.tag)).collect()
+    }
+
+    /// Confirms a move.
+    pub(crate) fn confirm(&mut self, old: SectorName) {
+        self.ftl.confirm_move(old).expect("it waits for that");
+        self.ftl.kick(Nanos(0), &mut self.flash);
     }
 
     fn take_move(&mut self, moved: MovedSector) {
         self.moves.push(moved);
-        let known = self.sectors.remove(&moved.old);
-        if let Some(sector) = known {
+        if let Some(sector) = self.sectors.remove(&moved.old) {
             assert_eq!(sector.tag, moved.tag);
             self.sectors.insert(moved.new, sector);
         }
@@ -119,8 +157,7 @@ impl NamedHost {
             *name = moved.new;
         }
         if self.confirms {
-            self.ftl.confirm_move(moved.old).expect("it was reported once");
-            self.ftl.kick(Nanos(0), &mut self.flash);
+            self.confirm(moved.old);
         }
     }
 
@@ -208,5 +245,11 @@ impl NamedHost {
         self.ftl = self.flash.power_cut(self.config);
         self.writing.clear();
         self.named.clear();
+    }
+
+    /// The physical sector of a name.
+    pub(crate) fn sector_of(&self, name: SectorName) -> u32 {
+        let bits = u64::BITS - self.flash.geometry.total_sectors().leading_zeros();
+        (name.0 & ((1 << bits) - 1)) as u32
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ftl::{FtlConfig, NameError, SectorName};
+use ftl::{FtlConfig, MovedSector, NameError, SectorName};
 use rng::Rng;
 use time::Nanos;
 
@@ -20,17 +20,38 @@ struct Oracle {
     values: BTreeMap<u64, u64>,
     /// Names that have been freed, or been replaced by moves, with their tags.
     former: BTreeMap<SectorName, u64>,
+    /// Moves that are not confirmed, and the probability that one is confirmed at a time.
+    unconfirmed: Vec<MovedSector>,
+    confirm: f64,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    moves: u64,
     found: u64,
+    reported_again: u64,
+    freed_again: u64,
+    program_failures: u64,
 }
 
 impl Oracle {
-    fn new(config: FtlConfig, seed: u64) -> Oracle {
+    fn new(config: FtlConfig, seed: u64, confirm: f64) -> Oracle {
         let mut host = NamedHost::new(small(), config, true, seed);
+        host.confirms = false;
         if seed % 2 == 1 {
             host.flash.reorder(seed);
         }
-        let (values, former) = (BTreeMap::new(), BTreeMap::new());
-        Oracle { host, rng: Rng::new(seed), tags: 0, values, former, found: 0 }
+        Oracle {
+            host,
+            rng: Rng::new(seed),
+            tags: 0,
+            values: BTreeMap::new(),
+            former: BTreeMap::new(),
+            unconfirmed: Vec::new(),
+            confirm,
+            counts: Counts::default(),
+        }
     }
 
     fn submit(&mut self) {
@@ -49,35 +70,57 @@ impl Oracle {
                 self.former.insert(name, self.host.sectors[&name].tag);
                 self.host.free(name);
             }
-            self.submit();
+            if used < capacity || self.rng.chance(0.9) {
+                self.submit();
+            }
         }
         self.host.ftl.kick(Nanos(0), &mut self.host.flash);
         self.take_reports();
         for _ in 0..self.rng.below(30) {
-            self.host.flash.step(&mut self.host.ftl);
+            if self.host.flash.outstanding() > 0 {
+                self.host.flash.step(&mut self.host.ftl);
+            }
             if self.rng.chance(0.5) {
                 self.take_reports();
             }
         }
     }
 
+    /// Takes reports, and confirms some moves in any order.
     fn take_reports(&mut self) {
         let from = self.host.moves.len();
         self.host.take_reports();
         for moved in &self.host.moves[from..] {
             self.former.insert(moved.old, moved.tag);
+            self.unconfirmed.push(*moved);
+        }
+        while !self.unconfirmed.is_empty() && self.rng.chance(self.confirm) {
+            let at = self.rng.below(self.unconfirmed.len() as u64) as usize;
+            let moved = self.unconfirmed.swap_remove(at);
+            self.host.confirm(moved.old);
         }
     }
 
     /// Cuts power, and compares what the recovery finds with the index.
     fn cut(&mut self) {
+        self.counts.moves += self.host.ftl.named_stats().unwrap().moves;
+        self.counts.program_failures += self.host.ftl.stats().program_failures;
         self.host.cut();
         check(&self.host.ftl);
-        // Moves that were reported, or that the cut kept from being reported.
-        let unconfirmed = self.take_moves();
-        let found: BTreeMap<SectorName, u64> =
-            self.host.ftl.take_found_names().into_iter().map(|f| (f.name, f.tag)).collect();
-        self.found += found.len() as u64;
+        // A move that was reported and not confirmed is reported again, unless the copy is gone: then the
+        // sector is where it was.
+        let reported = self.host.take_recovered_moves();
+        let found = self.host.take_found();
+        for moved in std::mem::take(&mut self.unconfirmed) {
+            let is_reported = reported.iter().any(|again| again.old == moved.old);
+            assert!(is_reported || found.contains_key(&moved.old), "{moved:?}");
+        }
+        self.counts.found += found.len() as u64;
+        self.counts.reported_again += reported.len() as u64;
+        for moved in &reported {
+            self.former.insert(moved.old, moved.tag);
+        }
+        self.unconfirmed = reported;
         for (name, sector) in &self.host.sectors {
             assert_eq!(found.get(name), Some(&sector.tag), "{name:?} of {sector:?}");
         }
@@ -89,22 +132,14 @@ impl Oracle {
             assert_eq!(self.host.read(*name, *tag), Ok(Ok(value)), "{name:?}, tag {tag}");
             self.host.ftl.free_named(*name).unwrap();
             self.former.insert(*name, *tag);
+            self.counts.freed_again += 1;
         }
-        self.check_former(&unconfirmed);
+        self.check_former();
         check(&self.host.ftl);
     }
 
-    /// Takes the moves that the recovery reports, without confirming all of them.
-    fn take_moves(&mut self) -> BTreeMap<SectorName, u64> {
-        let from = self.host.moves.len();
-        self.host.confirms = false;
-        self.take_reports();
-        self.host.confirms = true;
-        self.host.moves[from..].iter().map(|moved| (moved.old, moved.tag)).collect()
-    }
-
-    /// A former name leads to an error, or to its own data.
-    fn check_former(&mut self, unconfirmed: &BTreeMap<SectorName, u64>) {
+    /// A former name leads to an error, or to its own data while its move is not confirmed.
+    fn check_former(&mut self) {
         for (name, tag) in self.former.clone() {
             if self.host.sectors.contains_key(&name) {
                 continue;
@@ -112,43 +147,81 @@ impl Oracle {
             let value = self.values[&tag];
             match self.host.read(name, tag) {
                 Ok(read) => {
-                    assert!(unconfirmed.contains_key(&name), "{name:?} is a former name");
+                    // The move may not have been reported before the read.
+                    let confirm = std::mem::replace(&mut self.confirm, 0.0);
+                    self.take_reports();
+                    self.confirm = confirm;
+                    let is_unconfirmed = self.unconfirmed.iter().any(|moved| moved.old == name);
+                    assert!(is_unconfirmed, "{name:?} is a former name");
                     assert_eq!(read, Ok(value));
                 }
                 Err(NameError::Stale | NameError::NotValid | NameError::NeverWritten) => {}
                 Err(other) => panic!("{other:?} of {name:?}"),
             }
         }
-        for old in unconfirmed.keys() {
-            self.host.ftl.confirm_move(*old).unwrap();
-        }
-        self.host.ftl.kick(Nanos(0), &mut self.host.flash);
+    }
+
+    fn finish(mut self) -> Counts {
+        self.confirm = 1.0;
+        self.take_reports();
+        self.host.confirms = true;
+        self.host.settle();
+        self.host.verify();
+        self.counts
     }
 }
 
-fn run(seed: u64, cuts: u32, program_fail: f64) -> (u64, u64) {
-    let mut oracle = Oracle::new(named_config(0.6), seed);
+fn run(seed: u64, cuts: u32, confirm: f64, program_fail: f64) -> Counts {
+    let mut oracle = Oracle::new(named_config(0.6), seed, confirm);
     oracle.host.flash.program_fail = program_fail;
     let capacity = oracle.host.ftl.sectors() * 3 / 4;
-    let mut moves = 0;
     for _ in 0..cuts {
         for _ in 0..oracle.rng.below(60) {
             oracle.work(capacity);
         }
-        moves += oracle.host.ftl.named_stats().unwrap().moves;
         oracle.cut();
     }
-    oracle.host.settle();
-    oracle.host.verify();
-    (moves, oracle.found)
+    oracle.finish()
 }
+
+/// Runs the seeds from `first` on, and returns the sum of their counts. `SLUICE_SEED` replaces them by one,
+/// `SLUICE_CASES` sets their number. The counts of the usual seeds are at least `least`.
+fn run_all(first: u64, confirm: f64, program_fail: f64, least: fn(&Counts) -> bool) {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let cases = number("SLUICE_CASES").unwrap_or(CASES);
+    let seeds = match number("SLUICE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => first..first + cases,
+    };
+    let is_usual = seeds == (first..first + CASES);
+    let mut sum = Counts::default();
+    for seed in seeds {
+        println!("SLUICE_SEED={seed}");
+        let counts = run(seed, 12, confirm, program_fail);
+        sum.moves += counts.moves;
+        sum.found += counts.found;
+        sum.reported_again += counts.reported_again;
+        sum.freed_again += counts.freed_again;
+        sum.program_failures += counts.program_failures;
+    }
+    println!("{sum:?}");
+    assert!(!is_usual || least(&sum), "{sum:?}");
+}
+
+/// Seeds of a test.
+const CASES: u64 = 16;
 
 #[test]
 fn completed_writes_survive_power_cuts_by_their_names() {
-    let (mut moves, mut found) = (0, 0);
-    for seed in 0..24 {
-        let (m, f) = run(seed, 12, 0.0);
-        (moves, found) = (moves + m, found + f);
-    }
-    assert!(moves > 10_000 && found > 10_000, "{moves} moves, {found} found");
+    run_all(0, 1.0, 0.0, |sum| sum.moves > 5_000 && sum.found > 10_000 && sum.freed_again > 100);
+}
+
+#[test]
+fn unconfirmed_moves_survive_power_cuts() {
+    run_all(100, 0.4, 0.0, |sum| sum.moves > 2_000 && sum.reported_again > 500);
+}
+
+#[test]
+fn names_survive_programs_that_fail_and_power_cuts() {
+    run_all(200, 0.9, 0.002, |sum| sum.moves > 2_000 && sum.program_failures > 20);
 }
