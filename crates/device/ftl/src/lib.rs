@@ -27,6 +27,12 @@
 //!
 //! [`Ftl::read`] looks every sector up once: a hole reads as zeros, a slot is copied, the rest goes
 //! to [`FlashBackend::read`] in one call.
+//!
+//! # Sectors with names
+//!
+//! With [`Addressing::Named`] there is no map: [`Ftl::write_named`] returns the location of a sector as its
+//! [`SectorName`], and [`Ftl::read_named`] and [`Ftl::free_named`] take it. The owner of the names is told of
+//! moves by [`Ftl::pop_moved`], and confirms them by [`Ftl::confirm_move`].
 
 #![forbid(unsafe_code)]
 

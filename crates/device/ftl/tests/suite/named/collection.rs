@@ -1,5 +1,7 @@
 //! Garbage collection of sectors with names: moves, their confirmation, and write amplification.
 
+// guarantee: M-15
+
 use std::collections::{BTreeSet, HashMap};
 
 use ftl::{Addressing, Blocker, ChunkReport, FlashGeometry, Ftl, FtlConfig, NameError};

@@ -1,5 +1,7 @@
 //! Names that are refused, and configurations.
 
+// guarantee: D-66
+
 use ftl::{
     Addressing, CapacityError, CapacityPlan, ChunkReport, Ftl, FtlConfig, LineMetadata, NameError,
     P2lLocation, SectorName,

@@ -1,5 +1,7 @@
 //! Sectors with names that cannot be read, chunks that go offline, and a journal that is lost.
 
+// guarantee: D-66
+
 use ftl::{FlashGeometry, NameError, SectorName};
 use nvme::{ChunkId, Status};
 use rng::Rng;
