@@ -109,3 +109,38 @@ fn names_do_not_depend_on_the_journal() {
     host.settle();
     host.verify();
 }
+
+#[test]
+fn writes_without_space_fail_and_frees_make_space() {
+    let mut host = host(7, 0);
+    let capacity = host.ftl.sectors();
+    for first in (0..capacity).step_by(8) {
+        host.write((first..capacity.min(first + 8)).map(|i| HostSector { tag: i, value: i + 1 }));
+    }
+    // From now on no program succeeds on many chunks: they are retired, and the spare space with them.
+    let chunks = small().total_chunks();
+    (0..chunks).filter(|chunk| chunk % 2 == 0).for_each(|chunk| host.flash.fail(chunk));
+    let mut rng = Rng::new(7);
+    let mut writes = 0;
+    while host.failed == 0 {
+        let name = host.name_at(rng.below(u64::MAX));
+        let tag = host.sectors[&name].tag;
+        host.free(name);
+        host.write([HostSector { tag, value: rng.below(1 << 40) + 1 }]);
+        writes += 1;
+        assert!(writes < 20 * capacity, "there is space without end");
+    }
+    host.settle();
+    host.verify();
+    let (used, failed) = (host.sectors.len() as u64, host.failed);
+    assert_eq!(used, capacity - failed);
+    // With a quarter of the sectors there is space again.
+    while host.sectors.len() as u64 > capacity / 4 {
+        let name = host.name_at(rng.below(u64::MAX));
+        host.free(name);
+    }
+    host.write((0..8).map(|i| HostSector { tag: i, value: i + 1 }));
+    host.settle();
+    assert_eq!(host.failed, failed);
+    host.verify();
+}

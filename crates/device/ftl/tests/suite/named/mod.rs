@@ -47,6 +47,8 @@ pub(crate) struct NamedHost {
     pub(crate) sectors: BTreeMap<SectorName, HostSector>,
     /// Writes that failed.
     pub(crate) failed: u64,
+    /// Names of writes that failed.
+    pub(crate) freed_failures: u64,
     /// Reported moves.
     pub(crate) moves: Vec<MovedSector>,
     /// Whether it confirms each move at once.
@@ -76,6 +78,7 @@ impl NamedHost {
             named: HashMap::new(),
             sectors: BTreeMap::new(),
             failed: 0,
+            freed_failures: 0,
             moves: Vec::new(),
             confirms: true,
             issued: BTreeSet::new(),
@@ -96,7 +99,13 @@ impl NamedHost {
     pub(crate) fn take_reports(&mut self) {
         while let Some(written) = self.ftl.pop_named_write() {
             assert!(self.issued.insert(written.name), "{written:?}: the name was used before");
-            self.named.insert(written.request, written.name);
+            if self.writing.contains_key(&written.request) {
+                self.named.insert(written.request, written.name);
+            } else {
+                // The write failed for want of space after it had been admitted.
+                self.ftl.free_named(written.name).expect("it is valid");
+                self.freed_failures += 1;
+            }
         }
         while let Some(done) = self.ftl.pop_completion() {
             let sector = self.writing.remove(&done.tag).expect("it is a write");
@@ -105,9 +114,13 @@ impl NamedHost {
                 Some(name) if done.status.is_success() => {
                     assert_eq!(self.sectors.insert(name, sector), None, "{name:?} is new");
                 }
-                _ => {
+                named => {
                     assert!(done.status.is(Status::CAPACITY_EXCEEDED), "{done:?}");
                     self.failed += 1;
+                    if let Some(name) = named {
+                        self.ftl.free_named(name).expect("it is valid");
+                        self.freed_failures += 1;
+                    }
                 }
             }
         }
