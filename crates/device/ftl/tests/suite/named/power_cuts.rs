@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ftl::{FtlConfig, MovedSector, NameError, SectorName};
+use ftl::{FtlConfig, GcReadPriority, MovedSector, NameError, SectorName, VictimPolicyKind};
 use rng::Rng;
 use time::Nanos;
 
@@ -175,8 +175,25 @@ impl Oracle {
     }
 }
 
+/// Returns the configuration of a seed.
+fn config(seed: u64) -> FtlConfig {
+    let mut rng = Rng::new(seed ^ 0x6e61_6d65);
+    let policies =
+        [VictimPolicyKind::Greedy, VictimPolicyKind::CostBenefit, VictimPolicyKind::Fifo];
+    let priorities = [GcReadPriority::Off, GcReadPriority::PerPu, GcReadPriority::Global];
+    FtlConfig {
+        victim_policy: policies[rng.below(3) as usize],
+        gc_read_priority: priorities[rng.below(3) as usize],
+        hot_cold: rng.chance(0.5),
+        active_pus: if rng.chance(0.5) { 2 } else { 0 },
+        static_wear_leveling: if rng.chance(0.5) { 2 } else { 0 },
+        dynamic_wear_leveling: rng.chance(0.5),
+        ..named_config(0.6)
+    }
+}
+
 fn run(seed: u64, cuts: u32, confirm: f64, program_fail: f64) -> Counts {
-    let mut oracle = Oracle::new(named_config(0.6), seed, confirm);
+    let mut oracle = Oracle::new(config(seed), seed, confirm);
     oracle.host.flash.program_fail = program_fail;
     let capacity = oracle.host.ftl.sectors() * 3 / 4;
     for _ in 0..cuts {
