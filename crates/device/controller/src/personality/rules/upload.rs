@@ -11,7 +11,7 @@ pub struct RuleUpload {
 
 impl RuleUpload {
     /// Bytes of a program at most.
-    pub const BYTES_MAX: usize = 2 << 20;
+    pub(crate) const BYTES_MAX: usize = 2 << 20;
 
     /// Adds a part. One at 0 begins a new program; a part may be sent again.
     ///

@@ -233,7 +233,7 @@ fn a_drive_without_rules_says_so() {
     }
 }
 
-/// A program of two applications, each of which stores and reads at the block that a host names.
+/// A program of two applications, whose rules store and read at the block that a host names.
 fn two_applications() -> String {
     let of = |app: &str, units: &str| {
         let rules =

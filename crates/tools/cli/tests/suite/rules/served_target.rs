@@ -103,7 +103,7 @@ fn a_program_is_replaced_between_two_requests() {
         let writer = scope.spawn(move || fio_ok(server, &job));
         let mut installed: Vec<Value> = Vec::new();
         while !writer.is_finished() || installed.len() < 4 {
-            let file = if installed.len() % 2 == 0 { &second } else { &first };
+            let file = if installed.len().is_multiple_of(2) { &second } else { &first };
             installed.push(served.json("install", &[file])["parked"].take());
         }
         writer.join().expect("fio finds what it wrote");
