@@ -89,7 +89,7 @@ pub enum GcReadPriority {
 
 /// Addresses of the host's sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Addressing {
+pub enum SectorAddressing {
     /// The host chooses a logical address for each sector, and the FTL maps it.
     #[default]
     Logical,
@@ -107,11 +107,11 @@ pub enum Addressing {
     },
 }
 
-impl Addressing {
+impl SectorAddressing {
     /// Returns whether the host's sectors have names.
     #[inline]
     pub fn is_named(self) -> bool {
-        self != Addressing::Logical
+        self != SectorAddressing::Logical
     }
 }
 
@@ -195,7 +195,7 @@ pub struct FtlConfig {
     /// another number are refused. Rejected on a drive that keeps the map.
     pub owner_bytes: u32,
     /// Addresses of the host's sectors. It cannot be changed later.
-    pub addressing: Addressing,
+    pub addressing: SectorAddressing,
 }
 
 impl FtlConfig {
@@ -208,9 +208,9 @@ impl FtlConfig {
             (self.hot_stream, "hot_stream"),
             (self.atomic_writes, "atomic"),
             (self.vector_copy, "vector_copy"),
-            (ws_opt < crate::NamedOob::PIECES, "a write unit of fewer than 4 sectors"),
+            (ws_opt < crate::NamedOob::FRAGMENTS, "a write unit of fewer than 4 sectors"),
             (
-                self.addressing == Addressing::Named { unconfirmed_lines_max: 0 },
+                self.addressing == SectorAddressing::Named { unconfirmed_lines_max: 0 },
                 "unconfirmed_lines_max = 0",
             ),
         ];
@@ -273,7 +273,7 @@ impl Default for FtlConfig {
             vector_copy: false,
             atomic_writes: false,
             owner_bytes: 0,
-            addressing: Addressing::Logical,
+            addressing: SectorAddressing::Logical,
         }
     }
 }

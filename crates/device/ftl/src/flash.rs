@@ -169,11 +169,11 @@ impl WriteUnit<'_> {
 
     /// The out-of-band bytes of sector `index`, which has a name.
     fn named_oob(&self, entry: &BufferEntry, tag: u64, index: u32) -> NamedOob {
-        let piece = NamedOob::piece_of(self.sequence, index);
+        let fragment = NamedOob::fragment_of(self.sequence, index);
         let moved_from = Some(entry.durable_copy).filter(|source| *source != NO_SECTOR);
         match entry.lba() {
-            Some(_) => NamedOob { source: moved_from, is_padding: false, piece, tag },
-            None => NamedOob { source: None, is_padding: true, piece, tag: 0 },
+            Some(_) => NamedOob { source: moved_from, is_padding: false, fragment, tag },
+            None => NamedOob { source: None, is_padding: true, fragment, tag: 0 },
         }
     }
 }

@@ -30,7 +30,7 @@
 //!
 //! # Sectors with names
 //!
-//! With [`Addressing::Named`] there is no map: [`Ftl::write_named`] returns the location of a sector as its
+//! With [`SectorAddressing::Named`] there is no map: [`Ftl::write_named`] returns the location of a sector as its
 //! [`SectorName`], and [`Ftl::read_named`] and [`Ftl::free_named`] take it. The owner of the names is told of
 //! moves by [`Ftl::pop_moved`], and confirms them by [`Ftl::confirm_move`].
 
@@ -61,7 +61,7 @@ pub use buffer::named_slots::NamedSlot;
 pub use buffer::write_ring::BufferEntry;
 pub use check::{Part, Subject, Violation};
 pub use config::{
-    Addressing, FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind,
+    FtlConfig, GcReadPriority, LineMetadata, P2lLocation, RateLimiterKind, SectorAddressing,
     VictimPolicyKind,
 };
 pub use durability::journal;
@@ -82,7 +82,9 @@ pub use mapping::cache::map_cache::MapCacheStats;
 pub use mapping::l2p::{L2p, L2pEntry, PHYSICAL_SECTORS_MAX};
 pub use mapping::p2l::LOGICAL_SECTORS_MAX;
 pub use named_oob::NamedOob;
-pub use names::{FoundName, MovedSector, NameError, NamedStats, NamedWrite, SectorName};
+pub use names::{
+    FoundName, MovedSector, NamedSectorStats, NamedWrite, SectorName, SectorNameError,
+};
 pub use nvme::FlashGeometry;
 pub use oob::Oob;
 pub use recovery::{

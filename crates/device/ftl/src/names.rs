@@ -16,7 +16,7 @@ pub struct SectorName(pub u64);
 
 /// Reasons why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum SectorNameError {
     /// The sectors of this FTL have logical addresses.
     #[error("the sectors of this FTL have no names: it was opened with logical addressing")]
     Logical,
@@ -77,7 +77,7 @@ pub struct FoundName {
 
 /// Counters of an FTL whose sectors have names, in sectors, since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamedStats {
+pub struct NamedSectorStats {
     /// Sectors that were written and got a name.
     pub writes: u64,
     /// Sectors that were freed.
@@ -128,11 +128,11 @@ impl NameFormat {
     /// Returns the physical sector of a name.
     ///
     /// # Errors
-    /// [`NameError::PastEnd`].
-    pub(crate) fn sector(self, name: SectorName) -> Result<PhysSector, NameError> {
+    /// [`SectorNameError::PastEnd`].
+    pub(crate) fn sector(self, name: SectorName) -> Result<PhysSector, SectorNameError> {
         let sector = name.0 & ((1 << self.sector_bits) - 1);
         if sector >= self.sectors {
-            return Err(NameError::PastEnd { sector, sectors: self.sectors });
+            return Err(SectorNameError::PastEnd { sector, sectors: self.sectors });
         }
         Ok(PhysSector(sector.to_u32()))
     }
@@ -152,7 +152,7 @@ mod tests {
                 let name = format.name(phys, epoch);
                 assert_eq!((format.sector(name), format.epoch(name)), (Ok(phys), epoch));
                 let past = format.sector(SectorName(name.0 + 1));
-                assert!(matches!(past, Err(NameError::PastEnd { .. })), "{past:?}");
+                assert!(matches!(past, Err(SectorNameError::PastEnd { .. })), "{past:?}");
             }
         }
     }

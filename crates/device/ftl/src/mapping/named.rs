@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::env::Env;
 use crate::ids::{LineId, ToIndex, WriteSeq};
 use crate::names::NameFormat;
-use crate::{Addressing, FoundName, MovedSector, NameError, NamedStats, NamedWrite, SectorName};
+use crate::{
+    FoundName, MovedSector, NamedSectorStats, NamedWrite, SectorAddressing, SectorName,
+    SectorNameError,
+};
 
 /// A host read of a named sector from the media.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -65,13 +68,13 @@ pub(crate) struct NamedSectors {
     found: Vec<FoundName>,
     /// Whether no unit gets a sequence number before a snapshot is durable.
     awaits_snapshot: bool,
-    pub(crate) stats: NamedStats,
+    pub(crate) stats: NamedSectorStats,
 }
 
 impl NamedSectors {
     /// Creates the state without valid sectors; `None` if sectors have logical addresses.
     pub(super) fn new(env: &Env) -> Option<NamedSectors> {
-        let Addressing::Named { unconfirmed_lines_max } = env.config.addressing else {
+        let SectorAddressing::Named { unconfirmed_lines_max } = env.config.addressing else {
             return None;
         };
         let moves = MoveLog { lines_max: unconfirmed_lines_max.index(), ..MoveLog::default() };
@@ -88,7 +91,7 @@ impl NamedSectors {
             reads: BTreeMap::new(),
             found: Vec::new(),
             awaits_snapshot: false,
-            stats: NamedStats::default(),
+            stats: NamedSectorStats::default(),
         })
     }
 
@@ -130,11 +133,11 @@ impl NamedSectors {
     }
 
     /// Returns the location of a name whose chunk has not been erased since.
-    fn unerased(&self, env: &Env, name: SectorName) -> Result<PhysSector, NameError> {
+    fn unerased(&self, env: &Env, name: SectorName) -> Result<PhysSector, SectorNameError> {
         let phys = self.format.sector(name)?;
         match self.epochs[env.geometry.chunk_of(phys).index()] {
-            WriteSeq(0) => Err(NameError::NeverWritten),
-            epoch if epoch != self.format.epoch(name) => Err(NameError::Stale),
+            WriteSeq(0) => Err(SectorNameError::NeverWritten),
+            epoch if epoch != self.format.epoch(name) => Err(SectorNameError::Stale),
             _ => Ok(phys),
         }
     }
@@ -142,12 +145,16 @@ impl NamedSectors {
     /// Returns the location of the valid sector with a name, or that its unconfirmed moves lead to.
     ///
     /// # Errors
-    /// [`NameError`].
-    pub(crate) fn find_valid(&self, env: &Env, name: SectorName) -> Result<PhysSector, NameError> {
+    /// [`SectorNameError`].
+    pub(crate) fn find_valid(
+        &self,
+        env: &Env,
+        name: SectorName,
+    ) -> Result<PhysSector, SectorNameError> {
         let mut phys = self.unerased(env, name)?;
         // Each move leads to another chunk, and no two moves to one sector.
         while !self.is_valid(phys) {
-            let new = self.moves.new_names.get(&phys).ok_or(NameError::NotValid)?;
+            let new = self.moves.new_names.get(&phys).ok_or(SectorNameError::NotValid)?;
             phys = self.unerased(env, *new)?;
         }
         Ok(phys)
@@ -158,17 +165,17 @@ impl NamedSectors {
     /// confirmed.
     ///
     /// # Errors
-    /// [`NameError`].
+    /// [`SectorNameError`].
     pub(crate) fn find_readable(
         &self,
         env: &Env,
         name: SectorName,
-    ) -> Result<PhysSector, NameError> {
+    ) -> Result<PhysSector, SectorNameError> {
         match self.find_valid(env, name) {
-            Err(NameError::Stale | NameError::NeverWritten) => {
+            Err(SectorNameError::Stale | SectorNameError::NeverWritten) => {
                 let phys = self.unerased(env, name)?;
                 let is_kept = self.moves.new_names.contains_key(&phys);
-                if is_kept { Ok(phys) } else { Err(NameError::Stale) }
+                if is_kept { Ok(phys) } else { Err(SectorNameError::Stale) }
             }
             found => found,
         }
@@ -255,10 +262,14 @@ impl NamedSectors {
     /// Confirms a move. Returns the old location.
     ///
     /// # Errors
-    /// [`NameError`].
-    pub(crate) fn confirm(&mut self, env: &Env, old: SectorName) -> Result<PhysSector, NameError> {
+    /// [`SectorNameError`].
+    pub(crate) fn confirm(
+        &mut self,
+        env: &Env,
+        old: SectorName,
+    ) -> Result<PhysSector, SectorNameError> {
         let phys = self.unerased(env, old)?;
-        self.moves.new_names.remove(&phys).ok_or(NameError::NotMoved)?;
+        self.moves.new_names.remove(&phys).ok_or(SectorNameError::NotMoved)?;
         self.stats.confirmed_moves += 1;
         Ok(phys)
     }

@@ -43,7 +43,7 @@ const MEDIA: FtlConfig = FtlConfig {
     vector_copy: false,
     atomic_writes: false,
     owner_bytes: 0,
-    addressing: ftl::Addressing::Logical,
+    addressing: ftl::SectorAddressing::Logical,
 };
 const MEMORY: FtlConfig = FtlConfig { p2l_location: P2lLocation::Memory, ..MEDIA };
 const WITHOUT: FtlConfig = FtlConfig { line_metadata: LineMetadata::Off, ..MEMORY };

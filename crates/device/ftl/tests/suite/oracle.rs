@@ -1,8 +1,7 @@
 //! Random commands with failures and power cuts against an oracle. For every sector, the oracle
-//! keeps the last durable value and the values that may have replaced it.
-//!
-//! A failing seed is printed; replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite
-//! oracle::`. `SLUICE_CASES` sets the number of seeds.
+//! keeps the last durable value and the values that may have replaced it. A failing seed is printed;
+//! replay it with `SLUICE_SEED=n cargo test -p sluice-ftl --test suite oracle::`. `SLUICE_CASES` sets
+//! the number of seeds.
 
 // guarantee: D-01, D-06, D-07, D-31, D-35
 
@@ -139,7 +138,7 @@ impl Case {
             vector_copy: false,
             atomic_writes: false,
             owner_bytes: 0,
-            addressing: ftl::Addressing::Logical,
+            addressing: ftl::SectorAddressing::Logical,
             line_metadata: LineMetadata::Off,
             p2l_location: P2lLocation::Memory,
         };

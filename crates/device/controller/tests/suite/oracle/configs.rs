@@ -115,7 +115,7 @@ pub(super) fn random_config(rng: &mut Rng, failing: bool, data: DataStore) -> Dr
             vector_copy: false,
             atomic_writes: false,
             owner_bytes: 0,
-            addressing: ftl::Addressing::Logical,
+            addressing: ftl::SectorAddressing::Logical,
         },
         transfers: random_transfers(nand.seed),
         ..crate::common::drive(nand)

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ftl::{Addressing, Blocker, ChunkReport, FlashGeometry, Ftl, FtlConfig, NameError};
+use ftl::{Blocker, ChunkReport, FlashGeometry, Ftl, FtlConfig, SectorAddressing, SectorNameError};
 use rng::Rng;
 use time::Nanos;
 
@@ -80,8 +80,8 @@ fn an_old_name_is_good_until_its_move_is_confirmed() {
             // Both names are those of one sector.
             host.ftl.free_named(moved.old).unwrap();
             host.sectors.remove(&moved.new);
-            assert_eq!(host.read(moved.new, sector.tag), Err(NameError::NotValid));
-            assert_eq!(host.read(moved.old, sector.tag), Err(NameError::NotValid));
+            assert_eq!(host.read(moved.new, sector.tag), Err(SectorNameError::NotValid));
+            assert_eq!(host.read(moved.old, sector.tag), Err(SectorNameError::NotValid));
             freed += 1;
         }
     }
@@ -98,7 +98,7 @@ fn an_old_name_is_good_until_its_move_is_confirmed() {
 
 #[test]
 fn an_owner_that_does_not_confirm_keeps_a_bounded_number_of_lines() {
-    let addressing = Addressing::Named { unconfirmed_lines_max: 3 };
+    let addressing = SectorAddressing::Named { unconfirmed_lines_max: 3 };
     let config = FtlConfig { addressing, ..named_config(1.0) };
     let mut host = NamedHost::new(small(), config, true, 11);
     host.confirms = false;
@@ -241,7 +241,7 @@ fn write_amplification_is_that_of_greedy_collection_with_a_map() {
             ..named_config(over_provisioning)
         };
         let named = steady_named(shape, config, 64);
-        let logical = FtlConfig { addressing: Addressing::Logical, ..config };
+        let logical = FtlConfig { addressing: SectorAddressing::Logical, ..config };
         let logical = steady_logical(shape, logical, 64);
         let analysis = a(k * (1.0 + over_provisioning)) / k;
         println!(

@@ -3,8 +3,8 @@
 // guarantee: D-66
 
 use ftl::{
-    Addressing, CapacityError, CapacityPlan, ChunkReport, Ftl, FtlConfig, LineMetadata, NameError,
-    P2lLocation, SectorName,
+    CapacityError, CapacityPlan, ChunkReport, Ftl, FtlConfig, LineMetadata, P2lLocation,
+    SectorAddressing, SectorName, SectorNameError,
 };
 use nvme::Status;
 use time::Nanos;
@@ -26,7 +26,7 @@ fn a_written_sector_is_read_by_its_name_and_its_tag_alone() {
         let foreign = host.read(name, sector.tag + 1);
         let status = Status::APPLICATION_TAG_CHECK;
         assert!(
-            foreign == Err(NameError::ForeignTag)
+            foreign == Err(SectorNameError::ForeignTag)
                 || foreign.is_ok_and(|read| read.is_err_and(|found| found.is(status))),
             "{foreign:?}"
         );
@@ -34,9 +34,9 @@ fn a_written_sector_is_read_by_its_name_and_its_tag_alone() {
     let name = host.name_at(4);
     let sector = host.sectors[&name];
     host.free(name);
-    assert_eq!(host.read(name, sector.tag), Err(NameError::NotValid));
-    assert_eq!(host.ftl.free_named(name), Err(NameError::NotValid));
-    assert_eq!(host.ftl.confirm_move(name), Err(NameError::NotMoved));
+    assert_eq!(host.read(name, sector.tag), Err(SectorNameError::NotValid));
+    assert_eq!(host.ftl.free_named(name), Err(SectorNameError::NotValid));
+    assert_eq!(host.ftl.confirm_move(name), Err(SectorNameError::NotMoved));
     host.verify();
     let stats = host.ftl.named_stats().unwrap();
     assert_eq!((stats.writes, stats.frees, stats.stale_reads, stats.foreign_reads), (41, 1, 1, 41));
@@ -46,7 +46,7 @@ fn a_written_sector_is_read_by_its_name_and_its_tag_alone() {
 #[test]
 fn forged_names_are_refused() {
     let mut host = NamedHost::new(small(), named_config(0.5), true, 2);
-    assert_eq!(host.read(SectorName(0), 0), Err(NameError::NeverWritten));
+    assert_eq!(host.read(SectorName(0), 0), Err(SectorNameError::NeverWritten));
     host.write((0..8).map(|i| HostSector { tag: i, value: i }));
     let sectors = small().total_sectors();
     let mut rng = rng::Rng::new(3);
@@ -60,9 +60,12 @@ fn forged_names_are_refused() {
         };
         if !known.contains_key(&name) {
             let refused = host.read(name, rng.below(8)).expect_err("it is no name");
-            let is_past = matches!(refused, NameError::PastEnd { sectors: n, .. } if n == sectors);
-            let is_wrong =
-                matches!(refused, NameError::NeverWritten | NameError::Stale | NameError::NotValid);
+            let is_past =
+                matches!(refused, SectorNameError::PastEnd { sectors: n, .. } if n == sectors);
+            let is_wrong = matches!(
+                refused,
+                SectorNameError::NeverWritten | SectorNameError::Stale | SectorNameError::NotValid
+            );
             assert!(is_past || is_wrong, "{refused:?}");
             host.ftl.free_named(name).expect_err("it is no name");
         }
@@ -86,10 +89,10 @@ fn logical_commands_and_named_ones_exclude_each_other() {
     let done = bench.ftl.pop_completion().unwrap();
     assert!(done.tag == 7 && done.status.is(Status::INVALID_OPCODE), "{done:?}");
     let name = SectorName(1);
-    assert_eq!(bench.ftl.free_named(name), Err(NameError::Logical));
-    assert_eq!(bench.ftl.confirm_move(name), Err(NameError::Logical));
+    assert_eq!(bench.ftl.free_named(name), Err(SectorNameError::Logical));
+    assert_eq!(bench.ftl.confirm_move(name), Err(SectorNameError::Logical));
     let read = bench.ftl.read_named(Nanos(0), 8, name, 0, &mut bench.flash);
-    assert_eq!(read, Err(NameError::Logical));
+    assert_eq!(read, Err(SectorNameError::Logical));
     assert_eq!(bench.ftl.named_stats(), None);
 }
 
@@ -104,7 +107,7 @@ fn settings_that_need_a_map_are_refused() {
         (FtlConfig { hot_stream: true, ..named }, "hot_stream"),
         (FtlConfig { atomic_writes: true, ..named }, "atomic"),
         (
-            FtlConfig { addressing: Addressing::Named { unconfirmed_lines_max: 0 }, ..named },
+            FtlConfig { addressing: SectorAddressing::Named { unconfirmed_lines_max: 0 }, ..named },
             "unconfirmed_lines_max = 0",
         ),
     ] {

@@ -2,7 +2,7 @@
 
 // guarantee: D-66
 
-use ftl::{FlashGeometry, NameError, SectorName};
+use ftl::{FlashGeometry, SectorName, SectorNameError};
 use nvme::{ChunkId, Status};
 use rng::Rng;
 use time::Nanos;
@@ -60,7 +60,7 @@ fn what_is_in_the_buffer_of_a_chunk_that_goes_offline_is_moved() {
                     assert!(status.is(Status::UNRECOVERED_READ) && is_there(&host, name));
                 }
                 // It was to be moved meanwhile, and is lost.
-                Err(error) => assert!(error == NameError::NotValid && is_there(&host, name)),
+                Err(error) => assert!(error == SectorNameError::NotValid && is_there(&host, name)),
             }
         }
         let before = host.sectors.len();

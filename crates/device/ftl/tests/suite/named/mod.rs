@@ -8,7 +8,8 @@ mod power_cuts;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ftl::{
-    Addressing, ChunkReport, FlashGeometry, Ftl, FtlConfig, MovedSector, NameError, SectorName,
+    ChunkReport, FlashGeometry, Ftl, FtlConfig, MovedSector, SectorAddressing, SectorName,
+    SectorNameError,
 };
 use nvme::Status;
 use time::Nanos;
@@ -17,7 +18,7 @@ use crate::common::{TestFlash, check, geometry};
 
 /// The configuration of the tests.
 pub(crate) fn named_config(over_provisioning: f64) -> FtlConfig {
-    let addressing = Addressing::Named { unconfirmed_lines_max: 8 };
+    let addressing = SectorAddressing::Named { unconfirmed_lines_max: 8 };
     FtlConfig { over_provisioning, addressing, ..FtlConfig::default() }
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct NamedHost {
     pub(crate) moves: Vec<MovedSector>,
     /// Whether it confirms each move at once.
     pub(crate) confirms: bool,
-    /// All names that there have been: none may come again.
+    /// All names that there have been: none may be used twice.
     issued: BTreeSet<SectorName>,
     /// Names of sectors that could not be moved.
     pub(crate) lost: BTreeSet<SectorName>,
@@ -216,7 +217,7 @@ impl NamedHost {
         &mut self,
         name: SectorName,
         tag: u64,
-    ) -> Result<Result<u64, Status>, NameError> {
+    ) -> Result<Result<u64, Status>, SectorNameError> {
         self.requests += 1;
         let request = self.requests;
         self.flash.requests.insert(request, vec![u64::MAX]);

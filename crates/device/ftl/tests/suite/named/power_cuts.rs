@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use ftl::{FtlConfig, GcReadPriority, MovedSector, NameError, SectorName, VictimPolicyKind};
+use ftl::{FtlConfig, GcReadPriority, MovedSector, SectorName, SectorNameError, VictimPolicyKind};
 use rng::Rng;
 use time::Nanos;
 
 use super::{HostSector, NamedHost, named_config, small};
 use crate::common::check;
 
-/// What the host knows besides its index.
+/// A host that knows more than its index.
 struct Oracle {
     host: NamedHost,
     rng: Rng,
@@ -159,7 +159,11 @@ impl Oracle {
                     assert!(is_unconfirmed, "{name:?} is a former name");
                     assert_eq!(read, Ok(value));
                 }
-                Err(NameError::Stale | NameError::NotValid | NameError::NeverWritten) => {}
+                Err(
+                    SectorNameError::Stale
+                    | SectorNameError::NotValid
+                    | SectorNameError::NeverWritten,
+                ) => {}
                 Err(other) => panic!("{other:?} of {name:?}"),
             }
         }

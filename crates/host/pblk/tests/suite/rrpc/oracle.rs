@@ -107,7 +107,7 @@ impl Case {
             vector_copy: false,
             atomic_writes: false,
             owner_bytes: 0,
-            addressing: ftl::Addressing::Logical,
+            addressing: ftl::SectorAddressing::Logical,
         };
         let mut bench = Bench::new(config(shape, true));
         bench.depth = [4, 16, 256][rng.below(3) as usize];

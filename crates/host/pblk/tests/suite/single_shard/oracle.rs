@@ -178,7 +178,7 @@ impl Case {
             vector_copy: copies,
             atomic_writes: false,
             owner_bytes: 0,
-            addressing: ftl::Addressing::Logical,
+            addressing: ftl::SectorAddressing::Logical,
         };
         let config = if seed % 8 == 7 { config } else { with_metadata(config, &geometry) };
         let config = with_reverse_map(config, &geometry, seed);

@@ -6,7 +6,7 @@ use crate::Ftl;
 use crate::buffer::write_ring::UnitState;
 use crate::check::{Subject, Violation, require, require_eq};
 use crate::ftl::HOST;
-use crate::ids::{LineId, NO_SECTOR, ToIndex, WriteSeq};
+use crate::ids::{LineId, NO_SECTOR, ToIndex, ToU32, WriteSeq};
 use crate::mapping::named::NamedSectors;
 use crate::space::lines::LineState;
 
@@ -23,7 +23,7 @@ impl Ftl {
         require_eq!(Mapping, "valid sectors with names", Subject::Part, count, named.valid_count());
         let queued = self.requests.writes().len();
         require_eq!(Requests, "queued tags", Subject::Part, queued, named.queued());
-        let used = count + queued as u64 + self.undurable_named();
+        let used = count + u64::from(queued.to_u32()) + self.undurable_named();
         require_eq!(Mapping, "sectors that the host uses", Subject::Part, used, named.used());
         self.check_moves(named)
     }
@@ -67,7 +67,7 @@ impl Ftl {
         let ring = self.buffer.ring(HOST);
         let units = ring.occupied().filter(|(id, _)| ring.unit(*id).state < UnitState::Persisted);
         let entries = units.flat_map(|(id, filled)| &ring.entries(id)[..filled.index()]);
-        entries.filter(|e| e.lba().is_some() && e.durable_copy == NO_SECTOR).count() as u64
+        entries.filter(|e| e.lba().is_some() && e.durable_copy == NO_SECTOR).map(|_| 1).sum()
     }
 
     /// Checks that sources of unconfirmed moves are not valid and are kept, and the lines that wait.

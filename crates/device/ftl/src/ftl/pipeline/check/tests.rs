@@ -14,8 +14,8 @@ use crate::ftl::{GC, HOST};
 use crate::ids::{Lba, LineId, MapPageId, SlotId};
 use crate::space::lines::LineState;
 use crate::{
-    Addressing, ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken,
-    ReadDest, WriteUnit,
+    ChunkReport, FlashBackend, FlashGeometry, Ftl, FtlConfig, L2pEntry, Oob, OpToken, ReadDest,
+    SectorAddressing, WriteUnit,
 };
 
 enum Op {
@@ -288,7 +288,7 @@ fn busy_with_names() -> Ftl {
         ws_opt: 4,
         mw_cunits: 8,
     });
-    let addressing = Addressing::Named { unconfirmed_lines_max: 4 };
+    let addressing = SectorAddressing::Named { unconfirmed_lines_max: 4 };
     let config = FtlConfig { addressing, ..FtlConfig::default() };
     let mut ftl = Ftl::new(geometry, config, |_| ChunkReport::Free).expect("a small FTL");
     let mut flash = QueueFlash::default();

@@ -11,8 +11,8 @@ use crate::gc::defer::MemberUnit;
 use crate::ids::{LineId, NO_SECTOR, SlotId, ToU32};
 use crate::space::lines::LineState;
 use crate::{
-    BufferEntry, FlashBackend, Ftl, MovedSector, NameError, NamedOob, Oob, OpToken, ReadAddress,
-    ReadDest, SectorName,
+    BufferEntry, FlashBackend, Ftl, MovedSector, NamedOob, Oob, OpToken, ReadAddress, ReadDest,
+    SectorName, SectorNameError,
 };
 
 use crate::buffer::named_slots::NamedSlot;
@@ -181,9 +181,9 @@ impl Ftl {
     /// [`kick`](Ftl::kick) afterwards.
     ///
     /// # Errors
-    /// [`NameError`], [`NameError::NotMoved`] if it was confirmed before; nothing has changed.
-    pub fn confirm_move(&mut self, old: SectorName) -> Result<(), NameError> {
-        let named = self.mapping.named_mut().ok_or(NameError::Logical)?;
+    /// [`SectorNameError`], [`SectorNameError::NotMoved`] if it was confirmed before; nothing has changed.
+    pub fn confirm_move(&mut self, old: SectorName) -> Result<(), SectorNameError> {
+        let named = self.mapping.named_mut().ok_or(SectorNameError::Logical)?;
         let phys = named.confirm(&self.env, old)?;
         let line = self.space.line_of(self.env.geometry.chunk_of(phys));
         named.count_confirmed(line);

@@ -7,7 +7,7 @@ use crate::flash::OpKind;
 use crate::ids::Lba;
 use crate::mapping::named::NamedRead;
 use crate::{
-    FlashBackend, Ftl, NameError, NamedOob, Oob, OpToken, ReadAddress, ReadDest, SectorName,
+    FlashBackend, Ftl, NamedOob, Oob, OpToken, ReadAddress, ReadDest, SectorName, SectorNameError,
 };
 
 impl Ftl {
@@ -18,7 +18,7 @@ impl Ftl {
     /// [`Status::APPLICATION_TAG_CHECK`], and the memory of the request has zeros.
     ///
     /// # Errors
-    /// [`NameError`]: the request is not started, and does not complete.
+    /// [`SectorNameError`]: the request is not started, and does not complete.
     pub fn read_named(
         &mut self,
         now: Nanos,
@@ -26,8 +26,8 @@ impl Ftl {
         name: SectorName,
         tag: u64,
         flash: &mut impl FlashBackend,
-    ) -> Result<(), NameError> {
-        let named = self.mapping.named_mut().ok_or(NameError::Logical)?;
+    ) -> Result<(), SectorNameError> {
+        let named = self.mapping.named_mut().ok_or(SectorNameError::Logical)?;
         let phys = match named.find_readable(&self.env, name) {
             Ok(phys) => phys,
             Err(error) => {
@@ -39,7 +39,7 @@ impl Ftl {
         if let Some(slot) = self.slot_of_named(phys) {
             if self.buffer.named().get(slot).tag != tag {
                 self.count_foreign_read();
-                return Err(NameError::ForeignTag);
+                return Err(SectorNameError::ForeignTag);
             }
             self.stats.buffer_hits += 1;
             flash.copy_to_host(request, 0, slot);

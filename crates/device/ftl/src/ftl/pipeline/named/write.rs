@@ -11,8 +11,8 @@ use crate::ftl::HOST;
 use crate::ids::{Lba, NO_SECTOR, WriteSeq};
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{
-    BufferEntry, FlashBackend, FoundName, Ftl, HostStream, NameError, NamedStats, NamedWrite,
-    SectorName,
+    BufferEntry, FlashBackend, FoundName, Ftl, HostStream, NamedSectorStats, NamedWrite,
+    SectorName, SectorNameError,
 };
 
 /// In place of the logical sector of a sector with a name.
@@ -117,9 +117,9 @@ impl Ftl {
     /// the sector where it is now.
     ///
     /// # Errors
-    /// [`NameError`]; nothing has changed.
-    pub fn free_named(&mut self, name: SectorName) -> Result<(), NameError> {
-        let named = self.mapping.named_mut().ok_or(NameError::Logical)?;
+    /// [`SectorNameError`]; nothing has changed.
+    pub fn free_named(&mut self, name: SectorName) -> Result<(), SectorNameError> {
+        let named = self.mapping.named_mut().ok_or(SectorNameError::Logical)?;
         let phys = named.find_valid(&self.env, name)?;
         named.free(phys);
         let line = self.space.line_of(self.env.geometry.chunk_of(phys));
@@ -144,7 +144,7 @@ impl Ftl {
     }
 
     /// Returns the counters of an FTL whose sectors have names; `None` if they have logical addresses.
-    pub fn named_stats(&self) -> Option<NamedStats> {
+    pub fn named_stats(&self) -> Option<NamedSectorStats> {
         self.mapping.named().map(|named| named.stats)
     }
 }

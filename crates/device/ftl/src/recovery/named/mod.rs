@@ -19,12 +19,16 @@ use nvme::PhysSector;
 use super::Recovery;
 use crate::durability::snapshot::{LineOpened, Snapshot};
 use crate::env::Env;
-use crate::ids::{ToIndex, WriteSeq};
+use crate::ids::{ToIndex, ToU32, WriteSeq};
 use crate::mapping::named::{TaggedMove, TaggedSector};
 use crate::{FlashGeometry, NamedOob, Oob};
 
 /// Sequence numbers that are skipped after the loss of the journal, per write unit of the flash.
 const UNITS_OF_DAMAGE: u64 = 256;
+
+/// Fragments of a sequence number.
+const FRAGMENTS: usize = 4;
+const _: () = assert!(NamedOob::FRAGMENTS == 4, "all fragments are collected");
 
 /// A sector in a unit of sectors with names.
 #[derive(Clone, Copy, Debug)]
@@ -77,22 +81,23 @@ impl NamedScan {
         let open = snapshot.lines.iter().filter(|line| line.open).map(|line| line.chunks.len());
         let chunks = open.chain(opened.iter().map(|line| line.chunks.len())).sum::<usize>();
         let units = u64::from(geometry.sectors_per_chunk / geometry.ws_opt);
-        let first = snapshot.base_seq.get().saturating_add(chunks as u64 * units);
+        let first = snapshot.base_seq.get().saturating_add(u64::from(chunks.to_u32()) * units);
         self.first_free_seq = Some(WriteSeq(first));
     }
 
-    /// Computes the sequence number of each unit from the pieces in its sectors.
+    /// Computes the sequence number of each unit from the fragments in its sectors.
     fn assemble_numbers(&mut self, geometry: &FlashGeometry) {
         let unit = |sector: &ScannedSector| sector.phys.get() / geometry.ws_opt;
         self.sectors.sort_unstable_by_key(|sector| sector.phys);
         self.sectors.dedup_by_key(|sector| sector.phys);
         for sectors in self.sectors.chunk_by_mut(|a, b| unit(a) == unit(b)) {
-            let mut pieces = [None; NamedOob::PIECES as usize];
+            let mut fragments = [None; FRAGMENTS];
             for sector in sectors.iter() {
                 let index = sector.phys.get() % geometry.ws_opt;
-                pieces[(index % NamedOob::PIECES).index()] = Some(sector.oob.add_piece(index));
+                fragments[(index % NamedOob::FRAGMENTS).index()] =
+                    Some(sector.oob.add_fragment(index));
             }
-            let number: Option<u64> = pieces.into_iter().sum();
+            let number: Option<u64> = fragments.into_iter().sum();
             sectors.iter_mut().for_each(|s| s.sequence = WriteSeq(number.unwrap_or(0)));
         }
     }
