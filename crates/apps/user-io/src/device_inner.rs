@@ -26,7 +26,7 @@ use crate::{DeviceKind, DirectError, NoRegionReason, QueueConfig, RemovalReason}
 const TARGET_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(5000);
 
 /// Interval of presence checks of a real controller without outstanding requests.
-const PRESENCE_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
+pub(crate) const PRESENCE_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
 /// The backend that provides a device's queues.
 #[derive(Debug)]

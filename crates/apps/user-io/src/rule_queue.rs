@@ -16,7 +16,7 @@ use nvme::{
 use time::Nanos;
 use transport::Port;
 
-use crate::device_inner::{Backend, DeviceInner, lock};
+use crate::device_inner::{Backend, DeviceInner, PRESENCE_CHECK_INTERVAL, lock};
 use crate::{Buffer, DirectError, IoDevice, QueueConfig};
 
 /// A completed command for the rules of a drive.
@@ -170,7 +170,8 @@ impl RuleQueue {
     }
 
     /// Returns the next completed command. Without one, waits for it while the drive runs, until the
-    /// device's clock shows `limit`.
+    /// device's clock shows `limit`. A real controller that is unplugged wakes no owner, so that one who sleeps
+    /// wakes up twice a second.
     pub fn wait_until(&mut self, limit: Nanos) -> Option<RuleCompletion> {
         let (clock, device) = (self.device.clock, self.device.clone());
         let mut done = self.reap();
@@ -185,7 +186,10 @@ impl RuleQueue {
             match done {
                 Some(_) => parker.unpark(),
                 // EINTR counts as a wakeup; `ppoll` cannot fail otherwise for a valid descriptor.
-                None => drop(parker.park(&[], limit.since(clock.now()))),
+                None => {
+                    let left = limit.since(clock.now()).min(PRESENCE_CHECK_INTERVAL);
+                    drop(parker.park(&[], left));
+                }
             }
             self.parker = Some(parker);
         }

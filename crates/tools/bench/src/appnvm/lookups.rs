@@ -1,8 +1,8 @@
 //! Lookups in a B+tree of four levels, in real time: by the rules of a drive (`demo/rules/btree.rules`), and
 //! by the host, which reads each node itself. The media take 5 µs for a read.
 //!
-//! A lookup of the host waits `4 * (tR + R)` for its nodes, one by rules `4 * tR + R`, where `R` is the time
-//! from a completion to the next read: under a microsecond if the host polls, so that nearly nothing is to be
+//! A lookup of the host takes `5 * (tR + R)` for its nodes and the value, one by rules `5 * tR + R`, where `R` is
+//! the time from a completion to the next read: about a microsecond if the host polls, so that little is to be
 //! gained, and the time of a wake-up if it sleeps. So the bound is for hosts that sleep.
 
 use event::RealClock;

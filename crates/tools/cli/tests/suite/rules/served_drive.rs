@@ -273,7 +273,7 @@ fn each_application_is_served_with_its_own_blocks_only() {
         let sizes = names.map(|name| export_bytes(&server.socket, name));
         assert_eq!(sizes[0], sizes[1], "equal numbers of units");
         let mut clients = names.map(|name| NbdClient::named(&server.socket, name));
-        // What was written before is there, each in its application.
+        // Each application has the data that its client wrote to the server before.
         if let Some(kept) = &kept {
             for (client, bytes) in clients.iter_mut().zip(kept) {
                 assert!(client.read(0, 4 * 4096).unwrap() == *bytes);

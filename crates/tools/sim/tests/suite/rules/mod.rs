@@ -215,7 +215,7 @@ fn results_have_the_rules_of_a_target() {
     let matches = |name: &str| {
         number(&named.iter().find(|rule| rule["name"] == name).expect("a rule")["matches"])
     };
-    // What was written before the run is not counted.
+    // Writes of the precondition are not counted.
     let ios = |direction: &str| number(&json["jobs"][0][direction]["total_ios"]);
     assert_eq!((matches("store"), matches("load")), (ios("write"), ios("read")));
     assert_eq!(number(&counters["inputs"]), ios("write") + ios("read"));
