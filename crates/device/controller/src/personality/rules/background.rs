@@ -37,7 +37,6 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
         Some(step) => rules.run(step, &facts, &mut chosen),
         None => unreachable!("the context is free between two inputs"),
     };
-    rules.stats.periodic += 1;
     rules.count(app, |app| app.periodic += 1);
     rules.background.wake(now);
     durable::record(controller);
@@ -71,7 +70,6 @@ fn poll(controller: &mut Controller, now: Nanos, app: AppId) {
         Some(step) => rules.run(step, &facts, &mut chosen),
         None => unreachable!("the context is free between two inputs"),
     };
-    rules.stats.idle_polls += 1;
     rules.count(app, |app| app.idle_polls += 1);
     if chosen.is_some() {
         rules.background.wake(now);

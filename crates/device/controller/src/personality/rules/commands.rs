@@ -281,7 +281,6 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
             if drive.spaces.of_mut(app).0.relocate(chosen) {
                 drive.kick = true;
                 if let Some(rules) = &mut controller.commands.rules {
-                    rules.stats.relocated += 1;
                     rules.count(app, |app| app.relocated += 1);
                 }
             }
@@ -301,7 +300,6 @@ fn miss(controller: &mut Controller, now: Nanos, id: u32) {
         }
         return;
     }
-    rules.stats.misses += 1;
     rules.count(command.app, |app| app.misses += 1);
     let (queue, (lba, blocks)) = (command.queue, blocks_of(command, missed.at));
     match rules.misses.park(now, ParkedCommand { id, missed, queue, lba, blocks }) {
@@ -489,7 +487,6 @@ impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
         match self.end(command, missed, lba, blocks)? {
             InputEnd::At(chosen, stream) => {
                 if stream != HostStream::Host {
-                    self.rules.stats.hot_sectors += blocks;
                     self.rules.count(Self::app(command), |app| app.hot_sectors += blocks);
                     command.stream = stream;
                 }

@@ -118,6 +118,14 @@ struct AppState {
     before: EngineTotals,
 }
 
+impl AppState {
+    /// Returns the inputs of its commands: those of the engine, without the polls and the periodic rules.
+    fn command_inputs(&self, totals: EngineTotals) -> u64 {
+        let AppRuleStats { inputs, polls, idle_polls, periodic, .. } = self.stats;
+        inputs + totals.inputs - self.before.inputs - polls - idle_polls - periodic
+    }
+}
+
 /// Counters of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedRuleStats {
@@ -166,11 +174,10 @@ pub(crate) struct DriveRules {
     durable: DurableTables,
     /// Whether the search of a victim has entered an engine since the controller has looked.
     has_polled: bool,
-    /// The counters that the engine does not have, and those of engines of earlier programs.
-    stats: DriveRuleStats,
-    /// Counters of the engine when the statistics were reset.
+    /// Programs that replaced another one.
+    installations: u64,
+    /// Counters of the engine's rules when the statistics were reset.
     rules_before: Vec<RuleCounters>,
-    totals_before: EngineTotals,
 }
 
 impl DriveRules {
@@ -207,9 +214,8 @@ impl DriveRules {
             upload: RuleUpload::default(),
             durable: DurableTables::new(&settings.program, 0),
             has_polled: false,
-            stats: DriveRuleStats::default(),
+            installations: 0,
             rules_before,
-            totals_before: EngineTotals::default(),
         })))
     }
 
@@ -230,10 +236,6 @@ impl DriveRules {
         config: &DriveConfig,
     ) {
         self.fetches.replace(fetching_ops(&verified), &mut self.engine);
-        let (totals, before) = (self.engine.totals(), self.totals_before);
-        self.stats.inputs += totals.inputs - before.inputs;
-        self.stats.ops += totals.ops - before.ops;
-        self.totals_before = EngineTotals::default();
         for (app, state) in self.apps.iter_mut().enumerate() {
             let totals = self.engine.app_totals(AppId::from_index(app));
             state.stats.inputs += totals.inputs - state.before.inputs;
@@ -246,7 +248,7 @@ impl DriveRules {
         self.background.wake(now);
         self.durable = DurableTables::new(&settings.program, installation);
         self.program = self.program.wrapping_add(1);
-        self.stats.installations += 1;
+        self.installations += 1;
     }
 
     /// Returns the number of the application of this name.
@@ -272,31 +274,40 @@ impl DriveRules {
             faults: now.faults - before.faults,
             ops: now.ops - before.ops,
         });
-        let (totals, before) = (self.engine.totals(), self.totals_before);
-        DriveRuleStats {
+        let mut stats = DriveRuleStats {
             rules: named.collect(),
             apps: self.app_stats(),
             missed: self.misses.records(),
-            inputs: self.command_inputs(),
-            ops: self.stats.ops + totals.ops - before.ops,
+            installations: self.installations,
             engine_busy: self.stations.busy,
             sectors: self.fetches.stats,
-            ..self.stats.clone()
+            ..DriveRuleStats::default()
+        };
+        for app in &stats.apps {
+            stats.inputs += app.inputs;
+            stats.misses += app.misses;
+            stats.ops += app.ops;
+            stats.polls += app.polls;
+            stats.idle_polls += app.idle_polls;
+            stats.periodic += app.periodic;
+            stats.victims += app.victims;
+            stats.relocated += app.relocated;
+            stats.policy_victims += app.policy_victims;
+            stats.hot_sectors += app.hot_sectors;
         }
+        stats
     }
 
     /// Returns the counters of each application.
     fn app_stats(&self) -> Vec<AppRuleStats> {
         let declared = self.engine.program().program().apps.iter().enumerate();
         let counted = declared.zip(&self.apps).map(|((at, app), state)| {
-            let AppState { stats, before, .. } = state;
             let totals = self.engine.app_totals(AppId::from_index(at));
-            let own = stats.polls + stats.idle_polls + stats.periodic;
             AppRuleStats {
                 name: app.name.clone(),
-                inputs: stats.inputs + totals.inputs - before.inputs - own,
-                ops: stats.ops + totals.ops - before.ops,
-                ..stats.clone()
+                inputs: state.command_inputs(totals),
+                ops: state.stats.ops + totals.ops - state.before.ops,
+                ..state.stats.clone()
             }
         });
         counted.collect()
@@ -309,19 +320,16 @@ impl DriveRules {
         }
     }
 
-    /// Returns the inputs of commands: those of engines, without the polls and the periodic rules.
+    /// Returns the inputs of commands.
     fn command_inputs(&self) -> u64 {
-        let own = self.stats.polls + self.stats.idle_polls + self.stats.periodic;
-        let of_engine = self.engine.totals().inputs - self.totals_before.inputs;
-        self.stats.inputs + of_engine - own
+        let apps = self.apps.iter().enumerate();
+        apps.map(|(at, app)| app.command_inputs(self.engine.app_totals(AppId::from_index(at)))).sum()
     }
 
     /// Resets the counters.
     pub(crate) fn reset_stats(&mut self) {
-        let installations = self.stats.installations;
-        self.stats = DriveRuleStats { installations, ..DriveRuleStats::default() };
         (self.stations.busy, self.fetches.stats) = (Nanos::ZERO, RuleFetchStats::default());
-        (self.rules_before, self.totals_before) = (self.engine.counters(), self.engine.totals());
+        self.rules_before = self.engine.counters();
         for (app, state) in self.apps.iter_mut().enumerate() {
             state.stats = AppRuleStats::default();
             state.before = self.engine.app_totals(AppId::from_index(app));
@@ -514,11 +522,9 @@ impl DriveRules {
         let decision = lines.decision_of_rules(chosen);
         match decision {
             VictimDecision::Line(_) => {
-                self.stats.victims += 1;
                 self.count(app, |app| app.victims += 1);
             }
             VictimDecision::Policy => {
-                self.stats.policy_victims += 1;
                 self.count(app, |app| app.policy_victims += 1);
             }
             VictimDecision::None => {}
@@ -528,7 +534,6 @@ impl DriveRules {
 
     /// Runs the background rules of an application once. Returns the line that they choose.
     fn poll(&mut self, app: AppId, facts: &FtlFacts<'_>) -> Option<ChosenLine> {
-        self.stats.polls += 1;
         self.count(app, |app| app.polls += 1);
         let mut chosen = None;
         match self.engine.begin_background(app, facts as &dyn DriveFacts) {
