@@ -11,8 +11,14 @@ use crate::ids::{ToU32, WriteSeq};
 ///
 /// The physical sector is in the lowest bits, as many as the number of sectors needs, and the epoch in the
 /// others. Sequence numbers are not used twice, so that no later sector gets the name of an erased one.
+/// Names are below 2^[`BITS`](SectorName::BITS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SectorName(pub u64);
+
+impl SectorName {
+    /// Bits of a name at most. The rules of a drive have two more for other kinds of addresses.
+    pub const BITS: u32 = 62;
+}
 
 /// Reasons why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +117,7 @@ impl NameFormat {
     /// Returns the first sequence number that is no epoch: it does not fit a name, or not the
     /// out-of-band bytes.
     pub(crate) fn epoch_end(self) -> WriteSeq {
-        WriteSeq(1 << (u64::BITS - self.sector_bits).min(56))
+        WriteSeq(1 << (SectorName::BITS - self.sector_bits).min(56))
     }
 
     /// Returns the name of a sector.

@@ -9,8 +9,8 @@ use crate::ids::{SlotId, ToIndex};
 pub struct NamedSlot {
     /// The host's tag.
     pub tag: u64,
-    /// The tag of the request that writes it.
-    pub(crate) request: u64,
+    /// The tag of the request that writes it; `None` if that request has failed.
+    pub(crate) request: Option<u64>,
 }
 
 /// The sectors in all slots; empty if sectors have logical addresses.
@@ -34,6 +34,11 @@ impl NamedSlots {
     /// The sector in a slot.
     pub(crate) fn get(&self, slot: SlotId) -> NamedSlot {
         self.slots[slot.index()]
+    }
+
+    /// Records that the request which writes a sector has failed.
+    pub(crate) fn abandon(&mut self, slot: SlotId) {
+        self.slots[slot.index()].request = None;
     }
 
     /// Records the sector that a slot is filled with.

@@ -5,15 +5,27 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::check::{Subject, Violation, require, require_eq};
-use crate::ids::{LineId, ToIndex, ToU32, WriteSeq};
+use crate::ids::{LineId, SlotId, ToIndex, ToU32, WriteSeq};
 
 /// Owner of a barrier.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum BarrierOwner {
     /// The host request with this tag.
     Host(u64),
+    /// The write with this tag of a sector with a name, in this slot of the write buffer.
+    Named(u64, SlotId),
     /// The erase of this drained line. It never has the write buffer padded by itself.
     Erase(LineId),
+}
+
+impl BarrierOwner {
+    /// Returns the tag of the host request.
+    pub(crate) fn host_tag(self) -> Option<u64> {
+        match self {
+            BarrierOwner::Host(tag) | BarrierOwner::Named(tag, _) => Some(tag),
+            BarrierOwner::Erase(_) => None,
+        }
+    }
 }
 
 /// Whether a barrier needs translation pages to be written.
@@ -63,7 +75,7 @@ pub(crate) struct BarrierQueue {
 impl BarrierQueue {
     #[inline]
     pub(crate) fn add(&mut self, barrier: Barrier) {
-        self.host_requests += u32::from(matches!(barrier.owner, BarrierOwner::Host(_)));
+        self.host_requests += u32::from(barrier.owner.host_tag().is_some());
         self.queue.push_back(barrier);
     }
 
@@ -81,21 +93,16 @@ impl BarrierQueue {
     /// Removes the first barrier.
     #[inline]
     pub(crate) fn pop(&mut self) {
-        if let Some(Barrier { owner: BarrierOwner::Host(_), .. }) = self.queue.pop_front() {
-            self.host_requests -= 1;
-        }
+        let popped = self.queue.pop_front();
+        let is_host = popped.is_some_and(|barrier| barrier.owner.host_tag().is_some());
+        self.host_requests -= u32::from(is_host);
     }
 
-    /// Removes the last barrier of a host request, and returns the request's tag.
-    pub(crate) fn pop_last_host(&mut self) -> Option<u64> {
-        for i in (0..self.queue.len()).rev() {
-            if let BarrierOwner::Host(tag) = self.queue[i].owner {
-                self.queue.remove(i);
-                self.host_requests -= 1;
-                return Some(tag);
-            }
-        }
-        None
+    /// Removes the last barrier of a host request, and returns its owner.
+    pub(crate) fn pop_last_host(&mut self) -> Option<BarrierOwner> {
+        let last = self.queue.iter().rposition(|barrier| barrier.owner.host_tag().is_some())?;
+        self.host_requests -= 1;
+        self.queue.remove(last).map(|barrier| barrier.owner)
     }
 
     #[inline]
@@ -158,7 +165,7 @@ impl BarrierQueue {
             );
             position = barrier.position;
             match barrier.owner {
-                BarrierOwner::Host(_) => host += 1,
+                BarrierOwner::Host(_) | BarrierOwner::Named(..) => host += 1,
                 BarrierOwner::Erase(line) => lines.push(line),
             }
         }

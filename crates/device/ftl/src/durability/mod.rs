@@ -144,8 +144,8 @@ impl Durability {
         self.barriers.pop();
     }
 
-    /// Removes the last barrier of a host request, and returns the request's tag.
-    pub(crate) fn pop_last_host(&mut self) -> Option<u64> {
+    /// Removes the last barrier of a host request, and returns its owner.
+    pub(crate) fn pop_last_host(&mut self) -> Option<BarrierOwner> {
         self.barriers.pop_last_host()
     }
 

@@ -216,6 +216,11 @@ impl Durability {
         if state.durable < state.changes { state.changes } else { 0 }
     }
 
+    /// Changes of the owner's state so far.
+    pub(crate) fn owner_changes(&self) -> u64 {
+        self.owner_state.as_ref().map_or(0, |state| state.changes)
+    }
+
     /// Whether the first `changes` changes of the owner's state are durable.
     #[inline]
     pub(crate) fn is_owner_state_durable(&self, changes: u64) -> bool {

@@ -244,7 +244,8 @@ impl RecoveredState {
             let Some(named) = ftl.mapping.named_mut().filter(|_| line != LineId::NONE) else {
                 continue;
             };
-            named.import_move(&self.env, *moved, line);
+            let to = ftl.space.line_of(self.env.geometry.chunk_of(moved.to));
+            named.import_move(&self.env, *moved, line, to);
             ftl.space.relocations_started(line, 1);
         }
     }

@@ -3,7 +3,8 @@
 //!
 //! A sector is valid from the end of its program until it is freed, or until a copy of it is on the media. A
 //! copy has a new name. The old sector can be read until the owner of the names has confirmed the move, and
-//! its line is not erased before.
+//! its line is not erased before. A line with copies is erased after the lines of their sources: otherwise
+//! the sources would be valid after a power cut, beside later copies.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,20 +28,56 @@ pub(crate) struct NamedRead {
     pub(crate) tag: u64,
 }
 
-/// Moves that have not been confirmed.
+/// A move, until its old sector is released.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Move {
+    new: SectorName,
+    is_confirmed: bool,
+}
+
+/// The moves of the sectors of a line.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct LineMoves {
+    /// Those whose old sectors are not released.
+    kept: u32,
+    /// Those that are not confirmed.
+    unconfirmed: u32,
+}
+
+/// A confirmed move, whose old sector is released when these changes of the owner's state are durable.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct ConfirmedMove {
+    from: PhysSector,
+    line: LineId,
+    owner_changes: u64,
+}
+
+/// Moves whose old sectors are not released.
 ///
 /// Invariant: the moves of a line are counted in `by_line`; lines that wait have moves.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct MoveLog {
-    /// The new names, by the old locations.
-    new_names: BTreeMap<PhysSector, SectorName>,
-    /// By line, the number of its sectors with unconfirmed moves.
-    by_line: BTreeMap<LineId, u32>,
-    /// Drained lines that only unconfirmed moves keep from being erased.
+    /// By the old locations.
+    moves: BTreeMap<PhysSector, Move>,
+    by_line: BTreeMap<LineId, LineMoves>,
+    /// Drained lines that only these moves keep from being erased, since the owner has been told of them.
     waiting: BTreeSet<LineId>,
+    /// Such lines about which the owner has not been told.
+    drained: BTreeSet<LineId>,
+    /// By line with copies, the lines of their sources that are not erased. They are erased before.
+    sources: BTreeMap<LineId, BTreeSet<LineId>>,
+    /// Drained lines that wait for the erase of lines of sources.
+    blocked: BTreeSet<LineId>,
+    /// Such lines that wait no more.
+    unblocked: VecDeque<LineId>,
+    /// In the order of their confirmations.
+    confirmed: VecDeque<ConfirmedMove>,
     /// Moves that the owner of the names has not taken.
     reports: VecDeque<MovedSector>,
+    /// Lines at most.
     lines_max: usize,
+    /// Whether the owner confirms no move before the host has done something.
+    is_stuck: bool,
 }
 
 /// Valid sectors and their names. One bit per physical sector, and eight bytes per chunk.
@@ -142,7 +179,7 @@ impl NamedSectors {
         }
     }
 
-    /// Returns the location of the valid sector with a name, or that its unconfirmed moves lead to.
+    /// Returns the location of the valid sector with a name, or that its moves lead to.
     ///
     /// # Errors
     /// [`SectorNameError`].
@@ -154,8 +191,8 @@ impl NamedSectors {
         let mut phys = self.unerased(env, name)?;
         // Each move leads to another chunk, and no two moves to one sector.
         while !self.is_valid(phys) {
-            let new = self.moves.new_names.get(&phys).ok_or(SectorNameError::NotValid)?;
-            phys = self.unerased(env, *new)?;
+            let moved = self.moves.moves.get(&phys).ok_or(SectorNameError::NotValid)?;
+            phys = self.unerased(env, moved.new)?;
         }
         Ok(phys)
     }
@@ -174,7 +211,7 @@ impl NamedSectors {
         match self.find_valid(env, name) {
             Err(SectorNameError::Stale | SectorNameError::NeverWritten) => {
                 let phys = self.unerased(env, name)?;
-                let is_kept = self.moves.new_names.contains_key(&phys);
+                let is_kept = self.moves.moves.contains_key(&phys);
                 if is_kept { Ok(phys) } else { Err(SectorNameError::Stale) }
             }
             found => found,
@@ -211,6 +248,11 @@ impl NamedSectors {
         }
     }
 
+    /// Records that the sector of a write is on the media that has failed for want of space.
+    pub(crate) fn publish_abandoned(&mut self) {
+        self.used -= 1;
+    }
+
     /// Records that the sector of a write request is on the media.
     pub(crate) fn publish(&mut self, env: &Env, request: u64, phys: PhysSector) {
         self.valid_count += u64::from(self.valid.insert(phys.index()));
@@ -238,8 +280,9 @@ impl NamedSectors {
     /// Adds a move that is to be confirmed.
     fn add_move(&mut self, env: &Env, from: PhysSector, to: PhysSector, tag: u64, line: LineId) {
         let (old, new) = (self.name_of(env, from), self.name_of(env, to));
-        self.moves.new_names.insert(from, new);
-        *self.moves.by_line.entry(line).or_default() += 1;
+        self.moves.moves.insert(from, Move { new, is_confirmed: false });
+        let counts = self.moves.by_line.entry(line).or_default();
+        (counts.kept, counts.unconfirmed) = (counts.kept + 1, counts.unconfirmed + 1);
         self.moves.reports.push_back(MovedSector { old, new, tag });
     }
 
@@ -269,54 +312,134 @@ impl NamedSectors {
         old: SectorName,
     ) -> Result<PhysSector, SectorNameError> {
         let phys = self.unerased(env, old)?;
-        self.moves.new_names.remove(&phys).ok_or(SectorNameError::NotMoved)?;
+        let moved = self.moves.moves.get_mut(&phys).filter(|moved| !moved.is_confirmed);
+        moved.ok_or(SectorNameError::NotMoved)?.is_confirmed = true;
         self.stats.confirmed_moves += 1;
+        self.moves.is_stuck = false;
         Ok(phys)
     }
 
-    /// Counts a confirmed move of a sector of a line.
-    pub(crate) fn count_confirmed(&mut self, line: LineId) {
-        if let Some(count) = self.moves.by_line.get_mut(&line) {
-            *count -= 1;
-            if *count == 0 {
-                self.moves.by_line.remove(&line);
+    /// Releases the old sector of a confirmed move when `owner_changes` changes of the owner's state are
+    /// durable.
+    pub(crate) fn release_after(&mut self, from: PhysSector, line: LineId, owner_changes: u64) {
+        if let Some(counts) = self.moves.by_line.get_mut(&line) {
+            counts.unconfirmed -= 1;
+        }
+        self.moves.confirmed.push_back(ConfirmedMove { from, line, owner_changes });
+    }
+
+    /// Releases the old sector of the move that was confirmed first, if `is_durable` says that the changes
+    /// of the owner's state before it are. Returns its line.
+    pub(crate) fn release_next(&mut self, is_durable: impl Fn(u64) -> bool) -> Option<LineId> {
+        let next = self.moves.confirmed.pop_front_if(|next| is_durable(next.owner_changes))?;
+        self.moves.moves.remove(&next.from);
+        if let Some(counts) = self.moves.by_line.get_mut(&next.line) {
+            counts.kept -= 1;
+            if counts.kept == 0 {
+                self.moves.by_line.remove(&next.line);
             }
         }
+        Some(next.line)
     }
 
-    /// Sectors of a line with unconfirmed moves.
-    pub(crate) fn unconfirmed_in(&self, line: LineId) -> u32 {
-        self.moves.by_line.get(&line).copied().unwrap_or(0)
+    /// Sectors of a line that are kept because they were moved.
+    pub(crate) fn kept_in(&self, line: LineId) -> u32 {
+        self.moves.by_line.get(&line).map_or(0, |counts| counts.kept)
     }
 
-    /// Lines with unconfirmed moves.
-    pub(crate) fn unconfirmed_lines(&self) -> usize {
+    /// Whether all moves of a line are confirmed.
+    pub(crate) fn is_confirmed(&self, line: LineId) -> bool {
+        self.moves.by_line.get(&line).is_none_or(|counts| counts.unconfirmed == 0)
+    }
+
+    /// Lines that are kept because of their moves.
+    pub(crate) fn kept_lines(&self) -> usize {
         self.moves.by_line.len()
     }
 
-    /// Whether as many lines as permitted have unconfirmed moves.
-    pub(crate) fn has_unconfirmed_max(&self) -> bool {
-        self.moves.by_line.len() >= self.moves.lines_max
+    /// Records that the owner confirms no move before the host has done something.
+    pub(crate) fn set_stuck(&mut self) {
+        self.moves.is_stuck = true;
     }
 
-    /// Records that only unconfirmed moves keep a drained line. Returns whether that is new.
+    /// Records that a line has the copy of a sector of another one.
+    pub(crate) fn add_source(&mut self, line: LineId, source: LineId) {
+        self.moves.sources.entry(line).or_default().insert(source);
+    }
+
+    /// Has a drained line wait for the erase of the lines of its sources, if there are any. Returns whether
+    /// it begins to wait.
+    pub(crate) fn block(&mut self, line: LineId) -> bool {
+        self.moves.sources.contains_key(&line) && self.moves.blocked.insert(line)
+    }
+
+    /// Whether a drained line waits for the erase of others, or has waited and is erased next.
+    pub(crate) fn is_blocked(&self, line: LineId) -> bool {
+        self.moves.blocked.contains(&line) || self.moves.unblocked.contains(&line)
+    }
+
+    /// Records that a line is erased.
+    pub(crate) fn line_erased(&mut self, erased: LineId) {
+        let MoveLog { sources, blocked, unblocked, .. } = &mut self.moves;
+        sources.retain(|line, of_line| {
+            of_line.remove(&erased);
+            if of_line.is_empty() && blocked.remove(line) {
+                unblocked.push_back(*line);
+            }
+            !of_line.is_empty()
+        });
+    }
+
+    /// Removes and returns a drained line that waits for the erase of others no more.
+    pub(crate) fn pop_unblocked(&mut self) -> Option<LineId> {
+        self.moves.unblocked.pop_front()
+    }
+
+    /// Records that only moves keep a drained line, about which the owner may not have been told.
+    pub(crate) fn add_drained(&mut self, line: LineId) {
+        if !self.moves.waiting.contains(&line) {
+            self.moves.drained.insert(line);
+        }
+    }
+
+    /// Whether the owner may not have been told that only moves keep a drained line.
+    pub(crate) fn is_drained(&self, line: LineId) -> bool {
+        self.moves.drained.contains(&line)
+    }
+
+    /// Takes the drained lines if the owner has been told of all moves.
+    pub(crate) fn take_told(&mut self) -> BTreeSet<LineId> {
+        match self.moves.reports.is_empty() {
+            true => std::mem::take(&mut self.moves.drained),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Whether as many lines as permitted are kept because of their moves.
+    pub(crate) fn has_kept_max(&self) -> bool {
+        self.moves.by_line.len() + self.moves.blocked.len() >= self.moves.lines_max
+    }
+
+    /// Records that only moves keep a drained line. Returns whether that is new.
     pub(crate) fn start_waiting(&mut self, line: LineId) -> bool {
         self.moves.waiting.insert(line)
     }
 
-    /// Records that no unconfirmed move keeps a line any more. Returns whether one did.
+    /// Records that a line is kept by no move any more, or not only. Returns whether one did.
     pub(crate) fn stop_waiting(&mut self, line: LineId) -> bool {
+        self.moves.drained.remove(&line);
         self.moves.waiting.remove(&line)
     }
 
-    /// Whether only unconfirmed moves keep a drained line.
+    /// Whether only moves keep a drained line.
     pub(crate) fn is_waiting(&self, line: LineId) -> bool {
         self.moves.waiting.contains(&line)
     }
 
-    /// Whether unconfirmed moves keep drained lines.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.moves.waiting.is_empty()
+    /// Whether moves keep drained lines, and will be confirmed without the host.
+    pub(crate) fn awaits_owner(&self) -> bool {
+        let has_waiting = !self.moves.waiting.is_empty() || !self.moves.drained.is_empty();
+        has_waiting && !self.moves.is_stuck
     }
 
     /// Records that a chunk is erased.
@@ -379,19 +502,26 @@ impl NamedSectors {
     }
 
     /// Imports a move that was on the media, and whose source has not been erased.
-    pub(crate) fn import_move(&mut self, env: &Env, moved: TaggedMove, line: LineId) {
+    pub(crate) fn import_move(&mut self, env: &Env, moved: TaggedMove, line: LineId, to: LineId) {
+        self.add_source(to, line);
         self.add_move(env, moved.from, moved.to, moved.tag, line);
     }
 
-    /// Old locations whose moves are not confirmed.
-    pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = PhysSector> + '_ {
-        self.moves.new_names.keys().copied()
+    /// Old locations that are kept because of their moves.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = PhysSector> + '_ {
+        self.moves.moves.keys().copied()
     }
 
     /// Breaks the count of valid sectors.
     #[cfg(test)]
     pub(crate) fn break_count(&mut self) {
         self.valid_count += 1;
+    }
+
+    /// Breaks the count of the moves of a line.
+    #[cfg(test)]
+    pub(crate) fn break_kept(&mut self, line: LineId) {
+        self.moves.by_line.entry(line).or_default().kept += 1;
     }
 
     /// Breaks the count of used sectors.

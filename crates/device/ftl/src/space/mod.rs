@@ -345,10 +345,17 @@ impl Space {
         self.lines.drop_footer(line);
     }
 
-    /// Starts the erase of a chunk of a drained line, or retires the chunk if it is bad.
-    pub(crate) fn begin_chunk_erase(&mut self, line: LineId, chunk: ChunkId) -> ChunkErase {
+    /// Starts the erase of a chunk of a drained line, or retires the chunk if it is bad. With `erases_bad`,
+    /// a bad chunk that is not offline is erased, and retired then.
+    pub(crate) fn begin_chunk_erase(
+        &mut self,
+        line: LineId,
+        chunk: ChunkId,
+        erases_bad: bool,
+    ) -> ChunkErase {
         self.lines.emit_emptied(chunk);
-        if self.lines.chunk(chunk).bad {
+        let state = self.lines.chunk(chunk);
+        if state.bad && (state.offline || !erases_bad) {
             self.lines.chunks.leave(chunk);
             return ChunkErase::Retired;
         }
@@ -375,7 +382,8 @@ impl Space {
         self.lines.erasing -= 1;
         self.programs.unblock();
         self.lines.chunks.record_erase(chunk);
-        let is_good = ok && !self.lines.chunk(chunk).offline;
+        let state = self.lines.chunk(chunk);
+        let is_good = ok && !state.offline && !state.bad;
         if is_good {
             self.lines.add_free(chunk);
         } else {

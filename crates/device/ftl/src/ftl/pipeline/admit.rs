@@ -618,7 +618,8 @@ impl Ftl {
             || !self.durability.journal().is_idle()
             || self.gc.is_deferring() && self.host_reads_in_flight() > 0
             || self.durability.is_syncing_trims()
-            || self.mapping.named().is_some_and(|named| named.has_waiting());
+            || self.mapping.named().is_some_and(|named| named.awaits_owner())
+                && self.durability.journal().failed().is_none();
         if under_way {
             return false;
         }
@@ -645,8 +646,12 @@ impl Ftl {
             }
             self.complete(tag, Status::CAPACITY_EXCEEDED);
         }
-        while let Some(tag) = self.durability.pop_last_host() {
-            self.complete(tag, Status::CAPACITY_EXCEEDED);
+        while let Some(owner) = self.durability.pop_last_host() {
+            match owner {
+                BarrierOwner::Named(tag, slot) => self.abandon_named(tag, slot),
+                BarrierOwner::Host(tag) => self.complete(tag, Status::CAPACITY_EXCEEDED),
+                BarrierOwner::Erase(_) => {}
+            }
         }
         self.complete_deferred_with(Status::CAPACITY_EXCEEDED);
         false

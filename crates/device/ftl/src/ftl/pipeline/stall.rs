@@ -75,7 +75,8 @@ pub enum Blocker {
     Redispatch,
     /// Deferred flushes wait for changes of the owner's state to be durable.
     OwnerState,
-    /// This many lines are kept because their moves are not [confirmed](Ftl::confirm_move).
+    /// This many lines are kept because their moves are not [confirmed](Ftl::confirm_move), or changes of the
+    /// owner's state before that are not durable.
     UnconfirmedMoves {
         /// The lines.
         lines: usize,
@@ -167,7 +168,7 @@ impl Ftl {
         let mut blockers = Vec::new();
         self.push_operations(&mut blockers);
         self.push_admission(&mut blockers);
-        let lines = self.mapping.named().map_or(0, |named| named.unconfirmed_lines());
+        let lines = self.mapping.named().map_or(0, |named| named.kept_lines());
         if lines > 0 {
             blockers.push(Blocker::UnconfirmedMoves { lines });
         }

@@ -139,6 +139,50 @@ fn an_owner_that_does_not_confirm_keeps_a_bounded_number_of_lines() {
     host.verify();
 }
 
+#[test]
+fn writes_fail_while_the_owner_cannot_confirm_moves() {
+    let addressing = SectorAddressing::Named { unconfirmed_lines_max: 3 };
+    let config = FtlConfig { addressing, ..named_config(1.0) };
+    for seed in 0..20 {
+        let mut host = NamedHost::new(small(), config, true, seed);
+        host.confirms = false;
+        fill(&mut host);
+        let mut rng = Rng::new(seed);
+        let capacity = host.ftl.sectors();
+        let mut replace = |host: &mut NamedHost| {
+            let name = host.name_at(rng.below(u64::MAX));
+            let tag = host.sectors[&name].tag;
+            host.free(name);
+            host.submit(HostSector { tag, value: rng.below(1 << 40) + 1 });
+            host.try_writes()
+        };
+        while replace(&mut host) {}
+        // Writes fail when the reserve is used up, too.
+        host.ftl.set_moves_stuck();
+        assert!(host.try_writes(), "{:?}", host.ftl.explain_stall());
+        while host.failed < 10 {
+            assert!(replace(&mut host), "{:?}", host.ftl.explain_stall());
+        }
+        check(&host.ftl);
+        host.verify();
+        // They succeed when the moves are confirmed.
+        let moves = std::mem::take(&mut host.moves);
+        for moved in moves {
+            host.ftl.confirm_move(moved.old).unwrap();
+        }
+        host.confirms = true;
+        host.settle();
+        let (failed, live) = (host.failed, host.sectors.len() as u64);
+        for tag in 0..capacity - live {
+            host.submit(HostSector { tag: 1 << 40 | tag, value: tag + 1 });
+            assert!(host.try_writes(), "{:?}", host.ftl.explain_stall());
+        }
+        host.settle();
+        assert_eq!((host.sectors.len() as u64, host.failed), (capacity, failed), "seed {seed}");
+        host.verify();
+    }
+}
+
 /// Returns the sectors of a batch: in order until all are written, then random ones.
 fn choose(written: u64, capacity: u64, batch: u64, rng: &mut Rng) -> BTreeSet<u64> {
     let mut chosen = BTreeSet::new();

@@ -103,6 +103,8 @@ fn names_do_not_depend_on_the_journal() {
     assert!(!host.flash.recoveries.last().unwrap().from_checkpoint);
     let found = host.take_found();
     assert!(host.sectors.keys().all(|name| found.contains_key(name)));
+    let again = host.take_recovered_moves();
+    again.iter().for_each(|moved| host.confirm(moved.old));
     host.verify();
     // New names are new: the host checks each one.
     host.write((0..40).map(|i| HostSector { tag: 5000 + i, value: i + 1 }));

@@ -48,8 +48,6 @@ pub(crate) struct NamedHost {
     pub(crate) sectors: BTreeMap<SectorName, HostSector>,
     /// Writes that failed.
     pub(crate) failed: u64,
-    /// Names of writes that failed.
-    pub(crate) freed_failures: u64,
     /// Reported moves.
     pub(crate) moves: Vec<MovedSector>,
     /// Whether it confirms each move at once.
@@ -79,7 +77,6 @@ impl NamedHost {
             named: HashMap::new(),
             sectors: BTreeMap::new(),
             failed: 0,
-            freed_failures: 0,
             moves: Vec::new(),
             confirms: true,
             issued: BTreeSet::new(),
@@ -100,13 +97,8 @@ impl NamedHost {
     pub(crate) fn take_reports(&mut self) {
         while let Some(written) = self.ftl.pop_named_write() {
             assert!(self.issued.insert(written.name), "{written:?}: the name was used before");
-            if self.writing.contains_key(&written.request) {
-                self.named.insert(written.request, written.name);
-            } else {
-                // The write failed for want of space after it had been admitted.
-                self.ftl.free_named(written.name).expect("it is valid");
-                self.freed_failures += 1;
-            }
+            assert!(self.writing.contains_key(&written.request), "{written:?}: the write failed");
+            self.named.insert(written.request, written.name);
         }
         while let Some(done) = self.ftl.pop_completion() {
             let sector = self.writing.remove(&done.tag).expect("it is a write");
@@ -117,11 +109,8 @@ impl NamedHost {
                 }
                 named => {
                     assert!(done.status.is(Status::CAPACITY_EXCEEDED), "{done:?}");
+                    assert_eq!(named, None, "a write that failed has no name");
                     self.failed += 1;
-                    if let Some(name) = named {
-                        self.ftl.free_named(name).expect("it is valid");
-                        self.freed_failures += 1;
-                    }
                 }
             }
         }

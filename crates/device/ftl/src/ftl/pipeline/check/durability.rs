@@ -15,7 +15,9 @@ impl Ftl {
         for (id, (line, &found)) in
             self.space.table().iter().zip(&waits).map(|((id, line), n)| (id, (line, n)))
         {
+            let waits_for_sources = self.mapping.named().is_some_and(|named| named.is_blocked(id));
             let drained = line.state == LineState::Draining
+                && !waits_for_sources
                 && line.gate().relocations_in_flight() == 0
                 && line.gate().erasing() == 0;
             require_eq!(

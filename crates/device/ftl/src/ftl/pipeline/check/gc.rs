@@ -43,7 +43,7 @@ impl Ftl {
         {
             let subject = Subject::Line(id);
             let named = self.mapping.named();
-            let expected = expected + named.map_or(0, |named| named.unconfirmed_in(id));
+            let expected = expected + named.map_or(0, |named| named.kept_in(id));
             require_eq!(
                 Gc,
                 "relocations in flight",
@@ -51,7 +51,7 @@ impl Ftl {
                 expected,
                 line.gate().relocations_in_flight()
             );
-            let waits = named.is_some_and(|named| named.is_waiting(id));
+            let waits = named.is_some_and(|named| named.is_waiting(id) || named.is_blocked(id));
             let drains = line.state == LineState::Draining && line.gate().erasing() == 0;
             draining += u32::from(drains && !waits);
             erasing += line.gate().erasing();

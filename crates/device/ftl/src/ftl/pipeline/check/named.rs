@@ -70,16 +70,16 @@ impl Ftl {
         entries.filter(|e| e.lba().is_some() && e.durable_copy == NO_SECTOR).map(|_| 1).sum()
     }
 
-    /// Checks that sources of unconfirmed moves are not valid and are kept, and the lines that wait.
+    /// Checks that sources of moves are not valid and are kept, and the lines that wait.
     fn check_moves(&self, named: &NamedSectors) -> Result<(), Violation> {
         let mut moves = vec![0; self.space.table().len()];
-        for phys in named.unconfirmed() {
+        for phys in named.kept() {
             let subject = Subject::Sector(phys);
             moves[self.check_kept(named, phys)?.index()] += 1;
             require!(
                 !named.is_valid(phys),
                 Mapping,
-                "a sector with an unconfirmed move is valid elsewhere",
+                "a moved sector is valid elsewhere",
                 subject,
                 "not valid",
                 "valid"
@@ -87,11 +87,13 @@ impl Ftl {
         }
         for (id, line) in self.space.table().iter() {
             let (subject, expected) = (Subject::Line(id), moves[id.index()]);
-            let found = named.unconfirmed_in(id);
-            require_eq!(Mapping, "unconfirmed moves of a line", subject, expected, found);
+            let found = named.kept_in(id);
+            require_eq!(Mapping, "moves of a line", subject, expected, found);
             let waits = line.state == LineState::Draining
                 && found > 0
-                && found == line.gate().relocations_in_flight();
+                && found == line.gate().relocations_in_flight()
+                && !named.is_confirmed(id)
+                && !named.is_drained(id);
             require_eq!(
                 Gc,
                 "a line that waits for confirmations is drained",

@@ -329,10 +329,10 @@ fn a_broken_invariant_of_names_is_reported_by_name() {
             named.forget_chunk(f.env.geometry.chunk_of(phys));
         }),
         (Part::Requests, "queued tags", |f| f.mapping.named_mut().expect("names").queue_write(0)),
-        (Part::Mapping, "unconfirmed moves of a line", |f| {
+        (Part::Mapping, "moves of a line", |f| {
             let named = f.mapping.named_mut().expect("names");
-            let phys = named.unconfirmed().next().expect("a move");
-            named.count_confirmed(f.space.line_of(f.env.geometry.chunk_of(phys)));
+            let phys = named.kept().next().expect("a move");
+            named.break_kept(f.space.line_of(f.env.geometry.chunk_of(phys)));
         }),
         (Part::Gc, "a line that waits for confirmations is drained", |f| {
             let id = f.space.table().closed().next().expect("a closed line");

@@ -209,6 +209,7 @@ impl Ftl {
         self.space.unblock();
         if self.durability.advance_owner_state() {
             self.complete_deferred();
+            self.release_confirmed();
         }
     }
 

@@ -52,7 +52,9 @@ impl Ftl {
                             TrimSync::Failed(status) => {
                                 self.durability.pop_barrier();
                                 match w.owner {
-                                    BarrierOwner::Host(tag) => self.complete(tag, status),
+                                    BarrierOwner::Host(tag) | BarrierOwner::Named(tag, _) => {
+                                        self.complete(tag, status);
+                                    }
                                     BarrierOwner::Erase(line) => self.erase_line(now, line, flash),
                                 }
                                 continue;
@@ -76,7 +78,7 @@ impl Ftl {
             }
             self.durability.pop_barrier();
             match w.owner {
-                BarrierOwner::Host(tag) => {
+                BarrierOwner::Host(tag) | BarrierOwner::Named(tag, _) => {
                     let owner_changes = w.owner_changes;
                     self.complete_flush(DeferredFlush { tag, owner_changes });
                 }

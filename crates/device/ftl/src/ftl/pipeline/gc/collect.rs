@@ -82,7 +82,7 @@ impl Ftl {
         if !hurt && !collects && self.gc.draining() == 0 && !self.can_refresh() {
             return false;
         }
-        if self.mapping.named().is_some_and(|named| named.has_unconfirmed_max()) {
+        if self.mapping.named().is_some_and(|named| named.has_kept_max()) {
             return false;
         }
         // With no operation in flight and no space, drained victims wait for host data that has
@@ -443,7 +443,7 @@ impl Ftl {
 
     /// Counts the sources that the drive has copied, and that can be read where they were copied to.
     fn record_copied(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = false;
+        let mut moved = self.reclaim_unblocked(now, flash);
         while let Some(line) = self.gc.pop_copied() {
             self.relocation_durable(now, line, flash);
             moved = true;
@@ -484,7 +484,12 @@ impl Ftl {
     }
 
     /// Erases a victim whose scan has ended and whose relocated sectors are all durable.
-    fn reclaim_if_relocated(&mut self, now: Nanos, line: LineId, flash: &mut impl FlashBackend) {
+    pub(crate) fn reclaim_if_relocated(
+        &mut self,
+        now: Nanos,
+        line: LineId,
+        flash: &mut impl FlashBackend,
+    ) {
         if self.mapping.is_named() {
             self.update_waiting(line);
         }
@@ -493,6 +498,10 @@ impl Ftl {
             return;
         }
         self.health.on_relocated(line);
+        if self.waits_for_sources(line) {
+            return;
+        }
+        let l = self.space.line(line);
         // The entries of a lost translation page are not known.
         let exact = self.stats.map_pages_lost + self.stats.pages_rebuilt == 0;
         debug_assert!(
@@ -528,7 +537,8 @@ impl Ftl {
         }
         for i in 0..self.space.line(line).chunks.len() {
             let chunk = self.space.line(line).chunks[i];
-            match self.space.begin_chunk_erase(line, chunk) {
+            // Without a map, sectors of a retired chunk would be found after a power cut.
+            match self.space.begin_chunk_erase(line, chunk, self.mapping.is_named()) {
                 ChunkErase::Retired => {
                     self.stats.retired_chunks += 1;
                     tracing::info!(
@@ -542,6 +552,16 @@ impl Ftl {
             }
         }
         self.space.release_if_erased(line);
+        self.record_erased(line);
+    }
+
+    /// Records the end of the erase of a line, if that is complete.
+    fn record_erased(&mut self, line: LineId) {
+        if self.space.table().get(line).is_none_or(|l| l.state == LineState::Free)
+            && let Some(named) = self.mapping.named_mut()
+        {
+            named.line_erased(line);
+        }
     }
 
     /// Reports the end of an erase. Call [`kick`](Ftl::kick) afterwards.
@@ -552,10 +572,12 @@ impl Ftl {
         op.expect_kind(OpKind::Erase);
         let chunk = ChunkId(op.index());
         self.stats.erases += 1;
+        let line = self.space.line_of(chunk);
         if !self.space.erase_done(chunk, status.is_success()) {
-            self.stats.erase_failures += 1;
+            self.stats.erase_failures += u64::from(!status.is_success());
             self.stats.retired_chunks += 1;
-            tracing::info!(chunk = chunk.get(), %status, "chunk retired: an erase failed");
+            tracing::info!(chunk = chunk.get(), %status, "chunk retired after an erase");
         }
+        self.record_erased(line);
     }
 }

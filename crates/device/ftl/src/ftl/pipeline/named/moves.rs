@@ -145,7 +145,9 @@ impl Ftl {
         let entry = *self.buffer.entry(slot);
         let from = entry.durable_copy;
         let line = self.space.line_of(self.env.geometry.chunk_of(from));
+        let to = self.space.line_of(self.env.geometry.chunk_of(phys));
         let Some(named) = self.mapping.named_mut() else { return };
+        named.add_source(to, line);
         if entry.lba().is_none() || !named.is_valid(from) {
             if !redispatched {
                 self.gc.add_copied(line);
@@ -157,7 +159,7 @@ impl Ftl {
         if let Some(change) = self.space.relocated_one(line) {
             self.gc.on_candidate(change);
         }
-        self.space.count_valid(self.space.line_of(self.env.geometry.chunk_of(phys)));
+        self.space.count_valid(to);
         if redispatched {
             self.space.relocations_started(line, 1);
         }
@@ -177,8 +179,9 @@ impl Ftl {
         self.mapping.named_mut()?.pop_lost()
     }
 
-    /// Confirms that the owner of the names knows a move, so that the old sector may be erased. Call
-    /// [`kick`](Ftl::kick) afterwards.
+    /// Confirms that the owner of the names knows a move, so that the old sector may be erased, once all
+    /// changes of the [owner's state](Ftl::owner_state) so far are durable. Call [`kick`](Ftl::kick)
+    /// afterwards.
     ///
     /// # Errors
     /// [`SectorNameError`], [`SectorNameError::NotMoved`] if it was confirmed before; nothing has changed.
@@ -186,10 +189,13 @@ impl Ftl {
         let named = self.mapping.named_mut().ok_or(SectorNameError::Logical)?;
         let phys = named.confirm(&self.env, old)?;
         let line = self.space.line_of(self.env.geometry.chunk_of(phys));
-        named.count_confirmed(line);
-        self.stop_waiting(line);
-        // The next step of garbage collection releases the sector.
-        self.gc.add_copied(line);
+        named.release_after(phys, line, self.durability.owner_changes());
+        if named.is_confirmed(line) {
+            // The line's space comes with the next flush of the journal.
+            self.stop_waiting(line);
+            self.update_waiting(line);
+        }
+        self.release_confirmed();
         Ok(())
     }
 
@@ -199,21 +205,74 @@ impl Ftl {
         }
     }
 
-    /// Ends the drain and the refresh of a line that is kept by nothing but unconfirmed moves: garbage
-    /// collection goes on without its space.
-    pub(crate) fn update_waiting(&mut self, line: LineId) {
-        let Some(named) = self.mapping.named_mut() else { return };
-        let l = self.space.line(line);
-        let (unconfirmed, in_flight) =
-            (named.unconfirmed_in(line), l.gate().relocations_in_flight());
-        if unconfirmed == 0 || unconfirmed < in_flight {
-            return;
+    /// Says that the owner of the names confirms no move before the host has done something. Until the next
+    /// [confirmation](Ftl::confirm_move), writes fail that would wait for space which only moved sectors
+    /// occupy. Call [`kick`](Ftl::kick) afterwards.
+    pub fn set_moves_stuck(&mut self) {
+        if let Some(named) = self.mapping.named_mut() {
+            named.set_stuck();
         }
-        match l.state {
-            LineState::Draining if named.start_waiting(line) => {
+    }
+
+    /// Releases the old sectors of confirmed moves, as far as the owner's state is durable.
+    pub(crate) fn release_confirmed(&mut self) {
+        let durability = &self.durability;
+        let is_durable = |changes| durability.is_owner_state_durable(changes);
+        while let Some(line) = self.mapping.named_mut().and_then(|n| n.release_next(is_durable)) {
+            if self.mapping.named_mut().is_some_and(|named| named.stop_waiting(line)) {
+                self.gc.begin_drain();
+            }
+            // The next step of garbage collection releases the sector.
+            self.gc.add_copied(line);
+        }
+    }
+
+    /// Ends the drains and the refreshes of lines that only moves keep which the owner has been told of and has
+    /// not confirmed: garbage collection goes on without their space.
+    pub(crate) fn start_waiting(&mut self) {
+        let Some(named) = self.mapping.named_mut() else { return };
+        for line in named.take_told() {
+            if named.start_waiting(line) {
                 self.gc.end_drain();
                 self.health.on_relocated(line);
             }
+        }
+    }
+
+    /// Erases drained lines that have waited for the erase of others.
+    pub(crate) fn reclaim_unblocked(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut reclaimed = false;
+        while let Some(line) = self.mapping.named_mut().and_then(|named| named.pop_unblocked()) {
+            self.gc.begin_drain();
+            self.reclaim_if_relocated(now, line, flash);
+            reclaimed = true;
+        }
+        reclaimed
+    }
+
+    /// Has a drained line wait for the erase of the lines that its sectors were moved from. Returns whether it
+    /// waits.
+    pub(crate) fn waits_for_sources(&mut self, line: LineId) -> bool {
+        let Some(named) = self.mapping.named_mut() else { return false };
+        if named.block(line) {
+            self.gc.end_drain();
+        }
+        named.is_blocked(line)
+    }
+
+    /// Records that only moves keep a drained line. If all are confirmed, makes the owner's state durable.
+    pub(crate) fn update_waiting(&mut self, line: LineId) {
+        let Some(named) = self.mapping.named_mut() else { return };
+        let l = self.space.line(line);
+        let (kept, in_flight) = (named.kept_in(line), l.gate().relocations_in_flight());
+        if kept == 0 || kept < in_flight {
+            return;
+        }
+        match l.state {
+            LineState::Draining if named.is_confirmed(line) => {
+                self.durability.flush_owner_state();
+            }
+            LineState::Draining => named.add_drained(line),
             LineState::Open | LineState::Closed if !self.gc.is_scanned(line) => {
                 self.health.on_relocated(line);
             }

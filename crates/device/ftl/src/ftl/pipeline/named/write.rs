@@ -6,9 +6,10 @@ use tracepoint::Event;
 
 use crate::buffer::named_slots::NamedSlot;
 use crate::buffer::unit_id::UnitId;
+use crate::buffer::write_ring::UnitState;
 use crate::durability::barriers::{BarrierOwner, TrimDep};
 use crate::ftl::HOST;
-use crate::ids::{Lba, NO_SECTOR, WriteSeq};
+use crate::ids::{Lba, NO_SECTOR, SlotId, WriteSeq};
 use crate::requests::queue::{QueuedWrite, QueuedWriteKind};
 use crate::{
     BufferEntry, FlashBackend, FoundName, Ftl, HostStream, NamedSectorStats, NamedWrite,
@@ -24,8 +25,9 @@ impl Ftl {
     /// [`pop_named_write`](Ftl::pop_named_write) then.
     ///
     /// Fails with [`Status::CAPACITY_EXCEEDED`] if the host has as many sectors as the FTL offers, or if
-    /// there is no space; and with [`Status::INVALID_OPCODE`] if sectors have logical addresses. A write
-    /// that failed for want of space may still get a name, if it had been admitted: the owner frees it.
+    /// there is no space; and with [`Status::INVALID_OPCODE`] if sectors have logical addresses. After a
+    /// power cut, the sector of a write that failed for want of space may be among the [names that the
+    /// recovery found](Ftl::take_found_names).
     pub fn write_named(&mut self, request: u64, tag: u64) {
         let capacity = u64::from(self.env.plan.logical);
         // Numbers that may be assigned before this write gets one.
@@ -60,7 +62,7 @@ impl Ftl {
                 break;
             }
             let Some(named) = self.mapping.named_mut() else { break };
-            let sector = NamedSlot { tag: named.admit_write(), request: write.tag };
+            let sector = NamedSlot { tag: named.admit_write(), request: Some(write.tag) };
             let entry = BufferEntry {
                 lba_plus_1: NO_LBA.get() + 1,
                 poison: false,
@@ -76,7 +78,7 @@ impl Ftl {
             (free, slots, written) = (free.saturating_sub(1), slots - 1, written + 1);
             self.requests.writes_mut().pop_front();
             tracepoint::trace_at(now, || Event::FtlAdmitted { tag: write.tag, durable: true });
-            self.add_barrier(BarrierOwner::Host(write.tag), TrimDep::None, 0);
+            self.add_barrier(BarrierOwner::Named(write.tag, slot), TrimDep::None, 0);
         }
         self.record_written(written);
         written > 0
@@ -104,12 +106,26 @@ impl Ftl {
                 self.publish_move(slot, phys, redispatched);
             } else if entry.lba().is_some() {
                 let request = self.buffer.named().get(slot).request;
-                if let Some(named) = self.mapping.named_mut() {
-                    named.publish(&self.env, request, phys);
+                let Some(named) = self.mapping.named_mut() else { return };
+                match request {
+                    Some(request) => {
+                        named.publish(&self.env, request, phys);
+                        self.space.count_valid(line);
+                    }
+                    None => named.publish_abandoned(),
                 }
-                self.space.count_valid(line);
             }
         }
+    }
+
+    /// Ends an admitted write that waits for writes which fail for want of space. It fails, too, unless its
+    /// sector is on the media. Otherwise the sector is freed when it is there.
+    pub(crate) fn abandon_named(&mut self, request: u64, slot: SlotId) {
+        if self.buffer.unit_of(slot).state >= UnitState::Persisted {
+            return self.complete(request, Status::SUCCESS);
+        }
+        self.buffer.named_mut().abandon(slot);
+        self.complete(request, Status::CAPACITY_EXCEEDED);
     }
 
     /// Frees a sector. Nothing is written: after a power cut the sector may be valid again, and among the
