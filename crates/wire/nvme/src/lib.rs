@@ -24,6 +24,7 @@ mod open_channel;
 mod persistent_region;
 mod protection;
 pub mod register;
+mod rule_events;
 mod rule_misses;
 mod sanitize;
 mod vendor_extensions;
@@ -35,6 +36,7 @@ pub use command::admin_command::{
 };
 pub use command::cqe::Cqe;
 pub use command::io_command::{IoCommand, MAX_BLOCKS, MAX_RANGES, MAX_VECTOR_ADDRESSES, PpaList};
+pub use command::named_command::{NamedCommand, NamedOp};
 pub use command::range::{CopyRange, DsmRange, LbaStatusDescriptor};
 pub use command::rule_command::{RULE_BUFFER_BYTES_MAX, RuleCommand, RuleCommandKind, RuleReply};
 pub use command::rule_table::{RULE_TABLE_ENTRIES_MAX, RuleTableAction, RuleTableEntry};
@@ -69,6 +71,7 @@ pub use persistent_region::{
 };
 pub use protection::{ProtectionError, ProtectionInfo, ProtectionRequest, guard_of};
 pub use register::{Cap, Cc, CcSettings, CmbLocation, CmbSize, Csts, ShutdownRequest};
+pub use rule_events::{FoundNameEntry, RuleEvent, RuleEventLog};
 pub use rule_misses::{RuleMissEntry, RuleMissLog};
 pub use sanitize::{SanitizeAction, SanitizeCommand, SanitizeLog, sanicap};
 pub use vendor_extensions::VendorExtensions;

@@ -27,6 +27,12 @@ pub const CHUNK_NOTIFICATION: u8 = 0xd0;
 pub const DEVICE_L2P: u8 = 0xc1;
 /// Commands that no rule of the drive matched (vendor specific): [`RuleMissLog`](crate::RuleMissLog).
 pub const RULE_MISSES: u8 = 0xc4;
+/// Events that rules have posted (vendor specific): [`RuleEventLog`](crate::RuleEventLog).
+pub const RULE_EVENTS: u8 = 0xc5;
+/// Valid sectors with names that the drive found when it was powered on (vendor specific):
+/// [`FoundNameEntry`](crate::FoundNameEntry)s, and one with the name `u64::MAX` behind them. Reading the
+/// last one without Retain Asynchronous Event removes them.
+pub const FOUND_NAMES: u8 = 0xc6;
 /// Status of Sanitize: [`SanitizeLog`](crate::SanitizeLog).
 pub const SANITIZE: u8 = 0x81;
 /// The value in [`DEVICE_L2P`] of a logical address that is not mapped.

@@ -274,7 +274,7 @@ pub enum RuleVerdict {
         /// The tag for their out-of-band bytes.
         tag: u64,
     },
-    /// Read the data and complete the command with it.
+    /// Read the data and complete the command with it; of a trim, free the sector with the name.
     Read {
         /// Where it is.
         address: RuleAddress,

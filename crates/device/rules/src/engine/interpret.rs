@@ -12,8 +12,8 @@ use crate::program::{InputOp, RecordLayout};
 
 use super::RuleCounters;
 use super::action::{
-    DriveFacts, LineFacts, PackedAddress, PlacementStream, RuleAction, RuleStatus, RuleStep,
-    RuleVerdict, TableChange,
+    DriveFacts, LineFacts, PackedAddress, PlacementStream, RuleAction, RuleAddress, RuleStatus,
+    RuleStep, RuleVerdict, TableChange,
 };
 use super::context::{Candidates, Execution, InputOrigin, LoopState};
 use super::installed::InstalledRules;
@@ -375,10 +375,12 @@ impl<F: DriveFacts + ?Sized> RuleMachine<'_, F> {
             };
             return self.verdict(RuleVerdict::Place { stream, mapped, tag });
         }
-        let has_data = self.exec.origin != InputOp::Trim as u64
-            && self.exec.origin != InputOp::Flush as u64
-            && self.exec.map_change.is_none();
-        match address.source().filter(|_| has_data) {
+        // A trim frees a sector with a name. The drive has the map, and unmaps logical blocks itself.
+        let is_trim = self.exec.origin == InputOp::Trim as u64;
+        let has_sector =
+            self.exec.origin != InputOp::Flush as u64 && self.exec.map_change.is_none();
+        let is_named = |address: &RuleAddress| matches!(address, RuleAddress::Named { .. });
+        match address.source().filter(|address| has_sector && (!is_trim || is_named(address))) {
             Some(address) => self.verdict(RuleVerdict::Read { address, tag }),
             None => CodeEnd::Fault(RuleStatus::BadAddress),
         }

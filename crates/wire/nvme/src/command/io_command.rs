@@ -12,7 +12,7 @@
 
 use crate::opcode::io;
 use crate::open_channel::vector_hints::LIMITED_RETRY;
-use crate::{Ppa, RuleCommand, Sqe, Status, VectorHints};
+use crate::{NamedCommand, Ppa, RuleCommand, Sqe, Status, VectorHints};
 
 /// Maximum number of logical blocks of a read or write: the field has 16 bits and is zero-based.
 pub const MAX_BLOCKS: u32 = 1 << 16;
@@ -201,6 +201,8 @@ pub enum IoCommand {
     },
     /// A command for the rules of a drive (vendor specific).
     Rule(RuleCommand),
+    /// A command on a sector with a name (vendor specific).
+    Named(NamedCommand),
 }
 
 /// Reserved bits of CDW12 of Compare and Verify. The bits of protection information (PRINFO) have no
@@ -348,6 +350,9 @@ impl IoCommand {
             // Those without reserved and unsupported fields were parsed before.
             io::WRITE | io::COMPARE | io::VERIFY | io::WRITE_UNCORRECTABLE | io::COPY => {
                 return Err(Status::INVALID_FIELD);
+            }
+            io::NAMED_WRITE | io::NAMED_READ | io::NAMED_FREE => {
+                IoCommand::Named(NamedCommand::parse(sqe)?)
             }
             _ => IoCommand::Rule(RuleCommand::parse(sqe)?),
         })
@@ -599,6 +604,7 @@ impl IoCommand {
             }
             IoCommand::DeviceTrim { ranges, sequence } => Sqe::device_trim(nsid, ranges, sequence),
             IoCommand::Rule(command) => command.to_sqe(nsid),
+            IoCommand::Named(command) => command.to_sqe(nsid),
         }
     }
 

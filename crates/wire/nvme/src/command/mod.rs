@@ -4,6 +4,7 @@ pub(crate) mod admin_command;
 pub(crate) mod cqe;
 pub mod feature;
 pub(crate) mod io_command;
+pub(crate) mod named_command;
 pub mod opcode;
 pub(crate) mod range;
 pub(crate) mod rule_command;

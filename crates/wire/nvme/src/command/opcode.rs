@@ -96,4 +96,10 @@ pub mod io {
     pub const RULE_USER2: u8 = 0xcc;
     /// An operation that rules define, without data (vendor specific).
     pub const RULE_USER3: u8 = 0xd0;
+    /// A write of a sector that gets a name (vendor specific).
+    pub const NAMED_WRITE: u8 = 0xd5;
+    /// A read of a sector with a name (vendor specific).
+    pub const NAMED_READ: u8 = 0xd6;
+    /// Frees a sector with a name (vendor specific).
+    pub const NAMED_FREE: u8 = 0xd4;
 }

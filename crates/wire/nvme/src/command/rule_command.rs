@@ -3,6 +3,8 @@
 //!
 //! Invariant: a command that returns no data has no buffer.
 
+use zerocopy::little_endian::U32;
+
 use crate::opcode::io;
 use crate::{MAX_BLOCKS, Sqe, Status};
 
@@ -113,13 +115,12 @@ impl RuleCommand {
         if cdw12 & RESERVED != 0 || buffer_bytes > buffer_max {
             return Err(Status::INVALID_FIELD);
         }
-        let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         Ok(RuleCommand {
             kind,
             slba: sqe.slba(),
             nlb: (cdw12 & 0xffff) + 1,
-            arg0: word(sqe.cdw14.get(), sqe.cdw15.get()),
-            arg1: word(sqe.cdw2.get(), sqe.cdw3.get()),
+            arg0: word(sqe.cdw14, sqe.cdw15),
+            arg1: word(sqe.cdw2, sqe.cdw3),
             buffer_bytes,
         })
     }
@@ -138,8 +139,13 @@ impl RuleCommand {
     }
 }
 
+/// Returns the value of two dwords.
+pub(super) fn word(low: U32, high: U32) -> u64 {
+    u64::from(low.get()) | u64::from(high.get()) << 32
+}
+
 /// Returns the dwords of a value, the low one first.
-fn words(value: u64) -> (zerocopy::little_endian::U32, zerocopy::little_endian::U32) {
+pub(super) fn words(value: u64) -> (U32, U32) {
     ((value as u32).into(), ((value >> 32) as u32).into())
 }
 
