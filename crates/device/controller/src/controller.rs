@@ -38,8 +38,8 @@ use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::personality::rules::DriveRules;
-use crate::personality::rules::durable;
 use crate::personality::rules::installation::{self, DriveRulesLimits};
+use crate::personality::rules::{durable, named};
 use crate::personality::sanitize;
 use crate::stats::CommandTimes;
 use crate::{
@@ -438,7 +438,9 @@ impl Controller {
     ) -> Result<(), DriveRulesError> {
         let rules = self.commands.rules.as_mut().ok_or(DriveRulesError::NoRules)?;
         let edited = rules.edit_table(table, edits);
+        rules.events.retry();
         durable::record(self);
+        named::follow_rules(self, self.time.now);
         edited
     }
 

@@ -284,13 +284,17 @@ impl Ftl {
         self.mapping.mapped_sectors(&self.env.geometry)
     }
 
-    /// Returns the location of a logical sector; `None` if its map page is not in memory.
+    /// Returns the location of a logical sector; `None` if its map page is not in memory. No logical sector is
+    /// mapped if sectors have names.
     ///
     /// # Panics
     ///
     /// If it is not a host sector.
     #[inline]
     pub fn location(&self, slba: u64) -> Option<L2pEntry> {
+        if self.mapping.is_named() {
+            return Some(L2pEntry::Unmapped);
+        }
         let lba = self.host_sector(slba, 1).expect("it is a host sector");
         let page = self.env.pages.page_of(lba);
         self.mapping.is_page_resident(page).then(|| self.mapping.get(lba))
@@ -399,6 +403,9 @@ impl Ftl {
     /// If the range is not within the host's sectors.
     pub fn extent(&self, slba: u64, sectors: u32) -> (bool, u32) {
         assert!(sectors > 0, "an extent has a sector");
+        if self.mapping.is_named() {
+            return (false, sectors);
+        }
         let lba = self.host_sector(slba, sectors).expect("they are host sectors");
         self.mapping.extent(&self.env, lba, sectors)
     }

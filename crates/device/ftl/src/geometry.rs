@@ -190,7 +190,7 @@ pub enum CapacityError {
     #[error("map_cache_sectors needs a drive that keeps what is written")]
     MapCacheWithoutData,
     /// The sectors are to have names, which another setting excludes.
-    #[error("addressing is named, which excludes {setting}")]
+    #[error("sectors that have names exclude {setting}")]
     NamedWith {
         /// The other setting.
         setting: &'static str,

@@ -26,15 +26,18 @@ pub(crate) enum EventClass {
     IoCommandSet,
     /// A command that no rule of the drive matches was parked; the log page of misses describes it.
     RuleMiss,
+    /// A rule has posted an event; the log page of events has it.
+    RuleEvent,
 }
 
 impl EventClass {
-    const ALL: [EventClass; 5] = [
+    const ALL: [EventClass; 6] = [
         EventClass::Error,
         EventClass::Health,
         EventClass::Notice,
         EventClass::IoCommandSet,
         EventClass::RuleMiss,
+        EventClass::RuleEvent,
     ];
 
     fn event(self, info: u8) -> AsyncEvent {
@@ -44,6 +47,7 @@ impl EventClass {
             EventClass::Notice => (AsyncEvent::NOTICE, log_page::CHANGED_NAMESPACES),
             EventClass::IoCommandSet => (AsyncEvent::IO_COMMAND_SET, log_page::SANITIZE),
             EventClass::RuleMiss => (AsyncEvent::VENDOR, log_page::RULE_MISSES),
+            EventClass::RuleEvent => (AsyncEvent::VENDOR, log_page::RULE_EVENTS),
         };
         AsyncEvent { kind, info, log_page }
     }
@@ -68,7 +72,7 @@ struct Listener {
     /// An event was reported, and the host has not read the log since.
     masked: bool,
     /// The events of each [`EventClass`].
-    classes: [ClassState; 5],
+    classes: [ClassState; 6],
     /// Namespaces that changed since the host has read their list.
     changed_namespaces: BTreeSet<u32>,
     /// The host receives no events, because they may concern chunks of other hosts.
@@ -211,13 +215,16 @@ impl AsyncEventQueue {
 
     /// Returns the next request to complete with an event of an [`EventClass`].
     fn pop_due_class(&mut self) -> Option<(usize, u16, u64)> {
-        let ready = |state: &ClassState| state.pending.is_some() && !state.masked;
+        // The events of rules are those of the host's own application.
+        let ready = |listener: &Listener, class: &EventClass| {
+            let state = listener.classes[*class as usize];
+            let is_told = !listener.disabled || matches!(class, EventClass::RuleEvent);
+            is_told && state.pending.is_some() && !state.masked
+        };
         let listener = self.listeners.iter_mut().find(|listener| {
-            !listener.disabled
-                && !listener.requests.is_empty()
-                && listener.classes.iter().any(ready)
+            !listener.requests.is_empty() && EventClass::ALL.iter().any(|c| ready(listener, c))
         })?;
-        let class = EventClass::ALL.into_iter().find(|c| ready(&listener.classes[*c as usize]))?;
+        let class = EventClass::ALL.into_iter().find(|c| ready(listener, c))?;
         let state = &mut listener.classes[class as usize];
         let info = state.pending.take()?;
         state.masked = true;

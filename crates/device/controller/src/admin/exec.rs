@@ -180,6 +180,27 @@ impl Controller {
                 }
                 answer
             }
+            AdminCommand::GetLogPage {
+                lid: lid @ (log_page::RULE_EVENTS | log_page::FOUND_NAMES),
+                nsid,
+                bytes,
+                offset,
+                retain,
+            } => {
+                let (page, is_end) = rule_admin::event_log(self, port, lid, offset, bytes)?;
+                if !matches!(nsid, 0 | u32::MAX) {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let answer = self.return_data(port, sqe, &page, bytes);
+                if answer.is_ok() && !retain {
+                    self.async_events.acknowledge(port, lid);
+                    if is_end {
+                        rule_admin::remove_read(self, port, lid);
+                    }
+                    self.complete_event_requests();
+                }
+                answer
+            }
             AdminCommand::GetLogPage { lid, nsid, bytes, offset, retain } => {
                 let now = self.time.now;
                 let health = HealthCounters {

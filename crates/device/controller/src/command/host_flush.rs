@@ -5,7 +5,7 @@
 //! write and reset for durable. Commands that complete at one instant share a flush. The drive's
 //! thread waits for it, in virtual time as well: it takes no virtual time.
 
-use nvme::{IoCommand, Status};
+use nvme::{IoCommand, NamedOp, Status};
 
 use crate::controller::{Controller, Personality};
 
@@ -48,6 +48,7 @@ pub(crate) fn flush_completed(controller: &mut Controller) {
 fn promises_durability(io: &IoCommand, is_cached: bool) -> bool {
     match io {
         IoCommand::Flush => true,
+        IoCommand::Named(named) => named.op == NamedOp::Write,
         IoCommand::Write { fua, .. }
         | IoCommand::WriteZeroes { fua, .. }
         | IoCommand::Copy { fua, .. } => *fua || !is_cached,

@@ -7,7 +7,9 @@
 
 use ftl::BatchWrite;
 use mem::Iova;
-use nvme::{CopyRange, IoCommand, PlaneMode, Sqe, Status, VectorHints, opcode};
+use nvme::{
+    CopyRange, IoCommand, NamedCommand, NamedOp, PlaneMode, Sqe, Status, VectorHints, opcode,
+};
 use time::{Component, Nanos};
 use tracepoint::Event;
 
@@ -127,6 +129,13 @@ impl Controller {
                 u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
             }
             IoCommand::Rule(rule) => return output::parse_buffer(self, id, sqe, rule),
+            IoCommand::Named(named) => {
+                if named.op.has_data() {
+                    block
+                } else {
+                    0
+                }
+            }
             IoCommand::Flush
             | IoCommand::WriteZeroes { .. }
             | IoCommand::Verify { .. }
@@ -319,6 +328,14 @@ impl Controller {
             | IoCommand::VectorCopy { .. } => {
                 self.stats.writes += 1;
                 self.stats.bytes_written += command.bytes;
+            }
+            IoCommand::Named(NamedCommand { op: NamedOp::Write, .. }) => {
+                self.stats.writes += 1;
+                self.stats.bytes_written += command.bytes;
+            }
+            IoCommand::Named(NamedCommand { op: NamedOp::Read, .. }) => {
+                self.stats.reads += 1;
+                self.stats.bytes_read += command.bytes;
             }
             IoCommand::Rule(_) => {
                 self.stats.others += 1;

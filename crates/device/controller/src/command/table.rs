@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use collections::Slab;
 use ftl::HostStream;
-use nvme::{DsmRange, ErrorEntry, IoCommand, ProtectionRequest, RuleCommand, Status};
+use nvme::{
+    DsmRange, ErrorEntry, IoCommand, NamedCommand, NamedOp, ProtectionRequest, RuleCommand, Status,
+};
 use rules::AppId;
 use time::Nanos;
 use transport::Port;
@@ -86,7 +88,10 @@ pub(crate) fn nth_range(command: &Command, n: usize, whole: BlockRange) -> Block
 pub(crate) fn sends_data(io: &IoCommand) -> bool {
     matches!(
         io,
-        IoCommand::Write { .. } | IoCommand::VectorWrite { .. } | IoCommand::Compare { .. }
+        IoCommand::Write { .. }
+            | IoCommand::VectorWrite { .. }
+            | IoCommand::Compare { .. }
+            | IoCommand::Named(NamedCommand { op: NamedOp::Write, .. })
     )
 }
 
@@ -94,7 +99,9 @@ pub(crate) fn sends_data(io: &IoCommand) -> bool {
 #[inline]
 pub(crate) fn returns_data(command: &Command) -> bool {
     match command.io {
-        IoCommand::Read { .. } | IoCommand::VectorRead { .. } => command.status.is_success(),
+        IoCommand::Read { .. }
+        | IoCommand::VectorRead { .. }
+        | IoCommand::Named(NamedCommand { op: NamedOp::Read, .. }) => command.status.is_success(),
         // The buffer has what rules returned before they ended the command.
         IoCommand::Rule(_) => true,
         _ => false,

@@ -16,7 +16,8 @@ use std::io;
 use std::ops::Range;
 
 use nvme::{
-    ChunkDescriptor, ChunkState, DsmRange, GeometryError, IoCommand, Status, VendorExtensions,
+    ChunkDescriptor, ChunkState, DsmRange, GeometryError, IoCommand, NamedOp, Status,
+    VendorExtensions,
 };
 use rules::AppId;
 use time::{Nanos, Rounding, TokenBucket, TokenRate};
@@ -398,9 +399,10 @@ impl AccessCheck {
             | IoCommand::VectorCopy { .. } => (vector, writes) = (true, true),
             // The rules of an application read its own sectors.
             IoCommand::Rule(_) if self.app().is_some() => {}
+            IoCommand::Named(named) if self.app().is_some() => writes = named.op != NamedOp::Read,
             // The device L2P is shared by all hosts, so a restricted host may not change it. Rules
             // read sectors of the whole drive.
-            IoCommand::DeviceTrim { .. } | IoCommand::Rule(_) => {
+            IoCommand::DeviceTrim { .. } | IoCommand::Rule(_) | IoCommand::Named(_) => {
                 return Err(Status::INVALID_OPCODE.do_not_retry());
             }
         }

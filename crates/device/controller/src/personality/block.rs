@@ -32,7 +32,7 @@ use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
 };
 use crate::personality::sanitize::{self, SanitizeRecord, SanitizeState};
-use crate::personality::spaces::{ONLY_APP, SpaceUnits, Spaces, check_units};
+use crate::personality::spaces::{ONLY_APP, SpaceUnits, Spaces, check_names, check_units};
 use crate::personality::unit_changes::{
     BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
 };
@@ -92,14 +92,16 @@ impl BlockDrive {
         let sector_bytes = nand.layout().sector_bytes();
         let keeps = nand.config().data != DataStore::None;
         let shape = FlashGeometry::from_geometry(&nand.config().host_geometry());
-        let config = ftl_config(nand, drive).map_err(RecoveryError::from)?;
+        let is_named = drive.rules.as_ref().map_or(Ok(false), |rules| rules.has_names(drive))?;
+        let config = ftl_config(nand, drive, is_named).map_err(RecoveryError::from)?;
         let apps = drive.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.spaces(drive))?;
         let all = SpaceUnits::all(nand);
         let fresh = nand
             .chunks()
             .all(|(_, i)| matches!(i.state, ChunkState::Free | ChunkState::Offline) && i.wear == 0);
         let is_new = fresh || !keeps;
-        check_units(&mut settings, &apps, is_new)?;
+        check_names(&settings, is_named, is_new)?;
+        check_units(&mut settings, &apps, is_named, is_new)?;
         let sanitize = SanitizeState::power_on(SanitizeRecord::read(&settings), fresh);
         let mut spaces = Spaces::open(&apps, all, config, |units, config| {
             if sanitize.has_flash {
@@ -311,6 +313,7 @@ impl BlockDrive {
             | IoCommand::VectorCopy { .. }
             | IoCommand::DeviceTrim { .. }
             | IoCommand::Rule(_) => commands.complete_op(id, Status::INVALID_OPCODE),
+            IoCommand::Named(named) => self.start_named(now, id, named, commands),
         }
     }
 
@@ -448,8 +451,8 @@ impl BlockDrive {
         let (OpOwner::FtlForCommand(_, tag), NandOpKind::Read) = (done.owner, done.kind) else {
             return;
         };
-        if tag.part == CommandPart::Fetch {
-            // A sector for rules is in no range of its command.
+        if let CommandPart::Fetch | CommandPart::Named = tag.part {
+            // It is in no range of its command.
             return;
         }
         for (i, address) in self.array.addresses(done.op).iter().enumerate() {
@@ -616,7 +619,7 @@ impl BlockDrive {
             } else if done.tag == FORMAT_TAG {
                 self.on_format_step(now, done, commands);
             } else if done.tag < DIRECT_TAG {
-                self.on_source_read(now, done, commands);
+                self.on_source_read(now, app, done, commands);
             } else if done.tag != INTERNAL_TAG {
                 self.direct_writes.push_back(done);
             }

@@ -10,6 +10,7 @@
 use ftl::{Completion, HostStream};
 use mem::SharedRegion;
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
+use rules::AppId;
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
@@ -188,10 +189,19 @@ impl BlockDrive {
     /// Processes the completion of the read of a source of a Copy. After the last one the data is
     /// written.
     #[cold]
-    pub(super) fn on_source_read(&mut self, now: Nanos, done: Completion, commands: &mut Commands) {
+    pub(super) fn on_source_read(
+        &mut self,
+        now: Nanos,
+        app: AppId,
+        done: Completion,
+        commands: &mut Commands,
+    ) {
         let tag = RequestTag::decode(done.tag);
         if tag.part == CommandPart::Fetch {
             return self.on_fetched(tag, done.status, commands);
+        }
+        if tag.part == CommandPart::Named {
+            return self.on_named(app, tag, done.status, commands);
         }
         let id = tag.command;
         let protected = self.cache.is_durable;

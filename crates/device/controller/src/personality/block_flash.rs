@@ -191,7 +191,7 @@ impl DriveFlash<'_> {
                     self.array.nand.read_bytes(*phys, sector);
                 }
             }
-            CommandPart::Compare | CommandPart::Copy => {
+            CommandPart::Compare | CommandPart::Copy | CommandPart::Named => {
                 let mut unit = self.take_scratch();
                 for i in 0..self.array.addresses(done.op).len() {
                     let SectorAddress { phys, position } = self.array.addresses(done.op)[i];
@@ -241,6 +241,10 @@ impl DriveFlash<'_> {
                 if let Some((_, sector)) = self.fetched_sector(tag) {
                     sector.copy_from_slice(unit);
                 }
+            }
+            CommandPart::Named => {
+                let command = self.commands.get(tag.command);
+                command.data_buffer.write(command.port.memory(), 0, unit);
             }
             _ => {}
         }
@@ -322,6 +326,15 @@ impl DriveFlash<'_> {
     /// command or zeros in place of the part.
     #[inline(never)]
     fn write_merged(&mut self, tag: RequestTag, slot: SlotId) {
+        let to = self.buffer_slot(slot);
+        if tag.part == CommandPart::Named {
+            let mut unit = self.take_scratch();
+            let command = self.commands.get(tag.command);
+            command.data_buffer.read(command.port.memory(), 0, &mut unit);
+            self.array.nand.write_slot(to, &unit);
+            *self.scratch = unit;
+            return;
+        }
         let command = self.commands.get(tag.command);
         let UnitWindow { skip, len, offset } = command_window(command, self.blocks, tag, 0);
         let unit_bytes = self.blocks.unit_bytes();
@@ -332,7 +345,6 @@ impl DriveFlash<'_> {
         if matches!(command.io, IoCommand::Write { .. }) {
             command.data_buffer.read(command.port.memory(), offset, part);
         }
-        let to = BufferSlot(self.first_slot + slot.get());
         self.array.nand.write_slot(to, &contents[..unit_bytes]);
         if self.protection.is_some() {
             self.write_merged_info(tag, slot);
@@ -545,7 +557,7 @@ impl FlashBackend for DriveFlash<'_> {
     #[cold]
     fn record_unreadable(&mut self, request: u64, sector: u32) {
         let tag = RequestTag::decode(request);
-        if tag.part == CommandPart::Fetch {
+        if let CommandPart::Fetch | CommandPart::Named = tag.part {
             return;
         }
         let offset = source_offset(self.commands.get(tag.command), self.blocks, tag, sector);
@@ -575,6 +587,16 @@ impl FlashBackend for DriveFlash<'_> {
             Some((buffer, from)) => buffer.read(from, out),
             None => out.fill(0),
         }
+    }
+
+    fn read_host_oob(
+        &mut self,
+        _request: u64,
+        _sector: u32,
+        phys: PhysSector,
+        out: &mut [u8; Oob::BYTES],
+    ) {
+        self.array.nand.oob(phys, out);
     }
 
     fn read_slot_oob(&mut self, phys: PhysSector, _slot: SlotId, out: &mut [u8; Oob::BYTES]) {

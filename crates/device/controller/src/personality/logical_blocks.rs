@@ -24,6 +24,8 @@ pub(crate) enum CommandPart {
     Copy,
     /// A unit that the rules of the drive fetch for a command.
     Fetch,
+    /// A unit with a name.
+    Named,
 }
 
 /// A range of units.
@@ -144,9 +146,10 @@ impl LogicalBlocks {
         let first = match (part, io) {
             (CommandPart::Head | CommandPart::Compare | CommandPart::Verify, _)
             | (CommandPart::Whole, IoCommand::Read { .. }) => self.unit_of(slba),
-            (CommandPart::Whole | CommandPart::Copy | CommandPart::Fetch, _) => {
-                self.whole_units(slba, nlb).first
-            }
+            (
+                CommandPart::Whole | CommandPart::Copy | CommandPart::Fetch | CommandPart::Named,
+                _,
+            ) => self.whole_units(slba, nlb).first,
             (CommandPart::Tail, _) => self.unit_of(slba.saturating_add(nlb.into()) - 1),
         };
         first + u64::from(position)

@@ -10,7 +10,7 @@ pub(crate) mod null;
 pub(crate) mod open_channel;
 pub(crate) mod pcm;
 pub(crate) mod protection;
-mod recovery;
+pub(crate) mod recovery;
 pub(crate) mod rules;
 pub(crate) mod sanitize;
 pub(crate) mod spaces;
@@ -21,12 +21,15 @@ use time::Nanos;
 
 use crate::controller::Controller;
 use crate::faults::injection;
-use crate::personality::rules::sectors;
+use crate::personality::rules::{named, sectors};
 
 /// Does what follows the work of an FTL: ends maintenance, waits for engines of rules, and resumes rules
 /// whose sectors it has read.
 #[cold]
 pub(crate) fn follow_ftl(controller: &mut Controller, now: Nanos) {
+    if controller.commands.rules.as_ref().is_some_and(|rules| rules.events.are_used()) {
+        named::follow_ftl(controller, now);
+    }
     if controller.commands.rules.as_ref().is_some_and(|rules| rules.has_steps()) {
         sectors::resume_ready(controller, now);
     }

@@ -160,7 +160,8 @@ impl OpenChannelDrive {
             | IoCommand::WriteUncorrectable { .. }
             | IoCommand::Copy { .. }
             | IoCommand::LbaStatus { .. }
-            | IoCommand::Rule(_) => Err((Status::INVALID_OPCODE, 0)),
+            | IoCommand::Rule(_)
+            | IoCommand::Named(_) => Err((Status::INVALID_OPCODE, 0)),
         };
         if let Err((status, failed)) = result {
             commands.get_mut(id).result = failed;

@@ -1,8 +1,8 @@
 //! Recovery of a drive's FTL from its media, when the drive is powered on; no time passes.
 
 use ftl::{
-    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, NewFtlError, Oob, Recovery,
-    RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult,
+    CapacityError, ChunkReport, FlashGeometry, Ftl, FtlConfig, LineMetadata, NewFtlError, Oob,
+    Recovery, RecoveryError, RecoveryOp, RecoveryOpKind, RecoveryOpResult, SectorAddressing,
 };
 use media::{ChunkId, ChunkState, DataStore, Nand, UnitInChunk};
 use nvme::Status;
@@ -41,17 +41,34 @@ pub(super) fn scan_chunk(
     }
 }
 
-/// Returns the configuration of a drive's FTL.
+/// Lines at most that an FTL keeps for moves about which the rules have ended with an error.
+const UNCONFIRMED_LINES_MAX: u32 = 2;
+
+/// Changes the configuration of the FTL of a drive to that of one whose sectors have names.
+pub fn name_sectors(ftl: &mut FtlConfig) {
+    ftl.addressing = SectorAddressing::Named { unconfirmed_lines_max: UNCONFIRMED_LINES_MAX };
+    ftl.line_metadata = LineMetadata::Off;
+}
+
+/// Returns the configuration of a drive's FTL. `is_named` says whether its sectors have names.
 ///
 /// # Errors
 /// A setting that the FTL of a drive cannot have.
-pub(super) fn ftl_config(nand: &Nand, drive: &DriveConfig) -> Result<FtlConfig, NewFtlError> {
+pub(super) fn ftl_config(
+    nand: &Nand,
+    drive: &DriveConfig,
+    is_named: bool,
+) -> Result<FtlConfig, NewFtlError> {
     let (mut config, cache) = (drive.ftl, drive.write_buffer);
     if nand.config().data == DataStore::None && config.map_cache_sectors > 0 {
         return Err(CapacityError::MapCacheWithoutData.into());
     }
     if config.vector_copy {
         return Err(CapacityError::VectorCopyInDrive.into());
+    }
+    config.addressing = SectorAddressing::Logical;
+    if is_named {
+        name_sectors(&mut config);
     }
     if let WriteBuffer::Volatile { bytes } | WriteBuffer::PowerLossProtected { bytes } = cache {
         let sector_bytes = u64::from(nand.layout().sector_bytes());

@@ -57,6 +57,26 @@ impl SpaceUnits {
     }
 }
 
+/// Byte of the record of applications: whether sectors have names.
+const NAMED_BYTE: usize = 7;
+
+/// Checks that sectors with data on the media have names, or logical addresses, as those of the drive.
+///
+/// # Errors
+/// [`DriveRulesError::OtherAddresses`].
+pub(crate) fn check_names(
+    settings: &NonVolatile,
+    is_named: bool,
+    is_new: bool,
+) -> Result<(), DriveRulesError> {
+    let section = settings.section(SettingsSection::Applications);
+    let was_named = section.get(NAMED_BYTE).is_some_and(|named| *named != 0);
+    match is_new || was_named == is_named {
+        true => Ok(()),
+        false => Err(DriveRulesError::OtherAddresses { is_named: was_named }),
+    }
+}
+
 /// Checks that the data of the media is that of the applications on these units, and keeps the units of
 /// several with new media: a translation layer would otherwise find data of others.
 ///
@@ -65,12 +85,15 @@ impl SpaceUnits {
 pub(crate) fn check_units(
     settings: &mut NonVolatile,
     spaces: &[SpaceUnits],
+    is_named: bool,
     is_new: bool,
 ) -> Result<(), DriveError> {
-    // Zeros for a drive with one application, and without rules.
+    // Zeros for a drive with one application whose sectors have no names, and without rules.
     let mut record = vec![0; 8];
+    record[NAMED_BYTE] = u8::from(is_named);
     if spaces.len() > 1 {
         record[4..].copy_from_slice(&(spaces.len() as u32).to_le_bytes());
+        record[NAMED_BYTE] = u8::from(is_named);
         record.extend(spaces.iter().flat_map(|units| units.last.to_le_bytes()));
         Seal::of_bytes_behind(0).store(&mut record);
         record.truncate(8);

@@ -31,7 +31,7 @@ pub(crate) struct RequestTag {
 }
 
 /// The smallest tag of the reads of a Copy. Tags of other commands are smaller, but for those of reads
-/// for rules.
+/// for rules, and of units with names.
 pub(crate) const COPY_TAGS: u64 = (CommandPart::Copy as u64) << 48;
 
 impl RequestTag {
@@ -66,7 +66,8 @@ impl RequestTag {
             3 => CommandPart::Compare,
             4 => CommandPart::Verify,
             5 => CommandPart::Copy,
-            _ => CommandPart::Fetch,
+            6 => CommandPart::Fetch,
+            _ => CommandPart::Named,
         };
         RequestTag { command: tag as u32, part, range: (tag >> 32) as u16 }
     }

@@ -1,8 +1,10 @@
-//! The admin commands of a drive with rules, and its log page (`docs/format/rule-program.md`). Hosts that
-//! are restricted to a part of the drive have none of them.
+//! The admin commands of a drive with rules, and its log pages (`docs/format/rule-program.md`). Hosts that
+//! are restricted to a part of the drive have none of them, but for the log pages of their application.
 
-use nvme::{AdminCommand, RuleMissEntry, RuleMissLog, RuleTableEntry, Sqe, Status};
-use rules::{InputOp, RuleTableError, TableId};
+use nvme::{
+    AdminCommand, FoundNameEntry, RuleMissEntry, RuleMissLog, RuleTableEntry, Sqe, Status, log_page,
+};
+use rules::{AppId, InputOp, RuleTableError, TableId};
 use time::Nanos;
 
 use super::config::DriveRulesError;
@@ -10,11 +12,16 @@ use super::installation;
 use super::tables::RuleTableEdit;
 use super::upload::RuleUpload;
 use crate::admin::async_events::EventClass;
+use crate::admin::{log_page_entries, log_page_range};
 use crate::command::data_buffer::DataBuffer;
 use crate::controller::Controller;
+use crate::personality::spaces::ONLY_APP;
 
 /// Information of the event that a command was parked, which no rule matches.
 const MISSED: u8 = 0x80;
+
+/// Information of the event that a rule has posted an event.
+const POSTED: u8 = 0x81;
 
 /// Checks that a host controls the rules of the drive.
 fn check_controls(controller: &Controller, port: usize) -> Result<(), Status> {
@@ -176,6 +183,64 @@ pub(crate) fn log(controller: &Controller, port: usize) -> Result<Vec<u8>, Statu
         };
     }
     Ok(log.to_bytes())
+}
+
+/// Returns the application of a host: its own, or the only one of the drive.
+fn app_of(controller: &Controller, port: usize) -> Option<AppId> {
+    let rules = controller.commands.rules.as_ref()?;
+    match &controller.queues.ports[port].access {
+        Some(access) => access.app(),
+        None => (rules.events.apps.len() == 1).then_some(ONLY_APP),
+    }
+}
+
+/// Returns a part of the log page of posted events of a host's application, or of that of the names which
+/// were found, and whether it is the end of the page.
+///
+/// # Errors
+/// The status with which the command is to complete.
+pub(crate) fn event_log(
+    controller: &Controller,
+    port: usize,
+    lid: u8,
+    offset: u64,
+    bytes: u64,
+) -> Result<(Vec<u8>, bool), Status> {
+    let rules = controller.commands.rules.as_ref().ok_or(Status::INVALID_LOG_PAGE)?;
+    let app = app_of(controller, port).ok_or(Status::INVALID_LOG_PAGE)?;
+    let events = &rules.events.apps[app.index()];
+    if lid == log_page::RULE_EVENTS {
+        let page = events.posted_log().to_bytes();
+        let (from, to) = log_page_range(page.len() as u64, offset, bytes)?;
+        return Ok((page[from as usize..to as usize].to_vec(), to == page.len() as u64));
+    }
+    let entries = events.found() as u64 + 1;
+    let mut entry = |at: u64| events.found_entry(at as usize).to_bytes();
+    let page = log_page_entries(entries, offset, bytes, &mut entry)?;
+    let end = entries * FoundNameEntry::BYTES as u64;
+    Ok((page, offset.saturating_add(bytes) >= end))
+}
+
+/// Removes the events of the log page that a host has read to its end, or the names.
+pub(crate) fn remove_read(controller: &mut Controller, port: usize, lid: u8) {
+    let Some(app) = app_of(controller, port) else { return };
+    let Some(rules) = &mut controller.commands.rules else { return };
+    let events = &mut rules.events.apps[app.index()];
+    match lid {
+        log_page::RULE_EVENTS if events.remove_posted() => report_posted(controller, app),
+        log_page::FOUND_NAMES => events.remove_found(),
+        _ => {}
+    }
+}
+
+/// Reports to the hosts of an application that a rule has posted an event.
+pub(super) fn report_posted(controller: &mut Controller, app: AppId) {
+    for port in 0..controller.queues.ports.len() {
+        if app_of(controller, port) == Some(app) {
+            controller.async_events.raise(port, EventClass::RuleEvent, POSTED);
+        }
+    }
+    controller.complete_event_requests();
 }
 
 /// Reports to the hosts that control the rules that a command was parked.

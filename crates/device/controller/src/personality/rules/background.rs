@@ -5,9 +5,8 @@ use ftl::{ChosenLine, Ftl, FtlFacts};
 use rules::{AppId, RuleId};
 use time::Nanos;
 
-use super::DriveRules;
-use super::durable;
 use super::stations::EngineWork;
+use super::{DriveRules, durable, named};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 
@@ -34,12 +33,13 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
     let facts = FtlFacts::new(drive.spaces.of(app), rules.is_idle(outstanding, 0));
     let mut chosen = None;
     match rules.engine.begin_periodic(rule, &facts) {
-        Some(step) => rules.run(step, &facts, &mut chosen),
+        Some(step) => rules.run(app, step, &facts, &mut chosen),
         None => unreachable!("the context is free between two inputs"),
     };
     rules.count(app, |app| app.periodic += 1);
     rules.background.wake(now);
     durable::record(controller);
+    named::follow_rules(controller, now);
     leave(controller, now, app, chosen);
 }
 
@@ -67,7 +67,7 @@ fn poll(controller: &mut Controller, now: Nanos, app: AppId) {
     let facts = FtlFacts::new(drive.spaces.of(app), true);
     let mut chosen = None;
     match rules.engine.begin_background(app, &facts) {
-        Some(step) => rules.run(step, &facts, &mut chosen),
+        Some(step) => rules.run(app, step, &facts, &mut chosen),
         None => unreachable!("the context is free between two inputs"),
     };
     rules.count(app, |app| app.idle_polls += 1);
@@ -75,6 +75,7 @@ fn poll(controller: &mut Controller, now: Nanos, app: AppId) {
         rules.background.wake(now);
     }
     durable::record(controller);
+    named::follow_rules(controller, now);
     leave(controller, now, app, chosen);
 }
 

@@ -1,7 +1,7 @@
 //! Commands of a drive with rules: the input of each, and the verdict.
 
 use ftl::{FtlFacts, HostStream, rule_status};
-use nvme::{DsmRange, IoCommand, RuleCommand, Status};
+use nvme::{DsmRange, IoCommand, NamedCommand, NamedOp, RuleCommand, Status};
 use rules::{
     AppId, DriveFacts, InputOp, PlacementStream, RuleAddress, RuleInput, RuleStatus, RuleStep,
     RuleVerdict,
@@ -14,7 +14,7 @@ use super::durable;
 use super::fetches::WaitingInput;
 use super::misses::{MissEnd, MissedInput, ParkedCommand, ParkedKey, UNMATCHED};
 use super::stations::EngineWork;
-use super::{DriveRules, EngineStage, admin, output, sectors};
+use super::{DriveRules, EngineStage, admin, named, output, sectors};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -122,7 +122,7 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
 #[inline(never)]
 fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
     let input = WaitingInput { id, at: first };
-    let decision = decide::<false>(controller, input, InputEntry::New);
+    let decision = decide::<false>(controller, now, input, InputEntry::New);
     decision.is_some_and(|decision| enter_engine(controller, now, id, decision))
 }
 
@@ -130,7 +130,7 @@ fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -
 #[inline(never)]
 fn match_command_of_app(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
     let input = WaitingInput { id, at: first };
-    let decision = decide_again(controller, input, InputEntry::New);
+    let decision = decide_again(controller, now, input, InputEntry::New);
     decision.is_some_and(|decision| enter_engine(controller, now, id, decision))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn enter_decided(
     input: WaitingInput,
     entry: InputEntry,
 ) {
-    let Some(decision) = decide_again(controller, input, entry) else { return };
+    let Some(decision) = decide_again(controller, now, input, entry) else { return };
     if enter_engine(controller, now, input.id, decision) {
         execute(controller, now, EngineWork::Start(input.id));
     }
@@ -153,6 +153,7 @@ pub(super) fn enter_decided(
 #[inline(always)]
 fn decide<const SEVERAL: bool>(
     controller: &mut Controller,
+    now: Nanos,
     first: WaitingInput,
     entry: InputEntry,
 ) -> Option<CommandDecision> {
@@ -168,6 +169,7 @@ fn decide<const SEVERAL: bool>(
         CommandInputs::<'_, '_, SEVERAL> { rules, facts: &facts, id, entry, capacity, time };
     let decided = inputs.decide(command, first as usize);
     let (time, has_changes) = (inputs.time, inputs.rules.durable.has_changes());
+    let has_events = inputs.rules.events.is_pending();
     let work = match decided {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
@@ -185,6 +187,9 @@ fn decide<const SEVERAL: bool>(
     if has_changes {
         durable::record(controller);
     }
+    if has_events {
+        named::follow_rules(controller, now);
+    }
     Some(CommandDecision { time, work })
 }
 
@@ -192,10 +197,11 @@ fn decide<const SEVERAL: bool>(
 #[inline(never)]
 fn decide_again(
     controller: &mut Controller,
+    now: Nanos,
     first: WaitingInput,
     entry: InputEntry,
 ) -> Option<CommandDecision> {
-    decide::<true>(controller, first, entry)
+    decide::<true>(controller, now, first, entry)
 }
 
 /// Executes what was decided about a command, once the engine has taken its time; but a command that
@@ -317,7 +323,9 @@ pub(super) fn release(controller: &mut Controller, now: Nanos) {
     let parked: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().collect();
     for (key, ParkedCommand { id, missed, .. }) in parked {
         let input = WaitingInput { id, at: missed.at };
-        let Some(mut decision) = decide_again(controller, input, InputEntry::New) else { return };
+        let Some(mut decision) = decide_again(controller, now, input, InputEntry::New) else {
+            return;
+        };
         let Some(rules) = &mut controller.commands.rules else { return };
         match rules.misses.leave(id) {
             Some((missed, _)) => {
@@ -399,6 +407,7 @@ impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
                 InputOp::Write
             }
             IoCommand::Rule(rule) => return self.rule_command(command, rule),
+            IoCommand::Named(named) => return self.named_command(command, named),
             _ => return Ok(()),
         };
         self.redirect(command, op)
@@ -423,6 +432,8 @@ impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
                 Err(read.map_or_else(InputStop::End, |()| InputStop::Read))
             }
             RuleVerdict::Complete { status, value } => {
+                // The tables may have space for moved sectors again.
+                self.rules.events.retry();
                 output::set_reply(command, &rule, value);
                 Err(InputStop::End(rule_status(status)))
             }
@@ -435,6 +446,43 @@ impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
                 unreachable!("a command for rules has a verdict of its own")
             }
         }
+    }
+
+    /// Decides about a command on a sector with a name. It is executed with the tag, or with the name and
+    /// the tag, that the rules choose.
+    #[inline(never)]
+    fn named_command(
+        &mut self,
+        command: &mut Command,
+        named: NamedCommand,
+    ) -> Result<(), InputStop> {
+        if !self.rules.events.is_named {
+            return Err(InputStop::End(Status::INVALID_OPCODE.do_not_retry()));
+        }
+        let NamedCommand { op: named_op, arg0, arg1 } = named;
+        let op = named::input_op(named_op);
+        let input = RuleInput { arg0, arg1, ..RuleInput::new(op, 0, 1) };
+        let decided = match (self.verdict(command, MissedInput { op, at: 0 }, &input)?, named_op) {
+            (
+                RuleVerdict::Place { stream: PlacementStream::Host, mapped: None, tag },
+                NamedOp::Write,
+            ) => NamedCommand::write(tag),
+            (RuleVerdict::Read { address: RuleAddress::Named { name }, tag }, NamedOp::Read) => {
+                NamedCommand::read(name, tag)
+            }
+            (RuleVerdict::Read { address: RuleAddress::Named { name }, .. }, NamedOp::Free) => {
+                NamedCommand::free(name)
+            }
+            (RuleVerdict::PassThrough, NamedOp::Free) => named,
+            (RuleVerdict::Complete { status, value }, _) => {
+                command.result = value;
+                return Err(InputStop::End(rule_status(status)));
+            }
+            (RuleVerdict::Miss, _) => return Err(InputStop::Miss(MissedInput { op, at: 0 })),
+            _ => return Err(InputStop::End(rule_status(RuleStatus::BadAddress))),
+        };
+        command.io = IoCommand::Named(decided);
+        Ok(())
     }
 
     /// Runs an input.

@@ -2,9 +2,9 @@
 //! not take a program.
 
 use ftl::{FtlConfig, victim_lines_max};
-use media::{MediaConfig, NandConfig};
+use media::{DataStore, MediaConfig, NandConfig};
 use rules::{
-    AppDeclaration, PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed,
+    AppDeclaration, AppId, PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed,
     RuleProgram, RuleTableError, RuleTrigger, VerifiedProgram, VerifyError, verify,
 };
 use time::Nanos;
@@ -12,6 +12,7 @@ use time::Nanos;
 use super::durable::IDENTITY_BYTES;
 use super::installation::DriveRulesLimits;
 use super::misses::RuleMissConfig;
+use super::needs_names;
 use crate::DriveConfig;
 use crate::personality::spaces::SpaceUnits;
 
@@ -94,6 +95,26 @@ impl DriveRulesConfig {
         program.apps.into_iter().map(|app| app.name).collect()
     }
 
+    /// Returns whether the sectors of a drive with these rules have names.
+    ///
+    /// # Errors
+    /// [`DriveRulesError`]: the program is not accepted, or names do not go with a setting of the drive.
+    pub(crate) fn has_names(&self, drive: &DriveConfig) -> Result<bool, DriveRulesError> {
+        let MediaConfig::Nand(nand) = &drive.media else { return Ok(false) };
+        if !needs_names(&self.verified(nand, &drive.ftl, &[])?) {
+            return Ok(false);
+        }
+        let what = match drive {
+            DriveConfig { protection: Some(_), .. } => Some("protection information"),
+            DriveConfig { controller, .. } if controller.scrub.is_some() => Some("patrol scrub"),
+            _ if nand.data == DataStore::None => Some("media without data"),
+            // The controller keeps no non-volatile memory in a file beside an image with this key.
+            _ if nand.data.flushes_to_host() => Some("`flush = \"host\"`"),
+            _ => None,
+        };
+        what.map_or(Ok(true), |what| Err(DriveRulesError::Named { what }))
+    }
+
     /// Returns the parallel units of each application of the program of a drive.
     ///
     /// # Errors
@@ -135,12 +156,7 @@ pub fn check_executable(
 ) -> Result<(), DriveRulesError> {
     let is_executed = |need: &RuleNeed| {
         use PlacementStream::{Cold, Gc, Host, Hot};
-        use RuleFeature::{Apps, DurableTables, Fetch, Move, Periodic, Place};
-        let feature = need.feature;
-        matches!(
-            feature,
-            Place(Host | Hot) | Move(Gc | Cold) | Periodic | Fetch | DurableTables | Apps
-        )
+        !matches!(need.feature, RuleFeature::Place(Gc | Cold) | RuleFeature::Move(Host | Hot))
     };
     let is_durable = |need: &RuleNeed| need.feature == RuleFeature::DurableTables;
     if let Some(need) = verified.needs().into_iter().find(|need| !is_executed(need)) {
@@ -166,6 +182,18 @@ pub fn check_executable(
             && period_ns < DriveRulesConfig::PERIOD_MIN.0
         {
             return Err(DriveRulesError::Period { rule: rule.name.clone(), period_ns });
+        }
+    }
+    if needs_names(verified) {
+        if verified.needs().iter().any(|need| need.feature == RuleFeature::Fetch) {
+            return Err(DriveRulesError::Named {
+                what: "rules that fetch sectors by their blocks",
+            });
+        }
+        let app_ids = (0..apps.len()).map(AppId::from_index);
+        let mut untold = app_ids.filter(|app| verified.moved_rules(*app).is_empty());
+        if let Some(app) = untold.next() {
+            return Err(DriveRulesError::NoMovedRule { app: apps[app.index()].name.clone() });
         }
     }
     check_units(apps, nand.geometry.total_pus())?;
@@ -329,6 +357,31 @@ pub enum DriveRulesError {
     SeveralApps {
         /// The part that it does not have.
         what: &'static str,
+    },
+    /// Sectors of an application have names, but the program has no rule that tells its host of new ones.
+    #[error(
+        "sectors of {app} have names: it needs a rule with `moved({app})`, or its host would not learn of moves"
+    )]
+    NoMovedRule {
+        /// Name of the application.
+        app: String,
+    },
+    /// A drive whose sectors have names cannot have this.
+    #[error("the sectors of this program have names, which do not go with {what}")]
+    Named {
+        /// The setting of the drive.
+        what: &'static str,
+    },
+    /// A program for a drive that runs has names of sectors where the drive has logical addresses, or the
+    /// reverse.
+    #[error(
+        "the sectors of the drive have {}, but those of the program do not: such a program is installed \
+         when the drive is powered on for the first time",
+        if *.is_named { "names" } else { "logical addresses" }
+    )]
+    OtherAddresses {
+        /// Whether those of the drive have names.
+        is_named: bool,
     },
     /// The program has no application of this name.
     #[error("the rule program has no application {app}: it has {names}")]

@@ -16,7 +16,7 @@
 use ftl::{Ftl, OwnerChange};
 use rules::{RuleEngine, TableChange};
 
-use super::DriveRules;
+use super::{DriveRules, named};
 use crate::DriveError;
 use crate::controller::{Controller, Personality};
 use crate::persistence::nonvolatile::{NonVolatile, SettingsSection};
@@ -172,6 +172,7 @@ pub(crate) fn restore(controller: &mut Controller) {
         let settings = &mut drive.maintenance.settings;
         rules.durable.restore(&mut rules.engine, &mut drive.spaces.first, settings);
     }
+    named::restore(controller);
 }
 
 /// Sets all tables to zeros, or removes their keys: the data that they are about is no more.

@@ -16,7 +16,7 @@ use super::commands::{end_parked, release};
 use super::config::DriveRulesError;
 use super::durable;
 use super::misses::{MissEnd, UNMATCHED};
-use super::{DriveRules, sectors};
+use super::{DriveRules, named, needs_names, sectors};
 use crate::command::table::Command;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
@@ -93,6 +93,10 @@ pub(crate) fn install(
     let (nand, ftl) = (nand(controller)?, &controller.config.ftl);
     let verified = settings.verified(nand, ftl, &drive.capacities())?;
     check_apps(&verified, drive)?;
+    let is_named = drive.spaces.first.config().addressing.is_named();
+    if is_named != needs_names(&verified) {
+        return Err(DriveRulesError::OtherAddresses { is_named });
+    }
     let Personality::Block(drive) = &mut controller.personality else {
         return Err(DriveRulesError::NotReady);
     };
@@ -105,6 +109,7 @@ pub(crate) fn install(
     management::update_checks(controller);
     release(controller, now);
     sectors::resume_ready(controller, now);
+    named::follow_rules(controller, now);
     injection::update_interrupt(controller);
     Ok(rules_of(controller)?.misses.len() as u64)
 }

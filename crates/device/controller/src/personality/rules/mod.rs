@@ -12,6 +12,7 @@ pub(crate) mod durable;
 pub(crate) mod fetches;
 pub(crate) mod installation;
 pub(crate) mod misses;
+pub(crate) mod named;
 pub(crate) mod output;
 pub(crate) mod sectors;
 mod stations;
@@ -22,7 +23,7 @@ use ftl::{ChosenLine, FtlFacts, VictimDecision, VictimLines};
 use nvme::Status;
 use rules::{
     AppId, DriveFacts, EngineOptions, EngineTotals, OpMask, RuleAction, RuleCounters, RuleEngine,
-    RuleInput, RuleStep, RuleTimers, RuleVerdict, VerifiedProgram,
+    RuleFeature, RuleInput, RuleStep, RuleTimers, RuleVerdict, VerifiedProgram,
 };
 use serde::{Deserialize, Serialize};
 use time::Nanos;
@@ -34,6 +35,7 @@ use config::DriveRulesConfig;
 use durable::DurableTables;
 use fetches::{RULE_CONTEXTS, RuleFetchStats, RuleFetches, WaitingInput};
 use misses::{RuleMissRecord, RuleMisses};
+use named::RuleEvents;
 use stations::{EngineStations, EngineWork};
 use upload::RuleUpload;
 
@@ -172,6 +174,7 @@ pub(crate) struct DriveRules {
     fetches: RuleFetches,
     upload: RuleUpload,
     durable: DurableTables,
+    pub(crate) events: RuleEvents,
     /// Whether the search of a victim has entered an engine since the controller has looked.
     has_polled: bool,
     /// Programs that replaced another one.
@@ -198,6 +201,7 @@ impl DriveRules {
         let verified = settings.verified(nand, &config.ftl, &drive.capacities())?;
         let apps = drive.spaces.count();
         let rules_before = vec![Default::default(); verified.program().rules.len()];
+        let events = RuleEvents::new(&verified, apps);
         let sector_bytes = config.sector_bytes() as usize;
         let fetches = RuleFetches::new(fetching_ops(&verified), sector_bytes);
         let engine = DriveRules::engine(verified, config);
@@ -213,6 +217,7 @@ impl DriveRules {
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
             durable: DurableTables::new(&settings.program, 0),
+            events,
             has_polled: false,
             installations: 0,
             rules_before,
@@ -243,6 +248,7 @@ impl DriveRules {
             (state.before, state.polled) = (EngineTotals::default(), None);
         }
         self.rules_before = vec![Default::default(); verified.program().rules.len()];
+        self.events.replace(&verified);
         self.engine = DriveRules::engine(verified, config);
         self.background = RuleTimers::new(&self.engine, settings.idle_poll, now);
         self.background.wake(now);
@@ -323,7 +329,8 @@ impl DriveRules {
     /// Returns the inputs of commands.
     fn command_inputs(&self) -> u64 {
         let apps = self.apps.iter().enumerate();
-        apps.map(|(at, app)| app.command_inputs(self.engine.app_totals(AppId::from_index(at)))).sum()
+        apps.map(|(at, app)| app.command_inputs(self.engine.app_totals(AppId::from_index(at))))
+            .sum()
     }
 
     /// Resets the counters.
@@ -338,10 +345,10 @@ impl DriveRules {
         self.background.reset_inputs();
     }
 
-    /// Whether the drive has something to do for rules after the FTL has worked: engines take time, or
-    /// rules wait for sectors.
+    /// Whether the drive has something to do for rules after the FTL has worked: engines take time, rules
+    /// wait for sectors, or there are events for hosts.
     pub(crate) fn follows_ftl(&self) -> bool {
-        self.op > Nanos::ZERO || self.fetches.is_used()
+        self.op > Nanos::ZERO || self.fetches.is_used() || self.events.are_used()
     }
 
     /// Returns whether the search of a victim has entered an engine since the last call.
@@ -368,6 +375,7 @@ impl DriveRules {
         self.misses.power_cut();
         self.upload.clear();
         self.apps.iter_mut().for_each(|app| app.polled = None);
+        self.events.power_cut();
     }
 
     /// Returns the time of operations.
@@ -381,7 +389,7 @@ impl DriveRules {
     fn decide(&mut self, app: AppId, input: &RuleInput, facts: &FtlFacts<'_>) -> RuleVerdict {
         match self.engine.begin_command(app, input, facts) {
             Some(RuleStep::Done(verdict)) => verdict,
-            Some(step) => self.run(step, facts, &mut None),
+            Some(step) => self.run(app, step, facts, &mut None),
             None => unreachable!("a context is free for inputs that fetch nothing"),
         }
     }
@@ -421,10 +429,9 @@ impl DriveRules {
                     output::emit(command, offset, &self.engine.fetched(context)[bytes]);
                 }
                 RuleAction::Journal(change) => self.durable.push(change),
+                RuleAction::Post { kind, values } => self.events.post(command.app, kind, values),
                 RuleAction::Pause => {}
-                RuleAction::MoveValid { .. }
-                | RuleAction::Erase { .. }
-                | RuleAction::Post { .. } => {
+                RuleAction::MoveValid { .. } | RuleAction::Erase { .. } => {
                     unreachable!("a program with {action:?} for commands is not installed")
                 }
             }
@@ -462,9 +469,10 @@ impl DriveRules {
         self.fetches.read_done(command, place, status);
     }
 
-    /// Runs an input that fetches nothing to its end. The line of the first `move valid` is chosen.
+    /// Runs an application's input that fetches nothing to its end. The line of the first `move valid` is chosen.
     fn run(
         &mut self,
+        app: AppId,
         mut step: RuleStep,
         facts: &FtlFacts<'_>,
         chosen: &mut Option<ChosenLine>,
@@ -481,7 +489,8 @@ impl DriveRules {
                 // The FTL erases its victims.
                 RuleAction::Erase { .. } | RuleAction::Pause => {}
                 RuleAction::Journal(change) => self.durable.push(change),
-                RuleAction::Fetch { .. } | RuleAction::Emit { .. } | RuleAction::Post { .. } => {
+                RuleAction::Post { kind, values } => self.events.post(app, kind, values),
+                RuleAction::Fetch { .. } | RuleAction::Emit { .. } => {
                     unreachable!("a program with {action:?} is not installed")
                 }
             }
@@ -537,7 +546,7 @@ impl DriveRules {
         self.count(app, |app| app.polls += 1);
         let mut chosen = None;
         match self.engine.begin_background(app, facts as &dyn DriveFacts) {
-            Some(step) => self.run(step, facts, &mut chosen),
+            Some(step) => self.run(app, step, facts, &mut chosen),
             None => unreachable!("the context is free between two inputs"),
         };
         chosen
@@ -561,6 +570,13 @@ impl DriveRules {
 fn fetching_ops(verified: &VerifiedProgram) -> Vec<OpMask> {
     let apps = (0..verified.program().apps.len()).map(AppId::from_index);
     apps.map(|app| verified.fetching_ops(app)).collect()
+}
+
+/// Whether a program is for a drive whose sectors have names.
+pub fn needs_names(verified: &VerifiedProgram) -> bool {
+    let is_named =
+        |feature| matches!(feature, RuleFeature::Names | RuleFeature::Tags | RuleFeature::Moved);
+    verified.needs().iter().any(|need| is_named(need.feature))
 }
 
 /// Whether the rules of any application may fetch a sector.

@@ -3,7 +3,7 @@
 //! Invariant: the bytes that a command returns are the first ones of its buffer, and no more than it
 //! has. [`Command::dma_bytes`] counts them while the rules run.
 
-use nvme::{IoCommand, RuleCommand, RuleCommandKind, RuleReply, Sqe, Status};
+use nvme::{IoCommand, NamedOp, RuleCommand, RuleCommandKind, RuleReply, Sqe, Status};
 use rules::InputOp;
 
 use crate::command::data_buffer::DataBuffer;
@@ -48,9 +48,12 @@ pub(crate) fn parse_buffer(
 /// is known.
 #[cold]
 pub(crate) fn status_without_rules(controller: &Controller, sqe: &Sqe, status: Status) -> Status {
-    let is_unknown =
-        controller.commands.rules.is_none() && RuleCommandKind::from_opcode(sqe.opcode).is_some();
-    if is_unknown { Status::INVALID_OPCODE } else { status }
+    let is_of_rules = RuleCommandKind::from_opcode(sqe.opcode).is_some()
+        || NamedOp::from_opcode(sqe.opcode).is_some();
+    match controller.commands.rules.is_none() && is_of_rules {
+        true => Status::INVALID_OPCODE,
+        false => status,
+    }
 }
 
 /// Returns bytes of a sector to the host, at an offset in its buffer.

@@ -324,7 +324,8 @@ pub(crate) fn complete_finished(controller: &mut Controller) {
     drive.maintenance.sanitize = SanitizeState { record, run: None, has_flash: false };
     let good_when_new = drive.spaces.first.capacity_plan().usable_chunks;
     let nand = &drive.array.nand;
-    let ftl = ftl_config(nand, &config)
+    let is_named = drive.spaces.first.config().addressing.is_named();
+    let ftl = ftl_config(nand, &config, is_named)
         .and_then(|ftl| erased_ftl(nand, SpaceUnits::all(nand), ftl, good_when_new));
     let restarted = ftl.and_then(|ftl| drive.restart(ftl, &config));
     refuse(controller, has_failed.then_some(Status::SANITIZE_FAILED));

@@ -74,18 +74,27 @@ pub(super) fn ruled_with_hot_stream(rules: &str) -> DriveConfig {
 
 /// Returns a drive with a program of `demo/rules`, whose application has the whole drive.
 pub(super) fn demo(name: &str) -> DriveConfig {
+    demo_on(config(), name)
+}
+
+/// Returns a drive with this configuration, and with a program of `demo/rules`.
+pub(super) fn demo_on(base: DriveConfig, name: &str) -> DriveConfig {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demo/rules").join(name);
     let source = std::fs::read_to_string(&path).expect("a demo");
     let app = |line: &str| match line.strip_prefix("app ").and_then(|app| app.split(' ').next()) {
         Some(name) => format!("app {name} {{ units = 0-15, spare = 0.1 }}\n"),
         None => format!("{line}\n"),
     };
-    program(&source.lines().map(app).collect::<String>(), 1 << 26)
+    program_on(base, &source.lines().map(app).collect::<String>(), 1 << 26)
 }
 
 /// Returns a drive with a program whose commands may use `ops` operations.
 pub(super) fn program(source: &str, ops: u64) -> DriveConfig {
-    let base = config();
+    program_on(config(), source, ops)
+}
+
+/// As [`program`], of a drive with this configuration.
+pub(super) fn program_on(base: DriveConfig, source: &str, ops: u64) -> DriveConfig {
     let settings = DriveRulesConfig { ops, table_bytes: 1 << 24, ..settings() };
     let options = CompileOptions { grant: settings.grant(nand(&base)), ..Default::default() };
     let verified = check(Path::new("p.rules"), source.as_bytes(), &options);

@@ -278,12 +278,12 @@ fn programs_that_are_not_whole_or_not_accepted_change_nothing() {
     assert_eq!(download(&mut bench, 70, &[!program[70]]), Status::SUCCESS);
     assert_eq!(admin(&mut bench, install).status, refused);
     // A program that needs what the drive does not execute.
-    let posts = format!(
-        "{APP}{LOAD}rule tell when channel.app == db and header.write\n  \
-        do post migrated, 1, 2, 3; complete ok\n"
+    let other_stream = format!(
+        "{APP}{LOAD}rule keep when channel.app == db and header.write\n  \
+        set map[header.lba] = next_addr(db.gc)\n  do header.addr = map[header.lba]; insert lun\n"
     );
-    let posts = compiled(&posts, &config());
-    assert_eq!(download(&mut bench, 0, &posts), Status::SUCCESS);
+    let other_stream = compiled(&other_stream, &config());
+    assert_eq!(download(&mut bench, 0, &other_stream), Status::SUCCESS);
     assert_eq!(admin(&mut bench, install).status, refused);
     let stats = bench.drive.stats().rules.unwrap();
     assert_eq!((stats.installations, stats.rules.len()), (0, 2));

@@ -9,6 +9,7 @@ pub(crate) mod harness;
 mod isolation;
 mod lookups;
 mod misses;
+mod named;
 mod refused;
 mod rule_commands;
 mod scans;

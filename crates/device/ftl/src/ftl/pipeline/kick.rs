@@ -13,7 +13,6 @@ impl Ftl {
     ///
     /// If requests do not complete, [`explain_stall`](Ftl::explain_stall) names what they wait for.
     pub fn kick(&mut self, now: Nanos, flash: &mut impl FlashBackend) {
-        self.start_waiting();
         while self.run_stages(now, flash) || self.break_pair_deadlock(now, flash) {}
         let free = self.free_sectors();
         self.gc.observe(now, free);

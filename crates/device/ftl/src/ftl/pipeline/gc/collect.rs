@@ -28,6 +28,9 @@ impl Ftl {
     /// Starts reads of victims as far as the window and the ring allow.
     pub(crate) fn step_gc(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
         let mut moved = self.record_copied(now, flash);
+        if self.mapping.is_named() {
+            moved |= self.step_named_lines(now, flash);
+        }
         moved |= self.run_deferred_erases(now, flash) | self.reclaim_empty(now, flash);
         moved |= self.read_again(now, flash);
         // A full write unit must always fit: reads are never split.
@@ -443,7 +446,7 @@ impl Ftl {
 
     /// Counts the sources that the drive has copied, and that can be read where they were copied to.
     fn record_copied(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut moved = self.reclaim_unblocked(now, flash);
+        let mut moved = false;
         while let Some(line) = self.gc.pop_copied() {
             self.relocation_durable(now, line, flash);
             moved = true;

@@ -228,20 +228,17 @@ impl Ftl {
     }
 
     /// Ends the drains and the refreshes of lines that only moves keep which the owner has been told of and has
-    /// not confirmed: garbage collection goes on without their space.
-    pub(crate) fn start_waiting(&mut self) {
-        let Some(named) = self.mapping.named_mut() else { return };
-        for line in named.take_told() {
-            if named.start_waiting(line) {
+    /// not confirmed: garbage collection goes on without their space. Erases drained lines that have waited
+    /// for the erase of others.
+    #[cold]
+    pub(crate) fn step_named_lines(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
+        let mut reclaimed = false;
+        for line in self.mapping.named_mut().map(|named| named.take_told()).unwrap_or_default() {
+            if self.mapping.named_mut().is_some_and(|named| named.start_waiting(line)) {
                 self.gc.end_drain();
                 self.health.on_relocated(line);
             }
         }
-    }
-
-    /// Erases drained lines that have waited for the erase of others.
-    pub(crate) fn reclaim_unblocked(&mut self, now: Nanos, flash: &mut impl FlashBackend) -> bool {
-        let mut reclaimed = false;
         while let Some(line) = self.mapping.named_mut().and_then(|named| named.pop_unblocked()) {
             self.gc.begin_drain();
             self.reclaim_if_relocated(now, line, flash);
