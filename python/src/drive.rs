@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 use sluice::controller::NamespaceRequest;
 use sluice::driver::{PersistentRegion, RegionError};
-use sluice::nvme::RuleCommand;
+use sluice::nvme::{NamedCommand, RuleCommand, RuleEvent};
 use sluice::open::{CloseError, DriveControl, DriveControlError};
 use sluice::scenario::FaultValue;
 use sluice::user_io::{
@@ -22,7 +22,7 @@ use sluice::user_io::{
 use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
-use crate::rules;
+use crate::rules::{self, EndedRuleCommand};
 use crate::stats::{drive_stats, namespace_listing, one_drive, rule_report};
 use crate::transfers::{BlockingCalls, WriteFlags, bytes_of};
 
@@ -103,6 +103,11 @@ impl DriveShared {
         self.check_process()?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         body(open.as_mut().ok_or(CallFailure::Closed("drive"))?)
+    }
+
+    /// Executes a command on a sector with a name.
+    fn named(&self, command: NamedCommand, data: &[u8]) -> Result<EndedRuleCommand, CallFailure> {
+        self.with(|open| rules::run_named(&open.device, &mut open.rules, command, data))
     }
 
     /// Allocates memory for I/O.
@@ -568,6 +573,55 @@ impl PyDrive {
             drive.with(|open| rules::run(&open.device, &mut open.rules, command, nbytes))
         })?;
         Ok((done.status, done.value, PyBytes::new(py, &done.data)))
+    }
+    /// Writes a sector that gets a name, with a tag of the host beside it. Returns the status (0 for
+    /// success) and the name. The sectors of the drive must have names: its rule program uses them.
+    ///
+    /// Raises `ValueError` if `data` is not one sector; otherwise as `rule_command()`.
+    #[pyo3(signature = (data, tag, /))]
+    fn named_write(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        tag: u64,
+    ) -> PyResult<(u16, u64)> {
+        let data = bytes_of(data)?.to_vec(py)?;
+        let done = self.call(py, |drive| drive.named(NamedCommand::write(tag), &data))?;
+        Ok((done.status, done.value))
+    }
+    /// Reads the sector with a name, whose tag must be this one. Returns the status (0 for success) and the
+    /// data. As for `named_write()`.
+    #[pyo3(signature = (name, tag, /))]
+    fn named_read<'py>(
+        &self,
+        py: Python<'py>,
+        name: u64,
+        tag: u64,
+    ) -> PyResult<(u16, Bound<'py, PyBytes>)> {
+        let done = self.call(py, |drive| drive.named(NamedCommand::read(name, tag), &[]))?;
+        Ok((done.status, PyBytes::new(py, &done.data)))
+    }
+    /// Frees the sector with a name. Returns the status. As for `named_write()`.
+    #[pyo3(signature = (name, /))]
+    fn named_free(&self, py: Python<'_>, name: u64) -> PyResult<u16> {
+        Ok(self.call(py, |drive| drive.named(NamedCommand::free(name), &[]))?.status)
+    }
+    /// Takes events that rules of an NVMe drive have posted for this application, the oldest first. Returns
+    /// the number of lost ones, and of each its kind and values: 1 and the old name, the new name and the tag
+    /// of a sector that was moved; 2 and the name of one that could not be read.
+    fn rule_events(&self, py: Python<'_>) -> PyResult<(u64, Vec<(u16, [u64; 3])>)> {
+        let log =
+            self.call(py, |drive| drive.with(|open| Ok(open.device.take_rule_events()?)))?;
+        let event = |event: &RuleEvent| (event.kind.get(), event.values.map(|value| value.get()));
+        Ok((log.lost, log.events.iter().map(event).collect()))
+    }
+    /// Names and tags of valid sectors that an NVMe drive found when it was powered on, `count` at most from
+    /// `first` on. Fewer are the last ones, and the drive discards all of them then.
+    #[pyo3(signature = (first=0, count=1 << 20, /))]
+    fn found_names(&self, py: Python<'_>, first: u64, count: usize) -> PyResult<Vec<(u64, u64)>> {
+        let found =
+            self.call(py, |drive| drive.with(|open| Ok(open.device.found_names(first, count)?)))?;
+        Ok(found.iter().map(|found| (found.name.get(), found.tag.get())).collect())
     }
     /// Creates a namespace of `nbytes`, rounded up to whole blocks, or of the whole unallocated
     /// capacity. Returns its identifier. It is not attached.

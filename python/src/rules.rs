@@ -1,10 +1,10 @@
-//! Commands to the rules of a drive, and changes of their tables.
+//! Commands to the rules of a drive and on sectors with names, and changes of tables.
 
 use std::collections::BTreeMap;
 
 use sluice::controller::RuleTableEdit;
-use sluice::nvme::{MAX_BLOCKS, RuleCommand, RuleCommandKind};
-use sluice::user_io::{IoDevice, QueueConfig, RuleQueue};
+use sluice::nvme::{MAX_BLOCKS, NamedCommand, NamedOp, RuleCommand, RuleCommandKind};
+use sluice::user_io::{Buffer, IoDevice, QueueConfig, RuleCompletion, RuleQueue};
 
 use crate::errors::CallFailure;
 
@@ -68,16 +68,52 @@ pub(crate) fn run(
     nbytes: usize,
 ) -> Result<EndedRuleCommand, CallFailure> {
     let buffer = (nbytes > 0).then(|| device.buffer(nbytes)).transpose()?;
-    let mut used = match queue.take() {
-        Some(queue) => queue,
-        None => device.rule_queue(QueueConfig { depth: QUEUE_DEPTH, interrupts: false })?,
-    };
+    let mut used = take(device, queue)?;
     let done = used.run(command, buffer.as_ref())?;
     *queue = Some(used);
-    let mut data = vec![0; done.reply.bytes as usize];
+    Ok(ended(done, buffer.as_ref(), done.reply.bytes as usize))
+}
+
+/// Executes a command on a sector with a name, as [`run`] does. A write has `data`.
+///
+/// # Errors
+/// As [`run`]; [`CallFailure::Value`] for data that is not that of a sector.
+pub(crate) fn run_named(
+    device: &IoDevice,
+    queue: &mut Option<RuleQueue>,
+    command: NamedCommand,
+    data: &[u8],
+) -> Result<EndedRuleCommand, CallFailure> {
+    let sector = device.limits().sector_bytes as usize;
+    if command.op == NamedOp::Write && data.len() != sector {
+        let bytes = data.len();
+        return Err(CallFailure::Value(format!("{bytes} bytes: a sector has {sector}")));
+    }
+    let buffer = command.op.has_data().then(|| device.buffer(sector)).transpose()?;
     if let Some(buffer) = &buffer {
+        buffer.write(0, data);
+    }
+    let mut used = take(device, queue)?;
+    let done = used.run_named(command, buffer.as_ref())?;
+    *queue = Some(used);
+    let is_read = command.op == NamedOp::Read && done.status.is_success();
+    Ok(ended(done, buffer.as_ref(), if is_read { sector } else { 0 }))
+}
+
+/// Takes the queue for commands, which the first one creates.
+fn take(device: &IoDevice, queue: &mut Option<RuleQueue>) -> Result<RuleQueue, CallFailure> {
+    match queue.take() {
+        Some(queue) => Ok(queue),
+        None => Ok(device.rule_queue(QueueConfig { depth: QUEUE_DEPTH, interrupts: false })?),
+    }
+}
+
+/// Returns the end of a command, with `nbytes` of its buffer.
+fn ended(done: RuleCompletion, buffer: Option<&Buffer>, nbytes: usize) -> EndedRuleCommand {
+    let mut data = vec![0; nbytes];
+    if let Some(buffer) = buffer {
         buffer.read(0, &mut data);
     }
     let status = done.status.to_bits() & STATUS_BITS;
-    Ok(EndedRuleCommand { status, value: done.reply.value, data })
+    EndedRuleCommand { status, value: done.reply.value, data }
 }

@@ -361,6 +361,56 @@ def test_rules_have_tables_and_commands() -> None:
         assert drive.rule_command("scan", 0)[0] != 0
 
 
+# guarantee: B-106
+def test_sectors_with_names_are_written_read_and_freed(tmp_path: pathlib.Path) -> None:
+    rules = tmp_path / "names.rules"
+    rules.write_text(
+        "app db { units = 0-3, spare = 0.05 }\n"
+        "table forward: map<u64, u64>[512] volatile\n"
+        "rule store when channel.app == db and header.write "
+        "do header.addr = next_addr(db.host); header.tag = header.arg0; insert lun\n"
+        "rule load when channel.app == db and header.read "
+        "do header.addr = name(header.arg0); header.tag = header.arg1; insert lun\n"
+        "rule free when channel.app == db and header.op == trim "
+        "do header.addr = name(header.arg0); insert lun\n"
+        "rule moved when moved(db) set forward[header.arg0] = header.arg1 "
+        "do post migrated, header.arg0, header.arg1, header.tag\n"
+        "rule tell when channel.app == db and header.op == user2 "
+        "do post migrated, 1, 2, header.arg0; complete ok\n"
+    )
+    geometry = {"channels": 2, "pus": 2, "chunks": 24, "pages": 32, "planes": 4}
+    drive_keys = {
+        **DRIVE["drive"],
+        "geometry": geometry,
+        "data": "file",
+        "path": str(tmp_path / "names.img"),
+        "personality": "rules",
+        "rules": {"program": str(rules)},
+    }
+    data = [bytes([tag]) * 4096 for tag in range(20)]
+    with sluice.open({"drive": drive_keys}) as drive:
+        written = [drive.named_write(data[tag], tag) for tag in range(20)]
+        assert all(status == 0 for status, _ in written)
+        names = [name for _, name in written]
+        assert len(set(names)) == 20
+        assert drive.named_read(names[7], 7) == (0, data[7])
+        assert drive.named_read(names[7], 8)[0] != 0
+        assert drive.named_free(names[3]) == 0
+        assert drive.named_free(names[3]) == 0x7C1
+        assert drive.rule_command("user2", 0, arg0=77)[0] == 0
+        assert drive.rule_events() == (0, [(1, [1, 2, 77])])
+        assert drive.rule_events() == (0, [])
+        assert drive.found_names() == []
+        with pytest.raises(ValueError, match="a sector has 4096"):
+            drive.named_write(b"short", 1)
+    with sluice.open({"drive": drive_keys}) as drive:
+        found = {tag: name for name, tag in drive.found_names()}
+        assert {tag: found[tag] for tag in found if tag != 3} == {
+            tag: name for tag, name in enumerate(names) if tag != 3
+        }
+        assert all(drive.named_read(found[tag], tag) == (0, data[tag]) for tag in found)
+
+
 # guarantee: B-42
 def test_namespaces_change_while_a_drive_is_open() -> None:
     two = {**DRIVE["drive"], "name": "d", "data": "memory", "namespaces": ["1M", "1M"]}

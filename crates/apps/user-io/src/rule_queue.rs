@@ -1,4 +1,5 @@
-//! [`RuleQueue`]: a queue of an NVMe drive for commands to its rules (`docs/rules.md`).
+//! [`RuleQueue`]: a queue of an NVMe drive for commands to its rules and on sectors with names
+//! (`docs/rules.md`).
 //!
 //! Such commands are no requests of block devices: no file and no target has them, and schedulers and
 //! policies have nothing to do with them. So they have a queue pair of their own, beside those of
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use driver::{QueueFull, QueuePair};
 use event::Parker;
 use nvme::{
-    RULE_BUFFER_BYTES_MAX, RuleCommand, RuleReply, RuleTableAction, RuleTableEntry, SglDescriptor,
-    Status,
+    FoundNameEntry, NamedCommand, RULE_BUFFER_BYTES_MAX, RuleCommand, RuleEventLog, RuleReply,
+    RuleTableAction, RuleTableEntry, SglDescriptor, Sqe, Status,
 };
 use time::Nanos;
 use transport::Port;
@@ -26,7 +27,8 @@ pub struct RuleCompletion {
     pub user: u64,
     /// The status. Those of rules are `Status::RULE_NOT_FOUND` and others.
     pub status: Status,
-    /// The value of the rule, and the number of bytes in the buffer.
+    /// The value of the rule, and the number of bytes in the buffer. Of a named write, the value is the name
+    /// of the sector.
     pub reply: RuleReply,
 }
 
@@ -37,7 +39,7 @@ struct InFlightRule {
     has_buffer: bool,
 }
 
-/// A queue for commands to the rules of a drive. Dropping it abandons the outstanding ones.
+/// A queue for commands to the rules of a drive, and on sectors with names. Dropping it abandons the outstanding ones.
 #[derive(Debug)]
 pub struct RuleQueue {
     /// `None` only while it is dropped.
@@ -107,6 +109,35 @@ impl IoDevice {
             Ok(lock(&way.controller).rule_table_values(table, first, count, progress)?)
         })
     }
+
+    /// Takes events that rules have posted for the application of the device: up to
+    /// [`RuleEventLog::ENTRIES`], the oldest ones. They are gone from the drive then.
+    ///
+    /// # Errors
+    /// [`DirectError::NoDrive`] if the device is not an NVMe drive; [`DirectError::Drive`] if the drive has no
+    /// rules, or several applications and the device is none of them.
+    pub fn take_rule_events(&self) -> Result<RuleEventLog, DirectError> {
+        let Backend::Drive(way) = &self.inner().backend else { return Err(self.no_drive_error()) };
+        self.inner()
+            .wait_for_admin(|progress| Ok(lock(&way.controller).take_rule_events(progress)?))
+    }
+
+    /// Returns valid sectors with names that the drive found when it was powered on, in the order of their
+    /// locations, from `first` on: `count` at most. Fewer are the last ones, and the drive discards all of
+    /// them then. Names of sectors that have moved since are old ones.
+    ///
+    /// # Errors
+    /// As [`take_rule_events`](IoDevice::take_rule_events); also if `first` is past the end.
+    pub fn found_names(
+        &self,
+        first: u64,
+        count: usize,
+    ) -> Result<Vec<FoundNameEntry>, DirectError> {
+        let Backend::Drive(way) = &self.inner().backend else { return Err(self.no_drive_error()) };
+        self.inner().wait_for_admin(|progress| {
+            Ok(lock(&way.controller).found_names(first, count, progress)?)
+        })
+    }
 }
 
 impl RuleQueue {
@@ -145,17 +176,41 @@ impl RuleQueue {
         let (nsid, mut command) = (self.nsid, command);
         let limit = RULE_BUFFER_BYTES_MAX as usize;
         command.buffer_bytes = buffer.map_or(0, |buffer| buffer.len().min(limit) as u32);
-        let mut sqe = command.to_sqe(nsid);
+        let has_buffer = command.buffer_bytes > 0;
+        self.push(command.to_sqe(nsid), buffer, InFlightRule { user, has_buffer })
+    }
+
+    /// Submits a command on a sector with a name. `buffer` has the data of a write, or receives that of a read:
+    /// one sector, at its begin; a command that frees a sector has none. It must live until the command has
+    /// completed.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; the command was not taken.
+    pub fn submit_named(
+        &mut self,
+        command: NamedCommand,
+        buffer: Option<&Buffer>,
+        user: u64,
+    ) -> Result<(), QueueFull> {
+        let sqe = command.to_sqe(self.nsid);
+        self.push(sqe, buffer, InFlightRule { user, has_buffer: false })
+    }
+
+    fn push(
+        &mut self,
+        mut sqe: Sqe,
+        buffer: Option<&Buffer>,
+        in_flight: InFlightRule,
+    ) -> Result<(), QueueFull> {
         if let Some(buffer) = buffer {
-            let (address, length) = (buffer.iova().0, command.buffer_bytes);
-            sqe.set_sgl(SglDescriptor::DataBlock { address, length });
+            let length = buffer.len().min(RULE_BUFFER_BYTES_MAX as usize) as u32;
+            sqe.set_sgl(SglDescriptor::DataBlock { address: buffer.iova().0, length });
         }
         let pair = self.pair_mut();
         let tag = pair.next_tag().ok_or(QueueFull)?;
         pair.submit(sqe, tag.0.into())?;
         pair.ring();
-        let has_buffer = command.buffer_bytes > 0;
-        self.in_flight[usize::from(tag.0)] = InFlightRule { user, has_buffer };
+        self.in_flight[usize::from(tag.0)] = in_flight;
         Ok(())
     }
 
@@ -206,8 +261,26 @@ impl RuleQueue {
         command: RuleCommand,
         buffer: Option<&Buffer>,
     ) -> Result<RuleCompletion, DirectError> {
-        let refused = |error: QueueFull| DirectError::Rules { what: error.to_string() };
-        self.submit(command, buffer, 0).map_err(refused)?;
+        let submitted = self.submit(command, buffer, 0);
+        self.finish(submitted)
+    }
+
+    /// Executes a command on a sector with a name, as [`run`](RuleQueue::run) executes a command for rules.
+    ///
+    /// # Errors
+    /// As [`run`](RuleQueue::run).
+    pub fn run_named(
+        &mut self,
+        command: NamedCommand,
+        buffer: Option<&Buffer>,
+    ) -> Result<RuleCompletion, DirectError> {
+        let submitted = self.submit_named(command, buffer, 0);
+        self.finish(submitted)
+    }
+
+    /// Waits for the end of the only command.
+    fn finish(&mut self, submitted: Result<(), QueueFull>) -> Result<RuleCompletion, DirectError> {
+        submitted.map_err(|error| DirectError::Rules { what: error.to_string() })?;
         let timeout = self.device.timeout;
         let limit = Nanos(self.device.clock.now().0.saturating_add(timeout.0));
         self.wait_until(limit).ok_or_else(|| DirectError::Rules {

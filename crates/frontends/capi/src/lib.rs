@@ -30,6 +30,7 @@ mod version;
 pub use device::buffer::*;
 pub use device::chunks::*;
 pub use device::faults::*;
+pub use device::named_sectors::*;
 pub use device::namespaces::*;
 pub use device::pmr::*;
 pub use device::rule_commands::*;

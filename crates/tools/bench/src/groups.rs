@@ -258,6 +258,8 @@ named_values! {
         Templates = "templates",
         /// Lookups in a B+tree by rules, compared with those of the host (real time).
         Lookups = "lookups",
+        /// Nameless writes, compared with a map: write amplification, and the rate (real time).
+        Names = "names",
     }
 }
 
@@ -440,6 +442,7 @@ impl NamedValue for BenchPart {
         BenchPart::Appnvm(AppnvmPart::Neighbors),
         BenchPart::Appnvm(AppnvmPart::Templates),
         BenchPart::Appnvm(AppnvmPart::Lookups),
+        BenchPart::Appnvm(AppnvmPart::Names),
     ];
 
     fn name(self) -> &'static str {

@@ -60,7 +60,7 @@ pub use renamed::FormerSpelling;
 pub use target::{HostTarget, RulesTarget};
 pub use timed_change::{ChangedSettings, TimedChange, read_change};
 
-use choice::BLOCK_REQUESTS;
+use choice::{BLOCK_REQUESTS, Impossible};
 use composition::CompositionSections;
 use keys::drive_keys::{DriveBuilder, parse_toml};
 use keys::drive_kind::KindWord;
@@ -209,7 +209,10 @@ impl Scenario {
         }
         root.set("host", &mut scenario.host, |v| HostConfig::read(v.section()?))?;
         root.set("ahci", &mut scenario.host.ahci, |v| AhciUplink::read(v.section()?))?;
-        root.set("precondition", &mut scenario.precondition, |v| Precondition::read(v.section()?))?;
+        let precondition = root.get("precondition");
+        if let Some(value) = &precondition {
+            scenario.precondition = Precondition::read(value.section()?)?;
+        }
         let target_value = root.get("target");
         let unnamed_target = target_value.as_ref().filter(|value| value.items().is_none());
         let target =
@@ -253,6 +256,14 @@ impl Scenario {
         root.finish()?;
         scenario.read_drives(drives, target.as_ref())?;
         scenario.read_composition(composition)?;
+        if let (Some(value), false) = (&precondition, scenario.precondition.is_none()) {
+            for drive in scenario.drives.iter().filter(|drive| drive.has_names()) {
+                let (drive, user) = (drive.config.name.clone(), "[precondition]");
+                return Err(value
+                    .source_span()
+                    .error(Impossible::NamedSectors { drive, user }.into()));
+            }
+        }
         if let Some(value) = unnamed_path {
             for path in scenario.paths() {
                 if let Some(layer) = &scenario.path.block_layer {
@@ -511,5 +522,10 @@ impl DriveSpec {
     /// Returns whether the drive accepts block requests, itself or through a target.
     pub fn is_block_device(&self) -> bool {
         self.config.personality != PersonalityKind::OpenChannel || self.target != HostTarget::None
+    }
+
+    /// Returns whether the sectors of the drive have names instead of logical blocks.
+    pub fn has_names(&self) -> bool {
+        self.config.ftl.addressing.is_named()
     }
 }

@@ -190,7 +190,8 @@ fn jobs(
     }
     for (path, jobs) in paths.iter().zip(&per_path) {
         let on_blocks = |job: &JobSpec| job.addressing() == Addressing::Blocks;
-        if scenario.has_units(path.over) && jobs.specs.iter().any(on_blocks) {
+        let may_lack_blocks = scenario.has_units(path.over) || scenario.has_names(path.over);
+        if may_lack_blocks && jobs.specs.iter().any(on_blocks) {
             scenario.check_block_path(path)?;
         }
     }

@@ -4,6 +4,7 @@ pub(crate) mod buffer;
 pub(crate) mod chunks;
 pub(crate) mod device_ref;
 pub(crate) mod faults;
+pub(crate) mod named_sectors;
 pub(crate) mod namespaces;
 pub(crate) mod open;
 pub(crate) mod pmr;

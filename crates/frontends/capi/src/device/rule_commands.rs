@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::PoisonError;
 
 use nvme::{MAX_BLOCKS, RuleCommand, RuleCommandKind, RuleTableAction, RuleTableEntry};
-use user_io::QueueConfig;
+use user_io::{DirectError, QueueConfig, RuleCompletion, RuleQueue};
 
 use crate::device::buffer::sluice_buffer;
 use crate::device::{object_ref, sluice_device, text};
@@ -108,23 +108,31 @@ pub unsafe extern "C" fn sluice_rule_command(
             return Err(CallError::Value { what: "buffer", value: 1, allowed });
         }
         let command = RuleCommand { arg0, arg1, ..RuleCommand::new(kind, lba, sectors as u32) };
-        let mut queue = device.rule_queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut used = match queue.take() {
-            Some(queue) => queue,
-            None => {
-                let config = QueueConfig { depth: QUEUE_DEPTH, interrupts: false };
-                device.device.rule_queue(config)?
-            }
-        };
-        // After an error the queue is dropped: its command may be outstanding.
-        let done = used.run(command, buffer.map(|buffer| &buffer.buffer))?;
-        *queue = Some(used);
-        let status = u32::from(done.status.to_bits() & 0x7ff);
-        let value = sluice_rule_reply { value: done.reply.value, bytes: done.reply.bytes, status };
+        let done = run(device, |queue| queue.run(command, buffer.map(|buffer| &buffer.buffer)))?;
         // SAFETY: not NULL, and writable as the header demands.
-        unsafe { reply.write(value) };
+        unsafe { reply.write(done) };
         Ok(0)
     })
+}
+
+/// Runs a command on the queue of a device for rules.
+pub(super) fn run(
+    device: &sluice_device,
+    command: impl FnOnce(&mut RuleQueue) -> Result<RuleCompletion, DirectError>,
+) -> Result<sluice_rule_reply, CallError> {
+    let mut queue = device.rule_queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut used = match queue.take() {
+        Some(queue) => queue,
+        None => {
+            let config = QueueConfig { depth: QUEUE_DEPTH, interrupts: false };
+            device.device.rule_queue(config)?
+        }
+    };
+    // After an error the queue is dropped: its command may be outstanding.
+    let RuleCompletion { status, reply, .. } = command(&mut used)?;
+    *queue = Some(used);
+    let status = u32::from(status.to_bits() & 0x7ff);
+    Ok(sluice_rule_reply { value: reply.value, bytes: reply.bytes, status })
 }
 
 /// Reads the values of consecutive keys of a table of the rules of an NVMe drive: the elements of an array,

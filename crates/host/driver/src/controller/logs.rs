@@ -2,8 +2,9 @@
 
 use mem::PAGE_BYTES;
 use nvme::{
-    Address, AdminCommand, AsyncEvent, ChunkDescriptor, DeviceL2pLog, FeatureSelect, HealthLog,
-    Ppa, RuleTableAction, RuleTableEntry, Status, VendorExtensions, log_page,
+    Address, AdminCommand, AsyncEvent, ChunkDescriptor, DeviceL2pLog, FeatureSelect,
+    FoundNameEntry, HealthLog, Ppa, RuleEventLog, RuleTableAction, RuleTableEntry, Status,
+    VendorExtensions, log_page,
 };
 
 use super::ControllerHandle;
@@ -291,5 +292,47 @@ impl ControllerHandle {
             values.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
         }
         Ok(values)
+    }
+
+    /// Takes events that rules have posted for the host: up to [`RuleEventLog::ENTRIES`], the oldest ones.
+    ///
+    /// # Errors
+    /// [`DriverError::Command`]; the drive has no rules, or no application of this host.
+    pub fn take_rule_events(
+        &mut self,
+        progress: &mut dyn FnMut(),
+    ) -> Result<RuleEventLog, DriverError> {
+        let mut page = [0; RuleEventLog::BYTES];
+        self.admin.log_page(log_page::RULE_EVENTS, ALL_NAMESPACES, 0, &mut page, progress)?;
+        Ok(RuleEventLog::from_bytes(&page))
+    }
+
+    /// Returns valid sectors with names that the drive found when it was powered on, from `first` on: `count`
+    /// at most. Fewer are the last ones, and the drive discards all of them then.
+    ///
+    /// # Errors
+    /// As [`take_rule_events`](ControllerHandle::take_rule_events); `first` is past the end.
+    pub fn found_names(
+        &mut self,
+        first: u64,
+        count: usize,
+        progress: &mut dyn FnMut(),
+    ) -> Result<Vec<FoundNameEntry>, DriverError> {
+        let mut found = Vec::new();
+        let mut page = [0; PAGE_BYTES];
+        while found.len() < count {
+            let entries = (count - found.len()).min(PAGE_BYTES / FoundNameEntry::BYTES);
+            let bytes = &mut page[..entries * FoundNameEntry::BYTES];
+            let offset = (first + found.len() as u64) * FoundNameEntry::BYTES as u64;
+            self.admin.log_page(log_page::FOUND_NAMES, ALL_NAMESPACES, offset, bytes, progress)?;
+            let (read, _) = bytes.as_chunks();
+            let read = read.iter().map(|entry| FoundNameEntry::from_bytes(*entry));
+            let before = found.len();
+            found.extend(read.take_while(|entry| entry.name.get() != FoundNameEntry::END));
+            if found.len() < before + entries {
+                break;
+            }
+        }
+        Ok(found)
     }
 }

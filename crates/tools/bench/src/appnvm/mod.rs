@@ -12,12 +12,14 @@
 //! | `temperature` | write amplification with a stream for hot data | virtual |
 //! | `neighbors` | what an application that writes costs the reads of another one | virtual |
 //! | `templates` | tails of `predictable` and wear of `endurance`, beside `throughput` | virtual |
+//! | `names` | write amplification and rate of nameless writes, beside a map | real |
 //! | `lookups` | lookups in a B+tree by rules, beside those of the host | real |
 
 mod collection;
 mod commands;
 mod lookups;
 mod misses;
+mod names;
 mod neighbors;
 mod rule_count;
 mod temperature;
@@ -43,6 +45,7 @@ const PARTS: &[(AppnvmPart, BenchFn)] = &[
     (AppnvmPart::Neighbors, neighbors::run),
     (AppnvmPart::Templates, templates::run),
     (AppnvmPart::Lookups, lookups::run),
+    (AppnvmPart::Names, names::run),
 ];
 
 /// Measures these parts of the group, or all of them if the list is empty.

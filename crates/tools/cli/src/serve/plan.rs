@@ -166,6 +166,10 @@ impl ServePlan {
     fn check(&self, scenario: &Scenario, options: &ServeOptions) -> Result<(), ServeError> {
         let (mut taken, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for NbdPlan { path, endpoints, .. } in &self.nbd {
+            if scenario.has_names(path.over) {
+                let why = scenario.check_blocks(path.over, BLOCK_REQUESTS);
+                return why.map_err(|why| ServeError::Impossible { why });
+            }
             let mut own = BTreeSet::new();
             for endpoint in endpoints {
                 let any_port = matches!(endpoint, Endpoint::Tcp { port: 0, .. });
@@ -190,6 +194,13 @@ impl ServePlan {
             }
             share_server::check(&socket.path, socket.mode).map_err(ShareError::Listen)?;
             for drive in drives {
+                let plan = &scenario.drives[*drive];
+                if plan.has_names() {
+                    let (drive, user) = (plan.config.name.clone(), "partitions of a socket");
+                    return Err(ServeError::Impossible {
+                        why: Impossible::NamedSectors { drive, user },
+                    });
+                }
                 self.check_shared(scenario, *drive)?;
             }
         }

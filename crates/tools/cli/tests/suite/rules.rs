@@ -1,5 +1,6 @@
 //! `sluice rules`.
 
+mod named;
 mod served_drive;
 mod served_target;
 

@@ -127,6 +127,9 @@ impl DriveCapacityError {
                 | Layer::MapCacheOnDeviceL2p
                 | Layer::MapCacheWithoutData,
             ) => &["l2p_cache"],
+            DriveCapacityError::Ftl(Layer::NamedWith { .. }) => {
+                &["page_bytes", "planes", "l2p_cache", "atomic", "p2l"]
+            }
             DriveCapacityError::Ftl(_) | DriveCapacityError::BelowOneLine { .. } => {
                 &["over_provisioning", "gc_low_watermark", "chunks", "active_pus"]
             }
@@ -189,6 +192,10 @@ impl DriveCapacityError {
             }
             DriveCapacityError::Ftl(Layer::MapCacheOnDeviceL2p | Layer::MapCacheWithoutData) => {
                 "allowed: 0, all of the map in memory".into()
+            }
+            DriveCapacityError::Ftl(Layer::NamedWith { .. }) => {
+                "docs/rules.md has what drives with names need; or name a program without names"
+                    .into()
             }
             DriveCapacityError::Ftl(_) | DriveCapacityError::BelowOneLine { .. } => {
                 "give it less over-provisioning, a smaller gc_low_watermark, more chunks, or fewer \

@@ -39,6 +39,16 @@ pub enum Impossible {
         /// The front end or the block layer.
         user: &'static str,
     },
+    /// A front end or a block layer on a drive whose sectors have names.
+    #[error(
+        "the sectors of drive {drive} have names, so that there are no logical blocks for {user}"
+    )]
+    NamedSectors {
+        /// Name of the drive.
+        drive: String,
+        /// The front end or the block layer.
+        user: &'static str,
+    },
     /// Block requests on a target that has no logical blocks.
     #[error("target {target} is a {kind}, which has no logical blocks")]
     NoBlocksOnTarget {
@@ -236,6 +246,10 @@ impl Impossible {
             }
             Impossible::NoLogicalBlocks { .. } => {
                 "give the scenario a [target], or the drive personality = \"block\"".into()
+            }
+            Impossible::NamedSectors { .. } => {
+                "name a rule program without names; named commands are those of the library, C and Python"
+                    .into()
             }
             Impossible::NoBlocksOnTarget { kind: TargetKind::Kv, .. } => {
                 "give it a pblk or an rrpc, or jobs on keys over a path without a block layer"

@@ -304,15 +304,23 @@ impl Scenario {
         }
     }
 
+    /// Returns whether the sectors of `device` have names.
+    pub fn has_names(&self, device: Beneath) -> bool {
+        matches!(device, Beneath::Drive(i) if self.drives[i].has_names())
+    }
+
     /// Checks that `device` has logical blocks for `user`.
     ///
     /// # Errors
-    /// [`Impossible::NoLogicalBlocks`], [`Impossible::NoBlocksOnTarget`].
+    /// [`Impossible::NoLogicalBlocks`], [`Impossible::NoBlocksOnTarget`], [`Impossible::NamedSectors`].
     pub fn check_blocks(&self, device: Beneath, user: &'static str) -> Result<(), Impossible> {
         let name = self.device_name(device);
         match device {
             Beneath::Target(_) => Impossible::check_blocks(name, self.kind_of(device)),
             Beneath::Drive(i) => {
+                if self.drives[i].has_names() {
+                    return Err(Impossible::NamedSectors { drive: name.to_owned(), user });
+                }
                 let DriveSpec { config, target, .. } = &self.drives[i];
                 let has_target = *target != HostTarget::None;
                 Impossible::check_logical_blocks(config.personality, has_target, name, user)

@@ -389,6 +389,9 @@ impl DriveBuilder {
         let mut ftl = self.ftl.config(sector_bytes);
         ftl.hot_stream = self.rules.has_hot_stream();
         ftl.owner_bytes = self.rules.owner_bytes();
+        if self.rules.has_names(&media, &ftl) {
+            controller::name_sectors(&mut ftl);
+        }
         let target_draft = self.target.as_ref().or(target);
         let mut target = target_draft.map_or(HostTarget::None, |t| t.finish(sector_bytes));
         let patrol = target_draft.map_or(Ok(None), |t| t.scrub(sector_bytes))?;

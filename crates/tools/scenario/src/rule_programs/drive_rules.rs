@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use controller::{
     DriveConfig, DriveRulesConfig, DriveRulesError, DriveRulesLimits, RuleMissConfig,
-    check_executable,
+    check_executable, needs_names,
 };
 use ftl::FtlConfig;
 use media::{MediaConfig, NandConfig};
@@ -85,6 +85,15 @@ impl RulesBuilder {
         self.keys.as_ref().map_or(0, |(keys, _)| keys.durable_bytes)
     }
 
+    /// Whether the sectors of a drive with these media have names. A program with errors has none: it is
+    /// refused later.
+    pub(crate) fn has_names(&self, media: &MediaConfig, ftl: &FtlConfig) -> bool {
+        match (&self.keys, self.is_chosen, media) {
+            (Some((keys, _)), true, MediaConfig::Nand(nand)) => keys.has_names(nand, ftl),
+            _ => false,
+        }
+    }
+
     /// Compiles the rules of a drive. `at` is the personality of the drive, or its section.
     pub(crate) fn finish(
         &self,
@@ -141,13 +150,9 @@ impl RulesBuilder {
 }
 
 impl RuleKeys {
-    fn compile(
-        &self,
-        nand: &NandConfig,
-        ftl: &FtlConfig,
-        capacity: Option<u64>,
-    ) -> Result<DriveRulesConfig> {
-        let mut config = DriveRulesConfig {
+    /// Returns the settings without a program.
+    fn settings(&self) -> DriveRulesConfig {
+        DriveRulesConfig {
             program: Vec::new(),
             engines: self.engines as u16,
             op: self.op,
@@ -155,10 +160,39 @@ impl RuleKeys {
             table_bytes: self.program.table_bytes,
             misses: self.misses,
             idle_poll: self.program.idle_poll,
-        };
+        }
+    }
+
+    /// Returns the options of the compiler, and the last parallel unit.
+    fn options(
+        config: &DriveRulesConfig,
+        nand: &NandConfig,
+        ftl: &FtlConfig,
+    ) -> (CompileOptions, u32) {
         let DriveRulesLimits { grant, sector_bytes, lines } = config.limits(nand, ftl.active_pus);
-        let options = CompileOptions { grant, sector_bytes, lines };
         let last_unit = nand.geometry.total_pus().saturating_sub(1);
+        (CompileOptions { grant, sector_bytes, lines }, last_unit)
+    }
+
+    fn has_names(&self, nand: &NandConfig, ftl: &FtlConfig) -> bool {
+        let (options, last_unit) = RuleKeys::options(&self.settings(), nand, ftl);
+        let mut is_named = false;
+        let check = |verified: &VerifiedProgram| {
+            is_named = needs_names(verified);
+            Ok(())
+        };
+        // Its errors are those of `compile`.
+        self.program.compile(last_unit, ftl, &options, check).is_ok() && is_named
+    }
+
+    fn compile(
+        &self,
+        nand: &NandConfig,
+        ftl: &FtlConfig,
+        capacity: Option<u64>,
+    ) -> Result<DriveRulesConfig> {
+        let mut config = self.settings();
+        let (options, last_unit) = RuleKeys::options(&config, nand, ftl);
         let check = |verified: &VerifiedProgram| {
             // The capacity is that of a drive with one application.
             let capacity = capacity.filter(|_| verified.program().apps.len() == 1);

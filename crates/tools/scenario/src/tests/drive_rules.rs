@@ -1,10 +1,13 @@
 //! `personality = "rules"` and `[drive.rules]`: what is refused, and where.
 
+// guarantee: B-106
+
 use std::path::Path;
 
 use rules::RuleProgram;
 use tempfile::TempDir;
 
+use crate::choice::Impossible;
 use crate::{Scenario, ScenarioError};
 
 const DRIVE: &str = "[drive]\npreset = \"femu-default\"\n\
@@ -97,7 +100,7 @@ fn keys_that_contradict_each_other_are_refused() {
         ("personality = \"rules\"\nrules.template = \"fast\"\n".to_owned(), "rules.template"),
         (
             "personality = \"rules\"\nrules.template = \"nameless\"\n".to_owned(),
-            "tags of sectors yet",
+            "fewer than 4 sectors",
         ),
         (
             "personality = \"rules\"\nrules.template = \"endurance\"\n".to_owned(),
@@ -119,6 +122,45 @@ fn keys_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn a_drive_whose_sectors_have_names_has_no_logical_blocks() {
+    let drive = "[drive]\npreset = \"femu-default\"\npersonality = \"rules\"\n\
+        geometry = { channels = 2, pus = 4, chunks = 48, pages = 32, planes = 4 }\n\
+        rules = { template = \"nameless\", durable_memory = \"256K\" }\n";
+    let read = |more: &str| Scenario::parse(Path::new("t.toml"), &format!("{drive}{more}"));
+    let scenario = read("").expect("a scenario");
+    assert!(scenario.drives[0].has_names() && scenario.drives[0].is_block_device());
+    let over = scenario.paths()[0].over;
+    assert!(scenario.has_names(over));
+    let refused = scenario.check_blocks(over, "a user").expect_err("names");
+    assert!(matches!(&refused, Impossible::NamedSectors { user: "a user", .. }), "{refused}");
+    // A map page is no part of its capacity.
+    let mapped = drive.replace("nameless", "throughput");
+    let mapped = Scenario::parse(Path::new("t.toml"), &mapped).expect("a scenario");
+    let bytes = |scenario: &Scenario| scenario.drives[0].capacity.map(|c| c.logical_bytes());
+    assert!(bytes(&scenario) > bytes(&mapped), "{:?} {:?}", bytes(&scenario), bytes(&mapped));
+    assert!(!mapped.drives[0].has_names());
+    let folder = TempDir::new().expect("a folder");
+    let untold = "app db { units = 0-7 }\nrule store when channel.app == db and header.write\n  \
+        do header.addr = next_addr(db.host); header.tag = header.arg0; insert lun\n";
+    std::fs::write(folder.path().join("p.rules"), untold).expect("a file");
+    let with_program = drive.replace("template = \"nameless\"", "program = \"p.rules\"");
+    let refused = Scenario::parse(&folder.path().join("t.toml"), &with_program);
+    let refused = refused.map(|_| ()).expect_err("no rule").to_string();
+    assert!(refused.contains("`moved(db)`"), "{refused}");
+    let no_memory = drive.replace(", durable_memory = \"256K\"", "");
+    let refused = Scenario::parse(Path::new("t.toml"), &no_memory).map(|_| ());
+    assert!(refused.expect_err("no memory").to_string().contains("durable_memory"));
+    for (more, message) in [
+        ("[precondition]\nfill = \"sequential\"\n", "no logical blocks for [precondition]"),
+        ("[path]\nqueue_model = \"sq\"\n", "no logical blocks for a block layer"),
+        ("[target]\nkind = \"pblk\"\n", "does not expose it"),
+    ] {
+        let refused = read(more).map(|_| ()).expect_err(more).to_string();
+        assert!(refused.contains(message), "{more}: {refused}");
+    }
+}
+
+#[test]
 fn errors_of_a_program_have_its_line_and_column() {
     for (rules, message) in [
         ("rule r when header.write do complete fine", "/p.rules:3:38: "),
@@ -126,7 +168,10 @@ fn errors_of_a_program_have_its_line_and_column() {
             "rule a when header.write do complete ok\nrule b when header.write do complete ok",
             "/p.rules:4:6: ",
         ),
-        ("rule r when every 10s\n  do post migrated, 0, 0, 0", "/p.rules:3:1: "),
+        (
+            "rule r when idle(db)\n  set v = best line of db by line.age\n  do move valid of v to db.hot",
+            "/p.rules:3:1: ",
+        ),
     ] {
         let found = refused_program(&format!("{APP}{rules}\n"));
         assert!(found.starts_with(message), "{rules}: {found}");
@@ -205,7 +250,7 @@ fn programs_that_the_drive_does_not_execute_are_refused_at_their_rule() {
             "rule warm runs every 999000 ns",
             false,
         ),
-        (format!("{APP}{get} set header.tag = 1 do complete ok\n"), "tags of sectors", true),
+        (format!("{APP}{get} set header.tag = 1 do complete ok\n"), "fewer than 4 sectors", false),
         (format!("app db {{ units = 0-2 }}\n{STORE}"), "must have all of them", false),
         (format!("app db {{ units = 0-3, spare = 3 }}\n{STORE}"), "spare share", false),
     ];

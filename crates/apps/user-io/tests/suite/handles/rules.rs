@@ -1,7 +1,14 @@
 //! Commands to the rules of a drive on its own thread, and its tables.
 
+// guarantee: B-106
+
+use std::collections::BTreeMap;
+
 use controller::{DriveConfig, DriveRulesConfig, PersonalityKind, RuleMissConfig};
-use nvme::{RuleCommand, RuleCommandKind, RuleReply, RuleTableAction, RuleTableEntry, Status};
+use nvme::{
+    NamedCommand, RuleCommand, RuleCommandKind, RuleEvent, RuleReply, RuleTableAction,
+    RuleTableEntry, Status,
+};
 use time::Nanos;
 use user_io::{DirectError, Handle, QueueConfig};
 
@@ -19,8 +26,35 @@ const WORDS: &str = "app db { units = 0-UNITS, spare = 0.05 }\n\
     do for s in header.range up to 64 { for w: Word in s { \
     if w.value in wanted { emit w; found = found + 1 } } } complete ok value found\n";
 
+const NAMES: &str = "app db { units = 0-UNITS, spare = 0.05 }\n\
+    table forward: map<u64, u64>[512] volatile\n\
+    rule store when channel.app == db and header.write\n  \
+    do header.addr = next_addr(db.host); header.tag = header.arg0; insert lun\n\
+    rule load when channel.app == db and header.read\n  \
+    do if header.arg0 in forward { header.arg0 = forward[header.arg0] } \
+    header.addr = name(header.arg0); header.tag = header.arg1; insert lun\n\
+    rule free when channel.app == db and header.op == trim\n  \
+    do if header.arg0 in forward { header.arg0 = forward[header.arg0] } \
+    header.addr = name(header.arg0); insert lun\n\
+    rule moved when moved(db)\n  set forward[header.arg0] = header.arg1\n  \
+    do post migrated, header.arg0, header.arg1, header.tag\n\
+    rule acknowledge when channel.app == db and header.op == ack\n  \
+    do remove header.arg0 from forward; complete ok\n";
+
 fn ruled() -> DriveConfig {
-    let base = config(PersonalityKind::Block);
+    with_program(config(PersonalityKind::Block), WORDS)
+}
+
+/// Returns a drive whose sectors have names, with write units of 4 sectors.
+fn named() -> DriveConfig {
+    let mut base = config(PersonalityKind::Block);
+    let media::MediaConfig::Nand(nand) = &mut base.media else { panic!("no NAND") };
+    (nand.geometry.planes, nand.geometry.page_bytes) = (2, 8192);
+    (nand.geometry.chunks, nand.geometry.pages) = (12, 8);
+    with_program(base, NAMES)
+}
+
+fn with_program(base: DriveConfig, source: &str) -> DriveConfig {
     let media::MediaConfig::Nand(nand) = &base.media else { panic!("no NAND") };
     let units = nand.geometry.total_pus() - 1;
     let settings = DriveRulesConfig {
@@ -34,7 +68,7 @@ fn ruled() -> DriveConfig {
     };
     let grant = settings.grant(nand);
     let options = rules_lang::CompileOptions { grant, ..Default::default() };
-    let source = WORDS.replace("UNITS", &units.to_string());
+    let source = source.replace("UNITS", &units.to_string());
     let verified = rules_lang::check("words.rules".as_ref(), source.as_bytes(), &options);
     let program = verified.unwrap_or_else(|error| panic!("{error}")).program().encode();
     DriveConfig { rules: Some(DriveRulesConfig { program, ..settings }), ..base }
@@ -121,6 +155,74 @@ fn an_owner_waits_asleep_or_polling_and_no_longer_than_it_says() {
 }
 
 #[test]
+fn a_program_keeps_the_names_of_its_sectors() {
+    let device = over(named());
+    let sector = device.limits().sector_bytes as usize;
+    let mut rules = device.rule_queue(QueueConfig { depth: 16, interrupts: true }).unwrap();
+    let buffers: Vec<_> = (0..8).map(|_| device.buffer(sector).unwrap()).collect();
+    assert!(device.found_names(0, 100).unwrap().is_empty());
+    let capacity = device.limits().sectors;
+    let (live, mut names) = (capacity * 3 / 4 / 8 * 8, BTreeMap::new());
+    let mut moved = 0;
+    for tag in 0..8 * live {
+        // Eight writes at a time.
+        let buffer = &buffers[(tag % 8) as usize];
+        buffer.write(0, &tag.to_le_bytes().repeat(sector / 8));
+        rules.submit_named(NamedCommand::write(tag), Some(buffer), tag).unwrap();
+        if tag % 8 != 7 {
+            continue;
+        }
+        for _ in 0..8 {
+            let done = rules.wait_until(Nanos::MAX).expect("it completes");
+            assert_eq!(done.status, Status::SUCCESS);
+            names.insert(done.user, done.reply.value);
+        }
+        loop {
+            let log = device.take_rule_events().unwrap();
+            assert_eq!(log.lost, 0);
+            for event in &log.events {
+                assert_eq!(event.kind.get(), RuleEvent::MIGRATED);
+                let [old, new, tag] = event.values.map(|value| value.get());
+                names.entry(tag).and_modify(|name| *name = new);
+                let ack = RuleCommand::new(RuleCommandKind::Ack, 0, 1);
+                let done = rules.run(RuleCommand { arg0: old, ..ack }, None).unwrap();
+                assert_eq!(done.status, Status::SUCCESS);
+                moved += 1;
+            }
+            if log.events.is_empty() {
+                break;
+            }
+        }
+        while names.len() as u64 > live {
+            // In another order than they were written in.
+            let at = (tag * 7919) as usize % names.len();
+            let tag = *names.keys().nth(at).expect("a sector");
+            let name = names.remove(&tag).expect("a sector");
+            let done = rules.run_named(NamedCommand::free(name), None).unwrap();
+            assert_eq!(done.status, Status::SUCCESS);
+        }
+    }
+    assert!(moved > 0, "collection has moved nothing");
+    let mut bytes = vec![0; sector];
+    for (tag, name) in &names {
+        let read = NamedCommand::read(*name, *tag);
+        assert_eq!(rules.run_named(read, Some(&buffers[0])).unwrap().status, Status::SUCCESS);
+        buffers[0].read(0, &mut bytes);
+        assert_eq!(bytes, tag.to_le_bytes().repeat(sector / 8));
+        let foreign = NamedCommand::read(*name, tag + 1);
+        let status = rules.run_named(foreign, Some(&buffers[0])).unwrap().status;
+        assert!(status.is(Status::APPLICATION_TAG_CHECK), "{status}");
+    }
+    // It has no logical blocks, and a read without a buffer fails.
+    let queue = device.create_queue(QueueConfig { depth: 16, interrupts: false }).unwrap();
+    let mut handle = Handle::new(&device, queue).unwrap();
+    handle.read(0, &buffers[0]).expect_err("blocks");
+    let (tag, name) = names.pop_first().expect("a sector");
+    let status = rules.run_named(NamedCommand::read(name, tag), None).unwrap().status;
+    assert!(!status.is_success(), "{status}");
+}
+
+#[test]
 fn drives_without_rules_refuse_commands_to_them() {
     let device = drive(PersonalityKind::Block);
     let mut rules = device.rule_queue(QueueConfig { depth: 8, interrupts: false }).unwrap();
@@ -128,6 +230,12 @@ fn drives_without_rules_refuse_commands_to_them() {
     assert_eq!(done.status, Status::INVALID_OPCODE);
     let status = status_of(device.rule_table_values(0, 0, 1).unwrap_err());
     assert_eq!(status, Some(Status::INVALID_OPCODE));
+    let done = rules.run_named(NamedCommand::free(1), None).unwrap();
+    assert_eq!(done.status, Status::INVALID_OPCODE);
+    let status = status_of(device.take_rule_events().unwrap_err());
+    assert_eq!(status, Some(Status::INVALID_LOG_PAGE));
+    let status = status_of(device.found_names(0, 1).unwrap_err());
+    assert_eq!(status, Some(Status::INVALID_LOG_PAGE));
     let null = user_io::IoDevice::null(null_limits(4));
     let refused = null.rule_queue(QueueConfig::default());
     assert!(matches!(refused, Err(DirectError::NoDrive { .. })), "{refused:?}");

@@ -1,6 +1,7 @@
 //! `sluice_rules_install()` and others: rules of a drive that this program has opened.
 
 // guarantee: B-115
+// guarantee: B-106
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{null, null_mut};
@@ -16,10 +17,16 @@ const STORE: &str = "rule store\n  when channel.app == db and header.write\n  \
     set map[header.lba] = next_addr(db.host)\n  do header.addr = map[header.lba]; insert lun\n";
 
 fn open(folder: &std::path::Path, keys: &str) -> *mut sluice_device {
+    open_with_planes(folder, 1, keys)
+}
+
+fn open_with_planes(folder: &std::path::Path, planes: u32, keys: &str) -> *mut sluice_device {
     let file = folder.join("d.toml");
-    let drive = "[drive]\nname = \"d\"\npreset = \"femu-default\"\n\
-        geometry = { channels = 2, pus = 2, chunks = 24, pages = 32 }\n";
-    std::fs::write(&file, format!("{drive}{keys}")).unwrap();
+    let drive = "[drive]\nname = \"d\"\npreset = \"femu-default\"\n";
+    let geometry = format!(
+        "geometry = {{ channels = 2, pus = 2, chunks = 24, pages = 32, planes = {planes} }}\n"
+    );
+    std::fs::write(&file, format!("{drive}{geometry}{keys}")).unwrap();
     let what = CString::new(file.to_str().unwrap()).unwrap();
     let mut device = null_mut();
     ok!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device));
@@ -246,4 +253,89 @@ fn an_application_is_opened_by_its_name_and_has_its_own_counters() {
     let what = CString::new(format!("{}#other", folder.path().join("d.toml").display())).unwrap();
     let mut device = null_mut();
     expect!(sluice_open_version(SLUICE_VERSION, what.as_ptr(), null(), &mut device), EINVAL, "log");
+}
+
+const NAMES: &str = "app db { units = 0-3, spare = 0.05 }\n\
+    table forward: map<u64, u64>[512] volatile\n\
+    rule store when channel.app == db and header.write\n  \
+    do header.addr = next_addr(db.host); header.tag = header.arg0; insert lun\n\
+    rule load when channel.app == db and header.read\n  \
+    do header.addr = name(header.arg0); header.tag = header.arg1; insert lun\n\
+    rule free when channel.app == db and header.op == trim\n  \
+    do header.addr = name(header.arg0); insert lun\n\
+    rule moved when moved(db)\n  set forward[header.arg0] = header.arg1\n  \
+    do post migrated, header.arg0, header.arg1, header.tag\n\
+    rule tell when channel.app == db and header.op == user2\n  \
+    do post migrated, 1, 2, header.arg0; complete ok\n";
+
+#[test]
+fn sectors_with_names_are_written_read_and_freed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("n.rules"), NAMES).unwrap();
+    let keys = "data = \"file\"\npath = \"n.img\"\npersonality = \"rules\"\n\
+        rules = { program = \"n.rules\" }\n";
+    let mut names = Vec::new();
+    let none = sluice_rule_reply { value: 0, bytes: 0, status: 0 };
+    let free = c"free".as_ptr();
+    for powered_on in 0..2 {
+        let device = open_with_planes(folder.path(), 4, keys);
+        let mut buffer = null_mut();
+        ok!(sluice_buffer_create(device, 4096, &mut buffer));
+        let mut reply = none;
+        // Names that the drive has found are those of the last time.
+        let mut found = [sluice_found_name { name: 0, tag: 0 }; 64];
+        // SAFETY: the array has 64 elements.
+        let count = unsafe { sluice_found_names(device, 0, found.as_mut_ptr(), 64) };
+        let of_found = found.iter().take(count as usize).map(|found| (found.name, found.tag));
+        let mut of_found: Vec<(u64, u64)> = of_found.collect();
+        of_found.sort_by_key(|(_, tag)| *tag);
+        assert_eq!(of_found, names);
+        for (name, tag) in std::mem::take(&mut names) {
+            ok!(sluice_named_command(device, c"read".as_ptr(), name, tag, buffer, &mut reply));
+            // SAFETY: the buffer has 4096 bytes, and no command is outstanding.
+            let first = unsafe { sluice_buffer_data(buffer).cast::<u64>().read() };
+            assert_eq!((reply.status, first), (0, tag));
+            ok!(sluice_named_command(device, free, name, 0, null(), &mut reply));
+            assert_eq!(reply.status, 0);
+            ok!(sluice_named_command(device, free, name, 0, null(), &mut reply));
+            assert_eq!(reply.status, 0x7c1, "not found");
+        }
+        for tag in 100 * powered_on..100 * powered_on + 20 {
+            // SAFETY: as above.
+            unsafe { sluice_buffer_data(buffer).cast::<u64>().write(tag) };
+            ok!(sluice_named_command(device, c"write".as_ptr(), tag, 0, buffer, &mut reply));
+            assert_eq!(reply.status, 0);
+            names.push((reply.value, tag));
+        }
+        // An event.
+        let request = sluice_rule_request { lba: 0, sectors: 1, arg0: 77, arg1: 0 };
+        ok!(sluice_rule_command(device, c"user2".as_ptr(), &request, null(), &mut reply));
+        let mut events = [sluice_rule_event { kind: 0, values: [0; 3] }; 126];
+        let mut lost = 9;
+        // SAFETY: the array has 126 elements.
+        let count = unsafe { sluice_rule_events(device, events.as_mut_ptr(), 126, &mut lost) };
+        assert_eq!((count, lost, events[0].kind), (1, 0, SLUICE_RULE_EVENT_MIGRATED));
+        assert_eq!(events[0].values, [1, 2, 77]);
+        // SAFETY: as above.
+        let count = unsafe { sluice_rule_events(device, events.as_mut_ptr(), 126, null_mut()) };
+        assert_eq!(count, 0);
+        expect!(sluice_rule_events(device, events.as_mut_ptr(), 125, null_mut()), EINVAL, "126");
+        expect!(sluice_rule_events(device, null_mut(), 126, null_mut()), EINVAL, "events");
+        expect!(sluice_found_names(device, 0, found.as_mut_ptr(), 0), EINVAL, "capacity");
+        expect!(sluice_found_names(device, 0, null_mut(), 1), EINVAL, "names");
+        let other = c"trim".as_ptr();
+        expect!(sluice_named_command(device, other, 0, 0, null(), &mut reply), EINVAL, "free");
+        expect!(sluice_named_command(device, free, 0, 0, buffer, &mut reply), EINVAL, "buffer");
+        let write = c"write".as_ptr();
+        expect!(sluice_named_command(device, write, 0, 0, null(), &mut reply), EINVAL, "buffer");
+        expect!(sluice_named_command(device, free, 0, 0, null(), null_mut()), EINVAL, "reply");
+        // SAFETY: no command uses it any more.
+        unsafe { sluice_buffer_destroy(buffer) };
+        ok!(sluice_close(device));
+    }
+    let block = open(folder.path(), "");
+    let mut reply = none;
+    ok!(sluice_named_command(block, free, 1, 0, null(), &mut reply));
+    assert_eq!(reply.status, 1, "invalid opcode");
+    ok!(sluice_close(block));
 }

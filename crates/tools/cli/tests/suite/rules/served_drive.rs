@@ -97,12 +97,9 @@ fn a_program_is_installed_while_commands_wait_for_it() {
         let record = served.missed_writes();
         assert_eq!(record["op"], "write");
         // The drive refuses programs that it does not execute, and the compiler other files.
-        let posts = format!(
-            "{APP}{LOAD}rule tell when channel.app == db and header.write\n  \
-             do post migrated, 1, 2, 3; complete ok\n"
-        );
+        let other_stream = format!("{APP}{LOAD}{}", STORE.replace("db.host", "db.gc"));
         for (source, message) in [
-            (posts.as_str(), "the drive does not execute events for the host yet"),
+            (other_stream.as_str(), "the drive does not execute writes in the stream `gc` yet"),
             ("rule x", "expected `when`"),
             ("app db { units = 0-99 }", "units"),
         ] {
