@@ -12,6 +12,7 @@ mod block_commands;
 mod case;
 mod configs;
 mod durable_tables;
+mod fetching_rules;
 mod host_file;
 mod rules;
 mod sector;

@@ -103,7 +103,7 @@ fn enlarge_units(config: &mut DriveConfig, shift: u32) {
 }
 
 /// Creates a drive with this configuration, with more chunks if it needs them.
-fn power_on(config: &mut DriveConfig) -> Controller {
+pub(super) fn power_on(config: &mut DriveConfig) -> Controller {
     loop {
         let error = match Controller::new(config.clone()) {
             Ok(drive) => return drive,

@@ -53,7 +53,14 @@ pub(super) fn settings() -> DriveRulesConfig {
 
 /// Returns a program in its encoded form.
 pub(crate) fn compiled(source: &str, config: &DriveConfig) -> Vec<u8> {
-    let options = CompileOptions { grant: settings().grant(nand(config)), ..Default::default() };
+    compiled_for(source, config, settings().ops)
+}
+
+/// Returns a program, whose commands may use `ops` operations, in its encoded form.
+pub(crate) fn compiled_for(source: &str, config: &DriveConfig, ops: u64) -> Vec<u8> {
+    let settings = DriveRulesConfig { ops, ..settings() };
+    let (grant, sector_bytes) = (settings.grant(nand(config)), config.sector_bytes());
+    let options = CompileOptions { grant, sector_bytes, ..Default::default() };
     let verified = check(Path::new("p.rules"), source.as_bytes(), &options);
     verified.unwrap_or_else(|error| panic!("{error}")).program().encode()
 }
