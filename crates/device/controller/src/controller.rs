@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ftl::Ftl;
 use media::{DataStore, MediaConfig, Nand, Pcm};
 use nvme::Status;
-use rules::TableId;
+use rules::{RuleLimits, TableId};
 use serde::{Deserialize, Serialize};
 use time::{Component, Nanos};
 use transport::{DrivePolls, Port};
@@ -38,7 +38,7 @@ use crate::personality::null::NullDrive;
 use crate::personality::open_channel::OpenChannelDrive;
 use crate::personality::pcm::PcmDrive;
 use crate::personality::rules::DriveRules;
-use crate::personality::rules::installation::{self, DriveRulesLimits};
+use crate::personality::rules::installation;
 use crate::personality::rules::{durable, named};
 use crate::personality::sanitize;
 use crate::stats::CommandTimes;
@@ -358,7 +358,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`DriveRulesError::NoRules`].
-    pub fn rule_limits(&self) -> Result<DriveRulesLimits, DriveRulesError> {
+    pub fn rule_limits(&self) -> Result<RuleLimits, DriveRulesError> {
         installation::limits(self)
     }
 

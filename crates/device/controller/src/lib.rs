@@ -66,7 +66,6 @@ pub use persistence::saved_state::SavedDrive;
 pub use personality::recovery::name_sectors;
 pub use personality::rules::config::{DriveRulesConfig, DriveRulesError, check_executable};
 pub use personality::rules::fetches::{RULE_CONTEXTS, RULE_READ_AHEAD, RuleFetchStats};
-pub use personality::rules::installation::DriveRulesLimits;
 pub use personality::rules::misses::{RuleMissConfig, RuleMissRecord};
 pub use personality::rules::needs_names;
 pub use personality::rules::tables::{

@@ -31,6 +31,17 @@ pub struct RuleGrant {
     pub allows_global: bool,
 }
 
+/// The resources that a program may use, and the drive that it is compiled for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleLimits {
+    /// The grant.
+    pub grant: RuleGrant,
+    /// Bytes of a sector.
+    pub sector_bytes: u32,
+    /// Lines that can be a victim at most.
+    pub lines: u32,
+}
+
 impl Default for RuleGrant {
     fn default() -> RuleGrant {
         RuleGrant {

@@ -31,7 +31,7 @@ pub use engine::{
     RuleCounters, RuleEngine, RuleInput, RuleStatus, RuleStep, RuleTableError, RuleVerdict,
     TableChange,
 };
-pub use grant::{AppGrant, RuleGrant};
+pub use grant::{AppGrant, RuleGrant, RuleLimits};
 pub use ids::{AppId, ContextId, LayoutId, RuleId, RuleLine, TableId};
 pub use instruction::{
     ADDRESS_NAME_MAX, HeaderRegister, Instruction, LOOP_DEPTH_MAX, REGISTERS, RuleOp,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use controller::{Controller, DriveRuleStats, DriveRulesError, RuleTableEdit, RuleTableInfo};
 use event::RealClock;
 use nvme::{RuleTableAction, RuleTableEntry};
-use rules::{RuleGrant, TableId};
+use rules::{RuleGrant, RuleLimits, TableId};
 use serde::{Deserialize, Serialize};
 use share_proto::{Code, ProtocolError, ResourceName, ValuePart};
 
@@ -56,6 +56,26 @@ pub struct RuleReport {
 }
 
 impl RuleReport {
+    /// Creates the report of rules with these limits, tables and counters.
+    pub fn new(
+        limits: &RuleLimits,
+        tables: Vec<RuleTableInfo>,
+        stats: DriveRuleStats,
+    ) -> RuleReport {
+        let RuleLimits { grant, sector_bytes, lines } = limits;
+        RuleReport {
+            units: grant.units,
+            unit_sectors: grant.unit_sectors,
+            sector_bytes: *sector_bytes,
+            lines: *lines,
+            table_bytes: grant.table_bytes,
+            command_ops: grant.command_ops,
+            background_ops: grant.background_ops,
+            tables,
+            stats,
+        }
+    }
+
     /// Returns what a program may use.
     pub fn grant(&self) -> RuleGrant {
         RuleGrant {
@@ -76,6 +96,18 @@ pub enum RuleTableKey {
     Number(u8),
     /// By its name.
     Name(String),
+}
+
+impl From<u8> for RuleTableKey {
+    fn from(number: u8) -> RuleTableKey {
+        RuleTableKey::Number(number)
+    }
+}
+
+impl From<&str> for RuleTableKey {
+    fn from(name: &str) -> RuleTableKey {
+        RuleTableKey::Name(name.to_owned())
+    }
 }
 
 impl RuleTableKey {
@@ -185,17 +217,7 @@ impl RuleOwner for DriveRuleOwner {
             .owner
             .call(|drive| (drive.rule_limits(), drive.rule_tables(), drive.stats().rules))?;
         let (limits, stats) = (limits?, stats.ok_or(DriveRulesError::NoRules)?);
-        Ok(RuleReport {
-            units: limits.grant.units,
-            unit_sectors: limits.grant.unit_sectors,
-            sector_bytes: limits.sector_bytes,
-            lines: limits.lines,
-            table_bytes: limits.grant.table_bytes,
-            command_ops: limits.grant.command_ops,
-            background_ops: limits.grant.background_ops,
-            tables: tables?,
-            stats,
-        })
+        Ok(RuleReport::new(&limits, tables?, stats))
     }
 
     fn install(&self, program: Vec<u8>) -> Result<u64, RuleControlError> {

@@ -35,8 +35,9 @@ use driver::{ControllerInfo, OpenChannelInfo, QueuePair, RingAddresses};
 use ftl::FtlConfig;
 use mem::{PAGE_BYTES, SharedRegion};
 use nvme::{ChunkDescriptor, ChunkState, Cqe, Geometry, MediaTiming, PpaFormat, Sqe, Status};
-use pblk::{Pblk, Sharded, ShardedConfig, TargetRulesConfig, TargetRulesLimits};
+use pblk::{Pblk, Sharded, ShardedConfig, TargetRulesConfig};
 use rng::Rng;
+use rules::RuleLimits;
 use rules_lang::{CompileOptions, check};
 use testkit::instructions::{
     CountedCase, CountingMethod, DifferenceBound, Failed, InstructionBench, Marker, RepeatCount,
@@ -230,7 +231,7 @@ fn program(source: &str, geometry: &Geometry) -> Result<TargetRulesConfig, Faile
     let units = format!("units = 0-{}", geometry.groups * geometry.pus - 1);
     let source = source.replace("units = 0-63", &units);
     let settings = TargetRulesConfig::default();
-    let TargetRulesLimits { grant, sector_bytes, lines } = settings.limits(geometry, 0);
+    let RuleLimits { grant, sector_bytes, lines } = settings.limits(geometry, 0);
     let options = CompileOptions { grant, sector_bytes, lines };
     let verified = check(Path::new("page.rules"), source.as_bytes(), &options)?;
     Ok(TargetRulesConfig { program: verified.program().encode(), ..settings })

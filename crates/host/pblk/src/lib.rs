@@ -33,6 +33,6 @@ pub use pblk::sharded::{
 };
 pub use pblk::{
     DriveQueue, NamedTargetRule, Pblk, PblkError, PblkHealth, SavedPblk, TargetRuleMisses,
-    TargetRuleStats, TargetRulesConfig, TargetRulesError, TargetRulesLimits,
+    TargetRuleStats, TargetRulesConfig, TargetRulesError,
 };
 pub use rrpc::{DeviceL2pEntries, Rrpc, RrpcError, SavedRrpc};

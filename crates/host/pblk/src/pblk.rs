@@ -46,7 +46,6 @@ pub use open::DriveQueue;
 use rules::TargetRules;
 pub use rules::{
     NamedTargetRule, TargetRuleMisses, TargetRuleStats, TargetRulesConfig, TargetRulesError,
-    TargetRulesLimits,
 };
 pub use saved_state::SavedPblk;
 use stripe_layout::StripeMap;
@@ -161,7 +160,7 @@ impl Pblk {
 
     /// Returns what a program that [replaces](Pblk::replace_rules) the installed one may use; `None` without
     /// rules.
-    pub fn rule_limits(&self) -> Option<TargetRulesLimits> {
+    pub fn rule_limits(&self) -> Option<::rules::RuleLimits> {
         let (rules, active_pus) = (self.flash.rules.as_ref()?, self.ftl.config().active_pus);
         Some(rules.settings().limits(self.flash.geometry(), active_pus))
     }

@@ -4,12 +4,12 @@
 use std::ops::RangeInclusive;
 
 use controller::{
-    DriveConfig, DriveRulesConfig, DriveRulesError, DriveRulesLimits, RuleMissConfig,
+    DriveConfig, DriveRulesConfig, DriveRulesError, RuleMissConfig,
     check_executable, needs_names,
 };
 use ftl::FtlConfig;
 use media::{MediaConfig, NandConfig};
-use rules::{RuleLocation, VerifiedProgram};
+use rules::{RuleLimits, RuleLocation, VerifiedProgram};
 use rules_lang::CompileOptions;
 use time::Nanos;
 
@@ -169,7 +169,7 @@ impl RuleKeys {
         nand: &NandConfig,
         ftl: &FtlConfig,
     ) -> (CompileOptions, u32) {
-        let DriveRulesLimits { grant, sector_bytes, lines } = config.limits(nand, ftl.active_pus);
+        let RuleLimits { grant, sector_bytes, lines } = config.limits(nand, ftl.active_pus);
         let last_unit = nand.geometry.total_pus().saturating_sub(1);
         (CompileOptions { grant, sector_bytes, lines }, last_unit)
     }

@@ -1,8 +1,8 @@
 //! [`TargetRuleKeys`]: the rules of `[target] kind = "rules"`, keys of the target.
 
 use media::{MediaConfig, NandConfig};
-use pblk::{TargetRulesConfig, TargetRulesError, TargetRulesLimits};
-use rules::{RuleLocation, VerifiedProgram};
+use pblk::{TargetRulesConfig, TargetRulesError};
+use rules::{RuleLimits, RuleLocation, VerifiedProgram};
 use rules_lang::CompileOptions;
 
 use super::{NotExecuted, ProgramKeys};
@@ -93,8 +93,7 @@ impl TargetRuleKeys {
         let ProgramKeys { ops, table_bytes, idle_poll, .. } = self.program;
         let config = TargetRulesConfig { program: Vec::new(), ops, table_bytes, idle_poll };
         let (geometry, ftl) = (nand.host_geometry(), &target.ftl);
-        let TargetRulesLimits { grant, sector_bytes, lines } =
-            config.limits(&geometry, ftl.active_pus);
+        let RuleLimits { grant, sector_bytes, lines } = config.limits(&geometry, ftl.active_pus);
         let options = CompileOptions { grant, sector_bytes, lines };
         let last_unit = nand.geometry.total_pus().saturating_sub(1);
         let check = |verified: &VerifiedProgram| {

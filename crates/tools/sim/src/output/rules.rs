@@ -122,10 +122,9 @@ pub(crate) fn target_rule_counters(stats: &TargetRuleStats) -> Value {
             "blocks": missed.sectors,
         })
     };
-    json!({
+    let mut counters = json!({
         "inputs": stats.inputs,
         "misses": stats.miss_count(),
-        "missed": stats.missed.iter().map(missed).collect::<Vec<_>>(),
         "ops": stats.ops,
         "polls": stats.polls,
         "victims": stats.victims,
@@ -134,6 +133,12 @@ pub(crate) fn target_rule_counters(stats: &TargetRuleStats) -> Value {
         "periodic": stats.periodic,
         "relocated": stats.relocated,
         "hot_sectors": stats.hot_sectors,
-        "rules": stats.rules.iter().map(rule).collect::<Vec<_>>(),
-    })
+    });
+    // The only application has all of them.
+    let mut app = counters.clone();
+    app["name"] = json!(stats.app);
+    counters["missed"] = stats.missed.iter().map(missed).collect();
+    counters["apps"] = json!([app]);
+    counters["rules"] = stats.rules.iter().map(rule).collect();
+    counters
 }

@@ -4,13 +4,12 @@
 use ftl::{FtlConfig, victim_lines_max};
 use media::{DataStore, MediaConfig, NandConfig};
 use rules::{
-    AppDeclaration, AppId, PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed,
-    RuleProgram, RuleTableError, RuleTrigger, VerifiedProgram, VerifyError, verify,
+    AppDeclaration, AppId, PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleLimits,
+    RuleNeed, RuleProgram, RuleTableError, RuleTrigger, VerifiedProgram, VerifyError, verify,
 };
 use time::Nanos;
 
 use super::durable::IDENTITY_BYTES;
-use super::installation::DriveRulesLimits;
 use super::misses::RuleMissConfig;
 use super::needs_names;
 use crate::DriveConfig;
@@ -59,10 +58,10 @@ impl DriveRulesConfig {
 
     /// Returns what a program of a drive with this medium is compiled for. `active_pus` is that of
     /// [`FtlConfig`].
-    pub fn limits(&self, nand: &NandConfig, active_pus: u32) -> DriveRulesLimits {
+    pub fn limits(&self, nand: &NandConfig, active_pus: u32) -> RuleLimits {
         let pus = nand.geometry.total_pus();
         let chunks = nand.host_geometry().total_chunks();
-        DriveRulesLimits {
+        RuleLimits {
             grant: self.grant(nand),
             sector_bytes: nand.geometry.sector_bytes,
             lines: victim_lines_max(chunks, pus, active_pus),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use nvme::Status;
-use rules::{RuleGrant, VerifiedProgram};
+use rules::{RuleLimits, VerifiedProgram};
 use time::Nanos;
 use transport::Port;
 
@@ -24,17 +24,6 @@ use crate::namespaces::management;
 use crate::personality::block::BlockDrive;
 use crate::personality::spaces::SpaceUnits;
 
-/// The resources that a program of a drive may use, and the drive that it is compiled for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveRulesLimits {
-    /// The grant.
-    pub grant: RuleGrant,
-    /// Bytes of a sector.
-    pub sector_bytes: u32,
-    /// Lines that can be a victim at most.
-    pub lines: u32,
-}
-
 fn nand(controller: &Controller) -> Result<&media::NandConfig, DriveRulesError> {
     match &controller.config.media {
         media::MediaConfig::Nand(nand) => Ok(nand),
@@ -46,7 +35,7 @@ fn nand(controller: &Controller) -> Result<&media::NandConfig, DriveRulesError> 
 ///
 /// # Errors
 /// [`DriveRulesError::NoRules`].
-pub(crate) fn limits(controller: &Controller) -> Result<DriveRulesLimits, DriveRulesError> {
+pub(crate) fn limits(controller: &Controller) -> Result<RuleLimits, DriveRulesError> {
     let settings = controller.config.rules.as_ref().ok_or(DriveRulesError::NoRules)?;
     let nand = nand(controller)?;
     Ok(settings.limits(nand, controller.config.ftl.active_pus))

@@ -83,6 +83,26 @@ pub struct DriveRuleStats {
     pub sectors: RuleFetchStats,
 }
 
+impl DriveRuleStats {
+    /// Creates the counters of rules with these applications: the sums of theirs, and no others.
+    pub fn of_apps(apps: Vec<AppRuleStats>) -> DriveRuleStats {
+        let mut stats = DriveRuleStats::default();
+        for app in &apps {
+            stats.inputs += app.inputs;
+            stats.misses += app.misses;
+            stats.ops += app.ops;
+            stats.polls += app.polls;
+            stats.idle_polls += app.idle_polls;
+            stats.periodic += app.periodic;
+            stats.victims += app.victims;
+            stats.relocated += app.relocated;
+            stats.policy_victims += app.policy_victims;
+            stats.hot_sectors += app.hot_sectors;
+        }
+        DriveRuleStats { apps, ..stats }
+    }
+}
+
 /// Counters of an application; each is a part of the sum in [`DriveRuleStats`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppRuleStats {
@@ -280,28 +300,14 @@ impl DriveRules {
             faults: now.faults - before.faults,
             ops: now.ops - before.ops,
         });
-        let mut stats = DriveRuleStats {
+        DriveRuleStats {
             rules: named.collect(),
-            apps: self.app_stats(),
             missed: self.misses.records(),
             installations: self.installations,
             engine_busy: self.stations.busy,
             sectors: self.fetches.stats,
-            ..DriveRuleStats::default()
-        };
-        for app in &stats.apps {
-            stats.inputs += app.inputs;
-            stats.misses += app.misses;
-            stats.ops += app.ops;
-            stats.polls += app.polls;
-            stats.idle_polls += app.idle_polls;
-            stats.periodic += app.periodic;
-            stats.victims += app.victims;
-            stats.relocated += app.relocated;
-            stats.policy_victims += app.policy_victims;
-            stats.hot_sectors += app.hot_sectors;
+            ..DriveRuleStats::of_apps(self.app_stats())
         }
-        stats
     }
 
     /// Returns the counters of each application.

@@ -3,7 +3,7 @@
 use ftl::{FtlConfig, victim_lines_max};
 use nvme::Geometry;
 use rules::{
-    PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleNeed, RuleProgram,
+    PlacementStream, ProgramDecodeError, RuleFeature, RuleGrant, RuleLimits, RuleNeed, RuleProgram,
     RuleTrigger, VerifiedProgram, VerifyError, verify,
 };
 use time::Nanos;
@@ -23,17 +23,6 @@ pub struct TargetRulesConfig {
     pub idle_poll: Option<Nanos>,
 }
 
-/// The resources that a program of a target may use, and the drive that it is compiled for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRulesLimits {
-    /// The grant.
-    pub grant: RuleGrant,
-    /// Bytes of a sector.
-    pub sector_bytes: u32,
-    /// Lines that can be a victim at most.
-    pub lines: u32,
-}
-
 impl Default for TargetRulesConfig {
     /// No program, 4096 operations and 64 MiB of tables.
     fn default() -> TargetRulesConfig {
@@ -49,7 +38,7 @@ impl TargetRulesConfig {
 
     /// Returns what a program of a target over a drive with this geometry may use. `active_pus` is that
     /// of [`FtlConfig`].
-    pub fn limits(&self, geometry: &Geometry, active_pus: u32) -> TargetRulesLimits {
+    pub fn limits(&self, geometry: &Geometry, active_pus: u32) -> RuleLimits {
         let units = geometry.groups * geometry.pus;
         let grant = RuleGrant {
             units,
@@ -60,7 +49,7 @@ impl TargetRulesConfig {
             ..RuleGrant::default()
         };
         let lines = victim_lines_max(geometry.total_chunks(), units, active_pus);
-        TargetRulesLimits { grant, sector_bytes: geometry.sector_bytes, lines }
+        RuleLimits { grant, sector_bytes: geometry.sector_bytes, lines }
     }
 
     /// Decodes and verifies the program for a target over a drive with this geometry, with this

@@ -14,7 +14,7 @@ use rules::{
 };
 use time::Nanos;
 
-pub use config::{TargetRulesConfig, TargetRulesError, TargetRulesLimits};
+pub use config::{TargetRulesConfig, TargetRulesError};
 
 /// The application of all requests. A target has one.
 const APP: AppId = AppId::new(0);
@@ -27,6 +27,8 @@ const PAUSE_OPS: u64 = 1 << 20;
 pub struct TargetRuleStats {
     /// Each rule, in the order of the program.
     pub rules: Vec<NamedTargetRule>,
+    /// Name of its only application.
+    pub app: String,
     /// Requests that were inputs.
     pub inputs: u64,
     /// Requests that no rule matched, of each operation that has some.
@@ -97,6 +99,7 @@ impl TargetRuleStats {
         });
         TargetRuleStats {
             rules: rules.collect(),
+            app: self.app.clone(),
             inputs: self.inputs - earlier.inputs,
             missed: missed.filter(|missed| missed.misses > 0).collect(),
             ops: self.ops - earlier.ops,
@@ -156,8 +159,10 @@ impl TargetRules {
             name: rule.name.clone(),
             counters,
         };
+        let app = self.engine.program().program().apps.first();
         TargetRuleStats {
             rules: rules.map(named).collect(),
+            app: app.map(|app| app.name.clone()).unwrap_or_default(),
             inputs: self.request_inputs(),
             ops: self.engine.totals().ops,
             ..self.stats.clone()

@@ -223,10 +223,14 @@ fn results_have_the_rules_of_a_target() {
     assert!(number(&counters["victims"]) > 10, "{counters:#}");
     let of_rules: u64 = named.iter().map(|rule| number(&rule["ops"])).sum();
     assert!(of_rules > 0 && number(&counters["ops"]) >= of_rules, "{counters:#}");
-    for key in ["polls", "policy_victims", "idle_polls", "periodic", "relocated", "hot_sectors"] {
-        number(&counters[key]);
-    }
     let settings = &json["sluice"]["parameters"]["drives"][0]["rules"];
+    let apps = counters["apps"].as_array().expect("applications");
+    assert_eq!((apps.len(), &apps[0]["name"]), (1, &settings["apps"][0]));
+    let of_requests = ["inputs", "misses", "ops", "victims"];
+    let others = ["polls", "policy_victims", "idle_polls", "periodic", "relocated", "hot_sectors"];
+    for key in of_requests.into_iter().chain(others) {
+        assert_eq!(number(&apps[0][key]), number(&counters[key]), "{key}");
+    }
     assert_eq!(settings["rules"], serde_json::json!(["store", "load", "reclaim"]), "{settings:#}");
     assert_eq!(settings["idle_poll_ns"], 10_000_000);
     assert_eq!((&settings["ops"], &settings["hot_stream"]), (&100.into(), &false.into()));
