@@ -29,9 +29,6 @@ use crate::{DirectError, NoRegionReason, RemovalReason};
 /// Default number of entries of a queue.
 const QUEUE_DEPTH_DEFAULT: u16 = 256;
 
-/// The waiter id of a vector queue is its queue id with this bit; other waiter ids count from 0.
-const VECTOR_WAITER_BIT: u64 = 1 << 63;
-
 /// Configuration of a device that consists of the queues of host software
 /// ([`IoDevice::target`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -493,15 +490,8 @@ impl IoDevice {
         queue: &VectorQueue,
         waker: event::Waker,
     ) -> Result<(), DirectError> {
-        if let Some(served) = &self.inner.remote {
-            let sleeper = VECTOR_WAITER_BIT | u64::from(queue.queue().qid());
-            served.session.liveness().set_waker(sleeper, Some(waker.clone()));
-        }
-        if let Some(vector) = queue.queue().vector() {
-            let set = queue.port().set_vector(vector, waker);
-            set.map_err(|source| DirectError::Memory { bytes: 0, source })?;
-        }
-        Ok(())
+        let set = self.inner.set_queue_pair_waker(queue.queue(), queue.port(), waker);
+        set.map_err(|source| DirectError::Memory { bytes: 0, source })
     }
 
     /// Returns the descriptors of `count` chunks of an open-channel drive, starting at `first`.
@@ -522,10 +512,6 @@ impl IoDevice {
     /// Deletes a queue of [`vector_queue`](IoDevice::vector_queue). Outstanding commands are
     /// abandoned.
     pub fn destroy_vector_queue(&self, queue: VectorQueue) {
-        if let Some(served) = &self.inner.remote {
-            let sleeper = VECTOR_WAITER_BIT | u64::from(queue.queue().qid());
-            served.session.liveness().set_waker(sleeper, None);
-        }
         self.inner.delete_queue_pair(queue.into_queue());
     }
 

@@ -2,6 +2,7 @@
 //! [`Backend`] behind it.
 
 use std::any::Any;
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,7 @@ use driver::{
 use event::{RealClock, Waker};
 use mem::AddressSpace;
 use time::{Component, Nanos};
+use transport::Port;
 
 use crate::buffer::{Buffer, Pool};
 use crate::queue::{HardwareQueueKind, LeasedQueue};
@@ -110,6 +112,13 @@ pub(crate) struct DeviceInner {
     /// How completions are noticed, if the scenario of the device says so.
     pub(crate) completion: Option<CompletionPolicy>,
     pub(crate) _keep_alive: Option<KeepAlive>,
+}
+
+/// The waiter id of a queue pair is its queue id with this bit; other waiter ids count from 0.
+const PAIR_WAITER_BIT: u64 = 1 << 63;
+
+fn waiter_of(pair: &QueuePair) -> u64 {
+    PAIR_WAITER_BIT | u64::from(pair.qid())
 }
 
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -313,9 +322,29 @@ impl DeviceInner {
         &self.memory
     }
 
-    /// Deletes a queue pair for vector commands. If the drive does not answer, the queue id and the
-    /// rings stay allocated.
+    /// Sets the waker of the owner of a queue pair. Completions wake it, if the pair has an interrupt
+    /// vector, and so does the end of a served drive.
+    ///
+    /// # Errors
+    /// That of the operating system, if no file descriptor is left.
+    pub(crate) fn set_queue_pair_waker(
+        &self,
+        pair: &QueuePair,
+        port: &Port,
+        waker: Waker,
+    ) -> io::Result<()> {
+        if let Some(served) = &self.remote {
+            served.session.liveness().set_waker(waiter_of(pair), Some(waker.clone()));
+        }
+        pair.vector().map_or(Ok(()), |vector| port.set_vector(vector, waker))
+    }
+
+    /// Deletes a queue pair for vector commands or for commands to rules, and forgets the waker of its
+    /// owner. If the drive does not answer, the queue id and the rings stay allocated.
     pub(crate) fn delete_queue_pair(&self, pair: QueuePair) {
+        if let Some(served) = &self.remote {
+            served.session.liveness().set_waker(waiter_of(&pair), None);
+        }
         if let Backend::Drive(way) = &self.backend {
             let _ = self.wait_for_admin(|progress| {
                 Ok(lock(&way.controller).delete_queue_pair(pair, &mut |_| {}, progress)?)

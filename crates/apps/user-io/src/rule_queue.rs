@@ -52,9 +52,6 @@ pub struct RuleQueue {
     device: Arc<DeviceInner>,
 }
 
-/// Marks the waker of such a queue among those of a served drive.
-const RULE_WAITER_BIT: u64 = 1 << 62;
-
 impl IoDevice {
     /// Creates a queue for commands to the rules of the drive. With `config.interrupts` its owner sleeps
     /// while it waits, if the device has interrupts; else it polls.
@@ -143,14 +140,11 @@ impl IoDevice {
 impl RuleQueue {
     /// Has completions, and the end of a served drive, wake the owner of a queue with interrupts.
     fn listen(&mut self, port: &Port) -> io::Result<()> {
-        let Some(pair) = &self.pair else { return Ok(()) };
-        let Some(vector) = pair.vector() else { return Ok(()) };
+        let Some(pair) = self.pair.as_ref().filter(|pair| pair.vector().is_some()) else {
+            return Ok(());
+        };
         let parker = Parker::new()?;
-        if let Some(served) = &self.device.remote {
-            let sleeper = RULE_WAITER_BIT | u64::from(pair.qid());
-            served.session.liveness().set_waker(sleeper, Some(parker.waker()));
-        }
-        port.set_vector(vector, parker.waker())?;
+        self.device.set_queue_pair_waker(pair, port, parker.waker())?;
         self.parker = Some(parker);
         Ok(())
     }
@@ -297,10 +291,6 @@ impl RuleQueue {
 impl Drop for RuleQueue {
     fn drop(&mut self) {
         if let Some(pair) = self.pair.take() {
-            if let (Some(served), Some(_)) = (&self.device.remote, &self.parker) {
-                let sleeper = RULE_WAITER_BIT | u64::from(pair.qid());
-                served.session.liveness().set_waker(sleeper, None);
-            }
             self.device.delete_queue_pair(pair);
         }
     }
