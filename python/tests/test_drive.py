@@ -411,6 +411,66 @@ def test_sectors_with_names_are_written_read_and_freed(tmp_path: pathlib.Path) -
         assert all(drive.named_read(found[tag], tag) == (0, data[tag]) for tag in found)
 
 
+def test_rules_of_a_target_are_reached_as_those_of_a_drive() -> None:
+    channel = {**DRIVE["drive"], "name": "d", "data": "memory", "personality": "open-channel"}
+    target = {"kind": "rules", "template": "throughput", "over_provisioning": 0.3}
+    with sluice.open({"drive": channel, "target": target}) as drive:
+        drive.write(0, b"x" * SECTOR)
+        source = (
+            f"app db {{ units = 0-{drive.rules()['units'] - 1}, spare = 0.05 }}\n"
+            "table map: addr[db.sectors] durable\n"
+            "table seen: set<u32>[10] volatile\n"
+            "rule load when channel.app == db and header.read "
+            "do header.addr = map[header.lba]; insert lun\n"
+        )
+        assert drive.install_rules(source, drive="d") == 0
+        assert drive.read(0, SECTOR) == b"x" * SECTOR
+        with pytest.raises(sluice.IoError):
+            drive.write(0, bytes(SECTOR))
+        stats = drive.rules()["stats"]
+        assert [rule["name"] for rule in stats["rules"]] == ["load"]
+        assert [(miss["op"], miss["misses"]) for miss in stats["missed"]] == [("write", 1)]
+        (app,) = stats["apps"]
+        assert (app["name"], app["misses"], app["inputs"]) == ("db", 1, stats["inputs"])
+        drive.edit_rule_table("seen", add=[3, 5])
+        assert drive.rule_table("seen", 3, 3) == [1, 0, 1]
+        with pytest.raises(ValueError, match="a target parks no request"):
+            drive.reject_misses()
+    plain = {"kind": "pblk", "over_provisioning": 0.3}
+    with sluice.open({"drive": channel, "target": plain}) as drive:
+        with pytest.raises(ValueError, match="has no rules"):
+            drive.rules()
+
+
+def test_an_application_is_opened_by_its_name(tmp_path: pathlib.Path) -> None:
+    geometry = {"channels": 2, "pus": 2, "chunks": 24, "pages": 32}
+    ruled = {**DRIVE["drive"], "name": "d", "geometry": geometry, "personality": "rules"}
+    ruled |= {"data": "file", "path": str(tmp_path / "d.img")}
+    ruled["rules"] = {"program": str(tmp_path / "apps.rules")}
+    source = "".join(
+        f"app {app} {{ units = {units}, spare = 0.05 }}\n"
+        f"table {app}.{app}_map: addr[{app}.sectors] durable\n"
+        f"rule {app}_load when channel.app == {app} and header.read "
+        f"do header.addr = {app}_map[header.lba]; insert lun\n"
+        f"rule {app}_store when channel.app == {app} and header.write "
+        f"set {app}_map[header.lba] = next_addr({app}.host) "
+        f"do header.addr = {app}_map[header.lba]; insert lun\n"
+        for app, units in [("db", "0-1"), ("log", "2-3")]
+    )
+    (tmp_path / "apps.rules").write_text(source)
+    # Blocks of the same number are different ones.
+    for app, before in [("db", False), ("log", False), ("db", True), ("log", True)]:
+        with sluice.open({"drive": ruled}, drive=app) as drive:
+            own = app[:1].encode() * SECTOR
+            assert drive.read(2 * SECTOR, SECTOR) == (own if before else bytes(SECTOR))
+            drive.write(2 * SECTOR, own)
+            apps = {counted["name"]: counted for counted in drive.rules()["stats"]["apps"]}
+            other = apps["log" if app == "db" else "db"]
+            assert (apps[app]["inputs"], other["inputs"], other["ops"]) == (2, 0, 0)
+    with pytest.raises(sluice.OpenError, match="#db, #log"):
+        sluice.open({"drive": ruled}, drive="other")
+
+
 # guarantee: B-42
 def test_namespaces_change_while_a_drive_is_open() -> None:
     two = {**DRIVE["drive"], "name": "d", "data": "memory", "namespaces": ["1M", "1M"]}

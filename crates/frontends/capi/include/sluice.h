@@ -1812,7 +1812,8 @@ int sluice_rule_command(const struct sluice_device *device,
                         struct sluice_rule_reply *reply);
 
 /**
- * Reads the values of consecutive keys of a table of the rules of an NVMe drive: the elements of an array,
+ * Reads the values of consecutive keys of a table of the rules of an NVMe drive, or of a target with
+ * rules that this process has opened: the elements of an array,
  * the values of a map (0 of an absent key), or 1 for each key that a set has.
  *
  * @param device The device; as for `sluice_rule_command()`.
@@ -1825,8 +1826,8 @@ int sluice_rule_command(const struct sluice_device *device,
  *
  * 0, or a negative errno:
  *
- * * `-EINVAL`: an invalid argument.
- * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-EINVAL`: an invalid argument; a target has no such table, or an index is past its end.
+ * * `-EOPNOTSUPP`: the device is neither an NVMe drive nor a target with rules.
  * * `-EIO`: the drive has no rules, or no such table; an index is past the end of an array.
  *   `sluice_last_error()` has the status.
  *
@@ -1841,7 +1842,8 @@ int sluice_rule_table_read(const struct sluice_device *device,
                            size_t count);
 
 /**
- * Changes entries of a table of the rules of an NVMe drive, in order.
+ * Changes entries of a table of the rules of an NVMe drive, or of a target with rules that this process
+ * has opened, in order.
  *
  * @param device The device; as for `sluice_rule_command()`.
  * @param table Number of the table in the program, from 0 on.
@@ -1854,8 +1856,8 @@ int sluice_rule_table_read(const struct sluice_device *device,
  *
  * 0, or a negative errno; the entries before the one that failed are stored:
  *
- * * `-EINVAL`: an invalid argument.
- * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-EINVAL`: an invalid argument; the table of a target does not take an entry.
+ * * `-EOPNOTSUPP`: the device is neither an NVMe drive nor a target with rules.
  * * `-EIO`: the table does not take an entry, or the drive has no rules. `sluice_last_error()` has the
  *   status.
  *
@@ -1872,7 +1874,8 @@ int sluice_rule_table_edit(const struct sluice_device *device,
 
 /**
  * Compiles a rule program for an emulated NVMe drive behind a device, and installs it. The drive has
- * `personality = "rules"` in the scenario that this program has opened.
+ * `personality = "rules"` in the scenario that this program has opened, or a target with
+ * `kind = "rules"`, which then is meant wherever a drive with rules is.
  *
  * @param device The device.
  * @param drive Name of the drive, or `NULL` if there is only one behind the device.
@@ -1891,7 +1894,8 @@ int sluice_rule_table_edit(const struct sluice_device *device,
  *
  * # Threads
  *
- * Any thread. The call waits for the drive's thread, which installs the program between two commands.
+ * Any thread. The call waits for the drive's thread, which installs the program between two commands. The
+ * program of a target is replaced between two calls of handles of the device.
  */
 int sluice_rules_install(const struct sluice_device *device,
                          const char *drive,

@@ -74,6 +74,8 @@ struct DriveOwner {
     name: String,
     channel: OwnerChannel<Controller>,
     clock: RealClock,
+    /// The rules of its target on the host, if that has some.
+    target_rules: Option<RuleControl>,
 }
 
 /// Why a drive of a device does not have a fault, or does not change its namespaces.
@@ -136,8 +138,10 @@ impl DriveOwner {
         NamespaceControl::new(self.channel.clone(), self.clock)
     }
 
+    /// Returns the access to the rules of the drive, or of its target.
     fn rules(&self) -> RuleControl {
-        RuleControl::new(self.channel.clone(), self.clock)
+        let own = || RuleControl::new(self.channel.clone(), self.clock);
+        self.target_rules.clone().unwrap_or_else(own)
     }
 }
 
@@ -189,8 +193,8 @@ impl DriveControl {
         Ok(self.owner(drive)?.channel.call(|drive| drive.faults())?)
     }
 
-    /// Returns what rule programs of a drive may use, and the counters of its rules with the classes of
-    /// commands that no rule matched. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
+    /// Returns what rule programs of a drive, or of its target with `kind = "rules"`, may use, and the
+    /// counters of the rules with the classes of commands that no rule matched. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
     ///
     /// # Errors
     /// [`DriveControlError`] if there is no such drive, if it has no rules, or if its thread has ended.
@@ -198,8 +202,8 @@ impl DriveControl {
         Ok(self.owner(drive)?.rules().report()?)
     }
 
-    /// Compiles a rule program for a drive with `personality = "rules"`, and installs it
-    /// (`docs/rules.md`). `name` names the program in errors. Returns the number of commands that no
+    /// Compiles a rule program for a drive with `personality = "rules"`, or for a target with
+    /// `kind = "rules"`, and installs it (`docs/rules.md`). `name` names the program in errors. Returns the number of commands that no
     /// rule of it matches, which stay parked. `drive` is as for
     /// [`inject_fault`](DriveControl::inject_fault).
     ///
@@ -242,7 +246,7 @@ impl DriveControl {
     }
 
     /// Ends commands that no rule of a drive matches: those of an operation (`read`, `write` …), or all
-    /// of them. Returns their number. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
+    /// of them. A target parks none, so that this is an error. Returns their number. `drive` is as for [`inject_fault`](DriveControl::inject_fault).
     ///
     /// # Errors
     /// [`DriveControlError`]; nothing has changed.
@@ -254,19 +258,19 @@ impl DriveControl {
         Ok(self.owner(drive)?.rules().reject(op.map(str::to_owned))?)
     }
 
-    /// Changes entries of a table of the rules of a drive, in order and between two inputs. `drive` is as
-    /// for [`inject_fault`](DriveControl::inject_fault).
+    /// Changes entries of a table of the rules of a drive, in order and between two inputs. The number or
+    /// the name of `table` is that in the program. `drive` is as for
+    /// [`inject_fault`](DriveControl::inject_fault).
     ///
     /// # Errors
     /// [`DriveControlError`]; the entries before the one that the table does not take are stored.
     pub fn edit_rule_table(
         &self,
         drive: Option<&str>,
-        table: &str,
+        table: impl Into<RuleTableKey>,
         edits: Vec<RuleTableEdit>,
     ) -> Result<(), DriveControlError> {
-        let table = RuleTableKey::Name(table.to_owned());
-        Ok(self.owner(drive)?.rules().edit_table(table, edits)?)
+        Ok(self.owner(drive)?.rules().edit_table(table.into(), edits)?)
     }
 
     /// Returns the values of `count` consecutive keys of a table of the rules of a drive, from `first`
@@ -278,18 +282,18 @@ impl DriveControl {
     pub fn rule_table_values(
         &self,
         drive: Option<&str>,
-        table: &str,
+        table: impl Into<RuleTableKey>,
         first: u64,
         count: u32,
     ) -> Result<Vec<u64>, DriveControlError> {
         let (rules, mut values) = (self.owner(drive)?.rules(), Vec::new());
+        let table = table.into();
         // The drive does nothing else meanwhile.
         while values.len() < count as usize {
             let done = values.len();
             let first = first.saturating_add(done as u64);
             let count = (count - done as u32).min(RULE_TABLE_ENTRIES_MAX);
-            let table = RuleTableKey::Name(table.to_owned());
-            values.extend(rules.table_values(table, first, count)?);
+            values.extend(rules.table_values(table.clone(), first, count)?);
         }
         Ok(values)
     }
@@ -343,6 +347,12 @@ impl DriveControl {
         })
     }
 
+    /// Has a drive's calls for rules reach those of its target on the host.
+    pub(super) fn set_target_rules(&mut self, drive: &str, rules: &RuleControl) {
+        let own = self.owners.iter_mut().filter(|owner| owner.name == drive);
+        own.for_each(|owner| owner.target_rules = Some(rules.clone()));
+    }
+
     fn owner(&self, drive: Option<&str>) -> Result<&DriveOwner, DriveControlError> {
         let names = || {
             let names: Vec<&str> = self.owners.iter().map(|owner| owner.name.as_str()).collect();
@@ -394,7 +404,12 @@ impl DriveThreadGuard {
             let mut live = DriveThreadState::new(drive, clock, cell, ThreadUse::OneComponent);
             if is_nvme {
                 let channel = live.owner_channel(runner.waker());
-                view.owners.push(DriveOwner { name: name.clone(), channel, clock });
+                view.owners.push(DriveOwner {
+                    name: name.clone(),
+                    channel,
+                    clock,
+                    target_rules: None,
+                });
             }
             let thread = Builder::new().name(format!("drive {name}")).spawn(move || {
                 if let Some(core) = core {

@@ -24,6 +24,7 @@
 mod controller;
 mod drive_thread;
 mod error;
+mod locked_queue;
 mod options;
 mod remote;
 mod scenario;

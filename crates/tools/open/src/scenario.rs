@@ -29,6 +29,7 @@ use user_io::{IoDevice, NoRegionReason, TargetConfig};
 
 use super::controller;
 use super::drive_thread::{DriveThreadGuard, PoweredDevice};
+use super::locked_queue::{RuleTarget, lock_rule_targets};
 use super::target_queue::TargetQueues;
 use super::{DriveControl, OpenOptions, TargetOpenError};
 
@@ -98,6 +99,11 @@ pub fn open_scenario(
         })?;
         return Ok((device, DriveControl::default()));
     }
+    let over = match &path {
+        Some(path) => path.over,
+        None => Beneath::Drive(select_drive(scenario, name)?),
+    };
+    let rule_targets = rule_targets(scenario, over);
     let assembled = match &reduced {
         // A path to one drive is that drive with this path.
         Some(alone) if alone.composition.is_empty() => assemble_drive(alone, 0, options)?,
@@ -131,9 +137,15 @@ pub fn open_scenario(
                 features: device.features(),
                 polls_idle_queues: target_layers::has_shards(&mut *device),
             };
-            let (ends, queues) = TargetQueues::from_devices(device.into_queues());
-            let (keeper, view) = start(Some(ends)).map_err(no_thread)?;
+            let mut queues = device.into_queues();
+            let locked = lock_rule_targets(&mut queues, &rule_targets);
+            let (ends, queues) = TargetQueues::from_devices(queues);
+            let (keeper, mut view) = start(Some(ends)).map_err(no_thread)?;
             let device = IoDevice::target(name.clone(), queues, config, keeper)?;
+            for target in locked {
+                let (drive, rules) = target.into_control(device.clock());
+                view.set_target_rules(&drive, &rules);
+            }
             (device.with_completion(completion).with_region(region), view)
         }
     };
@@ -142,6 +154,20 @@ pub fn open_scenario(
         std::thread::sleep(Duration::from_nanos(prepared.since(device.clock().now()).0));
     }
     Ok((device, view))
+}
+
+/// Returns the targets with rules that a device consists of.
+fn rule_targets(scenario: &Scenario, over: Beneath) -> Vec<RuleTarget> {
+    let members = scenario.members(over);
+    let on_host = members.iter().filter(|member| scenario.is_on_host(**member)).enumerate();
+    let with_rules = on_host.filter_map(|(index, member)| match *member {
+        Beneath::Drive(drive) if matches!(scenario.drives[drive].target, HostTarget::Rules(_)) => {
+            let only = (members.len() > 1).then_some(index);
+            Some(RuleTarget { drive: scenario.device_name(*member).to_owned(), only })
+        }
+        _ => None,
+    });
+    with_rules.collect()
 }
 
 /// The drives of a device and the host's side, before the threads start.

@@ -19,6 +19,7 @@ mod partition_stack;
 mod precondition;
 mod prepare;
 pub mod target_layers;
+mod target_rules;
 
 use block::{AtomicLimits, Features};
 use controller::Controller;
@@ -48,6 +49,7 @@ pub use prepare::{
     prepare_paths,
 };
 pub use target_layers::ShardCounts;
+pub use target_rules::{TargetAccess, target_rule_control};
 pub use write_log::WriteLogStats;
 
 /// A drive and the block device of the host on it. The submitter polls the device, and the runner

@@ -4,8 +4,9 @@
 use std::ffi::{c_char, c_int};
 use std::sync::PoisonError;
 
+use controller::RuleTableEdit;
 use nvme::{MAX_BLOCKS, RuleCommand, RuleCommandKind, RuleTableAction, RuleTableEntry};
-use user_io::{DirectError, QueueConfig, RuleCompletion, RuleQueue};
+use user_io::{DeviceKind, DirectError, QueueConfig, RuleCompletion, RuleQueue};
 
 use crate::device::buffer::sluice_buffer;
 use crate::device::{object_ref, sluice_device, text};
@@ -135,7 +136,8 @@ pub(super) fn run(
     Ok(sluice_rule_reply { value: reply.value, bytes: reply.bytes, status })
 }
 
-/// Reads the values of consecutive keys of a table of the rules of an NVMe drive: the elements of an array,
+/// Reads the values of consecutive keys of a table of the rules of an NVMe drive, or of a target with
+/// rules that this process has opened: the elements of an array,
 /// the values of a map (0 of an absent key), or 1 for each key that a set has.
 ///
 /// @param device The device; as for `sluice_rule_command()`.
@@ -148,8 +150,8 @@ pub(super) fn run(
 ///
 /// 0, or a negative errno:
 ///
-/// * `-EINVAL`: an invalid argument.
-/// * `-EOPNOTSUPP`: the device is not an NVMe drive.
+/// * `-EINVAL`: an invalid argument; a target has no such table, or an index is past its end.
+/// * `-EOPNOTSUPP`: the device is neither an NVMe drive nor a target with rules.
 /// * `-EIO`: the drive has no rules, or no such table; an index is past the end of an array.
 ///   `sluice_last_error()` has the status.
 ///
@@ -176,7 +178,10 @@ pub unsafe extern "C" fn sluice_rule_table_read(
         if values.is_null() && count > 0 {
             return Err(CallError::Null("values"));
         }
-        let read = device.device.rule_table_values(number, first, count)?;
+        let read = match device.device.kind() {
+            DeviceKind::Target => device.control.rule_table_values(None, number, first, count)?,
+            _ => device.device.rule_table_values(number, first, count)?,
+        };
         for (at, value) in read.into_iter().enumerate() {
             // SAFETY: `at` is less than `count`, the number of elements that the header demands.
             unsafe { values.add(at).write(value) };
@@ -193,7 +198,8 @@ fn table_number(table: u32) -> Result<u8, CallError> {
     })
 }
 
-/// Changes entries of a table of the rules of an NVMe drive, in order.
+/// Changes entries of a table of the rules of an NVMe drive, or of a target with rules that this process
+/// has opened, in order.
 ///
 /// @param device The device; as for `sluice_rule_command()`.
 /// @param table Number of the table in the program, from 0 on.
@@ -206,8 +212,8 @@ fn table_number(table: u32) -> Result<u8, CallError> {
 ///
 /// 0, or a negative errno; the entries before the one that failed are stored:
 ///
-/// * `-EINVAL`: an invalid argument.
-/// * `-EOPNOTSUPP`: the device is not an NVMe drive.
+/// * `-EINVAL`: an invalid argument; the table of a target does not take an entry.
+/// * `-EOPNOTSUPP`: the device is neither an NVMe drive nor a target with rules.
 /// * `-EIO`: the table does not take an entry, or the drive has no rules. `sluice_last_error()` has the
 ///   status.
 ///
@@ -254,7 +260,14 @@ pub unsafe extern "C" fn sluice_rule_table_edit(
             RuleTableEntry { key: key.into(), value: value.into() }
         };
         let entries: Vec<RuleTableEntry> = (0..count).map(entry).collect();
-        device.device.edit_rule_table(number, action, &entries)?;
+        match device.device.kind() {
+            DeviceKind::Target => {
+                let edit = |entry: &RuleTableEntry| RuleTableEdit::new(action, *entry);
+                let edits = entries.iter().map(edit).collect();
+                device.control.edit_rule_table(None, number, edits)?;
+            }
+            _ => device.device.edit_rule_table(number, action, &entries)?,
+        }
         Ok(0)
     })
 }

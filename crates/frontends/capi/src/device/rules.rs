@@ -58,7 +58,8 @@ pub struct sluice_rule_app {
 }
 
 /// Compiles a rule program for an emulated NVMe drive behind a device, and installs it. The drive has
-/// `personality = "rules"` in the scenario that this program has opened.
+/// `personality = "rules"` in the scenario that this program has opened, or a target with
+/// `kind = "rules"`, which then is meant wherever a drive with rules is.
 ///
 /// @param device The device.
 /// @param drive Name of the drive, or `NULL` if there is only one behind the device.
@@ -77,7 +78,8 @@ pub struct sluice_rule_app {
 ///
 /// # Threads
 ///
-/// Any thread. The call waits for the drive's thread, which installs the program between two commands.
+/// Any thread. The call waits for the drive's thread, which installs the program between two commands. The
+/// program of a target is replaced between two calls of handles of the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_rules_install(
     device: *const sluice_device,

@@ -103,6 +103,50 @@ fn rules_are_installed_and_refusals_have_codes() {
     ok!(sluice_close(block));
 }
 
+#[test]
+fn the_rules_of_a_target_are_reached_by_the_thread_with_the_handle() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("load.rules"), format!("{APP}{LOAD}")).unwrap();
+    let keys = "personality = \"open-channel\"\n[target]\nkind = \"rules\"\n\
+        program = \"load.rules\"\nover_provisioning = 0.3\n";
+    let device = open(folder.path(), keys);
+    let (mut queue, mut handle) = (null_mut(), null_mut());
+    ok!(sluice_queue_create(device, null(), &mut queue));
+    ok!(sluice_handle_create(queue, null(), &mut handle));
+    let data = [7_u8; 4096];
+    // SAFETY: the handle is open and the data is readable.
+    let write = || unsafe { sluice_pwrite(handle, data.as_ptr().cast(), data.len(), 8192) };
+    assert!(write() < 0, "no rule matches");
+    let (classes, writes) = missed(device);
+    assert_eq!((classes, writes.misses, writes.parked, writes.lba), (1, 1, 0, 2));
+    expect!(sluice_rules_reject(device, null(), null(), null_mut()), EINVAL, "parks no request");
+    let table = "table seen: set<u16>[8] volatile\n";
+    let whole = CString::new(format!("{APP}{table}{LOAD}{STORE}")).unwrap();
+    let mut number = 9;
+    ok!(sluice_rules_install(device, c"d".as_ptr(), whole.as_ptr(), &mut number));
+    assert_eq!((number, write(), missed(device).0), (0, 4096, 0));
+    // SAFETY: all bytes of the structure are numbers.
+    let mut apps: [sluice_rule_app; 1] = unsafe { std::mem::zeroed() };
+    // SAFETY: the device is open and the array has an element.
+    assert_eq!(unsafe { sluice_rules_apps(device, null(), apps.as_mut_ptr(), 1) }, 1);
+    // SAFETY: the name ends with a zero.
+    let name = unsafe { CStr::from_ptr(apps[0].name.as_ptr()) };
+    assert_eq!((name, apps[0].inputs, apps[0].misses), (c"db", 1, 0));
+
+    let (add, remove) = (SLUICE_RULE_TABLE_ADD, SLUICE_RULE_TABLE_REMOVE);
+    let (keys, values) = ([3_u64, 5], null());
+    ok!(sluice_rule_table_edit(device, 1, add, keys.as_ptr(), values, 2));
+    ok!(sluice_rule_table_edit(device, 1, remove, keys.as_ptr(), values, 1));
+    let mut has = [9_u64; 3];
+    ok!(sluice_rule_table_read(device, 1, 3, has.as_mut_ptr(), 3));
+    assert_eq!(has, [0, 0, 1]);
+    expect!(sluice_rule_table_read(device, 9, 3, has.as_mut_ptr(), 3), EINVAL, "table");
+    expect!(sluice_rule_table_edit(device, 0, add, keys.as_ptr(), values, 1), EINVAL, "map");
+    ok!(sluice_handle_destroy(handle));
+    ok!(sluice_queue_destroy(queue));
+    ok!(sluice_close(device));
+}
+
 const SEARCH: &str = "table wanted: set<u32>[1000] volatile\n\
     record Word = { value: u32 }\n\
     rule search when channel.app == db and header.op == scan\n  set found = 0\n  \
