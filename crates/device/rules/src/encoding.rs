@@ -16,6 +16,8 @@ use crate::program::{
 pub const VERSION: u32 = 1;
 /// Bytes of the header.
 const HEADER_BYTES: usize = 48;
+/// The flag of the header of a program whose applications have a field for their quota.
+const HAS_QUOTAS: u32 = 1;
 
 const HEADER: SealedHeader = SealedHeader {
     magic: *b"SLUICRUL",
@@ -129,10 +131,14 @@ impl RuleProgram {
         let tables = count("tables", whole(r.u32())?, max.tables)?;
         let rules = count("rules", whole(r.u32())?, max.rules)?;
         let instructions = count("instructions", whole(r.u32())?, max.instructions)?;
-        whole(r.zeros::<4>()).map_err(|_| ProgramDecodeError::Code("the header"))?;
+        let flags = whole(r.u32())?;
+        let has_quotas = flags == HAS_QUOTAS;
+        if flags != 0 && !has_quotas {
+            return Err(ProgramDecodeError::Code("the header"));
+        }
         let r = &mut r;
         let program = RuleProgram {
-            apps: (0..apps).map(|_| app(r)).collect::<Decoded<_>>()?,
+            apps: (0..apps).map(|_| app(r, has_quotas)).collect::<Decoded<_>>()?,
             layouts: (0..layouts).map(|_| layout(r)).collect::<Decoded<_>>()?,
             tables: (0..tables).map(|_| table(r)).collect::<Decoded<_>>()?,
             rules: (0..rules).map(|_| rule(r)).collect::<Decoded<_>>()?,
@@ -142,16 +148,24 @@ impl RuleProgram {
         if rest != 0 {
             return Err(ProgramDecodeError::Length { said: said - rest, found });
         }
+        // A program has one encoded form.
+        if has_quotas && !program.has_thin_apps() {
+            return Err(ProgramDecodeError::Code("the header"));
+        }
         Ok(program)
     }
 
     /// Encodes the program. Names are cut to the limit.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES];
+        let has_quotas = self.has_thin_apps();
         for app in &self.apps {
             put_name(&mut bytes, &app.name);
             bytes.put_u32(app.first_unit).put_u32(app.last_unit).put_u32(app.spare_ppm);
             bytes.put_u64(app.sectors);
+            if has_quotas {
+                bytes.put_u32(app.quota_ppm);
+            }
         }
         for layout in &self.layouts {
             put_name(&mut bytes, &layout.name);
@@ -201,6 +215,7 @@ impl RuleProgram {
         ] {
             header.put_u32(count as u32);
         }
+        header.put_u32(if has_quotas { HAS_QUOTAS } else { 0 });
         bytes[16..16 + header.len()].copy_from_slice(&header);
         HEADER.begin(&mut bytes);
         HEADER.seal.store(&mut bytes);
@@ -208,14 +223,19 @@ impl RuleProgram {
     }
 }
 
-fn app(r: &mut Reader<'_>) -> Decoded<AppDeclaration> {
-    Ok(AppDeclaration {
+fn app(r: &mut Reader<'_>, has_quota: bool) -> Decoded<AppDeclaration> {
+    let mut app = AppDeclaration {
         name: name(r)?,
         first_unit: whole(r.u32())?,
         last_unit: whole(r.u32())?,
         spare_ppm: whole(r.u32())?,
+        quota_ppm: 0,
         sectors: whole(r.u64())?,
-    })
+    };
+    if has_quota {
+        app.quota_ppm = whole(r.u32())?;
+    }
+    Ok(app)
 }
 
 fn width(r: &mut Reader<'_>) -> Decoded<IntWidth> {

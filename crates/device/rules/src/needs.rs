@@ -14,6 +14,8 @@ use crate::verify::VerifiedProgram;
 pub enum RuleFeature {
     /// Several applications.
     Apps,
+    /// Applications that share parallel units.
+    SharedUnits,
     /// Writes that are placed in a stream.
     Place(PlacementStream),
     /// Valid data that is moved to a stream.
@@ -42,6 +44,7 @@ impl fmt::Display for RuleFeature {
         };
         match self {
             RuleFeature::Apps => write!(f, "several applications"),
+            RuleFeature::SharedUnits => write!(f, "applications that share parallel units"),
             RuleFeature::Place(stream) => write!(f, "writes in the stream `{}`", name(stream)),
             RuleFeature::Move(stream) => {
                 write!(f, "valid data that moves to the stream `{}`", name(stream))
@@ -80,6 +83,9 @@ impl VerifiedProgram {
         };
         if let Some(second) = program.apps.get(1) {
             add(RuleFeature::Apps, &second.name, RuleLocation::default());
+        }
+        if let Some(thin) = program.apps.iter().find(|app| app.is_thin()) {
+            add(RuleFeature::SharedUnits, &thin.name, RuleLocation::default());
         }
         for table in &program.tables {
             if table.is_durable && table.kind != TableKind::Address {

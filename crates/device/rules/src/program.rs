@@ -62,6 +62,11 @@ pub struct RuleProgram {
 }
 
 impl RuleProgram {
+    /// Whether applications share parallel units.
+    pub fn has_thin_apps(&self) -> bool {
+        self.apps.iter().any(AppDeclaration::is_thin)
+    }
+
     /// Returns the bytes of the image of the durable tables, without those of addresses.
     pub fn durable_bytes(&self) -> u64 {
         crate::engine::durable_bytes(&self.tables)
@@ -79,8 +84,32 @@ pub struct AppDeclaration {
     pub last_unit: u32,
     /// Spare space, in millionths of the logical space.
     pub spare_ppm: u32,
+    /// The part of the logical space of its units, in millionths, if other applications have these units, too;
+    /// 0 for an application on units of its own.
+    pub quota_ppm: u32,
     /// Logical sectors.
     pub sectors: u64,
+}
+
+impl AppDeclaration {
+    /// Millionths of a whole.
+    pub const WHOLE_PPM: u32 = 1_000_000;
+    /// Minimum quota, in millionths: each application has a sector.
+    pub const QUOTA_PPM_MIN: u32 = 1_000;
+
+    /// Whether the application has a quota of units that others have, too.
+    pub fn is_thin(&self) -> bool {
+        self.quota_ppm != 0
+    }
+
+    /// Returns the application's part of a number of sectors of its units, rounded down.
+    pub fn quota_of(&self, sectors: u64) -> u64 {
+        if !self.is_thin() {
+            return sectors;
+        }
+        let part = u128::from(sectors) * u128::from(self.quota_ppm.min(AppDeclaration::WHOLE_PPM));
+        (part / u128::from(AppDeclaration::WHOLE_PPM)) as u64
+    }
 }
 
 /// Fields of a record in fetched bytes.

@@ -28,6 +28,8 @@ pub(crate) struct AppItem {
     pub(crate) first_unit: u32,
     pub(crate) last_unit: u32,
     pub(crate) spare_ppm: u32,
+    /// 0 if the application has none.
+    pub(crate) quota_ppm: u32,
 }
 
 #[derive(Debug)]

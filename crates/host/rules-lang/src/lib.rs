@@ -140,6 +140,7 @@ impl CompiledRules {
             VerifyError::Units { app: name, .. }
             | VerifyError::AppNotGranted { app: name, .. }
             | VerifyError::Sectors { app: name, .. }
+            | VerifyError::Quota { app: name, .. }
             | VerifyError::SharedUnits { second: name, .. } => app(name),
             VerifyError::Table { table: name, .. } => table(name),
             VerifyError::TableMemory { largest: name, .. } => table(name),

@@ -48,13 +48,24 @@ pub enum VerifyError {
         /// Units of the drive.
         units: u32,
     },
-    /// Two applications share a unit.
-    #[error("applications {first} and {second} share parallel units")]
+    /// Two applications share a unit, and one of them has units that the other one does not have.
+    #[error(
+        "applications {first} and {second} share parallel units, but not all of them: declare the same \
+         units for both, or disjoint ones"
+    )]
     SharedUnits {
         /// An application.
         first: String,
         /// The other application.
         second: String,
+    },
+    /// The quota of an application is impossible, or missing.
+    #[error("the quota of application {app}: {problem}")]
+    Quota {
+        /// The application.
+        app: String,
+        /// The problem.
+        problem: &'static str,
     },
     /// The application may not be used, or has other units than granted.
     #[error("application {app} with parallel units {first} to {last} is not granted")]
@@ -105,6 +116,17 @@ pub enum VerifyError {
     /// A global rule without a grant.
     #[error("rule {rule} is global, and global rules are not granted")]
     GlobalNotGranted {
+        /// The rule.
+        rule: String,
+        /// Where it begins.
+        location: RuleLocation,
+    },
+    /// A rule is about lines or names of sectors, and its application shares its parallel units.
+    #[error(
+        "rule {rule} is about lines or names of sectors, and its application shares its parallel units: \
+         lines have data of others, too, and the drive's policy collects them"
+    )]
+    SharedLines {
         /// The rule.
         rule: String,
         /// Where it begins.
@@ -170,6 +192,7 @@ impl VerifyError {
     pub fn location(&self) -> Option<RuleLocation> {
         match self {
             VerifyError::GlobalNotGranted { location, .. }
+            | VerifyError::SharedLines { location, .. }
             | VerifyError::Priority { location, .. }
             | VerifyError::Ambiguous { location, .. }
             | VerifyError::Rule { location, .. } => Some(*location),

@@ -11,8 +11,10 @@ mod flow;
 use crate::engine::table_bytes;
 use crate::grant::RuleGrant;
 use crate::ids::{AppId, RuleId};
+use crate::instruction::RuleOp;
 use crate::program::{
-    CodeRange, InputOp, OpMask, ProgramLimits, RuleDeclaration, RuleProgram, RuleTrigger, TableKind,
+    AppDeclaration, CodeRange, InputOp, OpMask, ProgramLimits, RuleDeclaration, RuleProgram,
+    RuleTrigger, TableKind,
 };
 
 pub use error::{CostStep, RuleProblem, VerifyError};
@@ -246,17 +248,41 @@ fn apps(program: &RuleProgram, grant: &RuleGrant) -> Result<(), VerifyError> {
             return Err(VerifyError::AppNotGranted { app: name(), first, last });
         }
         let available = grant.unit_sectors.saturating_mul(u64::from(last - first) + 1);
+        let available = app.quota_of(available);
         if app.sectors > available {
             let sectors = app.sectors;
             return Err(VerifyError::Sectors { app: name(), sectors, available });
         }
-        let shares =
-            |other: &&crate::AppDeclaration| other.first_unit <= last && first <= other.last_unit;
-        if let Some(other) = program.apps[..at].iter().find(shares) {
+        let shares = |other: &&AppDeclaration| other.first_unit <= last && first <= other.last_unit;
+        let differs =
+            |other: &&AppDeclaration| (other.first_unit, other.last_unit) != (first, last);
+        if let Some(other) = program.apps[..at].iter().filter(shares).find(differs) {
             return Err(VerifyError::SharedUnits { first: other.name.clone(), second: name() });
         }
     }
-    Ok(())
+    program.apps.iter().try_for_each(|app| {
+        let problem = quota_problem(app, &program.apps);
+        problem.map_or(Ok(()), |problem| Err(VerifyError::Quota { app: app.name.clone(), problem }))
+    })
+}
+
+/// Returns the problem with the quota of an application among others, which share all of their units with it
+/// or none.
+fn quota_problem(app: &AppDeclaration, apps: &[AppDeclaration]) -> Option<&'static str> {
+    let sharing = || apps.iter().filter(|other| other.first_unit == app.first_unit);
+    let whole = u64::from(AppDeclaration::WHOLE_PPM);
+    match (app.is_thin(), sharing().count()) {
+        (false, 1) => None,
+        (false, _) => Some("others share its parallel units: it needs a quota"),
+        (true, 1) => {
+            Some("no other application has its parallel units: all of their space is its own")
+        }
+        (true, _) if app.quota_ppm < AppDeclaration::QUOTA_PPM_MIN => Some("it is below 0.001"),
+        (true, _) => {
+            let sum: u64 = sharing().map(|other| u64::from(other.quota_ppm)).sum();
+            (sum > whole).then_some("the quotas of its parallel units exceed 1")
+        }
+    }
 }
 
 fn records(program: &RuleProgram) -> Result<(), VerifyError> {
@@ -370,12 +396,32 @@ impl RuleSummary {
             0 => 0,
             _ => part(rule.condition, RulePart::Condition)?.cost,
         };
-        Ok(RuleSummary { condition, action: part(rule.action, RulePart::Action)? })
+        let action = part(rule.action, RulePart::Action)?;
+        if uses_shared_lines(program, rule) {
+            return Err(VerifyError::SharedLines { rule: rule.name.clone(), location });
+        }
+        Ok(RuleSummary { condition, action })
     }
 
     fn cost(&self) -> u64 {
         self.condition.saturating_add(self.action.cost)
     }
+}
+
+/// Whether a rule, whose code is in the program, is about lines or names of sectors, and its application
+/// shares its parallel units: lines have data of others, too.
+fn uses_shared_lines(program: &RuleProgram, rule: &RuleDeclaration) -> bool {
+    use RuleOp::{Erase, LineAt, LineFact, Lines, MoveValid, MoveValidUpTo, NamedAddress};
+    if !program.apps.get(rule.app.index()).is_some_and(AppDeclaration::is_thin) {
+        return false;
+    }
+    let parts = [rule.condition, rule.action];
+    let mut code = parts.iter().flat_map(|part| part.start..part.start + part.len);
+    let is_about_lines = |op| {
+        matches!(op, Lines | LineAt | LineFact | MoveValid | MoveValidUpTo | Erase | NamedAddress)
+    };
+    matches!(rule.trigger, RuleTrigger::Background | RuleTrigger::Moved)
+        || code.any(|at| is_about_lines(program.code[at as usize].op))
 }
 
 /// Refuses rules of equal priority in one list: it is not decided which of them matches. That their

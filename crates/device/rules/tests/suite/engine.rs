@@ -57,6 +57,7 @@ pub(crate) fn program(rules: &[(InputOp, &[Instruction])]) -> RuleProgram {
             first_unit: 0,
             last_unit: 0,
             spare_ppm: 0,
+            quota_ppm: 0,
             sectors: 100,
         }],
         tables: vec![

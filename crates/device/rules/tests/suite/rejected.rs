@@ -18,6 +18,7 @@ fn with_action(code: &[Instruction]) -> RuleProgram {
         first_unit: unit,
         last_unit: unit,
         spare_ppm: 0,
+        quota_ppm: 0,
         sectors: 100,
     };
     let table = |name: &str, app| TableDeclaration {
@@ -148,6 +149,36 @@ fn grants_are_kept() {
     };
     let found = rejected(&|program, _| program.apps[1].first_unit = 0);
     assert!(matches!(found, VerifyError::SharedUnits { .. }), "{found}");
+    let quotas = |program: &mut RuleProgram, quotas: [u32; 2]| {
+        for (app, quota_ppm) in program.apps.iter_mut().zip(quotas) {
+            (app.first_unit, app.last_unit, app.quota_ppm) = (3, 4, quota_ppm);
+        }
+    };
+    let found = rejected(&|program, _| program.apps[0].quota_ppm = 500_000);
+    assert!(matches!(found, VerifyError::Quota { ref app, .. } if app == "a"), "{found}");
+    for wrong in [[0, 0], [500_000, 0], [0, 500_000], [999, 500_000], [600_000, 400_001]] {
+        let found = rejected(&|program, _| quotas(program, wrong));
+        assert!(matches!(found, VerifyError::Quota { .. }), "{wrong:?}: {found}");
+    }
+    let found = rejected(&|program, _| quotas(program, [u32::MAX, u32::MAX]));
+    assert!(found.to_string().contains("exceed 1"), "{found}");
+    // The sectors of a quota are those of all units at most.
+    let found = rejected(&|program, grant| {
+        quotas(program, [400_000, 600_000]);
+        (grant.unit_sectors, program.apps[1].sectors) = (1000, 1201);
+    });
+    assert!(matches!(found, VerifyError::Sectors { available: 1200, .. }), "{found}");
+    let mut shared = base.clone();
+    quotas(&mut shared, [400_000, 600_000]);
+    for trigger in [RuleTrigger::Background, RuleTrigger::Moved] {
+        let mut program = shared.clone();
+        program.rules[0].trigger = trigger;
+        (program.rules[0].ops, program.code) = (OpMask::NONE, vec![new(RuleOp::End)]);
+        let found = verify(program, &grant).expect_err("not accepted");
+        assert!(matches!(found, VerifyError::SharedLines { .. }), "{found}");
+        assert_eq!(found.location(), Some(RuleLocation { line: 3, column: 1 }));
+    }
+    verify(shared, &grant).unwrap_or_else(|error| panic!("{error}"));
     let found = rejected(&|program, _| program.apps[1].last_unit = 128);
     assert!(matches!(found, VerifyError::Units { .. }), "{found}");
     let found = rejected(&|program, _| program.apps[1].sectors = u64::MAX);
@@ -213,4 +244,36 @@ fn uploads_cut_short_or_changed_are_refused() {
         changed[at] ^= 1;
         assert!(RuleProgram::decode(&changed).is_err(), "byte {at}");
     }
+}
+
+#[test]
+fn quotas_are_a_field_of_programs_that_have_some() {
+    let seal = collections::Seal::of_all_bytes(12);
+    let own = with_action(&[DONE]);
+    let mut shared = own.clone();
+    for (app, quota_ppm) in shared.apps.iter_mut().zip([400_000, 600_000]) {
+        (app.last_unit, app.first_unit, app.quota_ppm) = (1, 0, quota_ppm);
+    }
+    let [own_bytes, bytes] = [own.encode(), shared.encode()];
+    assert_eq!(RuleProgram::decode(&own_bytes).as_ref(), Ok(&own));
+    assert_eq!(RuleProgram::decode(&bytes).as_ref(), Ok(&shared));
+    // Programs without quotas have the bytes of a drive that knows none.
+    assert_eq!((own_bytes[44..48].to_vec(), bytes.len()), (vec![0; 4], own_bytes.len() + 2 * 4));
+    for flags in [0, 2, 3, 1 << 31] {
+        let mut changed = bytes.clone();
+        changed[44..48].copy_from_slice(&u32::to_le_bytes(flags));
+        seal.store(&mut changed);
+        assert!(RuleProgram::decode(&changed).is_err(), "flags {flags}");
+    }
+    // A program has one encoded form: without a quota there is no field for it.
+    let mut changed = bytes.clone();
+    let fields = (0..bytes.len() - 4).filter(|at| {
+        [400_000u32, 600_000].iter().any(|quota| bytes[*at..at + 4] == quota.to_le_bytes())
+    });
+    for at in fields.collect::<Vec<_>>() {
+        changed[at..at + 4].fill(0);
+    }
+    seal.store(&mut changed);
+    let error = RuleProgram::decode(&changed);
+    assert_eq!(error, Err(ProgramDecodeError::Code("the header")));
 }

@@ -47,13 +47,16 @@ pub(crate) fn program(
         let units = u64::from(item.last_unit.saturating_sub(item.first_unit)) + 1;
         let physical = u128::from(units) * u128::from(options.grant.unit_sectors);
         let sectors = physical * 1_000_000 / (1_000_000 + u128::from(item.spare_ppm));
-        declared.program.apps.push(AppDeclaration {
+        let mut app = AppDeclaration {
             name: item.name.text.clone(),
             first_unit: item.first_unit,
             last_unit: item.last_unit,
             spare_ppm: item.spare_ppm,
-            sectors: sectors.try_into().unwrap_or(u64::MAX),
-        });
+            quota_ppm: item.quota_ppm,
+            sectors: 0,
+        };
+        app.sectors = app.quota_of(sectors.try_into().unwrap_or(u64::MAX));
+        declared.program.apps.push(app);
     }
     for item in &source.records {
         let names = declared.program.layouts.iter().map(|layout| layout.name.as_str());

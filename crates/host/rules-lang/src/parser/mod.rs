@@ -31,6 +31,14 @@ pub(crate) struct SourceParser {
     depth: u32,
 }
 
+/// The limits of a share.
+struct ShareRange {
+    /// Its name in messages.
+    part: &'static str,
+    min: f64,
+    max: f64,
+}
+
 /// Parses a source.
 pub(crate) fn parse(text: &str) -> Parsed<Source> {
     SourceParser { tokens: tokens(text)?, at: 0, depth: 0 }.source()
@@ -170,10 +178,10 @@ impl SourceParser {
 
     fn app(&mut self) -> Parsed<AppItem> {
         let name = self.name("the name of an application")?;
-        let (mut units, mut spare_ppm) = (None, None);
+        let (mut units, mut spare_ppm, mut quota_ppm) = (None, None, None);
         self.symbol("{")?;
         while !self.take_symbol("}") {
-            let key = self.name("`units` or `spare`")?;
+            let key = self.name("`units`, `spare` or `quota`")?;
             self.symbol("=")?;
             let is_twice = match key.text.as_str() {
                 "units" => {
@@ -184,9 +192,16 @@ impl SourceParser {
                     };
                     units.replace((first, last)).is_some()
                 }
-                "spare" => spare_ppm.replace(self.share()?).is_some(),
+                "spare" => {
+                    let allowed = ShareRange { part: "the spare share", min: 0.0, max: 10.0 };
+                    spare_ppm.replace(self.share(allowed)?).is_some()
+                }
+                "quota" => {
+                    let allowed = ShareRange { part: "the quota", min: 0.001, max: 1.0 };
+                    quota_ppm.replace(self.share(allowed)?).is_some()
+                }
                 _ => {
-                    let known = ["units", "spare"].into_iter();
+                    let known = ["units", "spare", "quota"].into_iter();
                     return Err(Problem::unknown(&key.span, "property", &key.text, known));
                 }
             };
@@ -203,23 +218,24 @@ impl SourceParser {
             let problem = RuleSourceProblem::Expected { expected, found };
             return Err(Problem::new(&name.span, problem));
         };
-        Ok(AppItem { name, first_unit, last_unit, spare_ppm: spare_ppm.unwrap_or(0) })
+        let (spare_ppm, quota_ppm) = (spare_ppm.unwrap_or(0), quota_ppm.unwrap_or(0));
+        Ok(AppItem { name, first_unit, last_unit, spare_ppm, quota_ppm })
     }
 
     /// Parses a share such as 0.11, in millionths.
-    fn share(&mut self) -> Parsed<u32> {
+    fn share(&mut self, allowed: ShareRange) -> Parsed<u32> {
+        let ShareRange { part, min, max } = allowed;
         let SourceTokenKind::Number(text) = &self.peek().kind else {
             return Err(self.expected("a share such as 0.11"));
         };
         let value: Option<f64> = text.parse().ok();
-        match value.filter(|share| (0.0..=10.0).contains(share)) {
+        match value.filter(|share| (min..=max).contains(share)) {
             Some(share) => {
                 self.at += 1;
                 Ok((share * 1e6).round() as u32)
             }
             None => {
-                let allowed = "0 to 10".into();
-                let problem = RuleSourceProblem::Range { part: "the spare share", allowed };
+                let problem = RuleSourceProblem::Range { part, allowed: format!("{min} to {max}") };
                 Err(Problem::new(&self.peek().span, problem))
             }
         }

@@ -338,6 +338,7 @@ fn program(choices: &mut Choices) -> RuleProgram {
         first_unit: at,
         last_unit: at,
         spare_ppm: 0,
+        quota_ppm: 0,
         sectors: 1000,
     };
     let apps: Vec<_> = (0..1 + choices.below(2) as u32).map(app).collect();

@@ -126,7 +126,7 @@ fn reason_against(feature: RuleFeature) -> Option<&'static str> {
         }
         RuleFeature::Place(_) => Some("pblk places writes in the streams `host` and `hot`"),
         RuleFeature::Move(_) => Some("pblk moves valid data to the streams `gc` and `cold`"),
-        RuleFeature::Apps => Some("a target is one block device"),
+        RuleFeature::Apps | RuleFeature::SharedUnits => Some("a target is one block device"),
         RuleFeature::Fetch => {
             Some("a request of a block device is one read or one write, and returns no records")
         }

@@ -34,6 +34,23 @@ pub(crate) const WHOLE: &[[&str; 2]] = &[
     ["app a { units = 0, spare = $x }", "a share such as 0.11"],
     ["app a { units = 0, spare = $0x }", "out of range"],
     ["app $a { spare = 0.1 }", "no units"],
+    ["app a { units = 0, quota = $0 }", "the quota is out of range"],
+    ["app a { units = 0, quota = $0.0009 }", "the quota is out of range"],
+    ["app a { units = 0, quota = $1.01 }", "the quota is out of range"],
+    ["app a { units = 0, quota = $40 }", "the quota is out of range"],
+    ["app a { units = 0, quota = $x }", "a share such as 0.11"],
+    ["app a { units = 0, quota = 0.4 $% }", "expected `,`"],
+    ["app a { quota = 0.4, units = 0, $quota = 0.4 }", "the property `quota` is declared twice"],
+    ["app $a { units = 0-3, quota = 0.5 }", "no other application has its parallel units"],
+    ["app a { units = 0-3, quota = 0.5 }\napp $b { units = 0-3 }", "b: others share its"],
+    ["app $a { units = 0-3 }\napp b { units = 0-3, quota = 0.5 }", "a: others share its"],
+    ["app $a { units = 0-3 }\napp b { units = 0-3 }", "a: others share its parallel units"],
+    ["app a { units = 0-3, quota = 0.5 }\napp $b { units = 0-2, quota = 0.5 }", "but not all"],
+    ["app a { units = 0-3, quota = 0.5 }\napp $b { units = 3-6, quota = 0.5 }", "but not all"],
+    [
+        "app $a { units = 0, quota = 0.5 }\napp b { units = 0, quota = 0.500001 }",
+        "the quotas of its parallel units exceed 1",
+    ],
     ["app a { units = 0 $spare = 1 }", "expected `,`"],
     ["app a { units = 0$", "expected `,`"],
     ["app $a { units = 5-4 }", "parallel units 5 to 4"],
@@ -93,6 +110,16 @@ pub(crate) const WHOLE: &[[&str; 2]] = &[
     [
         "app a { units = 0 }\ntable t: u8[1] volatile\ntable $t: u8[1] volatile",
         "the table `t` is declared twice",
+    ],
+    [
+        "app a { units = 0, quota = 0.5 }\napp b { units = 0, quota = 0.5 }\n\
+         rule $r when idle(b) set v = best line of b by line.age do move valid of v to b.gc; erase v",
+        "rule r is about lines or names of sectors, and its application shares its parallel units",
+    ],
+    [
+        "app a { units = 0, quota = 0.5 }\napp b { units = 0, quota = 0.5 }\n\
+         rule $r when every 1s set v = best line of a by line.age do move valid of v to a.cold",
+        "rule r is about lines or names of sectors",
     ],
     ["rule$", "the name of a rule"],
     ["rule r $do erase x", "expected `when`"],
