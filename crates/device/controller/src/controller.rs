@@ -485,6 +485,7 @@ impl Controller {
         if let Personality::Block(d) = &self.personality {
             d.changes.check_invariants()?;
             d.namespaces.check_invariants()?;
+            d.spaces.check_invariants()?;
         }
         self.array().map_or(Ok(()), |array| array.check_invariants())
     }

@@ -40,6 +40,7 @@ pub use needs::{RuleFeature, RuleNeed};
 pub use program::{
     AppDeclaration, CodeRange, InputOp, IntWidth, OpMask, ProgramLimits, RecordField, RecordLayout,
     RuleDeclaration, RuleLocation, RuleProgram, RuleTrigger, TableDeclaration, TableKind,
+    quota_sectors,
 };
 pub use timers::RuleTimers;
 pub use verify::{CostStep, RuleProblem, VerifiedProgram, VerifyError, verify};

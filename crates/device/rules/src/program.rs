@@ -102,14 +102,17 @@ impl AppDeclaration {
         self.quota_ppm != 0
     }
 
-    /// Returns the application's part of a number of sectors of its units, rounded down.
+    /// Returns the application's part of a number of sectors of its units.
     pub fn quota_of(&self, sectors: u64) -> u64 {
-        if !self.is_thin() {
-            return sectors;
-        }
-        let part = u128::from(sectors) * u128::from(self.quota_ppm.min(AppDeclaration::WHOLE_PPM));
-        (part / u128::from(AppDeclaration::WHOLE_PPM)) as u64
+        if self.is_thin() { quota_sectors(sectors, self.quota_ppm) } else { sectors }
     }
+}
+
+/// Returns the part that a quota in millionths is of a number of sectors. It is rounded down, so that quotas
+/// of 1 together never exceed the number.
+pub fn quota_sectors(sectors: u64, quota_ppm: u32) -> u64 {
+    let part = u128::from(sectors) * u128::from(quota_ppm.min(AppDeclaration::WHOLE_PPM));
+    (part / u128::from(AppDeclaration::WHOLE_PPM)) as u64
 }
 
 /// Fields of a record in fetched bytes.

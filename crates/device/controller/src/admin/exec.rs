@@ -513,6 +513,7 @@ impl Controller {
         let sectors = rights.and_then(AccessCheck::sector_count).unwrap_or(namespace.blocks);
         let first = rights.map_or(0, AccessCheck::first_sector);
         let app = rights.and_then(AccessCheck::app).unwrap_or(ONLY_APP);
+        let (space, base) = (drive.spaces.space_of(app), drive.spaces.base_of(app));
         if slba >= sectors || bytes < 8 {
             return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
         }
@@ -529,7 +530,7 @@ impl Controller {
             else {
                 return Err(Status::LBA_OUT_OF_RANGE.do_not_retry());
             };
-            let (mapped, n) = drive.extent(app, part.slba, part.nlb);
+            let (mapped, n) = drive.extent(space, base + part.slba, part.nlb);
             list.push(LbaStatusDescriptor::new(at, n, mapped));
             at += u64::from(n);
         }

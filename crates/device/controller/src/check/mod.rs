@@ -17,6 +17,8 @@ pub enum DrivePart {
     Queues,
     /// The table of namespaces.
     Namespaces,
+    /// The parts of applications in the translation layers.
+    Spaces,
     /// The translation layer; the violation is that of [`ftl::Ftl::check_invariants`].
     Ftl,
 }

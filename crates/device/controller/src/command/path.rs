@@ -26,7 +26,7 @@ use crate::host_interface::registers;
 use crate::namespaces::translation;
 use crate::personality::block::{BlockDrive, DIRECT_TAG};
 use crate::personality::rules::{commands as rules, output};
-use crate::personality::spaces::ONLY_APP;
+use crate::personality::spaces::ONLY_SPACE;
 use crate::personality::{self, format};
 
 impl Controller {
@@ -92,7 +92,7 @@ impl Controller {
         let nsid = sqe.nsid.get();
         if self.commands.checks_namespaces {
             self.commands.get_mut(id).nsid = nsid;
-            self.commands.get_mut(id).app = translation::admit(self, owner, sqe)?;
+            translation::admit(self, owner, id, sqe)?;
         } else if nsid != 1 && !(nsid == u32::MAX && sqe.opcode == 0) {
             self.commands.get_mut(id).nsid = nsid;
             return Err(translation::missing(self, owner, nsid));
@@ -242,7 +242,7 @@ impl Controller {
         match &mut self.personality {
             Personality::Block(_) if self.commands.rules.is_some() => rules::start(self, now, id),
             Personality::Block(d) => {
-                d.start(now, id, ONLY_APP, &mut self.commands, self.admin.cache_enabled());
+                d.start(now, id, ONLY_SPACE, &mut self.commands, self.admin.cache_enabled());
             }
             _ => self.start_without_ftl(now, id),
         }

@@ -16,7 +16,7 @@ use crate::check::{DriveCheck, DrivePart, DriveViolation};
 use crate::command::data_buffer::DataBuffer;
 use crate::personality::logical_blocks::BlockRange;
 use crate::personality::rules::DriveRules;
-use crate::personality::spaces::ONLY_APP;
+use crate::personality::spaces::{ONLY_APP, ONLY_SPACE, SpaceId};
 
 /// A command in flight.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ pub(crate) struct Command {
     detached: bool,
     /// The application of its host, on a drive with several; else that of the drive.
     pub(crate) app: AppId,
+    /// The space of that application.
+    pub(crate) space: SpaceId,
     /// The stream of what it will write, from the choice of rules until it starts; otherwise that of the
     /// host.
     pub(crate) stream: HostStream,
@@ -204,6 +206,7 @@ impl Commands {
                 extents: Vec::new(),
                 detached: false,
                 app: ONLY_APP,
+                space: ONLY_SPACE,
                 stream: HostStream::Host,
             }),
         }

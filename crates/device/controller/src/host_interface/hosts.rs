@@ -144,10 +144,22 @@ impl Controller {
     }
 
     /// Returns the FTL of an application of the drive's rules, by its number in the program; `None` if there
-    /// is none.
+    /// is none. Applications that share their parallel units have one FTL.
     pub fn application_ftl(&self, app: u32) -> Option<&Ftl> {
         match &self.personality {
-            Personality::Block(d) => d.spaces.all().nth(app as usize),
+            Personality::Block(d) => {
+                let app = d.spaces.apps().nth(app as usize)?;
+                Some(d.spaces.of(d.spaces.space_of(app)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the logical blocks of an application of the drive's rules, by its number in the program; `None`
+    /// if there is none.
+    pub fn application_blocks(&self, app: u32) -> Option<u64> {
+        match &self.personality {
+            Personality::Block(d) => Some(d.blocks_of(d.spaces.apps().nth(app as usize)?)),
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ use crate::host_interface::access::AccessCheck;
 use crate::namespaces::layout::NAMESPACES_MAX;
 use crate::namespaces::table::DriveNamespace;
 use crate::personality::logical_blocks::BlockRange;
-use crate::personality::spaces::ONLY_APP;
+use crate::personality::spaces::{ONLY_APP, ONLY_SPACE};
 
 /// The broadcast namespace identifier [NVMe1.4 §6.1.2].
 pub(crate) const ALL_NAMESPACES: u32 = u32::MAX;
@@ -36,13 +36,30 @@ pub(crate) fn missing(controller: &Controller, owner: usize, nsid: u32) -> Statu
 }
 
 /// Checks the namespace of an I/O command during formats and changes of namespaces, and on drives
-/// that do not have only their original namespace, or have several applications. Returns the application
-/// of the command, which is that of its host.
+/// that do not have only their original namespace, or have several applications. Records the application
+/// of the command, which is that of its host, and its space.
 ///
 /// # Errors
 /// The status with which the command is to complete.
 #[cold]
-pub(crate) fn admit(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<AppId, Status> {
+pub(crate) fn admit(
+    controller: &mut Controller,
+    owner: usize,
+    id: u32,
+    sqe: &Sqe,
+) -> Result<(), Status> {
+    let app = admitted_app(controller, owner, sqe)?;
+    let space = match &controller.personality {
+        Personality::Block(drive) => drive.spaces.space_of(app),
+        _ => ONLY_SPACE,
+    };
+    let command = controller.commands.get_mut(id);
+    (command.app, command.space) = (app, space);
+    Ok(())
+}
+
+/// Checks the namespace of an I/O command. Returns the application of its host.
+fn admitted_app(controller: &Controller, owner: usize, sqe: &Sqe) -> Result<AppId, Status> {
     if let Some(status) = controller.commands.refused_with {
         return Err(status);
     }

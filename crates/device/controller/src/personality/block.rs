@@ -14,7 +14,6 @@ use ftl::{
 };
 use media::{ChunkState, DataStore};
 use nvme::{DsmRange, IoCommand, Status, VectorHints};
-use rules::AppId;
 use serde::{Deserialize, Serialize};
 use time::Nanos;
 
@@ -32,9 +31,11 @@ use crate::personality::recovery::{
     erased_ftl, factory_good_chunks, ftl_config, recover, scan_chunk,
 };
 use crate::personality::sanitize::{self, SanitizeRecord, SanitizeState};
-use crate::personality::spaces::{ONLY_APP, SpaceUnits, Spaces, check_names, check_units};
+use crate::personality::spaces::{
+    ONLY_SPACE, SpaceId, SpaceUnits, Spaces, check_names, check_units,
+};
 use crate::personality::unit_changes::{
-    BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges,
+    BlockChange, COPY_TAGS, ChangeKind, ChangeStep, RequestTag, UnitChange, UnitChanges, is_change,
 };
 use crate::{BlockCommandStats, DriveConfig, DriveError, WriteBuffer};
 
@@ -229,13 +230,13 @@ impl BlockDrive {
         Some((done.tag & !DIRECT_TAG, done.status))
     }
 
-    /// Starts a command of an application.
+    /// Starts a command of a space.
     #[inline(always)]
     pub(crate) fn start(
         &mut self,
         now: Nanos,
         id: u32,
-        app: AppId,
+        space: SpaceId,
         commands: &mut Commands,
         cache_enabled: bool,
     ) {
@@ -245,12 +246,12 @@ impl BlockDrive {
             && command.extents.is_empty()
         {
             let units = self.blocks.covering_units(slba, nlb);
-            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+            let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
             ftl.read(now, id.into(), units.first, units.count, &mut flash);
         } else {
             self.start_change(now, id, commands, cache_enabled);
         }
-        self.collect_completions(now, app, commands);
+        self.collect_completions(now, space, commands);
     }
 
     /// Starts a command that is no read of one range.
@@ -295,8 +296,8 @@ impl BlockDrive {
             IoCommand::Copy { .. } => self.start_copy(now, id, stream, through, commands),
             IoCommand::Flush if protected => commands.complete_op(id, Status::SUCCESS),
             IoCommand::Flush => {
-                let app = commands.get(id).app;
-                let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+                let space = commands.get(id).space;
+                let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
                 ftl.flush(now, tag, &mut flash);
                 self.kick = true;
             }
@@ -332,7 +333,7 @@ impl BlockDrive {
         if !self.blocks.is_below_unit() {
             let units = UnitRange { first: slba, count: nlb };
             let change = UnitChange { tag: RequestTag::whole(id), kind, units, durable };
-            return self.execute(commands.get(id).app, change);
+            return self.execute(commands.get(id).space, change);
         }
         if slba.checked_add(nlb.into()).is_none_or(|end| end > self.capacity_blocks()) {
             return commands.complete_op(id, Status::LBA_OUT_OF_RANGE.do_not_retry());
@@ -354,17 +355,17 @@ impl BlockDrive {
     /// Gives a started part of a change to the FTL, or reads its unit first.
     fn execute_part(&mut self, now: Nanos, change: UnitChange, commands: &mut Commands) {
         if !change.is_partial() {
-            return self.execute(ONLY_APP, change);
+            return self.execute(ONLY_SPACE, change);
         }
-        let (ftl, mut flash) = self.split_ftl_and_flash(ONLY_APP, commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(ONLY_SPACE, commands);
         ftl.read(now, change.tag.encode(), change.units.first, change.units.count, &mut flash);
     }
 
     /// Gives a change to the FTL. A part of a unit is written with the contents of its unit, also if
     /// its blocks are zeroed.
     #[inline]
-    pub(super) fn execute(&mut self, app: AppId, change: UnitChange) {
-        let (ftl, _) = self.spaces.of_mut(app);
+    pub(super) fn execute(&mut self, space: SpaceId, change: UnitChange) {
+        let (ftl, _) = self.spaces.of_mut(space);
         let UnitChange { units: UnitRange { first, count }, durable, .. } = change;
         let tag = change.tag.encode();
         match change.kind {
@@ -383,7 +384,7 @@ impl BlockDrive {
     fn on_part_complete(&mut self, done: Completion) -> bool {
         match self.changes.on_complete(RequestTag::decode(done.tag), done.status) {
             ChangeStep::Write(change) => {
-                self.execute(ONLY_APP, change);
+                self.execute(ONLY_SPACE, change);
                 false
             }
             ChangeStep::Complete => true,
@@ -396,8 +397,8 @@ impl BlockDrive {
             // The other attributes are only hints [NVMe1.4 §6.7].
             return commands.complete_op(id, Status::SUCCESS);
         }
-        let app = commands.get(id).app;
-        let (end, blocks) = (self.blocks_of(app), self.blocks);
+        let space = commands.get(id).space;
+        let (end, blocks) = (self.blocks_in(space), self.blocks);
         let fits = |r: &DsmRange| {
             r.slba.get().checked_add(r.nlb.get().into()).is_some_and(|last| last <= end)
         };
@@ -416,7 +417,7 @@ impl BlockDrive {
             let change = UnitChange { tag, kind, units, durable };
             match blocks.is_below_unit() {
                 true => self.start_part(now, change, commands),
-                false => self.execute(app, change),
+                false => self.execute(space, change),
             }
         }
         commands.complete_op(id, Status::SUCCESS);
@@ -426,12 +427,12 @@ impl BlockDrive {
     #[inline]
     pub(super) fn split_ftl_and_flash<'a>(
         &'a mut self,
-        app: AppId,
+        space: SpaceId,
         commands: &'a mut Commands,
     ) -> (&'a mut Ftl, DriveFlash<'a>) {
-        let (ftl, first_slot) = self.spaces.of_mut(app);
+        let (ftl, first_slot) = self.spaces.of_mut(space);
         let flash = DriveFlash {
-            app,
+            space,
             first_slot,
             array: &mut self.array,
             commands,
@@ -471,32 +472,32 @@ impl BlockDrive {
         done: NandOpCompletion,
         commands: &mut Commands,
     ) {
-        // The unit of an operation is the application that it is for.
+        // The unit of an operation is the space that it is for.
         match done.unit {
-            0 => self.on_op_of(now, ONLY_APP, done, commands),
+            0 => self.on_op_of(now, ONLY_SPACE, done, commands),
             _ => self.on_op_of_other(now, done, commands),
         }
     }
 
-    /// Handles the completion of a flash operation of an application behind the first one.
+    /// Handles the completion of a flash operation of a space behind the first one.
     #[inline(never)]
     fn on_op_of_other(&mut self, now: Nanos, done: NandOpCompletion, commands: &mut Commands) {
-        self.on_op_of(now, AppId::from_index(done.unit as usize), done, commands);
+        self.on_op_of(now, SpaceId::new(done.unit), done, commands);
     }
 
-    /// Handles the completion of a flash operation of an application.
+    /// Handles the completion of a flash operation of a space.
     #[inline(always)]
     fn on_op_of(
         &mut self,
         now: Nanos,
-        app: AppId,
+        space: SpaceId,
         done: NandOpCompletion,
         commands: &mut Commands,
     ) {
         if done.failed != 0 {
             self.record_failed_sectors(&done, commands);
         }
-        let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
         match (done.owner, done.kind) {
             (OpOwner::FtlForCommand(op, tag), NandOpKind::Read) => {
                 flash.copy_read_data(&done, tag);
@@ -518,7 +519,7 @@ impl BlockDrive {
             (OpOwner::Command(_) | OpOwner::FtlForCommand(..) | OpOwner::Scrub, _) => {}
         }
         self.kick |= self.maintenance.sanitize.has_flash;
-        self.collect_completions(now, app, commands);
+        self.collect_completions(now, space, commands);
     }
 
     /// Runs the FTL after a batch of commands and operations. Returns whether it made progress.
@@ -537,10 +538,10 @@ impl BlockDrive {
             sanitize::step(self, now);
             return true;
         }
-        for app in self.spaces.apps() {
-            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+        for space in self.spaces.ids() {
+            let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
             ftl.kick(now, &mut flash);
-            self.collect_completions(now, app, commands);
+            self.collect_completions(now, space, commands);
         }
         if self.maintenance.format.is_some() {
             self.step_format(now, commands);
@@ -605,21 +606,26 @@ impl BlockDrive {
     }
 
     #[inline(always)]
-    pub(super) fn collect_completions(&mut self, now: Nanos, app: AppId, commands: &mut Commands) {
-        if self.spaces.of(app).has_completion() {
-            self.collect_all_completions(now, app, commands);
+    pub(super) fn collect_completions(
+        &mut self,
+        now: Nanos,
+        space: SpaceId,
+        commands: &mut Commands,
+    ) {
+        if self.spaces.of(space).has_completion() {
+            self.collect_all_completions(now, space, commands);
         }
     }
 
     #[inline(never)]
-    fn collect_all_completions(&mut self, now: Nanos, app: AppId, commands: &mut Commands) {
-        while let Some(done) = self.spaces.of_mut(app).0.pop_completion() {
+    fn collect_all_completions(&mut self, now: Nanos, space: SpaceId, commands: &mut Commands) {
+        while let Some(done) = self.spaces.of_mut(space).0.pop_completion() {
             if done.tag < COPY_TAGS {
                 self.on_completion(now, done, commands);
             } else if done.tag == FORMAT_TAG {
                 self.on_format_step(now, done, commands);
             } else if done.tag < DIRECT_TAG {
-                self.on_source_read(now, app, done, commands);
+                self.on_source_read(now, space, done, commands);
             } else if done.tag != INTERNAL_TAG {
                 self.direct_writes.push_back(done);
             }
@@ -666,8 +672,8 @@ impl BlockDrive {
         if let Some(rules) = &mut commands.rules {
             rules.record_changes(&mut self.spaces.first);
         }
-        for app in self.spaces.apps() {
-            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+        for space in self.spaces.ids() {
+            let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
             ftl.flush(now, INTERNAL_TAG, &mut flash);
         }
         self.run_ftl(now, commands);
@@ -685,14 +691,4 @@ impl BlockDrive {
         }
         self.array.zero_latency = instant;
     }
-}
-
-/// Whether a command changes blocks.
-fn is_change(io: &IoCommand) -> bool {
-    matches!(
-        io,
-        IoCommand::Write { .. }
-            | IoCommand::WriteZeroes { .. }
-            | IoCommand::DatasetManagement { .. }
-    )
 }

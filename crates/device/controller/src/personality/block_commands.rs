@@ -10,15 +10,15 @@
 use ftl::{Completion, HostStream};
 use mem::SharedRegion;
 use nvme::{IoCommand, LbaStatusDescriptor, Status};
-use rules::AppId;
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
-use crate::command::table::{Commands, nth_range, range_blocks, range_count};
+use crate::command::table::{Command, Commands, nth_range, range_blocks, range_count};
 use crate::personality::block::BlockDrive;
 use crate::personality::block_flash::source_offset;
 use crate::personality::logical_blocks::{BlockRange, CommandPart, UnitRange};
 use crate::personality::rules::fetches::FetchRead;
+use crate::personality::spaces::SpaceId;
 use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag, UnitChange};
 
 impl BlockDrive {
@@ -56,13 +56,13 @@ impl BlockDrive {
         range: BlockRange,
         commands: &mut Commands,
     ) {
-        let (count, app) = (range_count(commands.get(id)), commands.get(id).app);
+        let (count, space) = (range_count(commands.get(id)), commands.get(id).space);
         commands.get_mut(id).ops_left = count as u32;
         for n in 0..count {
             let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
             let units = self.blocks.covering_units(slba, nlb);
             let tag = RequestTag::of_part(id, part).of_range(n as u16).encode();
-            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+            let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
             ftl.read(now, tag, units.first, units.count, &mut flash);
         }
     }
@@ -82,7 +82,7 @@ impl BlockDrive {
             let BlockRange { slba, nlb } = extents[n];
             blocks.parts(slba, nlb).collect()
         };
-        let (count, app) = (extents.len(), commands.get(id).app);
+        let (count, space) = (extents.len(), commands.get(id).space);
         let ops = (0..count).map(|n| parts(n, extents).len() as u32).sum();
         commands.get_mut(id).ops_left = ops;
         for n in 0..count {
@@ -91,7 +91,7 @@ impl BlockDrive {
                 let change = UnitChange { tag, kind, units, durable };
                 match blocks.is_below_unit() {
                     true => self.start_part(now, change, commands),
-                    false => self.execute(app, change),
+                    false => self.execute(space, change),
                 }
             }
         }
@@ -109,12 +109,12 @@ impl BlockDrive {
             return commands.complete_op(id, Status::INVALID_OPCODE);
         }
         self.command_stats.uncorrectable_writes += 1;
-        let (count, app) = (range_count(commands.get(id)), commands.get(id).app);
+        let (count, space) = (range_count(commands.get(id)), commands.get(id).space);
         commands.get_mut(id).ops_left = count as u32;
         for n in 0..count {
             let BlockRange { slba, nlb } = nth_range(commands.get(id), n, range);
             let tag = RequestTag::whole(id).of_range(n as u16).encode();
-            self.spaces.of_mut(app).0.write_uncorrectable(tag, slba, nlb, durable);
+            self.spaces.of_mut(space).0.write_uncorrectable(tag, slba, nlb, durable);
         }
         self.kick = true;
     }
@@ -128,8 +128,8 @@ impl BlockDrive {
         through: bool,
         commands: &mut Commands,
     ) {
-        let app = commands.get(id).app;
-        let end = self.blocks_of(app);
+        let space = commands.get(id).space;
+        let end = self.blocks_in(space);
         let command = commands.get_mut(id);
         let IoCommand::Copy { slba, fua, .. } = &mut command.io else { return };
         *fua |= through;
@@ -151,7 +151,7 @@ impl BlockDrive {
         let units: Vec<_> =
             sources.map(|(slba, nlb)| self.blocks.covering_units(slba, nlb as u32)).collect();
         (command.ops_left, command.stream) = (units.len() as u32, stream);
-        let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
         for (range, units) in (0..=u16::MAX).zip(units) {
             let tag = RequestTag { command: id, part: CommandPart::Copy, range };
             ftl.read(now, tag.encode(), units.first, units.count, &mut flash);
@@ -166,15 +166,16 @@ impl BlockDrive {
         reads: &[FetchRead],
         commands: &mut Commands,
     ) {
-        let app = commands.get(id).app;
+        let Command { app, space, .. } = *commands.get(id);
+        let base = self.spaces.base_of(app);
         for FetchRead { place, lba } in reads {
             let tag = RequestTag::of_part(id, CommandPart::Fetch).of_range(*place).encode();
-            let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
-            ftl.read(now, tag, *lba, 1, &mut flash);
+            let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
+            ftl.read(now, tag, base + lba, 1, &mut flash);
         }
         // The controller resumes the rules after the FTL has worked.
         self.kick = true;
-        self.collect_completions(now, app, commands);
+        self.collect_completions(now, space, commands);
     }
 
     /// Processes the completion of the read of a sector for the rules of a command.
@@ -192,7 +193,7 @@ impl BlockDrive {
     pub(super) fn on_source_read(
         &mut self,
         now: Nanos,
-        app: AppId,
+        space: SpaceId,
         done: Completion,
         commands: &mut Commands,
     ) {
@@ -201,7 +202,7 @@ impl BlockDrive {
             return self.on_fetched(tag, done.status, commands);
         }
         if tag.part == CommandPart::Named {
-            return self.on_named(app, tag, done.status, commands);
+            return self.on_named(space, tag, done.status, commands);
         }
         let id = tag.command;
         let protected = self.cache.is_durable;
@@ -251,7 +252,7 @@ impl BlockDrive {
     ) -> Status {
         let command = commands.get(id);
         let is_outside =
-            slba.checked_add(nlb.into()).is_none_or(|end| end > self.blocks_of(command.app));
+            slba.checked_add(nlb.into()).is_none_or(|end| end > self.blocks_in(command.space));
         if command.extents.is_empty() && is_outside {
             return Status::LBA_OUT_OF_RANGE.do_not_retry();
         }
@@ -260,7 +261,7 @@ impl BlockDrive {
             let BlockRange { slba, nlb } = nth_range(command, n, BlockRange { slba, nlb });
             let (mut at, mut left) = (slba, nlb);
             while left > 0 && found < max {
-                let (mapped, n) = self.extent(command.app, at, left);
+                let (mapped, n) = self.extent(command.space, at, left);
                 let bytes = LbaStatusDescriptor::new(host, n, mapped).to_bytes();
                 let offset = u64::from(found) * LbaStatusDescriptor::BYTES as u64;
                 command.data_buffer.write(command.port.memory(), offset, &bytes);

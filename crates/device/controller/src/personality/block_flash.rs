@@ -9,7 +9,6 @@ use ftl::{
 use media::{BufferSlot, ChunkId, PhysSector};
 use mem::SharedRegion;
 use nvme::{IoCommand, PuId, Status, VectorHints};
-use rules::AppId;
 use time::Nanos;
 
 use crate::BlockCommandStats;
@@ -20,14 +19,14 @@ use crate::personality::logical_blocks::{
     BlockRange, CommandPart, LogicalBlocks, UnitWindow, block_range,
 };
 use crate::personality::protection::Protection;
-use crate::personality::spaces::ONLY_APP;
+use crate::personality::spaces::{ONLY_SPACE, SpaceId};
 use crate::personality::unit_changes::{RequestTag, UnitChanges};
 
 /// The FTL's view of the drive's flash and memory.
 pub(super) struct DriveFlash<'a> {
-    /// The application whose FTL it is.
-    pub(super) app: AppId,
-    /// First slot of the application's write buffer.
+    /// The space whose FTL it is.
+    pub(super) space: SpaceId,
+    /// First slot of its write buffer.
     pub(super) first_slot: u32,
     pub(super) array: &'a mut NandArray,
     pub(super) commands: &'a mut Commands,
@@ -111,11 +110,11 @@ impl DriveFlash<'_> {
         BufferSlot(self.first_slot + slot.get())
     }
 
-    /// Records for which application the last operation is.
+    /// Records for which space the last operation is.
     #[inline]
     fn mark_last_op(&mut self) {
-        if self.app != ONLY_APP {
-            self.array.set_last_unit(self.app.index() as u32);
+        if self.space != ONLY_SPACE {
+            self.array.set_last_unit(self.space.get());
         }
     }
 
@@ -124,7 +123,7 @@ impl DriveFlash<'_> {
     fn choose_by_rules(&mut self, now: Nanos, lines: &VictimLines<'_>) -> VictimDecision {
         let (outstanding, is_timed) = (self.commands.outstanding(), !self.array.zero_latency);
         self.commands.rules.as_mut().map_or(VictimDecision::Policy, |rules| {
-            rules.choose_victim(now, self.app, outstanding, is_timed, lines)
+            rules.choose_victim(now, self.space, outstanding, is_timed, lines)
         })
     }
 

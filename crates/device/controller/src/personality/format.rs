@@ -25,7 +25,7 @@ use crate::persistence::nonvolatile::NonVolatile;
 use crate::personality::block::BlockDrive;
 use crate::personality::rules::durable;
 use crate::personality::sanitize::{self, SanitizeState};
-use crate::personality::spaces::ONLY_APP;
+use crate::personality::spaces::ONLY_SPACE;
 
 /// Tag of the requests of a run to the FTL. It is above the tags of commands, and its lower half, which
 /// is the index of a command in their tags, is that of none.
@@ -264,7 +264,7 @@ impl BlockDrive {
     }
 
     fn flush_for_format(&mut self, now: Nanos, commands: &mut Commands) {
-        let (ftl, mut flash) = self.split_ftl_and_flash(ONLY_APP, commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(ONLY_SPACE, commands);
         ftl.flush(now, FORMAT_TAG, &mut flash);
     }
 

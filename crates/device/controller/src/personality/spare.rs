@@ -5,7 +5,7 @@ use nvme::{IoCommand, Status};
 use rules::AppId;
 
 use crate::personality::block::BlockDrive;
-use crate::personality::spaces::SpaceUnits;
+use crate::personality::spaces::{SpaceId, SpaceUnits};
 
 impl BlockDrive {
     /// Returns the number of mapped logical blocks, an upper bound: those of the map itself count,
@@ -79,20 +79,26 @@ impl BlockDrive {
         self.blocks.unit_blocks()
     }
 
-    /// Returns the capacity in logical blocks: the sum of those of all applications.
+    /// Returns the capacity in logical blocks: the sum of those of all spaces.
     pub(crate) fn capacity_blocks(&self) -> u64 {
         self.spaces.sectors() * u64::from(self.unit_blocks())
     }
 
     /// Returns the capacity of each application in sectors of its FTL.
     pub(crate) fn capacities(&self) -> Vec<u64> {
-        self.spaces.all().map(Ftl::sectors).collect()
+        self.spaces.apps().map(|app| self.spaces.sectors_of(app)).collect()
     }
 
     /// Returns the logical blocks of an application.
     #[inline]
     pub(crate) fn blocks_of(&self, app: AppId) -> u64 {
-        self.spaces.of(app).sectors() * u64::from(self.unit_blocks())
+        self.spaces.sectors_of(app) * u64::from(self.unit_blocks())
+    }
+
+    /// Returns the logical blocks of a space.
+    #[inline]
+    pub(crate) fn blocks_in(&self, space: SpaceId) -> u64 {
+        self.spaces.of(space).sectors() * u64::from(self.unit_blocks())
     }
 
     /// Returns the location of the unit of a logical block, as [`Ftl::location`] does; `None` on a drive
@@ -102,11 +108,11 @@ impl BlockDrive {
         if self.spaces.are_several() { None } else { self.spaces.first.location(unit) }
     }
 
-    /// Returns whether the blocks of an application from `lba` on are mapped, and for how many of `blocks`
+    /// Returns whether the blocks of a space from `lba` on are mapped, and for how many of `blocks`
     /// that holds, as [`Ftl::extent`] does.
-    pub(crate) fn extent(&self, app: AppId, lba: u64, blocks: u32) -> (bool, u32) {
+    pub(crate) fn extent(&self, space: SpaceId, lba: u64, blocks: u32) -> (bool, u32) {
         let units = self.blocks.covering_units(lba, blocks);
-        let (mapped, count) = self.spaces.of(app).extent(units.first, units.count);
+        let (mapped, count) = self.spaces.of(space).extent(units.first, units.count);
         let end = (units.first + u64::from(count)) * u64::from(self.unit_blocks());
         (mapped, (end - lba).min(blocks.into()) as u32)
     }

@@ -11,7 +11,7 @@
 //! FTL has completed it.
 
 use ftl::HostStream;
-use nvme::Status;
+use nvme::{IoCommand, Status};
 use serde::{Deserialize, Serialize};
 
 use super::logical_blocks::{BlockRange, CommandPart, UnitRange};
@@ -307,4 +307,14 @@ impl UnitChanges {
     pub(crate) fn break_waiting_count(&mut self) {
         self.waiting_count += 1;
     }
+}
+
+/// Whether a command changes blocks.
+pub(super) fn is_change(io: &IoCommand) -> bool {
+    matches!(
+        io,
+        IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::DatasetManagement { .. }
+    )
 }

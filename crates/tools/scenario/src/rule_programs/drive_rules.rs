@@ -4,8 +4,7 @@
 use std::ops::RangeInclusive;
 
 use controller::{
-    DriveConfig, DriveRulesConfig, DriveRulesError, RuleMissConfig,
-    check_executable, needs_names,
+    DriveConfig, DriveRulesConfig, DriveRulesError, RuleMissConfig, check_executable, needs_names,
 };
 use ftl::FtlConfig;
 use media::{MediaConfig, NandConfig};

@@ -30,7 +30,8 @@ fn run_periodic(controller: &mut Controller, now: Nanos, rule: RuleId) {
     let Personality::Block(drive) = &controller.personality else { return };
     let Some(rules) = &mut controller.commands.rules else { return };
     let app = rules.engine.program().program().rules[rule.index()].app;
-    let facts = FtlFacts::new(drive.spaces.of(app), rules.is_idle(outstanding, 0));
+    let facts =
+        FtlFacts::new(drive.spaces.of(drive.spaces.space_of(app)), rules.is_idle(outstanding, 0));
     let mut chosen = None;
     match rules.engine.begin_periodic(rule, &facts) {
         Some(step) => rules.run(app, step, &facts, &mut chosen),
@@ -55,7 +56,10 @@ fn poll_if_idle(controller: &mut Controller, now: Nanos) {
     if had_inputs || !rules.is_idle(outstanding, 0) || is_relocating {
         return rules.background.wake(now);
     }
-    for app in drive.spaces.apps() {
+    // An application that shares its space has no background rules.
+    let with_lines = |app: &AppId| drive.spaces.sole_space(*app).is_some();
+    let apps: Vec<AppId> = drive.spaces.apps().filter(with_lines).collect();
+    for app in apps {
         poll(controller, now, app);
     }
 }
@@ -64,7 +68,7 @@ fn poll_if_idle(controller: &mut Controller, now: Nanos) {
 fn poll(controller: &mut Controller, now: Nanos, app: AppId) {
     let Personality::Block(drive) = &controller.personality else { return };
     let Some(rules) = &mut controller.commands.rules else { return };
-    let facts = FtlFacts::new(drive.spaces.of(app), true);
+    let facts = FtlFacts::new(drive.spaces.of(drive.spaces.space_of(app)), true);
     let mut chosen = None;
     match rules.engine.begin_background(app, &facts) {
         Some(step) => rules.run(app, step, &facts, &mut chosen),

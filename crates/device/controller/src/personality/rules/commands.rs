@@ -18,7 +18,7 @@ use super::{DriveRules, EngineStage, admin, named, output, sectors};
 use crate::command::table::{Command, range_blocks};
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
-use crate::personality::spaces::ONLY_APP;
+use crate::personality::spaces::{ONLY_APP, ONLY_SPACE, thin};
 
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) fn start(controller: &mut Controller, now: Nanos, id: u32) {
     }
     let Personality::Block(drive) = &mut controller.personality else { return };
     let cache_enabled = controller.admin.cache_enabled();
-    drive.start(now, id, ONLY_APP, &mut controller.commands, cache_enabled);
+    drive.start(now, id, ONLY_SPACE, &mut controller.commands, cache_enabled);
 }
 
 /// Starts a command of a drive with several applications, as the rules of its own decide.
@@ -112,7 +112,7 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
         _ => return false,
     };
     let blocks = u64::from(blocks);
-    let is_inside = lba.checked_add(blocks).is_some_and(|end| end <= drive.blocks_of(ONLY_APP));
+    let is_inside = lba.checked_add(blocks).is_some_and(|end| end <= drive.blocks_in(ONLY_SPACE));
     is_inside
         && rules.decides_directly
         && rules.engine.decide_unchanged(ONLY_APP, &RuleInput::new(op, lba, blocks))
@@ -162,9 +162,10 @@ fn decide<const SEVERAL: bool>(
     let outstanding = controller.commands.outstanding();
     let (rules, command) = controller.commands.rules_and_command(id)?;
     let (program, is_idle) = (rules.program, rules.is_idle(outstanding, 1));
-    let app = if SEVERAL { command.app } else { ONLY_APP };
-    let facts = FtlFacts::new(drive.spaces.of(app), is_idle);
-    let (capacity, time) = (drive.blocks_of(app), Nanos::ZERO);
+    let space = if SEVERAL { command.space } else { ONLY_SPACE };
+    let facts = FtlFacts::new(drive.spaces.of(space), is_idle);
+    let blocks = if SEVERAL { drive.blocks_of(command.app) } else { drive.blocks_in(space) };
+    let (capacity, time) = (blocks, Nanos::ZERO);
     let mut inputs =
         CommandInputs::<'_, '_, SEVERAL> { rules, facts: &facts, id, entry, capacity, time };
     let decided = inputs.decide(command, first as usize);
@@ -263,8 +264,14 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
     match work {
         EngineWork::Start(id) => {
             let cache_enabled = controller.admin.cache_enabled();
-            let app = controller.commands.get(id).app;
-            drive.start(now, id, app, &mut controller.commands, cache_enabled);
+            let command = controller.commands.get_mut(id);
+            let space = command.space;
+            if drive.spaces.are_shared()
+                && let Err(status) = thin::translate(&drive.spaces, command)
+            {
+                return controller.commands.complete(id, status);
+            }
+            drive.start(now, id, space, &mut controller.commands, cache_enabled);
         }
         EngineWork::End(id, status) => {
             if matches!(controller.commands.get(id).io, IoCommand::Rule(_)) {
@@ -284,7 +291,8 @@ pub(super) fn execute(controller: &mut Controller, now: Nanos, work: EngineWork)
         EngineWork::Nothing => {}
         EngineWork::Victim => drive.kick = true,
         EngineWork::Relocate(app, chosen) => {
-            if drive.spaces.of_mut(app).0.relocate(chosen) {
+            let space = drive.spaces.space_of(app);
+            if drive.spaces.of_mut(space).0.relocate(chosen) {
                 drive.kick = true;
                 if let Some(rules) = &mut controller.commands.rules {
                     rules.count(app, |app| app.relocated += 1);

@@ -13,7 +13,7 @@ use super::durable::IDENTITY_BYTES;
 use super::misses::RuleMissConfig;
 use super::needs_names;
 use crate::DriveConfig;
-use crate::personality::spaces::SpaceUnits;
+use crate::personality::spaces::AppSpace;
 
 /// The rules of a drive with the block personality over NAND.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,11 +114,11 @@ impl DriveRulesConfig {
         what.map_or(Ok(true), |what| Err(DriveRulesError::Named { what }))
     }
 
-    /// Returns the parallel units of each application of the program of a drive.
+    /// Returns the space of each application of the program of a drive.
     ///
     /// # Errors
     /// [`DriveRulesError`].
-    pub(crate) fn spaces(&self, drive: &DriveConfig) -> Result<Vec<SpaceUnits>, DriveRulesError> {
+    pub(crate) fn spaces(&self, drive: &DriveConfig) -> Result<Vec<AppSpace>, DriveRulesError> {
         let MediaConfig::Nand(nand) = &drive.media else { return Ok(Vec::new()) };
         let verified = self.verified(nand, &drive.ftl, &[])?;
         let apps = &verified.program().apps;
@@ -132,7 +132,7 @@ impl DriveRulesConfig {
         };
         match what {
             Some(what) => Err(DriveRulesError::SeveralApps { what }),
-            None => Ok(apps.iter().map(SpaceUnits::of_app).collect()),
+            None => Ok(apps.iter().map(AppSpace::of_app).collect()),
         }
     }
 }
@@ -196,6 +196,19 @@ pub fn check_executable(
         }
     }
     check_units(apps, nand.geometry.total_pus())?;
+    check_capacities(verified, capacities)
+}
+
+/// Checks that applications declare all sectors that they have. `capacities` are these, in the order of the
+/// applications, as far as they are known.
+///
+/// # Errors
+/// [`DriveRulesError::Capacity`].
+pub(super) fn check_capacities(
+    verified: &VerifiedProgram,
+    capacities: &[u64],
+) -> Result<(), DriveRulesError> {
+    let apps = &verified.program().apps;
     match apps.iter().zip(capacities).find(|(app, capacity)| app.sectors < **capacity) {
         Some((app, capacity)) => {
             let (app, sectors, capacity) = (app.name.clone(), app.sectors, *capacity);
@@ -205,7 +218,7 @@ pub fn check_executable(
     }
 }
 
-/// Checks that applications, whose units are disjoint, have all of those of a drive.
+/// Checks that applications have all units of a drive.
 fn check_units(apps: &[AppDeclaration], units: u32) -> Result<(), DriveRulesError> {
     let has = |app: &AppDeclaration, unit: u32| (app.first_unit..=app.last_unit).contains(&unit);
     let unowned = (0..units).find(|unit| !apps.iter().any(|app| has(app, *unit)));
@@ -334,21 +347,22 @@ pub enum DriveRulesError {
         /// Units of the drive.
         units: u32,
     },
-    /// A program for a drive that runs has other applications than the drive.
+    /// A program for a drive that runs has other applications than the drive, or other quotas.
     #[error(
         "the drive has {has} applications, whose parallel units are {units}: a program that is installed \
-         later must have as many, on the same units and in this order"
+         later must have as many, on the same units, with the same quotas and in this order"
     )]
     OtherUnits {
         /// Number of applications of the drive.
         has: usize,
-        /// The units of each.
+        /// The units of each, and its quota.
         units: String,
     },
-    /// The media have data of other applications, or of applications on other parallel units.
+    /// The media have data of other applications, or of applications on other parallel units, or with other
+    /// quotas.
     #[error(
-        "the media have data of other applications, or of applications on other parallel units: the program \
-         of such media has the same applications' units, in the same order"
+        "the media have data of other applications, or of applications on other parallel units, or with other \
+         quotas: the program of such media has the same applications' units and quotas, in the same order"
     )]
     OtherData,
     /// A drive with several applications does not do this.

@@ -13,7 +13,7 @@ use time::Nanos;
 use transport::Port;
 
 use super::commands::{end_parked, release};
-use super::config::DriveRulesError;
+use super::config::{DriveRulesError, check_capacities};
 use super::durable;
 use super::misses::{MissEnd, UNMATCHED};
 use super::{DriveRules, named, needs_names, sectors};
@@ -22,7 +22,7 @@ use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::namespaces::management;
 use crate::personality::block::BlockDrive;
-use crate::personality::spaces::SpaceUnits;
+use crate::personality::spaces::AppSpace;
 
 fn nand(controller: &Controller) -> Result<&media::NandConfig, DriveRulesError> {
     match &controller.config.media {
@@ -80,12 +80,13 @@ pub(crate) fn install(
     };
     let settings = super::config::DriveRulesConfig { program, ..settings.clone() };
     let (nand, ftl) = (nand(controller)?, &controller.config.ftl);
-    let verified = settings.verified(nand, ftl, &drive.capacities())?;
+    let verified = settings.verified(nand, ftl, &[])?;
     check_apps(&verified, drive)?;
     let is_named = drive.spaces.first.config().addressing.is_named();
     if is_named != needs_names(&verified) {
         return Err(DriveRulesError::OtherAddresses { is_named });
     }
+    check_capacities(&verified, &drive.capacities())?;
     let Personality::Block(drive) = &mut controller.personality else {
         return Err(DriveRulesError::NotReady);
     };
@@ -105,12 +106,11 @@ pub(crate) fn install(
 
 /// Checks that the applications of a program are those of a drive, whose data is on their units.
 fn check_apps(verified: &VerifiedProgram, drive: &BlockDrive) -> Result<(), DriveRulesError> {
-    let apps = verified.program().apps.iter().map(SpaceUnits::of_app);
-    if apps.eq(drive.spaces.units()) {
+    let apps = verified.program().apps.iter().map(AppSpace::of_app);
+    if apps.eq(drive.spaces.declared()) {
         return Ok(());
     }
-    let units = drive.spaces.units().map(|units| format!("{}-{}", units.first, units.last));
-    let units = units.collect::<Vec<_>>().join(", ");
+    let units = drive.spaces.declared().map(|app| app.to_string()).collect::<Vec<_>>().join(", ");
     Err(DriveRulesError::OtherUnits { has: drive.spaces.count(), units })
 }
 

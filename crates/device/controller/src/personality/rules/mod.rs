@@ -30,6 +30,7 @@ use time::Nanos;
 
 use crate::command::table::Command;
 use crate::controller::Personality;
+use crate::personality::spaces::SpaceId;
 use crate::{DriveConfig, DriveError, DriveRulesError};
 use config::DriveRulesConfig;
 use durable::DurableTables;
@@ -133,6 +134,8 @@ pub struct AppRuleStats {
 /// The state of an application.
 #[derive(Clone, Debug, Default)]
 struct AppState {
+    /// The space that it has alone, and whose victims its rules choose.
+    space: Option<SpaceId>,
     polled: Option<PolledVictim>,
     /// The counters that the engine does not have, and those of engines of earlier programs.
     stats: AppRuleStats,
@@ -219,9 +222,10 @@ impl DriveRules {
             return Ok(None);
         };
         let verified = settings.verified(nand, &config.ftl, &drive.capacities())?;
-        let apps = drive.spaces.count();
+        let spaces = drive.spaces.apps().map(|app| drive.spaces.sole_space(app));
+        let apps: Vec<_> = spaces.map(|space| AppState { space, ..AppState::default() }).collect();
         let rules_before = vec![Default::default(); verified.program().rules.len()];
-        let events = RuleEvents::new(&verified, apps);
+        let events = RuleEvents::new(&verified, apps.len());
         let sector_bytes = config.sector_bytes() as usize;
         let fetches = RuleFetches::new(fetching_ops(&verified), sector_bytes);
         let engine = DriveRules::engine(verified, config);
@@ -230,9 +234,9 @@ impl DriveRules {
             fetches,
             engine,
             op: settings.op,
-            decides_directly: settings.op == Nanos::ZERO && apps == 1,
+            decides_directly: settings.op == Nanos::ZERO && apps.len() == 1,
             stations: EngineStations::new(settings.engines),
-            apps: vec![AppState::default(); apps],
+            apps,
             program: 0,
             misses: RuleMisses::new(settings.misses),
             upload: RuleUpload::default(),
@@ -504,17 +508,19 @@ impl DriveRules {
         }
     }
 
-    /// Chooses the victim of an application's FTL, which needs space, of a drive with `outstanding`
+    /// Chooses the victim of a space's FTL, which needs free lines, of a drive with `outstanding`
     /// commands. `is_timed` tells whether the engine takes time.
     #[cold]
     pub(crate) fn choose_victim(
         &mut self,
         now: Nanos,
-        app: AppId,
+        space: SpaceId,
         outstanding: usize,
         is_timed: bool,
         lines: &VictimLines<'_>,
     ) -> VictimDecision {
+        let app = self.apps.iter().position(|app| app.space == Some(space));
+        let Some(app) = app.map(AppId::from_index) else { return VictimDecision::Policy };
         let chosen = match self.apps[app.index()].polled.take() {
             Some(polled) if is_timed && polled.due > now => {
                 self.apps[app.index()].polled = Some(polled);

@@ -24,6 +24,7 @@ use crate::controller::{Controller, Personality};
 use crate::faults::injection;
 use crate::personality::block::BlockDrive;
 use crate::personality::logical_blocks::CommandPart;
+use crate::personality::spaces::SpaceId;
 use crate::personality::unit_changes::RequestTag;
 
 /// Events at most of an application that wait for its host. Later ones are lost, and counted.
@@ -185,9 +186,9 @@ impl BlockDrive {
         NamedCommand { op, arg0, arg1 }: NamedCommand,
         commands: &mut Commands,
     ) {
-        let app = commands.get(id).app;
+        let space = commands.get(id).space;
         let tag = RequestTag::of_part(id, CommandPart::Named).encode();
-        let (ftl, mut flash) = self.split_ftl_and_flash(app, commands);
+        let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
         let ended = match op {
             NamedOp::Write => {
                 ftl.write_named(tag, arg0);
@@ -211,13 +212,13 @@ impl BlockDrive {
     #[cold]
     pub(in crate::personality) fn on_named(
         &mut self,
-        app: AppId,
+        space: SpaceId,
         tag: RequestTag,
         status: Status,
         commands: &mut Commands,
     ) {
         // A name is there before the completion of its write.
-        while let Some(write) = self.spaces.of_mut(app).0.pop_named_write() {
+        while let Some(write) = self.spaces.of_mut(space).0.pop_named_write() {
             commands.get_mut(RequestTag::decode(write.request).command).result = write.name.0;
         }
         commands.complete_op(tag.command, status);
@@ -231,7 +232,9 @@ pub(crate) fn follow_ftl(controller: &mut Controller, now: Nanos) {
     let Personality::Block(drive) = &mut controller.personality else { return };
     let Some(rules) = &mut controller.commands.rules else { return };
     for app in drive.spaces.apps() {
-        let ftl = drive.spaces.of_mut(app).0;
+        // Applications with names share no space.
+        let space = drive.spaces.space_of(app);
+        let ftl = drive.spaces.of_mut(space).0;
         while let Some(moved) = ftl.pop_moved() {
             rules.events.apps[app.index()].ready.push_back(moved);
             rules.events.is_pending = true;
@@ -269,7 +272,10 @@ fn run_moved(controller: &mut Controller, now: Nanos, app: AppId) {
         && let Some(rules) = &mut controller.commands.rules
         && let Some(moved) = rules.events.apps[app.index()].ready.pop_front()
     {
-        let facts = FtlFacts::new(drive.spaces.of(app), rules.is_idle(outstanding, 0));
+        let facts = FtlFacts::new(
+            drive.spaces.of(drive.spaces.space_of(app)),
+            rules.is_idle(outstanding, 0),
+        );
         let verdict = rules.run_moved(app, moved, &facts);
         if !is_accepted(verdict) {
             rules.events.apps[app.index()].failed.push_back(moved);
@@ -287,7 +293,8 @@ fn run_moved(controller: &mut Controller, now: Nanos, app: AppId) {
         durable::record(controller);
         let Personality::Block(drive) = &mut controller.personality else { return };
         // The FTL has reported the move, and keeps it until then.
-        let confirmed = drive.spaces.of_mut(app).0.confirm_move(moved.old);
+        let space = drive.spaces.space_of(app);
+        let confirmed = drive.spaces.of_mut(space).0.confirm_move(moved.old);
         debug_assert_eq!(confirmed, Ok(()));
         drive.kick = true;
     }
@@ -295,7 +302,8 @@ fn run_moved(controller: &mut Controller, now: Nanos, app: AppId) {
         && let Some(rules) = &controller.commands.rules
         && !rules.events.apps[app.index()].failed.is_empty()
     {
-        drive.spaces.of_mut(app).0.set_moves_stuck();
+        let space = drive.spaces.space_of(app);
+        drive.spaces.of_mut(space).0.set_moves_stuck();
         drive.kick = true;
     }
 }

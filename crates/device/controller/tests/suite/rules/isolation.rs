@@ -43,6 +43,53 @@ fn name(app: usize) -> String {
     format!("app{app}")
 }
 
+/// An application's parallel units, and its quota of them in hundredths; 0 on units of its own.
+#[derive(Clone, Copy, Debug)]
+struct DeclaredApp {
+    first: u32,
+    last: u32,
+    quota: u32,
+}
+
+impl DeclaredApp {
+    const fn new(first: u32, last: u32, quota: u32) -> DeclaredApp {
+        DeclaredApp { first, last, quota }
+    }
+
+    fn source(&self, app: usize) -> String {
+        let DeclaredApp { first, last, quota } = self;
+        let quota = match quota {
+            0 => String::new(),
+            quota => format!(", quota = {}.{:02}", quota / 100, quota % 100),
+        };
+        format!("app {} {{ units = {first}-{last}, spare = 0.1{quota} }}\n", name(app))
+    }
+}
+
+/// Applications on units of their own.
+const THICK: [&[DeclaredApp]; 4] = [
+    &[DeclaredApp::new(0, 7, 0), DeclaredApp::new(8, 15, 0)],
+    &[DeclaredApp::new(8, 15, 0), DeclaredApp::new(0, 7, 0)],
+    &[DeclaredApp::new(0, 3, 0), DeclaredApp::new(4, 7, 0), DeclaredApp::new(8, 15, 0)],
+    &[DeclaredApp::new(8, 15, 0), DeclaredApp::new(0, 3, 0), DeclaredApp::new(4, 7, 0)],
+];
+
+/// Applications that share their units, some of them beside others.
+const THIN: [&[DeclaredApp]; 4] = [
+    &[DeclaredApp::new(0, 15, 50), DeclaredApp::new(0, 15, 50)],
+    &[DeclaredApp::new(0, 15, 20), DeclaredApp::new(0, 15, 30), DeclaredApp::new(0, 15, 40)],
+    &[DeclaredApp::new(0, 7, 60), DeclaredApp::new(8, 15, 0), DeclaredApp::new(0, 7, 40)],
+    &[DeclaredApp::new(8, 15, 20), DeclaredApp::new(0, 7, 0), DeclaredApp::new(8, 15, 80)],
+];
+
+/// Returns the rules without the last one, which collects, of an application that shares its lines.
+fn without_collection(rules: String, is_thin: bool) -> String {
+    match rules.rfind("rule ") {
+        Some(last) if is_thin => rules[..last].to_owned(),
+        _ => rules,
+    }
+}
+
 /// Returns the rules of the application that is checked.
 fn checked_rules(app: usize) -> String {
     let app = name(app);
@@ -181,26 +228,18 @@ fn new_hosts(drive: &mut Controller, apps: usize) -> Vec<Host> {
 }
 
 impl Case {
-    fn new(c: &mut Choices, counts: &mut ChangedPrograms) -> Case {
-        let layouts: [&[(u32, u32)]; 4] = [
-            &[(0, 7), (8, 15)],
-            &[(8, 15), (0, 7)],
-            &[(0, 3), (4, 7), (8, 15)],
-            &[(8, 15), (0, 3), (4, 7)],
-        ];
+    fn new(layouts: &[&[DeclaredApp]; 4], c: &mut Choices, counts: &mut ChangedPrograms) -> Case {
         let units = layouts[c.below(4) as usize];
         let checked = c.below(units.len() as u64) as usize;
-        let declared = units.iter().enumerate().map(|(app, (first, last))| {
-            format!("app {} {{ units = {first}-{last}, spare = 0.1 }}\n", name(app))
-        });
+        let declared = units.iter().enumerate().map(|(app, declared)| declared.source(app));
         let mut source: String = declared.collect();
         source.push_str("record Record = { word: u64[512] }\n");
-        for app in 0..units.len() {
+        for (app, declared) in units.iter().enumerate() {
             let rules = match app == checked {
                 true => checked_rules(app),
                 false => hostile_rules(app, c),
             };
-            source.push_str(&rules);
+            source.push_str(&without_collection(rules, declared.quota > 0));
         }
         let base = config();
         let rules = DriveRulesConfig { ops: 1 << 20, ..settings() };
@@ -217,7 +256,7 @@ impl Case {
     }
 
     fn sectors(&self, app: usize) -> u64 {
-        self.drive.application_ftl(app as u32).expect("an application").sectors()
+        self.drive.application_blocks(app as u32).expect("an application")
     }
 
     /// Returns an address that means something to an application of the drive, or to none.
@@ -378,12 +417,12 @@ impl Case {
     }
 }
 
-#[test]
-fn hostile_applications_read_and_change_nothing_of_another() {
+/// Runs 40 seeds of hostile applications.
+fn run(layouts: &[&[DeclaredApp]; 4]) {
     let (mut counts, mut succeeded) = (ChangedPrograms::default(), 0);
     for number in 0..40 {
         let mut c = Choices::seeded(seed() * 1000 + number);
-        let mut case = Case::new(&mut c, &mut counts);
+        let mut case = Case::new(layouts, &mut c, &mut counts);
         for part in 0..4 {
             for _ in 0..50 {
                 case.step(&mut c);
@@ -401,9 +440,19 @@ fn hostile_applications_read_and_change_nothing_of_another() {
 }
 
 #[test]
+fn hostile_applications_read_and_change_nothing_of_another() {
+    run(&THICK);
+}
+
+#[test]
+fn hostile_applications_read_and_change_nothing_of_another_on_the_same_units() {
+    run(&THIN);
+}
+
+#[test]
 fn hosts_of_applications_have_no_commands_for_the_whole_drive() {
     let mut c = Choices::seeded(seed());
-    let mut case = Case::new(&mut c, &mut ChangedPrograms::default());
+    let mut case = Case::new(&THICK, &mut c, &mut ChangedPrograms::default());
     case.check_command(&mut c);
     let hostile = (0..case.hosts.len()).find(|app| *app != case.checked).expect("another one");
     // Rule programs, tables and misses; Format, Sanitize, namespaces.

@@ -13,4 +13,5 @@ mod named;
 mod refused;
 mod rule_commands;
 mod scans;
+mod thin;
 mod victims;
