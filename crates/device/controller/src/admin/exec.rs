@@ -115,7 +115,9 @@ impl Controller {
                         identify::identify(&self.admin, drive, cns, nsid, controller)?
                     }
                     (Personality::Block(drive), Some(rights)) => {
-                        rights.admin.identify(cns, nsid, drive.mapped_blocks())?
+                        let of_app = |app| drive.mapped_blocks_of(app);
+                        let mapped = rights.app().map_or_else(|| drive.mapped_blocks(), of_app);
+                        rights.admin.identify(cns, nsid, mapped)?
                     }
                     (_, rights) => {
                         let admin = rights.map_or(&self.admin, |rights| &rights.admin);

@@ -15,6 +15,25 @@ impl BlockDrive {
         self.spaces.all().map(mapped).sum::<u64>() * u64::from(self.unit_blocks())
     }
 
+    /// Returns the number of mapped logical blocks of an application; an upper bound if it does not share its
+    /// space.
+    pub(crate) fn mapped_blocks_of(&self, app: AppId) -> u64 {
+        let (space, blocks) = (self.spaces.space_of(app), self.blocks_of(app));
+        if self.spaces.sole_space(app).is_some() {
+            let mapped = self.spaces.of(space).mapped() * u64::from(self.unit_blocks());
+            return mapped.min(blocks);
+        }
+        let (mut lba, end) = (self.spaces.base_of(app), self.spaces.base_of(app) + blocks);
+        let mut found = 0;
+        while lba < end {
+            let left = u32::try_from(end - lba).unwrap_or(u32::MAX);
+            let (is_mapped, count) = self.extent(space, lba, left);
+            found += if is_mapped { u64::from(count) } else { 0 };
+            lba += u64::from(count);
+        }
+        found
+    }
+
     /// Returns the number of chunks that were good when the drive was new, and are bad.
     pub(crate) fn failed_chunks(&self) -> u32 {
         let shape = self.spaces.first.geometry();

@@ -230,8 +230,8 @@ fn a_drive_without_rules_says_so() {
     }
 }
 
-/// A program of two applications, whose rules store and read at the block that a host names.
-fn two_applications() -> String {
+/// A program of two applications on these units, whose rules store and read at the block that a host names.
+fn two_applications(units: [&str; 2]) -> String {
     let of = |app: &str, units: &str| {
         let rules =
             format!("{STORE}{LOAD}").replace("rule ", "rule db_").replace("map[", "db_map[");
@@ -239,7 +239,7 @@ fn two_applications() -> String {
         let table = "table db.db_map: addr[db.sectors] durable\n";
         format!("{app_line}{table}{rules}").replace("db", app)
     };
-    of("db", "0-7") + &of("log", "8-15")
+    of("db", units[0]) + &of("log", units[1])
 }
 
 /// Returns the bytes of an export.
@@ -253,8 +253,19 @@ fn export_bytes(socket: &Path, name: &str) -> u64 {
 // guarantee: B-129
 #[test]
 fn each_application_is_served_with_its_own_blocks_only() {
+    serve_applications(&two_applications(["0-7", "8-15"]));
+}
+
+// guarantee: D-68
+#[test]
+fn applications_that_share_units_are_served_with_their_own_blocks_only() {
+    serve_applications(&two_applications(["0-15, quota = 0.45", "0-15, quota = 0.45"]));
+}
+
+/// Serves two applications of one size, twice, to a client each.
+fn serve_applications(program: &str) {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("apps.rules"), two_applications()).unwrap();
+    std::fs::write(folder.path().join("apps.rules"), program).unwrap();
     let drive = format!(
         "{}personality = \"rules\"\nrules = {{ program = \"apps.rules\" }}\n",
         in_file(DRIVE)
@@ -268,7 +279,7 @@ fn each_application_is_served_with_its_own_blocks_only() {
     {
         let server = Server::launch(folder.path(), &scenario, &[]).wait_ready();
         let sizes = names.map(|name| export_bytes(&server.socket, name));
-        assert_eq!(sizes[0], sizes[1], "equal numbers of units");
+        assert_eq!(sizes[0], sizes[1], "equal numbers of units, or quotas");
         let mut clients = names.map(|name| NbdClient::named(&server.socket, name));
         // Each application has the data that its client wrote to the server before.
         if let Some(kept) = &kept {

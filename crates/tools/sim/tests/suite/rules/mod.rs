@@ -189,6 +189,41 @@ fn jobs_run_in_their_applications() {
     assert_eq!((&parameters[0]["app"], &parameters[1]["app"]), (&"one".into(), &"two".into()));
 }
 
+// guarantee: D-68
+#[test]
+fn jobs_run_in_applications_that_share_units() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("test.toml");
+    let apps = "app one { units = 0-3, spare = 0.2, quota = 0.25 }\n\
+        app two { units = 0-3, spare = 0.2, quota = 0.75 }\n";
+    let rules = |app: &str| {
+        let all = application_rules(app);
+        all[..all.find(&format!("rule {app}_reclaim")).expect("a rule")].to_owned()
+    };
+    let program = format!("{apps}{}{}", rules("one"), rules("two"));
+    std::fs::write(folder.path().join("apps.rules"), program).expect("a file");
+    let drive = "[drive]\npreset = \"femu-default\"\ndata = \"memory\"\nftl.over_provisioning = 0.2\n\
+        personality = \"rules\"\nrules.program = \"apps.rules\"\n\
+        geometry = { channels = 2, pus = 2, chunks = 40, pages = 32 }\n";
+    let job = |app: &str| {
+        format!(
+            "[[job]]\nname = \"{app}\"\napp = \"{app}\"\nrw = \"randwrite\"\nbs = \"4k\"\n\
+             iodepth = 8\nverify = \"crc32c\"\nloops = 3\n"
+        )
+    };
+    let json = run_at(&path, &format!("{drive}{}{}", job("one"), job("two")));
+    let drive = &json["sluice"]["drives"][0];
+    let apps = drive["rules"]["apps"].as_array().expect("applications");
+    let of = |at: usize, key: &str| apps[at][key].as_u64().expect("a number");
+    // Each job writes all blocks of its application: a quarter, and three quarters.
+    assert!(of(0, "inputs").abs_diff(of(1, "inputs") / 3) < 16, "{apps:#?}");
+    for at in [0, 1] {
+        assert_eq!((of(at, "misses"), of(at, "polls"), of(at, "victims")), (0, 0, 0));
+    }
+    let reclaimed = drive["gc"]["lines_reclaimed"].as_u64();
+    assert!(reclaimed > Some(0), "{}", drive["gc"]);
+}
+
 /// A drive whose flash the host manages, with a target of the kind.
 fn target(keys: &str) -> String {
     format!(

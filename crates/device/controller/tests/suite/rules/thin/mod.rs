@@ -217,13 +217,16 @@ fn commands_are_about_the_blocks_of_the_application() {
     assert_eq!(newest_error(&mut drive, &mut log), 5);
     let verified = io(&mut drive, &mut db, Sqe::verify(1, 0, 8), 0);
     assert_eq!(verified, Status::SUCCESS);
-    // The namespace has the size of the quota.
-    let mut sqe = AdminCommand::Identify { cns: cns::NAMESPACE, nsid: 1 }.to_sqe();
-    sqe.set_sgl(log.block(0, 4096));
-    assert_eq!(log.admin(&mut drive, sqe).status, Status::SUCCESS);
-    let mut page = [0; 4096];
-    log.memory.read(0, &mut page);
-    assert_eq!(IdentifyNamespace::from_bytes(page).nsze.get(), blocks_of(&drive, 1));
+    // The namespace has the size of the quota, and the usage is that of the application.
+    for (host, app, used) in [(&mut db, 0, 8), (&mut log, 1, 6)] {
+        let mut sqe = AdminCommand::Identify { cns: cns::NAMESPACE, nsid: 1 }.to_sqe();
+        sqe.set_sgl(host.block(0, 4096));
+        assert_eq!(host.admin(&mut drive, sqe).status, Status::SUCCESS);
+        let mut page = [0; 4096];
+        host.memory.read(0, &mut page);
+        let namespace = IdentifyNamespace::from_bytes(page);
+        assert_eq!((namespace.nsze.get(), namespace.nuse.get()), (blocks_of(&drive, app), used));
+    }
     check(&drive);
 }
 
