@@ -69,8 +69,10 @@ pub(crate) fn controller_identity(
             feature::Arbitration { burst_log2: log2(burst), low, medium, high }
         }
     };
-    let has_one_map = matches!(personality, Personality::Block(drive)
-        if !drive.spaces.are_several() && !drive.spaces.first.config().addressing.is_named());
+    let names = matches!(personality, Personality::Block(drive)
+        if drive.spaces.first.config().addressing.is_named());
+    let has_one_app =
+        matches!(personality, Personality::Block(drive) if !drive.spaces.are_several());
     let flushes_to_host = config.media.data().flushes_to_host();
     ControllerIdentity {
         name: config.name.clone(),
@@ -108,10 +110,11 @@ pub(crate) fn controller_identity(
             get_lba_status: matches!(personality, Personality::Block(_)),
             lba_status: matches!(personality, Personality::Block(_) | Personality::Pcm(_)),
             keep_alive: config.controller.registers.is_some(),
-            format: has_one_map,
+            format: has_one_app && !names,
             namespaces: matches!(personality, Personality::Block(_)) && config.rules.is_none(),
-            sanitize: has_one_map,
+            sanitize: has_one_app && !names,
             rules: config.rules.is_some(),
+            names,
             namespace_notices: true,
         },
         arbitration,

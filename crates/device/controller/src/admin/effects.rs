@@ -16,7 +16,7 @@ use crate::PersonalityKind;
 const VENDOR_OPCODES: u8 = 0x80;
 
 /// I/O commands that change logical blocks, also those of drives that do not support them.
-const CHANGES_BLOCKS: [u8; 9] = [
+const CHANGES_BLOCKS: [u8; 11] = [
     io::WRITE,
     io::WRITE_UNCORRECTABLE,
     io::WRITE_ZEROES,
@@ -26,6 +26,8 @@ const CHANGES_BLOCKS: [u8; 9] = [
     io::VECTOR_WRITE,
     io::VECTOR_COPY,
     io::DEVICE_TRIM,
+    io::NAMED_WRITE,
+    io::NAMED_FREE,
 ];
 
 /// Returns the page.
@@ -87,6 +89,7 @@ fn has_io_command(identity: &ControllerIdentity, opcode: u8) -> bool {
         io::FLUSH | io::WRITE | io::READ | io::DATASET_MANAGEMENT => true,
         io::LBA_STATUS => identity.optional.lba_status,
         io::DEVICE_TRIM => identity.extensions.has(VendorExtensions::DEVICE_L2P),
+        io::NAMED_WRITE | io::NAMED_READ | io::NAMED_FREE => identity.optional.names,
         _ if RuleCommandKind::from_opcode(opcode).is_some() => identity.optional.rules,
         VENDOR_OPCODES.. => is_open_channel,
         _ => !is_open_channel,

@@ -70,6 +70,8 @@ pub(crate) struct OptionalCommands {
     pub(crate) sanitize: bool,
     /// The commands and the log page of rules.
     pub(crate) rules: bool,
+    /// Commands on sectors with names.
+    pub(crate) names: bool,
     /// The notice of changed namespaces, and their list.
     pub(crate) namespace_notices: bool,
 }

@@ -45,6 +45,7 @@ pub(crate) fn identity() -> ControllerIdentity {
             namespaces: false,
             sanitize: true,
             rules: true,
+            names: false,
             namespace_notices: true,
         },
         arbitration: feature::Arbitration { burst_log2: 3, low: 1, medium: 2, high: 4 },

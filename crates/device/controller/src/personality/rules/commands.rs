@@ -465,7 +465,7 @@ impl<const SEVERAL: bool> CommandInputs<'_, '_, SEVERAL> {
         named: NamedCommand,
     ) -> Result<(), InputStop> {
         if !self.rules.events.is_named {
-            return Err(InputStop::End(Status::INVALID_OPCODE.do_not_retry()));
+            return Err(InputStop::End(Status::INVALID_OPCODE));
         }
         let NamedCommand { op: named_op, arg0, arg1 } = named;
         let op = named::input_op(named_op);

@@ -168,7 +168,7 @@ pub(super) fn input_op(op: NamedOp) -> InputOp {
 fn name_status(error: SectorNameError) -> Status {
     use SectorNameError::{ForeignTag, Logical, NeverWritten, NotMoved, NotValid, PastEnd, Stale};
     let status = match error {
-        Logical => Status::INVALID_OPCODE,
+        Logical => return Status::INVALID_OPCODE,
         PastEnd { .. } => Status::LBA_OUT_OF_RANGE,
         NeverWritten | Stale | NotValid | NotMoved => Status::RULE_NOT_FOUND,
         ForeignTag => Status::APPLICATION_TAG_CHECK,

@@ -203,6 +203,23 @@ fn commands_with_logical_blocks_are_refused() {
 }
 
 #[test]
+fn drives_without_names_have_no_such_commands() {
+    let with_a_map = demo_on(base(), "page.rules");
+    for (config, is_known) in [(config(), true), (with_a_map, false), (block_config(), false)] {
+        let mut drive = Controller::new(config).unwrap();
+        let mut host = NamingHost::new(Host::with_queue(&mut drive));
+        let page = host.log(&mut drive, log_page::EFFECTS, 4096, 0);
+        for command in [NamedCommand::write(1), NamedCommand::read(1, 1), NamedCommand::free(1)] {
+            let (status, _) = host.run(&mut drive, command);
+            assert_eq!(status != Status::INVALID_OPCODE, is_known, "{command:?}: {status}");
+            let effects = page[1024 + 4 * usize::from(command.op.opcode())];
+            let expected = if command.op == NamedOp::Read { 1 } else { 3 };
+            assert_eq!(effects, if is_known { expected } else { 0 }, "{command:?}");
+        }
+    }
+}
+
+#[test]
 fn random_commands_do_no_harm() {
     for seed in 0..60 {
         let (mut drive, mut host) = new();
