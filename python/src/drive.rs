@@ -574,10 +574,8 @@ impl PyDrive {
         })?;
         Ok((done.status, done.value, PyBytes::new(py, &done.data)))
     }
-    /// Writes a sector that gets a name, with a tag of the host beside it. Returns the status (0 for
-    /// success) and the name. The sectors of the drive must have names: its rule program uses them.
-    ///
-    /// Raises `ValueError` if `data` is not one sector; otherwise as `rule_command()`.
+    /// Writes a sector that gets a name, with a tag of the host beside it, on a drive whose rules have names.
+    /// Returns the status (0 for success) and the name. Raises `ValueError` if `data` is not one sector.
     #[pyo3(signature = (data, tag, /))]
     fn named_write(
         &self,
@@ -601,7 +599,7 @@ impl PyDrive {
         let done = self.call(py, |drive| drive.named(NamedCommand::read(name, tag), &[]))?;
         Ok((done.status, PyBytes::new(py, &done.data)))
     }
-    /// Frees the sector with a name. Returns the status. As for `named_write()`.
+    /// Frees the sector with a name. Returns the status.
     #[pyo3(signature = (name, /))]
     fn named_free(&self, py: Python<'_>, name: u64) -> PyResult<u16> {
         Ok(self.call(py, |drive| drive.named(NamedCommand::free(name), &[]))?.status)

@@ -126,6 +126,10 @@
  */
 #define SLUICE_CHUNK_OFFLINE 8
 
+
+
+
+
 /**
  * All namespaces of a drive.
  */
@@ -585,6 +589,53 @@ typedef struct sluice_chunk {
 } sluice_chunk;
 
 /**
+ * The result of a command to the rules of a drive.
+ */
+typedef struct sluice_rule_reply {
+    /**
+     * The value of the rule. Of a command with a buffer, values above 4294967295 are 4294967295.
+     */
+    uint64_t value;
+    /**
+     * Bytes that the drive wrote to the begin of the buffer.
+     */
+    uint32_t bytes;
+    /**
+     * NVMe status without its *do not retry* bit, type in bits 10:8 and code in bits 7:0; 0 for success.
+     * Rules of a drive (`docs/rules.md`) lists the codes of rules.
+     */
+    uint32_t status;
+} sluice_rule_reply;
+
+/**
+ * An event that rules of a drive have posted.
+ */
+typedef struct sluice_rule_event {
+    /**
+     * `SLUICE_RULE_EVENT_MIGRATED` or `SLUICE_RULE_EVENT_LOST`.
+     */
+    uint32_t kind;
+    /**
+     * Its values.
+     */
+    uint64_t values[3];
+} sluice_rule_event;
+
+/**
+ * A valid sector that the drive found when it was powered on.
+ */
+typedef struct sluice_found_name {
+    /**
+     * The name of the sector.
+     */
+    uint64_t name;
+    /**
+     * The host's tag.
+     */
+    uint64_t tag;
+} sluice_found_name;
+
+/**
  * A namespace of a drive.
  */
 typedef struct sluice_namespace {
@@ -643,25 +694,6 @@ typedef struct sluice_rule_request {
      */
     uint64_t arg1;
 } sluice_rule_request;
-
-/**
- * The result of a command to the rules of a drive.
- */
-typedef struct sluice_rule_reply {
-    /**
-     * The value of the rule. Of a command with a buffer, values above 4294967295 are 4294967295.
-     */
-    uint64_t value;
-    /**
-     * Bytes that the drive wrote to the begin of the buffer.
-     */
-    uint32_t bytes;
-    /**
-     * NVMe status without its *do not retry* bit, type in bits 10:8 and code in bits 7:0; 0 for success.
-     * Rules of a drive (`docs/rules.md`) lists the codes of rules.
-     */
-    uint32_t status;
-} sluice_rule_reply;
 
 /**
  * The commands of an operation that no rule of a drive matched.
@@ -1574,6 +1606,93 @@ int sluice_vector_get_chunks(const struct sluice_device *device,
  * Any thread. The call waits for the drive's thread, which injects the fault between two commands.
  */
 int sluice_fault_inject(const struct sluice_device *device, const char *drive, const char *fault);
+
+/**
+ * Executes a command on a sector with a name, and waits for its end. The sectors of the drive must have names:
+ * its rule program uses them.
+ *
+ * @param device The device.
+ * @param op The operation: `write`, `read` or `free`.
+ * @param arg0 First argument, `header.arg0`: the tag of a write, the name of a read or a free.
+ * @param arg1 Second argument, `header.arg1`: the tag of a read.
+ * @param buffer The data of a write, or the memory for that of a read: one sector at its begin. `NULL` for
+ *     `free`.
+ * @param reply Receives the result; `value` is the name of a sector that was written.
+ *
+ * # Returns
+ *
+ * 0 if the drive has completed the command, also with an error: `reply->status` says which. Otherwise a
+ * negative errno:
+ *
+ * * `-EINVAL`: an invalid argument.
+ * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-ENOSPC`: the drive has no queue left.
+ * * `-EIO`: the drive does not answer.
+ *
+ * # Threads
+ *
+ * Any thread. A device has one such command, or command to rules, at a time; others wait for its end.
+ */
+int sluice_named_command(const struct sluice_device *device,
+                         const char *op,
+                         uint64_t arg0,
+                         uint64_t arg1,
+                         const struct sluice_buffer *buffer,
+                         struct sluice_rule_reply *reply);
+
+/**
+ * Takes events that the rules of an NVMe drive have posted for the application of the device, the oldest
+ * first. They are gone from the drive then.
+ *
+ * @param device The device; as for `sluice_rule_command()`.
+ * @param events Receives the events.
+ * @param capacity Elements of `events`: at least 126.
+ * @param lost Receives the number of events that the host did not take in time, since the drive was powered
+ *     on. May be `NULL`.
+ *
+ * # Returns
+ *
+ * The number of events, or a negative errno. With 0 there are no more:
+ *
+ * * `-EINVAL`: an invalid argument.
+ * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-EIO`: the drive has no rules. `sluice_last_error()` has the status.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive.
+ */
+int sluice_rule_events(const struct sluice_device *device,
+                       struct sluice_rule_event *events,
+                       size_t capacity,
+                       uint64_t *lost);
+
+/**
+ * Reads the names and tags of valid sectors that an NVMe drive found when it was powered on, in the order of
+ * their locations.
+ *
+ * @param device The device; as for `sluice_rule_command()`.
+ * @param first The first one, from 0 on.
+ * @param names Receives them.
+ * @param capacity Elements of `names`, 1 to 2147483647. Fewer names than that are the last ones, and the drive discards
+ *     all of them then.
+ *
+ * # Returns
+ *
+ * The number of names, or a negative errno:
+ *
+ * * `-EINVAL`: an invalid argument.
+ * * `-EOPNOTSUPP`: the device is not an NVMe drive.
+ * * `-EIO`: the drive has no rules, or `first` is past the end. `sluice_last_error()` has the status.
+ *
+ * # Threads
+ *
+ * Any thread. The call waits for the drive.
+ */
+int sluice_found_names(const struct sluice_device *device,
+                       uint64_t first,
+                       struct sluice_found_name *names,
+                       size_t capacity);
 
 /**
  * Lists the namespaces of an emulated NVMe drive behind a device. The device is a drive of a

@@ -7,9 +7,7 @@
 
 use ftl::BatchWrite;
 use mem::Iova;
-use nvme::{
-    CopyRange, IoCommand, NamedCommand, NamedOp, PlaneMode, Sqe, Status, VectorHints, opcode,
-};
+use nvme::{CopyRange, IoCommand, NamedOp, PlaneMode, Sqe, Status, VectorHints, opcode};
 use time::{Component, Nanos};
 use tracepoint::Event;
 
@@ -129,13 +127,7 @@ impl Controller {
                 u64::from(max_descriptors.min(nlb)) * nvme::LbaStatusDescriptor::BYTES as u64
             }
             IoCommand::Rule(rule) => return output::parse_buffer(self, id, sqe, rule),
-            IoCommand::Named(named) => {
-                if named.op.has_data() {
-                    block
-                } else {
-                    0
-                }
-            }
+            IoCommand::Named(named) => block * u64::from(named.op.has_data()),
             IoCommand::Flush
             | IoCommand::WriteZeroes { .. }
             | IoCommand::Verify { .. }
@@ -319,23 +311,19 @@ impl Controller {
             monitor.record(now, &command.io, now.since(command.fetched));
         }
         match command.io {
-            IoCommand::Read { .. } | IoCommand::VectorRead { .. } | IoCommand::Compare { .. } => {
+            IoCommand::Read { .. }
+            | IoCommand::VectorRead { .. }
+            | IoCommand::Compare { .. }
+            | IoCommand::Named(nvme::NamedCommand { op: NamedOp::Read, .. }) => {
                 self.stats.reads += 1;
                 self.stats.bytes_read += command.bytes;
             }
             IoCommand::Write { .. }
             | IoCommand::VectorWrite { .. }
-            | IoCommand::VectorCopy { .. } => {
+            | IoCommand::VectorCopy { .. }
+            | IoCommand::Named(nvme::NamedCommand { op: NamedOp::Write, .. }) => {
                 self.stats.writes += 1;
                 self.stats.bytes_written += command.bytes;
-            }
-            IoCommand::Named(NamedCommand { op: NamedOp::Write, .. }) => {
-                self.stats.writes += 1;
-                self.stats.bytes_written += command.bytes;
-            }
-            IoCommand::Named(NamedCommand { op: NamedOp::Read, .. }) => {
-                self.stats.reads += 1;
-                self.stats.bytes_read += command.bytes;
             }
             IoCommand::Rule(_) => {
                 self.stats.others += 1;

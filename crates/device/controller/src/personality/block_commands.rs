@@ -7,9 +7,9 @@
 //! into memory of the drive, and is a write of that memory from then on. Invariant: a Copy writes
 //! nothing unless all of its sources could be read.
 
-use ftl::{Completion, HostStream};
+use ftl::{Completion, HostStream, SectorName};
 use mem::SharedRegion;
-use nvme::{IoCommand, LbaStatusDescriptor, Status};
+use nvme::{IoCommand, LbaStatusDescriptor, NamedCommand, NamedOp, Status};
 use time::Nanos;
 
 use crate::command::data_buffer::DataBuffer;
@@ -18,6 +18,7 @@ use crate::personality::block::BlockDrive;
 use crate::personality::block_flash::source_offset;
 use crate::personality::logical_blocks::{BlockRange, CommandPart, UnitRange};
 use crate::personality::rules::fetches::FetchRead;
+use crate::personality::rules::named::name_status;
 use crate::personality::spaces::SpaceId;
 use crate::personality::unit_changes::{BlockChange, ChangeKind, RequestTag, UnitChange};
 
@@ -184,6 +185,54 @@ impl BlockDrive {
         if let Some(rules) = &mut commands.rules {
             rules.fetch_done(tag.command, tag.range, status);
         }
+        self.kick = true;
+    }
+
+    /// Starts a command on a sector with a name.
+    #[cold]
+    pub(super) fn start_named(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        NamedCommand { op, arg0, arg1 }: NamedCommand,
+        commands: &mut Commands,
+    ) {
+        let space = commands.get(id).space;
+        let tag = RequestTag::of_part(id, CommandPart::Named).encode();
+        let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
+        let ended = match op {
+            NamedOp::Write => {
+                ftl.write_named(tag, arg0);
+                None
+            }
+            NamedOp::Read => ftl.read_named(now, tag, SectorName(arg0), arg1, &mut flash).err(),
+            NamedOp::Free => {
+                let freed = ftl.free_named(SectorName(arg0));
+                let status = freed.map_or_else(name_status, |()| Status::SUCCESS);
+                commands.complete_op(id, status);
+                None
+            }
+        };
+        if let Some(error) = ended {
+            commands.complete_op(id, name_status(error));
+        }
+        self.kick = true;
+    }
+
+    /// Processes the completion of a command on a sector with a name.
+    #[cold]
+    fn on_named(
+        &mut self,
+        space: SpaceId,
+        tag: RequestTag,
+        status: Status,
+        commands: &mut Commands,
+    ) {
+        // A name is there before the completion of its write.
+        while let Some(write) = self.spaces.of_mut(space).0.pop_named_write() {
+            commands.get_mut(RequestTag::decode(write.request).command).result = write.name.0;
+        }
+        commands.complete_op(tag.command, status);
         self.kick = true;
     }
 

@@ -12,20 +12,15 @@
 
 use std::collections::VecDeque;
 
-use ftl::{FoundName, FtlFacts, MovedSector, SectorName, SectorNameError};
-use nvme::{FoundNameEntry, NamedCommand, NamedOp, RuleEvent, RuleEventLog, Status};
+use ftl::{FoundName, FtlFacts, MovedSector, SectorNameError};
+use nvme::{FoundNameEntry, NamedOp, RuleEvent, RuleEventLog, Status};
 use rules::{AppId, InputOp, RuleFeature, RuleInput, RuleStatus, RuleVerdict, VerifiedProgram};
 use time::Nanos;
 
 use super::stations::EngineWork;
 use super::{DriveRules, admin, durable, needs_names};
-use crate::command::table::Commands;
 use crate::controller::{Controller, Personality};
 use crate::faults::injection;
-use crate::personality::block::BlockDrive;
-use crate::personality::logical_blocks::CommandPart;
-use crate::personality::spaces::SpaceId;
-use crate::personality::unit_changes::RequestTag;
 
 /// Events at most of an application that wait for its host. Later ones are lost, and counted.
 const POSTED_EVENTS_MAX: usize = 4096;
@@ -93,7 +88,7 @@ pub(crate) struct RuleEvents {
     pub(super) is_named: bool,
     /// Whether the program posts events.
     has_posts: bool,
-    /// Whether there are events of which hosts have not been told, or moved sectors whose rules are to run.
+    /// Whether there are events that hosts have not been told, or moved sectors whose rules are to run.
     is_pending: bool,
     /// Whether rules for moved sectors have ended with an error.
     has_failed: bool,
@@ -165,7 +160,7 @@ pub(super) fn input_op(op: NamedOp) -> InputOp {
 }
 
 /// Returns the status of a command whose name is refused.
-fn name_status(error: SectorNameError) -> Status {
+pub(in crate::personality) fn name_status(error: SectorNameError) -> Status {
     use SectorNameError::{ForeignTag, Logical, NeverWritten, NotMoved, NotValid, PastEnd, Stale};
     let status = match error {
         Logical => return Status::INVALID_OPCODE,
@@ -174,56 +169,6 @@ fn name_status(error: SectorNameError) -> Status {
         ForeignTag => Status::APPLICATION_TAG_CHECK,
     };
     status.do_not_retry()
-}
-
-impl BlockDrive {
-    /// Starts a command on a sector with a name.
-    #[cold]
-    pub(in crate::personality) fn start_named(
-        &mut self,
-        now: Nanos,
-        id: u32,
-        NamedCommand { op, arg0, arg1 }: NamedCommand,
-        commands: &mut Commands,
-    ) {
-        let space = commands.get(id).space;
-        let tag = RequestTag::of_part(id, CommandPart::Named).encode();
-        let (ftl, mut flash) = self.split_ftl_and_flash(space, commands);
-        let ended = match op {
-            NamedOp::Write => {
-                ftl.write_named(tag, arg0);
-                None
-            }
-            NamedOp::Read => ftl.read_named(now, tag, SectorName(arg0), arg1, &mut flash).err(),
-            NamedOp::Free => {
-                let freed = ftl.free_named(SectorName(arg0));
-                let status = freed.map_or_else(name_status, |()| Status::SUCCESS);
-                commands.complete_op(id, status);
-                None
-            }
-        };
-        if let Some(error) = ended {
-            commands.complete_op(id, name_status(error));
-        }
-        self.kick = true;
-    }
-
-    /// Processes the completion of a command on a sector with a name.
-    #[cold]
-    pub(in crate::personality) fn on_named(
-        &mut self,
-        space: SpaceId,
-        tag: RequestTag,
-        status: Status,
-        commands: &mut Commands,
-    ) {
-        // A name is there before the completion of its write.
-        while let Some(write) = self.spaces.of_mut(space).0.pop_named_write() {
-            commands.get_mut(RequestTag::decode(write.request).command).result = write.name.0;
-        }
-        commands.complete_op(tag.command, status);
-        self.kick = true;
-    }
 }
 
 /// Takes the moved sectors that the FTLs report, and does what [`follow_rules`] does.

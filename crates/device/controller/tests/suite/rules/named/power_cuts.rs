@@ -122,8 +122,7 @@ impl Oracle {
         self.host.host.now = self.host.host.now.max(now);
         self.writing.clear();
         check(&self.drive);
-        // What the host knew is there, by the names that it knew: moves of which it did not learn are
-        // forwarded.
+        // What the host knew is there, by the names that it knew: the table forwards them.
         for (tag, NamedSector { name, value }) in self.host.sectors.clone() {
             let found = self.host.read(&mut self.drive, name, tag);
             assert_eq!(found, Ok(value), "tag {tag}, name {name}");
