@@ -22,7 +22,7 @@ use sluice::user_io::{
 use crate::buffer::{IoMemory, PyDriveBuffer};
 use crate::errors::{CallFailure, scenario_error};
 use crate::queue::{OpenQueue, PyQueue, QueueShared, parse_wait};
-use crate::rules::{self, EndedRuleCommand};
+use crate::rules::{self, EndedRuleCommand, KindAndValues};
 use crate::stats::{drive_stats, namespace_listing, one_drive, rule_report};
 use crate::transfers::{BlockingCalls, WriteFlags, bytes_of};
 
@@ -607,7 +607,7 @@ impl PyDrive {
     /// Takes events that rules of an NVMe drive have posted for this application, the oldest first. Returns
     /// the number of lost ones, and of each its kind and values: 1 and the old name, the new name and the tag
     /// of a sector that was moved; 2 and the name of one that could not be read.
-    fn rule_events(&self, py: Python<'_>) -> PyResult<(u64, Vec<(u16, [u64; 3])>)> {
+    fn rule_events(&self, py: Python<'_>) -> PyResult<(u64, Vec<KindAndValues>)> {
         let log =
             self.call(py, |drive| drive.with(|open| Ok(open.device.take_rule_events()?)))?;
         let event = |event: &RuleEvent| (event.kind.get(), event.values.map(|value| value.get()));

@@ -47,6 +47,9 @@ pub(crate) fn command(
     Ok(RuleCommand::new(kind, lba, sectors))
 }
 
+/// The kind and the values of an event.
+pub(crate) type KindAndValues = (u16, [u64; 3]);
+
 /// The end of a command.
 pub(crate) struct EndedRuleCommand {
     /// Type and code of its status.

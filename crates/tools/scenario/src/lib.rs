@@ -257,11 +257,11 @@ impl Scenario {
         scenario.read_drives(drives, target.as_ref())?;
         scenario.read_composition(composition)?;
         if let (Some(value), false) = (&precondition, scenario.precondition.is_none()) {
-            for drive in scenario.drives.iter().filter(|drive| drive.has_names()) {
+            let mut named = scenario.drives.iter().filter(|drive| drive.has_names());
+            if let Some(drive) = named.next() {
                 let (drive, user) = (drive.config.name.clone(), "[precondition]");
-                return Err(value
-                    .source_span()
-                    .error(Impossible::NamedSectors { drive, user }.into()));
+                let why = Impossible::NamedSectors { drive, user };
+                return Err(value.source_span().error(why.into()));
             }
         }
         if let Some(value) = unnamed_path {

@@ -116,7 +116,7 @@ impl SectorHost for NamingHost {
             let write = NamedCommand::write(*sector);
             self.queue.submit_named(write, Some(&self.buffer), *sector).map_err(setup)?;
         }
-        self.finish(sectors.len(), |names, sector, name| drop(names.insert(sector, name)))
+        self.finish(sectors.len(), |names, sector, name| _ = names.insert(sector, name))
     }
 }
 
