@@ -47,6 +47,8 @@ pub struct RuleQueue {
     /// By tag.
     in_flight: Box<[InFlightRule]>,
     nsid: u32,
+    /// Whether commands were submitted since the doorbell was written.
+    has_unrung: bool,
     /// Where a waiting owner sleeps, if the queue has interrupts.
     parker: Option<Parker>,
     device: Arc<DeviceInner>,
@@ -68,7 +70,8 @@ impl IoDevice {
         let in_flight = vec![InFlightRule::default(); usize::from(pair.capacity())].into();
         let nsid = way.info.nsid;
         let port = lock(&way.controller).port().clone();
-        let mut queue = RuleQueue { pair: Some(pair), in_flight, nsid, parker: None, device };
+        let (pair, has_unrung, parker) = (Some(pair), false, None);
+        let mut queue = RuleQueue { pair, in_flight, nsid, has_unrung, parker, device };
         queue.listen(&port).map_err(|source| DirectError::Memory { bytes: 0, source })?;
         Ok(queue)
     }
@@ -156,7 +159,8 @@ impl RuleQueue {
         }
     }
 
-    /// Submits a command. `buffer` receives what the rules return: its length replaces
+    /// Submits a command. The drive sees it at the next [`reap`](RuleQueue::reap) or
+    /// [`wait_until`](RuleQueue::wait_until), with those that were submitted before. `buffer` receives what the rules return: its length replaces
     /// `command.buffer_bytes`, [`RULE_BUFFER_BYTES_MAX`] at most. It must live until the command has completed.
     ///
     /// # Errors
@@ -203,14 +207,18 @@ impl RuleQueue {
         let pair = self.pair_mut();
         let tag = pair.next_tag().ok_or(QueueFull)?;
         pair.submit(sqe, tag.0.into())?;
-        pair.ring();
+        self.has_unrung = true;
         self.in_flight[usize::from(tag.0)] = in_flight;
         Ok(())
     }
 
     /// Returns the next completed command.
     pub fn reap(&mut self) -> Option<RuleCompletion> {
+        let has_unrung = std::mem::take(&mut self.has_unrung);
         let pair = self.pair_mut();
+        if has_unrung {
+            pair.ring();
+        }
         let done = pair.reap()?;
         pair.release();
         let InFlightRule { user, has_buffer } = *self.in_flight.get(done.user as usize)?;

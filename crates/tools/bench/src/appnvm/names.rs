@@ -120,7 +120,7 @@ impl SectorHost for NamingHost {
     }
 }
 
-/// A host of a drive with a map.
+/// A host of a drive with a map. Its writes are durable when they complete, as those of sectors with names.
 struct MappedHost {
     handle: Handle<Queue>,
     buffer: Buffer,
@@ -130,7 +130,8 @@ impl SectorHost for MappedHost {
     fn write(&mut self, sectors: &[u64]) -> Result<(), BenchError> {
         for sector in sectors {
             let data = Payload::Contiguous(self.buffer.iova());
-            self.handle.submit(Request::write(*sector, 1, data, 0)).map_err(setup)?;
+            let write = Request { fua: true, ..Request::write(*sector, 1, data, 0) };
+            self.handle.submit(write).map_err(setup)?;
         }
         while let Some(done) = self.handle.wait() {
             if !done.status.is_success() {
