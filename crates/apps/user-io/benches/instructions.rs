@@ -53,9 +53,9 @@ const LBA_RANGE_SECTORS: u64 = 128;
 const CASES: [CountedCase; 6] = [
     case("queue", 366.0),
     case("hit", 552.0),
-    case("drive", 760.0),
-    case("drive-part", 817.0),
-    case("drive-data", 844.0),
+    case("drive", 785.0),
+    case("drive-part", 836.0),
+    case("drive-data", 862.0),
     case("client", 321.0),
 ];
 

@@ -48,8 +48,8 @@ const CASES: [CountedCase; 10] = [
     case("block-read", "", 2801.0),
     case("rules-read", "block-read", 2846.0),
     case("checked-read", "block-read", 2915.0),
-    case("table-read", "block-read", 3684.0),
-    case("timed-read", "block-read", 5314.0),
+    case("table-read", "block-read", 3720.0),
+    case("timed-read", "block-read", 5350.0),
     case("block-write", "", 4201.0),
     case("rules-write", "block-write", 4243.0),
     case("checked-write", "block-write", 4312.0),
@@ -69,10 +69,10 @@ const DIFFERENCES: [DifferenceBound; 8] = [
     added("rules-write", "block-write", 120.0),
     added("checked-read", "block-read", 120.0),
     added("checked-write", "block-write", 120.0),
-    added("table-read", "block-read", 975.0),
+    added("table-read", "block-read", 990.0),
     added("table-write", "block-write", 1030.0),
     added("timed-read", "block-read", 2630.0),
-    added("timed-write", "block-write", 3850.0),
+    added("timed-write", "block-write", 3875.0),
 ];
 
 /// Returns a drive with the 64 parallel units that the program has.

@@ -122,7 +122,7 @@ fn starts_unchanged(controller: &mut Controller, id: u32) -> bool {
 #[inline(never)]
 fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
     let input = WaitingInput { id, at: first };
-    let decision = decide::<false>(controller, now, input, InputEntry::New);
+    let decision = decide::<false>(controller, input, InputEntry::New);
     decision.is_some_and(|decision| enter_engine(controller, now, id, decision))
 }
 
@@ -130,7 +130,7 @@ fn match_command(controller: &mut Controller, now: Nanos, id: u32, first: u32) -
 #[inline(never)]
 fn match_command_of_app(controller: &mut Controller, now: Nanos, id: u32, first: u32) -> bool {
     let input = WaitingInput { id, at: first };
-    let decision = decide_again(controller, now, input, InputEntry::New);
+    let decision = decide_again(controller, input, InputEntry::New);
     decision.is_some_and(|decision| enter_engine(controller, now, id, decision))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn enter_decided(
     input: WaitingInput,
     entry: InputEntry,
 ) {
-    let Some(decision) = decide_again(controller, now, input, entry) else { return };
+    let Some(decision) = decide_again(controller, input, entry) else { return };
     if enter_engine(controller, now, input.id, decision) {
         execute(controller, now, EngineWork::Start(input.id));
     }
@@ -153,7 +153,6 @@ pub(super) fn enter_decided(
 #[inline(always)]
 fn decide<const SEVERAL: bool>(
     controller: &mut Controller,
-    now: Nanos,
     first: WaitingInput,
     entry: InputEntry,
 ) -> Option<CommandDecision> {
@@ -169,8 +168,8 @@ fn decide<const SEVERAL: bool>(
     let mut inputs =
         CommandInputs::<'_, '_, SEVERAL> { rules, facts: &facts, id, entry, capacity, time };
     let decided = inputs.decide(command, first as usize);
-    let (time, has_changes) = (inputs.time, inputs.rules.durable.has_changes());
-    let has_events = inputs.rules.events.is_pending();
+    let time = inputs.time;
+    let has_effects = inputs.rules.durable.has_changes() || inputs.rules.events.is_pending();
     let work = match decided {
         Ok(()) => EngineWork::Start(id),
         Err(InputStop::End(status)) => EngineWork::end(id, status),
@@ -185,24 +184,29 @@ fn decide<const SEVERAL: bool>(
             EngineWork::Start(id)
         }
     };
-    if has_changes {
-        durable::record(controller);
-    }
-    if has_events {
-        named::follow_rules(controller, now);
+    if has_effects {
+        finish_effects(controller);
     }
     Some(CommandDecision { time, work })
+}
+
+/// Records the changes of durable tables, and follows the events of the rules of a command.
+#[cold]
+fn finish_effects(controller: &mut Controller) {
+    durable::record(controller);
+    if controller.commands.rules.as_ref().is_some_and(|rules| rules.events.is_pending()) {
+        named::follow_rules(controller, controller.time.now);
+    }
 }
 
 /// As [`decide`], for commands that were decided about before.
 #[inline(never)]
 fn decide_again(
     controller: &mut Controller,
-    now: Nanos,
     first: WaitingInput,
     entry: InputEntry,
 ) -> Option<CommandDecision> {
-    decide::<true>(controller, now, first, entry)
+    decide::<true>(controller, first, entry)
 }
 
 /// Executes what was decided about a command, once the engine has taken its time; but a command that
@@ -331,7 +335,7 @@ pub(super) fn release(controller: &mut Controller, now: Nanos) {
     let parked: Vec<(ParkedKey, ParkedCommand)> = rules.misses.all().collect();
     for (key, ParkedCommand { id, missed, .. }) in parked {
         let input = WaitingInput { id, at: missed.at };
-        let Some(mut decision) = decide_again(controller, now, input, InputEntry::New) else {
+        let Some(mut decision) = decide_again(controller, input, InputEntry::New) else {
             return;
         };
         let Some(rules) = &mut controller.commands.rules else { return };
