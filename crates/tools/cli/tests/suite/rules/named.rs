@@ -33,7 +33,7 @@ fn jobs_and_clients_of_block_devices_are_refused_with_the_reason() {
         );
         assert!(text.contains(&reason), "{arguments:?}: {text}");
     }
-    // What a program needs is told.
+    // `sluice rules explain` prints the rules of such a drive.
     let explained = sluice(folder.path(), &["rules", "explain", "d.toml"]);
     let text = String::from_utf8_lossy(&explained.stdout);
     assert!(explained.status.success() && text.contains("moved"), "{text}");

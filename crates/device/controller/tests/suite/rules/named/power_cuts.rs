@@ -122,7 +122,7 @@ impl Oracle {
         self.host.host.now = self.host.host.now.max(now);
         self.writing.clear();
         check(&self.drive);
-        // What the host knew is there, by the names that it knew: the table forwards them.
+        // The drive finds each sector of the host by the name that the host knew: its table forwards old names.
         for (tag, NamedSector { name, value }) in self.host.sectors.clone() {
             let found = self.host.read(&mut self.drive, name, tag);
             assert_eq!(found, Ok(value), "tag {tag}, name {name}");

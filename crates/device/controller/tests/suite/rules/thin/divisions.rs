@@ -55,7 +55,7 @@ fn the_drive_verifies_quotas_itself() {
         "{error}"
     );
     assert!(error.location().is_some_and(|location| location.line > 4), "{error:?}");
-    // What several applications are refused stays refused.
+    // A drive refuses thin applications as it refuses thick ones.
     let durable = format!("{THIN}table db.seen: u8[4] durable\n");
     let error = refused(with_program(&durable));
     assert_eq!(error, DriveRulesError::SeveralApps { what: "durable tables" });
